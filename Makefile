@@ -1,0 +1,51 @@
+# `make help` lists the targets. PYTHON picks the interpreter that makes .venv (3.11 or newer).
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.stamp
+UV_VERSION := 0.13.9
+
+.DEFAULT_GOAL := help
+.PHONY: help setup lock run test test-slow lint format bench clean
+
+help:  ## list the targets
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
+
+setup: $(STAMP)  ## make .venv with the locked dependencies and the `ragmeter` command
+
+$(STAMP): pyproject.toml requirements/dev.lock
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "ragmeter needs Python 3.11 or newer: make setup PYTHON=python3.11")'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check uv==$(UV_VERSION)
+	$(BIN)/uv pip sync --quiet --python $(BIN)/python --require-hashes requirements/dev.lock
+	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --editable .
+	@touch $@
+
+lock:  ## write requirements/dev.lock anew from pyproject.toml
+	$(BIN)/python -m pip install --quiet uv==$(UV_VERSION)
+	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-emit-find-links \
+		--no-annotate --no-header --python-version 3.11 --upgrade --group dev pyproject.toml --output-file requirements/dev.lock
+
+run: setup  ## replay the bundled traces through the whole pipeline and serve the page
+	$(BIN)/ragmeter run --config examples/demo.yaml --fresh --replay examples/mtrag.jsonl
+
+test: setup  ## the fast tests
+	$(BIN)/pytest -n auto -m "not slow"
+
+test-slow: setup  ## the longer suites: crash tests, flat memory, real outside parts
+	$(BIN)/pytest -m slow
+
+lint: setup  ## formatter, linter and strict type check
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+format: setup  ## format the code and apply the linter's safe mends
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: setup  ## speed, as ratios within one run
+	$(BIN)/python -m benchmarks.throughput
+
+clean:  ## remove what setup and runs have made
+	rm -rf $(VENV) .ragmeter .mypy_cache .pytest_cache .ruff_cache .hypothesis

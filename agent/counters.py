@@ -1,0 +1,77 @@
+"""Counters that survive a restart: changed in the same transaction as what they count.
+
+A counter is a name with label pairs. A histogram is kept as its cumulative Prometheus buckets
+(`NAME_bucket{le}`, `NAME_sum`, `NAME_count`), so that both live in one table.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+__all__ = ["CounterKey", "Counters", "Exemplar"]
+
+
+CounterKey = tuple[str, tuple[tuple[str, str], ...]]
+"""(name, ((label, value), ...)) with the labels in a fixed order."""
+
+
+@dataclass(frozen=True, slots=True)
+class Exemplar:
+    trace_id: str
+    value: float
+    timestamp: float
+
+
+class Counters:
+    """Monotone counts by name and labels.
+
+    `drain` gives what changed since the last drain, with its whole value: writing a row twice is
+    harmless.
+    """
+
+    def __init__(self) -> None:
+        self._values: dict[CounterKey, float] = {}
+        self._changed: set[CounterKey] = set()
+        self.exemplars: dict[CounterKey, Exemplar] = {}
+
+    def inc(self, name: str, labels: tuple[tuple[str, str], ...] = (), by: float = 1) -> None:
+        key = (name, labels)
+        self._values[key] = self._values.get(key, 0) + by
+        self._changed.add(key)
+
+    def get(self, name: str, labels: tuple[tuple[str, str], ...] = ()) -> float:
+        return self._values.get((name, labels), 0)
+
+    def items(self) -> Iterator[tuple[CounterKey, float]]:
+        yield from self._values.items()
+
+    def observe(
+        self,
+        name: str,
+        labels: tuple[tuple[str, str], ...],
+        value: float,
+        edges: Sequence[float],
+        exemplar: Exemplar | None = None,
+    ) -> None:
+        """Add a value to the histogram `name`; `edges` are its upper bounds without +Inf.
+
+        Buckets hold their own count, not the cumulative one: the exporter adds them up.
+        """
+        index = bisect_left(edges, value)
+        edge = "+Inf" if index == len(edges) else repr(float(edges[index]))
+        key = (f"{name}_bucket", (*labels, ("le", edge)))
+        self._values[key] = self._values.get(key, 0) + 1
+        self._changed.add(key)
+        self.inc(f"{name}_sum", labels, value)
+        if exemplar is not None:
+            self.exemplars[key] = exemplar
+
+    def drain(self) -> list[tuple[CounterKey, float]]:
+        changed = [(key, self._values[key]) for key in self._changed]
+        self._changed.clear()
+        return changed
+
+    def load(self, rows: Iterable[tuple[CounterKey, float]]) -> None:
+        self._values.update(rows)

@@ -1,0 +1,37 @@
+"""What a metric is: its name, kind, range and direction. The registry is `agent.metrics.METRICS`."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+__all__ = ["MetricSpec"]
+
+Kind = Literal["mean", "ratio"]
+Tier = Literal["cheap", "model", "judge"]
+
+
+@dataclass(frozen=True, slots=True)
+class MetricSpec:
+    """One quantity. `kind` says how values combine: a `ratio` is the mean of 0/1 values.
+
+    `low` and `high` bound a value (`high` None: unbounded). `good` says which way is better;
+    None where neither is (token counts). `unit` follows Prometheus base units ("" for a share).
+    """
+
+    name: str
+    kind: Kind
+    tier: Tier
+    scorers: tuple[str, ...]
+    meaning: str
+    formula: str
+    source: str
+    low: float = 0.0
+    high: float | None = 1.0
+    good: Literal["higher", "lower"] | None = "higher"
+    unit: str = ""
+
+    @property
+    def gauge(self) -> str:
+        """The Prometheus name of the point estimate; `_ci_lower` and the rest share its stem."""
+        return f"rag_{self.name}_{self.kind}"

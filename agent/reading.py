@@ -1,0 +1,50 @@
+"""What an exporter may read of the running agent. Exporters depend on this and on nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from agent.alerts.alert import Alert
+from agent.counters import Counters
+from agent.windows import Windows
+
+__all__ = ["Health", "Reading"]
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    """`problems` says in words why the agent is not ready; empty when it is.
+
+    Seconds are None where nothing was processed yet or nothing waits.
+    """
+
+    problems: tuple[str, ...] = ()
+    queue_depth: int = 0
+    oldest_unprocessed_seconds: float | None = None
+    processing_lag_seconds: float | None = None
+
+    @property
+    def ready(self) -> bool:
+        return not self.problems
+
+
+class Reading(Protocol):
+    """Hold `lock()` while reading `windows`, `counters` or `alerts`: another thread writes them."""
+
+    windows: Windows
+    counters: Counters
+    segments: Sequence[str]
+    """Configured segment tags, for example `["model"]`."""
+
+    def lock(self) -> AbstractContextManager[Any]: ...
+
+    def alerts(self) -> Sequence[Alert]:
+        """Every alert that is pending or firing, and those resolved lately."""
+
+    def evidence(self, service: str, trace_id: str) -> dict[str, Any] | None:
+        """The kept trace (native JSON under `trace`, its scores under `results`), or None."""
+
+    def health(self) -> Health: ...

@@ -1,0 +1,257 @@
+"""The words of the domain: what comes in (`Trace`) and what crosses the seam (`ScoredTrace`).
+
+`Trace` is the native schema `ragmeter.trace/1`. It is lenient where production data is untidy
+(unknown fields, numbers as ids, nulls) and strict where a number would otherwise lie (NaN,
+negative durations, a sampling probability outside (0, 1]).
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from enum import StrEnum
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+
+__all__ = [
+    "SCHEMA",
+    "Citation",
+    "Message",
+    "Passage",
+    "Reference",
+    "Sampling",
+    "Score",
+    "ScoredTrace",
+    "State",
+    "Status",
+    "Support",
+    "Trace",
+    "Usage",
+]
+
+SCHEMA = "ragmeter.trace/1"
+
+MAX_ID = 512  # characters; longer ids are a mistake of the sender, and ids reach labels and URLs
+MAX_TAGS = 64
+MAX_TAG_TEXT = 256  # characters of a tag's value: tags become label values, never prose
+
+Status = Literal["ok", "error", "timeout"]
+
+
+def _tags(value: object) -> dict[str, str]:
+    """Scalars as text, bounded in number and length; whatever is nested is dropped."""
+    if not isinstance(value, dict):
+        return {}
+    tags: dict[str, str] = {}
+    for key, item in value.items():
+        if isinstance(item, bool):
+            text = "true" if item else "false"
+        elif isinstance(item, str | int | float):
+            text = str(item)
+        else:
+            continue
+        tags[str(key)[:MAX_TAG_TEXT]] = text[:MAX_TAG_TEXT]
+        if len(tags) == MAX_TAGS:
+            break
+    return tags
+
+
+def _text(value: object) -> object:
+    """An error object becomes its JSON text, so that its words are not lost."""
+    return json.dumps(value, default=str) if isinstance(value, dict | list) else value
+
+
+def _utc(value: datetime) -> datetime:
+    return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+
+
+Id = Annotated[str, Field(min_length=1, max_length=MAX_ID)]
+Seconds = Annotated[float, Field(ge=0)]
+Timestamp = Annotated[datetime, AfterValidator(_utc)]
+Tags = Annotated[dict[str, str], BeforeValidator(_tags)]
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(
+        extra="ignore",
+        frozen=True,
+        allow_inf_nan=False,
+        coerce_numbers_to_str=True,
+        protected_namespaces=(),
+    )
+
+
+class Passage(_Model):
+    """One retrieved passage, in rank order. `text` may be absent where only ids are traced."""
+
+    id: Id
+    text: str | None = None
+    rank: int | None = None
+    score: float | None = None
+    metadata: dict[str, Any] | None = None
+
+
+class Citation(_Model):
+    """A stretch of the answer, in characters [start, end), and the passages it cites."""
+
+    start: int | None = Field(default=None, ge=0)
+    end: int | None = Field(default=None, ge=0)
+    passage_ids: list[str] = []
+
+
+class Message(_Model):
+    role: str
+    text: str = ""
+
+
+class Usage(_Model):
+    input_tokens: int | None = Field(default=None, ge=0)
+    output_tokens: int | None = Field(default=None, ge=0)
+    cost_usd: float | None = Field(default=None, ge=0)
+
+
+class Sampling(_Model):
+    """What an upstream sampler says of the probability that this trace was kept."""
+
+    probability: float = Field(default=1.0, gt=0, le=1)
+
+
+class Support(_Model):
+    rel_path: str | None = None
+    heading_path: str | None = None
+    snippet: str | None = None
+
+
+class Reference(_Model):
+    """What a canary's right answer looks like."""
+
+    answer: str | None = None
+    answerable: bool | None = None
+    supports: list[Support] = []
+    facts: list[str] = []
+
+
+class Trace(_Model):
+    """One query with what was retrieved and answered.
+
+    `passages` is None where retrieval was not captured, and empty where it found nothing: the
+    two are scored differently.
+    """
+
+    model_config = ConfigDict(title=SCHEMA)
+
+    trace_id: Id
+    service: Id
+    timestamp: Timestamp = Field(description="ISO 8601 or Unix time; without a zone: UTC")
+    query: str | None = None
+    history: list[Message] | None = None
+    passages: list[Passage] | None = None
+    answer: str | None = None
+    citations: list[Citation] | None = None
+    abstained: bool | None = None
+    status: Status = "ok"
+    error: Annotated[str | None, BeforeValidator(_text)] = None
+    timings: dict[str, Seconds | None] | None = Field(
+        default=None, description="seconds by stage; `total` is the whole request"
+    )
+    usage: Usage | None = None
+    model: str | None = None
+    prompt_version: str | None = None
+    tags: Tags = {}
+    sampling: Sampling | None = None
+    reference: Reference | None = None
+
+    @property
+    def probability(self) -> float:
+        """The upstream inclusion probability, in (0, 1]."""
+        return 1.0 if self.sampling is None else self.sampling.probability
+
+    def tag(self, name: str) -> str | None:
+        """A tag by name; `model` and `prompt_version` count as tags."""
+        if name == "model":
+            return self.model or self.tags.get(name)
+        if name == "prompt_version":
+            return self.prompt_version or self.tags.get(name)
+        return self.tags.get(name)
+
+
+class State(StrEnum):
+    """Where a (trace, metric) pair ends: in exactly one of these."""
+
+    SCORED = "scored"
+    NOT_APPLICABLE = "not_applicable"
+    SAMPLED_OUT = "sampled_out"
+    UNSCORED = "unscored"
+    SHED = "shed"
+    LATE = "late"
+
+
+@dataclass(slots=True)
+class Score:
+    """One result: `value` is there if and only if `state` is `scored`.
+
+    `probability` is the inclusion probability pi in (0, 1] under which the value was taken, all
+    causes multiplied; an estimate weights the value by 1/pi.
+    """
+
+    metric: str
+    scorer: str
+    state: State
+    value: float | None = None
+    reason: str | None = None
+    probability: float = 1.0
+    detail: dict[str, Any] | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """The public JSON form: absent fields are left out."""
+        out: dict[str, Any] = {
+            "metric": self.metric,
+            "scorer": self.scorer,
+            "state": str(self.state),
+        }
+        if self.value is not None:
+            out["value"] = self.value
+        if self.reason is not None:
+            out["reason"] = self.reason
+        if self.state is State.SCORED:
+            out["probability"] = self.probability
+        if self.detail:
+            out["detail"] = self.detail
+        return out
+
+
+@dataclass(slots=True)
+class ScoredTrace:
+    """What the score half hands to the aggregate half: no text of the trace, only numbers.
+
+    `timestamp` is event time in Unix seconds; `timings` are seconds by stage. `probability` is
+    the upstream one: operational counts are weighted by its inverse.
+    """
+
+    trace_id: str
+    service: str
+    timestamp: float
+    status: Status
+    results: list[Score]
+    probability: float = 1.0
+    timings: dict[str, float] = field(default_factory=dict)
+    tags: dict[str, str] = field(default_factory=dict)
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    cost_usd: float | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """The line that `ragmeter score` writes."""
+        out: dict[str, Any] = {
+            "trace_id": self.trace_id,
+            "service": self.service,
+            "timestamp": datetime.fromtimestamp(self.timestamp, UTC)
+            .isoformat()
+            .replace("+00:00", "Z"),
+            "results": [score.to_dict() for score in self.results],
+        }
+        if self.tags:
+            out["tags"] = self.tags
+        return out

@@ -1,0 +1,1 @@
+"""Windows and alerts to the outside: Prometheus, Alertmanager, webhook, status page, files."""
