@@ -1,4 +1,4 @@
-"""What a metric is: its name, kind, range and direction. The registry is `agent.metrics.METRICS`."""
+"""What a metric is: its name, kind, range and direction. `agent.metrics.METRICS` lists them."""
 
 from __future__ import annotations
 

@@ -1,0 +1,119 @@
+"""Metrics of operation: errors, timeouts, empty answers, tokens and cost."""
+
+from __future__ import annotations
+
+from agent.metrics.results import BUILTIN, not_applicable, scored, unscored
+from agent.metrics.spec import MetricSpec
+from agent.trace import Score, Trace
+
+__all__ = ["SPECS", "is_empty", "score"]
+
+SPECS = (
+    MetricSpec(
+        name="error",
+        kind="ratio",
+        tier="cheap",
+        scorers=(BUILTIN,),
+        meaning="share of traces that ended with an error (a timeout is counted apart)",
+        formula="1 if status = error else 0, over all traces",
+        source="trace status",
+        good="lower",
+    ),
+    MetricSpec(
+        name="timeout",
+        kind="ratio",
+        tier="cheap",
+        scorers=(BUILTIN,),
+        meaning="share of traces that ended with a timeout",
+        formula="1 if status = timeout else 0, over all traces",
+        source="trace status",
+        good="lower",
+    ),
+    MetricSpec(
+        name="empty_answer",
+        kind="ratio",
+        tier="cheap",
+        scorers=(BUILTIN,),
+        meaning="share of successful traces whose answer has no text",
+        formula="1 if the answer is blank else 0, over traces with status ok",
+        source="answer text",
+        good="lower",
+    ),
+    MetricSpec(
+        name="input_tokens",
+        kind="mean",
+        tier="cheap",
+        scorers=(BUILTIN,),
+        meaning="tokens sent to the model for one answer, as reported",
+        formula="usage.input_tokens",
+        source="trace usage",
+        high=None,
+        good=None,
+        unit="tokens",
+    ),
+    MetricSpec(
+        name="output_tokens",
+        kind="mean",
+        tier="cheap",
+        scorers=(BUILTIN,),
+        meaning="tokens that the model wrote for one answer, as reported",
+        formula="usage.output_tokens",
+        source="trace usage",
+        high=None,
+        good=None,
+        unit="tokens",
+    ),
+    MetricSpec(
+        name="cost_usd",
+        kind="mean",
+        tier="cheap",
+        scorers=(BUILTIN,),
+        meaning="cost of one answer in US dollars, as reported",
+        formula="usage.cost_usd",
+        source="trace usage",
+        high=None,
+        good=None,
+        unit="usd",
+    ),
+)
+
+
+def is_empty(trace: Trace) -> bool | None:
+    """Whether a successful trace has no answer; None where its answer was not captured.
+
+    Tracing often leaves texts out, so an absent answer is no empty answer, unless the usage says
+    that nothing was written.
+    """
+    if trace.answer is not None:
+        return not trace.answer or trace.answer.isspace()
+    if trace.usage is not None and trace.usage.output_tokens == 0:
+        return True
+    return None
+
+
+def _reported(metric: str, trace: Trace, value: float | None) -> Score:
+    if value is None:
+        return unscored(metric, trace, "not_reported")
+    return scored(metric, trace, float(value))
+
+
+def score(trace: Trace) -> list[Score]:
+    """Scores of every metric in `SPECS`, in their order."""
+    status = trace.status
+    if status != "ok":
+        empty = not_applicable("empty_answer", trace, status)
+    else:
+        blank = is_empty(trace)
+        if blank is None:
+            empty = unscored("empty_answer", trace, "no_text")
+        else:
+            empty = scored("empty_answer", trace, 1.0 if blank else 0.0)
+    usage = trace.usage
+    return [
+        scored("error", trace, 1.0 if status == "error" else 0.0),
+        scored("timeout", trace, 1.0 if status == "timeout" else 0.0),
+        empty,
+        _reported("input_tokens", trace, None if usage is None else usage.input_tokens),
+        _reported("output_tokens", trace, None if usage is None else usage.output_tokens),
+        _reported("cost_usd", trace, None if usage is None else usage.cost_usd),
+    ]
