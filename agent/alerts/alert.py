@@ -1,0 +1,78 @@
+"""An alert: what a rule says about one service (or one segment of it) at one moment."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import asdict, dataclass, field, fields, replace
+from typing import Any, Literal
+
+__all__ = ["Alert", "AlertState", "Severity", "alert_id"]
+
+Severity = Literal["critical", "warning"]
+AlertState = Literal["pending", "firing", "resolved"]
+
+
+def alert_id(rule: str, service: str, segment: str = "") -> str:
+    """The same 16 hex digits for the same rule, service and segment, in every process."""
+    # Length-prefixed, so that ("a", "bc") and ("ab", "c") differ whatever the names hold.
+    text = "".join(f"{len(part)}:{part}" for part in (rule, service, segment))
+    return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
+
+
+@dataclass(slots=True)
+class Alert:
+    """One alert. All times are event time in Unix seconds.
+
+    `value`, `lower` and `upper` are the estimate and its 95 % interval as last read; None before
+    the first reading or where the reading has no interval. `metric` is `latency` for a latency
+    rule and `traces` for an absence rule; `scorer` is then empty. `labels` and `annotations` come
+    from the rule (a latency rule adds `stage` and `quantile` to the labels).
+    """
+
+    id: str
+    rule: str
+    severity: Severity
+    state: AlertState
+    service: str
+    segment: str
+    metric: str
+    scorer: str
+    window: str
+    value: float | None
+    lower: float | None
+    upper: float | None
+    threshold: float
+    samples: int
+    effective_samples: float
+    since: float
+    fired_at: float | None
+    resolved_at: float | None
+    updated_at: float
+    summary: str
+    worst: list[str] = field(default_factory=list)
+    no_data: bool = False
+    statistic: str = "value"
+    op: str = ">"
+    reason: str = ""  # why it resolved, where it was not the condition that ended
+    labels: dict[str, str] = field(default_factory=dict)
+    annotations: dict[str, str] = field(default_factory=dict)
+    runbook: str = ""
+
+    def copy(self) -> Alert:
+        """A copy that shares nothing that changes."""
+        return replace(
+            self,
+            worst=list(self.worst),
+            labels=dict(self.labels),
+            annotations=dict(self.annotations),
+        )
+
+    def to_dict(self) -> dict[str, Any]:
+        """Every field, JSON-able."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, data: dict[str, Any]) -> Alert:
+        """The inverse of `to_dict`; keys that this version does not know are left out."""
+        known = {item.name for item in fields(cls)}
+        return cls(**{key: value for key, value in data.items() if key in known})

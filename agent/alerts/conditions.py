@@ -1,0 +1,142 @@
+"""What a rule sees: the reading of its condition in the windows, or that there is none.
+
+`None` means that the condition cannot be evaluated: the series does not exist, carries too few
+samples, or its interval bound is not known. It is never a 0 and never an "all is well".
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from agent.alerts.durations import parse_duration
+from agent.alerts.rules import Rule
+
+__all__ = ["EstimateLike", "QuantileLike", "Reading", "WindowsLike", "WorstLike", "holds", "read"]
+
+
+class EstimateLike(Protocol):
+    @property
+    def value(self) -> float: ...
+    @property
+    def lower(self) -> float: ...
+    @property
+    def upper(self) -> float: ...
+    @property
+    def effective_samples(self) -> float: ...
+    @property
+    def samples(self) -> int: ...
+
+
+class QuantileLike(Protocol):
+    @property
+    def quantile(self) -> float: ...
+    @property
+    def value(self) -> float: ...
+    @property
+    def lower(self) -> float | None: ...
+    @property
+    def upper(self) -> float | None: ...
+    @property
+    def samples(self) -> int: ...
+
+
+class WorstLike(Protocol):
+    @property
+    def trace_id(self) -> str: ...
+    @property
+    def value(self) -> float: ...
+
+
+class WindowsLike(Protocol):
+    """The part of `agent.windows.Windows` that rules read."""
+
+    @property
+    def names(self) -> tuple[str, ...]: ...
+    def services(self) -> list[str]: ...
+    def segments(self, service: str) -> list[str]: ...
+    def series(self, service: str, segment: str = "") -> list[tuple[str, str]]: ...
+    def estimate(
+        self, service: str, segment: str, metric: str, scorer: str, window: str
+    ) -> EstimateLike | None: ...
+    def quantiles(
+        self, service: str, segment: str, stage: str, window: str
+    ) -> Sequence[QuantileLike]: ...
+    def seen(self, service: str, segment: str, window: str) -> int: ...
+    def worst(
+        self, service: str, metric: str, scorer: str, window: str, limit: int = 5
+    ) -> Sequence[WorstLike]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """An estimate and its interval, and `tested`: the one of them that the rule compares."""
+
+    tested: float
+    value: float
+    lower: float | None
+    upper: float | None
+    samples: int
+    effective_samples: float
+
+
+_OPS: Mapping[str, Callable[[float, float], bool]] = {
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+
+
+def holds(rule: Rule, reading: Reading) -> bool:
+    """Whether the condition is true of the reading."""
+    if rule.absence:
+        return reading.tested == 0
+    return _OPS[rule.op](reading.tested, rule.threshold)
+
+
+def read(rule: Rule, windows: WindowsLike, service: str, segment: str) -> Reading | None:
+    """The reading of a rule for a service that the windows know; None: cannot be evaluated.
+
+    An absence rule looks for silence, so it reads 0 where others read None. It reads None where
+    the silent service was seen too rarely in the longest window for its silence to mean anything.
+    """
+    if rule.absence:
+        return _absence(rule, windows, service)
+    if rule.latency is not None:
+        return _quantile(rule, windows, service, segment)
+    assert rule.metric is not None  # a rule watches exactly one thing
+    found = windows.estimate(service, segment, rule.metric, rule.scorer, rule.window)
+    if found is None or found.samples < rule.min_samples:
+        return None
+    tested = {"value": found.value, "lower": found.lower, "upper": found.upper}[rule.statistic]
+    return Reading(
+        tested, found.value, found.lower, found.upper, found.samples, found.effective_samples
+    )
+
+
+def _quantile(rule: Rule, windows: WindowsLike, service: str, segment: str) -> Reading | None:
+    assert rule.latency is not None
+    for found in windows.quantiles(service, segment, rule.latency.stage, rule.window):
+        if found.quantile == rule.latency.quantile:
+            break
+    else:
+        return None
+    tested = {"value": found.value, "lower": found.lower, "upper": found.upper}[rule.statistic]
+    if tested is None or found.samples < rule.min_samples:
+        return None
+    return Reading(
+        tested, found.value, found.lower, found.upper, found.samples, float(found.samples)
+    )
+
+
+def _absence(rule: Rule, windows: WindowsLike, service: str) -> Reading | None:
+    seen = windows.seen(service, "", rule.window)
+    if seen:
+        return Reading(float(seen), float(seen), None, None, seen, float(seen))
+    longest = max(windows.names, key=parse_duration)
+    if windows.seen(service, "", longest) < max(rule.min_samples, 1):
+        return None
+    return Reading(0.0, 0.0, None, None, 0, 0.0)

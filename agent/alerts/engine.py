@@ -1,0 +1,346 @@
+"""The state machine: conditions over event time become pending, firing and resolved alerts.
+
+Pure: reads windows, takes the event time, keeps its state in plain dictionaries. The caller
+evaluates at fixed event-time steps; the same windows at the same steps give the same alerts,
+whatever the wall clock and however often the process was restarted between steps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from agent.alerts.alert import Alert, alert_id
+from agent.alerts.conditions import Reading, WindowsLike, holds, read
+from agent.alerts.rules import Rule
+from agent.alerts.summary import fill, render, values
+
+__all__ = ["AlertEngine"]
+
+STATE_VERSION = 1
+
+KEEP_RESOLVED = 900.0
+"""Seconds of event time that a resolved alert is kept, so that senders can repeat it. Prometheus
+keeps its resolved alerts for 15 minutes too."""
+
+MAX_ALERTS = 1_000
+"""Alerts held at once. More at one time is an outage of everything: the first thousand say so."""
+
+MAX_WORST = 5
+
+Key = tuple[str, str, str]
+"""(rule, service, segment)"""
+
+
+@dataclass(slots=True)
+class _Instance:
+    """An alert with the two clocks that its state machine needs beside it."""
+
+    alert: Alert
+    false_since: float | None = None  # first false reading after the last true one
+    no_data_since: float | None = None
+
+
+class AlertEngine:
+    """Evaluates rules; holds at most `max_alerts` alerts, pending and resolved ones included.
+
+    After `evaluate`: `unevaluated` is how many (rule, service, segment) had no data, `overflow`
+    how many true conditions found no room. Both describe the last evaluation only.
+    """
+
+    def __init__(
+        self,
+        rules: Sequence[Rule],
+        *,
+        max_alerts: int = MAX_ALERTS,
+        keep_resolved: float = KEEP_RESOLVED,
+    ) -> None:
+        # Critical ones first: where there is no room for all, they take it.
+        self.rules = sorted(rules, key=lambda rule: (rule.severity != "critical", rule.name))
+        self.unevaluated = 0
+        self.overflow = 0
+        self._by_name = {rule.name: rule for rule in self.rules}
+        self._max_alerts = max_alerts
+        self._keep_resolved = keep_resolved
+        self._instances: dict[Key, _Instance] = {}
+        self._now: float | None = None
+
+    def alerts(self) -> list[Alert]:
+        """Copies of all alerts held: pending, firing and lately resolved; in a fixed order."""
+        return [self._instances[key].alert.copy() for key in sorted(self._instances)]
+
+    def evaluate(self, windows: WindowsLike, now: float) -> list[Alert]:
+        """Evaluate every rule at event time `now`; copies of the alerts that fired or resolved.
+
+        Event time never goes back: an earlier `now` than the last one counts as the last one.
+        """
+        now = self._now = now if self._now is None else max(now, self._now)
+        self.unevaluated = self.overflow = 0
+        moved: list[Alert] = []
+        self._expire(now)
+        visited: set[Key] = set()
+        for rule, service, segment in self._targets(windows):
+            key = (rule.name, service, segment)
+            visited.add(key)
+            reading = read(rule, windows, service, segment)
+            self._step(rule, key, reading, windows, now, moved)
+        for key in sorted(self._instances.keys() - visited):
+            self._unvisited(key, windows, now, moved)
+        return [alert.copy() for alert in moved]
+
+    def dump(self) -> dict[str, Any]:
+        """The whole state, JSON-able; floats survive JSON exactly."""
+        return {
+            "version": STATE_VERSION,
+            "now": self._now,
+            "alerts": [
+                {
+                    "alert": instance.alert.to_dict(),
+                    "false_since": instance.false_since,
+                    "no_data_since": instance.no_data_since,
+                }
+                for _, instance in sorted(self._instances.items())
+            ],
+        }
+
+    def load(self, state: dict[str, Any]) -> None:
+        """Continue from a dump. Raises ValueError where the dump is of another version."""
+        if state.get("version") != STATE_VERSION:
+            raise ValueError(
+                f"alert state of version {state.get('version')!r}, not {STATE_VERSION}"
+            )
+        self._now = state["now"]
+        self._instances = {}
+        for item in state["alerts"]:
+            alert = Alert.from_dict(item["alert"])
+            self._instances[alert.rule, alert.service, alert.segment] = _Instance(
+                alert, item["false_since"], item["no_data_since"]
+            )
+
+    # -- what to look at
+
+    def _targets(self, windows: WindowsLike) -> Iterator[tuple[Rule, str, str]]:
+        """Every rule with each service and segment it covers, in an order that is always the same.
+
+        A rule without a series to look at is left out here: where it holds an alert, that is
+        found again among the unvisited.
+        """
+        series: dict[tuple[str, str], set[tuple[str, str]]] = {}
+        segments: dict[str, list[str]] = {}
+        services = sorted(windows.services())
+        names = set(windows.names)
+        for rule in self.rules:
+            if rule.window not in names:
+                continue
+            for service in services:
+                if not rule.covers(service):
+                    continue
+                if rule.segment is None:
+                    wanted = [""]
+                else:
+                    if service not in segments:
+                        segments[service] = sorted(windows.segments(service))
+                    prefix = f"{rule.segment}="
+                    wanted = [name for name in segments[service] if name.startswith(prefix)]
+                for segment in wanted:
+                    if rule.metric is not None:
+                        known = series.get((service, segment))
+                        if known is None:
+                            known = set(windows.series(service, segment))
+                            series[service, segment] = known
+                        if (rule.metric, rule.scorer) not in known:
+                            continue
+                    yield rule, service, segment
+
+    def _unvisited(self, key: Key, windows: WindowsLike, now: float, moved: list[Alert]) -> None:
+        """An alert that no rule looked at: its rule is gone, or its service fell silent."""
+        instance = self._instances[key]
+        name, service, segment = key
+        rule = self._by_name.get(name)
+        if rule is None:
+            reason = "the rule is no longer in force"
+        elif not rule.covers(service) or (rule.segment or "") != segment.partition("=")[0]:
+            reason = "the rule no longer covers this service or segment"
+        else:
+            self._step(rule, key, None, windows, now, moved)
+            return
+        if instance.alert.state == "firing":
+            self._resolve(instance, now, moved, reason, rule)
+        elif instance.alert.state == "pending":
+            del self._instances[key]
+
+    # -- the state machine
+
+    def _step(
+        self,
+        rule: Rule,
+        key: Key,
+        reading: Reading | None,
+        windows: WindowsLike,
+        now: float,
+        moved: list[Alert],
+    ) -> None:
+        instance = self._instances.get(key)
+        state = instance.alert.state if instance is not None else None
+        if reading is None:
+            self.unevaluated += 1
+            if instance is not None:
+                self._no_data(rule, key, instance, now, moved)
+        elif holds(rule, reading):
+            if instance is None or state == "resolved":
+                instance = self._begin(rule, key, now)
+                if instance is None:
+                    return
+            self._true(rule, instance, reading, windows, now, moved)
+        elif instance is not None:
+            self._false(rule, key, instance, reading, now, moved)
+
+    def _begin(self, rule: Rule, key: Key, now: float) -> _Instance | None:
+        """A new pending alert, in the place of a resolved one of its own or of another."""
+        if key not in self._instances and len(self._instances) >= self._max_alerts:
+            resolved = [
+                (instance.alert.resolved_at or 0.0, other)
+                for other, instance in self._instances.items()
+                if instance.alert.state == "resolved"
+            ]
+            if not resolved:
+                self.overflow += 1
+                return None
+            del self._instances[min(resolved)[1]]
+        name, service, segment = key
+        metric = rule.metric or ("latency" if rule.latency else "traces")
+        alert = Alert(
+            id=alert_id(name, service, segment),
+            rule=name,
+            severity=rule.severity,
+            state="pending",
+            service=service,
+            segment=segment,
+            metric=metric,
+            scorer=rule.scorer if rule.metric else "",
+            window=rule.window,
+            value=None,
+            lower=None,
+            upper=None,
+            threshold=rule.threshold,
+            samples=0,
+            effective_samples=0.0,
+            since=now,
+            fired_at=None,
+            resolved_at=None,
+            updated_at=now,
+            summary="",
+        )
+        instance = self._instances[key] = _Instance(alert)
+        return instance
+
+    def _true(
+        self,
+        rule: Rule,
+        instance: _Instance,
+        reading: Reading,
+        windows: WindowsLike,
+        now: float,
+        moved: list[Alert],
+    ) -> None:
+        alert = instance.alert
+        instance.false_since = None
+        fires = alert.state == "pending" and now - alert.since >= rule.for_
+        if fires:
+            alert.state, alert.fired_at = "firing", now
+        if alert.state == "firing":
+            alert.worst = _worst(rule, alert, windows)
+        self._update(rule, instance, reading, now)
+        if fires:
+            moved.append(alert)
+
+    def _false(
+        self,
+        rule: Rule,
+        key: Key,
+        instance: _Instance,
+        reading: Reading,
+        now: float,
+        moved: list[Alert],
+    ) -> None:
+        alert = instance.alert
+        if alert.state == "pending":
+            del self._instances[key]
+        elif alert.state == "firing":
+            if instance.false_since is None:
+                instance.false_since = now
+            self._update(rule, instance, reading, now)
+            if now - instance.false_since >= rule.keep_firing_for:
+                self._resolve(instance, now, moved, "", rule)
+
+    def _no_data(
+        self, rule: Rule, key: Key, instance: _Instance, now: float, moved: list[Alert]
+    ) -> None:
+        alert = instance.alert
+        if alert.state == "pending":
+            del self._instances[key]
+        elif alert.state == "firing":
+            if instance.no_data_since is None:
+                instance.no_data_since = now
+            alert.no_data = True
+            alert.updated_at = now
+            if now - instance.no_data_since >= rule.no_data_for:
+                self._resolve(instance, now, moved, "no data, so not known to be over", rule)
+            else:
+                alert.summary = render(alert, rule.summary)
+
+    def _update(self, rule: Rule, instance: _Instance, reading: Reading, now: float) -> None:
+        """Bring the alert up to date with a reading and with its rule, which may have changed."""
+        alert = instance.alert
+        instance.no_data_since = None
+        alert.no_data = False
+        alert.value, alert.lower, alert.upper = reading.value, reading.lower, reading.upper
+        alert.samples, alert.effective_samples = reading.samples, reading.effective_samples
+        alert.severity, alert.threshold, alert.window = rule.severity, rule.threshold, rule.window
+        alert.statistic, alert.op = ("value", "<=") if rule.absence else (rule.statistic, rule.op)
+        alert.updated_at = now
+        alert.runbook = rule.runbook
+        alert.labels = dict(rule.labels)
+        if rule.latency is not None:
+            alert.labels["stage"] = rule.latency.stage
+            alert.labels["quantile"] = f"{rule.latency.quantile:g}"
+        fields = values(alert)
+        alert.annotations = {key: fill(text, fields) for key, text in rule.annotations.items()}
+        alert.summary = render(alert, rule.summary)
+
+    def _resolve(
+        self, instance: _Instance, now: float, moved: list[Alert], reason: str, rule: Rule | None
+    ) -> None:
+        alert = instance.alert
+        alert.state, alert.reason = "resolved", reason
+        alert.resolved_at = alert.updated_at = now
+        alert.summary = render(alert, rule.summary if rule is not None else "")
+        instance.false_since = instance.no_data_since = None
+        moved.append(alert)
+
+    def _expire(self, now: float) -> None:
+        for key in [
+            key
+            for key, instance in self._instances.items()
+            if instance.alert.resolved_at is not None
+            and now - instance.alert.resolved_at >= self._keep_resolved
+        ]:
+            del self._instances[key]
+
+
+def _worst(rule: Rule, alert: Alert, windows: WindowsLike) -> list[str]:
+    """The worst traces, but none that is on the good side of the threshold.
+
+    Where three of a hundred traces failed, the fourth worst is a success and no evidence.
+    """
+    if rule.absence:
+        return []
+    found = windows.worst(alert.service, alert.metric, alert.scorer, alert.window, MAX_WORST)
+    above = rule.op in (">", ">=")
+    kept = [
+        worst.trace_id
+        for worst in found
+        if (worst.value > rule.threshold if above else worst.value < rule.threshold)
+    ]
+    return kept[:MAX_WORST]

@@ -1,0 +1,297 @@
+"""Alert rules: the YAML they are written in, checked so that a mistake names itself.
+
+A user's file adds rules to the defaults or changes them by name, key by key. `load_rules` is the
+only way in; what it returns is what `AlertEngine` takes.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
+from importlib import resources
+from pathlib import Path
+from typing import Annotated, Any, Literal, get_args
+
+import yaml
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PrivateAttr,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
+
+from agent.alerts.alert import Severity
+from agent.alerts.durations import parse_duration
+from agent.alerts.summary import check_template
+from agent.metrics.spec import MetricSpec
+
+__all__ = ["PROFILES", "Latency", "Profile", "Rule", "RuleError", "load_rules", "parse_rules"]
+
+Profile = Literal["conservative", "balanced", "lenient"]
+PROFILES: tuple[Profile, ...] = get_args(Profile)
+"""From the strictest (alerts on small trouble) to the one that bears most."""
+
+_LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
+RESERVED = frozenset({"alertname", "severity", "service", "metric", "scorer", "window"})
+"""Labels that every notification carries itself."""
+
+_WATCHES = ("metric", "latency", "absence")
+_WATCH_KEYS = (*_WATCHES, "scorer", "statistic", "op", "threshold")
+
+
+class RuleError(ValueError):
+    """A rule that cannot be used; the message names rule, key, value and what is allowed."""
+
+
+def _threshold(value: object, info: ValidationInfo) -> object:
+    """A number as it is; of a map, the entry of the profile in force."""
+    if isinstance(value, dict):
+        unknown = [key for key in value if key not in PROFILES]
+        missing = [key for key in PROFILES if key not in value]
+        if unknown or missing:
+            raise ValueError(f"a map needs exactly the keys {', '.join(PROFILES)}")
+        for key in PROFILES:
+            _finite(value[key])
+        profile = (info.context or {}).get("profile", "balanced")
+        value = value[profile]
+    return _finite(value)
+
+
+def _finite(value: object) -> float:
+    # A bool is an int in Python, and "0.05" in quotes is more likely a slip than a wish.
+    if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        raise ValueError(f"a finite number or a map of {', '.join(PROFILES)} is needed")
+    return float(value)
+
+
+def _window(value: object) -> str:
+    if not isinstance(value, str) or parse_duration(value) <= 0:
+        raise ValueError("the name of a window like 5m, 1h or 24h is needed")
+    return value
+
+
+Seconds = Annotated[float, BeforeValidator(parse_duration)]
+Window = Annotated[str, BeforeValidator(_window)]
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+
+
+class Latency(_Model):
+    """A latency quantile: `stage` as in a trace's timings, `quantile` one that windows keep."""
+
+    stage: str = Field(default="total", min_length=1, max_length=64)
+    quantile: Literal[0.5, 0.95, 0.99] = 0.95
+
+
+class Rule(_Model):
+    """One rule, with its threshold already chosen by profile and its durations in seconds."""
+
+    name: str = Field(pattern=r"^[A-Za-z_][A-Za-z0-9_.-]{0,99}$")
+    severity: Severity
+    enabled: bool = True
+    metric: str | None = Field(default=None, min_length=1, max_length=100)
+    scorer: str = Field(default="builtin", min_length=1, max_length=100)
+    latency: Latency | None = None
+    absence: bool = False
+    statistic: Literal["value", "lower", "upper"] = "value"
+    op: Literal["<", "<=", ">", ">="] = ">"
+    threshold: Annotated[float, BeforeValidator(_threshold)] = 0.0
+    window: Window
+    for_: Seconds = Field(default=0.0, alias="for")
+    keep_firing_for: Seconds = 0.0
+    # 15 minutes: longer than a restart or a lull, short enough that nobody looks at a dead number.
+    no_data_for: Seconds = 900.0
+    services: tuple[str, ...] = Field(default=("*",), min_length=1)
+    segment: str | None = Field(default=None, min_length=1, max_length=100)
+    min_samples: int = Field(default=0, ge=0)
+    labels: dict[str, str] = {}
+    summary: str = Field(default="", max_length=1000)
+    annotations: dict[str, str] = {}
+    runbook: str = Field(default="", max_length=500)
+
+    _matched: dict[str, bool] = PrivateAttr(default_factory=dict)
+
+    @field_validator("labels", "annotations")
+    @classmethod
+    def _names(cls, value: dict[str, str], info: ValidationInfo) -> dict[str, str]:
+        for name, text in value.items():
+            if not _LABEL.fullmatch(name):
+                raise ValueError(f"{name!r} is not a label name ({_LABEL.pattern})")
+            if info.field_name == "labels" and name in RESERVED:
+                raise ValueError(f"{name!r} is set by ragmeter itself; choose another name")
+            if info.field_name == "annotations":
+                check_template(text)
+        return value
+
+    @field_validator("summary")
+    @classmethod
+    def _summary(cls, value: str) -> str:
+        return check_template(value)
+
+    @field_validator("runbook")
+    @classmethod
+    def _runbook(cls, value: str) -> str:
+        if value and not value.startswith(("https://", "http://")):
+            raise ValueError("a link that starts with https:// or http:// is needed")
+        return value
+
+    @model_validator(mode="after")
+    def _one_watch(self) -> Rule:
+        watched = [name for name in _WATCHES if getattr(self, name)]
+        if len(watched) != 1:
+            found = " and ".join(watched) or "none of them"
+            raise ValueError(f"exactly one of {', '.join(_WATCHES)} is needed, found {found}")
+        given = self.model_fields_set
+        if self.absence:
+            extra = sorted(given & {"scorer", "statistic", "op", "threshold", "segment"})
+            if extra:
+                raise ValueError(f"an absence rule takes no {', '.join(extra)}")
+        elif not {"op", "threshold"} <= given:
+            missing = sorted({"op", "threshold"} - given)
+            raise ValueError(f"missing {' and '.join(missing)}")
+        if self.latency and "scorer" in given:
+            raise ValueError("a latency rule takes no scorer")
+        return self
+
+    def covers(self, service: str) -> bool:
+        """Whether a service's name matches one of the globs."""
+        known = self._matched.get(service)
+        if known is None:
+            # Services come and go; a full table is rebuilt rather than let grow.
+            if len(self._matched) >= 10_000:
+                self._matched.clear()
+            known = any(fnmatchcase(service, glob) for glob in self.services)
+            self._matched[service] = known
+        return known
+
+
+def load_rules(
+    path: Path | str | None = None,
+    *,
+    profile: str = "balanced",
+    defaults: bool = True,
+    metrics: Mapping[str, MetricSpec] | None = None,
+    windows: Sequence[str] | None = None,
+    segments: Sequence[str] | None = None,
+) -> list[Rule]:
+    """The enabled rules: the defaults, with the file at `path` laid over them.
+
+    `metrics`, `windows` and `segments` are what exists in this process; where one is given, a
+    rule that names anything else is an error. Raises RuleError.
+    """
+    layers: list[object] = []
+    if defaults:
+        text = resources.files("agent.alerts").joinpath("default_rules.yaml").read_text("utf-8")
+        layers.append(yaml.safe_load(text))
+    if path is not None:
+        try:
+            layers.append(yaml.safe_load(Path(path).read_text("utf-8")))
+        except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+            raise RuleError(f"rules file {path}: {error}") from error
+    return parse_rules(layers, profile=profile, metrics=metrics, windows=windows, segments=segments)
+
+
+def parse_rules(
+    layers: Sequence[object],
+    *,
+    profile: str = "balanced",
+    metrics: Mapping[str, MetricSpec] | None = None,
+    windows: Sequence[str] | None = None,
+    segments: Sequence[str] | None = None,
+) -> list[Rule]:
+    """The enabled rules of documents laid over each other, in order; later ones win by key."""
+    if profile not in PROFILES:
+        raise RuleError(f"alert profile {profile!r} is not known; allowed: {', '.join(PROFILES)}")
+    merged: dict[str, dict[str, Any]] = {}
+    for layer in layers:
+        for name, entry in _entries(layer).items():
+            merged[name] = _overlay(merged.get(name, {}), entry)
+    rules = [_rule(entry, profile) for entry in merged.values()]
+    for rule in rules:
+        _exists(rule, metrics, windows, segments)
+    return [rule for rule in rules if rule.enabled]
+
+
+def _entries(layer: object) -> dict[str, dict[str, Any]]:
+    if layer is None:  # an empty file
+        return {}
+    if not isinstance(layer, dict) or set(layer) - {"rules"}:
+        raise RuleError("a rules file holds one key, `rules`, with a list of rules")
+    rules = layer.get("rules") or []
+    if not isinstance(rules, list):
+        raise RuleError("`rules` is a list of rules")
+    entries: dict[str, dict[str, Any]] = {}
+    for index, entry in enumerate(rules):
+        name = entry.get("name") if isinstance(entry, dict) else None
+        if not isinstance(name, str):
+            raise RuleError(f"rule number {index + 1}: key name: a text is needed")
+        if name in entries:
+            raise RuleError(f"rule {name!r}: key name: there are two rules of this name")
+        entries[name] = entry
+    return entries
+
+
+def _overlay(base: dict[str, Any], entry: dict[str, Any]) -> dict[str, Any]:
+    """An entry that watches something of another kind drops what the base said of its own."""
+    kinds = [name for name in _WATCHES if entry.get(name)]
+    if kinds and not any(base.get(name) for name in kinds):
+        base = {key: value for key, value in base.items() if key not in _WATCH_KEYS}
+    return {**base, **entry}
+
+
+def _rule(entry: dict[str, Any], profile: str) -> Rule:
+    try:
+        return Rule.model_validate(entry, context={"profile": profile})
+    except ValidationError as error:
+        raise RuleError("\n".join(_explain(entry, item) for item in error.errors())) from error
+
+
+def _explain(entry: dict[str, Any], item: Any) -> str:
+    """One line for one mistake, in the words of the file."""
+    where = ".".join(str(part) for part in item["loc"])
+    head = f"rule {entry['name']!r}" + (f": key {where}" if where else "")
+    kind, context = item["type"], item.get("ctx", {})
+    shown = repr(item["input"])
+    shown = shown if len(shown) <= 80 else shown[:79] + "…"
+    if kind == "missing":
+        return f"{head}: is missing"
+    if kind == "extra_forbidden":
+        model: type[BaseModel] = Latency if where.startswith("latency.") else Rule
+        keys = ", ".join(sorted(f.alias or n for n, f in model.model_fields.items()))
+        return f"{head}: is not known; allowed: {keys}"
+    if kind == "literal_error":
+        return f"{head}: {shown} is not allowed; allowed: {context['expected']}"
+    text = str(context["error"]) if "error" in context else item["msg"]
+    return f"{head}: {text}" if not where else f"{head}: {shown} is not allowed: {text}"
+
+
+def _exists(
+    rule: Rule,
+    metrics: Mapping[str, MetricSpec] | None,
+    windows: Sequence[str] | None,
+    segments: Sequence[str] | None,
+) -> None:
+    def check(key: str, value: str, allowed: Sequence[str] | None) -> None:
+        if allowed is not None and value not in allowed:
+            names = ", ".join(allowed) or "none"
+            raise RuleError(
+                f"rule {rule.name!r}: key {key}: {value!r} is not known; allowed: {names}"
+            )
+
+    if not rule.enabled:
+        return
+    check("window", rule.window, windows)
+    if rule.segment is not None:
+        check("segment", rule.segment, segments)
+    if rule.metric is not None and metrics is not None:
+        check("metric", rule.metric, sorted(metrics))
+        check("scorer", rule.scorer, metrics[rule.metric].scorers)
