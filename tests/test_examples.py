@@ -1,0 +1,245 @@
+"""The bundled traces are what their notice says, and the example producer sends valid traces."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import subprocess
+import sys
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from datetime import timedelta
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from agent.trace import Trace
+from benchmarks import make_example
+
+EXAMPLES = Path(__file__).parent.parent / "examples"
+MAX_BYTES = 3_000_000  # a clone stays quick
+Received = list[tuple[dict[str, str], bytes]]
+
+
+@pytest.fixture(scope="module")
+def traces() -> list[Trace]:
+    lines = (EXAMPLES / "mtrag.jsonl").read_bytes().split(b"\n")
+    assert lines.pop() == b""
+    return [Trace.model_validate_json(line) for line in lines]
+
+
+@pytest.fixture(scope="module")
+def notice() -> str:
+    return (EXAMPLES / "NOTICE.md").read_text(encoding="utf-8")
+
+
+def row(**changes: Any) -> dict[str, Any]:
+    """A row of the data folder, in its shape."""
+    return {
+        "trace_id": "mtrag_human:1:gpt-4o",
+        "query": "When does it open?",
+        "passages": [
+            {"id": "7-1", "text": "Opens at nine.\n", "rank": 1, "title": " Opening hours\n"},
+            {"id": "7-2", "text": "Closed on Sundays.", "rank": 2},
+        ],
+        "answer": "At nine.",
+        "model": "GPT-4.0",
+        "history": [{"role": "user", "text": "Hello"}],
+        "labels": {"answerability": "ANSWERABLE", "normalized": {"hallucinated": False}},
+        "meta": {"collection": "mt-rag-clapnq"},
+        **changes,
+    }
+
+
+def government(title: str, text: str = "Report it.") -> dict[str, Any]:
+    passage = {"id": "p", "text": text, "rank": 1, "title": title}
+    return row(meta={"collection": "mt-rag-govt"}, passages=[passage])
+
+
+def test_every_bundled_trace_is_valid_and_has_a_model(traces: list[Trace]) -> None:
+    assert all(trace.model and trace.query and trace.answer for trace in traces)
+    assert all(trace.passages is not None for trace in traces)
+
+
+def test_bundled_file_is_small(traces: list[Trace]) -> None:
+    assert (EXAMPLES / "mtrag.jsonl").stat().st_size < MAX_BYTES
+    assert len(traces) > 100
+
+
+def test_trace_ids_are_unique(traces: list[Trace]) -> None:
+    assert len({trace.trace_id for trace in traces}) == len(traces)
+
+
+def test_timestamps_rise_strictly_within_one_hour(traces: list[Trace]) -> None:
+    times = [trace.timestamp for trace in traces]
+    assert all(before < after for before, after in pairwise(times))
+    assert times[-1] == make_example.END
+    assert times[0] > make_example.END - timedelta(hours=1)
+
+
+def test_no_quantity_is_made_up(traces: list[Trace]) -> None:
+    assert all(trace.timings is None and trace.usage is None for trace in traces)
+    assert all(p.score is None for trace in traces for p in trace.passages or [])
+
+
+def test_models_are_mixed_over_the_hour(traces: list[Trace]) -> None:
+    half = len(traces) // 2
+    for part in (traces[:half], traces[half:]):
+        assert len({trace.model for trace in part}) == 4
+    chat = Counter(trace.model for trace in traces if trace.service == "mtrag-chat")
+    assert len(set(chat.values())) == 1  # every model answers the same questions
+
+
+def test_notice_gives_the_numbers_of_the_file(traces: list[Trace], notice: str) -> None:
+    assert f"holds {len(traces)} traces" in notice
+    for service, number in Counter(trace.service for trace in traces).items():
+        line = next(line for line in notice.splitlines() if line.startswith(f"| `{service}`"))
+        assert f"| {number} |" in line
+    for domain, number in Counter(trace.tags["domain"] for trace in traces).items():
+        assert f"| `{domain}` | {number} |" in notice
+
+
+def test_wikipedia_passages_name_their_article(traces: list[Trace]) -> None:
+    for trace in traces:
+        if trace.tags["domain"] == "wikipedia":
+            assert all((p.metadata or {}).get("title") for p in trace.passages or [])
+
+
+def test_conversion_keeps_texts_whole_and_adds_nothing() -> None:
+    converted = make_example.convert(row(), "mtrag-chat", make_example.END)
+    assert converted == {
+        "trace_id": "mtrag_human:1:gpt-4o",
+        "service": "mtrag-chat",
+        "timestamp": "2026-01-15T12:00:00.000Z",
+        "query": "When does it open?",
+        "history": [{"role": "user", "text": "Hello"}],
+        "passages": [
+            {
+                "id": "7-1",
+                "text": "Opens at nine.\n",
+                "rank": 1,
+                "metadata": {"title": "Opening hours"},
+            },
+            {"id": "7-2", "text": "Closed on Sundays.", "rank": 2},
+        ],
+        "answer": "At nine.",
+        "model": "GPT-4.0",
+        "tags": {"domain": "wikipedia", "answerability": "answerable", "human_faithful": "yes"},
+    }
+
+
+def test_unlabelled_faithfulness_is_no_tag() -> None:
+    labels = {"answerability": "UNANSWERABLE", "normalized": {"abstained": True}}
+    tags = make_example.convert(row(labels=labels), "s", make_example.END)["tags"]
+    assert "human_faithful" not in tags
+
+
+@pytest.mark.parametrize(
+    "kept",
+    [
+        row(),
+        government("Newsroom | Internal Revenue Service", "Write to phishing@irs.gov."),
+        row(meta={"collection": "govt"}, passages=[]),
+    ],
+)
+def test_clear_terms_are_kept(kept: dict[str, Any]) -> None:
+    assert make_example.doubtful(kept) is None
+
+
+@pytest.mark.parametrize(
+    ("dropped", "reason"),
+    [
+        (row(meta={"collection": "mt-rag-fiqa-beir"}), "finance"),
+        (government("Common Scams | Danville, CA"), "government"),
+        (government("Probe - NASA", "Written at JPL."), "government"),
+        (row(answer="Ask jane.doe@nasa.gov"), "address"),
+        (row(history=[{"role": "agent", "text": "Ask jdoe@town.gov"}]), "address"),
+    ],
+)
+def test_doubtful_rows_are_dropped_with_a_reason(dropped: dict[str, Any], reason: str) -> None:
+    assert reason in (make_example.doubtful(dropped) or "")
+
+
+def test_unknown_collection_is_an_error() -> None:
+    with pytest.raises(ValueError, match="unknown collection 'banking'"):
+        make_example.doubtful(row(meta={"collection": "banking"}))
+
+
+def test_schedule_depends_on_the_ids_alone() -> None:
+    names = [f"t{i}" for i in range(50)]
+    plan = make_example.schedule(names)
+    assert plan == make_example.schedule(reversed(names))
+    assert list(plan) != names
+    assert max(plan.values()) == make_example.END
+
+
+def test_main_writes_valid_lines(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    finance = row(trace_id="x", meta={"collection": "fiqa"})
+    unlabelled = {"answerability": "PARTIAL", "normalized": {}}
+    sets = {
+        "grounding_mtrag_human": [row(), finance],
+        "abstention_mtrag_un": [row(trace_id="u", labels=unlabelled)],
+    }
+    for name, rows in sets.items():
+        with gzip.open(tmp_path / f"{name}.jsonl.gz", "wt", encoding="utf-8") as out:
+            out.writelines(json.dumps(item) + "\n" for item in rows)
+    out_file = tmp_path / "out.jsonl"
+    assert make_example.main(["--data", str(tmp_path), "--out", str(out_file)]) == 0
+    written = [Trace.model_validate_json(line) for line in out_file.read_bytes().splitlines()]
+    assert {(trace.trace_id, trace.service) for trace in written} == {
+        ("mtrag_human:1:gpt-4o", "mtrag-chat"),
+        ("u", "mtrag-unanswerable"),
+    }
+    assert "left out 1: finance" in capsys.readouterr().err
+
+
+@pytest.fixture
+def receiver() -> Iterator[tuple[str, Received]]:
+    """A local HTTP server that keeps what it is sent, and answers 200."""
+    received: Received = []
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            body = self.rfile.read(int(self.headers["content-length"]))
+            headers = {name.lower(): value for name, value in self.headers.items()}
+            received.append(({**headers, "path": self.path}, body))
+            self.send_response(200)
+            self.send_header("content-length", "0")
+            self.end_headers()
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = HTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
+    thread.start()
+    yield f"http://127.0.0.1:{server.server_port}/v1/rag/traces", received
+    server.shutdown()
+    thread.join()
+    server.server_close()
+
+
+def test_producer_sends_one_trace_and_a_gzipped_batch(receiver: tuple[str, Received]) -> None:
+    url, received = receiver
+    command = [sys.executable, str(EXAMPLES / "producer.py"), url]
+    result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert result.returncode == 0, result.stderr
+    (one_headers, one), (batch_headers, batch) = received
+    assert one_headers["content-type"] == "application/json"
+    assert one_headers["path"] == "/v1/rag/traces"
+    assert batch_headers["content-encoding"] == "gzip"
+    lines = gzip.decompress(batch).splitlines()
+    sent = [Trace.model_validate_json(line) for line in [one, *lines]]
+    assert len({trace.trace_id for trace in sent}) == 4
+    assert f"sent {len(sent)} traces" in result.stdout
+
+
+def test_prometheus_scrapes_the_default_metrics_port() -> None:
+    config = yaml.safe_load((EXAMPLES / "prometheus.yml").read_text(encoding="utf-8"))
+    (job,) = config["scrape_configs"]
+    assert job["static_configs"] == [{"targets": ["127.0.0.1:9464"]}]
