@@ -80,6 +80,7 @@ class AlertEngine:
         moved: list[Alert] = []
         self._expire(now)
         visited: set[Key] = set()
+        self._drop_rewritten(now, moved)
         for rule, service, segment in self._targets(windows):
             key = (rule.name, service, segment)
             visited.add(key)
@@ -170,6 +171,17 @@ class AlertEngine:
         elif instance.alert.state == "pending":
             del self._instances[key]
 
+    def _drop_rewritten(self, now: float, moved: list[Alert]) -> None:
+        """End the alerts of rules that kept their name and now watch something else."""
+        for key, instance in sorted(self._instances.items()):
+            rule, alert = self._by_name.get(key[0]), instance.alert
+            if rule is None or rule.watched == (alert.metric, alert.scorer):
+                continue
+            if alert.state == "firing":
+                self._resolve(instance, now, moved, "the rule now watches something else", rule)
+            elif alert.state == "pending":
+                del self._instances[key]
+
     # -- the state machine
 
     def _step(
@@ -209,7 +221,7 @@ class AlertEngine:
                 return None
             del self._instances[min(resolved)[1]]
         name, service, segment = key
-        metric = rule.metric or ("latency" if rule.latency else "traces")
+        metric, scorer = rule.watched
         alert = Alert(
             id=alert_id(name, service, segment),
             rule=name,
@@ -218,7 +230,7 @@ class AlertEngine:
             service=service,
             segment=segment,
             metric=metric,
-            scorer=rule.scorer if rule.metric else "",
+            scorer=scorer,
             window=rule.window,
             value=None,
             lower=None,
@@ -250,7 +262,7 @@ class AlertEngine:
         if fires:
             alert.state, alert.fired_at = "firing", now
         if alert.state == "firing":
-            alert.worst = _worst(rule, alert, windows)
+            alert.worst = _worst(rule, alert, windows) or alert.worst
         self._update(rule, instance, reading, now)
         if fires:
             moved.append(alert)

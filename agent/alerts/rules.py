@@ -38,6 +38,9 @@ Profile = Literal["conservative", "balanced", "lenient"]
 PROFILES: tuple[Profile, ...] = get_args(Profile)
 """From the strictest (alerts on small trouble) to the one that bears most."""
 
+QUANTILES = (0.5, 0.95, 0.99)
+"""Those that windows keep."""
+
 _LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 RESERVED = frozenset({"alertname", "severity", "service", "metric", "scorer", "window"})
 """Labels that every notification carries itself."""
@@ -89,7 +92,14 @@ class Latency(_Model):
     """A latency quantile: `stage` as in a trace's timings, `quantile` one that windows keep."""
 
     stage: str = Field(default="total", min_length=1, max_length=64)
-    quantile: Literal[0.5, 0.95, 0.99] = 0.95
+    quantile: float = 0.95
+
+    @field_validator("quantile")
+    @classmethod
+    def _kept(cls, value: float) -> float:
+        if value not in QUANTILES:
+            raise ValueError(f"one of {', '.join(map(str, QUANTILES))} is needed")
+        return value
 
 
 class Rule(_Model):
@@ -161,6 +171,13 @@ class Rule(_Model):
         if self.latency and "scorer" in given:
             raise ValueError("a latency rule takes no scorer")
         return self
+
+    @property
+    def watched(self) -> tuple[str, str]:
+        """(metric, scorer) as an alert names them."""
+        if self.metric is not None:
+            return self.metric, self.scorer
+        return ("latency", "") if self.latency is not None else ("traces", "")
 
     def covers(self, service: str) -> bool:
         """Whether a service's name matches one of the globs."""
