@@ -1,0 +1,278 @@
+"""The rules of the house that a program can check: layout, imports, sizes, nothing of a machine."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import sys
+import tomllib
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PACKAGES = ("agent", "exporters")
+MAX_LINES = 600  # of a Python file: past that it holds more than one concept
+
+# Built from pieces: this file is searched too.
+MACHINE_PATHS = re.compile(
+    r"(?<![\w.])/" + r"(?:wor[k]|roo[t])/|/tmp/bash[_]jobs|\.\./share[d]\b|\.librar[y]/"
+)
+REGISTRY_HOSTS = re.compile(
+    "|".join(
+        re.escape(first) + r"\." + re.escape(rest)
+        for first, rest in [
+            ("pypi", "org"),
+            ("files", "pythonhosted"),
+            ("registry", "npmjs"),
+            ("crates", "io"),
+            ("proxy", "golang"),
+            ("repo1", "maven"),
+            ("deb", "debian"),
+        ]
+    )
+)
+
+PURE = ("agent/metrics", "agent/windows", "agent/alerts", "agent/trace.py", "agent/sampling.py")
+IMPURE_MODULES = {
+    *("aiohttp", "asyncio", "http", "httpx", "multiprocessing", "requests", "select", "shutil"),
+    *("socket", "sqlite3", "ssl", "subprocess", "tempfile", "threading", "time", "urllib.request"),
+}
+IMPURE_CALLS = {
+    *("open", "print", "input", "datetime.now", "datetime.utcnow", "datetime.today", "date.today"),
+    *("random.random", "random.randint", "random.choice", "random.shuffle", "random.sample"),
+    *("uuid4", "uuid.uuid4", "os.urandom", "os.getenv"),
+}
+
+
+@cache
+def project_files() -> tuple[Path, ...]:
+    """What git keeps or would keep, relative to the root."""
+    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    try:
+        listed = subprocess.run(command, cwd=ROOT, capture_output=True, check=True, timeout=60)
+    except (OSError, subprocess.CalledProcessError):
+        pytest.skip("not a git clone")
+    names = sorted({name for name in listed.stdout.decode().split("\0") if name})
+    return tuple(Path(name) for name in names if (ROOT / name).is_file())
+
+
+def python_files(*tops: str) -> list[Path]:
+    return [
+        path
+        for path in project_files()
+        if path.suffix == ".py" and any(path.is_relative_to(top) for top in tops or (".",))
+    ]
+
+
+@cache
+def tree(path: Path) -> ast.Module:
+    return ast.parse((ROOT / path).read_text(encoding="utf-8"), str(path))
+
+
+def imports(path: Path) -> Iterator[str]:
+    """Every module that a file imports, in full, wherever in the file."""
+    for node in ast.walk(tree(path)):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}: relative import"
+            yield node.module or ""
+            yield from (f"{node.module}.{alias.name}" for alias in node.names)
+
+
+def top(module: str) -> str:
+    return module.partition(".")[0]
+
+
+def assigned(node: ast.stmt) -> set[str]:
+    """The plain names that a statement of a module's body assigns."""
+    if isinstance(node, ast.Assign):
+        return {target.id for target in node.targets if isinstance(target, ast.Name)}
+    if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
+        return {node.target.id}
+    return set()
+
+
+def has_code(path: Path) -> bool:
+    """Whether a file is more than a package marker (a docstring, a version)."""
+    marks: list[set[str]] = [{"__version__"}, {"__all__"}]
+    return any(
+        not isinstance(node, ast.Expr) and assigned(node) not in marks for node in tree(path).body
+    )
+
+
+def texts() -> Iterator[tuple[Path, str]]:
+    for path in project_files():
+        data = (ROOT / path).read_bytes()
+        if b"\0" not in data:
+            yield path, data.decode("utf-8")
+
+
+def matches(pattern: re.Pattern[str], *, quoted_data: bool) -> list[str]:
+    """Where a pattern stands in the project; `quoted_data` searches bundled traces as well."""
+    return [
+        f"{path}:{number}: {line[max(0, found.start() - 30) : found.end() + 30]}"
+        for path, text in texts()
+        if quoted_data or ".jsonl" not in path.suffixes
+        for number, line in enumerate(text.split("\n"), 1)
+        if (found := pattern.search(line))
+    ]
+
+
+def test_no_file_names_a_path_of_a_build_machine() -> None:
+    # Real traces may speak of such paths: the documentation of a cloud does.
+    assert matches(MACHINE_PATHS, quoted_data=False) == []
+
+
+def test_no_file_names_a_package_registry() -> None:
+    assert matches(REGISTRY_HOSTS, quoted_data=True) == []
+
+
+@pytest.mark.parametrize(
+    "text", ["cd /wor" + "k/main", "in '/roo" + "t/.cache'", "../share" + "d/data"]
+)
+def test_machine_paths_are_recognised(text: str) -> None:
+    assert MACHINE_PATHS.search(text)
+
+
+@pytest.mark.parametrize("text", ["docs/work/", "https://example.com/work/", "the chroot/ folder"])
+def test_other_paths_are_not_taken_for_machine_paths(text: str) -> None:
+    assert not MACHINE_PATHS.search(text)
+
+
+def test_every_folder_with_python_is_a_package() -> None:
+    files = python_files(*PACKAGES, "tests", "benchmarks")
+    folders = {path.parent for path in files}
+    folders |= {parent for folder in folders for parent in folder.parents if parent != Path(".")}
+    missing = [str(folder) for folder in folders if folder / "__init__.py" not in files]
+    assert missing == []
+
+
+def test_no_python_file_is_too_long() -> None:
+    lengths = {
+        str(path): len((ROOT / path).read_bytes().splitlines())
+        for path in python_files()
+        if path.name != "__init__.py"
+    }
+    assert {path: n for path, n in lengths.items() if n > MAX_LINES} == {}
+
+
+def test_every_module_says_what_it_offers() -> None:
+    silent = [
+        str(path)
+        for path in python_files(*PACKAGES, "benchmarks")
+        if has_code(path) and path.name != "__main__.py"
+        if not any("__all__" in assigned(node) for node in tree(path).body)
+    ]
+    assert silent == []
+
+
+def test_every_module_has_a_docstring() -> None:
+    files = [path for path in python_files(*PACKAGES, "benchmarks") if has_code(path)]
+    assert [str(path) for path in files if not ast.get_docstring(tree(path))] == []
+
+
+def test_agent_knows_no_prometheus() -> None:
+    users = [str(p) for p in python_files("agent") if "prometheus_client" in map(top, imports(p))]
+    assert users == []
+
+
+def test_trace_imports_nothing_of_ours() -> None:
+    assert [name for name in imports(Path("agent/trace.py")) if top(name) in PACKAGES] == []
+
+
+@pytest.mark.parametrize("part", PURE)
+def test_pure_parts_import_no_input_or_output(part: str) -> None:
+    found = [
+        f"{path}: {name}"
+        for path in python_files(part)
+        for name in imports(path)
+        if name in IMPURE_MODULES or top(name) in IMPURE_MODULES
+    ]
+    assert found == []
+
+
+@pytest.mark.parametrize("part", PURE)
+def test_pure_parts_read_no_clock_file_or_chance(part: str) -> None:
+    found = [
+        f"{path}:{node.lineno}: {name}"
+        for path in python_files(part)
+        for node in ast.walk(tree(path))
+        if isinstance(node, ast.Call) and (name := ast.unparse(node.func)) in IMPURE_CALLS
+    ]
+    assert found == []
+
+
+@pytest.mark.parametrize("part", PURE)
+def test_pure_parts_know_neither_exporters_nor_the_outside_of_the_agent(part: str) -> None:
+    outer = ("agent.cli", "agent.pipeline", "agent.sources", "agent.store", "exporters")
+    found = [f"{p}: {name}" for p in python_files(part) for name in imports(p)]
+    assert [line for line in found if line.split(": ")[1].startswith(outer)] == []
+
+
+def test_runtime_imports_are_declared_dependencies() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = project.get("optional-dependencies", {})
+    declared = [*project["dependencies"], *(name for extra in extras.values() for name in extra)]
+    names = {re.split(r"[^\w.-]", line)[0].replace("-", "_").lower() for line in declared}
+    others = {"pyyaml": "yaml", "pydantic": "pydantic_core"}  # imported under another name too
+    allowed = (
+        names
+        | {others[name] for name in names if name in others}
+        | sys.stdlib_module_names
+        | set(PACKAGES)
+    )
+    strange = {
+        f"{path}: {top(name)}"
+        for path in python_files(*PACKAGES)
+        for name in imports(path)
+        if top(name) not in allowed
+    }
+    assert strange == set()
+
+
+def source_folder(test_folder: Path) -> Path:
+    """tests/windows -> agent/windows, tests/exporters -> exporters, tests -> agent."""
+    inner = test_folder.relative_to("tests")
+    return inner if inner.parts[:1] == ("exporters",) else Path("agent") / inner
+
+
+def test_tests_mirror_the_tree() -> None:
+    test_folders = {path.parent for path in python_files("tests")}
+    folders = {path.parent for path in python_files(*PACKAGES)}
+    free = {"tests", "tests/benchmarks", "tests/system"}  # of the whole, not of a part
+    stray = [
+        str(folder)
+        for folder in test_folders
+        if str(folder) not in free and source_folder(folder) not in folders
+    ]
+    assert stray == []
+    mirrored = {source_folder(folder) for folder in test_folders}
+    with_code = {path.parent for path in python_files(*PACKAGES) if has_code(path)}
+    assert {str(folder) for folder in with_code - mirrored} == set()
+
+
+def test_every_test_file_tests() -> None:
+    idle = [
+        str(path)
+        for path in python_files("tests")
+        if path.name.startswith("test_")
+        and not any(
+            isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name[:5] == "test_"
+            for node in ast.walk(tree(path))
+        )
+    ]
+    assert idle == []
+
+
+def test_licence_is_the_whole_apache_licence() -> None:
+    text = (ROOT / "LICENSE").read_text(encoding="utf-8")
+    assert text.split()[:4] == ["Apache", "License", "Version", "2.0,"]
+    for section in range(1, 10):
+        assert f"\n   {section}. " in text
+    assert "END OF TERMS AND CONDITIONS" in text
+    assert text.rstrip().endswith("limitations under the License.")
