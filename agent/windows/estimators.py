@@ -1,0 +1,224 @@
+"""Interval estimates from additive sums. Pure functions; 95 % throughout.
+
+Two estimators: a rate over all traffic by the stratified, prediction-powered difference estimator
+with a Wilson interval on its effective sample size, and the mean of graded scores by the stratified
+self-normalised (Hajek) mean with a t interval. Without cheap scores and with one stratum the
+first is the weighted share itself. Inference is by design: the only randomness is which traces
+were scored, and that comes from a hash.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from agent.windows.exact import VALUE_BITS, VALUE_ONE, WEIGHT_ONE
+
+__all__ = ["Interval", "Moments", "mean_interval", "moments", "rate_interval", "t975", "wilson"]
+
+Z = 1.959963984540054
+
+SLOPE_PRIOR = 50.0
+"""Pseudo-observations of the slope seen in history: below some 50 samples it is mostly noise."""
+
+VARIANCE_PRIOR = 10.0
+"""Pseudo-observations of the variance seen in history: at n = 20 graded scores often are all
+equal, and a plain t interval covers .79 instead of .95."""
+
+WILSON_BELOW = 50
+"""With fewer equal-weight samples, strata and slope cost more width than they save."""
+
+_T = (12.706205, 4.302653, 3.182446, 2.776445, 2.570582, 2.446912, 2.364624, 2.306004, 2.262157)
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """`effective` is the number of equal-weight samples that would know as much."""
+
+    value: float
+    lower: float
+    upper: float
+    effective: float
+
+
+@dataclass(frozen=True, slots=True)
+class Moments:
+    """A stratum's sums, centred and in natural units.
+
+    `size` N, `n` scored, `w` and `w2` sums of weights and of their squares; `y` and `f` weighted
+    means, `population_f` the mean cheap score of all N; `yy`, `ff`, `yf` unweighted sums of
+    squared deviations; `linearised` = sum w**2 (y - ybar)**2 / (sum w)**2.
+    """
+
+    size: int
+    n: int
+    w: float
+    w2: float
+    y: float
+    f: float
+    population_f: float
+    yy: float
+    ff: float
+    yf: float
+    linearised: float
+
+    @property
+    def kish(self) -> float:
+        return self.w * self.w / self.w2
+
+
+def t975(df: float) -> float:
+    """The .975 quantile of Student's t; `df` is rounded down, at least 1. Table below 10, then the
+    Cornish-Fisher expansion (Abramowitz and Stegun 26.7.5), within 1e-4."""
+    n = max(1, int(df))
+    if n <= len(_T):
+        return _T[n - 1]
+    z = Z
+    g1 = (z**3 + z) / 4
+    g2 = (5 * z**5 + 16 * z**3 + 3 * z) / 96
+    g3 = (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384
+    g4 = (79 * z**9 + 776 * z**7 + 1482 * z**5 - 1920 * z**3 - 945 * z) / 92160
+    return z + g1 / n + g2 / n**2 + g3 / n**3 + g4 / n**4
+
+
+def wilson(share: float, n: float) -> tuple[float, float]:
+    """Wilson's score interval (1927) of a share of n > 0 samples; n need not be whole."""
+    zz = Z * Z / n
+    centre = share + zz / 2
+    half = Z * math.sqrt(max(0.0, share * (1 - share) / n + zz / (4 * n)))
+    # Rounding must not push a limit past the share it encloses.
+    lower = max(0.0, min(share, (centre - half) / (1 + zz)))
+    return lower, min(1.0, max(share, (centre + half) / (1 + zz)))
+
+
+def moments(strata: Sequence[Sequence[int]]) -> list[Moments]:
+    """Moments per stratum from the 14 whole-number sums each (order: `sums.FIELDS`).
+
+    Strata without a scored trace join a neighbour (their N and SF); an empty list comes back if
+    nothing at all was scored. Differences are taken on whole numbers, so nothing cancels.
+    """
+    merged: list[list[int]] = []
+    carry_size = carry_f = 0
+    for sums in strata:
+        if sums[2]:
+            merged.append(list(sums))
+            merged[-1][0] += carry_size
+            merged[-1][1] += carry_f
+            carry_size = carry_f = 0
+        elif merged:
+            merged[-1][0] += sums[0]
+            merged[-1][1] += sums[1]
+        else:
+            carry_size += sums[0]
+            carry_f += sums[1]
+    return [_moments(sums) for sums in merged]
+
+
+def _moments(sums: Sequence[int]) -> Moments:
+    size, sf, n, w, w2, wy, wf, w2y, w2yy, y, f, yy, ff, yf = sums
+    spread = w * w * w2yy - 2 * w * wy * w2y + wy * wy * w2
+    scale = n << (2 * VALUE_BITS)
+    return Moments(
+        size=size,
+        n=n,
+        w=w / WEIGHT_ONE,
+        w2=w2 / (WEIGHT_ONE * WEIGHT_ONE),
+        y=wy / (w << VALUE_BITS),
+        f=wf / (w << VALUE_BITS),
+        population_f=sf / (size << VALUE_BITS) if size else 0.0,
+        yy=(n * yy - y * y) / scale,
+        ff=(n * ff - f * f) / scale,
+        yf=(n * yf - y * f) / scale,
+        linearised=spread / (w**4 << (2 * VALUE_BITS)),
+    )
+
+
+def unit_moments(n: int, y: int, yy: int) -> Moments:
+    """The moments of n scores of weight 1, alone in their stratum: the common, short way."""
+    squares = (n * yy - y * y) / (n << (2 * VALUE_BITS))
+    return Moments(n, n, n, n, y / (n * VALUE_ONE), 0.0, 0.0, squares, 0.0, 0.0, squares / (n * n))
+
+
+def rate_interval(
+    strata: Sequence[Moments], slope_history: float = 0.0, prior: float = SLOPE_PRIOR
+) -> Interval:
+    """The mean of a 0/1 score over all traffic. At least one stratum with a scored trace.
+
+    Stratified PPI++ (Angelopoulos, Duchi, Zrnic 2023) with the slope within strata shrunk to
+    `slope_history`; Wilson on an effective n whose variance has one pseudo-success and one
+    pseudo-failure per stratum, which is what makes it hold at 0 or 1 observed failures.
+    """
+    n = sum(s.n for s in strata)
+    w, w2 = sum(s.w for s in strata), sum(s.w2 for s in strata)
+    if n < WILSON_BELOW and w * w > w2 * n * (1 - 1e-9):
+        share = sum(s.w * s.y for s in strata) / w
+        return Interval(share, *wilson(share, n), n)
+    total = sum(s.size for s in strata)
+    slope, explained = _slope(strata, n, total, slope_history, prior)
+    value = variance = 0.0
+    for s in strata:
+        part, kish = s.size / total, s.kish
+        value += part * (s.y + slope * (s.population_f - s.f))
+        smooth = (s.y * kish + 1) / (kish + 2)
+        own = smooth * (1 - smooth) / kish
+        if kish < 0.999 * s.n and s.n > 1:  # weights differ inside the stratum
+            own = max(own, s.linearised * s.n / (s.n - 1))
+        variance += part * part * (1 - explained) * own
+    value = min(1.0, max(0.0, value))
+    smooth = (value * n + 1) / (n + 2)
+    effective = smooth * (1 - smooth) / variance * (Z / t975(n - len(strata) - 1)) ** 2
+    return Interval(value, *wilson(value, effective), effective)
+
+
+def _slope(
+    strata: Sequence[Moments], n: int, total: int, history: float, prior: float
+) -> tuple[float, float]:
+    """(slope of the score on the cheap score within strata, share of variance it explains)."""
+    c = vf = vy = 0.0
+    for s in strata:
+        if s.n >= 2:
+            g = (s.size / total) ** 2 / (s.n * (s.n - 1))
+            c += g * s.yf
+            vf += g * s.ff
+            vy += g * s.yy
+    own = max(0.0, c / vf) if vf > 1e-15 else history
+    slope = (n * own + prior * history) / (n + prior)
+    if vy <= 1e-15:
+        return slope, 0.0
+    left = (vy - 2 * slope * c + slope * slope * vf) / vy
+    return slope, min(0.95, max(0.0, 1 - left)) * max(0.0, (n - 2) / n)
+
+
+def mean_interval(
+    strata: Sequence[Moments],
+    variance_history: Sequence[float],
+    low: float | None = None,
+    high: float | None = None,
+    prior: float = VARIANCE_PRIOR,
+) -> Interval:
+    """The mean of graded scores over all traffic, cut to [low, high] where given.
+
+    Per stratum the self-normalised mean; its variance per sample, taken from the linearised
+    (Hajek) variance, is shrunk to `variance_history[h]` with `prior` pseudo-observations. Degrees
+    of freedom and `effective` count Kish's effective samples.
+    """
+    total = sum(s.size for s in strata)
+    value = variance = effective = 0.0
+    for h, s in enumerate(strata):
+        part, kish = s.size / total, s.kish
+        value += part * s.y
+        # linearised * n/(n-1) is the variance of the mean; times kish: of one sample.
+        sample = s.linearised * kish * s.n / (s.n - 1) if s.n > 1 else 0.0
+        history = variance_history[min(h, len(variance_history) - 1)]
+        freedom = max(0.0, kish - 1)
+        shrunk = (freedom * sample + prior * history) / (freedom + prior)
+        variance += part * part * shrunk / kish
+        effective += kish
+    half = t975(effective - len(strata)) * math.sqrt(variance)
+    lower, upper = value - half, value + half
+    if low is not None:
+        lower = min(value, max(low, lower))
+    if high is not None:
+        upper = max(value, min(high, upper))
+    return Interval(value, lower, upper, effective)

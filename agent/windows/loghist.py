@@ -1,0 +1,158 @@
+"""Latency histograms with logarithmic cells: 1 % relative error, exact merging and subtraction.
+
+The mapping is DDSketch's (Masson, Rim, Lee, VLDB 2019): cell i holds the values in
+(g**(i-1), g**i] with g = 1.01/0.99 and answers 2 g**i / (g + 1), at most 1 % from any of them.
+The range is fixed, 1 ms to 1000 s, so any two histograms have the same cells. Below lies one
+cell that answers 1 ms (zero timings are legal), above one that answers 1000 s. Counts are sums of
+weights in whole units (see `exact`), so a window's total stays the exact sum of its buckets.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from bisect import bisect_left
+from collections.abc import Iterable
+from itertools import accumulate
+
+from agent.windows.exact import WEIGHT_BITS, WEIGHT_ONE
+
+__all__ = ["CELLS", "HIGH", "LOW", "RELATIVE_ERROR", "LogHist", "Sketch", "cell_of", "cell_value"]
+
+RELATIVE_ERROR = 0.01
+LOW, HIGH = 1e-3, 1e3
+
+_LOG_G = math.log((1 + RELATIVE_ERROR) / (1 - RELATIVE_ERROR))
+_INV = 1 / _LOG_G
+# One less than the cell of LOW itself, so that every value above LOW gets a cell of its own kind.
+_OFFSET = math.ceil(math.log(LOW) * _INV) - 1
+CELLS = math.ceil(math.log(HIGH) * _INV) - _OFFSET + 2
+_VALUES = [
+    LOW,
+    *(2 * math.exp((i + _OFFSET) * _LOG_G) / (1 + math.exp(_LOG_G)) for i in range(1, CELLS - 1)),
+    HIGH,
+]
+_log, _ceil = math.log, math.ceil
+
+
+def cell_of(seconds: float) -> int:
+    """The cell of a value, 0 to CELLS - 1."""
+    if seconds <= LOW:
+        return 0
+    if seconds >= HIGH:
+        return CELLS - 1
+    return _ceil(_log(seconds) * _INV) - _OFFSET
+
+
+def cell_value(cell: int) -> float:
+    """Seconds: within 1 % of whatever the cell holds (the two end cells: their edge)."""
+    return _VALUES[cell]
+
+
+class Sketch:
+    """The histogram of one bucket, sparse: a dictionary while it is written, text when sealed.
+
+    A sealed ten-minute bucket of a busy service has some 150 filled cells and takes about 1 kB.
+    """
+
+    __slots__ = ("_counts", "n", "w2")
+
+    def __init__(self) -> None:
+        self.n = 0
+        self.w2 = 0
+        self._counts: dict[int, int] | bytes = {}
+
+    def add(self, cell: int, w: int = WEIGHT_ONE) -> None:
+        counts = self.counts()
+        counts[cell] = counts.get(cell, 0) + w
+        self.n += 1
+        self.w2 += w * w
+
+    def counts(self) -> dict[int, int]:
+        """Weight by cell, writable: opens a sealed sketch."""
+        if isinstance(self._counts, bytes):
+            self._counts = dict(self.items())
+        return self._counts
+
+    def items(self) -> Iterable[tuple[int, int]]:
+        """(cell, weight) without opening a sealed sketch."""
+        if not isinstance(self._counts, bytes):
+            return self._counts.items()
+        shift, *flat = json.loads(self._counts)
+        return zip(flat[::2], [count << shift for count in flat[1::2]], strict=True)
+
+    def merge(self, other: Sketch) -> None:
+        counts = self.counts()
+        for cell, w in other.items():
+            counts[cell] = counts.get(cell, 0) + w
+        self.n += other.n
+        self.w2 += other.w2
+
+    def flat(self) -> list[int]:
+        """[shift, cell, count, cell, count, ...] by cell; the weight is count << shift. The shift
+        makes small numbers of the usual case, all weights 1."""
+        items = sorted(self.items())
+        if all(not w & (WEIGHT_ONE - 1) for _, w in items):
+            return [WEIGHT_BITS, *(v for cell, w in items for v in (cell, w >> WEIGHT_BITS))]
+        return [0, *(v for item in items for v in item)]
+
+    def seal(self) -> None:
+        if not isinstance(self._counts, bytes):
+            self._counts = json.dumps(self.flat(), separators=(",", ":")).encode()
+
+    @classmethod
+    def of(cls, n: int, w2: int, flat: list[int]) -> Sketch:
+        """Back from `flat`."""
+        new = cls()
+        new.n, new.w2 = n, w2
+        shift = flat[0]
+        new._counts = dict(zip(flat[1::2], (v << shift for v in flat[2::2]), strict=True))
+        return new
+
+
+class LogHist:
+    """The histogram of a window, dense: `n` samples, `w2` the sum of squared weights."""
+
+    __slots__ = ("counts", "n", "w2")
+
+    def __init__(self) -> None:
+        self.counts = [0] * CELLS
+        self.n = 0
+        self.w2 = 0
+
+    def add(self, seconds: float, w: int = WEIGHT_ONE) -> None:
+        self.counts[cell_of(seconds)] += w
+        self.n += 1
+        self.w2 += w * w
+
+    def merge(self, other: LogHist, sign: int = 1) -> None:
+        self.counts = [a + sign * b for a, b in zip(self.counts, other.counts, strict=True)]
+        self.n += sign * other.n
+        self.w2 += sign * other.w2
+
+    def merge_sketch(self, sketch: Sketch, sign: int = 1) -> None:
+        counts = self.counts
+        for cell, w in sketch.items():
+            counts[cell] += sign * w
+        self.n += sign * sketch.n
+        self.w2 += sign * sketch.w2
+
+    @property
+    def effective(self) -> float:
+        """Kish's effective number of samples, (sum w)**2 / sum w**2."""
+        total = sum(self.counts)
+        return total * total / self.w2 if self.w2 else 0.0
+
+    def at(self, levels: Iterable[float]) -> list[float]:
+        """Seconds at each level in [0, 1]: the smallest value with that share of the weight at or
+        below it. Needs at least one sample."""
+        cumulative = list(accumulate(self.counts))
+        total = cumulative[-1]
+        # A hair below the rank: 0.95 * 20 must mean the 19th value although 0.95 is no binary
+        # fraction. At least 1 unit, so that level 0 is the smallest filled cell.
+        ranks = (max(1.0, level * total * (1 - 1e-12)) for level in levels)
+        return [_VALUES[min(bisect_left(cumulative, rank), CELLS - 1)] for rank in ranks]
+
+    def quantile(self, q: float) -> float | None:
+        """Seconds, None without samples."""
+        return self.at([q])[0] if self.n else None

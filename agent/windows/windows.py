@@ -1,0 +1,482 @@
+"""Rolling event-time windows: scored traces in, estimates out. Pure: time comes from the caller.
+
+Memory is bounded by the series, not by the traffic: a bucket exists per (service, segment) and
+time slot in which traces came, 234 slots for 5m, 1h and 24h, and takes about 250 bytes per (metric,
+scorer), about 1 kB per busy latency stage, and 5 ids per metric that has a good direction. How
+many services and segments there are is for the caller to bound.
+
+Reading folds what was added since the last reading, so readers need the same lock as writers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from agent.metrics.spec import MetricSpec
+from agent.trace import ScoredTrace, State
+from agent.windows.bucket import SeriesKey, Total
+from agent.windows.draft import Draft
+from agent.windows.estimators import (
+    Interval,
+    mean_interval,
+    moments,
+    rate_interval,
+    unit_moments,
+)
+from agent.windows.loghist import LogHist
+from agent.windows.periods import grain_of, seconds_of
+from agent.windows.persist import decode_bucket, decode_clock, encode_bucket, encode_clock
+from agent.windows.rings import Ring, Span
+from agent.windows.sums import STATE_NAMES, Cell
+from agent.windows.worst import direction
+
+__all__ = ["BucketRow", "Estimate", "Quantile", "Windows", "Worst"]
+
+BucketRow = tuple[str, str, int, int, bytes | None]
+"""(service, segment, width, start, data): key and content of a saved bucket; None: delete it.
+The row ("", "", 0, 0) holds the stream time."""
+
+MAX_STAGES = 8
+"""Latency stages per service: `total`, `retrieval`, `generation` and some of the user's own.
+Stage names come from outside, and each has histograms in every window."""
+
+QUANTILES = (0.5, 0.95, 0.99)
+
+WORST_GRAIN = 60
+"""Seconds. Five traces per ten-second bucket would be most of a small service's traffic."""
+
+MAX_DRAFTS = 256
+MAX_DRAFTED = 4096
+"""Fold when more drafts or traces wait: bounds memory, and the time of the next reading."""
+
+HISTORY_POINTS = 60
+
+_CLOCK = ("", "", 0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A 95 % interval, with how many equal-weight samples would know as much.
+
+    `samples` were scored; `states` counts all traces by state, and its sum is what was seen.
+    """
+
+    value: float
+    lower: float
+    upper: float
+    effective_samples: float
+    samples: int
+    states: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Quantile:
+    """Seconds, within 1 %. A limit is None where the samples do not carry it."""
+
+    quantile: float
+    value: float
+    lower: float | None
+    upper: float | None
+    samples: int
+
+
+@dataclass(frozen=True, slots=True)
+class Worst:
+    trace_id: str
+    value: float
+    timestamp: float
+
+
+class Windows:
+    """Rolling windows by service and segment.
+
+    `specs` says of each metric how it combines, its range and direction (default: the registry
+    `agent.metrics.METRICS`); a metric it does not know is an unbounded mean. Estimates need
+    `min_samples` scored traces.
+    """
+
+    def __init__(
+        self,
+        windows: Sequence[str] = ("5m", "1h", "24h"),
+        *,
+        specs: Mapping[str, MetricSpec] | None = None,
+        min_samples: int = 5,
+    ) -> None:
+        if specs is None:
+            from agent.metrics import METRICS  # late: tests and tools bring specs of their own
+
+            specs = METRICS
+        if not windows or len(set(windows)) != len(windows):
+            raise ValueError("windows: at least one, and each once")
+        if min_samples < 1:
+            raise ValueError("min_samples: at least 1")
+        self.names: tuple[str, ...] = tuple(windows)
+        self.now: float | None = None
+        self.ignored_stages = 0
+        """Timings dropped because their service already has `MAX_STAGES` stages."""
+        self._specs = specs
+        self._min_samples = min_samples
+        self._directions: dict[str, tuple[int, float]] = {}
+        by_width: dict[int, list[Span]] = {}
+        for name in windows:
+            seconds = seconds_of(name)
+            width = grain_of(seconds)
+            by_width.setdefault(width, []).append(Span(name, seconds, seconds // width))
+        coarsest = max(by_width)
+        self._rings = [
+            Ring(width, by_width[width], worst=width >= WORST_GRAIN or width == coarsest)
+            for width in sorted(by_width)
+        ]
+        self._spans = {span.name: (ring, span) for ring in self._rings for span in ring.spans}
+        self._longest = max((s for _, s in self._spans.values()), key=lambda span: span.seconds)
+        self._finest = math.gcd(*by_width)
+        self._drafts: dict[tuple[str, tuple[str, ...], int], Draft] = {}
+        self._drafted = 0
+        self._stages: dict[str, set[str]] = {}
+        self._cache: dict[tuple[str, str, str, str, str], tuple[int, int, Estimate | None]] = {}
+        self._saved_now: float | None = None
+        self._stray: list[tuple[str, str, int, int]] = []
+
+    # ---- writing
+
+    def advance(self, now: float) -> None:
+        """Move stream time to `now` (Unix seconds) and expire buckets; never goes back."""
+        if not math.isfinite(now):
+            raise ValueError("stream time must be finite")
+        if self.now is not None and now <= self.now:
+            return
+        self.now = now
+        for ring in self._rings:
+            newest = int(now // ring.width)
+            if ring.newest == newest:
+                continue
+            if ring is self._rings[-1] and ring.newest is not None:
+                # What waits must enter before the longest window moves on, or a stage could be
+                # remembered that no bucket holds.
+                self._fold()
+            ring.advance(newest)
+
+    def add(self, scored: ScoredTrace, service: str, segments: Sequence[str] = ()) -> bool:
+        """Count a trace in its bucket, for the whole service and for each of `segments`.
+
+        Each window takes it if its bucket is still inside; False if it is too late for all. The
+        caller advances the time first and has bounded `service` and `segments`. ValueError,
+        and nothing changed, for a value that is not finite or a probability outside (0, 1].
+        """
+        _check(scored)
+        timestamp = scored.timestamp
+        if self.now is None or timestamp > self.now:
+            self.advance(timestamp)
+        index = int(timestamp // self._finest)
+        if not any(index * self._finest >= ring.oldest * ring.width for ring in self._rings):
+            return False
+        key = (service, tuple(segments), index)
+        draft = self._drafts.get(key)
+        if draft is None:
+            if len(self._drafts) >= MAX_DRAFTS:
+                self._fold()
+            draft = self._drafts[key] = Draft(self._direction)
+        draft.add(scored, self._accepted(service, scored.timings) if scored.timings else [])
+        self._drafted += 1
+        if self._drafted >= MAX_DRAFTED:
+            self._fold()
+        return True
+
+    def _accepted(self, service: str, timings: Mapping[str, float]) -> list[str]:
+        known = self._stages.setdefault(service, set())
+        accepted = []
+        for stage in timings:
+            if stage not in known:
+                if len(known) >= MAX_STAGES:
+                    self.ignored_stages += 1
+                    continue
+                known.add(stage)
+            accepted.append(stage)
+        return accepted
+
+    def _direction(self, metric: str) -> tuple[int, float]:
+        found = self._directions.get(metric)
+        if found is None:
+            found = self._directions[metric] = direction(self._specs.get(metric))
+        return found
+
+    def _fold(self) -> None:
+        """Bring what waits into the rings."""
+        if not self._drafts:
+            return
+        drafts, self._drafts, self._drafted = self._drafts, {}, 0
+        for (service, segments, index), draft in drafts.items():
+            delta = draft.bucket()
+            for ring in self._rings:
+                at = index * self._finest // ring.width
+                ring.fold(at, (service, ""), delta)
+            if segments:
+                delta.worst = {}  # worst traces are kept for the whole service only
+                for segment in dict.fromkeys(segments):
+                    for ring in self._rings:
+                        ring.fold(index * self._finest // ring.width, (service, segment), delta)
+
+    # ---- reading
+
+    def _total(self, service: str, segment: str, window: str) -> Total | None:
+        self._fold()
+        return self._spans[window][1].totals.get((service, segment))
+
+    def services(self) -> list[str]:
+        """Services with a trace in the longest window."""
+        self._fold()
+        return sorted(service for service, segment in self._longest.totals if not segment)
+
+    def segments(self, service: str) -> list[str]:
+        """Segments of a service with a trace in the longest window, without ""."""
+        self._fold()
+        return sorted(seg for name, seg in self._longest.totals if name == service and seg)
+
+    def series(self, service: str, segment: str = "") -> list[SeriesKey]:
+        """(metric, scorer) seen in the longest window."""
+        total = self._total(service, segment, self._longest.name)
+        return sorted(total.cells) if total else []
+
+    def stages(self, service: str, segment: str = "") -> list[str]:
+        """Latency stages seen in the longest window."""
+        total = self._total(service, segment, self._longest.name)
+        return sorted(total.sketches) if total else []
+
+    def seen(self, service: str, segment: str, window: str) -> int:
+        """Traces in the window."""
+        total = self._total(service, segment, window)
+        return total.seen if total else 0
+
+    def states(
+        self, service: str, segment: str, metric: str, scorer: str, window: str
+    ) -> dict[str, int]:
+        """Traces in the window by state; all zero for what was never seen."""
+        total = self._total(service, segment, window)
+        cell = total.cells.get((metric, scorer)) if total else None
+        return cell.states() if cell else dict.fromkeys(STATE_NAMES, 0)
+
+    def estimate(
+        self, service: str, segment: str, metric: str, scorer: str, window: str
+    ) -> Estimate | None:
+        """None with fewer than `min_samples` scored traces in the window."""
+        total = self._total(service, segment, window)
+        cell = total.cells.get((metric, scorer)) if total else None
+        if total is None or cell is None or cell.scored < self._min_samples:
+            return None
+        history = self._longest.totals.get((service, segment))
+        stamp = (total.version, history.version if history else 0)
+        key = (service, segment, metric, scorer, window)
+        cached = self._cache.get(key)
+        if cached and cached[:2] == stamp:
+            return cached[2]
+        past = history.cells.get((metric, scorer)) if history else None
+        estimate = self._estimate(cell, metric, past)
+        if len(self._cache) > 100_000:
+            self._cache.clear()
+        self._cache[key] = (*stamp, estimate)
+        return estimate
+
+    def _estimate(self, cell: Cell, metric: str, past: Cell | None) -> Estimate | None:
+        spec = self._specs.get(metric)
+        states = cell.states()
+        if not states["scored"]:
+            return None
+        if cell.strata is None:
+            strata = [unit_moments(cell.n, cell.y, cell.yy)]
+        else:
+            strata = moments(cell.sums())
+        if spec is not None and spec.kind == "ratio":
+            interval: Interval = rate_interval(strata)
+        else:
+            low, high = (spec.low, spec.high) if spec else (None, None)
+            spread = _spread(past or cell, low, high)
+            interval = mean_interval(strata, [spread], low, high)
+        return Estimate(
+            interval.value,
+            interval.lower,
+            interval.upper,
+            interval.effective,
+            states["scored"],
+            states,
+        )
+
+    def quantiles(self, service: str, segment: str, stage: str, window: str) -> list[Quantile]:
+        """Of the 50th, 95th and 99th percentile those that have a sample beyond them."""
+        total = self._total(service, segment, window)
+        hist = total.sketches.get(stage) if total else None
+        if hist is None or hist.n < self._min_samples:
+            return []
+        return _quantiles(hist)
+
+    def history(
+        self, service: str, segment: str, metric: str, scorer: str, window: str
+    ) -> list[tuple[float, Estimate | None]]:
+        """(start, estimate) per bucket or group of buckets, oldest first: 30 to 60 points.
+
+        A point needs one scored trace, not `min_samples`: its interval says how little it knows.
+        """
+        self._fold()
+        ring, span = self._spans[window]
+        if ring.newest is None:
+            return []
+        # One bucket less, so that a group cut by either end of the window never makes it 61.
+        group = 1 if span.buckets <= HISTORY_POINTS else -(-span.buckets // (HISTORY_POINTS - 1))
+        points: dict[int, Cell | None] = dict.fromkeys(
+            range(span.oldest // group, ring.newest // group + 1)
+        )
+        for index, row in ring.buckets(span):
+            bucket = row.get((service, segment))
+            cell = bucket.cells.get((metric, scorer)) if bucket else None
+            if cell is not None:
+                sum_ = points[index // group]
+                if sum_ is None:
+                    sum_ = points[index // group] = Cell()
+                sum_.add(cell)
+        past = self._longest.totals.get((service, segment))
+        base = past.cells.get((metric, scorer)) if past else None
+        return [
+            (
+                float(at * group * ring.width),
+                self._estimate(cell, metric, base) if cell else None,
+            )
+            for at, cell in points.items()
+        ]
+
+    def worst(
+        self, service: str, metric: str, scorer: str, window: str, limit: int = 5
+    ) -> list[Worst]:
+        """The worst traces of the window, worst first; at most 5 of each of its buckets are known.
+
+        A window of finer grain than a minute reads the buckets of the next ring that has them.
+        """
+        self._fold()
+        ring, span = self._spans[window]
+        if ring.newest is None:
+            return []
+        since = span.oldest * ring.width
+        source = next(r for r in self._rings if r.worst and r.width >= ring.width)
+        entries = {
+            entry
+            for index, row in source.rows.items()
+            if (index + 1) * source.width > since and (service, "") in row
+            for entry in row[service, ""].worst.get((metric, scorer), ())
+            if entry.timestamp >= since
+        }
+        found: dict[str, Worst] = {}
+        for entry in sorted(entries):
+            if len(found) == limit:
+                break
+            found.setdefault(entry.trace_id, Worst(entry.trace_id, entry.value, entry.timestamp))
+        return list(found.values())
+
+    def worst_ids(self) -> set[tuple[str, str]]:
+        """(service, trace id) of every trace that some bucket names: whose evidence to keep."""
+        self._fold()
+        return {
+            (service, entry.trace_id)
+            for ring in self._rings
+            if ring.worst
+            for row in ring.rows.values()
+            for (service, _), bucket in row.items()
+            for entries in bucket.worst.values()
+            for entry in entries
+        }
+
+    # ---- keeping
+
+    def drain(self) -> list[BucketRow]:
+        """Rows that changed since the last drain, whole; writing one twice is harmless."""
+        return list(self._drain())
+
+    def _drain(self) -> Iterator[BucketRow]:
+        self._fold()
+        if self.now is not None and self.now != self._saved_now:
+            self._saved_now = self.now
+            yield (*_CLOCK, encode_clock(self.now))
+        for key in self._stray:
+            yield (*key, None)
+        self._stray.clear()
+        for ring in self._rings:
+            for index, (service, segment), bucket in ring.drain():
+                data = None if bucket is None else encode_bucket(bucket)
+                yield (service, segment, ring.width, index * ring.width, data)
+
+    def load(self, rows: Iterable[BucketRow]) -> None:
+        """Restore from all saved rows, into an empty object; then everything is as it was.
+
+        Rows of no window (the windows were configured otherwise) are given up: the next drain
+        deletes them. ValueError for rows that cannot be read.
+        """
+        if self.now is not None:
+            raise ValueError("window state can only be loaded into empty windows")
+        kept = [row for row in rows if row[4] is not None]
+        clocks = [decode_clock(data) for *key, data in kept if tuple(key) == _CLOCK and data]
+        buckets = [row for row in kept if row[:4] != _CLOCK]
+        now = max(clocks, default=max((float(row[3]) for row in buckets), default=None))
+        if now is None:
+            return
+        self.advance(now)
+        self._saved_now = clocks[0] if clocks else None
+        by_width = {ring.width: ring for ring in self._rings}
+        for service, segment, width, start, data in buckets:
+            ring = by_width.get(width)
+            index, offset = divmod(start, width) if width else (0, 1)
+            if ring is None or offset or not ring.oldest <= index <= (ring.newest or 0):
+                self._stray.append((service, segment, width, start))
+            else:
+                ring.restore(index, (service, segment), decode_bucket(data or b""))
+        for (service, segment), total in self._longest.totals.items():
+            if not segment:
+                self._stages[service] = set(total.sketches)
+
+
+def _check(scored: ScoredTrace) -> None:
+    if not 0 < scored.probability <= 1:
+        raise ValueError(f"probability {scored.probability!r} of a trace is outside (0, 1]")
+    if not math.isfinite(scored.timestamp):
+        raise ValueError("the time of a trace must be finite")
+    for score in scored.results:
+        if score.state is State.SCORED:
+            value = score.value
+            if value is None or not -1e15 < value < 1e15:
+                raise ValueError(f"{score.metric}: value {value!r} cannot be averaged")
+            if not 0 < score.probability <= 1:
+                raise ValueError(f"{score.metric}: probability {score.probability!r}")
+        elif score.state is State.LATE:
+            raise ValueError(f"{score.metric}: a late result belongs to no window")
+    for stage, seconds in scored.timings.items():
+        if not 0 <= seconds < math.inf:
+            raise ValueError(f"timing {stage!r}: {seconds!r} seconds")
+
+
+def _spread(cell: Cell, low: float | None, high: float | None) -> float:
+    """The variance of one score in history. For a bounded score one pseudo-observation of the
+    uniform variance is added: five equal scores must not claim to know the mean exactly."""
+    parts = [unit_moments(cell.n, cell.y, cell.yy)] if cell.strata is None and cell.n else None
+    weight = total = 0.0
+    for s in moments(cell.sums()) if parts is None else parts:
+        if s.n > 1:
+            weight += s.n
+            total += s.n * s.linearised * s.kish * s.n / (s.n - 1)
+    if low is not None and high is not None:
+        return (total + (high - low) ** 2 / 12) / (weight + 1)
+    return total / weight if weight else 0.0
+
+
+def _quantiles(hist: LogHist) -> list[Quantile]:
+    """Limits by binomial ranks on Kish's effective n, widened by the histogram's 1 %."""
+    n = hist.effective
+    found = []
+    for q in QUANTILES:
+        beyond = n * (1 - q)
+        if beyond < 1 - 1e-9:
+            continue
+        half = 1.959963984540054 * math.sqrt(q * (1 - q) / n)
+        low, value, high = hist.at((q - half, q, min(1.0, q + half + 1 / n)))
+        # Beyond fewer than five samples the binomial limit is too low far too often: at n = 50
+        # the limit of p99 covers .31 to .54 instead of .975.
+        upper = high * 1.01 if beyond >= 5 - 1e-9 else None
+        found.append(Quantile(q, value, low / 1.01, upper, hist.n))
+    return found

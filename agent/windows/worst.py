@@ -1,0 +1,62 @@
+"""The few worst traces of a bucket, as a mergeable and order-free set.
+
+Entries are ordered by how bad the value is, then by a hash of the trace id: among equal values
+(a thousand answers with the score 0) each trace has the same chance whenever it came. The five
+smallest of a union are the five smallest of the five smallest of its parts, so merging in any
+order and any grouping gives the same five.
+"""
+
+from __future__ import annotations
+
+import math
+from bisect import insort
+from hashlib import blake2b
+from typing import NamedTuple
+
+from agent.metrics.spec import MetricSpec
+
+__all__ = ["KEEP", "Entry", "direction", "keep", "merge", "tie_break"]
+
+KEEP = 5
+"""Per bucket: an alert and the page show five."""
+
+
+class Entry(NamedTuple):
+    """Smaller is worse. `rank` is the value, negated where lower values are good."""
+
+    rank: float
+    tie: int
+    trace_id: str
+    timestamp: float
+    value: float
+
+
+def tie_break(trace_id: str) -> int:
+    """64 bits that know nothing of the arrival order. Ids may hold any character."""
+    text = trace_id.encode("utf-8", "surrogatepass")
+    return int.from_bytes(blake2b(text, digest_size=8).digest(), "little")
+
+
+def direction(spec: MetricSpec | None) -> tuple[int, float]:
+    """(sign, bar): rank = sign * value, kept only if rank <= bar. Sign 0: no worst traces.
+
+    Of a ratio only the bad outcomes are kept; of a graded score the lowest, whatever they are.
+    """
+    if spec is None or spec.good is None:
+        return 0, 0.0
+    if spec.good == "higher":
+        return 1, 0.0 if spec.kind == "ratio" else math.inf
+    return -1, -1.0 if spec.kind == "ratio" else math.inf
+
+
+def keep(entries: list[Entry], entry: Entry) -> None:
+    """Put `entry` into the sorted list if it is among the `KEEP` worst and not yet there."""
+    if len(entries) == KEEP and entry >= entries[-1]:
+        return
+    if entry not in entries:
+        insort(entries, entry)
+        del entries[KEEP:]
+
+
+def merge(mine: list[Entry], other: list[Entry]) -> list[Entry]:
+    return sorted({*mine, *other})[:KEEP]
