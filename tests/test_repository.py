@@ -12,6 +12,10 @@ from functools import cache
 from pathlib import Path
 
 import pytest
+import yaml
+
+from agent.alerts.rules import parse_rules
+from agent.metrics import METRICS
 
 ROOT = Path(__file__).parent.parent
 PACKAGES = ("agent", "exporters")
@@ -252,6 +256,8 @@ def test_tests_mirror_the_tree() -> None:
     ]
     assert stray == []
     mirrored = {source_folder(folder) for folder in test_folders}
+    if Path("exporters") in mirrored:  # the page's parts are tested beside the page
+        mirrored.add(Path("exporters/page"))
     with_code = {path.parent for path in python_files(*PACKAGES) if has_code(path)}
     assert {str(folder) for folder in with_code - mirrored} == set()
 
@@ -276,3 +282,24 @@ def test_licence_is_the_whole_apache_licence() -> None:
         assert f"\n   {section}. " in text
     assert "END OF TERMS AND CONDITIONS" in text
     assert text.rstrip().endswith("limitations under the License.")
+
+
+def test_contributing_lists_every_make_target() -> None:
+    makefile = (ROOT / "Makefile").read_text(encoding="utf-8")
+    targets = set(re.findall(r"^([a-z-]+):.*##", makefile, re.MULTILINE))
+    page = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"^\| `make ([a-z-]+)`", page, re.MULTILINE)) == targets
+
+
+def test_rule_that_contributing_shows_is_valid() -> None:
+    page = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    (example,) = re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)
+    (rule,) = parse_rules([yaml.safe_load(example)], metrics=METRICS, windows=["1h"])
+    assert (rule.metric, rule.statistic, rule.threshold) == ("grounding", "upper", 0.6)
+
+
+def test_ci_runs_every_check() -> None:
+    script = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
+    for target in ("lint", "test", "test-slow"):
+        assert re.search(rf"^step \d+ {target} make {target}$", script, re.MULTILINE)
+    assert subprocess.run(["bash", "-n", ROOT / ".ci" / "run"], check=False).returncode == 0
