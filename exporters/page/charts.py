@@ -1,0 +1,105 @@
+"""The sparkline: estimates over time with their 95 % interval as a band. Inline SVG, no script.
+
+Colours come from classes of the page's style, so that one drawing serves light, dark and print.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from agent.metrics.spec import MetricSpec
+from exporters.page.markup import Markup, el
+from exporters.page.numbers import clock, interval, value
+
+if TYPE_CHECKING:
+    from agent.windows import Estimate
+
+__all__ = ["sparkline"]
+
+WIDTH, HEIGHT = 132, 34
+PAD = 3  # room for the dot of the last point
+SCALE = 44  # room for the two numbers of the scale
+# A chart never shows less than this share of a bounded metric's range: noise must look small.
+LEAST_SPAN = 0.1
+
+Point = tuple[float, "Estimate | None"]
+
+
+def sparkline(points: Sequence[Point], spec: MetricSpec, label: str) -> Markup | None:
+    """None where no point has enough evidence. Gaps stay gaps; a lone point is a whisker."""
+    known = [found for _, found in points if found is not None]
+    if not known:
+        return None
+    low, high = _domain(known, spec)
+    first, last = points[0][0], points[-1][0]
+    width = (last - first) or 1.0
+
+    def x(time: float) -> float:
+        return PAD + (WIDTH - 2 * PAD) * ((time - first) / width if last > first else 1.0)
+
+    def y(number: float) -> float:
+        share = (number - low) / (high - low)
+        return HEIGHT - PAD - (HEIGHT - 2 * PAD) * min(1.0, max(0.0, share))
+
+    shapes: list[Markup] = [
+        el("line", x1=0, x2=WIDTH, y1=at, y2=at, class_="axis") for at in (PAD, HEIGHT - PAD)
+    ]
+    for run in _runs(points):
+        if len(run) == 1:
+            time, found = run[0]
+            shapes.append(
+                el("line", class_="whisker", x1=f"{x(time):.1f}", x2=f"{x(time):.1f}",
+                   y1=f"{y(found.lower):.1f}", y2=f"{y(found.upper):.1f}")
+            )  # fmt: skip
+            shapes.append(el("circle", class_="dot", cx=f"{x(time):.1f}",
+                             cy=f"{y(found.value):.1f}", r="1.5"))  # fmt: skip
+            continue
+        over = [f"{x(time):.1f},{y(found.upper):.1f}" for time, found in run]
+        under = [f"{x(time):.1f},{y(found.lower):.1f}" for time, found in reversed(run)]
+        shapes.append(el("path", class_="band", d=f"M{' L'.join(over + under)}Z"))
+        line = " ".join(f"{x(time):.1f},{y(found.value):.1f}" for time, found in run)
+        shapes.append(el("polyline", class_="trace", points=line))
+    time, latest = next((t, e) for t, e in reversed(points) if e is not None)
+    shapes.append(
+        el("circle", class_="dot", cx=f"{x(time):.1f}", cy=f"{y(latest.value):.1f}", r="2.2")
+    )
+    for at, number in ((PAD + 3.5, high), (HEIGHT - PAD + 1.5, low)):
+        shapes.append(el("text", value(number, spec), x=WIDTH + 4, y=at, class_="scale"))
+    title = (
+        f"{label}, {clock(first)} to {clock(last)} UTC: latest {value(latest.value, spec)}, "
+        f"95 % interval {interval(latest.lower, latest.upper, spec)}; "
+        f"scale {interval(low, high, spec)}"
+    )
+    return el(
+        "svg", el("title", title), shapes, class_="spark", role="img", aria_label=title,
+        viewBox=f"0 0 {WIDTH + SCALE} {HEIGHT}", width=WIDTH + SCALE, height=HEIGHT,
+    )  # fmt: skip
+
+
+def _domain(known: Sequence[Estimate], spec: MetricSpec) -> tuple[float, float]:
+    low = min(found.lower for found in known)
+    high = max(found.upper for found in known)
+    whole = high - low if spec.high is None else spec.high - spec.low
+    least = LEAST_SPAN * (whole if spec.high is not None else abs(high)) or 1.0
+    if high - low < least:
+        middle = (low + high) / 2
+        low, high = middle - least / 2, middle + least / 2
+    # Keep the span when the range pushes back.
+    if low < spec.low:
+        low, high = spec.low, max(high, spec.low + least)
+    if spec.high is not None and high > spec.high:
+        low, high = min(low, spec.high - least), spec.high
+    return max(low, spec.low), high
+
+
+def _runs(points: Sequence[Point]) -> Iterator[list[tuple[float, Estimate]]]:
+    run: list[tuple[float, Estimate]] = []
+    for time, found in points:
+        if found is not None:
+            run.append((time, found))
+        elif run:
+            yield run
+            run = []
+    if run:
+        yield run

@@ -1,0 +1,87 @@
+"""Numbers for people: 91.3 %, 0.84, 2.4 s, 1,811, $0.0031; times in UTC."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+
+from agent.metrics.spec import MetricSpec
+
+__all__ = ["ago", "clock", "count", "interval", "moment", "seconds", "value"]
+
+THIN = "\u202f"  # narrow no-break space between a number and its unit
+DASH = "–"
+
+
+def value(number: float, spec: MetricSpec | None) -> str:
+    """One value of a metric, with its unit. Without a spec: a plain number."""
+    digits, unit = _digits(number, spec)
+    return f"{digits}{unit}"
+
+
+def interval(lower: float, upper: float, spec: MetricSpec | None) -> str:
+    """`88.0–93.9 %`: the unit once."""
+    low, _ = _digits(lower, spec)
+    high, unit = _digits(upper, spec)
+    return f"{low}{DASH}{high}{unit}"
+
+
+def _digits(number: float, spec: MetricSpec | None) -> tuple[str, str]:
+    if spec is None:
+        return f"{number:,.4g}", ""
+    if spec.kind == "ratio":
+        return f"{100 * number:.1f}", f"{THIN}%"
+    if spec.unit == "usd" or spec.name.endswith("_usd"):
+        return (f"{number:.4f}" if abs(number) < 1 else f"{number:,.2f}"), f"{THIN}$"
+    if spec.high is None:
+        return (f"{number:,.0f}" if abs(number) >= 100 else f"{number:.1f}"), ""
+    return f"{number:.2f}", ""
+
+
+def seconds(number: float) -> str:
+    """A duration with two to three significant digits: 45 ms, 2.41 s, 12.3 s, 3 min 20 s."""
+    if number < 0.9995:
+        text = f"{1000 * number:.0f}" if number >= 0.01 else f"{1000 * number:.2g}"
+        return f"{text}{THIN}ms"
+    if number < 9.995:
+        return f"{number:.2f}{THIN}s"
+    if number < 99.95:
+        return f"{number:.1f}{THIN}s"
+    return ago(number)
+
+
+def ago(number: float) -> str:
+    """A long duration in its two largest units."""
+    whole = max(0, round(number))
+    for size, unit, smaller, small in (
+        (86400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s"),
+    ):  # fmt: skip
+        if whole >= size:
+            rest = whole % size // smaller
+            return f"{whole // size}{THIN}{unit}" + (f" {rest}{THIN}{small}" if rest else "")
+    return f"{whole}{THIN}s"
+
+
+def count(number: float) -> str:
+    """A count with thousands separated; a weighted count keeps one decimal while it is small."""
+    whole = abs(number - round(number)) < 0.05 or abs(number) >= 100
+    return f"{number:,.0f}" if whole else f"{number:,.1f}"
+
+
+def moment(timestamp: float | None) -> str:
+    """`2026-11-21 20:15:02 UTC`; a dash for None and for what no calendar holds."""
+    try:
+        return "—" if timestamp is None else f"{_utc(timestamp):%Y-%m-%d %H:%M:%S} UTC"
+    except (OverflowError, OSError, ValueError):
+        return "—"
+
+
+def clock(timestamp: float) -> str:
+    """`20:15` for chart labels."""
+    try:
+        return f"{_utc(timestamp):%H:%M}"
+    except (OverflowError, OSError, ValueError):
+        return "—"
+
+
+def _utc(timestamp: float) -> datetime:
+    return datetime.fromtimestamp(timestamp, UTC)

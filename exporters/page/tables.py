@@ -1,0 +1,339 @@
+"""The tables of one service: quality, latency, segments, worst traces, and the overview."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+from urllib.parse import quote
+
+from exporters.page.charts import sparkline
+from exporters.page.markup import Child, Markup, clip, el, join, one_line
+from exporters.page.numbers import DASH, count, interval, moment, seconds, value
+from exporters.page.views import (
+    Cell,
+    LatencyRow,
+    MetricRow,
+    SegmentRow,
+    ServiceView,
+    WorstGroup,
+    WorstTrace,
+)
+
+__all__ = [
+    "box",
+    "latency_table",
+    "overview_table",
+    "passage_block",
+    "quality_table",
+    "segments_table",
+    "service_url",
+    "trace_url",
+    "worst_list",
+]
+
+LABEL = 80  # characters of a service, segment or id in a table
+STATE_NAMES = {
+    "scored": "scored",
+    "not_applicable": "not applicable",
+    "sampled_out": "sampled out",
+    "unscored": "unscored",
+    "shed": "shed",
+    "late": "late",
+}
+# What the one-line overview shows of a service, in this order, where it is measured.
+OVERVIEW = ("answered", "grounding", "relevance", "citation_f1", "error")
+QUANTILES = (0.5, 0.95, 0.99)
+
+
+def service_url(service: str) -> str:
+    return f"/service/{_segment(service)}"
+
+
+def trace_url(service: str, trace_id: str) -> str:
+    return f"/trace/{_segment(service)}/{_segment(trace_id)}"
+
+
+def _segment(text: str) -> str:
+    """One path segment; lone surrogates cannot stand in a URL."""
+    return quote(text.encode("utf-8", "replace"), safe="")
+
+
+def box(label: str, *children: Child, class_: str = "box") -> Markup:
+    """A frame that scrolls sideways on its own; it takes the focus so that keys can scroll it."""
+    return el("div", *children, class_=class_, role="region", aria_label=label, tabindex=0)
+
+
+def _th(*children: Child, class_: str | None = None, **attributes: Any) -> Markup:
+    return el("th", *children, scope="col", class_=class_, **attributes)
+
+
+def _estimate(cell: Cell, row: MetricRow, edge: bool = False) -> Markup:
+    found = cell.estimate
+    name = "n edge" if edge else "n"
+    if found is None:
+        note = f"too few: {cell.scored:,} of {cell.needed}"
+        return el("td", "—", el("small", note), class_=name, title=f"{note} samples")
+    return el(
+        "td",
+        el("b", value(found.value, row.spec)),
+        el("small", interval(found.lower, found.upper, row.spec)),
+        class_=name,
+        title=f"{found.samples:,} scored traces, {count(found.effective_samples)} effective",
+    )
+
+
+def quality_table(view: ServiceView, windows: Sequence[str]) -> Markup:
+    """Metric, scorer, estimates by window, sparkline, effective samples, states."""
+    head = el(
+        "tr",
+        _th("Metric"),
+        [_th(name, class_="n") for name in windows],
+        _th(f"{view.window}, with interval"),
+        _th("Effective", el("br"), "samples", class_="n"),
+        _th(f"Traces in {view.window}"),
+    )
+    bodies = []
+    for group in dict.fromkeys(row.group for row in view.rows):
+        rows = [
+            el("tr", el("th", group, scope="rowgroup", colspan=len(windows) + 4), class_="group")
+        ]
+        rows += [_metric(row, view, windows) for row in view.rows if row.group == group]
+        bodies.append(el("tbody", rows))
+    table = el("table", el("thead", head), bodies, class_="stick")
+    return box(f"Metrics of {one_line(view.name, LABEL)}", table)
+
+
+def _metric(row: MetricRow, view: ServiceView, windows: Sequence[str]) -> Markup:
+    spec, cell = row.spec, row.cells[view.window]
+    better = {"higher": "higher is better", "lower": "lower is better", None: ""}[spec.good]
+    note = " · ".join(part for part in (row.scorer, better) if part)
+    chart = sparkline(row.history, spec, f"{_words(spec.name)} ({row.scorer})")
+    effective = "—" if cell.estimate is None else count(cell.estimate.effective_samples)
+    return el(
+        "tr",
+        el("th", _words(spec.name), el("small", note), scope="row", title=spec.meaning,
+           class_="name"),
+        [_estimate(row.cells[name], row) for name in windows],
+        el("td", chart if chart is not None else el("span", "—", class_="soft")),
+        el("td", effective, class_="n"),
+        el("td", _states(cell.states), class_="states"),
+    )  # fmt: skip
+
+
+def _words(name: str) -> str:
+    return name.replace("_usd", " (USD)").replace("_f1", " F1").replace("_", " ")
+
+
+def _states(states: dict[str, int]) -> Markup:
+    parts: list[Child] = []
+    for name, words in STATE_NAMES.items():
+        if states.get(name):
+            parts.append([", " if parts else "", el("b", f"{states[name]:,}"), f" {words}"])
+    return join(parts) if parts else join("none")
+
+
+def latency_table(rows: Sequence[LatencyRow], windows: Sequence[str]) -> Markup:
+    """Quantiles by stage and window."""
+    head = [
+        el(
+            "tr",
+            el("th", "Stage", scope="col", rowspan=2),
+            [
+                el("th", name, scope="colgroup", colspan=len(QUANTILES), class_="span edge")
+                for name in windows
+            ],
+        ),
+        el(
+            "tr",
+            [
+                _th(f"p{100 * quantile:g}", class_="n edge" if quantile == 0.5 else "n")
+                for _ in windows
+                for quantile in QUANTILES
+            ],
+        ),
+    ]
+    body = [
+        el(
+            "tr",
+            el("th", one_line(row.stage, LABEL), scope="row", class_="long"),
+            [
+                _quantile(row.quantiles[name].get(quantile), quantile == 0.5)
+                for name in windows
+                for quantile in QUANTILES
+            ],
+        )
+        for row in rows
+    ]
+    return box("Latency", el("table", el("thead", head), el("tbody", body), class_="stick"))
+
+
+def _quantile(item: Any, edge: bool) -> Markup:
+    name = "n edge" if edge else "n"
+    if item is None:
+        return el("td", "—", class_=name, title="too few samples for this quantile")
+    low = None if item.lower is None else seconds(item.lower)
+    high = None if item.upper is None else seconds(item.upper)
+    both = None if low is None and high is None else f"{low or '…'}{DASH}{high or '…'}"
+    return el(
+        "td", el("b", seconds(item.value)), el("small", both) if both else None, class_=name,
+        title=f"{item.samples:,} samples",
+    )  # fmt: skip
+
+
+def segments_table(view: ServiceView) -> Markup:
+    """Segments side by side, in the window of the sparklines."""
+    rows = [row for row in view.rows if row.group != "Use"]
+    head = el(
+        "tr", _th("Segment"), _th("Traces", class_="n"),
+        [_th(_words(row.spec.name), class_="n") for row in rows], _th("p95 total", class_="n"),
+    )  # fmt: skip
+    body = [_segment_row(item, rows) for item in view.segments]
+    table = el("table", el("thead", head), el("tbody", body), class_="stick")
+    return box(f"Segments of {one_line(view.name, LABEL)}", table)
+
+
+def _segment_row(item: SegmentRow, rows: Sequence[MetricRow]) -> Markup:
+    cells = []
+    for row in rows:
+        found = item.estimates.get((row.spec.name, row.scorer))
+        cells.append(
+            el("td", "—", class_="n", title="too few samples")
+            if found is None
+            else el(
+                "td",
+                el("b", value(found.value, row.spec)),
+                el("small", interval(found.lower, found.upper, row.spec)),
+                class_="n",
+            )
+        )
+    return el(
+        "tr",
+        el("th", one_line(item.segment, LABEL), scope="row", class_="long"),
+        el("td", f"{item.seen:,}", class_="n"),
+        cells,
+        _quantile(item.p95, False),
+    )
+
+
+def overview_table(
+    views: Sequence[ServiceView], window: str, firing: dict[str, tuple[int, int]]
+) -> Markup:
+    """One line a service; `firing` counts its critical and warning alerts."""
+    shown = [m for m in OVERVIEW if any(row.spec.name == m for v in views for row in v.rows)]
+    head = el(
+        "tr", _th("Service"), _th("Alerts"), _th(f"Traces in {window}", class_="n"),
+        [_th(_words(name), class_="n") for name in shown], _th("p95 total", class_="n"),
+    )  # fmt: skip
+    body = []
+    for view in views:
+        cells = []
+        for name in shown:
+            row = next((row for row in view.rows if row.spec.name == name), None)
+            cells.append(
+                el("td", "—", class_="n") if row is None else _estimate(row.cells[window], row)
+            )
+        total = next((row for row in view.latency if row.stage == "total"), None)
+        critical, warning = firing.get(view.name, (0, 0))
+        marks = ", ".join(
+            f"{mark} {number} {word}"
+            for mark, number, word in (("■", critical, "critical"), ("▲", warning, "warning"))
+            if number
+        )
+        body.append(
+            el(
+                "tr",
+                el("th", el("a", one_line(view.name, LABEL), href=service_url(view.name)),
+                   scope="row", class_="long"),
+                el("td", marks or el("span", "none", class_="soft")),
+                el("td", f"{view.seen.get(window, 0):,}", class_="n"),
+                cells,
+                _quantile(None if total is None else total.quantiles[window].get(0.95), False),
+            )
+        )  # fmt: skip
+    return box("Services", el("table", el("thead", head), el("tbody", body), class_="stick"))
+
+
+def worst_list(view: ServiceView) -> Markup:
+    """A fold per metric with its worst traces in it; the first one is open."""
+    return el(
+        "div",
+        [_worst_group(view.name, group, index == 0) for index, group in enumerate(view.worst)],
+        class_="worst",
+    )
+
+
+def _worst_group(service: str, group: WorstGroup, open_: bool) -> Markup:
+    number = len(group.traces)
+    note = f"{group.scorer} · {number} worst in {group.window}"
+    return el(
+        "details",
+        el("summary", _words(group.spec.name), el("small", note)),
+        [_worst_trace(service, group, item) for item in group.traces],
+        open=open_,
+    )
+
+
+def _worst_trace(service: str, group: WorstGroup, item: WorstTrace) -> Markup:
+    trace = item.trace
+    query = _text(trace, "query")
+    line = el(
+        "span",
+        el("b", value(item.value, group.spec)),
+        el("bdi", one_line(query or item.trace_id, 160), class_="q"),
+        el("span", moment(item.timestamp), class_="t"),
+        class_="line",
+    )
+    link: Child = el("a", "Whole trace ", el("code", one_line(item.trace_id, LABEL)),
+                     href=trace_url(service, item.trace_id))  # fmt: skip
+    if trace is None:
+        link = [el("span", "Its text is not kept any more. ", class_="soft"),
+                el("code", one_line(item.trace_id, LABEL))]  # fmt: skip
+    return el(
+        "details",
+        el("summary", line),
+        el("div", _excerpt(trace) if trace is not None else None, el("p", link), class_="case"),
+    )
+
+
+def _excerpt(trace: dict[str, Any]) -> list[Child]:
+    parts: list[Child] = []
+    for key, limit in (("query", 300), ("answer", 700), ("error", 300)):
+        text = _text(trace, key)
+        if text:
+            parts.append(_labelled(key.capitalize(), clip(text, limit)))
+    passages = trace.get("passages")
+    passages = passages if isinstance(passages, list) else []
+    for index, passage in enumerate(passages[:3]):
+        parts.append(passage_block(passage, index, 320))
+    if len(passages) > 3:
+        parts.append(el("span", f"and {len(passages) - 3} more passages", class_="soft"))
+    return parts
+
+
+def _labelled(label: str, text: str) -> Markup:
+    return el("div", el("span", label, class_="label"), el("p", text, class_="text", dir="auto"))
+
+
+def passage_block(passage: Any, index: int, limit: int) -> Markup:
+    """One passage with its rank, score and id, its text cut to `limit` characters."""
+    if not isinstance(passage, dict):
+        passage = {}
+    rank, score = passage.get("rank"), passage.get("score")
+    facts = [f"Passage {rank if isinstance(rank, int) else index + 1}"]
+    if isinstance(score, int | float):
+        facts.append(f"score {score:.3g}")
+    text = _text(passage, "text")
+    return el(
+        "div",
+        el("span", " · ".join(facts), " · ", el("code", one_line(_text(passage, "id"), LABEL)),
+           class_="label"),
+        el("p", clip(text, limit), class_="text", dir="auto")
+        if text
+        else el("p", "no text was traced", class_="soft"),
+        class_="passage",
+    )  # fmt: skip
+
+
+def _text(item: dict[str, Any] | None, key: str) -> str:
+    found = None if item is None else item.get(key)
+    return found if isinstance(found, str) else ""

@@ -1,0 +1,179 @@
+"""The page of one kept trace: what was asked, found and answered, and every score with why."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+from agent.metrics import METRICS
+from exporters.page.markup import Child, Markup, clip, el, one_line
+from exporters.page.numbers import seconds, value
+from exporters.page.tables import LABEL, box, passage_block, service_url
+from exporters.page.views import TraceView
+
+__all__ = ["trace_body"]
+
+# Characters of text and numbers of things on one page: some 700 kB at the very most.
+QUERY, ANSWER, PASSAGE, MESSAGE, DETAIL = 8_000, 20_000, 6_000, 3_000, 1_500
+PASSAGES, MESSAGES, CITATIONS, RESULTS = 50, 50, 100, 100
+
+
+def trace_body(view: TraceView) -> Markup:
+    trace = view.trace
+    reading: list[Child] = [
+        _prose("Query", trace.get("query"), QUERY),
+        _history(trace.get("history")),
+        _prose("Answer", trace.get("answer"), ANSWER, "none was given"),
+        _prose("Error", trace.get("error"), MESSAGE),
+        _citations(trace),
+        _passages(trace.get("passages")),
+        _reference(trace.get("reference")),
+    ]
+    facts: list[Child] = [
+        el("h3", "Scores"),
+        _results(view.results),
+        _timings(trace.get("timings")),
+        _facts(trace),
+    ]
+    head = el(
+        "h2", el("small", "Trace "), el("code", one_line(view.trace_id, 200)), " ",
+        el("small", "of "), el("a", one_line(view.service, LABEL), href=service_url(view.service)),
+    )  # fmt: skip
+    return el("section", head, el("div", el("div", reading), el("aside", facts), class_="two"))
+
+
+def _prose(title: str, text: Any, limit: int, missing: str = "") -> Markup | None:
+    if isinstance(text, str) and text.strip():
+        body: Child = el("p", clip(text, limit), class_="text", dir="auto")
+    elif missing:
+        body = el("p", missing, class_="soft")
+    else:
+        return None
+    return el("div", el("h3", title), el("div", body, class_="answer"))
+
+
+def _history(messages: Any) -> Markup | None:
+    turns = [item for item in _list(messages) if isinstance(item, dict)]
+    if not turns:
+        return None
+    shown = [
+        el(
+            "div",
+            el("span", one_line(str(turn.get("role", "")), LABEL), class_="label"),
+            el("p", clip(str(turn.get("text", "")), MESSAGE), class_="text", dir="auto"),
+            class_="passage",
+        )
+        for turn in turns[-MESSAGES:]
+    ]
+    note = f"{len(turns)} earlier turns"
+    return el("details", el("summary", note), el("div", shown, class_="case"), class_="worst")
+
+
+def _citations(trace: dict[str, Any]) -> Markup | None:
+    answer = trace.get("answer")
+    items = []
+    for item in _list(trace.get("citations"))[:CITATIONS]:
+        if not isinstance(item, dict):
+            continue
+        start, end = item.get("start"), item.get("end")
+        span = ""
+        if isinstance(answer, str) and isinstance(start, int) and isinstance(end, int):
+            span = answer[start:end]
+        ids = [one_line(str(name), LABEL) for name in _list(item.get("passage_ids"))[:20]]
+        items.append(
+            el("li", el("bdi", f"“{one_line(span, 160)}” " if span else ""), "→ ",
+               el("code", ", ".join(ids) or "nothing"))
+        )  # fmt: skip
+    return el("div", el("h3", "Citations"), el("ul", items)) if items else None
+
+
+def _passages(passages: Any) -> Markup:
+    if passages is None:
+        return el("div", el("h3", "Passages"), el("p", "Retrieval was not traced.", class_="soft"))
+    items = _list(passages)
+    if not items:
+        return el("div", el("h3", "Passages"), el("p", "Retrieval found nothing.", class_="soft"))
+    shown = [passage_block(item, index, PASSAGE) for index, item in enumerate(items[:PASSAGES])]
+    more = f" {len(items) - PASSAGES} more are not shown" if len(items) > PASSAGES else ""
+    title = el("h3", f"{len(items)} passage{'' if len(items) == 1 else 's'}", el("small", more))
+    return el("div", title, el("div", shown, class_="cards"))
+
+
+def _reference(reference: Any) -> Markup | None:
+    if not isinstance(reference, dict) or not reference.get("answer"):
+        return None
+    return _prose("Reference answer", str(reference["answer"]), QUERY)
+
+
+def _results(results: list[dict[str, Any]]) -> Markup:
+    if not results:
+        return el("p", "No scores are kept.", class_="soft")
+    body = [_result(item) for item in results[:RESULTS]]
+    head = el("tr", el("th", "Metric", scope="col"), el("th", "Value", scope="col", class_="n"))
+    return box("Scores", el("table", el("thead", head), el("tbody", body)))
+
+
+def _result(item: dict[str, Any]) -> Markup:
+    name, scorer = str(item.get("metric", "")), str(item.get("scorer", ""))
+    number, state = item.get("value"), str(item.get("state", ""))
+    if isinstance(number, int | float):
+        spec = METRICS.get(name)
+        # A ratio of one trace is a yes or a no.
+        ratio = spec is not None and spec.kind == "ratio" and number in (0, 1)
+        shown: Child = el("b", ("yes" if number else "no") if ratio else value(number, spec))
+    else:
+        shown = el("span", state.replace("_", " "), class_="soft")
+    notes = [scorer]
+    if item.get("reason"):
+        notes.append(str(item["reason"]).replace("_", " "))
+    probability = item.get("probability")
+    if isinstance(probability, int | float) and probability < 1:
+        notes.append(f"probability {probability:.3g}")
+    detail = item.get("detail")
+    return el(
+        "tr",
+        el(
+            "th",
+            name.replace("_", " "),
+            el("small", one_line(" · ".join(notes), 200)),
+            el("small", el("code", clip(_json(detail), DETAIL))) if detail else None,
+            scope="row",
+        ),
+        el("td", shown, class_="n"),
+    )
+
+
+def _timings(timings: Any) -> Markup | None:
+    if not isinstance(timings, dict):
+        return None
+    rows = [(str(k), seconds(v)) for k, v in timings.items() if isinstance(v, int | float)]
+    return el("div", el("h3", "Timings"), _pairs(rows[:50])) if rows else None
+
+
+def _facts(trace: dict[str, Any]) -> Markup:
+    rows: list[tuple[str, str]] = []
+    for key in ("timestamp", "status", "model", "prompt_version", "abstained"):
+        if trace.get(key) is not None:
+            rows.append((key.replace("_", " "), str(trace[key])))
+    for group in ("usage", "sampling", "tags"):
+        inner = trace.get(group)
+        if isinstance(inner, dict):
+            rows += [(str(k).replace("_", " "), str(v)) for k, v in inner.items() if v is not None]
+    return el("div", el("h3", "About"), _pairs(rows[:100]))
+
+
+def _pairs(rows: Iterable[tuple[str, str]]) -> Markup:
+    cells = [
+        [el("dt", one_line(key, LABEL)), el("dd", el("bdi", one_line(text, 300)))]
+        for key, text in rows
+    ]
+    return el("dl", cells, class_="pairs")
+
+
+def _list(item: Any) -> list[Any]:
+    return item if isinstance(item, list) else []
+
+
+def _json(detail: Any) -> str:
+    return json.dumps(detail, ensure_ascii=False, default=str)

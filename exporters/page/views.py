@@ -1,0 +1,372 @@
+"""What the pages show, copied from the running agent while its lock is held.
+
+As in `exporters.snapshot` the lock is taken per service; kept traces are read without it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from math import isfinite
+from typing import TYPE_CHECKING, Any
+
+from agent.metrics import METRICS
+from agent.metrics.spec import MetricSpec
+
+if TYPE_CHECKING:
+    from agent.alerts.alert import Alert
+    from agent.reading import Health, Reading
+    from agent.windows import Estimate, Quantile, Windows
+
+__all__ = [
+    "Base",
+    "Cell",
+    "LatencyRow",
+    "MetricRow",
+    "SegmentRow",
+    "ServiceView",
+    "StatusView",
+    "TraceView",
+    "WorstGroup",
+    "WorstTrace",
+    "service_view",
+    "status_view",
+    "trace_view",
+    "windows_json",
+]
+
+FULL_SERVICES = 6  # services with all their tables on the status page; the rest one line each
+WORST = 5
+SEGMENTS = 24
+# Sections in the order of the question "how good are the answers"; what is new goes last.
+GROUPS = {
+    "Quality": (
+        "answered", "grounding", "relevance", "citation_precision", "citation_recall",
+        "citation_f1", "citation_presence", "citation_fabricated", "source_indicators",
+    ),
+    "Operation": ("error", "timeout", "empty_answer"),
+    "Use": ("input_tokens", "output_tokens", "cost_usd"),
+}  # fmt: skip
+_RANK = {name: rank for rank, name in enumerate(n for group in GROUPS.values() for n in group)}
+
+
+@dataclass(slots=True)
+class Cell:
+    """One window of one metric; `estimate` is None while `scored` is below `needed`."""
+
+    estimate: Estimate | None
+    states: dict[str, int]
+    needed: int
+
+    @property
+    def scored(self) -> int:
+        return self.states.get("scored", 0)
+
+
+@dataclass(slots=True)
+class MetricRow:
+    spec: MetricSpec
+    scorer: str
+    cells: dict[str, Cell]
+    history: list[tuple[float, Estimate | None]]
+
+    @property
+    def group(self) -> str:
+        names = (name for name, metrics in GROUPS.items() if self.spec.name in metrics)
+        return next(names, "More")
+
+
+@dataclass(slots=True)
+class LatencyRow:
+    stage: str
+    quantiles: dict[str, dict[float, Quantile]]
+
+
+@dataclass(slots=True)
+class SegmentRow:
+    segment: str
+    seen: int
+    estimates: dict[tuple[str, str], Estimate | None]
+    p95: Quantile | None
+
+
+@dataclass(slots=True)
+class WorstTrace:
+    trace_id: str
+    value: float
+    timestamp: float
+    trace: dict[str, Any] | None = None
+
+
+@dataclass(slots=True)
+class WorstGroup:
+    spec: MetricSpec
+    scorer: str
+    window: str
+    traces: list[WorstTrace]
+
+
+@dataclass(slots=True)
+class ServiceView:
+    """One service. `rows` alone is filled in where it is shown on one line."""
+
+    name: str
+    window: str
+    seen: dict[str, int]
+    rows: list[MetricRow]
+    latency: list[LatencyRow]
+    segments: list[SegmentRow] = field(default_factory=list)
+    worst: list[WorstGroup] = field(default_factory=list)
+    hidden_segments: int = 0
+
+
+@dataclass(slots=True)
+class Base:
+    """What every page says of the agent."""
+
+    now: float | None
+    health: Health
+    windows: tuple[str, ...]
+    window: str
+    """The window of the sparklines, states and segments: 1h, or the middle one."""
+    traces: float
+    alerts: list[Alert]
+    services: list[str]
+
+
+@dataclass(slots=True)
+class StatusView:
+    base: Base
+    overview: list[ServiceView]
+    full: list[ServiceView]
+
+
+@dataclass(slots=True)
+class ServicePageView:
+    base: Base
+    service: ServiceView
+
+
+@dataclass(slots=True)
+class TraceView:
+    base: Base
+    service: str
+    trace_id: str
+    trace: dict[str, Any]
+    results: list[dict[str, Any]]
+
+
+def status_view(reading: Reading) -> StatusView:
+    base = _base(reading)
+    overview = [_service(reading, name, base, full=False) for name in base.services]
+    firing = {alert.service for alert in base.alerts if alert.state == "firing"}
+    longest = base.windows[-1]
+    order = sorted(
+        overview, key=lambda view: (view.name not in firing, -view.seen.get(longest, 0), view.name)
+    )
+    chosen = [view.name for view in order[:FULL_SERVICES]]
+    full = [_service(reading, name, base, full=True) for name in chosen]
+    return StatusView(base, order, full)
+
+
+def service_view(reading: Reading, service: str) -> ServicePageView | None:
+    base = _base(reading)
+    if service not in base.services:
+        return None
+    return ServicePageView(base, _service(reading, service, base, full=True))
+
+
+def trace_view(reading: Reading, service: str, trace_id: str) -> TraceView | None:
+    kept = reading.evidence(service, trace_id)
+    if kept is None:
+        return None
+    trace, results = kept.get("trace"), kept.get("results")
+    return TraceView(
+        _base(reading),
+        service,
+        trace_id,
+        trace if isinstance(trace, dict) else {},
+        [item for item in results if isinstance(item, dict)] if isinstance(results, list) else [],
+    )
+
+
+def _base(reading: Reading) -> Base:
+    health = reading.health()
+    with reading.lock():
+        windows = reading.windows
+        names = tuple(windows.names)
+        traces = sum(
+            value for (name, _), value in reading.counters.items() if name == "rag_traces_total"
+        )
+        return Base(
+            now=windows.now,
+            health=health,
+            windows=names,
+            window="1h" if "1h" in names else names[len(names) // 2],
+            traces=traces,
+            alerts=[alert.copy() for alert in reading.alerts()],
+            services=list(windows.services()),
+        )
+
+
+def _service(reading: Reading, service: str, base: Base, *, full: bool) -> ServiceView:
+    with reading.lock():
+        windows = reading.windows
+        view = ServiceView(
+            name=service,
+            window=base.window,
+            seen={name: windows.seen(service, "", name) for name in base.windows},
+            rows=_rows(windows, service, base, full),
+            latency=_latency(windows, service, "", base),
+        )
+        if full:
+            segments = windows.segments(service)
+            view.hidden_segments = max(0, len(segments) - SEGMENTS)
+            view.segments = [
+                _segment(windows, service, name, view.rows, base) for name in segments[:SEGMENTS]
+            ]
+            view.worst = _worst(windows, service, view.rows, base)
+    kept: dict[str, dict[str, Any] | None] = {}
+    for group in view.worst:
+        for item in group.traces:
+            if item.trace_id not in kept:
+                kept[item.trace_id] = reading.evidence(service, item.trace_id)
+            trace = (kept[item.trace_id] or {}).get("trace")
+            item.trace = trace if isinstance(trace, dict) else None
+    return view
+
+
+def _rows(windows: Windows, service: str, base: Base, full: bool) -> list[MetricRow]:
+    rows = []
+    needed = getattr(windows, "min_samples", 5)
+    series = [pair for pair in windows.series(service, "") if pair[0] in METRICS]
+    for metric, scorer in sorted(series, key=lambda p: (_RANK.get(p[0], len(_RANK)), p)):
+        cells = {
+            name: Cell(
+                windows.estimate(service, "", metric, scorer, name),
+                dict(windows.states(service, "", metric, scorer, name)),
+                needed,
+            )
+            for name in (base.windows if full else (base.window,))
+        }
+        history = windows.history(service, "", metric, scorer, base.window) if full else []
+        rows.append(MetricRow(METRICS[metric], scorer, cells, list(history)))
+    return rows
+
+
+def _latency(windows: Windows, service: str, segment: str, base: Base) -> list[LatencyRow]:
+    stages = sorted(windows.stages(service, segment), key=lambda name: (name != "total", name))
+    return [
+        LatencyRow(
+            stage,
+            {
+                name: {q.quantile: q for q in windows.quantiles(service, segment, stage, name)}
+                for name in base.windows
+            },
+        )
+        for stage in stages
+    ]
+
+
+def _segment(
+    windows: Windows, service: str, segment: str, rows: Sequence[MetricRow], base: Base
+) -> SegmentRow:
+    quantiles = windows.quantiles(service, segment, "total", base.window)
+    return SegmentRow(
+        segment,
+        windows.seen(service, segment, base.window),
+        {
+            (row.spec.name, row.scorer): windows.estimate(
+                service, segment, row.spec.name, row.scorer, base.window
+            )
+            for row in rows
+        },
+        next((item for item in quantiles if item.quantile == 0.95), None),
+    )
+
+
+def _worst(
+    windows: Windows, service: str, rows: Sequence[MetricRow], base: Base
+) -> list[WorstGroup]:
+    """Worst traces of each metric that has a better side; perfect values are not worst."""
+    groups = []
+    for row in rows:
+        spec = row.spec
+        if spec.good is None:
+            continue
+        best = spec.high if spec.good == "higher" else spec.low
+        for window in dict.fromkeys((base.window, base.windows[-1])):
+            found = windows.worst(service, spec.name, row.scorer, window, WORST)
+            traces = [
+                WorstTrace(item.trace_id, item.value, item.timestamp)
+                for item in found
+                if item.value != best
+            ]
+            if traces:
+                groups.append(WorstGroup(spec, row.scorer, window, traces))
+                break
+    return groups
+
+
+def windows_json(reading: Reading) -> dict[str, Any]:
+    """Every window of every service and segment, as `/api/windows.json` gives it."""
+    base = _base(reading)
+    services: dict[str, Any] = {}
+    for service in base.services:
+        with reading.lock():
+            windows = reading.windows
+            services[service] = {
+                segment: _segment_json(windows, service, segment, base.windows)
+                for segment in ("", *windows.segments(service))
+            }
+    return {
+        "stream_time": base.now,
+        "ready": base.health.ready,
+        "problems": list(base.health.problems),
+        "windows": list(base.windows),
+        "services": services,
+        "alerts": [_finite(alert.to_dict()) for alert in base.alerts],
+    }
+
+
+def _segment_json(
+    windows: Windows, service: str, segment: str, names: Sequence[str]
+) -> dict[str, Any]:
+    metrics = []
+    for metric, scorer in windows.series(service, segment):
+        for name in names:
+            found = windows.estimate(service, segment, metric, scorer, name)
+            item: dict[str, Any] = {"metric": metric, "scorer": scorer, "window": name}
+            if found is not None:
+                item |= {
+                    "value": found.value,
+                    "lower": found.lower,
+                    "upper": found.upper,
+                    "effective_samples": found.effective_samples,
+                    "samples": found.samples,
+                }
+            states = windows.states(service, segment, metric, scorer, name)
+            metrics.append(_finite({**item, "states": dict(states)}))
+    latency = [
+        {
+            "stage": stage,
+            "window": name,
+            "quantile": item.quantile,
+            "value": item.value,
+            "lower": item.lower,
+            "upper": item.upper,
+        }
+        for stage in windows.stages(service, segment)
+        for name in names
+        for item in windows.quantiles(service, segment, stage, name)
+    ]
+    seen = {name: windows.seen(service, segment, name) for name in names}
+    return {"seen": seen, "metrics": metrics, "latency": latency}
+
+
+def _finite(item: Mapping[str, Any]) -> dict[str, Any]:
+    """JSON has no NaN and no infinity: null."""
+    return {
+        key: None if isinstance(value, float) and not isfinite(value) else value
+        for key, value in item.items()
+    }

@@ -1,0 +1,302 @@
+"""The Prometheus exporter: a `Reading` in, an exposition out.
+
+Gauges of quality and latency, the counters, and the agent's health are written here; process
+and platform metrics come from the injected `prometheus_client` registry.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector, ProcessCollector
+from prometheus_client.exposition import generate_latest as text_latest
+from prometheus_client.openmetrics.exposition import generate_latest as openmetrics_latest
+
+from agent import __version__
+from agent.counters import Exemplar
+from agent.metrics import METRICS
+from agent.metrics.spec import MetricSpec
+from exporters.exposition import Family, escape, header, join, labels_text, number
+from exporters.reference import (
+    DURATION_EDGES,
+    HEALTH,
+    LATENCY,
+    TRAFFIC,
+    families,
+    quality_families,
+)
+from exporters.snapshot import Snapshot, segment_labels, split_segment, take
+
+if TYPE_CHECKING:
+    from agent.reading import Reading
+
+__all__ = ["PrometheusExporter", "process_registry"]
+
+# OpenMetrics: the names and values of an exemplar's labels have at most 128 characters together.
+EXEMPLAR_LIMIT = 128
+STATUSES = ("ok", "error", "timeout")
+STATES = ("scored", "not_applicable", "sampled_out", "unscored", "shed", "late")
+DURATION = "rag_trace_duration_seconds"
+
+_ORDER = {family.name: family.labels for family in (*TRAFFIC, *HEALTH)}
+
+Labels = tuple[tuple[str, str], ...]
+Series = dict[str, dict[Labels, float]]
+
+
+def process_registry() -> CollectorRegistry:
+    """A registry of its own with the process, platform and garbage collector metrics."""
+    registry = CollectorRegistry()
+    ProcessCollector(registry=registry)
+    PlatformCollector(registry=registry)
+    GCCollector(registry=registry)
+    return registry
+
+
+class PrometheusExporter:
+    """Renders the exposition of one `Reading`. Safe to call from several threads."""
+
+    def __init__(
+        self,
+        reading: Reading,
+        *,
+        registry: CollectorRegistry | None = None,
+        specs: Mapping[str, MetricSpec] = METRICS,
+        version: str = __version__,
+    ) -> None:
+        self._reading = reading
+        self._registry = process_registry() if registry is None else registry
+        self._specs = specs
+        self._version = version
+        self._families = {name: quality_families(spec) for name, spec in specs.items()}
+        self._counters = {
+            family.name: family for family in families(specs) if family.type == "counter"
+        }
+
+    def render(self, *, openmetrics: bool = False) -> bytes:
+        """The whole exposition, UTF-8. OpenMetrics 1.0 with exemplars, or text 0.0.4."""
+        snapshot = take(self._reading)
+        series = _counter_series(snapshot)
+        parts: list[str] = []
+        self._quality(snapshot, parts, openmetrics)
+        self._latency(snapshot, parts, openmetrics)
+        _histogram(snapshot, series, parts, openmetrics)
+        self._counts(series, parts, openmetrics)
+        self._health(snapshot, series, parts, openmetrics)
+        parts.append(self._process(openmetrics))
+        return join(parts, openmetrics)
+
+    def _quality(self, snapshot: Snapshot, parts: list[str], openmetrics: bool) -> None:
+        rows: dict[str, tuple[list[str], ...]] = {
+            metric: ([], [], [], []) for metric in self._specs
+        }
+        names = {
+            metric: tuple(family.name for family in group)
+            for metric, group in self._families.items()
+        }
+        prefixes = _Prefixes(snapshot)
+        blocks: dict[tuple[str, str, str, str], str] = {}
+        for service, segment, metric, scorer, window, found in snapshot.estimates:
+            lists = rows.get(metric)
+            if lists is None:
+                continue  # a score of a metric that nobody has declared has no name
+            key = (service, segment, scorer, window)
+            block = blocks.get(key)
+            if block is None:
+                block = blocks[key] = (
+                    f'{prefixes.of(service, segment)},scorer="{escape(scorer)}",'
+                    f'window="{escape(window)}"}} '
+                )
+            mean, lower, upper, samples = names[metric]
+            lists[0].append(f"{mean}{block}{number(found.value)}\n")
+            lists[1].append(f"{lower}{block}{number(found.lower)}\n")
+            lists[2].append(f"{upper}{block}{number(found.upper)}\n")
+            lists[3].append(f"{samples}{block}{number(found.effective_samples)}\n")
+        for metric, lists in rows.items():
+            for family, lines in zip(self._families[metric], lists, strict=True):
+                if lines:
+                    parts.append(header(family, openmetrics))
+                    parts += lines
+
+    def _latency(self, snapshot: Snapshot, parts: list[str], openmetrics: bool) -> None:
+        point, lower, upper = LATENCY[:3]
+        rows: dict[str, list[str]] = {point.name: [], lower.name: [], upper.name: []}
+        prefixes = _Prefixes(snapshot)
+        for service, segment, stage, window, values in snapshot.quantiles:
+            before = f'{prefixes.of(service, segment)},stage="{escape(stage)}",quantile="'
+            after = f'",window="{escape(window)}"}} '
+            for item in values:
+                block = f"{before}{item.quantile:g}{after}"
+                rows[point.name].append(f"{point.name}{block}{number(item.value)}\n")
+                if item.lower is not None:
+                    rows[lower.name].append(f"{lower.name}{block}{number(item.lower)}\n")
+                if item.upper is not None:
+                    rows[upper.name].append(f"{upper.name}{block}{number(item.upper)}\n")
+        for family in (point, lower, upper):
+            if rows[family.name]:
+                parts.append(header(family, openmetrics))
+                parts += rows[family.name]
+
+    def _counts(self, series: Series, parts: list[str], openmetrics: bool) -> None:
+        for family in self._counters.values():
+            if family.ours:
+                _family(family, series.get(family.name, {}), parts, openmetrics)
+        for name in sorted(series.keys() - self._counters.keys()):
+            if not name.startswith(f"{DURATION}_"):
+                # Counted by someone but missing in the reference: better shown than lost.
+                family = Family(name, "counter", "Not described.")
+                _family(family, series[name], parts, openmetrics)
+
+    def _health(
+        self, snapshot: Snapshot, series: Series, parts: list[str], openmetrics: bool
+    ) -> None:
+        health = snapshot.health
+        firing: dict[Labels, float] = {}
+        for alert in snapshot.alerts:
+            key = (("alertname", alert.rule), ("severity", alert.severity))
+            firing[key] = firing.get(key, 0) + (alert.state == "firing")
+        oldest = health.oldest_unprocessed_seconds
+        values: dict[str, dict[Labels, float]] = {
+            "ragmeter_accounting_mismatch": _mismatch(series),
+            "ragmeter_processing_lag_seconds": _single(health.processing_lag_seconds),
+            "ragmeter_oldest_unprocessed_seconds": _single(0.0 if oldest is None else oldest),
+            "ragmeter_queue_depth": _single(health.queue_depth),
+            "ragmeter_ready": _single(float(health.ready)),
+            "ragmeter_stream_time_seconds": _single(snapshot.now),
+            "ragmeter_alerts_firing": firing,
+            "ragmeter_build_info": {(("version", self._version),): 1.0},
+        }
+        for family in HEALTH:
+            if family.type != "counter":
+                _family(family, values[family.name], parts, openmetrics)
+
+    def _process(self, openmetrics: bool) -> str:
+        latest = openmetrics_latest if openmetrics else text_latest
+        return latest(self._registry).decode("utf-8").removesuffix("# EOF\n")
+
+
+class _Prefixes:
+    """The opening of a label block, `{service="a",model="b"`, escaped once per segment."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._tags = snapshot.segments
+        self._names = segment_labels(snapshot.segments)
+        self._known: dict[tuple[str, str], str] = {}
+
+    def of(self, service: str, segment: str) -> str:
+        known = self._known.get((service, segment))
+        if known is None:
+            known = f'{{service="{escape(service)}"'
+            if segment:
+                tag, value = split_segment(segment, self._tags)
+                name = self._names.get(tag) or segment_labels([tag])[tag]
+                known += f',{name}="{escape(value)}"'
+            self._known[(service, segment)] = known
+        return known
+
+
+def _family(
+    family: Family, values: Mapping[Labels, float], parts: list[str], openmetrics: bool
+) -> None:
+    if not values:
+        return
+    parts.append(header(family, openmetrics))
+    for labels, value in values.items():
+        parts.append(f"{family.name}{labels_text(labels)} {number(value)}\n")
+
+
+def _single(value: float | None) -> dict[Labels, float]:
+    return {} if value is None else {(): value}
+
+
+def _counter_series(snapshot: Snapshot) -> Series:
+    """Counters by name and labels, with the zeros that `rate()` needs to miss no first event.
+
+    Labels are put into one order, and empty ones dropped, before the sums are made: to Prometheus
+    `reason=""` and no reason are the same series.
+    """
+    series: Series = defaultdict(dict)
+    for (name, labels), value in snapshot.counters:
+        order = _ORDER.get(name, ())
+        key = tuple(
+            sorted(
+                [pair for pair in labels if pair[1]],
+                key=lambda pair: order.index(pair[0]) if pair[0] in order else len(order),
+            )
+        )
+        series[name][key] = series[name].get(key, 0.0) + value
+    services = dict.fromkeys(snapshot.services)
+    for name in (*(family.name for family in TRAFFIC), f"{DURATION}_sum"):
+        for labels in series.get(name, {}):
+            services.update((value, None) for label, value in labels if label == "service")
+    for service in services:
+        own = ("service", service)
+        for status in STATUSES:
+            series["rag_traces_total"].setdefault((own, ("status", status)), 0.0)
+        for direction in ("input", "output"):
+            series["rag_tokens_total"].setdefault((own, ("direction", direction)), 0.0)
+        series["rag_cost_usd_total"].setdefault((own,), 0.0)
+        series[f"{DURATION}_sum"].setdefault((own,), 0.0)
+    for labels in list(series.get("rag_slo_events_total", {})):
+        series["rag_slo_bad_events_total"].setdefault(labels, 0.0)
+    for labels in list(series.get("ragmeter_seen_total", {})):
+        for state in STATES:
+            series["ragmeter_results_total"].setdefault((*labels, ("state", state)), 0.0)
+    for labels in list(series.get("ragmeter_traces_received_total", {})):
+        for name in ("ragmeter_traces_duplicate_total", "ragmeter_clock_skew_total"):
+            series[name].setdefault(labels, 0.0)
+    return series
+
+
+def _mismatch(series: Series) -> dict[Labels, float]:
+    """|seen - sum over states| by metric and scorer; also where one side alone was counted."""
+    out: dict[Labels, float] = {}
+    for name, sign in (("ragmeter_seen_total", 1.0), ("ragmeter_results_total", -1.0)):
+        for labels, value in series.get(name, {}).items():
+            key = tuple(pair for pair in labels if pair[0] in ("metric", "scorer"))
+            out[key] = out.get(key, 0.0) + sign * value
+    return {key: abs(value) for key, value in out.items()}
+
+
+def _histogram(snapshot: Snapshot, series: Series, parts: list[str], openmetrics: bool) -> None:
+    """Cumulative buckets from own counts; every edge is there, also where nothing fell."""
+    counts: dict[Labels, dict[str, float]] = {
+        labels: {} for labels in series.get(f"{DURATION}_sum", {})
+    }
+    for labels, value in series.get(f"{DURATION}_bucket", {}).items():
+        counts.setdefault(labels[:-1], {})[labels[-1][1]] = value
+    if not counts:
+        return
+    exemplars = _exemplars(snapshot) if openmetrics else {}
+    parts.append(header(LATENCY[3], openmetrics))
+    for labels, own in counts.items():
+        edges = sorted({*DURATION_EDGES, *(float(edge) for edge in own if edge != "+Inf")})
+        prefix = labels_text(labels)[:-1] + "," if labels else "{"
+        total = 0.0
+        for edge in (*(repr(edge) for edge in edges), "+Inf"):
+            total += own.get(edge, 0.0)
+            exemplar = exemplars.get((*labels, ("le", edge)), "")
+            parts.append(f'{DURATION}_bucket{prefix}le="{edge}"}} {number(total)}{exemplar}\n')
+        block = labels_text(labels)
+        parts.append(f"{DURATION}_count{block} {number(total)}\n")
+        parts.append(f"{DURATION}_sum{block} {number(series[f'{DURATION}_sum'].get(labels, 0))}\n")
+
+
+def _exemplars(snapshot: Snapshot) -> dict[Labels, str]:
+    return {
+        labels: _exemplar(exemplar)
+        for (name, labels), exemplar in snapshot.exemplars.items()
+        if name == f"{DURATION}_bucket"
+    }
+
+
+def _exemplar(exemplar: Exemplar) -> str:
+    """Nothing for an id that is too long: a cut id would lead nowhere."""
+    if len("trace_id") + len(exemplar.trace_id) > EXEMPLAR_LIMIT:
+        return ""
+    return (
+        f' # {{trace_id="{escape(exemplar.trace_id)}"}} '
+        f"{number(exemplar.value)} {exemplar.timestamp:.3f}"
+    )

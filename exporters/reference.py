@@ -1,0 +1,266 @@
+"""Every exported metric family, in one place: HELP and TYPE lines and the docs come from here.
+
+`python -m exporters.reference docs/metrics.md` writes the table between the marks of that page.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+
+from agent.metrics import METRICS
+from agent.metrics.spec import MetricSpec
+from exporters.exposition import Family
+
+__all__ = [
+    "BEGIN",
+    "DURATION_EDGES",
+    "END",
+    "HEALTH",
+    "LATENCY",
+    "PROCESS",
+    "TRAFFIC",
+    "families",
+    "quality_families",
+    "table",
+    "update",
+]
+
+BEGIN = "<!-- names:begin -->"
+END = "<!-- names:end -->"
+
+# Where people notice: below a second for interactive search, up to a minute for agents.
+DURATION_EDGES = (
+    0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0, 7.5, 10.0, 15.0, 30.0, 60.0,
+)  # fmt: skip
+
+_WINDOWED = ("service", "scorer", "window")
+_LATENCY = ("service", "stage", "quantile", "window")
+
+
+def quality_families(spec: MetricSpec) -> tuple[Family, Family, Family, Family]:
+    """Point estimate, lower bound, upper bound, effective samples of one quality metric."""
+    what = spec.meaning.strip().rstrip(".")
+    what = what[:1].upper() + what[1:]
+    over = "over the window" if spec.kind == "ratio" else "mean over the window"
+    stem = f"rag_{spec.name}"
+    unit = "ratio" if spec.kind == "ratio" else spec.unit
+
+    def family(name: str, text: str, unit: str = "") -> Family:
+        return Family(name, "gauge", text, _WINDOWED, unit, "Quality", segmented=True)
+
+    return (
+        family(spec.gauge, f"{what}; {over}.", unit),
+        family(f"{stem}_ci_lower", f"Lower end of the 95% interval of {spec.gauge}.", unit),
+        family(f"{stem}_ci_upper", f"Upper end of the 95% interval of {spec.gauge}.", unit),
+        family(
+            f"{stem}_effective_samples",
+            f"Equally weighted traces that would carry as much evidence as {spec.gauge} has.",
+        ),
+    )
+
+
+LATENCY = (
+    Family(
+        "rag_latency_quantile_seconds", "gauge",
+        "Quantile of a stage's latency over the window, within 1% of the true value.",
+        _LATENCY, "seconds", "Latency", segmented=True,
+    ),
+    Family(
+        "rag_latency_quantile_ci_lower_seconds", "gauge",
+        "Lower end of the 95% interval of rag_latency_quantile_seconds.",
+        _LATENCY, "seconds", "Latency", segmented=True,
+    ),
+    Family(
+        "rag_latency_quantile_ci_upper_seconds", "gauge",
+        "Upper end of the 95% interval of rag_latency_quantile_seconds.",
+        _LATENCY, "seconds", "Latency", segmented=True,
+    ),
+    Family(
+        "rag_trace_duration_seconds", "histogram",
+        "Whole duration of a trace; buckets carry a trace id as exemplar (OpenMetrics).",
+        ("service",), "seconds", "Latency",
+    ),
+)  # fmt: skip
+
+TRAFFIC = (
+    Family(
+        "rag_traces_total", "counter", "Traces by how they ended: ok, error or timeout.",
+        ("service", "status"), "", "Traffic",
+    ),
+    Family(
+        "rag_tokens_total", "counter", "Tokens that the traces report, input and output.",
+        ("service", "direction"), "", "Traffic",
+    ),
+    Family(
+        "rag_cost_usd_total", "counter", "Cost that the traces report, in US dollars.",
+        ("service",), "usd", "Traffic",
+    ),
+    Family(
+        "rag_slo_events_total", "counter",
+        "Events that count for an objective, weighted by the inverse sampling probability.",
+        ("service", "slo"), "", "Objectives",
+    ),
+    Family(
+        "rag_slo_bad_events_total", "counter",
+        "Events that broke an objective, weighted by the inverse sampling probability.",
+        ("service", "slo"), "", "Objectives",
+    ),
+)  # fmt: skip
+
+HEALTH = (
+    Family(
+        "ragmeter_traces_received_total", "counter", "Traces accepted, by source.",
+        ("source",), "", "Agent",
+    ),
+    Family(
+        "ragmeter_traces_duplicate_total", "counter",
+        "Traces whose id was seen before within the dedupe horizon; they change nothing.",
+        ("source",), "", "Agent",
+    ),
+    Family(
+        "ragmeter_dead_letters_total", "counter",
+        "Messages that could not be read, kept with their reason.",
+        ("reason",), "", "Agent",
+    ),
+    Family(
+        "ragmeter_results_total", "counter",
+        "Results by the state in which a trace ended for a metric; the reason if unscored.",
+        ("metric", "scorer", "state", "reason"), "", "Agent",
+    ),
+    Family(
+        "ragmeter_seen_total", "counter", "Traces that a metric has seen, whatever their state.",
+        ("metric", "scorer"), "", "Agent",
+    ),
+    Family(
+        "ragmeter_accounting_mismatch", "gauge",
+        "Distance between ragmeter_seen_total and the sum of ragmeter_results_total; always 0.",
+        ("metric", "scorer"), "", "Agent",
+    ),
+    Family(
+        "ragmeter_label_overflow_total", "counter",
+        "Label values over the limit on their number, published as __other__.",
+        ("label",), "", "Agent",
+    ),
+    Family(
+        "ragmeter_clock_skew_total", "counter",
+        "Traces whose timestamp lies too far ahead of the clock.",
+        ("source",), "", "Agent",
+    ),
+    Family(
+        "ragmeter_notifications_total", "counter",
+        "Alert notifications by target and by how the delivery ended.",
+        ("target", "outcome"), "", "Agent",
+    ),
+    Family(
+        "ragmeter_processing_lag_seconds", "gauge",
+        "Age of the newest processed trace when it was processed; absent before the first.",
+        (), "seconds", "Agent",
+    ),
+    Family(
+        "ragmeter_oldest_unprocessed_seconds", "gauge",
+        "Age of the oldest trace that still waits; 0 when none waits.",
+        (), "seconds", "Agent",
+    ),
+    Family(
+        "ragmeter_queue_depth", "gauge", "Accepted traces that wait to be scored.",
+        (), "", "Agent",
+    ),
+    Family(
+        "ragmeter_ready", "gauge", "1 when the agent is ready, 0 when /readyz says why not.",
+        (), "", "Agent",
+    ),
+    Family(
+        "ragmeter_stream_time_seconds", "gauge",
+        "Event time up to which the windows have come, as Unix time; absent before the first.",
+        (), "seconds", "Agent",
+    ),
+    Family(
+        "ragmeter_alerts_firing", "gauge", "Alerts that fire now.",
+        ("alertname", "severity"), "", "Agent",
+    ),
+    Family("ragmeter_build_info", "info", "Version of ragmeter.", ("version",), "", "Agent"),
+)  # fmt: skip
+
+
+def _process(name: str, text: str, labels: tuple[str, ...] = (), unit: str = "") -> Family:
+    kind = "counter" if name.endswith("_total") else "gauge"
+    return Family(name, kind, text, labels, unit, "Process", ours=False)  # type: ignore[arg-type]
+
+
+# Written by prometheus_client's own collectors; listed so that the docs are whole.
+PROCESS = (
+    _process("process_virtual_memory_bytes", "Virtual memory.", unit="bytes"),
+    _process("process_resident_memory_bytes", "Resident memory.", unit="bytes"),
+    _process("process_start_time_seconds", "Start of the process, Unix time.", unit="seconds"),
+    _process("process_cpu_seconds_total", "User and system CPU time.", unit="seconds"),
+    _process("process_open_fds", "Open file descriptors."),
+    _process("process_max_fds", "Limit on open file descriptors."),
+    _process(
+        "python_info",
+        "The Python that runs it.",
+        ("implementation", "major", "minor", "patchlevel", "version"),
+    ),
+    _process("python_gc_objects_collected_total", "Objects collected.", ("generation",)),
+    _process("python_gc_objects_uncollectable_total", "Objects that cannot be.", ("generation",)),
+    _process("python_gc_collections_total", "Collections.", ("generation",)),
+)
+
+
+def families(specs: Mapping[str, MetricSpec] = METRICS) -> list[Family]:
+    """All families, in the order in which they are exported."""
+    quality = [family for spec in specs.values() for family in quality_families(spec)]
+    return [*quality, *LATENCY, *TRAFFIC, *HEALTH, *PROCESS]
+
+
+def table(specs: Mapping[str, MetricSpec] = METRICS) -> str:
+    """The generated part of docs/metrics.md: the quality metrics, then every name."""
+    lines = [
+        "### What is measured",
+        "",
+        "| metric | gauge | scorers | range | better | meaning | formula | source |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- |",
+    ]
+    for spec in specs.values():
+        top = "…" if spec.high is None else f"{spec.high:g}"
+        about = (
+            f"`{spec.name}`", f"`{spec.gauge}`", ", ".join(f"`{name}`" for name in spec.scorers),
+            f"{spec.low:g} to {top}{' ' + spec.unit if spec.unit else ''}", str(spec.good or "neither"),
+            spec.meaning, spec.formula, spec.source,
+        )  # fmt: skip
+        lines.append(_row(about))
+    lines += [
+        "",
+        "### Every name",
+        "",
+        "| name | type | unit | labels | meaning |",
+        "| --- | --- | --- | --- | --- |",
+    ]
+    for family in families(specs):
+        labels = [f"`{label}`" for label in family.labels]
+        if family.segmented:
+            labels.append("segment tags")
+        cells = (f"`{family.name}`", str(family.type), family.unit, ", ".join(labels), family.help)
+        lines.append(_row(cells))
+    return "\n".join(lines)
+
+
+def _row(cells: tuple[str, ...]) -> str:
+    escaped = [cell.replace("\n", " ").replace("|", r"\|") for cell in cells]
+    return "| " + " | ".join(escaped) + " |"
+
+
+def update(page: str, specs: Mapping[str, MetricSpec] = METRICS) -> str:
+    """The page with the block between its marks written anew. ValueError without the marks."""
+    before, found, rest = page.partition(BEGIN)
+    _, closed, after = rest.partition(END)
+    if not found or not closed:
+        raise ValueError(f"no {BEGIN} … {END} in the page")
+    return f"{before}{BEGIN}\n{table(specs)}\n{END}{after}"
+
+
+if __name__ == "__main__":
+    for name in sys.argv[1:]:
+        path = Path(name)
+        path.write_text(update(path.read_text("utf-8")), "utf-8")

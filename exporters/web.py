@@ -1,0 +1,172 @@
+"""The metrics port: `/metrics`, the status page, the trace pages, health and readiness.
+
+Everything here is read-only. Rendering runs in a thread, so that a long scrape never keeps the
+event loop from taking traces in.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gzip
+import json
+import logging
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, TypeVar
+
+from aiohttp import web
+from prometheus_client import CollectorRegistry
+
+from exporters.exposition import CONTENT_TYPES
+from exporters.negotiate import accepts_gzip, prefers_openmetrics
+from exporters.page.pages import csp, error_page, service_page, status_page, trace_page
+from exporters.page.views import service_view, status_view, trace_view, windows_json
+from exporters.prometheus import PrometheusExporter
+
+if TYPE_CHECKING:
+    from agent.reading import Reading
+
+__all__ = ["metrics_app"]
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+# Renderings at a time. A page holds a core while it is made, and a scraper must never have to
+# wait behind a crowd of browsers.
+RENDERERS = 2
+
+HEADERS = {
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+    "Referrer-Policy": "no-referrer",
+    "Cache-Control": "no-store",
+    "Cross-Origin-Resource-Policy": "same-origin",
+}
+
+
+def metrics_app(
+    reading: Reading, *, registry: CollectorRegistry | None = None, name: str = "ragmeter"
+) -> web.Application:
+    """The application of the metrics port.
+
+    `registry` holds the process metrics (a fresh one by default); `name` is what the page calls
+    this agent.
+    """
+    app = web.Application(middlewares=[_errors])
+    app.on_response_prepare.append(_secure)
+    pages = _Pages(reading, PrometheusExporter(reading, registry=registry), name)
+    app.add_routes(
+        [
+            web.get("/", pages.status),
+            web.get("/metrics", pages.metrics),
+            web.get("/service/{service}", pages.service),
+            web.get("/trace/{service}/{trace_id}", pages.trace),
+            web.get("/api/windows.json", pages.windows),
+            web.get("/healthz", pages.healthz),
+            web.get("/readyz", pages.readyz),
+        ]
+    )
+    return app
+
+
+class _Pages:
+    def __init__(self, reading: Reading, exporter: PrometheusExporter, name: str) -> None:
+        self._reading = reading
+        self._exporter = exporter
+        self._name = name
+        self._scrapes = asyncio.Semaphore(RENDERERS)
+        self._views = asyncio.Semaphore(RENDERERS)
+
+    async def metrics(self, request: web.Request) -> web.Response:
+        openmetrics = prefers_openmetrics(request.headers.getall("Accept", []))
+        zipped = accepts_gzip(request.headers.getall("Accept-Encoding", []))
+
+        def render() -> bytes:
+            body = self._exporter.render(openmetrics=openmetrics)
+            # Level 1: label text repeats so much that the higher levels cost time and save little.
+            return gzip.compress(body, 1, mtime=0) if zipped else body
+
+        async with self._scrapes:
+            body = await asyncio.to_thread(render)
+        headers = {"Content-Type": CONTENT_TYPES[openmetrics], "Vary": "Accept, Accept-Encoding"}
+        if zipped:
+            headers["Content-Encoding"] = "gzip"
+        return web.Response(body=body, headers=headers)
+
+    async def status(self, request: web.Request) -> web.Response:
+        return _html(await self._view(lambda: status_page(status_view(self._reading), self._name)))
+
+    async def service(self, request: web.Request) -> web.Response:
+        service = request.match_info["service"]
+
+        def render() -> str | None:
+            view = service_view(self._reading, service)
+            return None if view is None else service_page(view, self._name)
+
+        page = await self._view(render)
+        if page is None:
+            raise web.HTTPNotFound(text="No trace of this service is in any window.")
+        return _html(page)
+
+    async def trace(self, request: web.Request) -> web.Response:
+        service, trace_id = request.match_info["service"], request.match_info["trace_id"]
+
+        def render() -> str | None:
+            view = trace_view(self._reading, service, trace_id)
+            return None if view is None else trace_page(view, self._name)
+
+        page = await self._view(render)
+        if page is None:
+            raise web.HTTPNotFound(
+                text="This trace is not kept. The agent keeps the worst traces of each metric and "
+                "those that alerts name; the others leave only their numbers."
+            )
+        return _html(page)
+
+    async def windows(self, request: web.Request) -> web.Response:
+        text = await self._view(
+            lambda: json.dumps(windows_json(self._reading), ensure_ascii=False, allow_nan=False)
+        )
+        return web.Response(body=text.encode("utf-8", "replace"), content_type="application/json")
+
+    async def healthz(self, request: web.Request) -> web.Response:
+        return web.Response(text="ok\n")
+
+    async def readyz(self, request: web.Request) -> web.Response:
+        # health() may ask the state store, and a slow disk must not stop the loop.
+        health = await asyncio.to_thread(self._reading.health)
+        if health.ready:
+            return web.Response(text="ready\n")
+        return web.Response(status=503, text="".join(f"{line}\n" for line in health.problems))
+
+    async def _view(self, render: Callable[[], T]) -> T:
+        async with self._views:
+            return await asyncio.to_thread(render)
+
+
+def _html(text: str, status: int = 200) -> web.Response:
+    body = text.encode("utf-8", "replace")
+    return web.Response(body=body, status=status, content_type="text/html", charset="utf-8")
+
+
+async def _secure(request: web.Request, response: web.StreamResponse) -> None:
+    response.headers.update(HEADERS)
+    response.headers["Content-Security-Policy"] = csp()
+
+
+@web.middleware
+async def _errors(request: web.Request, handler: Handler) -> web.StreamResponse:
+    try:
+        return await handler(request)
+    except web.HTTPException as error:
+        if error.status < 400:
+            raise
+        detail = error.text if error.text and not error.text.startswith(f"{error.status}") else ""
+        response = _html(error_page(error.status, error.reason, detail), error.status)
+        if "Allow" in error.headers:
+            response.headers["Allow"] = error.headers["Allow"]
+        return response
+    except Exception:
+        log.exception("cannot answer %s %s", request.method, request.rel_url.raw_path[:200])
+        return _html(error_page(500, "Internal Server Error", "The log says why."), 500)

@@ -1,0 +1,194 @@
+"""A running agent made of fixed numbers, so that tests know what must be printed."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
+from typing import Any, cast
+
+from agent.alerts.alert import Alert
+from agent.counters import Counters, Exemplar
+from agent.metrics import METRICS
+from agent.reading import Health, Reading
+from agent.windows import Estimate, Quantile, Windows, Worst
+from exporters.reference import DURATION_EDGES
+
+NOW = 1_790_000_000.0
+NAMES = ("5m", "1h", "24h")
+
+
+def estimate(value: float = 0.8, spread: float = 0.05, samples: int = 40) -> Estimate:
+    return Estimate(
+        value=value, lower=value - spread, upper=value + spread,
+        effective_samples=samples * 0.9, samples=samples,
+        states={"scored": samples, "not_applicable": 3, "sampled_out": 0, "unscored": 1, "shed": 0},
+    )  # fmt: skip
+
+
+def quantiles(scale: float = 1.0) -> list[Quantile]:
+    return [
+        Quantile(0.5, 1.0 * scale, 0.9 * scale, 1.1 * scale, 100),
+        Quantile(0.95, 2.5 * scale, 2.2 * scale, 3.0 * scale, 100),
+        Quantile(0.99, 4.0 * scale, None, None, 100),
+    ]
+
+
+@dataclass
+class FakeWindows:
+    """`table` maps (service, segment, metric, scorer, window) to an estimate or None."""
+
+    table: dict[tuple[str, str, str, str, str], Estimate | None] = field(default_factory=dict)
+    latency: dict[tuple[str, str, str, str], list[Quantile]] = field(default_factory=dict)
+    bad: dict[tuple[str, str, str], list[Worst]] = field(default_factory=dict)
+    names: tuple[str, ...] = NAMES
+    now: float | None = NOW
+    min_samples: int = 5
+
+    def services(self) -> list[str]:
+        return list(dict.fromkeys(key[0] for key in self.table))
+
+    def segments(self, service: str) -> list[str]:
+        return list(dict.fromkeys(key[1] for key in self.table if key[0] == service and key[1]))
+
+    def series(self, service: str, segment: str = "") -> list[tuple[str, str]]:
+        found = [key[2:4] for key in self.table if key[:2] == (service, segment)]
+        return list(dict.fromkeys(found))
+
+    def states(
+        self, service: str, segment: str, metric: str, scorer: str, window: str
+    ) -> dict[str, int]:
+        found = self.table.get((service, segment, metric, scorer, window))
+        return {"scored": 3} if found is None else dict(found.states)
+
+    def estimate(
+        self, service: str, segment: str, metric: str, scorer: str, window: str
+    ) -> Estimate | None:
+        return self.table.get((service, segment, metric, scorer, window))
+
+    def stages(self, service: str, segment: str = "") -> list[str]:
+        found = [key[2] for key in self.latency if key[:2] == (service, segment)]
+        return list(dict.fromkeys(found))
+
+    def quantiles(self, service: str, segment: str, stage: str, window: str) -> list[Quantile]:
+        return self.latency.get((service, segment, stage, window), [])
+
+    def history(
+        self, service: str, segment: str, metric: str, scorer: str, window: str
+    ) -> list[tuple[float, Estimate | None]]:
+        found = self.table.get((service, segment, metric, scorer, window))
+        return [(NOW - 60 * step, None if step % 10 == 3 else found) for step in range(29, -1, -1)]
+
+    def worst(
+        self, service: str, metric: str, scorer: str, window: str, limit: int = 5
+    ) -> list[Worst]:
+        return self.bad.get((service, metric, scorer), [])[:limit]
+
+    def seen(self, service: str, segment: str, window: str) -> int:
+        return 44
+
+
+@dataclass
+class FakeReading:
+    fake: FakeWindows = field(default_factory=FakeWindows)
+    counters: Counters = field(default_factory=Counters)
+    segments: Sequence[str] = ()
+    told: list[Alert] = field(default_factory=list)
+    kept: dict[tuple[str, str], dict[str, Any]] = field(default_factory=dict)
+    state: Health = field(default_factory=Health)
+    mutex: threading.Lock = field(default_factory=threading.Lock)
+
+    @property
+    def windows(self) -> Windows:
+        assert self.mutex.locked(), "read the windows only with the lock held"
+        return cast(Windows, self.fake)
+
+    def lock(self) -> AbstractContextManager[Any]:
+        return self.mutex
+
+    def alerts(self) -> Sequence[Alert]:
+        assert self.mutex.locked()
+        return self.told
+
+    def evidence(self, service: str, trace_id: str) -> dict[str, Any] | None:
+        assert not self.mutex.locked(), "reading a kept trace must not keep the writer waiting"
+        return self.kept.get((service, trace_id))
+
+    def health(self) -> Health:
+        assert not self.mutex.locked()
+        return self.state
+
+
+def as_reading(fake: FakeReading) -> Reading:
+    return cast(Reading, fake)
+
+
+def alert(**changes: Any) -> Alert:
+    base = Alert(
+        id="a1", rule="GroundingLow", severity="critical", state="firing", service="bot",
+        segment="", metric="grounding", scorer="builtin", window="1h", value=0.42, lower=0.38,
+        upper=0.46, threshold=0.6, samples=120, effective_samples=110.0, since=NOW - 900,
+        fired_at=NOW - 600, resolved_at=None, updated_at=NOW, summary="Grounding is low.",
+        worst=["t-1"], op="<",
+    )  # fmt: skip
+    return replace(base, **changes)
+
+
+def trace(**changes: Any) -> dict[str, Any]:
+    fields: dict[str, Any] = {
+        "trace_id": "t-1", "service": "bot", "timestamp": "2026-09-21T12:00:00Z",
+        "query": "How do I reset it?", "answer": "Hold the button [1].",
+        "passages": [{"id": "kb#1", "text": "Hold the button for ten seconds.", "score": 0.83}],
+        "history": [{"role": "user", "text": "Hello"}],
+        "citations": [{"start": 0, "end": 20, "passage_ids": ["kb#1"]}],
+        "timings": {"total": 2.41, "retrieval": 0.12}, "model": "m-1", "tags": {"tenant": "acme"},
+    }  # fmt: skip
+    return {**fields, **changes}
+
+
+def results() -> list[dict[str, Any]]:
+    return [
+        {"metric": "grounding", "scorer": "builtin", "state": "scored", "value": 0.31,
+         "probability": 0.5, "detail": {"unsupported": ["ten"]}},
+        {"metric": "relevance", "scorer": "builtin", "state": "unscored", "reason": "no_text"},
+    ]  # fmt: skip
+
+
+def everything() -> FakeReading:
+    """A reading that makes every family of the reference appear."""
+    reading = FakeReading(segments=["model", "service"])
+    table, latency = reading.fake.table, reading.fake.latency
+    for segment in ("", "model=m-1", "service=inner"):
+        for spec in METRICS.values():
+            for window in NAMES:
+                middle = 0.8 if spec.high is None or spec.high <= 1 else 2.1
+                table[("bot", segment, spec.name, "builtin", window)] = estimate(middle)
+        for stage in ("retrieval", "total"):
+            for window in NAMES:
+                latency[("bot", segment, stage, window)] = quantiles()
+    table[("bot", "", "relevance", "builtin", "5m")] = None
+    reading.fake.bad[("bot", "grounding", "builtin")] = [Worst("t-1", 0.31, NOW - 60)]
+    reading.kept[("bot", "t-1")] = {"trace": trace(), "results": results()}
+    reading.told.append(alert())
+    reading.state = Health(oldest_unprocessed_seconds=1.5, processing_lag_seconds=0.2)
+    counters = reading.counters
+    own = ("service", "bot")
+    counters.inc("rag_traces_total", (own, ("status", "ok")), 40)
+    counters.inc("rag_tokens_total", (own, ("direction", "input")), 1000)
+    counters.inc("rag_cost_usd_total", (own,), 0.25)
+    counters.inc("rag_slo_events_total", (own, ("slo", "answers")), 40)
+    counters.inc("ragmeter_traces_received_total", (("source", "http"),), 40)
+    counters.inc("ragmeter_dead_letters_total", (("reason", "not_json"),))
+    counters.inc("ragmeter_label_overflow_total", (("label", "service"),))
+    counters.inc("ragmeter_notifications_total", (("target", "webhook"), ("outcome", "ok")))
+    pair = (("metric", "grounding"), ("scorer", "builtin"))
+    counters.inc("ragmeter_seen_total", pair, 44)
+    counters.inc("ragmeter_results_total", (*pair, ("state", "scored"), ("reason", "")), 43)
+    counters.inc("ragmeter_results_total", (*pair, ("state", "unscored"), ("reason", "no_text")))
+    for number, seconds in enumerate((0.07, 0.3, 2.41, 99.0)):
+        counters.observe(
+            "rag_trace_duration_seconds", (own,), seconds, DURATION_EDGES,
+            Exemplar(f"t-{number}", seconds, NOW - number),
+        )  # fmt: skip
+    return reading
