@@ -1,0 +1,129 @@
+"""Windows whose content a test sets by hand, and a time line that drives an engine over them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from agent.alerts import Alert, AlertEngine, Rule, parse_rules
+
+
+@dataclass(frozen=True)
+class Estimate:
+    value: float
+    lower: float
+    upper: float
+    effective_samples: float = 90.0
+    samples: int = 100
+
+
+@dataclass(frozen=True)
+class Quantile:
+    quantile: float
+    value: float
+    lower: float | None
+    upper: float | None
+    samples: int = 100
+
+
+@dataclass(frozen=True)
+class Worst:
+    trace_id: str
+    value: float
+
+
+def around(value: float, half: float = 0.02) -> Estimate:
+    return Estimate(value, value - half, value + half)
+
+
+class FakeWindows:
+    """Series by (service, segment, metric, scorer), the same in every window."""
+
+    def __init__(self) -> None:
+        self.names: tuple[str, ...] = ("5m", "1h", "24h")
+        self.estimates: dict[tuple[str, str, str, str], Estimate | None] = {}
+        self.latency: dict[tuple[str, str, str], list[Quantile]] = {}
+        self.counts: dict[tuple[str, str], int] = {}  # (service, window)
+        self.bad: list[Worst] = []
+
+    def services(self) -> list[str]:
+        return sorted(
+            {key[0] for key in self.estimates}
+            | {key[0] for key in self.latency}
+            | {key[0] for key in self.counts}
+        )
+
+    def segments(self, service: str) -> list[str]:
+        return sorted({key[1] for key in self.estimates if key[0] == service and key[1]})
+
+    def series(self, service: str, segment: str = "") -> list[tuple[str, str]]:
+        return [key[2:] for key in self.estimates if key[:2] == (service, segment)]
+
+    def estimate(
+        self, service: str, segment: str, metric: str, scorer: str, window: str
+    ) -> Estimate | None:
+        return self.estimates.get((service, segment, metric, scorer))
+
+    def quantiles(self, service: str, segment: str, stage: str, window: str) -> Sequence[Quantile]:
+        return self.latency.get((service, segment, stage), [])
+
+    def seen(self, service: str, segment: str, window: str) -> int:
+        return self.counts.get((service, window), 0)
+
+    def worst(
+        self, service: str, metric: str, scorer: str, window: str, limit: int = 5
+    ) -> list[Worst]:
+        return self.bad[:limit]
+
+
+def rule(**changes: object) -> Rule:
+    """Fires when the lower bound of `error` is above 0.05."""
+    entry: dict[str, object] = {
+        "name": "Errors",
+        "severity": "critical",
+        "metric": "error",
+        "statistic": "lower",
+        "op": ">",
+        "threshold": 0.05,
+        "window": "5m",
+    }
+    entry.update(changes)
+    unfit = ["metric", "statistic"] if {"latency", "absence"} & set(changes) else []
+    unfit += ["op", "threshold"] if "absence" in changes else []
+    for key in unfit:
+        if key not in changes:
+            del entry[key]
+    (made,) = parse_rules([{"rules": [entry]}])
+    return made
+
+
+READINGS: Mapping[str, Estimate | None] = {
+    "#": around(0.2),  # true
+    ".": around(0.01),  # false
+    "?": None,  # no data
+}
+
+
+def play(line: str, made: Rule, step: float = 60.0) -> tuple[str, list[Alert]]:
+    """Drive one rule over one service: one reading and one evaluation for each sign of `line`.
+
+    Gives the state after each step (`-` none, `p` pending, `F` firing, `N` firing without data,
+    `r` resolved) and every transition that was announced.
+    """
+    engine, windows = AlertEngine([made]), FakeWindows()
+    states, announced = "", list[Alert]()
+    for index, sign in enumerate(line):
+        windows.estimates["bot", "", "error", "builtin"] = READINGS[sign]
+        announced += engine.evaluate(windows, 1000.0 + index * step)
+        states += look(engine)
+    return states, announced
+
+
+def look(engine: AlertEngine) -> str:
+    held = engine.alerts()
+    if not held:
+        return "-"
+    (alert,) = held
+    if alert.state == "firing":
+        return "N" if alert.no_data else "F"
+    return {"pending": "p", "resolved": "r"}[alert.state]

@@ -1,0 +1,211 @@
+"""The rule format: what is taken, and that every mistake names rule, key, value and the allowed."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent.alerts import PROFILES, Rule, RuleError, load_rules, parse_rules
+from agent.metrics import METRICS
+
+GOOD: dict[str, Any] = {
+    "name": "R",
+    "severity": "warning",
+    "metric": "error",
+    "op": ">",
+    "threshold": 0.05,
+    "window": "5m",
+}
+
+
+def parse(changes: dict[str, Any], **context: Any) -> list[Rule]:
+    entry = {key: value for key, value in {**GOOD, **changes}.items() if value is not ...}
+    return parse_rules([{"rules": [entry]}], **context)
+
+
+def test_durations_become_seconds_and_defaults_hold() -> None:
+    (rule,) = parse({"for": "1m30s", "keep_firing_for": "1h"})
+    assert (rule.for_, rule.keep_firing_for, rule.no_data_for) == (90.0, 3600.0, 900.0)
+    assert (rule.scorer, rule.statistic, rule.services) == ("builtin", "value", ("*",))
+
+
+@pytest.mark.parametrize(("profile", "threshold"), [("conservative", 1), ("lenient", 3)])
+def test_the_profile_chooses_the_threshold(profile: str, threshold: float) -> None:
+    levels = {"conservative": 1, "balanced": 2, "lenient": 3}
+    (rule,) = parse({"threshold": levels}, profile=profile)
+    assert rule.threshold == threshold
+
+
+MISTAKES: list[tuple[dict[str, Any], list[str]]] = [
+    ({"severity": "page"}, ["'R'", "severity", "'page'", "'critical' or 'warning'"]),
+    ({"severity": ...}, ["severity", "missing"]),
+    ({"op": "=>"}, ["op", "'=>'", "'>='"]),
+    ({"statistic": "mean"}, ["statistic", "'mean'", "'value', 'lower' or 'upper'"]),
+    ({"threshold": "5%"}, ["threshold", "'5%'", "finite number"]),
+    ({"threshold": True}, ["threshold", "True"]),
+    ({"threshold": float("nan")}, ["threshold", "nan"]),
+    ({"threshold": {"balanced": 1}}, ["threshold", "conservative, balanced, lenient"]),
+    ({"window": "5"}, ["window", "'5'", "5m"]),
+    ({"window": 300}, ["window", "300"]),
+    ({"for": "2 minutes"}, ["for", "'2 minutes'", "30s"]),
+    ({"for": 5}, ["for", "5", "30s"]),
+    ({"keep_firing_for": -1}, ["keep_firing_for", "-1"]),
+    ({"min_samples": -1}, ["min_samples", "-1"]),
+    ({"services": []}, ["services"]),
+    ({"services": "bot"}, ["services", "'bot'"]),
+    ({"fro": "5m"}, ["'R'", "fro", "not known", "for", "window"]),
+    ({"metric": ...}, ["exactly one of metric, latency, absence", "none"]),
+    ({"absence": True}, ["exactly one", "metric and absence"]),
+    ({"metric": ..., "absence": True}, ["absence rule takes no op, threshold"]),
+    ({"metric": ..., "latency": {"quantile": 0.9}}, ["latency.quantile", "0.9", "0.95"]),
+    ({"metric": ..., "latency": {"stge": "x"}}, ["latency.stge", "quantile, stage"]),
+    ({"metric": ..., "latency": {}, "scorer": "x"}, ["latency rule takes no scorer"]),
+    ({"threshold": ...}, ["missing threshold"]),
+    ({"labels": {"a-b": "x"}}, ["labels", "'a-b'"]),
+    ({"labels": {"service": "x"}}, ["labels", "'service'", "itself"]),
+    ({"summary": "{0}"}, ["summary", "brace"]),
+    ({"summary": "{service.__class__}"}, ["summary", "brace"]),
+    ({"summary": "{password}"}, ["summary", "{password}", "service"]),
+    ({"annotations": {"note": "{nope}"}}, ["annotations", "{nope}"]),
+    ({"runbook": "javascript:alert(1)"}, ["runbook", "https://"]),
+    ({"name": "a b"}, ["'a b'", "name"]),
+]
+
+
+@pytest.mark.parametrize(("changes", "words"), MISTAKES, ids=str)
+def test_a_mistake_names_itself(changes: dict[str, Any], words: list[str]) -> None:
+    with pytest.raises(RuleError) as caught:
+        parse(changes)
+    for word in words:
+        assert word in str(caught.value)
+
+
+def test_all_mistakes_of_a_rule_are_told_at_once() -> None:
+    with pytest.raises(RuleError) as caught:
+        parse({"severity": "page", "op": "=>"})
+    assert len(str(caught.value).splitlines()) == 2
+
+
+@pytest.mark.parametrize(
+    ("document", "words"),
+    [
+        ([], "one key, `rules`"),
+        ({"groups": []}, "one key, `rules`"),
+        ({"rules": {"a": 1}}, "list of rules"),
+        ({"rules": [{"severity": "warning"}]}, "rule number 1: key name"),
+        ({"rules": [GOOD, GOOD]}, "two rules of this name"),
+    ],
+)
+def test_a_file_of_another_shape_is_refused(document: object, words: str) -> None:
+    with pytest.raises(RuleError, match=words):
+        parse_rules([document])
+
+
+def test_names_that_do_not_exist_here_are_refused() -> None:
+    known: dict[str, Any] = {"metrics": METRICS, "windows": ["5m"], "segments": ["model"]}
+    assert parse({"segment": "model"}, **known)
+    for changes, words in [
+        ({"metric": "eror"}, "key metric: 'eror' is not known; allowed: .*error"),
+        ({"scorer": "gpt"}, "key scorer: 'gpt' is not known; allowed: builtin"),
+        ({"window": "2h"}, "key window: '2h' is not known; allowed: 5m"),
+        ({"segment": "tenant"}, "key segment: 'tenant' is not known; allowed: model"),
+    ]:
+        with pytest.raises(RuleError, match=words):
+            parse(changes, **known)
+    assert parse({"metric": "eror", "enabled": False}, **known) == []
+
+
+def test_an_unknown_profile_is_refused() -> None:
+    with pytest.raises(RuleError, match="'strict' is not known; allowed: conservative"):
+        parse({}, profile="strict")
+
+
+def test_a_users_file_changes_adds_and_switches_off(tmp_path: Path) -> None:
+    path = tmp_path / "rules.yaml"
+    path.write_text(
+        "rules:\n"
+        "  - {name: RagErrorsHigh, threshold: 0.2}\n"
+        "  - {name: RagTimeoutsHigh, enabled: false}\n"
+        "  - {name: Mine, severity: warning, absence: true, window: 1h}\n"
+    )
+    default = {rule.name: rule for rule in load_rules()}
+    rules = {rule.name: rule for rule in load_rules(path)}
+    assert set(rules) == (set(default) - {"RagTimeoutsHigh"}) | {"Mine"}
+    assert rules["RagErrorsHigh"].threshold == 0.2
+    assert rules["RagErrorsHigh"].for_ == default["RagErrorsHigh"].for_
+
+
+def test_without_the_defaults_a_file_stands_alone(tmp_path: Path) -> None:
+    path = tmp_path / "rules.yaml"
+    path.write_text("rules: [{name: Mine, severity: warning, absence: true, window: 1h}]\n")
+    assert [rule.name for rule in load_rules(path, defaults=False)] == ["Mine"]
+
+
+def test_switching_off_a_rule_that_does_not_exist_is_a_mistake() -> None:
+    with pytest.raises(RuleError, match="'RagErorsHigh': key severity: is missing"):
+        parse_rules([{"rules": [{"name": "RagErorsHigh", "enabled": False}]}])
+
+
+def test_a_rule_may_be_turned_to_watch_something_else() -> None:
+    changed = {"name": "R", "latency": {"stage": "total"}, "op": ">", "threshold": 9}
+    (rule,) = parse_rules([{"rules": [GOOD]}, {"rules": [changed]}])
+    assert rule.metric is None
+    assert rule.watched == ("latency", "")
+
+
+def test_an_empty_file_changes_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "rules.yaml"
+    path.write_text("# nothing yet\n")
+    assert load_rules(path) == load_rules()
+
+
+@pytest.mark.parametrize("text", ["rules: [", "\x00"])
+def test_a_file_that_is_no_yaml_is_named(tmp_path: Path, text: str) -> None:
+    path = tmp_path / "rules.yaml"
+    path.write_text(text)
+    with pytest.raises(RuleError, match=r"rules\.yaml"):
+        load_rules(path)
+
+
+def test_a_missing_file_is_named() -> None:
+    with pytest.raises(RuleError, match="nowhere"):
+        load_rules("nowhere")
+
+
+# -- the defaults
+
+
+@pytest.mark.parametrize("profile", PROFILES)
+def test_the_defaults_are_valid_in_every_profile(profile: str) -> None:
+    rules = load_rules(profile=profile, metrics=METRICS, windows=["5m", "1h", "24h"])
+    watched = {rule.watched[0] for rule in rules}
+    assert {"error", "timeout", "empty_answer", "latency"} <= watched
+    assert {"relevance", "grounding", "answered", "citation_precision"} <= watched
+
+
+def test_default_profiles_are_ordered_from_strict_to_lenient() -> None:
+    by_profile = [load_rules(profile=profile) for profile in PROFILES]
+    for strict, balanced, lenient in zip(*by_profile, strict=True):
+        if strict.op == ">":
+            assert strict.threshold < balanced.threshold < lenient.threshold
+        else:
+            assert strict.threshold > balanced.threshold > lenient.threshold
+
+
+def test_defaults_test_the_bound_that_gives_the_benefit_of_the_doubt() -> None:
+    for rule in load_rules():
+        assert rule.statistic == ("lower" if rule.op == ">" else "upper")
+        assert rule.min_samples >= 20
+        assert rule.for_ > 0
+        assert rule.keep_firing_for > 0
+        if rule.metric is not None:
+            bad = "lower" if rule.op == ">" else "higher"
+            assert METRICS[rule.metric].good == bad
+
+
+def test_quality_defaults_never_page() -> None:
+    for rule in load_rules():
+        if rule.metric in ("relevance", "grounding", "answered", "citation_precision"):
+            assert rule.severity == "warning"
