@@ -7,7 +7,7 @@ A counter is a name with label pairs. A histogram is kept as its cumulative Prom
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 __all__ = ["CounterKey", "Counters", "Exemplar"]
@@ -72,6 +72,14 @@ class Counters:
         changed = [(key, self._values[key]) for key in self._changed]
         self._changed.clear()
         return changed
+
+    def add_saved(self, counts: Mapping[CounterKey, float]) -> None:
+        """Add what the store has added already, in a transaction of its own.
+
+        A key is counted either this way or by `inc`, never both: `drain` writes whole values.
+        """
+        for key, by in counts.items():
+            self._values[key] = self._values.get(key, 0) + by
 
     def load(self, rows: Iterable[tuple[CounterKey, float]]) -> None:
         self._values.update(rows)

@@ -34,10 +34,15 @@ class Health:
 class Reading(Protocol):
     """Hold `lock()` while reading `windows`, `counters` or `alerts`: another thread writes them."""
 
-    windows: Windows
-    counters: Counters
-    segments: Sequence[str]
-    """Configured segment tags, for example `["model"]`."""
+    @property
+    def windows(self) -> Windows: ...
+
+    @property
+    def counters(self) -> Counters: ...
+
+    @property
+    def segments(self) -> Sequence[str]:
+        """Configured segment tags, for example `["model"]`."""
 
     def lock(self) -> AbstractContextManager[Any]: ...
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import random
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
@@ -18,6 +19,8 @@ from typing import Literal, Protocol
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 import httpx
+
+from agent.store.rows import OutboxItem
 
 __all__ = [
     "Count",
@@ -45,20 +48,6 @@ MAX_AGE = 86_400.0
 
 Count = Callable[[str, str], None]
 """(target, outcome): counted as ragmeter_notifications_total{target,outcome}."""
-
-
-@dataclass(frozen=True, slots=True)
-class OutboxItem:
-    """One notification. `id` is unique and its idempotency key; `created` is wall time.
-
-    Items of one `key` are delivered in order: "resolved" must not overtake "firing".
-    """
-
-    id: str
-    key: str
-    body: str
-    created: float
-    attempts: int = 0
 
 
 class Outbox(Protocol):
@@ -315,6 +304,10 @@ class MemoryOutbox:
 
     def __len__(self) -> int:
         return len(self._items)
+
+    def next_at(self) -> float:
+        """When the first of its items becomes due; infinity where there is none."""
+        return min((at for at, _ in self._items.values()), default=math.inf)
 
     def put(self, item: OutboxItem) -> None:
         """Enqueue; an id that is there already changes nothing."""

@@ -1,0 +1,168 @@
+"""The aggregate half: scored traces in, windows, counters and alerts out. Pure.
+
+Time is event time. Rules are evaluated at fixed steps of it, at the first event beyond each
+step, so the same traces in the same order give the same alerts whatever the wall clock, the
+batching or the restarts in between.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from agent.alerts import Alert, AlertEngine, Rule
+from agent.config import Settings
+from agent.counters import CounterKey, Counters, Exemplar
+from agent.labels import LabelBounds
+from agent.metrics import METRICS
+from agent.trace import Score, ScoredTrace, State
+from agent.windows import Windows
+from agent.windows.periods import seconds_of
+
+__all__ = ["DURATION_EDGES", "Aggregator"]
+
+# Chosen on three latency mixes: `histogram_quantile` errs by at most 1 % at p50, 10 % at p95 and
+# 5 % at p99; the client library's default edges err by 23 % at p95 and 67 % at p99.
+DURATION_EDGES = (0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 1, 1.5, 2, 3, 5, 7.5, 10, 15, 30, 60)
+
+# Across a gap without traces the rules are stepped through the longest window and this much more
+# event time, then time jumps: by then every window is empty and every alert has ended.
+AFTER_WINDOWS = 2 * 3600
+
+
+class Aggregator:
+    """Windows, counters and alerts of all services, by one clock.
+
+    `expected` are the (metric, scorer) pairs that each trace has a result for.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        rules: Sequence[Rule],
+        expected: Sequence[tuple[str, str]],
+    ) -> None:
+        limits = settings.limits
+        self.windows = Windows(settings.windows, specs=METRICS, min_samples=limits.min_samples)
+        self.counters = Counters()
+        self.engine = AlertEngine(rules)
+        self._bounds = LabelBounds(
+            limits.services, limits.segment_values, limits.label_chars, self._overflow
+        )
+        self._segments = settings.segments
+        self._slos = settings.slos
+        self._step = settings.alerts.evaluation_seconds
+        self._longest_gap = max(map(seconds_of, settings.windows)) + AFTER_WINDOWS
+        self._next_step: float | None = None
+        self._result_keys: dict[tuple[str, str, str, str | None], CounterKey] = {}
+        self._seen_keys: list[CounterKey] = [
+            ("ragmeter_seen_total", (("metric", metric), ("scorer", scorer)))
+            for metric, scorer in expected
+        ]
+        self._seen = 0
+
+    def _overflow(self, label: str) -> None:
+        self.counters.inc("ragmeter_label_overflow_total", (("label", label),))
+
+    def apply(self, scored: ScoredTrace) -> list[Alert]:
+        """Count one scored trace. Returns the alerts that fired or resolved on the way to it."""
+        transitions = self.advance(scored.timestamp)
+        service = self._bounds.service(scored.service)
+        segments = [
+            self._bounds.segment(service, tag, scored.tags[tag])
+            for tag in self._segments
+            if tag in scored.tags
+        ]
+        in_time = self.windows.add(scored, service, segments)
+        self._seen += 1
+        for score in scored.results:
+            self._count_result(score, late=not in_time)
+        self._count_operations(scored, service)
+        return transitions
+
+    def service_of(self, scored: ScoredTrace) -> str:
+        """The bounded name under which the trace's service is kept."""
+        return self._bounds.service(scored.service)
+
+    def _count_result(self, score: Score, late: bool) -> None:
+        found = (score.metric, score.scorer, score.state, score.reason)
+        if late:
+            found = (score.metric, score.scorer, State.LATE, None)
+        key = self._result_keys.get(found)
+        if key is None:
+            names = ("metric", "scorer", "state", "reason")
+            key = self._result_keys[found] = (
+                "ragmeter_results_total",
+                tuple(zip(names, (str(part or "") for part in found), strict=True)),
+            )
+        self.counters.inc(*key)
+
+    def _count_operations(self, scored: ScoredTrace, service: str) -> None:
+        counters, label = self.counters, ("service", service)
+        counters.inc("rag_traces_total", (label, ("status", scored.status)))
+        for direction, tokens in (("input", scored.input_tokens), ("output", scored.output_tokens)):
+            if tokens:
+                counters.inc("rag_tokens_total", (label, ("direction", direction)), tokens)
+        if scored.cost_usd:
+            counters.inc("rag_cost_usd_total", (label,), scored.cost_usd)
+        total = scored.timings.get("total")
+        weight = 1 / scored.probability
+        for slo in self._slos:
+            if slo.bad == "failed":
+                bad = scored.status != "ok"
+            elif total is None:
+                continue
+            else:
+                bad = total > (slo.seconds or math.inf)
+            key = (label, ("slo", slo.name))
+            counters.inc("rag_slo_events_total", key, weight)
+            # a series that starts at 0 loses no first increase to `rate()`
+            counters.inc("rag_slo_bad_events_total", key, weight if bad else 0)
+        if total is not None:
+            exemplar = Exemplar(scored.trace_id, total, scored.timestamp)
+            counters.observe(
+                "rag_trace_duration_seconds", (label,), total, DURATION_EDGES, exemplar
+            )
+
+    def advance(self, now: float) -> list[Alert]:
+        """Move event time to `now`, evaluating the rules at every step in between."""
+        transitions: list[Alert] = []
+        if self._next_step is not None:
+            last = min(now, self._next_step + self._longest_gap)
+            while self._next_step <= last:
+                self.windows.advance(self._next_step)
+                transitions += self.engine.evaluate(self.windows, self._next_step)
+                self._next_step += self._step
+        if self._next_step is None or self._next_step <= now:
+            self._next_step = math.floor(now / self._step) * self._step + self._step
+        self.windows.advance(now)
+        return transitions
+
+    def drain(self) -> list[tuple[CounterKey, float]]:
+        """Counters that changed since the last drain."""
+        if self._seen:
+            for name, labels in self._seen_keys:
+                self.counters.inc(name, labels, self._seen)
+            self._seen = 0
+        return self.counters.drain()
+
+    def dump(self) -> dict[str, Any]:
+        """What a restart needs besides windows and counters."""
+        self._bounds.keep_services(self.windows.services())
+        return {
+            "alerts": self.engine.dump(),
+            "labels": self._bounds.dump(),
+            "next_step": self._next_step,
+            "stream_time": self.windows.now,
+        }
+
+    def load(self, state: dict[str, Any]) -> None:
+        """The inverse of `dump`, after `windows.load`."""
+        if "alerts" not in state:
+            return
+        self.engine.load(state["alerts"])
+        self._bounds.load(state["labels"])
+        self._next_step = state["next_step"]
+        if state["stream_time"] is not None:
+            self.windows.advance(state["stream_time"])

@@ -1,0 +1,223 @@
+"""The commands of `ragmeter`. Machine output goes to stdout, talk to stderr; exit 0 done, 1
+failed, 2 a mistake in the call or the configuration.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.logging import RichHandler
+
+from agent import __version__
+from agent.config import ConfigError, Settings, dump, load
+from agent.config_reference import reference
+from agent.trace import SCHEMA, Trace
+
+__all__ = ["app", "main"]
+
+app = typer.Typer(
+    name="ragmeter",
+    help="Measure the quality of a RAG service from its production traces.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+config_app = typer.Typer(help="Show, check and document the settings.", no_args_is_help=True)
+app.add_typer(config_app, name="config")
+
+talk = Console(stderr=True, highlight=False, soft_wrap=True)
+
+ConfigOption = Annotated[
+    Path | None, typer.Option("--config", "-c", help="YAML file with settings.")
+]
+
+
+class Format(StrEnum):
+    JSONL = "jsonl"
+    CSV = "csv"
+
+
+def _fail(message: str, code: int) -> typer.Exit:
+    talk.print(f"ragmeter: {message}", style="red", markup=False)
+    return typer.Exit(code)
+
+
+def _load(config: Path | None, overrides: dict[str, Any] | None = None) -> Settings:
+    try:
+        return load(config, overrides=overrides)
+    except ConfigError as error:
+        raise _fail(f"configuration: {error}", 2) from None
+
+
+def _version(value: bool) -> None:
+    if value:
+        typer.echo(f"ragmeter {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version.")
+    ] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log more.")] = False,
+) -> None:
+    logging.basicConfig(
+        level=logging.DEBUG if verbose else logging.INFO,
+        format="%(message)s",
+        datefmt="%H:%M:%S",
+        handlers=[RichHandler(console=talk, show_path=False, markup=False, rich_tracebacks=False)],
+        force=True,
+    )
+    for noisy in ("httpx", "httpcore", "asyncio"):
+        logging.getLogger(noisy).setLevel(logging.WARNING)
+
+
+@app.command()
+def run(
+    config: ConfigOption = None,
+    replay: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--replay",
+            help="Read this file of traces first (JSON lines or array, gzip too; - is stdin)."
+            " Time then follows the traces, not the clock. May be repeated.",
+        ),
+    ] = None,
+    exit_after_replay: Annotated[
+        bool, typer.Option("--exit-after-replay", help="End after the replay; open no port.")
+    ] = False,
+    state: Annotated[Path | None, typer.Option("--state", help="State file (state.path).")] = None,
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Delete the state file first and start anew.")
+    ] = False,
+) -> None:
+    """Run the embedded agent: traces in, gauges, alerts and the status page out."""
+    from agent.alerts import RuleError
+    from agent.pipeline import Instrument
+    from agent.rules import rules_of
+    from agent.runner import PortInUse
+    from agent.runner import run as run_agent
+    from agent.store.open import StateError, remove
+    from agent.table import alerts_table, windows_tables
+
+    if exit_after_replay and not replay:
+        raise _fail("--exit-after-replay needs --replay FILE", 2)
+    settings = _load(config, {"state": {"path": str(state)}} if state else None)
+    out = Console(width=None if sys.stdout.isatty() else 200, highlight=False)
+
+    def show(instrument: Instrument) -> None:
+        with instrument.lock():
+            tables = [*windows_tables(instrument), alerts_table(instrument)]
+        for table in tables:
+            if table is not None:
+                out.print(table)
+
+    try:
+        rules = rules_of(settings)
+        if fresh:
+            remove(settings.state.path)
+        status = asyncio.run(
+            run_agent(
+                settings,
+                rules,
+                files=replay or [],
+                exit_after_replay=exit_after_replay,
+                say=lambda line: talk.print(line, markup=False),
+                show=show,
+            )
+        )
+    except RuleError as error:
+        raise _fail(str(error), 2) from None
+    except (StateError, PortInUse, OSError, EOFError) as error:
+        raise _fail(str(error), 1) from None
+    raise typer.Exit(status)
+
+
+@app.command()
+def score(
+    file: Annotated[
+        Path, typer.Argument(help="Traces: JSON lines or array, gzip too; - is stdin.")
+    ],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="Where to write; - is stdout.")
+    ] = Path("-"),
+    form: Annotated[
+        Format,
+        typer.Option(
+            "--format", "-f", help="jsonl: one object a trace; csv: one column a metric and scorer."
+        ),
+    ] = Format.JSONL,
+    config: ConfigOption = None,
+) -> None:
+    """Score each trace of a file offline: every metric, no sampling."""
+    from agent.offline import score_file
+
+    settings = _load(config)
+    try:
+        done, bad = score_file(
+            file, output, form, settings, say=lambda line: talk.print(line, markup=False)
+        )
+    except (OSError, EOFError) as error:
+        raise _fail(str(error), 1) from None
+    talk.print(f"{done} traces scored, {bad} items unreadable")
+    if bad and not done:
+        raise typer.Exit(1)
+
+
+@app.command()
+def schema() -> None:
+    """Print the JSON Schema of a native trace."""
+    document = {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "$id": SCHEMA,
+        **Trace.model_json_schema(),
+    }
+    typer.echo(json.dumps(document, indent=2, ensure_ascii=False))
+
+
+@config_app.command("show")
+def config_show(config: ConfigOption = None) -> None:
+    """Print the settings in force; secrets are hidden."""
+    typer.echo(dump(_load(config)), nl=False)
+
+
+@config_app.command("check")
+def config_check(config: ConfigOption = None) -> None:
+    """Check the settings and the alert rules they name."""
+    from agent.alerts import RuleError
+    from agent.rules import rules_of
+
+    settings = _load(config)
+    try:
+        rules = rules_of(settings)
+    except (RuleError, OSError) as error:
+        raise _fail(str(error), 2) from None
+    talk.print(f"the configuration is sound; {len(rules)} alert rules")
+
+
+@config_app.command("reference")
+def config_reference() -> None:
+    """Print every setting with its default, as Markdown."""
+    typer.echo(reference(), nl=False)
+
+
+def main() -> None:
+    """The entry point: an interrupted pipe is no error worth a traceback."""
+    try:
+        app()
+    except BrokenPipeError:
+        sys.stderr.close()
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,276 @@
+"""One typed settings tree: defaults that work, then a YAML file, then the environment.
+
+`load(path)` reads them in that order; a mistake raises `ConfigError`, whose text names the key,
+the value and what is allowed. Environment names are `RAGMETER_` and the key in upper case with
+two underscores between levels: `http.metrics_port` is `RAGMETER_HTTP__METRICS_PORT`.
+"""
+
+from __future__ import annotations
+
+import difflib
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit, urlunsplit
+
+import yaml
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator
+from pydantic.fields import FieldInfo
+
+__all__ = ["ENV_PREFIX", "ConfigError", "Settings", "dump", "leaves", "load"]
+
+ENV_PREFIX = "RAGMETER_"
+DURATION = re.compile(r"^[1-9]\d*[smhd]$")
+
+
+class ConfigError(Exception):
+    """What is wrong with the configuration, one line a mistake."""
+
+
+def _list(value: object) -> object:
+    """`a,b` from the environment is a list too."""
+    if isinstance(value, str):
+        return [part.strip() for part in value.split(",") if part.strip()]
+    return value
+
+
+Names = Annotated[list[str], BeforeValidator(_list)]
+Port = Annotated[int, Field(ge=0, le=65535)]
+Share = Annotated[float, Field(gt=0, le=1)]
+
+
+class _Section(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
+
+
+class Http(_Section):
+    host: str = Field("127.0.0.1", description="address to listen on; loopback by default")
+    otlp_port: Port = Field(4318, description="port for traces in; 0 picks a free one")
+    metrics_port: Port = Field(9464, description="port of `/metrics` and the page; 0: a free one")
+
+
+class StateFile(_Section):
+    path: Path = Field(
+        Path(".ragmeter/state.sqlite"), description="SQLite file of queue, windows and progress"
+    )
+    dead_letters: Path = Field(
+        Path(".ragmeter/dead-letters.jsonl"), description="file for what could not be read"
+    )
+    synchronous: Literal["full", "normal"] = Field(
+        "full",
+        description="`full` survives a power cut; `normal` survives a killed process only",
+    )
+
+
+class Rates(_Section):
+    model: Share = Field(1.0, description="share of traces for local models")
+    judge: Share = Field(0.05, description="share of traces for LLM judges")
+
+
+class Sampling(Rates):
+    salt: str = Field(
+        "ragmeter", description="key of the sampling hash; not shared with upstream samplers"
+    )
+    services: dict[str, Rates] = Field({}, description="other rates for single services, by name")
+
+
+class Alerts(_Section):
+    profile: Literal["conservative", "balanced", "lenient"] = Field(
+        "balanced", description="which thresholds of the rules hold"
+    )
+    rules: Path | None = Field(
+        None, description="YAML file of rules, laid over the default ones by name"
+    )
+    alertmanager_url: str | None = Field(None, description="base URL of an Alertmanager (API v2)")
+    webhook_url: str | None = Field(None, description="URL that gets every notification as JSON")
+    page_url: str | None = Field(
+        None, description="public URL of the status page, for links in notifications"
+    )
+    resend_seconds: float = Field(
+        60, gt=0, description="seconds between two sendings of what still fires to Alertmanager"
+    )
+    evaluation_seconds: float = Field(
+        15, gt=0, description="event-time seconds between two evaluations of the rules"
+    )
+
+    @field_validator("alertmanager_url", "webhook_url", "page_url")
+    @classmethod
+    def _http_url(cls, value: str | None) -> str | None:
+        if value is not None and not value.startswith(("http://", "https://")):
+            raise ValueError("an http:// or https:// URL is needed")
+        return value
+
+
+class Slo(_Section):
+    name: str = Field(description="label value of the counters")
+    bad: Literal["failed", "slow"] = Field(
+        description="`failed`: status is not ok; `slow`: timings.total over `seconds`"
+    )
+    seconds: float | None = Field(None, gt=0, description="for `slow`: the objective in seconds")
+
+
+class Limits(_Section):
+    body_bytes: int = Field(
+        20 * 2**20, ge=1024, description="largest request body, also after decompression"
+    )
+    trace_bytes: int = Field(2 * 2**20, ge=1024, description="largest single trace")
+    queue: int = Field(10_000, ge=1, description="traces waiting before HTTP answers 429")
+    services: int = Field(100, ge=1, description="services with series of their own")
+    segment_values: int = Field(20, ge=1, description="values a segment tag may have per service")
+    label_chars: int = Field(128, ge=8, description="longest label value in characters")
+    min_samples: int = Field(5, ge=1, description="fewer scored traces than this show no gauge")
+    dedupe_hours: float = Field(
+        48, gt=0, description="event-time hours in which the same trace id counts once"
+    )
+    future_seconds: float = Field(
+        300, ge=0, description="a trace further in the future than this is set to its arrival time"
+    )
+    evidence_bytes: int = Field(64 * 2**10, ge=1024, description="kept of one worst trace")
+    drain_seconds: float = Field(10, gt=0, description="longest time to finish after SIGTERM")
+
+
+class Settings(_Section):
+    """The whole configuration."""
+
+    windows: Names = Field(["5m", "1h", "24h"], min_length=1, description="rolling windows")
+    segments: Names = Field([], description="tags that windows are also kept for")
+    builtin_scorers: bool = Field(
+        True, description="score relevance, grounding and citations with the built-in scorers"
+    )
+    http: Http = Http()
+    state: StateFile = StateFile()
+    sampling: Sampling = Sampling()
+    alerts: Alerts = Alerts()
+    slos: list[Slo] = Field(
+        [Slo(name="availability", bad="failed"), Slo(name="latency", bad="slow", seconds=10)],
+        description="objectives counted for SLO tools",
+    )
+    limits: Limits = Limits()
+
+    @field_validator("windows")
+    @classmethod
+    def _durations(cls, value: list[str]) -> list[str]:
+        for name in value:
+            if not DURATION.match(name):
+                raise ValueError(f"{name!r} is no duration such as 5m, 1h or 24h")
+        return value
+
+
+def leaves(
+    model: type[BaseModel] = Settings, prefix: str = ""
+) -> Iterator[tuple[str, FieldInfo, Any]]:
+    """Every key with its field and default, in order: the configuration reference."""
+    for name, field in model.model_fields.items():
+        default = field.default
+        if isinstance(default, _Section):
+            yield from leaves(type(default), f"{prefix}{name}.")
+        else:
+            yield f"{prefix}{name}", field, default
+
+
+def _from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
+    tree: dict[str, Any] = {}
+    known = {key.replace(".", "__").upper(): key for key, _, _ in leaves()}
+    for name, text in environ.items():
+        if not name.startswith(ENV_PREFIX):
+            continue
+        key = known.get(name[len(ENV_PREFIX) :])
+        if key is None:
+            close = difflib.get_close_matches(name[len(ENV_PREFIX) :], known, 1)
+            hint = f"; did you mean {ENV_PREFIX}{close[0]}?" if close else ""
+            raise ConfigError(f"{name}: no such setting{hint}")
+        value: Any = text
+        if text[:1] in "[{":
+            try:
+                value = json.loads(text)
+            except ValueError as error:
+                raise ConfigError(f"{name}: broken JSON: {error}") from None
+        *sections, leaf = key.split(".")
+        node = tree
+        for section in sections:
+            node = node.setdefault(section, {})
+        node[leaf] = value
+    return tree
+
+
+def _merge(base: dict[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
+    out = dict(base)
+    for key, value in over.items():
+        old = out.get(key)
+        both = isinstance(value, Mapping) and isinstance(old, dict)
+        out[key] = _merge(old, value) if both else value  # type: ignore[arg-type]
+    return out
+
+
+def _explain(error: ValidationError) -> str:
+    lines = []
+    known = [key for key, _, _ in leaves()]
+    for item in error.errors():
+        key = ".".join(str(part) for part in item["loc"])
+        if item["type"] == "extra_forbidden":
+            close = difflib.get_close_matches(key, known, 1)
+            lines.append(
+                f"{key}: no such setting" + (f"; did you mean {close[0]}?" if close else "")
+            )
+        else:
+            value = repr(item["input"])
+            shown = value if len(value) <= 80 else value[:77] + "..."
+            message = item["msg"].removeprefix("Value error, ")
+            lines.append(f"{key}: {_redacted(shown)} is not allowed: {message}")
+    return "\n".join(lines)
+
+
+def load(
+    path: Path | None = None,
+    environ: Mapping[str, str] = os.environ,
+    overrides: Mapping[str, Any] | None = None,
+) -> Settings:
+    """Settings from defaults, the YAML file, the environment and `overrides`, the last strongest.
+
+    Raises `ConfigError`.
+    """
+    tree: dict[str, Any] = {}
+    if path is not None:
+        try:
+            loaded = yaml.safe_load(path.read_text("utf-8"))
+        except OSError as error:
+            raise ConfigError(f"{path}: {error.strerror}") from None
+        except (yaml.YAMLError, UnicodeDecodeError) as error:
+            raise ConfigError(f"{path}: not YAML: {error}") from None
+        if loaded is not None and not isinstance(loaded, dict):
+            raise ConfigError(f"{path}: a mapping of settings is needed")
+        tree = loaded or {}
+    tree = _merge(tree, _from_environment(environ))
+    tree = _merge(tree, overrides or {})
+    try:
+        return Settings.model_validate(tree)
+    except ValidationError as error:
+        raise ConfigError(_explain(error)) from None
+
+
+def _redacted(text: str) -> str:
+    """Without user and password, where the text is or holds a URL."""
+    return re.sub(r"(https?://)[^/@\s'\"]+@", r"\1***@", text)
+
+
+def _shown(value: object) -> object:
+    if isinstance(value, dict):
+        return {key: _shown(item) for key, item in value.items()}
+    if isinstance(value, list):
+        return [_shown(item) for item in value]
+    if isinstance(value, str) and value.startswith(("http://", "https://")):
+        parts = urlsplit(_redacted(value))
+        # chat webhooks carry their secret in the path
+        hidden = "/***" if parts.path.strip("/") else parts.path
+        return urlunsplit(parts._replace(path=hidden, query="***" if parts.query else ""))
+    return value
+
+
+def dump(settings: Settings) -> str:
+    """The settings in force as YAML. Credentials in URLs and the sampling salt are not shown."""
+    tree = settings.model_dump(mode="json")
+    tree["sampling"]["salt"] = "***"
+    return yaml.safe_dump(_shown(tree), sort_keys=False)

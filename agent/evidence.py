@@ -1,0 +1,80 @@
+"""What is kept of a worst trace, so that an alert can be opened: bounded, never the whole store."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from agent.trace import ScoredTrace, Trace
+
+__all__ = ["CUT", "evidence_body"]
+
+CUT = " … [cut]"
+MAX_PASSAGES = 50
+
+
+def _cut(text: str | None, limit: int) -> str | None:
+    return text if text is None or len(text) <= limit else text[:limit] + CUT
+
+
+def _document(trace: Trace, scored: ScoredTrace, limit: int) -> dict[str, Any]:
+    """The trace with each text cut to `limit` characters, and its scores."""
+    return {
+        "trace": {
+            "trace_id": trace.trace_id,
+            "service": trace.service,
+            "timestamp": trace.timestamp.isoformat().replace("+00:00", "Z"),
+            "query": _cut(trace.query, limit),
+            "history": [
+                {"role": _cut(turn.role, 40), "text": _cut(turn.text, limit)}
+                for turn in (trace.history or [])[-10:]
+            ],
+            "passages": None
+            if trace.passages is None
+            else [
+                {
+                    "id": passage.id,
+                    "text": _cut(passage.text, limit),
+                    "rank": passage.rank,
+                    "score": passage.score,
+                }
+                for passage in trace.passages[:MAX_PASSAGES]
+            ],
+            "answer": _cut(trace.answer, limit),
+            "citations": [
+                citation.model_dump(exclude_none=True) for citation in (trace.citations or [])[:50]
+            ],
+            "abstained": trace.abstained,
+            "status": trace.status,
+            "error": _cut(trace.error, limit),
+            "timings": scored.timings,
+            "usage": trace.usage.model_dump(exclude_none=True) if trace.usage else None,
+            "model": _cut(trace.model, 200),
+            "prompt_version": _cut(trace.prompt_version, 200),
+            "tags": trace.tags,
+        },
+        "results": [score.to_dict() for score in scored.results],
+    }
+
+
+def evidence_body(trace: Trace, scored: ScoredTrace, limit: int) -> bytes:
+    """JSON bytes of the trace and its scores; texts are cut until it fits `limit` bytes.
+
+    Where even that does not fit (hundreds of long ids), only the ids and scores are kept.
+    """
+    characters = limit
+    while characters >= 50:
+        body = json.dumps(_document(trace, scored, characters), ensure_ascii=False).encode(
+            "utf-8", "replace"
+        )
+        if len(body) <= limit:
+            return body
+        characters //= 2
+    document = {
+        "trace": {"trace_id": trace.trace_id, "service": trace.service, "passages": None},
+        "results": [
+            {"metric": score.metric, "scorer": score.scorer, "state": score.state}
+            for score in scored.results
+        ],
+    }
+    return json.dumps(document).encode()

@@ -1,0 +1,1 @@
+"""Bytes to `Trace`, a file per wire format."""

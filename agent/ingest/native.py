@@ -1,0 +1,117 @@
+"""Native JSON to `Trace`: one object, an array, or JSON lines."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from pydantic import ValidationError
+from pydantic_core import from_json
+
+from agent.trace import Trace
+
+__all__ = ["Bad", "Good", "decode", "decode_one"]
+
+MAX_ERRORS = 10  # of one item: a broken array of a thousand passages needs no thousand lines
+MAX_REASON = 200  # characters
+
+
+@dataclass(frozen=True, slots=True)
+class Good:
+    """A valid trace and the JSON bytes to store for it."""
+
+    trace: Trace
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Bad:
+    """What could not be read. `reason` is a short code, `errors` name field and why."""
+
+    reason: str
+    errors: tuple[tuple[str, str], ...]
+    raw: bytes
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "reason": self.reason,
+            "errors": [{"field": field, "why": why} for field, why in self.errors],
+        }
+
+
+def _bad_json(raw: bytes, error: ValueError) -> Bad:
+    return Bad("invalid_json", (("", str(error)[:MAX_REASON]),), raw)
+
+
+def _bad_fields(raw: bytes, error: ValidationError) -> Bad:
+    errors = error.errors(include_url=False, include_context=False, include_input=False)
+    if errors and errors[0]["type"] == "json_invalid":
+        return Bad("invalid_json", (("", errors[0]["msg"][:MAX_REASON]),), raw)
+    found = tuple(
+        (".".join(map(str, item["loc"]))[:MAX_REASON], item["msg"][:MAX_REASON])
+        for item in errors[:MAX_ERRORS]
+    )
+    return Bad("invalid_trace", found, raw)
+
+
+def _too_large(raw: bytes, limit: int) -> Bad:
+    why = f"{len(raw)} bytes are over the limit of {limit} (limits.trace_bytes)"
+    return Bad("too_large", (("", why),), raw)
+
+
+def decode_one(line: bytes, limit: int) -> Good | Bad:
+    """One JSON object of at most `limit` bytes."""
+    if len(line) > limit:
+        return _too_large(line, limit)
+    try:
+        return Good(Trace.model_validate_json(line), line)
+    except ValidationError as error:
+        return _bad_fields(line, error)
+
+
+def _decode_item(item: object, limit: int) -> Good | Bad:
+    raw = json.dumps(item, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
+    if len(raw) > limit:
+        return _too_large(raw, limit)
+    try:
+        trace = Trace.model_validate(item)
+    except ValidationError as error:
+        return _bad_fields(raw, error)
+    # dumped anew: NaN in free-form metadata would make the stored bytes unreadable
+    return Good(trace, trace.model_dump_json(exclude_none=True).encode())
+
+
+def decode(body: bytes, limit: int) -> Iterator[Good | Bad]:
+    """Every item of a body, in order; empty lines are skipped.
+
+    A body that starts with `[` is an array. Otherwise it is one object, or JSON lines when its
+    first line is an object by itself. A body that is no JSON at all is one `Bad`.
+    """
+    body = body.strip()
+    if not body:
+        yield Bad("empty", (("", "the body is empty"),), b"")
+    elif body[:1] == b"[":
+        try:
+            items = from_json(body)
+        except ValueError as error:
+            yield _bad_json(body, error)
+            return
+        for item in items:
+            yield _decode_item(item, limit)
+    else:
+        lines = body.splitlines()
+        if len(lines) > 1 and not _is_json(lines[0]):
+            lines = [body]
+        for line in lines:
+            if line.strip():
+                yield decode_one(line.strip(), limit)
+
+
+def _is_json(line: bytes) -> bool:
+    try:
+        from_json(line)
+    except ValueError:
+        return False
+    return True

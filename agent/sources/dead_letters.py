@@ -1,0 +1,71 @@
+"""The file for what could not be read: one JSON line each, with reason and raw bytes."""
+
+from __future__ import annotations
+
+import base64
+import json
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from agent.ingest.native import Bad
+
+__all__ = ["DeadLetters"]
+
+MAX_FILE = 256 * 2**20  # bytes; then the file is kept once as `.1` and a new one begins
+
+
+class DeadLetters:
+    """Appends to `path`; a line is on the disk when `write` returns."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def write(self, letters: Iterable[tuple[Bad, int]], source: str, now: float) -> int:
+        """Write each `Bad` with its position in `source`; returns how many. Raises OSError."""
+        lines = [self._line(bad, source, position, now) for bad, position in letters]
+        if not lines:
+            return 0
+        self._path.parent.mkdir(parents=True, exist_ok=True)
+        if self._path.exists() and self._path.stat().st_size > MAX_FILE:
+            self._path.replace(f"{self._path}.1")
+        with self._path.open("a", encoding="ascii") as file:
+            file.writelines(lines)
+            file.flush()
+            os.fsync(file.fileno())
+        return len(lines)
+
+    @staticmethod
+    def _line(bad: Bad, source: str, position: int, now: float) -> str:
+        entry: dict[str, Any] = {
+            "source": source,
+            "position": position,
+            "at": now,
+            **bad.to_dict(),
+        }
+        try:
+            entry["raw"] = bad.raw.decode("utf-8")
+        except UnicodeDecodeError:
+            entry["raw_base64"] = base64.b64encode(bad.raw).decode("ascii")
+        return json.dumps(entry) + "\n"
+
+    def written_from(self, source: str, position: int) -> set[int]:
+        """Positions at or after `position` of `source` that are in the file already.
+
+        A process that died after writing here and before its progress was durable reads those
+        items again; they must not be written twice.
+        """
+        found: set[int] = set()
+        for path in (Path(f"{self._path}.1"), self._path):
+            if not path.exists():
+                continue
+            with path.open("rb") as file:
+                for line in file:
+                    try:
+                        entry = json.loads(line)
+                    except ValueError:  # the torn last line of a killed process
+                        continue
+                    if entry.get("source") == source and entry.get("position", -1) >= position:
+                        found.add(entry["position"])
+        return found

@@ -1,0 +1,101 @@
+"""Traces from files and stdin: JSON lines or one JSON array, plain or gzip."""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+from agent.ingest.native import Bad, Good, decode, decode_one
+
+__all__ = ["STDIN", "identity", "read", "size"]
+
+STDIN = Path("-")
+MAX_ARRAY = 512 * 2**20  # bytes: a JSON array is read whole; larger files must be JSON lines
+Item = tuple[Good | Bad, int]
+"""What was read and the position behind it, where reading goes on after a restart."""
+
+
+def identity(path: Path) -> str:
+    """A name for the file's content under its path: a rewritten file is a new source.
+
+    The hash of its first 4 KiB; what is appended later leaves it as it was once it is that long.
+    """
+    if path == STDIN:
+        return "stdin"
+    with path.open("rb") as file:
+        head = hashlib.blake2b(file.read(4096), digest_size=8).hexdigest()
+    return f"file:{path.resolve()}:{head}"
+
+
+def size(path: Path) -> int | None:
+    """Bytes of a plain file, for a progress bar; None where that is unknown."""
+    if path == STDIN:
+        return None
+    with path.open("rb") as file:
+        gzipped = file.read(2) == b"\x1f\x8b"
+    return None if gzipped else path.stat().st_size
+
+
+def _open(path: Path) -> IO[bytes]:
+    if path == STDIN:
+        return sys.stdin.buffer
+    file = path.open("rb")
+    gzipped = file.read(2) == b"\x1f\x8b"
+    file.seek(0)
+    return gzip.GzipFile(fileobj=file) if gzipped else file  # type: ignore[return-value]
+
+
+def read(path: Path, limit: int, start: int = 0) -> Iterator[Item]:
+    """Every item from `start` on, with the position behind it.
+
+    A position is a byte offset (of the decompressed text), or an item's number in a JSON array.
+    A line over `limit` bytes is a `Bad` that keeps its first `limit` bytes. Raises OSError, also
+    for a gzip file that is cut off.
+    """
+    file = _open(path)
+    with file:
+        if start == 0 or path == STDIN:
+            first = file.readline(limit + 1)
+        else:
+            with _open(path) as head:
+                first = head.readline(limit + 1)
+        if first.lstrip()[:1] == b"[":
+            yield from _array(path, file, first, limit, start)
+            return
+        if start and path != STDIN:
+            file.seek(start)
+            position, line = start, file.readline(limit + 1)
+        else:
+            position, line = 0, first
+        while line:
+            position += len(line)
+            if len(line) > limit and not line.endswith(b"\n"):
+                position += _skip_line(file)
+            if line.strip():
+                yield decode_one(line.strip(), limit), position
+            line = file.readline(limit + 1)
+
+
+def _skip_line(file: IO[bytes]) -> int:
+    skipped = 0
+    while part := file.readline(2**20):
+        skipped += len(part)
+        if part.endswith(b"\n"):
+            break
+    return skipped
+
+
+def _array(path: Path, file: IO[bytes], first: bytes, limit: int, start: int) -> Iterator[Item]:
+    if start and path != STDIN:
+        file.seek(0)
+        first = b""
+    body = first + file.read(MAX_ARRAY + 1 - len(first))
+    if len(body) > MAX_ARRAY:
+        raise OSError(f"{path}: a JSON array over {MAX_ARRAY} bytes; write JSON lines instead")
+    for number, item in enumerate(decode(body, limit), start=1):
+        if number > start:
+            yield item, number

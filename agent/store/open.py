@@ -1,0 +1,150 @@
+"""Opening the state file: locked against a second agent, checked, quarantined when corrupt."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sqlite3
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO
+
+__all__ = [
+    "APPLICATION_ID",
+    "SCHEMA_VERSION",
+    "StateError",
+    "lock",
+    "open_state",
+    "quarantine",
+    "remove",
+]
+
+APPLICATION_ID = 0x5241474D  # "RAGM": tells our file from another program's database
+SCHEMA_VERSION = 1
+
+SCHEMA = """
+CREATE TABLE inbox(
+  seq INTEGER PRIMARY KEY AUTOINCREMENT, timestamp REAL NOT NULL, received REAL NOT NULL,
+  body BLOB NOT NULL);
+CREATE TABLE seen_0(key BLOB PRIMARY KEY) WITHOUT ROWID;
+CREATE TABLE seen_1(key BLOB PRIMARY KEY) WITHOUT ROWID;
+CREATE TABLE buckets(
+  service TEXT, segment TEXT, width INTEGER, start INTEGER, data BLOB NOT NULL,
+  PRIMARY KEY(service, segment, width, start)) WITHOUT ROWID;
+CREATE TABLE counters(name TEXT, labels TEXT, value REAL NOT NULL,
+  PRIMARY KEY(name, labels)) WITHOUT ROWID;
+CREATE TABLE evidence(
+  service TEXT, trace_id TEXT, timestamp REAL NOT NULL, body BLOB NOT NULL,
+  PRIMARY KEY(service, trace_id)) WITHOUT ROWID;
+CREATE TABLE outbox(
+  seq INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT UNIQUE NOT NULL, key TEXT NOT NULL,
+  body TEXT NOT NULL, created REAL NOT NULL, due REAL NOT NULL,
+  attempts INTEGER NOT NULL DEFAULT 0);
+CREATE TABLE progress(source TEXT PRIMARY KEY, position INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE meta(name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+"""
+
+
+class StateError(Exception):
+    """The state file cannot be used, and why."""
+
+
+def lock(path: Path) -> IO[str]:
+    """Hold the returned file open while the state file is in use. Raises `StateError`."""
+    handle = Path(f"{path}.lock").open("a+", encoding="ascii")  # noqa: SIM115 - held
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        handle.seek(0)
+        owner = handle.read(20).strip()
+        handle.close()
+        raise StateError(f"{path} is in use by another ragmeter (process {owner})") from None
+    handle.truncate(0)
+    handle.write(str(os.getpid()))
+    handle.flush()
+    return handle
+
+
+def quarantine(path: Path, reason: str) -> str:
+    """Move a corrupt state file and its journal aside, and say so."""
+    stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime())
+    target = path.with_name(f"{path.name}.corrupt-{stamp}")
+    number = 1
+    while target.exists():
+        number += 1
+        target = path.with_name(f"{path.name}.corrupt-{stamp}-{number}")
+    for suffix in ("", "-wal", "-shm"):
+        part = Path(f"{path}{suffix}")
+        if part.exists():
+            part.rename(f"{target}{suffix}")
+    return (
+        f"the state file {path} is corrupt ({reason}). It was moved to {target} and kept; "
+        "ragmeter starts with an empty state. Traces that were accepted but not yet counted are "
+        "in the moved file; `sqlite3 FILE .recover` may bring them back."
+    )
+
+
+def _connect(path: Path, synchronous: str) -> sqlite3.Connection:
+    connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    try:
+        connection.execute("PRAGMA journal_mode=WAL")
+        connection.execute(f"PRAGMA synchronous={synchronous}")
+        connection.execute("PRAGMA temp_store=MEMORY")
+        # a WAL that has grown in a burst is cut back: the disk is the application's too
+        connection.execute(f"PRAGMA journal_size_limit={64 * 2**20}")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _checked(path: Path, synchronous: str) -> sqlite3.Connection:
+    connection = _connect(path, synchronous)
+    try:
+        found = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
+        if found != "ok":
+            raise sqlite3.DatabaseError(found)
+        empty = not connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+        owner = connection.execute("PRAGMA application_id").fetchone()[0]
+        version = connection.execute("PRAGMA user_version").fetchone()[0]
+        if empty:
+            connection.executescript(
+                f"BEGIN; {SCHEMA} PRAGMA application_id={APPLICATION_ID};"
+                f" PRAGMA user_version={SCHEMA_VERSION}; COMMIT;"
+            )
+        elif owner != APPLICATION_ID:
+            raise StateError(f"{path} is a database of another program; state.path must be ours")
+        elif version != SCHEMA_VERSION:
+            raise StateError(
+                f"{path} has state version {version}; this ragmeter reads version {SCHEMA_VERSION}"
+            )
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def open_state(
+    path: Path, synchronous: str, warn: Callable[[str], None]
+) -> tuple[sqlite3.Connection, bool]:
+    """A checked connection in autocommit mode, and whether a corrupt file was quarantined.
+
+    Raises `StateError` where the file cannot be used and must not be touched.
+    """
+    try:
+        return _checked(path, synchronous), False
+    except sqlite3.OperationalError as error:
+        raise StateError(f"{path}: {error}") from None
+    except sqlite3.DatabaseError as error:
+        warn(quarantine(path, str(error)))
+        return _checked(path, synchronous), True
+
+
+def remove(path: Path) -> None:
+    """Delete a state file that no other ragmeter uses. Raises `StateError`."""
+    if not path.exists():
+        return
+    with lock(path):
+        for suffix in ("", "-wal", "-shm"):
+            Path(f"{path}{suffix}").unlink(missing_ok=True)

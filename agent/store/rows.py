@@ -1,0 +1,96 @@
+"""What goes into the state store and comes out of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from agent.counters import CounterKey
+from agent.windows import BucketRow
+
+__all__ = ["Accepted", "Arrival", "Commit", "OutboxItem", "Progress", "Queued", "Saved"]
+
+
+@dataclass(frozen=True, slots=True)
+class Arrival:
+    """A valid trace on its way in. `timestamp` is event time after the clock check."""
+
+    service: str
+    trace_id: str
+    timestamp: float
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Progress:
+    """How far a source has been read: durable together with what it delivered."""
+
+    source: str
+    position: int
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """`fresh` says for each arrival whether it was new; the others were duplicates."""
+
+    fresh: tuple[bool, ...]
+
+    @property
+    def accepted(self) -> int:
+        return sum(self.fresh)
+
+    @property
+    def duplicates(self) -> int:
+        return len(self.fresh) - self.accepted
+
+
+@dataclass(frozen=True, slots=True)
+class Queued:
+    """A durable trace that waits for its score. `seq` orders the queue."""
+
+    seq: int
+    timestamp: float
+    received: float
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class OutboxItem:
+    """One notification. `id` is unique and its idempotency key; `created` is wall time.
+
+    Items of one `key` are delivered in order: "resolved" must not overtake "firing".
+    """
+
+    id: str
+    key: str
+    body: str
+    created: float
+    attempts: int = 0
+
+
+@dataclass(slots=True)
+class Commit:
+    """One atomic step: queue entries up to `upto` are done and this is their effect.
+
+    `evidence` rows are (service, trace id, event time, JSON bytes). `meta` are JSON-able values
+    by name.
+    """
+
+    upto: int
+    buckets: Sequence[BucketRow] = ()
+    counters: Sequence[tuple[CounterKey, float]] = ()
+    evidence: Sequence[tuple[str, str, float, bytes]] = ()
+    forget_evidence: Sequence[tuple[str, str]] = ()
+    outbox: Sequence[OutboxItem] = ()
+    meta: dict[str, Any] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class Saved:
+    """All that a restart needs."""
+
+    buckets: list[BucketRow]
+    counters: list[tuple[CounterKey, float]]
+    evidence: list[tuple[str, str]]
+    meta: dict[str, Any]

@@ -1,0 +1,264 @@
+"""The embedded state: queue, windows and progress in one SQLite file (WAL).
+
+Two steps change it, each one transaction. `accept` makes arrivals durable, once each. `commit`
+takes traces off the queue together with everything they changed. So a process that dies between
+the two redoes the work from the queue, and no effect is ever there twice.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any
+
+from agent.counters import CounterKey
+from agent.store.open import StateError, lock, open_state, quarantine
+from agent.store.rows import Accepted, Arrival, Commit, OutboxItem, Progress, Queued, Saved
+
+__all__ = ["SqliteStore"]
+
+
+def _key(service: str, trace_id: str) -> bytes:
+    # 128 bits: no two of 10^9 ids collide but with probability 10^-20
+    text = f"{len(service)}:{service}{trace_id}".encode("utf-8", "surrogatepass")
+    return blake2b(text, digest_size=16).digest()
+
+
+class SqliteStore:
+    """Safe to use from several threads; one transaction at a time.
+
+    `horizon` is the dedupe horizon in event-time seconds. Ids are kept in two generations; the
+    older one is emptied when the newer has lasted a horizon, so an id is known for one to two
+    horizons. `warn` is told about a quarantine. Raises `StateError` when the file cannot be used.
+    """
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        horizon: float = 48 * 3600,
+        synchronous: str = "full",
+        warn: Callable[[str], None] = lambda text: None,
+    ) -> None:
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            self._lock_file = lock(path)
+        except OSError as error:
+            raise StateError(f"{path}: {error.strerror}") from None
+        self._path = path
+        self._horizon = horizon
+        self._synchronous = synchronous
+        self._warn = warn
+        self._mutex = threading.RLock()
+        try:
+            self._db, self.quarantined = open_state(path, synchronous, warn)
+            try:
+                self._restore()
+            except (sqlite3.DatabaseError, ValueError, TypeError) as error:
+                self.quarantine(str(error))
+        except BaseException:
+            self._lock_file.close()
+            raise
+
+    def quarantine(self, reason: str) -> None:
+        """Move the file aside and go on with an empty one; `quarantined` is then True."""
+        with self._mutex:
+            self._db.close()
+            self._warn(quarantine(self._path, reason))
+            self._db, _ = open_state(self._path, self._synchronous, self._warn)
+            self.quarantined = True
+            self._restore()
+
+    def _restore(self) -> None:
+        meta = self._meta()
+        self._generation: int = int(meta.get("seen_generation", 0))
+        self._generation_start: float | None = meta.get("seen_start")
+        self._depth: int = self._db.execute("SELECT count(*) FROM inbox").fetchone()[0]
+
+    def _meta(self) -> dict[str, Any]:
+        rows = self._db.execute("SELECT name, value FROM meta")
+        return {name: json.loads(value) for name, value in rows}
+
+    @contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        with self._mutex:
+            self._db.execute("BEGIN IMMEDIATE")
+            try:
+                yield self._db
+            except BaseException:
+                self._db.rollback()
+                raise
+            try:
+                self._db.execute("COMMIT")
+            except BaseException:
+                self._db.rollback()  # a full disk fails here: nothing of the step is kept
+                raise
+
+    @property
+    def depth(self) -> int:
+        """Traces in the queue."""
+        return self._depth
+
+    def accept(
+        self,
+        arrivals: Sequence[Arrival],
+        received: float,
+        *,
+        progress: Progress | None = None,
+        counts: dict[CounterKey, float] | None = None,
+        count_duplicates: CounterKey | None = None,
+    ) -> Accepted:
+        """Queue the arrivals whose ids are new, durably. `received` is wall time in seconds.
+
+        `counts` are added to the stored counters in the same step; the number of duplicates is
+        added to `count_duplicates`.
+        """
+        fresh: list[bool] = []
+        with self._transaction() as db:
+            generation, start = self._generation, self._generation_start
+            for arrival in arrivals:
+                if start is None:
+                    start = arrival.timestamp
+                if arrival.timestamp >= start + self._horizon:
+                    generation, start = 1 - generation, arrival.timestamp
+                    db.execute(f"DELETE FROM seen_{generation}")
+                key = _key(arrival.service, arrival.trace_id)
+                old = db.execute(f"SELECT 1 FROM seen_{1 - generation} WHERE key=?", (key,))
+                new = not old.fetchone() and bool(
+                    db.execute(
+                        f"INSERT OR IGNORE INTO seen_{generation} VALUES(?)", (key,)
+                    ).rowcount
+                )
+                fresh.append(new)
+                if new:
+                    db.execute(
+                        "INSERT INTO inbox(timestamp, received, body) VALUES(?, ?, ?)",
+                        (arrival.timestamp, received, arrival.body),
+                    )
+            done = Accepted(tuple(fresh))
+            increments = dict(counts or {})
+            if count_duplicates and done.duplicates:
+                increments[count_duplicates] = done.duplicates
+            db.executemany(
+                "INSERT INTO counters VALUES(?, ?, ?)"
+                " ON CONFLICT DO UPDATE SET value = value + excluded.value",
+                [(name, json.dumps(labels), by) for (name, labels), by in increments.items()],
+            )
+            if progress:
+                db.execute(
+                    "INSERT OR REPLACE INTO progress VALUES(?, ?)",
+                    (progress.source, progress.position),
+                )
+            if (generation, start) != (self._generation, self._generation_start):
+                self._put_meta({"seen_generation": generation, "seen_start": start})
+        with self._mutex:
+            # only after the commit: a step that failed has left no generation behind
+            self._generation, self._generation_start = generation, start
+            self._depth += done.accepted
+        return done
+
+    def _put_meta(self, meta: dict[str, Any]) -> None:
+        self._db.executemany(
+            "INSERT OR REPLACE INTO meta VALUES(?, ?)",
+            [(name, json.dumps(value)) for name, value in meta.items()],
+        )
+
+    def take(self, after: int, limit: int) -> list[Queued]:
+        """The next queue entries with `seq > after`, oldest first. They stay in the queue."""
+        with self._mutex:
+            rows = self._db.execute(
+                "SELECT seq, timestamp, received, body FROM inbox WHERE seq > ?"
+                " ORDER BY seq LIMIT ?",
+                (after, limit),
+            ).fetchall()
+        return [Queued(*row) for row in rows]
+
+    def commit(self, step: Commit) -> None:
+        """Apply one step atomically. On an exception nothing of it was applied."""
+        with self._transaction() as db:
+            done = db.execute("DELETE FROM inbox WHERE seq <= ?", (step.upto,)).rowcount
+            for service, segment, width, start, data in step.buckets:
+                if data is None:
+                    db.execute(
+                        "DELETE FROM buckets WHERE service=? AND segment=? AND width=? AND start=?",
+                        (service, segment, width, start),
+                    )
+                else:
+                    db.execute(
+                        "INSERT OR REPLACE INTO buckets VALUES(?, ?, ?, ?, ?)",
+                        (service, segment, width, start, data),
+                    )
+            db.executemany(
+                "INSERT OR REPLACE INTO counters VALUES(?, ?, ?)",
+                [(name, json.dumps(labels), value) for (name, labels), value in step.counters],
+            )
+            db.executemany("INSERT OR REPLACE INTO evidence VALUES(?, ?, ?, ?)", step.evidence)
+            db.executemany(
+                "DELETE FROM evidence WHERE service=? AND trace_id=?", step.forget_evidence
+            )
+            db.executemany(
+                "INSERT OR IGNORE INTO outbox(id, key, body, created, due) VALUES(?, ?, ?, ?, ?)",
+                [
+                    (item.id, item.key, item.body, item.created, item.created)
+                    for item in step.outbox
+                ],
+            )
+            self._put_meta(step.meta)
+        with self._mutex:
+            self._depth -= done
+
+    def saved(self) -> Saved:
+        """Everything a restart needs. Raises ValueError when the content makes no sense."""
+        with self._mutex:
+            buckets = self._db.execute(
+                "SELECT service, segment, width, start, data FROM buckets"
+            ).fetchall()
+            counters: list[tuple[CounterKey, float]] = [
+                ((name, tuple((k, v) for k, v in json.loads(labels))), value)
+                for name, labels, value in self._db.execute("SELECT * FROM counters")
+            ]
+            evidence = self._db.execute("SELECT service, trace_id FROM evidence").fetchall()
+            return Saved(buckets, counters, evidence, self._meta())
+
+    def evidence(self, service: str, trace_id: str) -> bytes | None:
+        with self._mutex:
+            row = self._db.execute(
+                "SELECT body FROM evidence WHERE service=? AND trace_id=?", (service, trace_id)
+            ).fetchone()
+        return row[0] if row else None
+
+    def position(self, source: str) -> int:
+        """How far `source` has been read; 0 for a new one."""
+        with self._mutex:
+            row = self._db.execute(
+                "SELECT position FROM progress WHERE source=?", (source,)
+            ).fetchone()
+        return int(row[0]) if row else 0
+
+    def due(self, now: float, limit: int) -> list[OutboxItem]:
+        """Notifications to be sent, oldest first; none before an older one of its key."""
+        with self._mutex:
+            rows = self._db.execute(
+                "SELECT id, key, body, created, attempts FROM outbox WHERE due <= ? AND seq IN"
+                " (SELECT min(seq) FROM outbox GROUP BY key) ORDER BY seq LIMIT ?",
+                (now, limit),
+            ).fetchall()
+        return [OutboxItem(*row) for row in rows]
+
+    def done(self, item_id: str) -> None:
+        with self._transaction() as db:
+            db.execute("DELETE FROM outbox WHERE id=?", (item_id,))
+
+    def retry(self, item_id: str, at: float, error: str) -> None:
+        with self._transaction() as db:
+            db.execute("UPDATE outbox SET due=?, attempts=attempts+1 WHERE id=?", (at, item_id))
+
+    def close(self) -> None:
+        with self._mutex:
+            self._db.close()
+            self._lock_file.close()
