@@ -13,7 +13,9 @@ import json
 import math
 from bisect import bisect_left
 from collections.abc import Iterable
+from functools import reduce
 from itertools import accumulate
+from operator import or_
 
 from agent.windows.exact import WEIGHT_BITS, WEIGHT_ONE
 
@@ -78,36 +80,46 @@ class Sketch:
         """(cell, weight) without opening a sealed sketch."""
         if not isinstance(self._counts, bytes):
             return self._counts.items()
-        shift, *flat = json.loads(self._counts)
-        return zip(flat[::2], [count << shift for count in flat[1::2]], strict=True)
+        return _pairs(*json.loads(self._counts))
 
     def merge(self, other: Sketch) -> None:
-        counts = self.counts()
-        for cell, w in other.items():
-            counts[cell] = counts.get(cell, 0) + w
         self.n += other.n
         self.w2 += other.w2
+        counts = self.counts()
+        if not counts:
+            counts.update(other.items())
+            return
+        get = counts.get
+        for cell, w in other.items():
+            counts[cell] = get(cell, 0) + w
 
-    def flat(self) -> list[int]:
-        """[shift, cell, count, cell, count, ...] by cell; the weight is count << shift. The shift
-        makes small numbers of the usual case, all weights 1."""
-        items = sorted(self.items())
-        if all(not w & (WEIGHT_ONE - 1) for _, w in items):
-            return [WEIGHT_BITS, *(v for cell, w in items for v in (cell, w >> WEIGHT_BITS))]
-        return [0, *(v for item in items for v in item)]
+    def content(self) -> tuple[int, list[int], list[int]]:
+        """(shift, cells in order, counts); a cell's weight is its count << shift. The shift makes
+        small numbers of the usual case, all weights 1."""
+        if isinstance(self._counts, bytes):
+            shift, cells, counts = json.loads(self._counts)
+            return shift, cells, counts
+        cells = sorted(self._counts)
+        counts = [self._counts[cell] for cell in cells]
+        if reduce(or_, counts, 0) & (WEIGHT_ONE - 1):
+            return 0, cells, counts
+        return WEIGHT_BITS, cells, [count >> WEIGHT_BITS for count in counts]
 
     def seal(self) -> None:
         if not isinstance(self._counts, bytes):
-            self._counts = json.dumps(self.flat(), separators=(",", ":")).encode()
+            self._counts = json.dumps(self.content(), separators=(",", ":")).encode()
 
     @classmethod
-    def of(cls, n: int, w2: int, flat: list[int]) -> Sketch:
-        """Back from `flat`."""
+    def of(cls, n: int, w2: int, content: tuple[int, list[int], list[int]]) -> Sketch:
+        """Back from `content`."""
         new = cls()
         new.n, new.w2 = n, w2
-        shift = flat[0]
-        new._counts = dict(zip(flat[1::2], (v << shift for v in flat[2::2]), strict=True))
+        new._counts = dict(_pairs(*content))
         return new
+
+
+def _pairs(shift: int, cells: list[int], counts: list[int]) -> Iterable[tuple[int, int]]:
+    return zip(cells, [count << shift for count in counts], strict=True)
 
 
 class LogHist:
@@ -132,8 +144,12 @@ class LogHist:
 
     def merge_sketch(self, sketch: Sketch, sign: int = 1) -> None:
         counts = self.counts
-        for cell, w in sketch.items():
-            counts[cell] += sign * w
+        if sign == 1:
+            for cell, w in sketch.items():
+                counts[cell] += w
+        else:
+            for cell, w in sketch.items():
+                counts[cell] -= w
         self.n += sign * sketch.n
         self.w2 += sign * sketch.w2
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from agent.windows.bucket import Bucket
+from agent.windows.bucket import Bucket, Slots
 from agent.windows.loghist import Sketch
-from agent.windows.sums import FIELDS, Cell
+from agent.windows.sums import FIELDS, WIDTH
 from agent.windows.worst import Entry, tie_break
 
 __all__ = ["VERSION", "decode_bucket", "decode_clock", "encode_bucket", "encode_clock"]
@@ -20,8 +20,11 @@ __all__ = ["VERSION", "decode_bucket", "decode_clock", "encode_bucket", "encode_
 VERSION = 1
 
 
+_encode = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
+
+
 def _pack(content: object) -> bytes:
-    return bytes([VERSION]) + json.dumps(content, separators=(",", ":")).encode("ascii")
+    return bytes([VERSION]) + _encode(content).encode("ascii")
 
 
 def _unpack(data: bytes) -> Any:
@@ -36,23 +39,16 @@ def _unpack(data: bytes) -> Any:
         raise ValueError(f"window state that cannot be read: {error}") from None
 
 
-def encode_bucket(bucket: Bucket) -> bytes:
-    cells = [
-        [
-            *key,
-            cell.not_applicable,
-            cell.sampled_out,
-            cell.unscored,
-            cell.shed,
-            cell.n,
-            cell.y,
-            cell.yy,
-            sorted(cell.strata.items()) if cell.strata else [],
-        ]
-        for key, cell in sorted(bucket.cells.items())
-    ]
+def encode_bucket(bucket: Bucket, slots: Slots) -> bytes:
+    cells = []
+    counts, strata = bucket.counts, bucket.strata
+    for key, place in slots.items():
+        row = counts[place : place + WIDTH]
+        weighted = strata.get(place) if strata else None
+        if weighted or any(row[:5]):
+            cells.append([*key, row or [0] * WIDTH, sorted(weighted.items()) if weighted else []])
     sketches = [
-        [stage, sketch.n, sketch.w2, sketch.flat()]
+        [stage, sketch.n, sketch.w2, *sketch.content()]
         for stage, sketch in sorted(bucket.sketches.items())
     ]
     worst = [
@@ -62,26 +58,31 @@ def encode_bucket(bucket: Bucket) -> bytes:
     return _pack([bucket.seen, cells, sketches, worst])
 
 
-def decode_bucket(data: bytes) -> Bucket:
+def decode_bucket(data: bytes, slots: Slots) -> Bucket:
     """ValueError for another version and for content that is no bucket."""
     content = _unpack(data)
     try:
-        return _bucket(content)
+        return _bucket(content, slots)
     except (TypeError, ValueError, KeyError, IndexError, AttributeError) as error:
         raise ValueError(f"window state that is no bucket: {error}") from None
 
 
-def _bucket(content: Any) -> Bucket:
+def _bucket(content: Any, slots: Slots) -> Bucket:
     bucket = Bucket()
     bucket.seen, cells, sketches, worst = content
-    for metric, scorer, *counts, strata in cells:
-        cell = bucket.cells[metric, scorer] = Cell()
-        cell.not_applicable, cell.sampled_out, cell.unscored, cell.shed = counts[:4]
-        cell.n, cell.y, cell.yy = counts[4:]
-        if strata:
-            cell.strata = {name: sums for name, sums in strata if len(sums) == len(FIELDS)}
-    for stage, n, w2, flat in sketches:
-        bucket.sketches[stage] = Sketch.of(n, w2, flat)
+    for metric, scorer, counts, weighted in cells:
+        place = slots.place((metric, scorer))
+        missing = place + WIDTH - len(bucket.counts)
+        if len(counts) != WIDTH or any(len(sums) != len(FIELDS) for _, sums in weighted):
+            raise ValueError("wrong number of sums")
+        if missing > 0:
+            bucket.counts += [0] * missing
+        bucket.counts[place : place + WIDTH] = counts
+        if weighted:
+            bucket.strata[place] = dict(weighted)
+    for stage, n, w2, *counted in sketches:
+        shift, filled, weights = counted
+        bucket.sketches[stage] = Sketch.of(n, w2, (shift, filled, weights))
     for metric, scorer, entries in worst:
         bucket.worst[metric, scorer] = [
             Entry(rank, tie_break(trace_id), trace_id, timestamp, value)

@@ -3,39 +3,51 @@
 Per stratum there are 14 sums: over all eligible traces N and SF (their cheap scores f), over the
 scored ones, with w = 1/probability, n w w2 wy wf w2y w2yy y f yy ff yf. Almost all scores have
 w = 1 and no cheap score beside them; those need only n, y and yy, from which the other sums
-follow, so a cell keeps them apart (`n`, `y`, `yy`) and full blocks only for the rest.
+follow. So a series is 7 numbers (`COUNTS`), and full strata are kept only for the rest.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
+from operator import add, sub
 
 from agent.windows.exact import WEIGHT_ONE
 
-__all__ = ["DEFAULT_STRATUM", "FIELDS", "STATE_NAMES", "Cell", "add_scored", "empty_sums"]
+__all__ = [
+    "COUNTS",
+    "DEFAULT_STRATUM",
+    "FIELDS",
+    "STATE_NAMES",
+    "WIDTH",
+    "Cell",
+    "Strata",
+    "add_scored",
+    "add_strata",
+    "add_up",
+    "empty_sums",
+    "subtract_strata",
+    "take_away",
+]
 
 FIELDS = (
-    "N",
-    "SF",
-    "n",
-    "w",
-    "w2",
-    "wy",
-    "wf",
-    "w2y",
-    "w2yy",
-    "y",
-    "f",
-    "yy",
-    "ff",
-    "yf",
+    *("N", "SF", "n", "w", "w2", "wy", "wf"),
+    *("w2y", "w2yy", "y", "f", "yy", "ff", "yf"),
 )
 """Order of a stratum's sums, all whole numbers: N and n count, y and f are in value units,
 w in weight units, products in the products of their units (yy: value units squared)."""
 
+COUNTS = ("not_applicable", "sampled_out", "unscored", "shed", "n", "y", "yy")
+"""Order of a series' numbers; n, y and yy are over the scores of weight 1."""
+
+WIDTH = len(COUNTS)
+
 DEFAULT_STRATUM = ""
 
 STATE_NAMES = ("scored", "not_applicable", "sampled_out", "unscored", "shed")
+
+Strata = dict[str, list[int]]
+"""The sums by name of stratum. N of the default stratum stays 0: it is what is eligible (all
+but not_applicable) less the N of the named strata."""
 
 
 def empty_sums() -> list[int]:
@@ -48,44 +60,58 @@ def add_scored(
     """Add n scored traces of equal weight w; y, yy, f, ff, yf are their sums. N and SF are the
     business of the caller: they count traces that were not scored, too."""
     ww = w * w
-    sums[2] += n
-    sums[3] += n * w
-    sums[4] += n * ww
-    sums[5] += w * y
-    sums[6] += w * f
-    sums[7] += ww * y
-    sums[8] += ww * yy
-    sums[9] += y
-    sums[10] += f
-    sums[11] += yy
-    sums[12] += ff
-    sums[13] += yf
+    values = (n, n * w, n * ww, w * y, w * f, ww * y, ww * yy, y, f, yy, ff, yf)
+    sums[2:] = map(add, sums[2:], values)
+
+
+def add_up(mine: list[int], other: list[int]) -> list[int]:
+    """Number by number; the shorter list ends in zeros."""
+    if len(mine) < len(other):
+        mine, other = other, mine
+    return [*map(add, mine, other), *mine[len(other) :]]
+
+
+def take_away(mine: list[int], other: list[int]) -> list[int]:
+    """Undo `add_up`."""
+    return [*map(sub, mine, other), *mine[len(other) :]]
+
+
+def add_strata(mine: Strata | None, other: Strata) -> Strata:
+    """A new mapping with both summed."""
+    new = dict(mine or {})
+    for name, sums in other.items():
+        new[name] = add_up(new[name], sums) if name in new else sums
+    return new
+
+
+def subtract_strata(mine: Strata, other: Strata) -> Strata:
+    """Undo `add_strata`; an empty stratum disappears."""
+    new = dict(mine)
+    for name, sums in other.items():
+        left = take_away(new[name], sums)
+        # N, SF and n at zero mean that nothing is left: every other sum is then zero as well.
+        if left[0] or left[1] or left[2]:
+            new[name] = left
+        else:
+            del new[name]
+    return new
 
 
 class Cell:
-    """State counts and sums of one (metric, scorer) in one bucket or window.
+    """State counts and sums of one (metric, scorer), for reading."""
 
-    `strata` maps a stratum's name to its 14 sums and is None where all weights are 1. N of the
-    default stratum is not stored: it is what is eligible less the N of the named strata.
-    """
+    __slots__ = (*COUNTS, "strata")
 
-    __slots__ = ("n", "not_applicable", "sampled_out", "shed", "strata", "unscored", "y", "yy")
-
-    def __init__(self) -> None:
-        self.not_applicable = self.sampled_out = self.unscored = self.shed = 0
-        self.n = self.y = self.yy = 0
-        self.strata: dict[str, list[int]] | None = None
+    def __init__(self, counts: Sequence[int], strata: Mapping[str, Sequence[int]] | None) -> None:
+        self.not_applicable, self.sampled_out, self.unscored, self.shed = counts[:4]
+        self.n, self.y, self.yy = counts[4:]
+        self.strata = strata
 
     @property
     def scored(self) -> int:
-        if self.strata is None:
+        if not self.strata:
             return self.n
         return self.n + sum(sums[2] for sums in self.strata.values())
-
-    @property
-    def seen(self) -> int:
-        """Traces in any state."""
-        return self.scored + self.not_applicable + self.sampled_out + self.unscored + self.shed
 
     def states(self) -> dict[str, int]:
         return {
@@ -96,50 +122,8 @@ class Cell:
             "shed": self.shed,
         }
 
-    def add(self, other: Cell) -> None:
-        self.not_applicable += other.not_applicable
-        self.sampled_out += other.sampled_out
-        self.unscored += other.unscored
-        self.shed += other.shed
-        self.n += other.n
-        self.y += other.y
-        self.yy += other.yy
-        if other.strata is not None:
-            self._combine(other.strata, 1)
-
-    def subtract(self, other: Cell) -> None:
-        """Exactly undo `add`."""
-        self.not_applicable -= other.not_applicable
-        self.sampled_out -= other.sampled_out
-        self.unscored -= other.unscored
-        self.shed -= other.shed
-        self.n -= other.n
-        self.y -= other.y
-        self.yy -= other.yy
-        if other.strata is not None:
-            self._combine(other.strata, -1)
-
-    def _combine(self, strata: dict[str, list[int]], sign: int) -> None:
-        mine = self.strata if self.strata is not None else {}
-        for name, sums in strata.items():
-            old = mine.get(name)
-            if old is None:
-                old = empty_sums()
-            new = [a + sign * b for a, b in zip(old, sums, strict=True)]
-            # N, SF and n at zero mean that nothing is left: every other sum is then zero as well.
-            if new[0] or new[1] or new[2]:
-                mine[name] = new
-            else:
-                mine.pop(name, None)
-        self.strata = mine or None
-
-    def copy(self) -> Cell:
-        new = Cell()
-        new.add(self)
-        return new
-
     def sums(self) -> list[Sequence[int]]:
-        """The 14 sums of each stratum, the default one first."""
+        """The 14 sums of each stratum with eligible traces, the default one first."""
         strata = self.strata or {}
         default = list(strata.get(DEFAULT_STRATUM, ())) or empty_sums()
         if self.n:
@@ -147,4 +131,14 @@ class Cell:
         named = [strata[name] for name in sorted(strata) if name != DEFAULT_STRATUM]
         eligible = self.scored + self.sampled_out + self.unscored + self.shed
         default[0] = eligible - sum(sums[0] for sums in named)
-        return [default, *named] if default[0] else [*named]
+        return [sums for sums in (default, *named) if sums[0]]
+
+    @classmethod
+    def total(cls, cells: Iterable[Cell]) -> Cell:
+        """Their sum."""
+        counts, strata = [0] * WIDTH, None
+        for cell in cells:
+            counts = [a + getattr(cell, name) for a, name in zip(counts, COUNTS, strict=True)]
+            if cell.strata:
+                strata = add_strata(strata, {k: list(v) for k, v in cell.strata.items()})
+        return cls(counts, strata)

@@ -12,12 +12,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from agent.metrics.spec import MetricSpec
-from agent.trace import ScoredTrace, State
-from agent.windows.bucket import SeriesKey, Total
-from agent.windows.draft import Draft
+from agent.trace import ScoredTrace
+from agent.windows.bucket import Bucket, SeriesKey, Slots, Total
+from agent.windows.draft import make_bucket
 from agent.windows.estimators import (
     Interval,
     mean_interval,
@@ -47,13 +47,13 @@ QUANTILES = (0.5, 0.95, 0.99)
 WORST_GRAIN = 60
 """Seconds. Five traces per ten-second bucket would be most of a small service's traffic."""
 
-MAX_DRAFTS = 256
-MAX_DRAFTED = 4096
-"""Fold when more drafts or traces wait: bounds memory, and the time of the next reading."""
+MAX_DRAFTED = 1024
+"""Fold when so many traces wait: bounds memory, and the time of the next reading."""
 
 HISTORY_POINTS = 60
 
 _CLOCK = ("", "", 0, 0)
+_NONE: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +132,9 @@ class Windows:
         self._spans = {span.name: (ring, span) for ring in self._rings for span in ring.spans}
         self._longest = max((s for _, s in self._spans.values()), key=lambda span: span.seconds)
         self._finest = math.gcd(*by_width)
-        self._drafts: dict[tuple[str, tuple[str, ...], int], Draft] = {}
+        self._since = -math.inf
+        self._slots = Slots()
+        self._drafts: dict[tuple[str, tuple[str, ...], int], list[ScoredTrace]] = {}
         self._drafted = 0
         self._stages: dict[str, set[str]] = {}
         self._cache: dict[tuple[str, str, str, str, str], tuple[int, int, Estimate | None]] = {}
@@ -157,44 +159,47 @@ class Windows:
                 # remembered that no bucket holds.
                 self._fold()
             ring.advance(newest)
+        self._since = min(float(ring.oldest * ring.width) for ring in self._rings)
 
     def add(self, scored: ScoredTrace, service: str, segments: Sequence[str] = ()) -> bool:
         """Count a trace in its bucket, for the whole service and for each of `segments`.
 
         Each window takes it if its bucket is still inside; False if it is too late for all. The
-        caller advances the time first and has bounded `service` and `segments`. ValueError,
-        and nothing changed, for a value that is not finite or a probability outside (0, 1].
+        caller advances the time first and has bounded `service` and `segments`. The trace is read
+        at the next fold and must not be changed afterwards.
         """
-        _check(scored)
         timestamp = scored.timestamp
+        if not math.isfinite(timestamp):
+            raise ValueError("the time of a trace must be finite")
+        if not 0 < scored.probability <= 1:
+            raise ValueError("the probability of a trace must be in (0, 1]")
         if self.now is None or timestamp > self.now:
             self.advance(timestamp)
         index = int(timestamp // self._finest)
-        if not any(index * self._finest >= ring.oldest * ring.width for ring in self._rings):
+        if index * self._finest < self._since:
             return False
+        if not scored.timings.keys() <= self._stages.get(service, _NONE):
+            scored = self._with_known_stages(service, scored)
         key = (service, tuple(segments), index)
         draft = self._drafts.get(key)
         if draft is None:
-            if len(self._drafts) >= MAX_DRAFTS:
-                self._fold()
-            draft = self._drafts[key] = Draft(self._direction)
-        draft.add(scored, self._accepted(service, scored.timings) if scored.timings else [])
+            self._drafts[key] = [scored]
+        else:
+            draft.append(scored)
         self._drafted += 1
         if self._drafted >= MAX_DRAFTED:
             self._fold()
         return True
 
-    def _accepted(self, service: str, timings: Mapping[str, float]) -> list[str]:
+    def _with_known_stages(self, service: str, scored: ScoredTrace) -> ScoredTrace:
+        """Learn the stages of a trace while there is room; without the others."""
         known = self._stages.setdefault(service, set())
-        accepted = []
-        for stage in timings:
-            if stage not in known:
-                if len(known) >= MAX_STAGES:
-                    self.ignored_stages += 1
-                    continue
+        for stage in scored.timings:
+            if len(known) < MAX_STAGES:
                 known.add(stage)
-            accepted.append(stage)
-        return accepted
+        timings = {stage: t for stage, t in scored.timings.items() if stage in known}
+        self.ignored_stages += len(scored.timings) - len(timings)
+        return replace(scored, timings=timings)
 
     def _direction(self, metric: str) -> tuple[int, float]:
         found = self._directions.get(metric)
@@ -207,22 +212,26 @@ class Windows:
         if not self._drafts:
             return
         drafts, self._drafts, self._drafted = self._drafts, {}, 0
-        for (service, segments, index), draft in drafts.items():
-            delta = draft.bucket()
-            for ring in self._rings:
-                at = index * self._finest // ring.width
-                ring.fold(at, (service, ""), delta)
+        for (service, segments, index), traces in drafts.items():
+            delta = make_bucket(traces, self._slots, self._direction)
+            at = [index * self._finest // ring.width for ring in self._rings]
+            for ring, i in zip(self._rings, at, strict=True):
+                ring.fold(i, (service, ""), delta)
             if segments:
                 delta.worst = {}  # worst traces are kept for the whole service only
                 for segment in dict.fromkeys(segments):
-                    for ring in self._rings:
-                        ring.fold(index * self._finest // ring.width, (service, segment), delta)
+                    for ring, i in zip(self._rings, at, strict=True):
+                        ring.fold(i, (service, segment), delta)
 
     # ---- reading
 
     def _total(self, service: str, segment: str, window: str) -> Total | None:
         self._fold()
         return self._spans[window][1].totals.get((service, segment))
+
+    def _cell(self, sums: Total | Bucket | None, metric: str, scorer: str) -> Cell | None:
+        place = self._slots.find((metric, scorer))
+        return None if sums is None or place is None else sums.cell(place)
 
     def services(self) -> list[str]:
         """Services with a trace in the longest window."""
@@ -237,7 +246,7 @@ class Windows:
     def series(self, service: str, segment: str = "") -> list[SeriesKey]:
         """(metric, scorer) seen in the longest window."""
         total = self._total(service, segment, self._longest.name)
-        return sorted(total.cells) if total else []
+        return [key for key, _ in total.cells(self._slots)] if total else []
 
     def stages(self, service: str, segment: str = "") -> list[str]:
         """Latency stages seen in the longest window."""
@@ -253,8 +262,7 @@ class Windows:
         self, service: str, segment: str, metric: str, scorer: str, window: str
     ) -> dict[str, int]:
         """Traces in the window by state; all zero for what was never seen."""
-        total = self._total(service, segment, window)
-        cell = total.cells.get((metric, scorer)) if total else None
+        cell = self._cell(self._total(service, segment, window), metric, scorer)
         return cell.states() if cell else dict.fromkeys(STATE_NAMES, 0)
 
     def estimate(
@@ -262,8 +270,7 @@ class Windows:
     ) -> Estimate | None:
         """None with fewer than `min_samples` scored traces in the window."""
         total = self._total(service, segment, window)
-        cell = total.cells.get((metric, scorer)) if total else None
-        if total is None or cell is None or cell.scored < self._min_samples:
+        if total is None:
             return None
         history = self._longest.totals.get((service, segment))
         stamp = (total.version, history.version if history else 0)
@@ -271,8 +278,10 @@ class Windows:
         cached = self._cache.get(key)
         if cached and cached[:2] == stamp:
             return cached[2]
-        past = history.cells.get((metric, scorer)) if history else None
-        estimate = self._estimate(cell, metric, past)
+        cell = self._cell(total, metric, scorer)
+        estimate = None
+        if cell is not None and cell.scored >= self._min_samples:
+            estimate = self._estimate(cell, metric, self._cell(history, metric, scorer))
         if len(self._cache) > 100_000:
             self._cache.clear()
         self._cache[key] = (*stamp, estimate)
@@ -283,7 +292,7 @@ class Windows:
         states = cell.states()
         if not states["scored"]:
             return None
-        if cell.strata is None:
+        if not cell.strata:
             strata = [unit_moments(cell.n, cell.y, cell.yy)]
         else:
             strata = moments(cell.sums())
@@ -323,25 +332,19 @@ class Windows:
             return []
         # One bucket less, so that a group cut by either end of the window never makes it 61.
         group = 1 if span.buckets <= HISTORY_POINTS else -(-span.buckets // (HISTORY_POINTS - 1))
-        points: dict[int, Cell | None] = dict.fromkeys(
-            range(span.oldest // group, ring.newest // group + 1)
-        )
+        first, last = span.oldest // group, ring.newest // group
+        points: dict[int, list[Cell]] = {at: [] for at in range(first, last + 1)}
         for index, row in ring.buckets(span):
-            bucket = row.get((service, segment))
-            cell = bucket.cells.get((metric, scorer)) if bucket else None
+            cell = self._cell(row.get((service, segment)), metric, scorer)
             if cell is not None:
-                sum_ = points[index // group]
-                if sum_ is None:
-                    sum_ = points[index // group] = Cell()
-                sum_.add(cell)
-        past = self._longest.totals.get((service, segment))
-        base = past.cells.get((metric, scorer)) if past else None
+                points[index // group].append(cell)
+        base = self._cell(self._longest.totals.get((service, segment)), metric, scorer)
         return [
             (
                 float(at * group * ring.width),
-                self._estimate(cell, metric, base) if cell else None,
+                self._estimate(Cell.total(cells), metric, base) if cells else None,
             )
-            for at, cell in points.items()
+            for at, cells in points.items()
         ]
 
     def worst(
@@ -400,7 +403,7 @@ class Windows:
         self._stray.clear()
         for ring in self._rings:
             for index, (service, segment), bucket in ring.drain():
-                data = None if bucket is None else encode_bucket(bucket)
+                data = None if bucket is None else encode_bucket(bucket, self._slots)
                 yield (service, segment, ring.width, index * ring.width, data)
 
     def load(self, rows: Iterable[BucketRow]) -> None:
@@ -426,35 +429,16 @@ class Windows:
             if ring is None or offset or not ring.oldest <= index <= (ring.newest or 0):
                 self._stray.append((service, segment, width, start))
             else:
-                ring.restore(index, (service, segment), decode_bucket(data or b""))
+                ring.restore(index, (service, segment), decode_bucket(data or b"", self._slots))
         for (service, segment), total in self._longest.totals.items():
             if not segment:
                 self._stages[service] = set(total.sketches)
 
 
-def _check(scored: ScoredTrace) -> None:
-    if not 0 < scored.probability <= 1:
-        raise ValueError(f"probability {scored.probability!r} of a trace is outside (0, 1]")
-    if not math.isfinite(scored.timestamp):
-        raise ValueError("the time of a trace must be finite")
-    for score in scored.results:
-        if score.state is State.SCORED:
-            value = score.value
-            if value is None or not -1e15 < value < 1e15:
-                raise ValueError(f"{score.metric}: value {value!r} cannot be averaged")
-            if not 0 < score.probability <= 1:
-                raise ValueError(f"{score.metric}: probability {score.probability!r}")
-        elif score.state is State.LATE:
-            raise ValueError(f"{score.metric}: a late result belongs to no window")
-    for stage, seconds in scored.timings.items():
-        if not 0 <= seconds < math.inf:
-            raise ValueError(f"timing {stage!r}: {seconds!r} seconds")
-
-
 def _spread(cell: Cell, low: float | None, high: float | None) -> float:
     """The variance of one score in history. For a bounded score one pseudo-observation of the
     uniform variance is added: five equal scores must not claim to know the mean exactly."""
-    parts = [unit_moments(cell.n, cell.y, cell.yy)] if cell.strata is None and cell.n else None
+    parts = [unit_moments(cell.n, cell.y, cell.yy)] if not cell.strata and cell.n else None
     weight = total = 0.0
     for s in moments(cell.sums()) if parts is None else parts:
         if s.n > 1:

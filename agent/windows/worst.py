@@ -40,13 +40,16 @@ def tie_break(trace_id: str) -> int:
 def direction(spec: MetricSpec | None) -> tuple[int, float]:
     """(sign, bar): rank = sign * value, kept only if rank <= bar. Sign 0: no worst traces.
 
-    Of a ratio only the bad outcomes are kept; of a graded score the lowest, whatever they are.
+    Of a ratio only the bad outcomes are kept; of a graded score whatever is not the best possible:
+    a service that makes no mistakes has no worst traces.
     """
     if spec is None or spec.good is None:
         return 0, 0.0
     if spec.good == "higher":
-        return 1, 0.0 if spec.kind == "ratio" else math.inf
-    return -1, -1.0 if spec.kind == "ratio" else math.inf
+        if spec.kind == "ratio":
+            return 1, 0.0
+        return 1, math.inf if spec.high is None else math.nextafter(spec.high, -math.inf)
+    return -1, -1.0 if spec.kind == "ratio" else math.nextafter(-spec.low, -math.inf)
 
 
 def keep(entries: list[Entry], entry: Entry) -> None:
@@ -58,5 +61,10 @@ def keep(entries: list[Entry], entry: Entry) -> None:
         del entries[KEEP:]
 
 
-def merge(mine: list[Entry], other: list[Entry]) -> list[Entry]:
+def merge(mine: list[Entry] | None, other: list[Entry]) -> list[Entry]:
+    """The `KEEP` worst of both, in a new list unless nothing changes; both are sorted."""
+    if not mine:
+        return list(other)
+    if len(mine) == KEEP and other[0] >= mine[-1]:
+        return mine
     return sorted({*mine, *other})[:KEEP]

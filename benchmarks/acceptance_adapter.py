@@ -1,0 +1,64 @@
+"""The windows' estimators under the names that the statistics acceptance harness calls.
+
+Run it from the harness's folder with the repository on the path:
+`PYTHONPATH=<repository> python acceptance.py --impl benchmarks.acceptance_adapter --only
+ci,graded,sketch`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from agent.windows.estimators import mean_interval, moments, rate_interval
+from agent.windows.exact import units, weight
+from agent.windows.loghist import LogHist
+from agent.windows.sums import add_scored, empty_sums
+
+__all__ = ["mean_ci", "rate_ci", "sketch"]
+
+
+def _sums(stratum: dict[str, Any]) -> list[int]:
+    """The 14 sums of a stratum given as lists: N, F (mean cheap score), y, f, pi."""
+    sums = empty_sums()
+    sums[0] = stratum["N"]
+    sums[1] = units(stratum["N"] * stratum["F"])
+    for value, cheap, probability in zip(stratum["y"], stratum["f"], stratum["pi"], strict=True):
+        y, f = units(value), units(cheap)
+        add_scored(sums, weight(probability), y, y * y, f=f, ff=f * f, yf=y * f)
+    return sums
+
+
+def rate_ci(strata: Sequence[dict[str, Any]], lam_hist: float = 0.0) -> tuple[float, float, float]:
+    """(estimate, lower, upper) of a 0/1 label over all traffic."""
+    found = moments([_sums(stratum) for stratum in strata])
+    if not found:
+        return float("nan"), 0.0, 1.0
+    interval = rate_interval(found, lam_hist)
+    return interval.value, interval.lower, interval.upper
+
+
+def mean_ci(
+    strata: Sequence[dict[str, Any]], var_hist: Sequence[float]
+) -> tuple[float, float, float]:
+    """(estimate, lower, upper) of a graded label in 0..1 over all traffic."""
+    found = moments([_sums(stratum) for stratum in strata])
+    if not found:
+        return float("nan"), 0.0, 1.0
+    history = [float(v) for v in var_hist]
+    if len(found) < len(history):
+        history = [max(history)]
+    interval = mean_interval(found, history, 0.0, 1.0)
+    return interval.value, interval.lower, interval.upper
+
+
+class sketch(LogHist):
+    """A histogram whose weights are floats and whose merge takes a float sign."""
+
+    __slots__ = ()
+
+    def add(self, seconds: float, w: float = 1.0) -> None:
+        super().add(seconds, weight(1 / w))
+
+    def merge(self, other: LogHist, sign: float = 1.0) -> None:
+        super().merge(other, int(sign))
