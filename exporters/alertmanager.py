@@ -95,6 +95,11 @@ class Alertmanager:
         self._wakes = [asyncio.Event() for _ in urls]
         self._stopping = False
 
+    @property
+    def told(self) -> int:
+        """How many alerts Alertmanager is being told of, ended ones included."""
+        return len(self._told)
+
     def wake(self) -> None:
         """Send at once: an alert fired or resolved."""
         self._note()  # now: a fast replay may have dropped the resolved alert by the next round

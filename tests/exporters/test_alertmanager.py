@@ -1,0 +1,308 @@
+"""What Alertmanager is told, when, and that it is told again."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import datetime
+from typing import Any
+
+import httpx
+import pytest
+from aiohttp import web
+
+from agent.alerts import Alert
+from exporters.alertmanager import Alertmanager, labels_of, payload
+from tests.exporters.alerts import make
+from tests.exporters.stub import Stub, serve, until
+
+WALL = 5_000.0
+
+
+def seconds(text: str) -> float:
+    return datetime.fromisoformat(text).timestamp()
+
+
+def test_labels_name_the_series() -> None:
+    assert labels_of(make(labels={"team": "search"}, segment="model=gpt-4o")) == {
+        "alertname": "RagErrorsHigh",
+        "severity": "critical",
+        "service": "bot",
+        "metric": "error",
+        "scorer": "builtin",
+        "window": "5m",
+        "team": "search",
+        "model": "gpt-4o",
+    }
+
+
+def test_labels_from_outside_replace_nothing_and_are_valid() -> None:
+    labels = labels_of(make(segment="service=x", service="a\nb" + "c" * 900, scorer=""))
+    assert labels["segment_service"] == "x"
+    assert labels["service"].startswith("a bccc")
+    assert len(labels["service"]) == 256
+    assert "scorer" not in labels
+    assert labels_of(make(segment="9 lives=x=y"))["_9_lives"] == "x=y"
+
+
+def test_annotations_carry_the_evidence() -> None:
+    alert = make(runbook="https://wiki.example/x", annotations={"note": "n", "value": "fake"})
+    assert payload(alert, WALL, None, 60)["annotations"] == {
+        "summary": "bot: too many errors",
+        "value": "0.2",
+        "ci_lower": "0.15",
+        "ci_upper": "0.26",
+        "threshold": "lower > 0.05",
+        "samples": "240",
+        "effective_samples": "231.5",
+        "worst_traces": "trace-1, trace-2",
+        "runbook_url": "https://wiki.example/x",
+        "note": "n",
+    }
+
+
+def test_annotations_are_bounded_and_hold_whole_ids_only() -> None:
+    alert = make(worst=["x" * 400, "y" * 400, "z" * 400], summary="s\x00" * 2000)
+    annotations = payload(alert, WALL, None, 60)["annotations"]
+    assert annotations["worst_traces"] == "x" * 400 + ", " + "y" * 400
+    assert len(annotations["summary"]) == 1000
+    assert "\x00" not in annotations["summary"]
+
+
+TIMES = [
+    # fired, resolved (event), ended (wall), starts, ends
+    (1_000.0, None, None, 1_000.0, WALL + 240),
+    (9_000.0, None, None, WALL, WALL + 240),  # event time ahead of the wall
+    (1_000.0, 2_000.0, 4_990.0, 1_000.0, 2_000.0),
+    (1_000.0, 9_000.0, 4_990.0, 1_000.0, WALL),  # an end in the future would mean "still firing"
+    (9_000.0, 9_500.0, 4_990.0, WALL, WALL),  # and a start after the end is refused
+    (1_000.0, None, 4_990.0, 1_000.0, 4_990.0),  # gone without a word
+]
+
+
+@pytest.mark.parametrize(("fired", "resolved", "ended", "starts", "ends"), TIMES)
+def test_times_make_alertmanager_do_what_is_meant(
+    fired: float, resolved: float | None, ended: float | None, starts: float, ends: float
+) -> None:
+    state = "firing" if resolved is None else "resolved"
+    alert = make(state=state, fired_at=fired, resolved_at=resolved)
+    body = payload(alert, WALL, ended, 60)
+    assert seconds(body["startsAt"]) == starts
+    assert seconds(body["endsAt"]) == ends
+
+
+def test_the_link_leads_to_the_status_page() -> None:
+    assert "generatorURL" not in payload(make(), WALL, None, 60)
+    body = payload(make(service="a/b c"), WALL, None, 60, "http://host:9464/")
+    assert body["generatorURL"] == "http://host:9464/#a%2Fb%20c"
+
+
+class Rig:
+    """A sender over a list of alerts and a clock turned by hand."""
+
+    def __init__(self) -> None:
+        self.alerts: list[Alert] = []
+        self.now = WALL
+        self.counts: Counter[str] = Counter()
+        self.stub = Stub()
+
+    @property
+    def last(self) -> list[dict[str, Any]]:
+        return list(self.stub.bodies[-1])
+
+    def live(self) -> list[bool]:
+        """Of the last request: which alerts are still firing."""
+        return [seconds(body["endsAt"]) > self.now for body in self.last]
+
+
+@asynccontextmanager
+async def rig(*statuses: int, **options: Any) -> AsyncIterator[tuple[Rig, Alertmanager]]:
+    made = Rig()
+
+    async def answer(number: int) -> web.Response:
+        return web.Response(status=statuses[number] if number < len(statuses) else 200)
+
+    async with serve(answer) as stub, httpx.AsyncClient() as client:
+        made.stub = stub
+        yield (
+            made,
+            Alertmanager(
+                client,
+                [stub.url + "/prefix/"],
+                lambda: made.alerts,
+                clock=lambda: made.now,
+                count=lambda target, outcome: made.counts.update([outcome]),
+                **options,
+            ),
+        )
+
+
+def test_only_what_fires_is_sent_and_to_the_right_place() -> None:
+    async def scenario() -> None:
+        async with rig() as (made, sender):
+            assert await sender.send()
+            assert made.stub.bodies == []
+            made.alerts = [make(state="pending", fired_at=None), make(service="b")]
+            assert await sender.send()
+            assert made.stub.paths == ["/prefix/api/v2/alerts"]
+            assert [body["labels"]["service"] for body in made.last] == ["b"]
+            assert made.counts == {"sent": 1}
+
+    asyncio.run(scenario())
+
+
+def test_an_end_is_told_for_fifteen_minutes() -> None:
+    async def scenario() -> None:
+        async with rig() as (made, sender):
+            made.alerts = [make()]
+            await sender.send()
+            assert made.live() == [True]
+            made.alerts = [make(state="resolved", resolved_at=1500.0)]
+            for _ in range(15):
+                await sender.send()
+                assert made.live() == [False]
+                made.now += 60
+            count = len(made.stub.bodies)
+            await sender.send()
+            assert len(made.stub.bodies) == count
+            made.alerts = []
+            await sender.send()
+            assert sender.told == 0
+
+    asyncio.run(scenario())
+
+
+def test_an_alert_that_vanished_ends_too() -> None:
+    async def scenario() -> None:
+        async with rig() as (made, sender):
+            made.alerts = [make()]
+            await sender.send()
+            made.alerts = []
+            made.now += 10
+            await sender.send()
+            assert made.live() == [False]
+            assert seconds(made.last[0]["endsAt"]) == WALL + 10
+
+    asyncio.run(scenario())
+
+
+def test_a_resolved_alert_that_fires_again_is_firing() -> None:
+    async def scenario() -> None:
+        async with rig() as (made, sender):
+            made.alerts = [make(state="resolved", resolved_at=1500.0)]
+            await sender.send()
+            made.alerts = [make(fired_at=1600.0)]
+            await sender.send()
+            assert made.live() == [True]
+            assert seconds(made.last[0]["startsAt"]) == 1600.0
+
+    asyncio.run(scenario())
+
+
+def test_of_two_with_the_same_labels_the_firing_one_counts() -> None:
+    async def scenario() -> None:
+        long = "x" * 300
+        ended = make(service=long + "a", state="resolved", resolved_at=1500.0)
+        for alerts in ([make(service=long + "b"), ended], [ended, make(service=long + "b")]):
+            async with rig() as (made, sender):
+                made.alerts = alerts
+                await sender.send()
+                assert made.live() == [True]
+
+    asyncio.run(scenario())
+
+
+def test_many_go_in_batches() -> None:
+    async def scenario() -> None:
+        async with rig() as (made, sender):
+            made.alerts = [make(service=f"s{index}") for index in range(130)]
+            await sender.send()
+            assert [len(body) for body in made.stub.bodies] == [64, 64, 2]
+
+    asyncio.run(scenario())
+
+
+def test_a_refusal_is_counted_and_does_not_stop_the_rest() -> None:
+    async def scenario() -> None:
+        async with rig(400) as (made, sender):
+            made.alerts = [make(service=f"s{index}") for index in range(65)]
+            assert await sender.send()
+            assert made.counts == {"refused": 1, "sent": 1}
+
+    asyncio.run(scenario())
+
+
+def test_the_loop_sends_at_once_on_a_wake_and_again_by_itself() -> None:
+    async def scenario() -> None:
+        async with rig(resend=0.05) as (made, sender):
+            task = asyncio.create_task(sender.run())
+            made.alerts = [make()]
+            sender.wake()
+            await until(lambda: len(made.stub.bodies) >= 3)
+            sender.stop()
+            await asyncio.wait_for(task, 1)
+        async with rig(resend=3600) as (made, sender):
+            task = asyncio.create_task(sender.run())
+            await asyncio.sleep(0.02)
+            made.alerts = [make()]
+            sender.wake()
+            await until(lambda: len(made.stub.bodies) == 1)
+            sender.stop()
+            await asyncio.wait_for(task, 1)
+
+    asyncio.run(scenario())
+
+
+def test_the_loop_tries_again_soon_after_a_failure() -> None:
+    async def scenario() -> None:
+        async with rig(503, resend=3600) as (made, sender):
+            made.alerts = [make()]
+            task = asyncio.create_task(sender.run())
+            await until(lambda: made.counts["sent"] == 1)
+            assert made.counts == {"retry": 1, "sent": 1}
+            sender.stop()
+            await asyncio.wait_for(task, 1)
+
+    asyncio.run(scenario())
+
+
+def test_one_that_hangs_holds_the_other_not_up() -> None:
+    async def scenario() -> None:
+        async def hang(_: int) -> web.Response:
+            await asyncio.sleep(30)
+            return web.Response()
+
+        async with serve(hang) as bad, serve() as good, httpx.AsyncClient() as client:
+            sender = Alertmanager(
+                client,
+                [bad.url, good.url],
+                lambda: [make()],
+                clock=lambda: WALL,
+                count=lambda target, outcome: None,
+                resend=0.02,
+            )
+            task = asyncio.create_task(sender.run())
+            await until(lambda: len(good.bodies) >= 3)
+            assert len(bad.bodies) == 1
+            task.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await task
+
+    asyncio.run(scenario())
+
+
+def test_a_transition_seen_only_by_a_wake_is_not_lost() -> None:
+    """A fast replay forgets a resolved alert within milliseconds of wall time."""
+
+    async def scenario() -> None:
+        async with rig() as (made, sender):
+            made.alerts = [make()]
+            sender.wake()
+            made.alerts = []
+            await sender.send()
+            assert made.live() == [False]
+
+    asyncio.run(scenario())

@@ -1,0 +1,141 @@
+"""The webhook's payload, and its delivery to a real server over loopback."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import time
+from collections import Counter
+
+import httpx
+import pytest
+from aiohttp import web
+
+from exporters.dispatch import Dispatcher, MemoryOutbox, OutboxItem, Outcome
+from exporters.webhook import WebhookSender, notification
+from tests.exporters.alerts import make
+from tests.exporters.stub import Answer, ok, serve, until
+
+
+def test_the_payload_carries_the_whole_alert() -> None:
+    alert = make()
+    item = notification(alert, 5.0)
+    body = json.loads(item.body)
+    assert body == {"version": 1, "event": "firing", "id": item.id, "alert": alert.to_dict()}
+    assert (item.key, item.created, item.attempts) == (alert.id, 5.0, 0)
+    assert body["alert"]["worst"] == ["trace-1", "trace-2"]
+
+
+def test_the_id_is_the_same_for_the_same_event_and_no_other() -> None:
+    fired, later = make(), make(updated_at=2000.0, value=0.3)
+    resolved = make(state="resolved", resolved_at=1500.0)
+    again = make(fired_at=9000.0)
+    assert notification(fired, 1.0).id == notification(later, 2.0).id
+    ids = {notification(alert, 1.0).id for alert in (fired, resolved, again)}
+    assert len(ids) == 3
+
+
+def test_a_pending_alert_is_not_announced() -> None:
+    with pytest.raises(ValueError, match="pending"):
+        notification(make(state="pending", fired_at=None), 0.0)
+
+
+def test_text_from_traces_is_cleaned_and_bounded() -> None:
+    alert = make(service="a\x1b[2J\u202eb\ud800", worst=["t\n1"], summary="s" * 9000)
+    body = json.loads(notification(alert, 0.0).body)
+    assert body["alert"]["service"] == "a [2J b "
+    assert body["alert"]["worst"] == ["t 1"]
+    assert len(body["alert"]["summary"]) == 1000
+
+
+def test_the_body_is_strict_json_whatever_the_reading() -> None:
+    body = notification(make(value=None, lower=None, upper=None), 0.0).body
+    assert "NaN" not in body
+    assert json.loads(body)["alert"]["value"] is None
+
+
+async def deliver(
+    answer: Answer,
+    item: OutboxItem,
+    *,
+    timeout: float = 5.0,  # noqa: ASYNC109 (it is handed on to the sender)
+    tail: str = "",
+) -> tuple[Outcome, list[dict[str, str]]]:
+    async with serve(answer) as stub, httpx.AsyncClient() as client:
+        url = stub.url.replace("http://", "http://user:secret@") + tail
+        sender = WebhookSender(
+            client, url, clock=time.time, headers={"X-Team": "search"}, timeout=timeout
+        )
+        return await sender(item), stub.headers
+
+
+def test_headers_say_who_and_which() -> None:
+    item = notification(make(), 0.0)
+    outcome, (headers,) = asyncio.run(deliver(ok, item))
+    assert outcome == Outcome("sent")
+    assert headers["Idempotency-Key"] == item.id
+    assert headers["X-Team"] == "search"
+    assert headers["Content-Type"] == "application/json"
+    assert headers["Authorization"].startswith("Basic ")
+
+
+def test_retry_after_is_read_from_the_answer() -> None:
+    async def busy(_: int) -> web.Response:
+        return web.Response(status=429, headers={"Retry-After": "7"})
+
+    outcome, _ = asyncio.run(deliver(busy, notification(make(), 0.0)))
+    assert outcome == Outcome("retry", "HTTP 429", 7.0)
+
+
+def test_an_endpoint_that_hangs_is_a_timeout() -> None:
+    async def hang(_: int) -> web.Response:
+        await asyncio.sleep(30)
+        return web.Response()
+
+    begin = time.monotonic()
+    outcome, _ = asyncio.run(deliver(hang, notification(make(), 0.0), timeout=0.1))
+    assert outcome == Outcome("retry", "timeout")
+    assert time.monotonic() - begin < 5
+
+
+def test_an_endpoint_that_is_not_there_is_a_retry() -> None:
+    async def scenario() -> Outcome:
+        async with serve() as stub:
+            url = stub.url
+        async with httpx.AsyncClient() as client:
+            return await WebhookSender(client, url, clock=time.time)(notification(make(), 0.0))
+
+    assert asyncio.run(scenario()) == Outcome("retry", "ConnectError")
+
+
+def test_secrets_of_the_url_are_never_logged(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.DEBUG)
+
+    async def refuse(_: int) -> web.Response:
+        return web.Response(status=400)
+
+    async def scenario() -> Counter[str]:
+        counts: Counter[str] = Counter()
+        outbox = MemoryOutbox()
+        async with serve(refuse) as stub, httpx.AsyncClient() as client:
+            url = stub.url.replace("http://", "http://user:secret@") + "/T0/secret?key=secret"
+            dispatcher = Dispatcher(
+                "webhook",
+                outbox,
+                WebhookSender(client, url, clock=time.time),
+                clock=time.time,
+                count=lambda target, outcome: counts.update([outcome]),
+                poll=0.005,
+            )
+            task = asyncio.create_task(dispatcher.run())
+            outbox.put(notification(make(), time.time()))
+            await until(lambda: len(outbox) == 0)
+            await dispatcher.stop()
+            await task
+            assert stub.paths == ["/T0/secret?key=secret"]
+        return counts
+
+    assert asyncio.run(scenario()) == {"refused": 1}
+    assert "dropped: HTTP 400" in caplog.text
+    assert "secret" not in caplog.text
