@@ -220,6 +220,7 @@ class Instrument:
         except sqlite3.DatabaseError as error:
             self._die(error)
             raise Unavailable(str(self.fatal)) from None
+        self._problem = None
         if done.duplicates:
             counts[duplicate_key] = done.duplicates
         with self._lock:

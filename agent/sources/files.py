@@ -35,18 +35,18 @@ def size(path: Path) -> int | None:
     """Bytes of a plain file, for a progress bar; None where that is unknown."""
     if path == STDIN:
         return None
+    return None if _gzipped(path) else path.stat().st_size
+
+
+def _gzipped(path: Path) -> bool:
     with path.open("rb") as file:
-        gzipped = file.read(2) == b"\x1f\x8b"
-    return None if gzipped else path.stat().st_size
+        return file.read(2) == b"\x1f\x8b"
 
 
 def _open(path: Path) -> IO[bytes]:
     if path == STDIN:
         return sys.stdin.buffer
-    file = path.open("rb")
-    gzipped = file.read(2) == b"\x1f\x8b"
-    file.seek(0)
-    return gzip.GzipFile(fileobj=file) if gzipped else file  # type: ignore[return-value]
+    return gzip.open(path) if _gzipped(path) else path.open("rb")
 
 
 def read(path: Path, limit: int, start: int = 0) -> Iterator[Item]:

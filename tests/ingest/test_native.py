@@ -1,0 +1,118 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.ingest.native import Bad, Good, decode
+from tests.traces import trace_dict, trace_line
+
+LIMIT = 2**20
+
+
+def items(body: bytes, limit: int = LIMIT) -> list[Good | Bad]:
+    return list(decode(body, limit))
+
+
+def only_bad(body: bytes, limit: int = LIMIT) -> Bad:
+    (item,) = items(body, limit)
+    assert isinstance(item, Bad)
+    return item
+
+
+def test_one_object() -> None:
+    (item,) = items(trace_line(7))
+    assert isinstance(item, Good)
+    assert item.trace.trace_id == "t7"
+
+
+def test_pretty_printed_object_is_one_item() -> None:
+    (item,) = items(json.dumps(trace_dict(), indent=2).encode())
+    assert isinstance(item, Good)
+
+
+def test_array_keeps_the_good_ones() -> None:
+    body = json.dumps([trace_dict(1), {"trace_id": "x"}, trace_dict(2)]).encode()
+    kinds = [type(item) for item in items(body)]
+    assert kinds == [Good, Bad, Good]
+
+
+def test_json_lines_keep_the_good_ones() -> None:
+    body = trace_line(1) + b"\n\n{broken\n" + trace_line(2) + b"\r\n"
+    kinds = [type(item) for item in items(body)]
+    assert kinds == [Good, Bad, Good]
+
+
+def test_field_and_reason_are_named() -> None:
+    bad = only_bad(trace_line(timings={"total": -1}))
+    assert bad.reason == "invalid_trace"
+    assert bad.errors == (("timings.total", "Input should be greater than or equal to 0"),)
+
+
+@pytest.mark.parametrize(
+    ("change", "field"),
+    [
+        ({"trace_id": ""}, "trace_id"),
+        ({"trace_id": "x" * 513}, "trace_id"),
+        ({"timestamp": "yesterday"}, "timestamp"),
+        ({"status": "fine"}, "status"),
+        ({"sampling": {"probability": 0}}, "sampling.probability"),
+        ({"sampling": {"probability": 1.5}}, "sampling.probability"),
+        ({"passages": [{"text": "no id"}]}, "passages.0.id"),
+        ({"usage": {"input_tokens": -3}}, "usage.input_tokens"),
+    ],
+)
+def test_what_would_make_a_number_lie_is_refused(change: dict[str, object], field: str) -> None:
+    assert only_bad(trace_line(**change)).errors[0][0] == field
+
+
+def test_nan_is_refused_in_numbers() -> None:
+    bad = only_bad(trace_line(timings={"total": float("nan")}))
+    assert bad.errors[0][0] == "timings.total"
+
+
+def test_unknown_fields_and_untidy_tags_are_no_error() -> None:
+    (item,) = items(trace_line(surprise=[1], tags={"n": 3, "ok": True, "deep": {"a": 1}}))
+    assert isinstance(item, Good)
+    assert item.trace.tags == {"n": "3", "ok": "true"}
+
+
+def test_a_time_without_zone_is_utc() -> None:
+    (item,) = items(trace_line(timestamp="2026-11-21T20:15:02"))
+    assert isinstance(item, Good)
+    assert item.trace.timestamp.isoformat() == "2026-11-21T20:15:02+00:00"
+
+
+def test_trace_over_the_limit_is_refused() -> None:
+    assert only_bad(trace_line(), limit=50).reason == "too_large"
+
+
+@pytest.mark.parametrize("body", [b"", b"  \n ", b"[1,", b"nonsense", b"\xff\xfe", b"null"])
+def test_no_json_is_one_bad_item(body: bytes) -> None:
+    assert only_bad(body).errors
+
+
+def test_deep_nesting_is_bad_not_fatal() -> None:
+    assert isinstance(items(b"[" * 100_000)[0], Bad)
+
+
+def test_good_items_of_an_array_can_be_read_again() -> None:
+    body = json.dumps([trace_dict(passages=[{"id": "a", "metadata": {"x": float("nan")}}])])
+    (item,) = items(body.encode())
+    assert isinstance(item, Good)
+    (again,) = items(item.body)
+    assert isinstance(again, Good)
+
+
+@given(st.binary(max_size=300))
+def test_any_bytes_give_items_and_never_raise(body: bytes) -> None:
+    assert all(isinstance(item, Good | Bad) for item in items(body))
+
+
+@given(st.recursive(st.none() | st.booleans() | st.floats() | st.text(), st.lists, max_leaves=5))
+def test_any_value_in_any_field_never_raises(value: object) -> None:
+    for field in trace_dict():
+        body = json.dumps({**trace_dict(), field: value}).encode()
+        assert len(items(body)) == 1

@@ -1,0 +1,191 @@
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from agent.store.open import StateError, remove
+from agent.store.rows import Arrival, Commit, OutboxItem, Progress
+from agent.store.sqlite import SqliteStore
+
+KEY = ("ragmeter_traces_received_total", (("source", "test"),))
+DUPLICATES = ("ragmeter_traces_duplicate_total", (("source", "test"),))
+HORIZON = 3600.0
+
+
+def arrival(number: int, at: float = 0.0) -> Arrival:
+    return Arrival("bot", f"t{number}", at, b"{}")
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "deep" / "state.sqlite"
+
+
+def opened(path: Path, said: list[str] | None = None) -> SqliteStore:
+    warn = said.append if said is not None else lambda text: None
+    return SqliteStore(path, horizon=HORIZON, warn=warn)
+
+
+def test_what_is_accepted_is_there_after_a_restart(path: Path) -> None:
+    store = opened(path)
+    store.accept([arrival(1), arrival(2)], 5.0, progress=Progress("f", 99), counts={KEY: 2})
+    store.close()
+    store = opened(path)
+    assert [queued.seq for queued in store.take(0, 10)] == [1, 2]
+    assert store.depth == 2
+    assert store.position("f") == 99
+    assert store.saved().counters == [(KEY, 2)]
+    store.close()
+
+
+def test_the_same_id_counts_once(path: Path) -> None:
+    store = opened(path)
+    done = store.accept([arrival(1), arrival(1)], 0.0, count_duplicates=DUPLICATES)
+    assert done.fresh == (True, False)
+    assert store.accept([arrival(1)], 0.0, count_duplicates=DUPLICATES).duplicates == 1
+    assert store.depth == 1
+    assert store.saved().counters == [(DUPLICATES, 2)]
+    store.close()
+
+
+def test_the_same_id_of_another_service_is_another_trace(path: Path) -> None:
+    store = opened(path)
+    other = Arrival("bo", "tt1", 0.0, b"{}")  # the two parts joined are the same text
+    assert store.accept([arrival(1), other], 0.0).fresh == (True, True)
+    store.close()
+
+
+def test_an_id_is_known_for_one_horizon_and_forgotten_after_two(path: Path) -> None:
+    store = opened(path)
+    store.accept([arrival(1, 0.0)], 0.0)
+    assert store.accept([arrival(1, HORIZON * 0.99)], 0.0).duplicates == 1
+    store.accept([arrival(2, HORIZON * 1.1)], 0.0)
+    assert store.accept([arrival(1, HORIZON * 1.1)], 0.0).duplicates == 1
+    store.accept([arrival(3, HORIZON * 2.2)], 0.0)
+    assert store.accept([arrival(1, HORIZON * 2.2)], 0.0).duplicates == 0
+    store.close()
+
+
+def test_generations_survive_a_restart(path: Path) -> None:
+    store = opened(path)
+    store.accept([arrival(1, 0.0), arrival(2, HORIZON * 1.5)], 0.0)
+    store.close()
+    store = opened(path)
+    assert store.accept([arrival(1, HORIZON * 1.6)], 0.0).duplicates == 1
+    store.close()
+
+
+def test_a_commit_takes_its_traces_off_the_queue_with_their_effect(path: Path) -> None:
+    store = opened(path)
+    store.accept([arrival(number) for number in range(3)], 0.0)
+    row = ("bot", "", 10, 0, b"x")
+    store.commit(Commit(2, buckets=[row], counters=[(KEY, 2.0)], meta={"a": [1]}))
+    assert [queued.seq for queued in store.take(0, 10)] == [3]
+    saved = store.saved()
+    assert saved.buckets == [row]
+    assert saved.meta["a"] == [1]
+    store.commit(Commit(2, buckets=[("bot", "", 10, 0, None)]))
+    assert store.saved().buckets == []
+    store.close()
+
+
+def test_a_step_that_fails_leaves_nothing(path: Path) -> None:
+    store = opened(path)
+    store.accept([arrival(1)], 0.0)
+    step = Commit(1, counters=[(KEY, 1.0)], meta={"bad": object()})
+    with pytest.raises(TypeError):
+        store.commit(step)
+    assert store.depth == 1
+    assert len(store.take(0, 10)) == 1
+    assert store.saved().counters == []
+    store.close()
+
+
+def test_a_full_disk_refuses_and_keeps_what_was_there(path: Path) -> None:
+    store = opened(path)
+    store.accept([arrival(1)], 0.0)
+    store._db.execute("PRAGMA max_page_count=30")
+    big = [Arrival("bot", f"big{n}", 0.0, b"x" * 50_000) for n in range(10)]
+    with pytest.raises(sqlite3.OperationalError, match="full"):
+        store.accept(big, 0.0)
+    assert store.depth == 1
+    store._db.execute("PRAGMA max_page_count=100000")
+    assert store.accept(big, 0.0).accepted == 10
+    store.close()
+
+
+def test_a_second_agent_is_refused(path: Path) -> None:
+    store = opened(path)
+    with pytest.raises(StateError, match="in use by another ragmeter"):
+        opened(path)
+    with pytest.raises(StateError, match="in use by another ragmeter"):
+        remove(path)
+    store.close()
+    opened(path).close()
+
+
+@pytest.mark.parametrize("damage", [b"this is no database" * 100, None])
+def test_a_corrupt_file_is_kept_aside_and_said_so(path: Path, damage: bytes | None) -> None:
+    store = opened(path)
+    store.accept([Arrival("bot", f"t{n}", 0.0, b"x" * 3000) for n in range(50)], 0.0)
+    store.close()
+    if damage is None:  # a page in the middle overwritten, as a bad disk would
+        content = bytearray(path.read_bytes())
+        middle = len(content) // 2 // 4096 * 4096
+        content[middle : middle + 4096] = b"\xa5" * 4096
+        damage = bytes(content)
+    path.write_bytes(damage)
+    said: list[str] = []
+    store = opened(path, said)
+    assert store.quarantined
+    assert store.depth == 0
+    (kept,) = path.parent.glob("state.sqlite.corrupt-*")
+    assert kept.read_bytes() == damage
+    assert str(kept) in said[0]
+    assert "corrupt" in said[0]
+    store.close()
+
+
+def test_another_programs_database_is_not_touched(path: Path) -> None:
+    path.parent.mkdir()
+    other = sqlite3.connect(path)
+    other.execute("CREATE TABLE customers(name)")
+    other.commit()
+    other.close()
+    before = path.read_bytes()
+    with pytest.raises(StateError, match="another program"):
+        opened(path)
+    other = sqlite3.connect(path)
+    assert other.execute("SELECT name FROM sqlite_master").fetchall() == [("customers",)]
+    other.close()
+    assert before[:16] == path.read_bytes()[:16]
+
+
+def test_a_newer_state_is_refused_not_destroyed(path: Path) -> None:
+    opened(path).close()
+    database = sqlite3.connect(path)
+    database.execute("PRAGMA user_version=99")
+    database.close()
+    with pytest.raises(StateError, match="version 99"):
+        opened(path)
+    assert path.exists()
+
+
+def test_notifications_of_one_key_keep_their_order(path: Path) -> None:
+    store = opened(path)
+    items = [
+        OutboxItem("a-fired", "a", "1", 0.0),
+        OutboxItem("a-resolved", "a", "2", 0.0),
+        OutboxItem("b-fired", "b", "3", 1.0),
+    ]
+    store.commit(Commit(0, outbox=items))
+    store.commit(Commit(0, outbox=items))  # a redone step puts nothing in twice
+    assert [item.id for item in store.due(5.0, 10)] == ["a-fired", "b-fired"]
+    store.retry("a-fired", 60.0, "down")
+    assert [item.id for item in store.due(5.0, 10)] == ["b-fired"]
+    assert store.due(61.0, 1)[0].attempts == 1
+    store.done("a-fired")
+    assert [item.id for item in store.due(61.0, 10)] == ["a-resolved", "b-fired"]
+    store.close()
