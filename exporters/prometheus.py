@@ -31,11 +31,15 @@ from exporters.snapshot import Snapshot, segment_labels, split_segment, take
 
 if TYPE_CHECKING:
     from agent.reading import Reading
+    from agent.windows import Estimate, Quantile
 
 __all__ = ["PrometheusExporter", "process_registry"]
 
 # OpenMetrics: the names and values of an exemplar's labels have at most 128 characters together.
 EXEMPLAR_LIMIT = 128
+# Significant digits of estimates. Their intervals are known to two or three; repr() would print
+# seventeen, which takes twice the time and makes the page a fifth longer.
+DIGITS = ".10g"
 STATUSES = ("ok", "error", "timeout")
 STATES = ("scored", "not_applicable", "sampled_out", "unscored", "shed", "late")
 DURATION = "rag_trace_duration_seconds"
@@ -89,19 +93,10 @@ class PrometheusExporter:
         return join(parts, openmetrics)
 
     def _quality(self, snapshot: Snapshot, parts: list[str], openmetrics: bool) -> None:
-        rows: dict[str, tuple[list[str], ...]] = {
-            metric: ([], [], [], []) for metric in self._specs
-        }
-        names = {
-            metric: tuple(family.name for family in group)
-            for metric, group in self._families.items()
-        }
+        rows: dict[str, list[tuple[str, Estimate]]] = {metric: [] for metric in self._specs}
         prefixes = _Prefixes(snapshot)
         blocks: dict[tuple[str, str, str, str], str] = {}
         for service, segment, metric, scorer, window, found in snapshot.estimates:
-            lists = rows.get(metric)
-            if lists is None:
-                continue  # a score of a metric that nobody has declared has no name
             key = (service, segment, scorer, window)
             block = blocks.get(key)
             if block is None:
@@ -109,35 +104,58 @@ class PrometheusExporter:
                     f'{prefixes.of(service, segment)},scorer="{escape(scorer)}",'
                     f'window="{escape(window)}"}} '
                 )
-            mean, lower, upper, samples = names[metric]
-            lists[0].append(f"{mean}{block}{number(found.value)}\n")
-            lists[1].append(f"{lower}{block}{number(found.lower)}\n")
-            lists[2].append(f"{upper}{block}{number(found.upper)}\n")
-            lists[3].append(f"{samples}{block}{number(found.effective_samples)}\n")
-        for metric, lists in rows.items():
-            for family, lines in zip(self._families[metric], lists, strict=True):
-                if lines:
-                    parts.append(header(family, openmetrics))
-                    parts += lines
+            if metric in rows:  # a score of a metric that nobody has declared has no name
+                rows[metric].append((block, found))
+        for metric, pairs in rows.items():
+            if not pairs:
+                continue
+            mean, lower, upper, samples = self._families[metric]
+            # Four plain loops: they are most of a scrape, and an indirection doubles their time.
+            name = mean.name
+            parts.append(header(mean, openmetrics))
+            parts += [f"{name}{block}{found.value:{DIGITS}}\n" for block, found in pairs]
+            name = lower.name
+            parts.append(header(lower, openmetrics))
+            parts += [f"{name}{block}{found.lower:{DIGITS}}\n" for block, found in pairs]
+            name = upper.name
+            parts.append(header(upper, openmetrics))
+            parts += [f"{name}{block}{found.upper:{DIGITS}}\n" for block, found in pairs]
+            name = samples.name
+            parts.append(header(samples, openmetrics))
+            parts += [
+                f"{name}{block}{found.effective_samples:{DIGITS}}\n" for block, found in pairs
+            ]
 
     def _latency(self, snapshot: Snapshot, parts: list[str], openmetrics: bool) -> None:
-        point, lower, upper = LATENCY[:3]
-        rows: dict[str, list[str]] = {point.name: [], lower.name: [], upper.name: []}
+        rows: list[tuple[str, Quantile]] = []
         prefixes = _Prefixes(snapshot)
         for service, segment, stage, window, values in snapshot.quantiles:
             before = f'{prefixes.of(service, segment)},stage="{escape(stage)}",quantile="'
             after = f'",window="{escape(window)}"}} '
-            for item in values:
-                block = f"{before}{item.quantile:g}{after}"
-                rows[point.name].append(f"{point.name}{block}{number(item.value)}\n")
-                if item.lower is not None:
-                    rows[lower.name].append(f"{lower.name}{block}{number(item.lower)}\n")
-                if item.upper is not None:
-                    rows[upper.name].append(f"{upper.name}{block}{number(item.upper)}\n")
-        for family in (point, lower, upper):
-            if rows[family.name]:
+            rows += [(f"{before}{item.quantile}{after}", item) for item in values]
+        point, lower, upper = LATENCY[:3]
+        for family, lines in (
+            (point, [f"{point.name}{block}{item.value:{DIGITS}}\n" for block, item in rows]),
+            (
+                lower,
+                [
+                    f"{lower.name}{block}{item.lower:{DIGITS}}\n"
+                    for block, item in rows
+                    if item.lower is not None
+                ],
+            ),
+            (
+                upper,
+                [
+                    f"{upper.name}{block}{item.upper:{DIGITS}}\n"
+                    for block, item in rows
+                    if item.upper is not None
+                ],
+            ),
+        ):
+            if lines:
                 parts.append(header(family, openmetrics))
-                parts += rows[family.name]
+                parts += lines
 
     def _counts(self, series: Series, parts: list[str], openmetrics: bool) -> None:
         for family in self._counters.values():

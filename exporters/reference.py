@@ -224,9 +224,10 @@ def table(specs: Mapping[str, MetricSpec] = METRICS) -> str:
     ]
     for spec in specs.values():
         top = "…" if spec.high is None else f"{spec.high:g}"
+        better = spec.good or "neither"
         about = (
             f"`{spec.name}`", f"`{spec.gauge}`", ", ".join(f"`{name}`" for name in spec.scorers),
-            f"{spec.low:g} to {top}{' ' + spec.unit if spec.unit else ''}", str(spec.good or "neither"),
+            f"{spec.low:g} to {top}{' ' + spec.unit if spec.unit else ''}", better,
             spec.meaning, spec.formula, spec.source,
         )  # fmt: skip
         lines.append(_row(about))

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 from agent.metrics import METRICS
 from exporters.page.markup import Child, Markup, el, one_line
-from exporters.page.numbers import DASH, ago, count, interval, moment, seconds, value
-from exporters.page.tables import LABEL, service_url, trace_url
+from exporters.page.numbers import ago, count, interval, moment, seconds, seconds_interval, value
+from exporters.page.tables import LABEL, service_url, trace_url, words
 
 if TYPE_CHECKING:
     from agent.alerts.alert import Alert
@@ -47,10 +47,10 @@ def alerts_section(alerts: Sequence[Alert], now: float | None) -> Markup:
         parts.append(el("p", "No alert is firing.", class_="quiet"))
     if len(firing) > SHOWN:
         parts.append(el("p", f"and {len(firing) - SHOWN} more", class_="soft"))
-    for state, words in (("pending", "Pending"), ("resolved", "Resolved lately")):
+    for state, label in (("pending", "Pending"), ("resolved", "Resolved lately")):
         if by_state[state]:
             cards = [_card(item, now) for item in by_state[state][:SHOWN]]
-            heading = f"{words}: {len(by_state[state])}"
+            heading = f"{label}: {len(by_state[state])}"
             parts.append(
                 el(
                     "details",
@@ -94,7 +94,7 @@ def _reading(alert: Alert) -> list[Child]:
     if alert.lower is not None and alert.upper is not None:
         spec = METRICS.get(alert.metric)
         if alert.metric == "latency":
-            band = f" ({seconds(alert.lower)}{DASH}{seconds(alert.upper)})"
+            band = f" ({seconds_interval(alert.lower, alert.upper)})"
         else:
             band = f" ({interval(alert.lower, alert.upper, spec)})"
     return [el("b", _number(alert, alert.value)), band, el("span", limit, class_="soft")]
@@ -117,9 +117,7 @@ def _more(alert: Alert, now: float | None) -> list[Child]:
         parts = [f"Resolved {moment(alert.resolved_at)}{lasted}"]
         if alert.reason:
             parts.append(f" · {one_line(alert.reason, LABEL)}")
-    what = f"{alert.metric} ({alert.scorer})" if alert.scorer else alert.metric
-    labels = " ".join(alert.labels[key] for key in ("stage", "quantile") if key in alert.labels)
-    parts.append(f" · {what}{' ' + one_line(labels, LABEL) if labels else ''}")
+    parts.append(f" · {_what(alert)}")
     if alert.samples:
         parts.append(f", {alert.samples:,} samples")
     if alert.no_data:
@@ -134,3 +132,14 @@ def _more(alert: Alert, now: float | None) -> list[Child]:
             for index, trace_id in enumerate(alert.worst[:5])
         ]
     return parts
+
+
+def _what(alert: Alert) -> str:
+    if alert.metric != "latency":
+        return f"{words(alert.metric)} ({alert.scorer})" if alert.scorer else words(alert.metric)
+    labels = alert.labels
+    try:
+        quantile = f" p{100 * float(labels['quantile']):g}"
+    except (KeyError, ValueError):
+        quantile = ""
+    return f"latency {one_line(labels.get('stage', ''), LABEL)}{quantile}"

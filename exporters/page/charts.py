@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 from agent.metrics.spec import MetricSpec
 from exporters.page.markup import Markup, el
 from exporters.page.numbers import clock, interval, value
+from exporters.page.pool import pooled
 
 if TYPE_CHECKING:
     from agent.windows import Estimate
@@ -28,6 +29,7 @@ Point = tuple[float, "Estimate | None"]
 
 def sparkline(points: Sequence[Point], spec: MetricSpec, label: str) -> Markup | None:
     """None where no point has enough evidence. Gaps stay gaps; a lone point is a whisker."""
+    points = pooled(points, spec.kind)
     known = [found for _, found in points if found is not None]
     if not known:
         return None

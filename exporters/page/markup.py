@@ -64,12 +64,12 @@ def el(name: str, /, *children: Child, **attributes: str | int | float | bool | 
             continue
         key = key.rstrip("_").replace("_", "-")
         parts.append(f" {key}" if value is True else f' {key}="{escape(visible(str(value)))}"')
-    parts.append(">")
-    if name not in VOID:
-        parts.append(join(*children))
-        parts.append(f"</{name}>")
-    elif children:
-        raise ValueError(f"<{name}> takes no children")
+    if name in VOID:
+        if children:
+            raise ValueError(f"<{name}> takes no children")
+        parts.append("/>")  # HTML ignores the slash; inside an SVG it is what closes the element
+    else:
+        parts += (">", join(*children), f"</{name}>")
     return Markup("".join(parts))
 
 

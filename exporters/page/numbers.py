@@ -6,7 +6,17 @@ from datetime import UTC, datetime
 
 from agent.metrics.spec import MetricSpec
 
-__all__ = ["ago", "clock", "count", "interval", "moment", "seconds", "value"]
+__all__ = [
+    "ago",
+    "clock",
+    "count",
+    "interval",
+    "moment",
+    "one_value",
+    "seconds",
+    "seconds_interval",
+    "value",
+]
 
 THIN = "\u202f"  # narrow no-break space between a number and its unit
 DASH = "–"
@@ -14,27 +24,35 @@ DASH = "–"
 
 def value(number: float, spec: MetricSpec | None) -> str:
     """One value of a metric, with its unit. Without a spec: a plain number."""
-    digits, unit = _digits(number, spec)
-    return f"{digits}{unit}"
+    before, digits, unit = _digits(number, spec)
+    return f"{before}{digits}{unit}"
+
+
+def one_value(number: float, spec: MetricSpec | None) -> str:
+    """The value of one trace: a ratio of one trace is a yes or a no."""
+    if spec is not None and spec.kind == "ratio" and number in (0, 1):
+        return "yes" if number else "no"
+    return value(number, spec)
 
 
 def interval(lower: float, upper: float, spec: MetricSpec | None) -> str:
     """`88.0–93.9 %`: the unit once."""
-    low, _ = _digits(lower, spec)
-    high, unit = _digits(upper, spec)
-    return f"{low}{DASH}{high}{unit}"
+    before, low, _ = _digits(lower, spec)
+    _, high, unit = _digits(upper, spec)
+    return f"{before}{low}{DASH}{high}{unit}"
 
 
-def _digits(number: float, spec: MetricSpec | None) -> tuple[str, str]:
+def _digits(number: float, spec: MetricSpec | None) -> tuple[str, str, str]:
+    """What stands before, the digits, what stands after."""
     if spec is None:
-        return f"{number:,.4g}", ""
+        return "", f"{number:,.4g}", ""
     if spec.kind == "ratio":
-        return f"{100 * number:.1f}", f"{THIN}%"
-    if spec.unit == "usd" or spec.name.endswith("_usd"):
-        return (f"{number:.4f}" if abs(number) < 1 else f"{number:,.2f}"), f"{THIN}$"
+        return "", f"{100 * number:.1f}", f"{THIN}%"
+    if spec.name.endswith("_usd"):
+        return "$", f"{number:.4f}" if abs(number) < 1 else f"{number:,.2f}", ""
     if spec.high is None:
-        return (f"{number:,.0f}" if abs(number) >= 100 else f"{number:.1f}"), ""
-    return f"{number:.2f}", ""
+        return "", f"{number:,.0f}" if abs(number) >= 100 else f"{number:.1f}", ""
+    return "", f"{number:.2f}", ""
 
 
 def seconds(number: float) -> str:
@@ -47,6 +65,19 @@ def seconds(number: float) -> str:
     if number < 99.95:
         return f"{number:.1f}{THIN}s"
     return ago(number)
+
+
+def seconds_interval(lower: float | None, upper: float | None) -> str:
+    """`1.55–2.41 s`; the unit twice where it differs; `≥ 3.5 s` where only that side is known."""
+    if lower is None or upper is None:
+        if lower is None:
+            return "" if upper is None else f"≤{THIN}{seconds(upper)}"
+        return f"≥{THIN}{seconds(lower)}"
+    low, high = seconds(lower), seconds(upper)
+    digits, _, unit = low.rpartition(THIN)
+    if high.endswith(f"{THIN}{unit}") and " " not in low + high:
+        return f"{digits}{DASH}{high}"
+    return f"{low}{DASH}{high}"
 
 
 def ago(number: float) -> str:

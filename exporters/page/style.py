@@ -29,6 +29,7 @@ a:hover{text-decoration-thickness:2px}
 :focus-visible{outline:2px solid var(--accent);outline-offset:2px;border-radius:2px}
 h1,h2,h3,p{margin:0}
 h2{font-size:19px;font-weight:650;letter-spacing:-.01em;overflow-wrap:anywhere}
+h2 a{color:inherit;text-decoration-color:var(--rule)}
 h3{font-size:13px;font-weight:650;margin:26px 0 8px}
 h3 small,h2 small{font-weight:400;color:var(--soft);font-size:13px;letter-spacing:0}
 code,.mono{font-family:ui-monospace,SFMono-Regular,Menlo,Consolas,"DejaVu Sans Mono",monospace;
@@ -82,12 +83,16 @@ th[scope=rowgroup]+*,tr.group+tr>*{border-top:0}
 td.n b{font-weight:650;font-size:14.5px}
 td.n small,td small,th small{display:block;color:var(--soft);font-size:11.5px;font-weight:400;
 line-height:1.3}
-.states{font-size:12px;color:var(--soft);min-width:150px}
+.states{font-size:12px;color:var(--soft);min-width:150px;padding-top:7px}
+.note{font-size:12.5px;margin-top:8px;overflow-wrap:anywhere}
+.note b{font-weight:500}
 .states b{color:var(--ink);font-weight:500}
 tbody tr:not(.group):hover>*{background:var(--mark)}
+.mark{white-space:nowrap;font-weight:600}
+.mark.critical{color:var(--crit)}.mark.warning{color:var(--warn)}
 .edge{border-left:1px solid var(--hair)}
 .name{white-space:nowrap}
-.long{max-width:260px;overflow-wrap:anywhere;white-space:normal}
+.long{min-width:130px;max-width:260px;overflow-wrap:anywhere;white-space:normal}
 .spark{display:block}
 .spark .axis{stroke:var(--hair);stroke-width:1}
 .spark .band{fill:var(--band)}
@@ -122,11 +127,12 @@ font-size:15px;line-height:1.55}
 footer{margin-top:44px;padding-top:14px;border-top:1px solid var(--rule);color:var(--soft);
 font-size:12.5px;display:grid;gap:8px;max-width:100ch}
 footer b{color:var(--ink);font-weight:600}
-@media (max-width:760px){.page{padding:0 14px 40px}.facts{justify-content:flex-start}
+@media (max-width:760px){.page{padding:0 14px 40px}.top h1{flex-basis:100%}
+.facts{justify-content:flex-start}
 .two{grid-template-columns:minmax(0,1fr)}.alert{grid-template-columns:minmax(0,1fr)}
 .alert .num{text-align:left}th,td{padding:5px 9px}
 .stick th[scope=row],.stick thead th:first-child{position:sticky;left:0;background:var(--panel);
-z-index:1;max-width:150px;white-space:normal;box-shadow:1px 0 0 var(--hair)}
+z-index:1;max-width:140px;white-space:normal;box-shadow:1px 0 0 var(--hair)}
 .line{flex-wrap:wrap;gap:0 10px}.line .q{flex-basis:60%;white-space:normal}
 .line b{min-width:0}.worst details details{margin-left:10px}.case{padding-left:14px}}
 @media print{:root{color-scheme:light;--bg:#fff;--panel:#fff;--ink:#000;--soft:#444;--rule:#999;

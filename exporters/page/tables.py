@@ -8,7 +8,15 @@ from urllib.parse import quote
 
 from exporters.page.charts import sparkline
 from exporters.page.markup import Child, Markup, clip, el, join, one_line
-from exporters.page.numbers import DASH, count, interval, moment, seconds, value
+from exporters.page.numbers import (
+    count,
+    interval,
+    moment,
+    one_value,
+    seconds,
+    seconds_interval,
+    value,
+)
 from exporters.page.views import (
     Cell,
     LatencyRow,
@@ -28,6 +36,7 @@ __all__ = [
     "segments_table",
     "service_url",
     "trace_url",
+    "words",
     "worst_list",
 ]
 
@@ -88,30 +97,44 @@ def quality_table(view: ServiceView, windows: Sequence[str]) -> Markup:
         "tr",
         _th("Metric"),
         [_th(name, class_="n") for name in windows],
-        _th(f"{view.window}, with interval"),
+        _th(f"Last {view.window}"),
         _th("Effective", el("br"), "samples", class_="n"),
         _th(f"Traces in {view.window}"),
     )
     bodies = []
-    for group in dict.fromkeys(row.group for row in view.rows):
+    shown = [row for row in view.rows if row.measured]
+    for group in dict.fromkeys(row.group for row in shown):
         rows = [
             el("tr", el("th", group, scope="rowgroup", colspan=len(windows) + 4), class_="group")
         ]
-        rows += [_metric(row, view, windows) for row in view.rows if row.group == group]
+        rows += [_metric(row, view, windows) for row in shown if row.group == group]
         bodies.append(el("tbody", rows))
     table = el("table", el("thead", head), bodies, class_="stick")
-    return box(f"Metrics of {one_line(view.name, LABEL)}", table)
+    framed = box(f"Metrics of {one_line(view.name, LABEL)}", table) if shown else None
+    return join(framed, _unmeasured(view, windows[-1]))
+
+
+def _unmeasured(view: ServiceView, window: str) -> Markup | None:
+    """One line for the metrics that no trace has a value of, and why."""
+    rows = [row for row in view.rows if not row.measured]
+    if not rows:
+        return None
+    parts: list[Child] = [el("b", f"Without a score in {window}: ")]
+    for index, row in enumerate(rows):
+        name = f"{'; ' if index else ''}{words(row.spec.name)} "
+        parts += [name, el("span", "(", _states(row.cells[window].states), ")", class_="soft")]
+    return el("p", parts, class_="note")
 
 
 def _metric(row: MetricRow, view: ServiceView, windows: Sequence[str]) -> Markup:
     spec, cell = row.spec, row.cells[view.window]
-    better = {"higher": "higher is better", "lower": "lower is better", None: ""}[spec.good]
-    note = " · ".join(part for part in (row.scorer, better) if part)
-    chart = sparkline(row.history, spec, f"{_words(spec.name)} ({row.scorer})")
+    better = {"higher": "↑ better", "lower": "↓ better", None: ""}[spec.good]
+    note = "\u00a0· ".join(part.replace(" ", "\u00a0") for part in (row.scorer, better) if part)
+    chart = sparkline(row.history, spec, f"{words(spec.name)} ({row.scorer})")
     effective = "—" if cell.estimate is None else count(cell.estimate.effective_samples)
     return el(
         "tr",
-        el("th", _words(spec.name), el("small", note), scope="row", title=spec.meaning,
+        el("th", words(spec.name), el("small", note), scope="row", title=spec.meaning,
            class_="name"),
         [_estimate(row.cells[name], row) for name in windows],
         el("td", chart if chart is not None else el("span", "—", class_="soft")),
@@ -120,15 +143,16 @@ def _metric(row: MetricRow, view: ServiceView, windows: Sequence[str]) -> Markup
     )  # fmt: skip
 
 
-def _words(name: str) -> str:
+def words(name: str) -> str:
+    """A metric's name as people read it."""
     return name.replace("_usd", " (USD)").replace("_f1", " F1").replace("_", " ")
 
 
 def _states(states: dict[str, int]) -> Markup:
     parts: list[Child] = []
-    for name, words in STATE_NAMES.items():
+    for name, text in STATE_NAMES.items():
         if states.get(name):
-            parts.append([", " if parts else "", el("b", f"{states[name]:,}"), f" {words}"])
+            parts.append([", " if parts else "", el("b", f"{states[name]:,}"), f" {text}"])
     return join(parts) if parts else join("none")
 
 
@@ -171,9 +195,7 @@ def _quantile(item: Any, edge: bool) -> Markup:
     name = "n edge" if edge else "n"
     if item is None:
         return el("td", "—", class_=name, title="too few samples for this quantile")
-    low = None if item.lower is None else seconds(item.lower)
-    high = None if item.upper is None else seconds(item.upper)
-    both = None if low is None and high is None else f"{low or '…'}{DASH}{high or '…'}"
+    both = seconds_interval(item.lower, item.upper)
     return el(
         "td", el("b", seconds(item.value)), el("small", both) if both else None, class_=name,
         title=f"{item.samples:,} samples",
@@ -182,10 +204,10 @@ def _quantile(item: Any, edge: bool) -> Markup:
 
 def segments_table(view: ServiceView) -> Markup:
     """Segments side by side, in the window of the sparklines."""
-    rows = [row for row in view.rows if row.group != "Use"]
+    rows = [row for row in view.rows if row.group != "Use" and row.measured]
     head = el(
         "tr", _th("Segment"), _th("Traces", class_="n"),
-        [_th(_words(row.spec.name), class_="n") for row in rows], _th("p95 total", class_="n"),
+        [_th(words(row.spec.name), class_="n") for row in rows], _th("p95 total", class_="n"),
     )  # fmt: skip
     body = [_segment_row(item, rows) for item in view.segments]
     table = el("table", el("thead", head), el("tbody", body), class_="stick")
@@ -222,7 +244,7 @@ def overview_table(
     shown = [m for m in OVERVIEW if any(row.spec.name == m for v in views for row in v.rows)]
     head = el(
         "tr", _th("Service"), _th("Alerts"), _th(f"Traces in {window}", class_="n"),
-        [_th(_words(name), class_="n") for name in shown], _th("p95 total", class_="n"),
+        [_th(words(name), class_="n") for name in shown], _th("p95 total", class_="n"),
     )  # fmt: skip
     body = []
     for view in views:
@@ -234,11 +256,11 @@ def overview_table(
             )
         total = next((row for row in view.latency if row.stage == "total"), None)
         critical, warning = firing.get(view.name, (0, 0))
-        marks = ", ".join(
-            f"{mark} {number} {word}"
+        marks = [
+            el("span", f"{mark} {number} {word} ", class_=f"mark {word}")
             for mark, number, word in (("■", critical, "critical"), ("▲", warning, "warning"))
             if number
-        )
+        ]
         body.append(
             el(
                 "tr",
@@ -267,18 +289,21 @@ def _worst_group(service: str, group: WorstGroup, open_: bool) -> Markup:
     note = f"{group.scorer} · {number} worst in {group.window}"
     return el(
         "details",
-        el("summary", _words(group.spec.name), el("small", note)),
-        [_worst_trace(service, group, item) for item in group.traces],
+        el("summary", words(group.spec.name), el("small", note)),
+        [
+            _worst_trace(service, group, item, open_ and index == 0)
+            for index, item in enumerate(group.traces)
+        ],
         open=open_,
     )
 
 
-def _worst_trace(service: str, group: WorstGroup, item: WorstTrace) -> Markup:
+def _worst_trace(service: str, group: WorstGroup, item: WorstTrace, open_: bool) -> Markup:
     trace = item.trace
     query = _text(trace, "query")
     line = el(
         "span",
-        el("b", value(item.value, group.spec)),
+        el("b", one_value(item.value, group.spec)),
         el("bdi", one_line(query or item.trace_id, 160), class_="q"),
         el("span", moment(item.timestamp), class_="t"),
         class_="line",
@@ -292,6 +317,7 @@ def _worst_trace(service: str, group: WorstGroup, item: WorstTrace) -> Markup:
         "details",
         el("summary", line),
         el("div", _excerpt(trace) if trace is not None else None, el("p", link), class_="case"),
+        open=open_,
     )
 
 

@@ -8,9 +8,9 @@ from typing import Any
 
 from agent.metrics import METRICS
 from exporters.page.markup import Child, Markup, clip, el, one_line
-from exporters.page.numbers import seconds, value
-from exporters.page.tables import LABEL, box, passage_block, service_url
-from exporters.page.views import TraceView
+from exporters.page.numbers import one_value, seconds
+from exporters.page.tables import LABEL, box, passage_block, service_url, words
+from exporters.page.views import TraceView, rank
 
 __all__ = ["trace_body"]
 
@@ -67,7 +67,8 @@ def _history(messages: Any) -> Markup | None:
         for turn in turns[-MESSAGES:]
     ]
     note = f"{len(turns)} earlier turns"
-    return el("details", el("summary", note), el("div", shown, class_="case"), class_="worst")
+    fold = el("details", el("summary", note), el("div", shown, class_="case"))
+    return el("div", fold, class_="worst")
 
 
 def _citations(trace: dict[str, Any]) -> Markup | None:
@@ -109,7 +110,8 @@ def _reference(reference: Any) -> Markup | None:
 def _results(results: list[dict[str, Any]]) -> Markup:
     if not results:
         return el("p", "No scores are kept.", class_="soft")
-    body = [_result(item) for item in results[:RESULTS]]
+    ordered = sorted(results[:RESULTS], key=lambda item: rank(str(item.get("metric", ""))))
+    body = [_result(item) for item in ordered]
     head = el("tr", el("th", "Metric", scope="col"), el("th", "Value", scope="col", class_="n"))
     return box("Scores", el("table", el("thead", head), el("tbody", body)))
 
@@ -118,10 +120,7 @@ def _result(item: dict[str, Any]) -> Markup:
     name, scorer = str(item.get("metric", "")), str(item.get("scorer", ""))
     number, state = item.get("value"), str(item.get("state", ""))
     if isinstance(number, int | float):
-        spec = METRICS.get(name)
-        # A ratio of one trace is a yes or a no.
-        ratio = spec is not None and spec.kind == "ratio" and number in (0, 1)
-        shown: Child = el("b", ("yes" if number else "no") if ratio else value(number, spec))
+        shown: Child = el("b", one_value(number, METRICS.get(name)))
     else:
         shown = el("span", state.replace("_", " "), class_="soft")
     notes = [scorer]
@@ -135,7 +134,7 @@ def _result(item: dict[str, Any]) -> Markup:
         "tr",
         el(
             "th",
-            name.replace("_", " "),
+            words(name),
             el("small", one_line(" · ".join(notes), 200)),
             el("small", el("code", clip(_json(detail), DETAIL))) if detail else None,
             scope="row",

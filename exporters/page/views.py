@@ -29,6 +29,7 @@ __all__ = [
     "TraceView",
     "WorstGroup",
     "WorstTrace",
+    "rank",
     "service_view",
     "status_view",
     "trace_view",
@@ -50,6 +51,11 @@ GROUPS = {
 _RANK = {name: rank for rank, name in enumerate(n for group in GROUPS.values() for n in group)}
 
 
+def rank(metric: str) -> int:
+    """The place of a metric on every page; metrics of no group come last."""
+    return _RANK.get(metric, len(_RANK))
+
+
 @dataclass(slots=True)
 class Cell:
     """One window of one metric; `estimate` is None while `scored` is below `needed`."""
@@ -69,6 +75,11 @@ class MetricRow:
     scorer: str
     cells: dict[str, Cell]
     history: list[tuple[float, Estimate | None]]
+
+    @property
+    def measured(self) -> bool:
+        """Some trace of some window has a value."""
+        return any(cell.scored for cell in self.cells.values())
 
     @property
     def group(self) -> str:
@@ -240,7 +251,7 @@ def _rows(windows: Windows, service: str, base: Base, full: bool) -> list[Metric
     rows = []
     needed = getattr(windows, "min_samples", 5)
     series = [pair for pair in windows.series(service, "") if pair[0] in METRICS]
-    for metric, scorer in sorted(series, key=lambda p: (_RANK.get(p[0], len(_RANK)), p)):
+    for metric, scorer in sorted(series, key=lambda pair: (rank(pair[0]), pair)):
         cells = {
             name: Cell(
                 windows.estimate(service, "", metric, scorer, name),
