@@ -64,6 +64,7 @@ class AlertEngine:
         self._max_alerts = max_alerts
         self._keep_resolved = keep_resolved
         self._instances: dict[Key, _Instance] = {}
+        self._covering: dict[str, list[Rule]] = {}  # what the globs say, by service
         self._now: float | None = None
 
     def alerts(self) -> list[Alert]:
@@ -127,32 +128,37 @@ class AlertEngine:
         A rule without a series to look at is left out here: where it holds an alert, that is
         found again among the unvisited.
         """
-        series: dict[tuple[str, str], set[tuple[str, str]]] = {}
-        segments: dict[str, list[str]] = {}
         services = sorted(windows.services())
+        if len(self._covering) > 2 * len(services) + 1_000:  # services come and go
+            self._covering.clear()
         names = set(windows.names)
-        for rule in self.rules:
-            if rule.window not in names:
-                continue
+        # Not rule by rule: a service's series are asked for once in each round.
+        for severity in ("critical", "warning"):
             for service in services:
-                if not rule.covers(service):
-                    continue
-                if rule.segment is None:
+                segments: list[str] | None = None
+                series: dict[str, set[tuple[str, str]]] = {}
+                for rule in self._rules_of(service):
+                    if rule.severity != severity or rule.window not in names:
+                        continue
                     wanted = [""]
-                else:
-                    if service not in segments:
-                        segments[service] = sorted(windows.segments(service))
-                    prefix = f"{rule.segment}="
-                    wanted = [name for name in segments[service] if name.startswith(prefix)]
-                for segment in wanted:
-                    if rule.metric is not None:
-                        known = series.get((service, segment))
-                        if known is None:
-                            known = set(windows.series(service, segment))
-                            series[service, segment] = known
-                        if (rule.metric, rule.scorer) not in known:
-                            continue
-                    yield rule, service, segment
+                    if rule.segment is not None:
+                        if segments is None:
+                            segments = sorted(windows.segments(service))
+                        prefix = f"{rule.segment}="
+                        wanted = [name for name in segments if name.startswith(prefix)]
+                    for segment in wanted:
+                        if rule.metric is not None:
+                            if segment not in series:
+                                series[segment] = set(windows.series(service, segment))
+                            if (rule.metric, rule.scorer) not in series[segment]:
+                                continue
+                        yield rule, service, segment
+
+    def _rules_of(self, service: str) -> list[Rule]:
+        found = self._covering.get(service)
+        if found is None:
+            found = self._covering[service] = [rule for rule in self.rules if rule.covers(service)]
+        return found
 
     def _unvisited(self, key: Key, windows: WindowsLike, now: float, moved: list[Alert]) -> None:
         """An alert that no rule looked at: its rule is gone, or its service fell silent."""
@@ -348,7 +354,9 @@ def _worst(rule: Rule, alert: Alert, windows: WindowsLike) -> list[str]:
     """
     if rule.absence:
         return []
-    found = windows.worst(alert.service, alert.metric, alert.scorer, alert.window, MAX_WORST)
+    # Of a latency the stage stands where a metric has its scorer.
+    place = rule.latency.stage if rule.latency is not None else alert.scorer
+    found = windows.worst(alert.service, alert.metric, place, alert.window, MAX_WORST)
     above = rule.op in (">", ">=")
     kept = [
         worst.trace_id

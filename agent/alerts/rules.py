@@ -20,7 +20,6 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
-    PrivateAttr,
     ValidationError,
     ValidationInfo,
     field_validator,
@@ -128,8 +127,6 @@ class Rule(_Model):
     annotations: dict[str, str] = {}
     runbook: str = Field(default="", max_length=500)
 
-    _matched: dict[str, bool] = PrivateAttr(default_factory=dict)
-
     @field_validator("labels", "annotations")
     @classmethod
     def _names(cls, value: dict[str, str], info: ValidationInfo) -> dict[str, str]:
@@ -181,14 +178,7 @@ class Rule(_Model):
 
     def covers(self, service: str) -> bool:
         """Whether a service's name matches one of the globs."""
-        known = self._matched.get(service)
-        if known is None:
-            # Services come and go; a full table is rebuilt rather than let grow.
-            if len(self._matched) >= 10_000:
-                self._matched.clear()
-            known = any(fnmatchcase(service, glob) for glob in self.services)
-            self._matched[service] = known
-        return known
+        return any(fnmatchcase(service, glob) for glob in self.services)
 
 
 def load_rules(
