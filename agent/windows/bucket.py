@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
+from agent.metrics.spec import MetricSpec
 from agent.windows.loghist import LogHist, Sketch
 from agent.windows.sums import WIDTH, Cell, Strata, add_strata, add_up, subtract_strata, take_away
-from agent.windows.worst import Entry, merge
+from agent.windows.worst import Packed, direction, merge, packed
 
 __all__ = ["Bucket", "SeriesKey", "Slots", "Total"]
 
@@ -21,20 +23,30 @@ class Slots:
     merging two is one pass in C. Places are given in order of arrival and never taken back.
     """
 
-    def __init__(self) -> None:
-        self._places: dict[SeriesKey, int] = {}
+    def __init__(self, specs: Mapping[str, MetricSpec]) -> None:
+        self._specs = specs
+        self._columns: dict[SeriesKey, tuple[int, int, float]] = {}
         self._sorted: list[tuple[SeriesKey, int]] = []
 
-    def place(self, key: SeriesKey) -> int:
-        """Index of the first number of `key`, a multiple of `WIDTH`."""
-        place = self._places.get(key)
-        if place is None:
-            place = self._places[key] = len(self._places) * WIDTH
-            self._sorted = sorted(self._places.items())
-        return place
+    def column(self, key: SeriesKey) -> tuple[int, int, float]:
+        """(place, sign, bar): where the numbers of `key` begin, a multiple of `WIDTH`, and what
+        `worst.direction` says of its metric."""
+        found = self._columns.get(key)
+        if found is None:
+            place = len(self._columns) * WIDTH
+            found = self._columns[key] = (place, *direction(self._specs.get(key[0])))
+            self._sorted = sorted((key, column[0]) for key, column in self._columns.items())
+        return found
 
     def find(self, key: SeriesKey) -> int | None:
-        return self._places.get(key)
+        """The place of `key` if it has one."""
+        found = self._columns.get(key)
+        return found[0] if found else None
+
+    @property
+    def size(self) -> int:
+        """The length of a list that has all places."""
+        return len(self._columns) * WIDTH
 
     def items(self) -> list[tuple[SeriesKey, int]]:
         """(key, place) by key: whatever goes out must not show the order of arrival."""
@@ -91,11 +103,12 @@ class Bucket(_Sums):
     def __init__(self) -> None:
         super().__init__()
         self.sketches: dict[str, Sketch] = {}
-        self.worst: dict[SeriesKey, list[Entry]] = {}
+        self.worst: dict[SeriesKey, Packed] = {}
         self.saved = False
 
     def add(self, other: Bucket, with_worst: bool) -> None:
-        """Merge; nothing that is ever changed in place is shared afterwards."""
+        """Merge; nothing that is ever changed in place is shared afterwards (lists of numbers
+        and of worst traces are replaced, not changed)."""
         self._add(other)
         for stage, sketch in other.sketches.items():
             own = self.sketches.get(stage)
@@ -104,26 +117,33 @@ class Bucket(_Sums):
             own.merge(sketch)
         if with_worst:
             for key, entries in other.worst.items():
-                self.worst[key] = merge(self.worst.get(key), entries)
+                old = self.worst.get(key)
+                self.worst[key] = entries if old is None else merge(old, entries)
 
     def seal(self) -> None:
-        """Make the histograms small; a late trace opens them again."""
+        """Make it small; a late trace opens it again."""
         for sketch in self.sketches.values():
             sketch.seal()
+        for key, entries in self.worst.items():
+            self.worst[key] = packed(entries)
 
 
 class Total(_Sums):
-    """The running total of a window. `version` changes whenever the content does."""
+    """The running total of a window.
 
-    __slots__ = ("sketches", "version")
+    `version` changes whenever the content does; `cache` is the reader's, emptied then.
+    """
+
+    __slots__ = ("cache", "sketches", "version")
 
     def __init__(self) -> None:
         super().__init__()
         self.sketches: dict[str, LogHist] = {}
         self.version = 0
+        self.cache: dict[object, Any] = {}
 
     def add(self, bucket: Bucket) -> None:
-        self.version += 1
+        self._changed()
         self._add(bucket)
         for stage, sketch in bucket.sketches.items():
             own = self.sketches.get(stage)
@@ -133,10 +153,14 @@ class Total(_Sums):
 
     def subtract(self, bucket: Bucket) -> None:
         """Exactly undo `add`; what has become empty is forgotten."""
-        self.version += 1
+        self._changed()
         self._subtract(bucket)
         for stage, sketch in bucket.sketches.items():
             own = self.sketches[stage]
             own.merge_sketch(sketch, -1)
             if not own.n:
                 del self.sketches[stage]
+
+    def _changed(self) -> None:
+        self.version += 1
+        self.cache = {}

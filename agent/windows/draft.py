@@ -8,26 +8,22 @@ into its sums once per group.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from heapq import nsmallest
+from collections.abc import Iterator, Sequence
 from operator import attrgetter, mul
 
 from agent.trace import Score, ScoredTrace, State
 from agent.windows.bucket import Bucket, SeriesKey, Slots
 from agent.windows.exact import VALUE_BITS, VALUE_ONE, WEIGHT_ONE, weight
 from agent.windows.loghist import Sketch, cell_of
-from agent.windows.sums import DEFAULT_STRATUM, WIDTH, add_scored, empty_sums
+from agent.windows.sums import DEFAULT_STRATUM, add_scored, empty_sums
 from agent.windows.worst import KEEP, Entry, keep, tie_break
 
-__all__ = ["Direction", "make_bucket"]
-
-Direction = Callable[[str], tuple[int, float]]
-"""By metric: what `worst.direction` says of its spec."""
+__all__ = ["make_bucket"]
 
 MAX_VALUE = 1e15
 """Beyond it a value is no measurement, and the mean of a window could overflow a float."""
 
-FEW = 3
+FEW = 8
 """Up to so many traces a plain loop is faster than columns."""
 
 _SCORED, _NOT_APPLICABLE, _SAMPLED_OUT = State.SCORED, State.NOT_APPLICABLE, State.SAMPLED_OUT
@@ -35,21 +31,18 @@ _SHED = State.SHED
 _metric, _scorer = attrgetter("metric"), attrgetter("scorer")
 
 
-def make_bucket(traces: Sequence[ScoredTrace], slots: Slots, direction: Direction) -> Bucket:
+def make_bucket(traces: Sequence[ScoredTrace], slots: Slots) -> Bucket:
     """The sums of `traces`. A score whose value cannot be averaged (none, not finite, beyond
     1e15) or whose probability is outside (0, 1] counts as unscored: it is a fault of a scorer,
     and it must neither poison the sums nor stop them."""
-    bucket = Bucket()
-    bucket.seen = len(traces)
-    make = _Maker(bucket, slots, direction)
+    make = _Maker(slots)
     if len(traces) <= FEW:
-        for trace in traces:
-            for score in trace.results:
-                make.one((score.metric, score.scorer), score, trace)
+        make.rows(traces)
     else:
         for key, scores, owners in _columns(traces):
             make.column(key, scores, owners)
-    make.finish()
+    bucket = make.bucket()
+    bucket.seen = len(traces)
     _add_timings(bucket, traces)
     return bucket
 
@@ -86,45 +79,53 @@ def _valid(score: Score) -> bool:
 class _Maker:
     """Fills a bucket's sums and worst traces."""
 
-    __slots__ = ("_bucket", "_counts", "_direction", "_slots", "_ties", "_weighted")
-
-    def __init__(self, bucket: Bucket, slots: Slots, direction: Direction) -> None:
-        self._bucket = bucket
-        self._counts = bucket.counts
+    def __init__(self, slots: Slots) -> None:
         self._slots = slots
-        self._direction = direction
+        self._counts = [0] * slots.size
         self._ties: dict[str, int] = {}
         self._weighted: dict[int, list[int]] = {}
+        self._worst: dict[SeriesKey, list[Entry]] = {}
 
-    def _place(self, key: SeriesKey) -> int:
-        place = self._slots.place(key)
-        missing = place + WIDTH - len(self._counts)
-        if missing > 0:
+    def _column(self, key: SeriesKey) -> tuple[int, int, float]:
+        column = self._slots.column(key)
+        missing = self._slots.size - len(self._counts)
+        if missing:
             self._counts += [0] * missing
-        return place
+        return column
 
-    def one(self, key: SeriesKey, score: Score, trace: ScoredTrace) -> None:
-        place, counts, state = self._place(key), self._counts, score.state
-        if state is _SCORED and _valid(score):
-            value: float = score.value  # type: ignore[assignment]  # just checked
-            y = round(value * VALUE_ONE)
-            self._sum(place, score.probability, 1, y, y * y)
-            sign, bar = self._direction(score.metric)
-            if sign and sign * value <= bar:
-                self._keep(key, sign, value, trace)
-        elif state is _NOT_APPLICABLE:
-            counts[place] += 1
-        elif state is _SAMPLED_OUT:
-            counts[place + 1] += 1
-        elif state is _SHED:
-            counts[place + 3] += 1
-        else:
-            counts[place + 2] += 1
+    def rows(self, traces: Sequence[ScoredTrace]) -> None:
+        """Trace by trace: written out in one loop, for this is the price of sparse traffic."""
+        counts, column = self._counts, self._column
+        for trace in traces:
+            for score in trace.results:
+                key = (score.metric, score.scorer)
+                place, sign, bar = column(key)
+                state = score.state
+                if state is _SCORED and _valid(score):
+                    value: float = score.value  # type: ignore[assignment]  # just checked
+                    y = round(value * VALUE_ONE)
+                    if score.probability == 1.0:
+                        counts[place + 4] += 1
+                        counts[place + 5] += y
+                        counts[place + 6] += y * y
+                    else:
+                        self._sum(place, score.probability, 1, y, y * y)
+                    if sign and sign * value <= bar:
+                        self._keep(key, sign * value, trace)
+                elif state is _NOT_APPLICABLE:
+                    counts[place] += 1
+                elif state is _SAMPLED_OUT:
+                    counts[place + 1] += 1
+                elif state is _SHED:
+                    counts[place + 3] += 1
+                else:
+                    counts[place + 2] += 1
 
     def column(
         self, key: SeriesKey, scores: Sequence[Score], traces: Sequence[ScoredTrace]
     ) -> None:
-        place, counts = self._place(key), self._counts
+        place, sign, bar = self._column(key)
+        counts = self._counts
         states = [score.state for score in scores]
         total = len(states)
         if states.count(_SCORED) != total:
@@ -150,8 +151,8 @@ class _Maker:
                     v for v, score in zip(values, scores, strict=True) if score.probability == p
                 ]
                 self._sum(place, p, len(some), *_powers(some))
-        if values:
-            self._keep_some(key, values, traces)
+        if values and sign:
+            self._keep_some(key, [sign * value for value in values], bar, traces)
 
     def _sum(self, place: int, probability: float, n: int, y: int, yy: int) -> None:
         w = WEIGHT_ONE if probability == 1.0 else weight(probability)
@@ -164,35 +165,33 @@ class _Maker:
             add_scored(self._weighted.setdefault(place, empty_sums()), w, y, yy, n)
 
     def _keep_some(
-        self, key: SeriesKey, values: list[float], traces: Sequence[ScoredTrace]
+        self, key: SeriesKey, ranks: list[float], bar: float, traces: Sequence[ScoredTrace]
     ) -> None:
-        sign, bar = self._direction(key[0])
-        if not sign:
-            return
-        ranks = values if sign == 1 else [-value for value in values]
         if min(ranks) > bar:
             return
         if len(ranks) > KEEP:
-            bar = min(bar, nsmallest(KEEP, ranks)[-1])
+            bar = min(bar, sorted(ranks)[KEEP - 1])
         for rank, trace in zip(ranks, traces, strict=True):
             if rank <= bar:
-                self._keep(key, sign, sign * rank, trace)
+                self._keep(key, rank, trace)
 
-    def _keep(self, key: SeriesKey, sign: int, value: float, trace: ScoredTrace) -> None:
-        entries = self._bucket.worst.setdefault(key, [])
+    def _keep(self, key: SeriesKey, rank: float, trace: ScoredTrace) -> None:
+        entries = self._worst.get(key)
+        if entries is None:
+            entries = self._worst[key] = []
         trace_id = trace.trace_id
         tie = self._ties.get(trace_id)
         if tie is None:
             tie = self._ties[trace_id] = tie_break(trace_id)
-        rank = sign * value
-        if len(entries) == KEEP and (rank, tie) > entries[-1][:2]:
-            return
-        keep(entries, Entry(rank, tie, trace_id, trace.timestamp, value))
+        if len(entries) < KEEP or (rank, tie) <= entries[-1][:2]:
+            keep(entries, Entry(rank, tie, trace_id, trace.timestamp))
 
-    def finish(self) -> None:
-        self._bucket.strata = {
-            place: {DEFAULT_STRATUM: sums} for place, sums in self._weighted.items()
-        }
+    def bucket(self) -> Bucket:
+        bucket = Bucket()
+        bucket.counts = self._counts
+        bucket.strata = {place: {DEFAULT_STRATUM: sums} for place, sums in self._weighted.items()}
+        bucket.worst.update(self._worst)
+        return bucket
 
 
 def _sound(values: Sequence[float | None], probabilities: set[float]) -> bool:
@@ -215,14 +214,17 @@ def _powers(values: list[float]) -> tuple[int, int]:
 
 def _add_timings(bucket: Bucket, traces: Sequence[ScoredTrace]) -> None:
     """A timing is weighted by the upstream probability: every trace that arrives is timed."""
-    sketches = bucket.sketches
+    cells: dict[tuple[str, float], list[int]] = {}
     for trace in traces:
-        if trace.timings:
-            w = WEIGHT_ONE if trace.probability == 1.0 else weight(trace.probability)
-            for stage, seconds in trace.timings.items():
-                if not seconds >= 0:  # not a number, or a clock that went back
-                    continue
-                sketch = sketches.get(stage)
-                if sketch is None:
-                    sketch = sketches[stage] = Sketch()
-                sketch.add(cell_of(seconds), w)
+        probability = trace.probability
+        for stage, seconds in trace.timings.items():
+            if seconds >= 0:  # neither not a number nor from a clock that went back
+                found = cells.get((stage, probability))
+                if found is None:
+                    found = cells[stage, probability] = []
+                found.append(cell_of(seconds))
+    for (stage, probability), filled in cells.items():
+        sketch = bucket.sketches.get(stage)
+        if sketch is None:
+            sketch = bucket.sketches[stage] = Sketch()
+        sketch.add(filled, weight(probability))

@@ -11,11 +11,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from agent.windows.exact import VALUE_BITS, VALUE_ONE, WEIGHT_ONE
 
-__all__ = ["Interval", "Moments", "mean_interval", "moments", "rate_interval", "t975", "wilson"]
+__all__ = [
+    "Interval",
+    "Moments",
+    "mean_interval",
+    "moments",
+    "rate_interval",
+    "sample_variance",
+    "t975",
+    "unit_moments",
+    "wilson",
+]
 
 Z = 1.959963984540054
 
@@ -32,8 +42,7 @@ WILSON_BELOW = 50
 _T = (12.706205, 4.302653, 3.182446, 2.776445, 2.570582, 2.446912, 2.364624, 2.306004, 2.262157)
 
 
-@dataclass(frozen=True, slots=True)
-class Interval:
+class Interval(NamedTuple):
     """`effective` is the number of equal-weight samples that would know as much."""
 
     value: float
@@ -42,8 +51,7 @@ class Interval:
     effective: float
 
 
-@dataclass(frozen=True, slots=True)
-class Moments:
+class Moments(NamedTuple):
     """A stratum's sums, centred and in natural units.
 
     `size` N, `n` scored, `w` and `w2` sums of weights and of their squares; `y` and `f` weighted
@@ -138,6 +146,16 @@ def unit_moments(n: int, y: int, yy: int) -> Moments:
     """The moments of n scores of weight 1, alone in their stratum: the common, short way."""
     squares = (n * yy - y * y) / (n << (2 * VALUE_BITS))
     return Moments(n, n, n, n, y / (n * VALUE_ONE), 0.0, 0.0, squares, 0.0, 0.0, squares / (n * n))
+
+
+def sample_variance(strata: Sequence[Moments]) -> tuple[float, int]:
+    """(variance of one score within strata, number of scores behind it), weights respected."""
+    total, number = 0.0, 0
+    for s in strata:
+        if s.n > 1:
+            number += s.n
+            total += s.n * s.linearised * s.kish * s.n / (s.n - 1)
+    return (total / number if number else 0.0), number
 
 
 def rate_interval(

@@ -13,7 +13,7 @@ from typing import Any
 from agent.windows.bucket import Bucket, Slots
 from agent.windows.loghist import Sketch
 from agent.windows.sums import FIELDS, WIDTH
-from agent.windows.worst import Entry, tie_break
+from agent.windows.worst import Entry, tie_break, unpacked
 
 __all__ = ["VERSION", "decode_bucket", "decode_clock", "encode_bucket", "encode_clock"]
 
@@ -52,7 +52,7 @@ def encode_bucket(bucket: Bucket, slots: Slots) -> bytes:
         for stage, sketch in sorted(bucket.sketches.items())
     ]
     worst = [
-        [*key, [[e.trace_id, e.timestamp, e.value, e.rank] for e in entries]]
+        [*key, [[e.rank, e.trace_id, e.timestamp] for e in unpacked(entries)]]
         for key, entries in sorted(bucket.worst.items())
     ]
     return _pack([bucket.seen, cells, sketches, worst])
@@ -71,7 +71,7 @@ def _bucket(content: Any, slots: Slots) -> Bucket:
     bucket = Bucket()
     bucket.seen, cells, sketches, worst = content
     for metric, scorer, counts, weighted in cells:
-        place = slots.place((metric, scorer))
+        place, _, _ = slots.column((metric, scorer))
         missing = place + WIDTH - len(bucket.counts)
         if len(counts) != WIDTH or any(len(sums) != len(FIELDS) for _, sums in weighted):
             raise ValueError("wrong number of sums")
@@ -85,8 +85,8 @@ def _bucket(content: Any, slots: Slots) -> Bucket:
         bucket.sketches[stage] = Sketch.of(n, w2, (shift, filled, weights))
     for metric, scorer, entries in worst:
         bucket.worst[metric, scorer] = [
-            Entry(rank, tie_break(trace_id), trace_id, timestamp, value)
-            for trace_id, timestamp, value, rank in entries
+            Entry(rank, tie_break(trace_id), trace_id, timestamp)
+            for rank, trace_id, timestamp in entries
         ]
     return bucket
 

@@ -52,18 +52,25 @@ class Ring:
         assert self.newest is not None
         return self.newest - self.keep + 1
 
-    def fold(self, index: int, owner: OwnerKey, delta: Bucket) -> None:
-        """Add `delta` to its bucket and to the totals of every span that reaches back to it."""
+    def fold(self, index: int, owner: OwnerKey, delta: Bucket, give: bool = False) -> None:
+        """Add `delta` to its bucket and to the totals of every span that reaches back to it.
+        `give`: nobody else uses `delta`, it may become the bucket."""
         if index < self.oldest:
             return
+        self._total(index, owner, delta)
         row = self.rows.setdefault(index, {})
         bucket = row.get(owner)
-        if bucket is None:
-            bucket = row[owner] = Bucket()
-        bucket.add(delta, self.worst)
+        if bucket is not None:
+            bucket.add(delta, self.worst)
+        elif give:
+            row[owner] = delta
+            if not self.worst:
+                delta.worst = {}
+        else:
+            row[owner] = bucket = Bucket()
+            bucket.add(delta, self.worst)
         self.dirty.add((index, owner))
         self._open.add(index)
-        self._total(index, owner, delta)
 
     def restore(self, index: int, owner: OwnerKey, bucket: Bucket) -> None:
         """Put back a saved bucket."""

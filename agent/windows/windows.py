@@ -19,18 +19,18 @@ from agent.trace import ScoredTrace
 from agent.windows.bucket import Bucket, SeriesKey, Slots, Total
 from agent.windows.draft import make_bucket
 from agent.windows.estimators import (
-    Interval,
+    Moments,
     mean_interval,
     moments,
     rate_interval,
+    sample_variance,
     unit_moments,
 )
-from agent.windows.loghist import LogHist
 from agent.windows.periods import grain_of, seconds_of
 from agent.windows.persist import decode_bucket, decode_clock, encode_bucket, encode_clock
 from agent.windows.rings import Ring, Span
 from agent.windows.sums import STATE_NAMES, Cell
-from agent.windows.worst import direction
+from agent.windows.worst import unpacked
 
 __all__ = ["BucketRow", "Estimate", "Quantile", "Windows", "Worst"]
 
@@ -118,7 +118,6 @@ class Windows:
         """Timings dropped because their service already has `MAX_STAGES` stages."""
         self._specs = specs
         self._min_samples = min_samples
-        self._directions: dict[str, tuple[int, float]] = {}
         by_width: dict[int, list[Span]] = {}
         for name in windows:
             seconds = seconds_of(name)
@@ -133,11 +132,11 @@ class Windows:
         self._longest = max((s for _, s in self._spans.values()), key=lambda span: span.seconds)
         self._finest = math.gcd(*by_width)
         self._since = -math.inf
-        self._slots = Slots()
+        self._edge = -math.inf
+        self._slots = Slots(specs)
         self._drafts: dict[tuple[str, tuple[str, ...], int], list[ScoredTrace]] = {}
         self._drafted = 0
         self._stages: dict[str, set[str]] = {}
-        self._cache: dict[tuple[str, str, str, str, str], tuple[int, int, Estimate | None]] = {}
         self._saved_now: float | None = None
         self._stray: list[tuple[str, str, int, int]] = []
 
@@ -150,6 +149,9 @@ class Windows:
         if self.now is not None and now <= self.now:
             return
         self.now = now
+        if now < self._edge:
+            return
+        self._edge = (now // self._finest + 1) * self._finest
         for ring in self._rings:
             newest = int(now // ring.width)
             if ring.newest == newest:
@@ -201,27 +203,22 @@ class Windows:
         self.ignored_stages += len(scored.timings) - len(timings)
         return replace(scored, timings=timings)
 
-    def _direction(self, metric: str) -> tuple[int, float]:
-        found = self._directions.get(metric)
-        if found is None:
-            found = self._directions[metric] = direction(self._specs.get(metric))
-        return found
-
     def _fold(self) -> None:
         """Bring what waits into the rings."""
         if not self._drafts:
             return
         drafts, self._drafts, self._drafted = self._drafts, {}, 0
         for (service, segments, index), traces in drafts.items():
-            delta = make_bucket(traces, self._slots, self._direction)
-            at = [index * self._finest // ring.width for ring in self._rings]
-            for ring, i in zip(self._rings, at, strict=True):
-                ring.fold(i, (service, ""), delta)
+            delta = make_bucket(traces, self._slots)
+            rings = [(ring, index * self._finest // ring.width) for ring in self._rings]
+            for ring, at in reversed(rings):
+                alone = ring is self._rings[0] and not segments
+                ring.fold(at, (service, ""), delta, give=alone)
             if segments:
                 delta.worst = {}  # worst traces are kept for the whole service only
                 for segment in dict.fromkeys(segments):
-                    for ring, i in zip(self._rings, at, strict=True):
-                        ring.fold(i, (service, segment), delta)
+                    for ring, at in rings:
+                        ring.fold(at, (service, segment), delta)
 
     # ---- reading
 
@@ -272,52 +269,64 @@ class Windows:
         total = self._total(service, segment, window)
         if total is None:
             return None
-        history = self._longest.totals.get((service, segment))
-        stamp = (total.version, history.version if history else 0)
-        key = (service, segment, metric, scorer, window)
-        cached = self._cache.get(key)
-        if cached and cached[:2] == stamp:
-            return cached[2]
+        past = self._longest.totals.get((service, segment))
+        # A mean leans on the longest window's variance, so its version counts, too.
+        version = past.version if past else 0
+        key = (metric, scorer)
+        cached: tuple[int, Estimate | None] | None = total.cache.get(key)
+        if cached and cached[0] == version:
+            return cached[1]
         cell = self._cell(total, metric, scorer)
         estimate = None
         if cell is not None and cell.scored >= self._min_samples:
-            estimate = self._estimate(cell, metric, self._cell(history, metric, scorer))
-        if len(self._cache) > 100_000:
-            self._cache.clear()
-        self._cache[key] = (*stamp, estimate)
+            estimate = self._estimate(cell, metric, self._spread(past, metric, scorer))
+        total.cache[key] = (version, estimate)
         return estimate
 
-    def _estimate(self, cell: Cell, metric: str, past: Cell | None) -> Estimate | None:
+    def _spread(self, past: Total | None, metric: str, scorer: str) -> float:
+        """The variance of one score in the longest window. Of a bounded score one
+        pseudo-observation of the uniform variance is added: five equal scores must not claim to
+        know the mean exactly."""
         spec = self._specs.get(metric)
+        if past is None or (spec is not None and spec.kind == "ratio"):
+            return 0.0
+        key = ("spread", metric, scorer)
+        spread: float | None = past.cache.get(key)
+        if spread is None:
+            cell = self._cell(past, metric, scorer)
+            spread, weight = sample_variance(_strata(cell)) if cell and cell.scored else (0.0, 0)
+            if spec is not None and spec.high is not None:
+                uniform = (spec.high - spec.low) ** 2 / 12
+                spread = (spread * weight + uniform) / (weight + 1)
+            past.cache[key] = spread
+        return spread
+
+    def _estimate(self, cell: Cell, metric: str, spread: float) -> Estimate | None:
         states = cell.states()
-        if not states["scored"]:
+        samples = states["scored"]
+        if not samples:
             return None
-        if not cell.strata:
-            strata = [unit_moments(cell.n, cell.y, cell.yy)]
+        spec = self._specs.get(metric)
+        strata = _strata(cell)
+        if spec is None:
+            value, lower, upper, effective = mean_interval(strata, (spread,))
+        elif spec.kind == "ratio":
+            value, lower, upper, effective = rate_interval(strata)
         else:
-            strata = moments(cell.sums())
-        if spec is not None and spec.kind == "ratio":
-            interval: Interval = rate_interval(strata)
-        else:
-            low, high = (spec.low, spec.high) if spec else (None, None)
-            spread = _spread(past or cell, low, high)
-            interval = mean_interval(strata, [spread], low, high)
-        return Estimate(
-            interval.value,
-            interval.lower,
-            interval.upper,
-            interval.effective,
-            states["scored"],
-            states,
-        )
+            value, lower, upper, effective = mean_interval(strata, (spread,), spec.low, spec.high)
+        return Estimate(value, lower, upper, effective, samples, states)
 
     def quantiles(self, service: str, segment: str, stage: str, window: str) -> list[Quantile]:
         """Of the 50th, 95th and 99th percentile those that have a sample beyond them."""
         total = self._total(service, segment, window)
         hist = total.sketches.get(stage) if total else None
-        if hist is None or hist.n < self._min_samples:
+        if total is None or hist is None or hist.n < self._min_samples:
             return []
-        return _quantiles(hist)
+        found: list[Quantile] | None = total.cache.get(stage)
+        if found is None:
+            found = [Quantile(*limits, hist.n) for limits in hist.limits(QUANTILES)]
+            total.cache[stage] = found
+        return list(found)
 
     def history(
         self, service: str, segment: str, metric: str, scorer: str, window: str
@@ -338,11 +347,12 @@ class Windows:
             cell = self._cell(row.get((service, segment)), metric, scorer)
             if cell is not None:
                 points[index // group].append(cell)
-        base = self._cell(self._longest.totals.get((service, segment)), metric, scorer)
+        past = self._longest.totals.get((service, segment))
+        spread = self._spread(past, metric, scorer)
         return [
             (
                 float(at * group * ring.width),
-                self._estimate(Cell.total(cells), metric, base) if cells else None,
+                self._estimate(Cell.total(cells), metric, spread) if cells else None,
             )
             for at, cells in points.items()
         ]
@@ -360,18 +370,22 @@ class Windows:
             return []
         since = span.oldest * ring.width
         source = next(r for r in self._rings if r.worst and r.width >= ring.width)
+        key = (metric, scorer)
+        _, sign, _ = self._slots.column(key)
         entries = {
             entry
             for index, row in source.rows.items()
             if (index + 1) * source.width > since and (service, "") in row
-            for entry in row[service, ""].worst.get((metric, scorer), ())
+            for entry in unpacked(row[service, ""].worst.get(key, []))
             if entry.timestamp >= since
         }
         found: dict[str, Worst] = {}
-        for entry in sorted(entries):
+        for entry in sorted(entries) if sign else ():
             if len(found) == limit:
                 break
-            found.setdefault(entry.trace_id, Worst(entry.trace_id, entry.value, entry.timestamp))
+            # Plus zero: the negative of zero is no value to show.
+            worst = Worst(entry.trace_id, sign * entry.rank + 0.0, entry.timestamp)
+            found.setdefault(entry.trace_id, worst)
         return list(found.values())
 
     def worst_ids(self) -> set[tuple[str, str]]:
@@ -384,7 +398,7 @@ class Windows:
             for row in ring.rows.values()
             for (service, _), bucket in row.items()
             for entries in bucket.worst.values()
-            for entry in entries
+            for entry in unpacked(entries)
         }
 
     # ---- keeping
@@ -435,32 +449,8 @@ class Windows:
                 self._stages[service] = set(total.sketches)
 
 
-def _spread(cell: Cell, low: float | None, high: float | None) -> float:
-    """The variance of one score in history. For a bounded score one pseudo-observation of the
-    uniform variance is added: five equal scores must not claim to know the mean exactly."""
-    parts = [unit_moments(cell.n, cell.y, cell.yy)] if not cell.strata and cell.n else None
-    weight = total = 0.0
-    for s in moments(cell.sums()) if parts is None else parts:
-        if s.n > 1:
-            weight += s.n
-            total += s.n * s.linearised * s.kish * s.n / (s.n - 1)
-    if low is not None and high is not None:
-        return (total + (high - low) ** 2 / 12) / (weight + 1)
-    return total / weight if weight else 0.0
-
-
-def _quantiles(hist: LogHist) -> list[Quantile]:
-    """Limits by binomial ranks on Kish's effective n, widened by the histogram's 1 %."""
-    n = hist.effective
-    found = []
-    for q in QUANTILES:
-        beyond = n * (1 - q)
-        if beyond < 1 - 1e-9:
-            continue
-        half = 1.959963984540054 * math.sqrt(q * (1 - q) / n)
-        low, value, high = hist.at((q - half, q, min(1.0, q + half + 1 / n)))
-        # Beyond fewer than five samples the binomial limit is too low far too often: at n = 50
-        # the limit of p99 covers .31 to .54 instead of .975.
-        upper = high * 1.01 if beyond >= 5 - 1e-9 else None
-        found.append(Quantile(q, value, low / 1.01, upper, hist.n))
-    return found
+def _strata(cell: Cell) -> list[Moments]:
+    """Of a cell with a scored trace."""
+    if not cell.strata:
+        return [unit_moments(cell.n, cell.y, cell.yy)]
+    return moments(cell.sums())
