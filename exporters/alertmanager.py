@@ -245,8 +245,9 @@ def payload(
         "endsAt": _iso(end),
     }
     if status_url:
-        anchor = quote(alert.service[:MAX_LABEL], safe="")
-        body["generatorURL"] = f"{status_url.rstrip('/')}/#{anchor}"
+        # As the page's own links: one path segment, and no lone surrogate.
+        name = quote(alert.service.encode("utf-8", "replace"), safe="")
+        body["generatorURL"] = f"{status_url.rstrip('/')}/service/{name}"
     return body
 
 

@@ -16,6 +16,7 @@ from aiohttp import web
 
 from agent.alerts import Alert
 from exporters.alertmanager import Alertmanager, labels_of, payload
+from exporters.page.tables import service_url
 from tests.exporters.alerts import make
 from tests.exporters.stub import Stub, serve, until
 
@@ -97,7 +98,8 @@ def test_times_make_alertmanager_do_what_is_meant(
 def test_the_link_leads_to_the_status_page() -> None:
     assert "generatorURL" not in payload(make(), WALL, None, 60)
     body = payload(make(service="a/b c"), WALL, None, 60, "http://host:9464/")
-    assert body["generatorURL"] == "http://host:9464/#a%2Fb%20c"
+    assert body["generatorURL"] == "http://host:9464" + service_url("a/b c")
+    assert body["generatorURL"] == "http://host:9464/service/a%2Fb%20c"
 
 
 class Rig:

@@ -152,7 +152,7 @@ def test_an_alert_arrives_with_its_evidence_and_resolves(tmp_path: Path, offset:
             assert fired["annotations"]["worst_traces"] == "trace-7f3a, trace-81bc"
             assert fired["annotations"]["ci_lower"] == "0.18"
             assert fired["annotations"]["runbook_url"] == "https://wiki.example/e"
-            assert fired["generatorURL"] == "http://127.0.0.1:9464/#bot"
+            assert fired["generatorURL"] == "http://127.0.0.1:9464/service/bot"
 
             windows.estimates["bot", "model=gpt-4o", "error", "builtin"] = around(0.01)
             assert len(engine.evaluate(windows, now + 60)) == 1

@@ -1,0 +1,92 @@
+"""docs/alerts.md says everything about rules, and nothing that is not so."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+import yaml
+
+from agent.alerts import PROFILES, Alert, Rule, load_rules, parse_rules
+from agent.alerts.rules import Latency
+from agent.alerts.summary import FIELDS
+from tests.exporters.alerts import make
+
+PAGE = (Path(__file__).parents[2] / "docs" / "alerts.md").read_text(encoding="utf-8")
+
+
+def section(title: str) -> str:
+    """From a heading to the next one of its level or above."""
+    match = re.search(rf"^(#+) {re.escape(title)}\n(.*?)(?=^#{{1,3}} |\Z)", PAGE, re.M | re.S)
+    assert match is not None, f"no section {title!r}"
+    return match.group(2)
+
+
+def first_cells(title: str) -> list[str]:
+    return re.findall(r"^\| `([^`]+)` ", section(title), re.M)
+
+
+def test_every_rule_key_has_its_row_and_no_row_is_without_a_key() -> None:
+    keys = [field.alias or name for name, field in Rule.model_fields.items()]
+    assert sorted(first_cells("Keys")) == sorted(keys)
+
+
+def test_every_key_of_latency_is_told() -> None:
+    for name in Latency.model_fields:
+        assert f"`latency.{name}`" in section("Keys")
+
+
+def test_defaults_of_keys_are_those_of_the_code() -> None:
+    rows = dict(re.findall(r"^\| `([^`]+)` \| `([^`]+)` \|", section("Keys"), re.M))
+    for name, field in Rule.model_fields.items():
+        told = rows.pop(field.alias or name, None)
+        if told is not None:
+            expected = 900.0 if name == "no_data_for" else field.default
+            value = 900.0 if told == "15m" else yaml.safe_load(told)
+            if isinstance(expected, tuple):
+                expected = list(expected)
+            assert value == expected, name
+    assert rows == {}
+
+
+def test_every_template_field_is_told() -> None:
+    told = set(re.findall(r"`\{([a-z_]+)\}`", section("Templates")))
+    assert told == set(FIELDS)
+
+
+def test_every_profile_is_told() -> None:
+    assert first_cells("Profiles") == list(PROFILES)
+
+
+def test_every_default_rule_is_told_with_its_thresholds() -> None:
+    by_profile = [{rule.name: rule for rule in load_rules(profile=name)} for name in PROFILES]
+    rows = dict(re.findall(r"^\| `(Rag\w+)` \|(.*)$", section("Default rules"), re.M))
+    absent = rows.pop("RagTracesAbsent")
+    assert "warning, off" in absent
+    assert set(rows) == set(by_profile[0])
+    for name, row in rows.items():
+        rules = [rules[name] for rules in by_profile]
+        thresholds = " / ".join(f"{rule.threshold:g}" for rule in rules)
+        told = re.search(r"over (\w+) ([<>]) ([\d. /]+?)(?: s)? for (\w+) \|", row)
+        assert told is not None, name
+        window, op, levels, lasting = told.groups()
+        assert (window, op) == (rules[0].window, rules[0].op)
+        assert " / ".join(f"{float(level):g}" for level in levels.split("/")) == thresholds
+        assert lasting == f"{rules[0].for_ / 60:g}m"
+        assert f" {rules[0].severity} |" in row
+        assert f"{rules[0].statistic} bound" in row
+
+
+@pytest.mark.parametrize("text", re.findall(r"```yaml\n(.*?)```", PAGE, re.S))
+def test_examples_are_valid_rules(text: str) -> None:
+    defaults = Path(__file__).parents[2] / "agent" / "alerts" / "default_rules.yaml"
+    assert parse_rules([yaml.safe_load(defaults.read_text()), yaml.safe_load(text)])
+
+
+def test_the_webhook_example_has_the_fields_that_are_sent() -> None:
+    (text,) = re.findall(r"```json\n(.*?)```", section("Webhook"), re.S)
+    body = json.loads(text)
+    assert set(body["alert"]) == set(make().to_dict())
+    assert isinstance(Alert.from_dict(body["alert"]), Alert)
