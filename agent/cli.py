@@ -15,6 +15,7 @@ from typing import Annotated, Any
 import typer
 from rich.console import Console
 from rich.logging import RichHandler
+from rich.table import Table
 
 from agent import __version__
 from agent.config import ConfigError, Settings, dump, load
@@ -107,16 +108,20 @@ def run(
     from agent.runner import PortInUse
     from agent.runner import run as run_agent
     from agent.store.open import StateError, remove
-    from agent.table import alerts_table, windows_tables
+    from agent.table import alerts_table, windows_table, worst_table
 
     if exit_after_replay and not replay:
         raise _fail("--exit-after-replay needs --replay FILE", 2)
     settings = _load(config, {"state": {"path": str(state)}} if state else None)
-    out = Console(width=None if sys.stdout.isatty() else 200, highlight=False)
+    out = Console(width=None if sys.stdout.isatty() else 120, highlight=False)
 
     def show(instrument: Instrument) -> None:
         with instrument.lock():
-            tables = [*windows_tables(instrument), alerts_table(instrument)]
+            tables: list[Table | None] = []
+            for service in instrument.windows.services():
+                tables.append(windows_table(instrument, service))
+                tables.append(worst_table(instrument, service))
+            tables.append(alerts_table(instrument))
         for table in tables:
             if table is not None:
                 out.print(table)

@@ -27,6 +27,7 @@ from agent.counters import CounterKey, Counters
 from agent.evidence import evidence_body
 from agent.ingest.native import Bad, Good, decode_one
 from agent.reading import Health
+from agent.sampling import Sampler
 from agent.score import Scorer
 from agent.sources.dead_letters import DeadLetters
 from agent.store.rows import Accepted, Arrival, Commit, OutboxItem, Progress, Queued
@@ -92,7 +93,7 @@ class Instrument:
             warn=log.error,
         )
         self._dead = DeadLetters(settings.state.dead_letters)
-        self._scorer = Scorer(settings.builtin_scorers)
+        self._scorer = Scorer(settings.builtin_scorers, sampler=Sampler(settings.sampling))
         self._rules = rules
         self._start_aggregator()
         self.segments = tuple(settings.segments)

@@ -3,51 +3,95 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Literal, Protocol
 
 from agent.metrics import METRICS, score_builtin, score_cheap
+from agent.sampling import Sampler
 from agent.trace import Score, ScoredTrace, State, Trace
 
-__all__ = ["Scorer"]
+__all__ = ["Scorer", "TierScorer"]
 
 log = logging.getLogger("ragmeter.score")
 
+Pair = tuple[str, str]
 
-class Scorer:
-    """Scores every metric of the cheap tier and, if wanted, the built-in quality metrics.
 
-    `expected` are the (metric, scorer) pairs that every trace gets a result for, whatever
-    happens: a scorer that raises leaves `unscored` with reason `internal_error`.
+class TierScorer(Protocol):
+    """A scorer of the `model` or `judge` tier: it sees only the traces its tier has drawn.
+
+    `pairs` are the (metric, scorer) pairs it answers for; `score` returns one result for each.
     """
 
-    def __init__(self, builtin: bool = True) -> None:
-        self._parts: list[Callable[[Trace], list[Score]]] = [score_cheap]
-        if builtin:
-            self._parts.append(score_builtin)
-        probe = Trace.model_validate({"trace_id": "-", "service": "-", "timestamp": 0})
-        self._pairs = {
-            part: [(score.metric, score.scorer) for score in part(probe)] for part in self._parts
-        }
-        self.expected = [pair for pairs in self._pairs.values() for pair in pairs]
-        assert all(metric in METRICS for metric, _ in self.expected)
+    tier: Literal["model", "judge"]
+    pairs: Sequence[Pair]
 
-    def _run(self, part: Callable[[Trace], list[Score]], trace: Trace) -> list[Score]:
+    def score(self, trace: Trace) -> list[Score]: ...
+
+
+class Scorer:
+    """Scores every metric of the cheap tier, the built-in quality metrics if wanted, and what
+    the `tiers` give for the traces that `sampler` draws.
+
+    `expected` are the (metric, scorer) pairs that every trace gets exactly one result for,
+    whatever happens: a part that raises leaves `unscored` with reason `internal_error`.
+    """
+
+    def __init__(
+        self,
+        builtin: bool = True,
+        *,
+        sampler: Sampler | None = None,
+        tiers: Sequence[TierScorer] = (),
+    ) -> None:
+        if tiers and sampler is None:
+            raise ValueError("tiers need a sampler")
+        probe = Trace.model_validate({"trace_id": "-", "service": "-", "timestamp": 0})
+        parts = [score_cheap, score_builtin] if builtin else [score_cheap]
+        self._parts: list[tuple[Callable[[Trace], list[Score]], list[Pair]]] = [
+            (part, [(score.metric, score.scorer) for score in part(probe)]) for part in parts
+        ]
+        self._sampler = sampler
+        self._tiers = tiers
+        self.expected = [pair for _, pairs in self._parts for pair in pairs]
+        self.expected += [pair for tier in tiers for pair in tier.pairs]
+        unknown = {metric for metric, _ in self.expected} - METRICS.keys()
+        if unknown:
+            raise ValueError(f"not in the registry of metrics: {', '.join(sorted(unknown))}")
+
+    @staticmethod
+    def _run(
+        part: Callable[[Trace], list[Score]], pairs: Sequence[Pair], trace: Trace
+    ) -> list[Score]:
         try:
             return part(trace)
         except Exception:
             log.exception("scoring of trace %r failed", trace.trace_id[:80])
             return [
                 Score(metric, scorer, State.UNSCORED, reason="internal_error")
-                for metric, scorer in self._pairs[part]
+                for metric, scorer in pairs
             ]
+
+    def _run_tier(self, tier: TierScorer, trace: Trace) -> list[Score]:
+        assert self._sampler is not None
+        draw = self._sampler.draw(trace, tier.tier)
+        if not draw.taken:
+            return [Score(metric, scorer, State.SAMPLED_OUT) for metric, scorer in tier.pairs]
+        results = self._run(tier.score, tier.pairs, trace)
+        for score in results:
+            score.probability = draw.probability
+        return results
 
     def score(self, trace: Trace, timestamp: float | None = None) -> ScoredTrace:
         """`timestamp` (Unix seconds) replaces the trace's own where its clock was wrong."""
-        results = self._run(self._parts[0], trace)
-        for part in self._parts[1:]:
-            results += self._run(part, trace)
+        results: list[Score] = []
+        for part, pairs in self._parts:
+            results += self._run(part, pairs, trace)
+        for tier in self._tiers:
+            results += self._run_tier(tier, trace)
         tags = dict(trace.tags)
-        for name, value in (("model", trace.model), ("prompt_version", trace.prompt_version)):
+        for name in ("model", "prompt_version"):
+            value = trace.tag(name)
             if value:
                 tags[name] = value
         usage = trace.usage

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+
+from rich import box
+from rich.markup import escape
 from rich.table import Table
 
 from agent.alerts import Alert
@@ -10,9 +14,12 @@ from agent.metrics import METRICS
 from agent.reading import Reading
 from agent.windows import Estimate
 
-__all__ = ["alerts_table", "windows_tables"]
+__all__ = ["alerts_table", "windows_table", "worst_table"]
 
 STATES = ("scored", "not_applicable", "unscored", "sampled_out", "shed")
+WORST_METRICS = ("grounding", "relevance", "citation_f1")
+WORST_SHOWN = 3  # traces a metric: the terminal shows where to look, the page shows the rest
+MAX_TEXT = 70
 
 
 def _number(metric: str, value: float) -> str:
@@ -22,58 +29,104 @@ def _number(metric: str, value: float) -> str:
     return f"{value:.3g}" if spec.high is None else f"{value:.2f}"
 
 
-def _cells(metric: str, estimate: Estimate | None) -> list[str]:
-    if estimate is None:
-        return ["–", "", ""]
-    interval = f"{_number(metric, estimate.lower)} … {_number(metric, estimate.upper)}"
-    return [_number(metric, estimate.value), interval, str(estimate.samples)]
+def _states(states: Mapping[str, int]) -> str:
+    return ", ".join(f"{states[name]} {name}" for name in STATES if states.get(name))
 
 
-def windows_tables(reading: Reading) -> list[Table]:
-    """One table per service: each metric with its estimate, 95 % interval and samples by window,
-    and the state counts of the longest one.
+def _ordered(reading: Reading, service: str) -> list[tuple[str, str]]:
+    """Quality before operation: the registry's order, the judged before the counted."""
+    order = {name: number for number, name in enumerate(METRICS)}
+    return sorted(reading.windows.series(service), key=lambda pair: (order[pair[0]], pair[1]))
 
-    `–` where fewer traces than `limits.min_samples` were scored.
+
+def _rows(reading: Reading, service: str) -> Iterator[tuple[str, ...]]:
+    windows = reading.windows
+    nothing: dict[str, list[str]] = {}
+    for metric, scorer in _ordered(reading, service):
+        estimates: dict[str, Estimate] = {}
+        for window in windows.names:
+            found = windows.estimate(service, "", metric, scorer, window)
+            if found is not None:
+                estimates[window] = found
+        name = f"{metric} ({scorer})"
+        if not estimates:
+            longest = windows.states(service, "", metric, scorer, windows.names[-1])
+            nothing.setdefault(_states(longest), []).append(metric)
+        for window, estimate in estimates.items():
+            interval = f"{_number(metric, estimate.lower)} … {_number(metric, estimate.upper)}"
+            value = _number(metric, estimate.value)
+            yield name, window, value, interval, str(estimate.samples), _states(estimate.states)
+            name = ""
+    for stage in windows.stages(service):
+        name = f"latency, {bounded(stage, 20)}"
+        for window in windows.names:
+            for quantile in windows.quantiles(service, "", stage, window):
+                label = f"{window} p{100 * quantile.quantile:.0f}"
+                value = f"{quantile.value:.3g} s"
+                interval = (
+                    f"{quantile.lower:.3g} … {quantile.upper:.3g} s"
+                    if quantile.lower is not None and quantile.upper is not None
+                    else ""
+                )
+                yield name, label, value, interval, str(quantile.samples), ""
+                name = ""
+    for states, metrics in nothing.items():
+        yield "no estimate: " + ", ".join(metrics), windows.names[-1], "–", "", "", states
+
+
+def windows_table(reading: Reading, service: str) -> Table:
+    """Each metric of a service by window: estimate, 95 % interval, scored samples, state counts.
+
+    A window is left out where fewer traces than `limits.min_samples` were scored.
     """
     windows = reading.windows
-    tables = []
-    for service in windows.services():
-        table = Table(
-            title=f"{bounded(service, 60)}: {windows.seen(service, '', windows.names[-1])} traces",
-            title_justify="left",
-            title_style="bold",
-        )
-        table.add_column("metric (scorer)", no_wrap=True)
-        for name in windows.names:
-            table.add_column(name, justify="right", no_wrap=True)
-            table.add_column("95 %", justify="right", no_wrap=True, style="dim")
-            table.add_column("n", justify="right", no_wrap=True)
-        table.add_column(f"states, {windows.names[-1]}", overflow="fold")
-        for metric, scorer in windows.series(service):
-            row = [f"{metric} ({scorer})"]
-            for name in windows.names:
-                row += _cells(metric, windows.estimate(service, "", metric, scorer, name))
-            states = windows.states(service, "", metric, scorer, windows.names[-1])
-            row.append(_states(states))
-            table.add_row(*row)
-        for stage in windows.stages(service):
-            quantiles = {
-                name: windows.quantiles(service, "", stage, name) for name in windows.names
-            }
-            row = [f"latency {bounded(stage, 30)}"]
-            for name in windows.names:
-                shown = " ".join(
-                    f"p{100 * item.quantile:.0f} {item.value:.3g} s" for item in quantiles[name]
-                )
-                samples = str(quantiles[name][0].samples) if quantiles[name] else ""
-                row += [shown or "–", "", samples]
-            table.add_row(*row, "")
-        tables.append(table)
-    return tables
+    seen = windows.seen(service, "", windows.names[-1])
+    table = Table(
+        title=f"{bounded(service, 60)}: {seen} traces in {windows.names[-1]}",
+        title_justify="left",
+        title_style="bold",
+        box=box.SIMPLE_HEAD,
+    )
+    table.add_column("metric (scorer)", overflow="fold", max_width=30)
+    table.add_column("window", no_wrap=True)
+    table.add_column("estimate", justify="right", no_wrap=True)
+    table.add_column("95 % interval", justify="right", no_wrap=True)
+    table.add_column("samples", justify="right", no_wrap=True)
+    table.add_column("states", overflow="fold", max_width=34)
+    for row in _rows(reading, service):
+        table.add_row(*row)
+    return table
 
 
-def _states(states: dict[str, int]) -> str:
-    return ", ".join(f"{states[name]} {name}" for name in STATES if states.get(name))
+def _excerpt(text: str) -> str:
+    """The start of a text of a trace, on one line and free of terminal control."""
+    line = bounded(" ".join(text[: 2 * MAX_TEXT].split()), 2 * MAX_TEXT)
+    return escape(line if len(line) <= MAX_TEXT else line[: MAX_TEXT - 1] + "…")
+
+
+def worst_table(reading: Reading, service: str) -> Table | None:
+    """The worst traces of a service by its main metrics, or None where nothing was scored."""
+    windows = reading.windows
+    table = Table(
+        title=f"{bounded(service, 60)}: worst traces",
+        title_justify="left",
+        title_style="bold",
+        box=box.SIMPLE_HEAD,
+    )
+    table.add_column("metric", no_wrap=True)
+    table.add_column("score", justify="right", no_wrap=True)
+    table.add_column("trace", overflow="fold", max_width=30)
+    table.add_column("query and answer", overflow="fold")
+    for metric in WORST_METRICS:
+        name = metric
+        for worst in windows.worst(service, metric, "builtin", windows.names[-1], WORST_SHOWN):
+            kept = reading.evidence(service, worst.trace_id) or {}
+            trace = kept.get("trace", {})
+            texts = [trace.get(part) or "" for part in ("query", "answer")]
+            shown = "\n".join(_excerpt(text) for text in texts if text)
+            table.add_row(name, _number(metric, worst.value), bounded(worst.trace_id, 200), shown)
+            name = ""
+    return table if table.row_count else None
 
 
 def alerts_table(reading: Reading) -> Table | None:

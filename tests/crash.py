@@ -1,0 +1,106 @@
+"""Running the agent in a process of its own, killing it, and reading what it left."""
+
+from __future__ import annotations
+
+import json
+import os
+import random
+import socket
+import sqlite3
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+from tests.traces import START, trace_dict
+
+RAGMETER = [sys.executable, "-m", "agent.cli"]
+
+
+def traffic(path: Path, count: int, seed: int) -> int:
+    """A file of `count` lines with everything that happens: failures, late and repeated traces,
+    several services, sampled traces, and about 1 % poison. Returns the poison lines.
+    """
+    rng = random.Random(seed)
+    poison = 0
+    with path.open("w") as file:
+        for number in range(count):
+            if rng.random() < 0.01:
+                poison += 1
+                file.write(rng.choice(['{"trace_id": 1', "[]", '{"service": "x"}', "\x00"]) + "\n")
+                continue
+            line = trace_dict(
+                number if rng.random() < 0.95 else max(0, number - rng.randrange(1, 50)),
+                service=rng.choice(["bot", "search", "faq"]),
+                timestamp=START + number * 0.5 - (rng.random() < 0.1) * rng.expovariate(1 / 60),
+                status=rng.choices(["ok", "error", "timeout"], [90, 7, 3])[0],
+                timings={"total": rng.lognormvariate(0, 1), "retrieval": rng.random()},
+                answer=rng.choice(["Click Forgot password [1].", "It costs 99 euros [7].", ""]),
+                model=rng.choice(["a", "b"]),
+                sampling={"probability": rng.choice([1, 0.25, 0.1])},
+            )
+            file.write(json.dumps(line) + "\n")
+    return poison
+
+
+def settings_file(folder: Path, **http: int) -> Path:
+    """A configuration whose state lives in `folder`."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / "config.json"  # JSON is YAML
+    tree = {
+        "segments": ["model"],
+        "http": http,
+        "state": {"path": str(folder / "s.sqlite"), "dead_letters": str(folder / "dead.jsonl")},
+    }
+    path.write_text(json.dumps(tree))
+    return path
+
+
+def start(*arguments: str | Path) -> subprocess.Popen[bytes]:
+    """`ragmeter ARGUMENTS` in the background, its talk thrown away."""
+    command = [*RAGMETER, *map(str, arguments)]
+    root = Path(__file__).parent.parent
+    env = {**os.environ, "PYTHONPATH": str(root)}
+    return subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=root, env=env
+    )
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+def left_behind(folder: Path, width: int | None = None) -> dict[str, Any]:
+    """Everything that was counted: buckets (all, or those of one width in seconds), counters,
+    alerts, the queue and the positions of the dead letters.
+    """
+    database = sqlite3.connect(f"file:{folder / 's.sqlite'}?mode=ro", uri=True)
+    try:
+        buckets = {
+            tuple(row[:4]): row[4]
+            for row in database.execute("SELECT * FROM buckets WHERE width > 0")
+            if width in (None, row[2])
+        }
+        counters = {
+            (name, labels): v for name, labels, v in database.execute("SELECT * FROM counters")
+        }
+        meta = dict(database.execute("SELECT name, value FROM meta"))
+        queue = database.execute("SELECT count(*) FROM inbox").fetchone()[0]
+    finally:
+        database.close()
+    dead = folder / "dead.jsonl"
+    positions = (
+        sorted(json.loads(line)["position"] for line in dead.read_text().splitlines())
+        if dead.exists()
+        else []
+    )
+    return {
+        "buckets": buckets,
+        "counters": counters,
+        "alerts": meta.get("alerts"),
+        "queue": queue,
+        "dead": positions,
+    }

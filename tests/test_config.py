@@ -1,0 +1,91 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from agent.config import ConfigError, dump, leaves, load
+from agent.config_reference import reference
+from agent.rules import rules_of
+
+ROOT = Path(__file__).parent.parent
+
+
+def error(**changes: object) -> str:
+    with pytest.raises(ConfigError) as raised:
+        load(**changes)  # type: ignore[arg-type]
+    return str(raised.value)
+
+
+def test_file_then_environment(tmp_path: Path) -> None:
+    path = tmp_path / "c.yaml"
+    path.write_text("http: {metrics_port: 1, otlp_port: 2}\nsegments: [model]\n")
+    settings = load(path, {"RAGMETER_HTTP__METRICS_PORT": "3", "RAGMETER_WINDOWS": "5m,1h"})
+    assert settings.http.metrics_port == 3
+    assert settings.http.otlp_port == 2
+    assert settings.segments == ["model"]
+    assert settings.windows == ["5m", "1h"]
+
+
+def test_objects_in_the_environment_are_json() -> None:
+    settings = load(environ={"RAGMETER_SAMPLING__SERVICES": '{"bot": {"judge": 0.5}}'})
+    assert settings.sampling.services["bot"].judge == 0.5
+
+
+@pytest.mark.parametrize(
+    ("tree", "words"),
+    [
+        ({"http": {"metrics_port": 99999}}, ["http.metrics_port", "99999", "65535"]),
+        ({"http": {"metric_port": 1}}, ["http.metric_port", "did you mean http.metrics_port"]),
+        ({"windows": ["5x"]}, ["windows", "5x", "5m, 1h or 24h"]),
+        ({"sampling": {"judge": 0}}, ["sampling.judge", "greater than 0"]),
+        ({"alerts": {"profile": "bold"}}, ["alerts.profile", "bold", "'balanced'"]),
+        ({"alerts": {"webhook_url": "ftp://x"}}, ["alerts.webhook_url", "http://"]),
+    ],
+)
+def test_a_mistake_names_key_value_and_what_is_allowed(
+    tree: dict[str, object], words: list[str]
+) -> None:
+    text = error(environ={}, overrides=tree)
+    assert all(word in text for word in words), text
+
+
+def test_an_unknown_variable_is_a_mistake() -> None:
+    text = error(environ={"RAGMETER_HTP__METRICS_PORT": "1"})
+    assert "RAGMETER_HTTP__METRICS_PORT" in text
+
+
+@pytest.mark.parametrize("content", ["a: [", "- list", "\x00"])
+def test_a_broken_file_is_named(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "c.yaml"
+    path.write_text(content)
+    assert str(path) in error(path=path, environ={})
+    assert "nowhere.yaml" in error(path=tmp_path / "nowhere.yaml", environ={})
+
+
+def test_secrets_are_in_no_dump_and_no_error() -> None:
+    tree = {
+        "sampling": {"salt": "hush"},
+        "alerts": {
+            "webhook_url": "https://user:hush@host/hush?key=hush",
+            "alertmanager_url": "http://hush:hush@am:9093",
+        },
+    }
+    assert "hush" not in dump(load(environ={}, overrides=tree))
+    assert "hush" not in error(
+        environ={}, overrides={"alerts": {"page_url": ["https://u:hush@host"]}}
+    )
+
+
+def test_the_reference_is_written_and_complete() -> None:
+    """`ragmeter config reference > docs/configuration.md` mends it."""
+    assert (ROOT / "docs" / "configuration.md").read_text() == reference()
+    for key, field, _ in leaves():
+        assert field.description, f"{key} has no description"
+        assert f"`{key}`" in reference()
+
+
+def test_default_rules_on_a_window_that_is_not_there_are_off() -> None:
+    every = rules_of(load(environ={}))
+    fewer = rules_of(load(environ={}, overrides={"windows": ["1h"]}))
+    assert 0 < len(fewer) < len(every)

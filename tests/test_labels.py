@@ -1,0 +1,49 @@
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.labels import OTHER, LabelBounds, bounded
+
+
+def test_long_values_are_cut_and_stay_apart() -> None:
+    one, two = bounded("a" * 500 + "1", 40), bounded("a" * 500 + "2", 40)
+    assert len(one) == len(two) == 40
+    assert one != two
+
+
+def test_control_characters_become_spaces() -> None:
+    assert bounded("a\nb\x1b[31m\u202ec", 40) == "a b [31m c"
+
+
+@given(st.text(), st.integers(8, 200))
+def test_any_text_becomes_a_printable_label_within_the_limit(text: str, limit: int) -> None:
+    label = bounded(text, limit)
+    assert 0 < len(label) <= limit
+    assert not any(ord(char) < 32 for char in label)
+
+
+def test_over_the_number_everything_is_other_and_counted() -> None:
+    said: list[str] = []
+    bounds = LabelBounds(2, 1, 50, said.append)
+    assert [bounds.service(name) for name in ("a", "b", "c", "a")] == ["a", "b", OTHER, "a"]
+    assert bounds.segment("a", "model", "x") == "model=x"
+    assert bounds.segment("a", "model", "y") == f"model={OTHER}"
+    assert said == ["service", "model"]
+
+
+def test_a_service_without_data_frees_its_place() -> None:
+    bounds = LabelBounds(1, 1, 50, lambda label: None)
+    bounds.service("old")
+    bounds.keep_services(["new"])
+    assert bounds.service("new") == "new"
+
+
+def test_dump_and_load() -> None:
+    bounds = LabelBounds(2, 1, 50, lambda label: None)
+    bounds.service("a")
+    bounds.segment("a", "model", "x")
+    again = LabelBounds(2, 1, 50, lambda label: None)
+    again.load(bounds.dump())
+    assert again.dump() == bounds.dump()
+    assert again.segment("a", "model", "y") == f"model={OTHER}"
