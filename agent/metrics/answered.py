@@ -1,4 +1,7 @@
-"""Whether an answer attempts the question: refusals and "I don't know" by rules."""
+"""Whether an answer attempts the question: refusals, "I don't know" and asking back, by rules.
+
+Only the opening counts: an answer that answers first and then names a gap has answered.
+"""
 
 from __future__ import annotations
 
@@ -7,9 +10,10 @@ import re
 from agent.metrics.operational import is_empty
 from agent.metrics.results import BUILTIN, not_applicable, scored, unscored
 from agent.metrics.spec import MetricSpec
+from agent.metrics.words import script
 from agent.trace import Score, Trace
 
-__all__ = ["SPECS", "abstains", "score", "verdict"]
+__all__ = ["SPECS", "abstains", "claims_more", "score", "verdict"]
 
 SPECS = (
     MetricSpec(
@@ -19,28 +23,118 @@ SPECS = (
         scorers=(BUILTIN,),
         meaning="share of answers that attempt the question rather than refuse or not know",
         formula="0 if the answer is blank, is marked abstained, or matches a refusal rule; else 1",
-        source="trace.abstained where given, else phrase rules on the answer",
+        source="trace.abstained where given, else phrase rules on the answer's opening",
     ),
 )
 
-_NO = re.compile(
-    r"\b(?:i(?:'m| am) (?:sorry|afraid|unable|not able|not sure)|i apologi[sz]e"
-    r"|(?:i|we) (?:do not|don't|cannot|can't|could not|couldn't|am unable to|was unable to)"
-    r" (?:know|have|find|answer|provide|help|assist|see|determine|tell)"
-    r"|no (?:specific |relevant )?(?:information|mention|answer)"
-    r"|(?:does|do|did) not (?:\w+ ){0,2}(?:mention|provide|contain|include|specify|say))\b"
+_THING = (
+    r"(?:information|info|details?|data|knowledge|answers?|access|context|idea|evidence|record"
+    r"|mention|instructions?|guidance|references?|recommendations?)"
 )
+_SOURCE = (
+    r"(?:contexts?|passages?|documents?|texts?|information|articles?|manuals?|sources?|excerpts?"
+    r"|data|sections?|knowledge base|documentation|materials?|content|question)"
+)
+_SAY = (
+    r"(?:mention|provid|contain|includ|specif|say|answer|giv|stat|address|discuss|cover|have"
+    r"|explain|offer|describ|indicat|clarif|explicit|directly|relate|list|refer|suggest|detail"
+    r"|present|pertain|talk)"
+)
+_STATED = (
+    r"(?:mentioned|provided|specified|stated|given|included|discussed|addressed|available|clear"
+    r"|related|relevant|described|explained|found|answered|covered|listed|indicated"
+    r"|possible to (?:determine|answer|provide|tell))"
+)
+_CAN_NOT = r"(?:cannot|can ?not|can't|could not|couldn't|unable|not able)"
+_DO_NOT = r"(?:do not|don't|does not|doesn't|did not|didn't)"
+# Gaps are bounded and stay within a sentence, so matching is linear on any text.
+_RULES = (
+    # "I'm sorry, but …", "Unfortunately, the … does not": regret and a no; not "sorry to hear"
+    r"\b(?:sorry|i apologi[sz]e|apologies|unfortunately|i regret|i(?:'m| am) afraid)\b"
+    rf"[^.!?\n]{{0,60}}?\b(?:{_CAN_NOT}|{_DO_NOT}|not|no|but|however)\b",
+    # "I cannot provide", "we are not able to"
+    rf"\b(?:i|we)(?:'m| am|'re| are)? (?:\w+ )?(?:{_CAN_NOT}|will not|won't|not programmed to"
+    r"|not comfortable|not going to|must decline|neither)\b",
+    # "I don't know", "I do not have specific information"; not "I don't have opinions, but"
+    rf"\b(?:i|we) (?:currently |still |also )?(?:do not|don't|did not|didn't) (?:\w+ ){{0,2}}?"
+    rf"(?:know|(?:have|find|see|possess)\b(?: [\w'-]+){{0,4}}? {_THING}|feel comfortable"
+    r"|think (?:it's|it is|that))\b",
+    r"\bi(?:'m| am) not (?:\w+ )?(?:sure|aware|certain|familiar|knowledgeable)\b",
+    # "the passages do not mention"
+    rf"\b{_SOURCE}\b[^.!?\n]{{0,50}}?\b(?:{_DO_NOT}|fails? to|lacks?) (?:\w+ ){{0,3}}?{_SAY}",
+    rf"\b(?:there (?:is|are|was|were)|has|have|contains?|provides?|find|found|gives?) no"
+    rf" (?:\w+ ){{0,3}}?{_THING}\b",
+    # "is not mentioned in the context", "information on … is not available"
+    rf"\b(?:is|are|was|were) not (?:\w+ ){{0,2}}?{_STATED}\b[^.!?\n]{{0,40}}?"
+    rf"\b(?:{_SOURCE}|from|based)\b",
+    rf"\b{_THING}\b[^.!?\n]{{0,60}}? (?:is|are) not (?:\w+ )?{_STATED}\b",
+    r"\bnot (?:directly )?(?:related|relevant) to the\b",
+    r"\b(?:cannot|can't|can not|impossible to) (?:be )?(?:accurately |definitively )?"
+    r"(?:answered|answer|determined?|found|inferred|concluded)\b",
+    r"\b(?:not enough|insufficient|no specific|no relevant|lack of"
+    r"|without (?:more|further|additional)) (?:\w+ )?(?:information|details|context|data)\b",
+    r"\bunclear (?:from|what|which|how|if|whether|based)\b",
+    r"\bit is not (?:\w+ )?(?:clear|specified)\b",
+    # refusals for safety
+    r"\bnot (?:\w+ ){0,3}?(?:appropriate|ethical|acceptable|respectful|productive|suitable)\b",
+    r"\b(?:just|only) an ai\b|\b(?:against|violates) my (?:programming|guidelines|policy)\b"
+    r"|\bprogramming rules\b|\bi would (?:strongly )?advise against\b",
+)
+_REFUSAL = re.compile("|".join(_RULES))
+_CUE = re.compile(r"n't|\bno\b|\bnot\b|\bcan ?not\b|sorry|apolog|unable|unclear|insuffic|lack|fail")
+_CUE_MORE = re.compile(
+    r"neither|unfortunately|an ai\b|against|afraid|regret|without|impossible|declin"
+)
+_END = re.compile(r"[.!?](?=\s)|\n")
+_ASKS = re.compile(
+    r"\b(?:which|what) (?:\w+ ){1,6}?(?:are|do|would|did) you\b|\bwhich (?:one|of these)\b"
+    r"|\bare you (?:asking|referring|talking|looking|interested)\b"
+    r"|\b(?:could|can|would) you (?:please )?(?:clarify|specify|be more specific|provide more)\b"
+)
+_ENGLISH = frozenset(("the", "of", "and", "to", "is", "that", "for", "with", "are", "you", "this"))
+LONG = 25  # words; English text of this length without one of the words above is very rare
+OPENING = 600  # characters that may hold the opening sentence
+SHORT = 40  # an opening sentence shorter than this ("I see.") is read with the next one
+MORE = 200  # characters beyond the refusal that make claims of their own worth checking
+
+
+def _opening(answer: str) -> tuple[str, int]:
+    """The first sentence in lower case (two if it is short) and where it ends in the answer."""
+    head = answer[:OPENING].lower().replace("’", "'")
+    start = len(head) - len(head.lstrip())
+    for end in _END.finditer(head, start):
+        if end.end() - start >= SHORT:
+            return head[start : end.end()], end.end()
+    return head[start:], len(head)
 
 
 def abstains(answer: str) -> bool:
-    """Whether the answer amounts to a refusal or to "I don't know"."""
-    return _NO.search(answer[:400].lower().replace("’", "'")) is not None
+    """Whether the answer amounts to a refusal, to "I don't know", or only asks back."""
+    head, _ = _opening(answer)
+    if (_CUE.search(head) or _CUE_MORE.search(head)) and _REFUSAL.search(head):
+        return True
+    if len(answer) < OPENING and answer.rstrip().endswith("?"):
+        return _ASKS.search(answer.lower()) is not None
+    return False
+
+
+def claims_more(answer: str) -> bool:
+    """Whether an abstaining answer goes on to claim things all the same."""
+    return len(answer.strip()) - _opening(answer)[1] >= MORE
+
+
+def _is_english(text: str) -> bool:
+    """Whether the rules, which are English, may speak; short texts get the benefit of the doubt."""
+    kind = script(text)
+    if kind != "latin":
+        return not kind
+    words = text[:1000].lower().split()
+    return len(words) < LONG or not _ENGLISH.isdisjoint(words)
 
 
 def verdict(trace: Trace) -> float | None:
     """1 answered, 0 not; None where the answer was not captured. Status is not looked at."""
-    empty = is_empty(trace)
-    if empty:
+    if is_empty(trace):
         return 0.0
     if trace.abstained is not None:
         return 0.0 if trace.abstained else 1.0
@@ -55,4 +149,6 @@ def score(trace: Trace, answered: float | None) -> Score:
         return not_applicable("answered", trace, trace.status)
     if answered is None:
         return unscored("answered", trace, "no_text")
+    if answered and trace.abstained is None and not _is_english(trace.answer or ""):
+        return unscored("answered", trace, "unsupported_language")
     return scored("answered", trace, answered)

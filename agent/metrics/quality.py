@@ -1,102 +1,133 @@
-"""First version of the built-in quality scorers: plain word overlap."""
+"""The built-in quality scores of one trace: texts are read once, each metric stands alone."""
 
 from __future__ import annotations
 
-import re
+from typing import Any
 
+from agent.metrics import answered as answers
+from agent.metrics import grounding, relevance, support
+from agent.metrics.evidence import Claim, Pages, read_claims
+from agent.metrics.grounding_features import read
 from agent.metrics.markers import Cited
-from agent.metrics.results import BUILTIN, not_applicable, scored, standing, unscored
-from agent.metrics.spec import MetricSpec
+from agent.metrics.results import not_applicable, scored, standing, unscored
+from agent.metrics.words import script, stems
 from agent.trace import Score, Trace
 
 __all__ = ["SPECS", "score"]
 
-SPECS = (
-    MetricSpec(
-        name="relevance",
-        kind="mean",
-        tier="cheap",
-        scorers=(BUILTIN,),
-        meaning="mean grade of the retrieved passages, 0 (off topic) to 3 (answers the query)",
-        formula="mean over passages of a lexical grade in 0..3",
-        source="query and passage texts",
-        high=3.0,
-    ),
-    MetricSpec(
-        name="grounding",
-        kind="mean",
-        tier="cheap",
-        scorers=(BUILTIN,),
-        meaning="consistency of the answer with its passages",
-        formula="fitted logistic of lexical features of answer and passages",
-        source="answer and passage texts",
-    ),
-    *(
-        MetricSpec(
-            name=f"citation_{name}",
-            kind="mean",
-            tier="cheap",
-            scorers=(BUILTIN,),
-            meaning=meaning,
-            formula=formula,
-            source="answer sentences and the passages that they cite",
-        )
-        for name, meaning, formula in (
-            (
-                "precision",
-                "how well cited passages support the statements that cite them",
-                "mean support over (statement, citation) pairs; a dangling citation counts 0",
-            ),
-            (
-                "recall",
-                "how far statements are supported by what they cite",
-                "mean over statements of the support by their citations; an uncited one counts 0",
-            ),
-            ("f1", "balance of citation precision and recall", "2PR / (P + R)"),
-        )
-    ),
-)
-
-_WORD = re.compile(r"\w+")
+SPECS = (*relevance.SPECS, *grounding.SPECS, *support.SPECS)
 CITATION = ("citation_precision", "citation_recall", "citation_f1")
+MAX_DETAIL_PAIRS = 10
 
 
-def _overlap(part: set[str], whole: set[str]) -> float:
-    return len(part & whole) / len(part) if part else 1.0
+def _relevance(trace: Trace, pages: Pages | None) -> Score:
+    name = "relevance"
+    if trace.passages is None:
+        return unscored(name, trace, "no_passages_captured")
+    if not trace.passages or pages is None:
+        return not_applicable(name, trace, "no_passages")
+    if not trace.query or trace.query.isspace():
+        return unscored(name, trace, "no_query")
+    if not pages.has_text:
+        return unscored(name, trace, "no_text")
+    query = stems(trace.query[: grounding.MAX_QUERY])
+    if not query:
+        return unscored(name, trace, "no_query")
+    if script(trace.query) != pages.script:
+        return unscored(name, trace, "unsupported_language")
+    grades = relevance.grades(pages, query)
+    known = [grade for grade in grades if grade is not None]
+    detail = {"grades": [None if g is None else round(g, 3) for g in grades]}
+    return scored(name, trace, sum(known) / len(known), detail)
+
+
+def _no_evidence(name: str, trace: Trace, pages: Pages | None) -> Score | None:
+    """Why an answer can't be held against its passages; None where it can."""
+    if trace.passages is None:
+        return unscored(name, trace, "no_passages_captured")
+    if pages is None:
+        return not_applicable(name, trace, "no_passages")
+    if not pages.has_text or trace.answer is None:
+        return unscored(name, trace, "no_text")
+    if script(trace.answer) not in (pages.script, ""):
+        return unscored(name, trace, "unsupported_language")
+    return None
+
+
+def _grounding(
+    trace: Trace, answered: float | None, pages: Pages | None, claims: list[Claim]
+) -> Score:
+    name = "grounding"
+    stop = standing(name, trace, answered)
+    if (
+        stop is not None
+        and stop.reason == "no_answer"
+        and trace.abstained is None
+        and answers.claims_more(trace.answer or "")
+    ):
+        stop = None  # "The documents don't say. However, …": what follows is checked
+    stop = stop or _no_evidence(name, trace, pages)
+    if stop is not None or pages is None:
+        return stop or not_applicable(name, trace, "no_passages")
+    if not any(claim.content for claim in claims):
+        return not_applicable(name, trace, "no_claims")
+    reading = read(pages, claims, *grounding.asked(trace.query))
+    ids = [passage.id for passage in trace.passages or ()]
+    detail = grounding.explain(reading, pages, claims, ids)
+    return scored(name, trace, grounding.probability(reading.values), detail)
+
+
+def _citations(
+    trace: Trace,
+    answered: float | None,
+    cited: Cited,
+    pages: Pages | None,
+    claims: list[Claim],
+) -> list[Score]:
+    stop = standing(CITATION[0], trace, answered)
+    if stop is None and not cited.marks:
+        missing = trace.answer is None
+        why = "no_text" if missing else "no_citations"
+        stop = (unscored if missing else not_applicable)(CITATION[0], trace, why)
+    if stop is None and trace.passages:
+        stop = _no_evidence(CITATION[0], trace, pages)
+    elif stop is None and trace.passages is None:
+        stop = unscored(CITATION[0], trace, "no_passages_captured")
+    if stop is None and not claims:
+        stop = not_applicable(CITATION[0], trace, "no_claims")
+    if stop is not None:
+        make = unscored if stop.state == "unscored" else not_applicable
+        return [make(name, trace, stop.reason or "") for name in CITATION]
+    # passages == []: every citation dangles, which is known and bad, not unknown
+    verdict = support.judge(trace.answer or "", pages or Pages.read(()), claims, cited)
+    detail: dict[str, Any] = {
+        "pairs": [
+            {
+                "sentence": sentence,
+                "passage_id": None if p is None else (trace.passages or ())[p].id,
+                "support": round(value, 3),
+            }
+            for sentence, p, value in verdict.pairs[:MAX_DETAIL_PAIRS]
+        ]
+    }
+    out: list[Score] = []
+    for name, value in zip(CITATION, (verdict.precision, verdict.recall, verdict.f1), strict=True):
+        if value is not None:
+            out.append(scored(name, trace, value, detail if name == CITATION[0] else None))
+        elif verdict.unjudged:
+            out.append(unscored(name, trace, "no_text"))
+        else:
+            out.append(not_applicable(name, trace, "no_claims"))
+    return out
 
 
 def score(trace: Trace, answered: float | None, cited: Cited) -> list[Score]:
     """Scores of every metric in `SPECS`, in their order."""
-    passages = trace.passages
-    names = ("grounding", *CITATION)
-    if passages is None:
-        out = [unscored("relevance", trace, "no_passages_captured")]
-        rest = [
-            standing(n, trace, answered) or unscored(n, trace, "no_passages_captured")
-            for n in names
-        ]
-        return out + rest
-    texts = [set(_WORD.findall((p.text or "").lower())) for p in passages]
-    if not passages:
-        relevance = not_applicable("relevance", trace, "no_passages")
-    elif not trace.query:
-        relevance = unscored("relevance", trace, "no_query")
-    elif not any(texts):
-        relevance = unscored("relevance", trace, "no_text")
-    else:
-        query = set(_WORD.findall(trace.query.lower()))
-        grades = [3.0 * _overlap(query, text) for text in texts if text]
-        relevance = scored("relevance", trace, sum(grades) / len(grades), {"grades": grades})
-    out = [relevance]
-    answer = set(_WORD.findall((trace.answer or "").lower()))
-    union: set[str] = set().union(*texts)
-    for name in names:
-        stop = standing(name, trace, answered)
-        if stop is None and not passages:
-            stop = not_applicable(name, trace, "no_passages")
-        if stop is None and (not union or not answer):
-            stop = unscored(name, trace, "no_text")
-        if stop is None and name != "grounding" and not cited.marks:
-            stop = not_applicable(name, trace, "no_citations")
-        out.append(stop or scored(name, trace, _overlap(answer, union)))
-    return out
+    pages = Pages.read([p.text or "" for p in trace.passages]) if trace.passages else None
+    wanted = trace.status == "ok" and trace.answer and (answered is None or pages or cited.marks)
+    claims = read_claims(trace.answer or "") if wanted else []
+    return [
+        _relevance(trace, pages),
+        _grounding(trace, answered, pages, claims),
+        *_citations(trace, answered, cited, pages, claims),
+    ]
