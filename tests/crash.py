@@ -56,14 +56,13 @@ def settings_file(folder: Path, **http: int) -> Path:
     return path
 
 
-def start(*arguments: str | Path) -> subprocess.Popen[bytes]:
-    """`ragmeter ARGUMENTS` in the background, its talk thrown away."""
+def start(folder: Path, *arguments: str | Path) -> subprocess.Popen[bytes]:
+    """`ragmeter ARGUMENTS` in the background; its talk goes to `talk.txt` in `folder`."""
     command = [*RAGMETER, *map(str, arguments)]
     root = Path(__file__).parent.parent
     env = {**os.environ, "PYTHONPATH": str(root)}
-    return subprocess.Popen(
-        command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, cwd=root, env=env
-    )
+    with (folder / "talk.txt").open("ab") as talk:
+        return subprocess.Popen(command, stdout=talk, stderr=talk, cwd=root, env=env)
 
 
 def free_port() -> int:

@@ -24,7 +24,7 @@ def finished(process: subprocess.Popen[bytes]) -> int:
 
 def replay_to_the_end(folder: Path, file: Path) -> dict[str, Any]:
     config = settings_file(folder)
-    code = finished(start("run", "-c", config, "--replay", file, "--exit-after-replay"))
+    code = finished(start(folder, "run", "-c", config, "--replay", file, "--exit-after-replay"))
     assert code == 0
     return left_behind(folder)
 
@@ -34,7 +34,7 @@ def replay_with_kills(folder: Path, file: Path, kills: int, rng: random.Random) 
     config = settings_file(folder)
     done = 0
     while done < kills:
-        process = start("run", "-c", config, "--replay", file, "--exit-after-replay")
+        process = start(folder, "run", "-c", config, "--replay", file, "--exit-after-replay")
         wait_for_work(folder, process)
         time.sleep(rng.uniform(0, 0.4))
         assert process.poll() is None, "the replay ended before its kill: make the file longer"
@@ -96,7 +96,7 @@ class Live:
         self.client = httpx.Client()
 
     def start(self) -> None:
-        self.process = start("run", "-c", self.config)
+        self.process = start(self.folder, "run", "-c", self.config)
 
     def kill(self) -> None:
         assert self.process is not None
@@ -120,7 +120,10 @@ class Live:
     def post_until_accepted(self, body: bytes) -> None:
         deadline = time.monotonic() + 60
         while self.post(body) is None:
-            assert time.monotonic() < deadline
+            assert self.process is not None
+            talk = (self.folder / "talk.txt").read_text()
+            assert self.process.poll() is None, talk
+            assert time.monotonic() < deadline, talk
             time.sleep(0.02)
 
 

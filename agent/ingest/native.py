@@ -86,8 +86,9 @@ def _decode_item(item: object, limit: int) -> Good | Bad:
 def decode(body: bytes, limit: int) -> Iterator[Good | Bad]:
     """Every item of a body, in order; empty lines are skipped.
 
-    A body that starts with `[` is an array. Otherwise it is one object, or JSON lines when its
-    first line is an object by itself. A body that is no JSON at all is one `Bad`.
+    A body that starts with `[` is an array. Otherwise it is JSON lines when any of its lines is an
+    object by itself (a broken first line must not cost the rest), and else one document, perhaps
+    printed over several lines. A body that is no JSON at all is one `Bad`.
     """
     body = body.strip()
     if not body:
@@ -102,16 +103,15 @@ def decode(body: bytes, limit: int) -> Iterator[Good | Bad]:
             yield _decode_item(item, limit)
     else:
         lines = body.splitlines()
-        if len(lines) > 1 and not _is_json(lines[0]):
+        if len(lines) > 1 and not any(map(_is_object, lines)):
             lines = [body]
         for line in lines:
             if line.strip():
                 yield decode_one(line.strip(), limit)
 
 
-def _is_json(line: bytes) -> bool:
+def _is_object(line: bytes) -> bool:
     try:
-        from_json(line)
+        return isinstance(from_json(line), dict)
     except ValueError:
         return False
-    return True

@@ -45,6 +45,15 @@ def test_json_lines_keep_the_good_ones() -> None:
     assert kinds == [Good, Bad, Good]
 
 
+def test_a_broken_first_line_does_not_cost_the_rest() -> None:
+    kinds = [type(item) for item in items(b"\x00\n" + trace_line(1) + b"\n" + trace_line(2))]
+    assert kinds == [Bad, Good, Good]
+
+
+def test_a_broken_document_over_several_lines_is_one_item() -> None:
+    only_bad(json.dumps(trace_dict(), indent=2).encode()[:-3])
+
+
 def test_field_and_reason_are_named() -> None:
     bad = only_bad(trace_line(timings={"total": -1}))
     assert bad.reason == "invalid_trace"
