@@ -15,12 +15,12 @@ from prometheus_client.exposition import generate_latest as text_latest
 from prometheus_client.openmetrics.exposition import generate_latest as openmetrics_latest
 
 from agent import __version__
+from agent.aggregate import DURATION_EDGES
 from agent.counters import Exemplar
 from agent.metrics import METRICS
 from agent.metrics.spec import MetricSpec
 from exporters.exposition import Family, escape, header, join, labels_text, number
 from exporters.reference import (
-    DURATION_EDGES,
     HEALTH,
     LATENCY,
     TRAFFIC,
@@ -290,7 +290,9 @@ def _histogram(snapshot: Snapshot, series: Series, parts: list[str], openmetrics
     exemplars = _exemplars(snapshot) if openmetrics else {}
     parts.append(header(LATENCY[3], openmetrics))
     for labels, own in counts.items():
-        edges = sorted({*DURATION_EDGES, *(float(edge) for edge in own if edge != "+Inf")})
+        edges = sorted(
+            {*map(float, DURATION_EDGES), *(float(edge) for edge in own if edge != "+Inf")}
+        )
         prefix = labels_text(labels)[:-1] + "," if labels else "{"
         total = 0.0
         for edge in (*(repr(edge) for edge in edges), "+Inf"):

@@ -15,7 +15,6 @@ from exporters.exposition import Family
 
 __all__ = [
     "BEGIN",
-    "DURATION_EDGES",
     "END",
     "HEALTH",
     "LATENCY",
@@ -29,11 +28,6 @@ __all__ = [
 
 BEGIN = "<!-- names:begin -->"
 END = "<!-- names:end -->"
-
-# Where people notice: below a second for interactive search, up to a minute for agents.
-DURATION_EDGES = (
-    0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 1.0, 1.5, 2.0, 3.0, 5.0, 7.5, 10.0, 15.0, 30.0, 60.0,
-)  # fmt: skip
 
 _WINDOWED = ("service", "scorer", "window")
 _LATENCY = ("service", "stage", "quantile", "window")

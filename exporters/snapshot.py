@@ -85,13 +85,13 @@ def split_segment(segment: str, tags: Sequence[str]) -> tuple[str, str]:
 def segment_labels(tags: Sequence[str]) -> dict[str, str]:
     """Label name by tag: what Prometheus forbids becomes `_`; no two tags share a name.
 
-    A name that our own labels use, or that begins with a digit or with the reserved `__`, gets
+    A name that our own labels use, or that begins with a digit or `_` (`__` is reserved), gets
     the prefix `tag_`.
     """
     out: dict[str, str] = {}
     for tag in tags:
         name = re.sub(r"[^a-zA-Z0-9_]", "_", tag)
-        if name in RESERVED or not name or name[0].isdigit() or name.startswith("__"):
+        if name in RESERVED or not name or name[0].isdigit() or name[0] == "_":
             name = f"tag_{name}"
         unique, suffix = name, 2
         while unique in out.values():

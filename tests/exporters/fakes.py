@@ -8,12 +8,12 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
+from agent.aggregate import DURATION_EDGES
 from agent.alerts.alert import Alert
 from agent.counters import Counters, Exemplar
 from agent.metrics import METRICS
 from agent.reading import Health, Reading
 from agent.windows import Estimate, Quantile, Windows, Worst
-from exporters.reference import DURATION_EDGES
 
 NOW = 1_790_000_000.0
 NAMES = ("5m", "1h", "24h")

@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from agent.metrics import METRICS
+from exporters.page import numbers
+
+
+def plain(text: str) -> str:
+    return text.replace(numbers.THIN, " ")
+
+
+@pytest.mark.parametrize(
+    ("metric", "number", "shown"),
+    [
+        ("answered", 0.9131, "91.3 %"),
+        ("grounding", 0.8449, "0.84"),
+        ("relevance", 2.136, "2.14"),
+        ("input_tokens", 1811.4, "1,811"),
+        ("output_tokens", 96.25, "96.2"),
+        ("cost_usd", 0.0031, "$0.0031"),
+        ("cost_usd", 1234.5, "$1,234.50"),
+    ],
+)
+def test_values_carry_their_unit(metric: str, number: float, shown: str) -> None:
+    assert plain(numbers.value(number, METRICS[metric])) == shown
+
+
+def test_an_interval_names_the_unit_once() -> None:
+    assert plain(numbers.interval(0.88, 0.939, METRICS["answered"])) == "88.0–93.9 %"
+    assert plain(numbers.interval(0.0023, 0.0027, METRICS["cost_usd"])) == "$0.0023–0.0027"
+
+
+def test_one_trace_of_a_ratio_is_yes_or_no() -> None:
+    assert numbers.one_value(0.0, METRICS["answered"]) == "no"
+    assert numbers.one_value(1.0, METRICS["error"]) == "yes"
+    assert numbers.one_value(1.0, METRICS["grounding"]) == "1.00"
+
+
+@pytest.mark.parametrize(
+    ("number", "shown"),
+    [
+        (0.0, "0 ms"), (0.00042, "0.42 ms"), (0.045, "45 ms"), (0.9996, "1.00 s"),
+        (2.414, "2.41 s"), (12.34, "12.3 s"), (99.97, "1 min 40 s"), (7260, "2 h 1 min"),
+        (90000, "1 d 1 h"),
+    ],
+)  # fmt: skip
+def test_durations(number: float, shown: str) -> None:
+    assert plain(numbers.seconds(number)) == shown
+
+
+def test_intervals_of_durations() -> None:
+    assert plain(numbers.seconds_interval(1.55, 2.41)) == "1.55–2.41 s"
+    assert plain(numbers.seconds_interval(0.9, 1.2)) == "900 ms–1.20 s"
+    assert plain(numbers.seconds_interval(3.5, None)) == "≥ 3.50 s"
+    assert plain(numbers.seconds_interval(None, 3.5)) == "≤ 3.50 s"
+    assert numbers.seconds_interval(None, None) == ""
+
+
+def test_counts_and_moments() -> None:
+    assert numbers.count(1234567) == "1,234,567"
+    assert numbers.count(69.54) == "69.5"
+    assert numbers.moment(1_790_000_000) == "2026-09-21 14:13:20 UTC"
+    for impossible in (None, math.nan, math.inf, 1e18):
+        assert numbers.moment(impossible) == "—"
+    assert numbers.clock(math.inf) == "—"

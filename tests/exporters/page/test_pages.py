@@ -1,0 +1,252 @@
+from __future__ import annotations
+
+from html.parser import HTMLParser
+from typing import Any
+
+import pytest
+
+from agent.reading import Health
+from agent.windows import Worst
+from exporters.page.pages import error_page, service_page, status_page, trace_page
+from exporters.page.views import FULL_SERVICES, service_view, status_view, trace_view
+from tests.exporters.fakes import (
+    NOW,
+    FakeReading,
+    alert,
+    as_reading,
+    estimate,
+    everything,
+    results,
+    trace,
+)
+
+HOSTILE = (
+    '</p><script>alert(1)</script><img src=x onerror="alert(2)">\' "quoted" \u202eevil\u2066 \x00'
+)
+
+
+class Page(HTMLParser):
+    """Checks that tags nest, and keeps tags, ids and text."""
+
+    VOID = frozenset({"meta", "br"})
+
+    def __init__(self, html: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.tags: list[tuple[str, dict[str, str | None]]] = []
+        self.text = ""
+        self.feed(html)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.text += data if "style" not in self.open else ""
+
+    def links(self) -> list[str]:
+        return [str(attrs["href"]) for tag, attrs in self.tags if tag == "a"]
+
+
+def status(reading: FakeReading) -> Page:
+    return Page(status_page(status_view(as_reading(reading)), "ragmeter"))
+
+
+def traced(reading: FakeReading, service: str = "bot", trace_id: str = "t-1") -> Page:
+    view = trace_view(as_reading(reading), service, trace_id)
+    assert view is not None
+    return Page(trace_page(view, "ragmeter"))
+
+
+def test_the_status_page_shows_numbers_with_their_intervals() -> None:
+    text = status(everything()).text.replace("\u202f", " ")
+    assert "80.0 %75.0–85.0 %" in text  # answered
+    assert "2.50 s2.20–3.00 s" in text  # p95
+    assert "40 scored, 3 not applicable, 1 unscored" in text
+    assert "model=m-1" in text
+    assert "95 % interval" in text
+
+
+def test_too_little_evidence_is_said_and_not_zero() -> None:
+    assert "—too few: 3 of 5" in status(everything()).text
+
+
+def test_metrics_without_any_score_share_one_line() -> None:
+    reading = FakeReading()
+    found = estimate(samples=0)
+    reading.fake.table[("bot", "", "grounding", "builtin", "1h")] = estimate()
+    for window in ("5m", "1h", "24h"):
+        reading.fake.table[("bot", "", "relevance", "builtin", window)] = found
+    page = status(reading)
+    assert "Without a score in 24h: relevance (3 not applicable, 1 unscored)" in page.text
+
+
+def test_firing_alerts_come_first_with_their_evidence() -> None:
+    reading = everything()
+    reading.told = [
+        alert(id="1", severity="warning", rule="Slow", metric="latency", scorer="", value=4.8,
+              lower=4.5, upper=5.2, threshold=4.0, op=">",
+              labels={"stage": "total", "quantile": "0.95"}),
+        alert(id="2"),
+        alert(id="3", rule="Later", state="pending", fired_at=None),
+        alert(id="4", rule="Gone", state="resolved", resolved_at=NOW, reason="recovered"),
+        alert(id="5", rule="Silent", value=None, lower=None, upper=None, no_data=True),
+    ]  # fmt: skip
+    page = status(reading)
+    text = page.text.replace("\u202f", " ")
+    assert text.index("GroundingLow") < text.index("Slow") < text.index("Later")
+    assert text.index("Slow") < text.index("Quality")
+    assert "0.42 (0.38–0.46) < 0.60 in 1h" in text
+    assert "4.80 s (4.50–5.20 s) > 4.00 s in 1h" in text
+    assert "latency total p95" in text
+    assert "Firing since 2026-09-21 14:03:20 UTC (10 min)" in text
+    assert "no data now" in text
+    assert "recovered" in text
+    assert "/trace/bot/t-1" in page.links()
+
+
+def test_nothing_yet() -> None:
+    reading = FakeReading()
+    reading.fake.now = None
+    text = status(reading).text
+    assert "No trace has come yet." in text
+    assert "No alert is firing." in text
+
+
+def test_problems_are_in_plain_sight() -> None:
+    page = status(FakeReading(state=Health(problems=("disk full <b>",))))
+    assert "not ready" in page.text
+    assert "disk full <b>" in page.text
+
+
+def test_worst_traces_lead_to_their_pages() -> None:
+    page = status(everything())
+    assert "0.31" in page.text
+    assert "How do I reset it?" in page.text
+    assert "Hold the button [1]." in page.text
+    assert "Hold the button for ten seconds." in page.text
+    assert page.links().count("/trace/bot/t-1") >= 2
+
+
+def test_a_worst_trace_that_is_no_longer_kept_has_no_link() -> None:
+    reading = everything()
+    reading.kept.clear()
+    reading.told.clear()
+    page = status(reading)
+    assert "Its text is not kept any more." in page.text
+    assert "/trace/bot/t-1" not in page.links()
+
+
+def test_perfect_traces_are_not_worst() -> None:
+    reading = everything()
+    reading.fake.bad = {
+        ("bot", "error", "builtin"): [Worst("fine", 0.0, NOW)],
+        ("bot", "relevance", "builtin"): [Worst("best", 3.0, NOW)],
+    }
+    assert "Worst traces" not in status(reading).text
+
+
+def test_many_services_are_listed_and_a_few_are_whole() -> None:
+    reading = FakeReading()
+    for number in range(30):
+        key = (f"service-{number:02d}", "", "grounding", "builtin", "1h")
+        reading.fake.table[key] = estimate()
+    reading.told = [alert(service="service-29")]
+    page = status(reading)
+    services = {link for link in page.links() if link.startswith("/service/")}
+    assert len(services) == 30
+    headings = [tag for tag, attrs in page.tags if attrs.get("class") == "service"]
+    assert len(headings) == FULL_SERVICES
+    assert page.text.index("service-29") < page.text.index("service-00")
+
+
+def test_tables_and_charts_can_be_read_aloud() -> None:
+    page = status(everything())
+    assert ("html", {"lang": "en"}) in page.tags
+    assert all("scope" in attrs for tag, attrs in page.tags if tag == "th")
+    drawings = [attrs for tag, attrs in page.tags if tag == "svg"]
+    assert all(a.get("aria-hidden") or (a["role"] == "img" and a["aria-label"]) for a in drawings)
+    assert len(drawings) > 10
+    assert [tag for tag, _ in page.tags].count("h1") == 1
+    assert not any("style" in attrs for _, attrs in page.tags)
+
+
+def test_the_trace_page_shows_the_whole_case() -> None:
+    text = traced(everything()).text.replace("\u202f", " ")
+    for part in (
+        "How do I reset it?", "Hold the button [1].", "Hold the button for ten seconds.",
+        "score 0.83", "kb#1", "Hello", "2.41 s", "120 ms", "acme", "m-1", "0.31",
+        "probability 0.5", '"unsupported": ["ten"]', "no text",
+    ):  # fmt: skip
+        assert part in text, part
+
+
+@pytest.mark.parametrize(
+    "document",
+    [
+        {},
+        {"trace": None, "results": None},
+        {"trace": {"passages": None, "answer": None}, "results": [{}]},
+        {"trace": {"passages": ["x", {"id": 3}], "citations": "no", "timings": 3, "tags": []}},
+        {"trace": {"citations": [{"start": -5, "end": 10**9, "passage_ids": [None]}, 4]}},
+    ],
+)
+def test_a_trace_that_is_not_whole_still_has_a_page(document: dict[str, Any]) -> None:
+    reading = FakeReading(kept={("bot", "t"): document})
+    assert "bot" in traced(reading, "bot", "t").text
+
+
+def hostile() -> FakeReading:
+    reading = FakeReading(segments=["model"])
+    service, segment = f"svc{HOSTILE}", f"model={HOSTILE}"
+    for key in ("", segment):
+        for metric in ("grounding", "answered", "error"):
+            reading.fake.table[(service, key, metric, HOSTILE, "1h")] = estimate()
+        reading.fake.latency[(service, key, HOSTILE, "1h")] = []
+    reading.fake.bad[(service, "grounding", HOSTILE)] = [Worst(HOSTILE, 0.1, NOW)]
+    long = HOSTILE + "x" * 100_000
+    document = trace(
+        trace_id=HOSTILE, query=long, answer=long, error=long, model=HOSTILE,
+        passages=[{"id": HOSTILE, "text": long, "metadata": {HOSTILE: HOSTILE}}] * 200,
+        history=[{"role": HOSTILE, "text": long}] * 200, tags={HOSTILE: long},
+        citations=[{"start": 0, "end": 90, "passage_ids": [HOSTILE]}] * 200,
+        timings={HOSTILE: 1.0},
+    )  # fmt: skip
+    scores = [{**item, "detail": {HOSTILE: long}, "reason": HOSTILE} for item in results()]
+    reading.kept[(service, HOSTILE)] = {"trace": document, "results": scores}
+    reading.told = [
+        alert(service=service, segment=segment, rule=HOSTILE, summary=long, worst=[HOSTILE])
+    ]
+    return reading
+
+
+def test_hostile_text_stays_text_and_is_bounded() -> None:
+    reading = hostile()
+    service = reading.fake.services()[0]
+    view = service_view(as_reading(reading), service)
+    assert view is not None
+    for page in (status(reading), Page(service_page(view, HOSTILE)),
+                 traced(reading, service, HOSTILE)):  # fmt: skip
+        names = {tag for tag, _ in page.tags}
+        assert not names & {"script", "img", "iframe", "object"}
+        assert not any(key.startswith("on") for _, attrs in page.tags for key in attrs)
+        assert "⟦U+202E⟧" in page.text
+        assert not set("\u202e\u2066\x00") & set(page.text)
+        assert all(link.startswith(("/", "#")) for link in page.links())
+        assert not any(link.startswith("//") for link in page.links())
+        assert len(page.text) < 1_000_000
+
+
+def test_errors_have_a_page() -> None:
+    page = Page(error_page(404, "Not Found", "<b>gone</b>"))
+    assert "404 Not Found" in page.text
+    assert "<b>gone</b>" in page.text

@@ -1,0 +1,185 @@
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import pytest
+from prometheus_client import CollectorRegistry
+from prometheus_client.openmetrics.parser import (
+    text_string_to_metric_families as parse_openmetrics,
+)
+from prometheus_client.parser import text_string_to_metric_families as parse_text
+
+from agent.counters import Exemplar
+from agent.metrics import METRICS
+from agent.reading import Health
+from exporters.prometheus import PrometheusExporter
+from tests.exporters.fakes import FakeReading, alert, as_reading, estimate, everything
+
+Samples = dict[tuple[str, frozenset[tuple[str, str]]], Any]
+
+
+def samples(reading: FakeReading, openmetrics: bool = False) -> Samples:
+    """Every sample by name and labels; a series that is there twice fails."""
+    exporter = PrometheusExporter(as_reading(reading), registry=CollectorRegistry())
+    text = exporter.render(openmetrics=openmetrics).decode("utf-8")
+    parse: Callable[[str], Iterable[Any]] = parse_openmetrics if openmetrics else parse_text
+    out: Samples = {}
+    for family in parse(text):
+        for sample in family.samples:
+            key = (sample.name, frozenset(sample.labels.items()))
+            assert key not in out
+            out[key] = sample
+    return out
+
+
+def at(found: Samples, name: str, **labels: str) -> float | None:
+    sample = found.get((name, frozenset(labels.items())))
+    return None if sample is None else sample.value
+
+
+@pytest.mark.parametrize("openmetrics", [False, True])
+def test_an_estimate_gives_four_gauges(openmetrics: bool) -> None:
+    found = samples(everything(), openmetrics)
+    whole = {"service": "bot", "scorer": "builtin", "window": "1h"}
+    assert at(found, "rag_grounding_mean", **whole) == 0.8
+    assert at(found, "rag_grounding_ci_lower", **whole) == 0.75
+    assert at(found, "rag_grounding_ci_upper", **whole) == pytest.approx(0.85)
+    assert at(found, "rag_grounding_effective_samples", **whole) == 36
+    assert at(found, "rag_answered_ratio", **whole) == 0.8
+    assert at(found, "rag_relevance_mean", model="m-1", **whole) == 2.1
+    assert at(found, "rag_relevance_mean", tag_service="inner", **whole) == 2.1
+
+
+def test_a_gauge_without_evidence_is_absent() -> None:
+    found = samples(everything())
+    little = {"service": "bot", "scorer": "builtin", "window": "5m"}
+    for name in ("mean", "ci_lower", "ci_upper", "effective_samples"):
+        assert at(found, f"rag_relevance_{name}", **little) is None
+    assert at(found, "rag_grounding_mean", **little) == 0.8
+
+
+def test_quantiles_have_their_limits_where_the_evidence_carries_them() -> None:
+    found = samples(everything())
+    key = {"service": "bot", "stage": "total", "window": "1h"}
+    assert at(found, "rag_latency_quantile_seconds", quantile="0.95", **key) == 2.5
+    assert at(found, "rag_latency_quantile_ci_lower_seconds", quantile="0.95", **key) == 2.2
+    assert at(found, "rag_latency_quantile_ci_upper_seconds", quantile="0.95", **key) == 3.0
+    assert at(found, "rag_latency_quantile_seconds", quantile="0.99", **key) == 4.0
+    assert at(found, "rag_latency_quantile_ci_upper_seconds", quantile="0.99", **key) is None
+
+
+def test_buckets_are_cumulative_and_whole() -> None:
+    found = samples(everything())
+    name = "rag_trace_duration_seconds"
+    values = {
+        dict(labels)["le"]: sample.value
+        for (metric, labels), sample in found.items()
+        if metric == f"{name}_bucket"
+    }
+    assert len(values) == 17
+    assert (values["0.05"], values["0.1"], values["0.2"], values["0.35"]) == (0, 1, 1, 2)
+    assert (values["3.0"], values["60.0"], values["+Inf"]) == (3, 3, 4)
+    assert at(found, f"{name}_count", service="bot") == 4
+    assert at(found, f"{name}_sum", service="bot") == pytest.approx(101.78)
+
+
+def test_exemplars_name_traces_in_openmetrics_only() -> None:
+    key = ("rag_trace_duration_seconds_bucket", frozenset({("service", "bot"), ("le", "3.0")}))
+    exemplar = samples(everything(), openmetrics=True)[key].exemplar
+    assert exemplar.labels == {"trace_id": "t-2"}
+    assert exemplar.value == 2.41
+    assert samples(everything())[key].exemplar is None
+
+
+def test_an_exemplar_that_is_too_long_is_left_out() -> None:
+    for length, kept in ((120, True), (121, False)):
+        reading = everything()
+        label = (("service", "bot"),)
+        exemplar = Exemplar("é" * length, 2.5, 1.0)
+        reading.counters.observe("rag_trace_duration_seconds", label, 2.5, (2.0, 3.0), exemplar)
+        found = samples(reading, openmetrics=True)
+        key = ("rag_trace_duration_seconds_bucket", frozenset({("service", "bot"), ("le", "3.0")}))
+        assert (found[key].exemplar is not None) is kept
+
+
+def test_what_did_not_happen_yet_is_zero() -> None:
+    reading = FakeReading()
+    reading.fake.table[("new", "", "grounding", "builtin", "1h")] = estimate()
+    reading.counters.inc("ragmeter_seen_total", (("metric", "error"), ("scorer", "builtin")), 0)
+    found = samples(reading)
+    for status in ("ok", "error", "timeout"):
+        assert at(found, "rag_traces_total", service="new", status=status) == 0
+    assert at(found, "rag_cost_usd_total", service="new") == 0
+    assert at(found, "rag_trace_duration_seconds_count", service="new") == 0
+    pair = {"metric": "error", "scorer": "builtin"}
+    assert at(found, "ragmeter_results_total", state="unscored", **pair) == 0
+
+
+def test_an_empty_reason_is_no_reason_and_order_is_no_difference() -> None:
+    reading = FakeReading()
+    pair = (("metric", "error"), ("scorer", "builtin"))
+    name = "ragmeter_results_total"
+    reading.counters.inc("ragmeter_seen_total", pair, 3)
+    reading.counters.inc(name, (*pair, ("state", "scored"), ("reason", "")), 2)
+    reading.counters.inc(name, (("state", "scored"), *pair), 1)
+    found = samples(reading)
+    assert at(found, name, metric="error", scorer="builtin", state="scored") == 3
+    assert at(found, "ragmeter_accounting_mismatch", metric="error", scorer="builtin") == 0
+
+
+def test_accounting_that_does_not_add_up_is_shown() -> None:
+    reading = everything()
+    pair = (("metric", "grounding"), ("scorer", "builtin"))
+    reading.counters.inc("ragmeter_results_total", (*pair, ("state", "shed")), 2)
+    lost = (("metric", "error"), ("scorer", "builtin"), ("state", "scored"))
+    reading.counters.inc("ragmeter_results_total", lost, 5)
+    found = samples(reading)
+    name = "ragmeter_accounting_mismatch"
+    assert at(found, name, metric="grounding", scorer="builtin") == 2
+    assert at(found, name, metric="error", scorer="builtin") == 5
+
+
+def test_health() -> None:
+    reading = FakeReading(state=Health(problems=("disk full",), queue_depth=7))
+    found = samples(reading)
+    assert at(found, "ragmeter_ready") == 0
+    assert at(found, "ragmeter_queue_depth") == 7
+    assert at(found, "ragmeter_oldest_unprocessed_seconds") == 0
+    assert at(found, "ragmeter_processing_lag_seconds") is None
+    reading.fake.now = None
+    assert at(samples(reading), "ragmeter_stream_time_seconds") is None
+    assert at(samples(everything()), "ragmeter_ready") == 1
+
+
+def test_only_firing_alerts_count_and_the_others_are_zero() -> None:
+    reading = FakeReading(told=[alert(), alert(id="2"), alert(id="3", state="pending")])
+    reading.told.append(alert(id="4", rule="Other", severity="warning", state="resolved"))
+    found = samples(reading)
+    name = "ragmeter_alerts_firing"
+    assert at(found, name, alertname="GroundingLow", severity="critical") == 2
+    assert at(found, name, alertname="Other", severity="warning") == 0
+
+
+def test_a_counter_that_nobody_described_is_not_lost() -> None:
+    reading = FakeReading()
+    reading.counters.inc("ragmeter_new_total", (("kind", "x"),), 4)
+    assert at(samples(reading), "ragmeter_new_total", kind="x") == 4
+
+
+def test_process_metrics_come_from_the_injected_registry() -> None:
+    text = PrometheusExporter(as_reading(everything())).render(openmetrics=True).decode()
+    assert "process_cpu_seconds_total " in text
+    assert text.count("# EOF") == 1
+    assert text.endswith("# EOF\n")
+
+
+def test_hostile_names_stay_inside_their_labels() -> None:
+    reading = FakeReading(segments=["model"])
+    service, model = 'a"} 1\nrag_fake 1\n#', 'm\\"\n'
+    for metric in METRICS:
+        reading.fake.table[(service, f"model={model}", metric, "builtin", "1h")] = estimate()
+    found = samples(reading, openmetrics=True)
+    whole = {"service": service, "scorer": "builtin", "window": "1h", "model": model}
+    assert at(found, "rag_grounding_mean", **whole) == 0.8
+    assert not any(name == "rag_fake" for name, _ in found)

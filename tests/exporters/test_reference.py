@@ -1,0 +1,82 @@
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from agent.metrics import METRICS
+from exporters.prometheus import PrometheusExporter
+from exporters.reference import BEGIN, END, families, table, update
+from tests.exporters.fakes import as_reading, everything
+from tests.real import require
+
+DOCS = Path(__file__).parents[2] / "docs" / "metrics.md"
+
+
+def exported() -> set[str]:
+    text = PrometheusExporter(as_reading(everything())).render().decode("utf-8")
+    return {line.split()[2] for line in text.splitlines() if line.startswith("# TYPE ")}
+
+
+def documented() -> set[str]:
+    block = DOCS.read_text("utf-8").split(BEGIN)[1].split(END)[0]
+    block = block.split("### Every name")[1]
+    return set(re.findall(r"^\| `([a-z0-9_]+)` \|", block, re.MULTILINE))
+
+
+def test_what_is_exported_is_documented_and_the_reverse() -> None:
+    assert exported() == documented()
+
+
+def test_the_docs_are_the_reference() -> None:
+    page = DOCS.read_text("utf-8")
+    assert page == update(page), "python -m exporters.reference docs/metrics.md"
+
+
+def test_exported_labels_are_the_documented_ones() -> None:
+    known = {family.name: family for family in families()}
+    tags = {"model", "tag_service"}
+    text = PrometheusExporter(as_reading(everything())).render().decode("utf-8")
+    for metric in text_string_to_metric_families(text):
+        for sample in metric.samples:
+            name = sample.name
+            if metric.type == "histogram":
+                name = metric.name
+            family = known[name]
+            allowed = set(family.labels) | (tags if family.segmented else set())
+            assert set(sample.labels) - {"le"} <= allowed, sample
+
+
+def test_names_follow_the_conventions() -> None:
+    names = [family.name for family in families()]
+    assert len(set(names)) == len(names)
+    for family in families():
+        assert re.fullmatch(r"[a-z][a-z0-9_]*", family.name)
+        assert (family.type == "counter") == family.name.endswith("_total")
+        assert family.help.endswith(".")
+        assert not family.ours or family.name.startswith(("rag_", "ragmeter_"))
+    for spec in METRICS.values():
+        assert spec.gauge in names
+
+
+def test_a_page_without_marks_is_refused() -> None:
+    with pytest.raises(ValueError, match="names:begin"):
+        update("# Metrics\n")
+    assert table() in update(f"a {BEGIN}\nold\n{END} b")
+
+
+@pytest.mark.real
+def test_promtool_finds_nothing_to_mend_but_the_quantile_label() -> None:
+    promtool = require("promtool")
+    text = PrometheusExporter(as_reading(everything())).render()
+    found = subprocess.run(
+        [promtool, "check", "metrics"], input=text, capture_output=True, timeout=60, check=False
+    )
+    # The design names a gauge with a `quantile` label: a summary could not carry an interval.
+    allowed = re.compile(r'rag_latency_quantile_\w*seconds non-summary .* "quantile" label')
+    lines = found.stderr.decode().splitlines()
+    assert [line for line in lines if line.strip() and not allowed.fullmatch(line.strip())] == []
+    assert found.returncode in (0, 3)  # 3: it had something to say

@@ -1,0 +1,185 @@
+from __future__ import annotations
+
+import asyncio
+import gzip
+import json
+import re
+from base64 import b64encode
+from collections.abc import Awaitable, Callable, Iterable
+from hashlib import sha256
+from typing import Any
+from urllib.parse import quote
+
+import pytest
+from aiohttp import ClientResponse
+from aiohttp.test_utils import TestClient, TestServer
+from prometheus_client.openmetrics.parser import (
+    text_string_to_metric_families as parse_openmetrics,
+)
+from prometheus_client.parser import text_string_to_metric_families as parse_text
+
+from agent.reading import Health
+from exporters.web import metrics_app
+from tests.exporters.fakes import FakeReading, as_reading, estimate, everything, trace
+
+openmetrics: Callable[[str], Iterable[Any]] = parse_openmetrics
+
+
+def ask(
+    reading: FakeReading, path: str, method: str = "GET", **headers: str
+) -> tuple[ClientResponse, bytes]:
+    """One request to a fresh server; the body as it went over the wire."""
+
+    async def run() -> tuple[ClientResponse, bytes]:
+        app = metrics_app(as_reading(reading))
+        async with TestClient(TestServer(app), auto_decompress=False) as client:
+            answer = await client.request(
+                method, path, headers=headers, skip_auto_headers=["Accept-Encoding"]
+            )
+            return answer, await answer.read()
+
+    return asyncio.run(run())
+
+
+def test_plain_text_unless_openmetrics_is_asked_for() -> None:
+    answer, body = ask(everything(), "/metrics")
+    assert answer.headers["Content-Type"] == "text/plain; version=0.0.4; charset=utf-8"
+    assert "Content-Encoding" not in answer.headers
+    assert any(family.name == "rag_grounding_mean" for family in parse_text(body.decode()))
+
+    answer, body = ask(everything(), "/metrics", Accept="application/openmetrics-text")
+    assert answer.headers["Content-Type"].startswith("application/openmetrics-text; version=1.0.0")
+    assert list(openmetrics(body.decode()))
+    assert answer.headers["Vary"] == "Accept, Accept-Encoding"
+
+
+def test_gzip_when_accepted() -> None:
+    answer, body = ask(everything(), "/metrics", **{"Accept-Encoding": "gzip"})
+    assert answer.headers["Content-Encoding"] == "gzip"
+    assert b"rag_grounding_mean" in gzip.decompress(body)
+
+
+@pytest.mark.parametrize("path", ["/", "/metrics", "/nothing", "/healthz", "/api/windows.json"])
+def test_every_answer_forbids_scripts_and_frames(path: str) -> None:
+    answer, _ = ask(everything(), path)
+    policy = answer.headers["Content-Security-Policy"]
+    assert policy.startswith("default-src 'none'; style-src 'sha256-")
+    assert "script-src" not in policy
+    assert "unsafe" not in policy
+    assert answer.headers["X-Content-Type-Options"] == "nosniff"
+    assert answer.headers["Referrer-Policy"] == "no-referrer"
+    assert answer.headers["X-Frame-Options"] == "DENY"
+    assert answer.headers["Cache-Control"] == "no-store"
+
+
+def test_the_policy_allows_exactly_the_style_of_the_page() -> None:
+    answer, body = ask(everything(), "/")
+    (style,) = re.findall(rb"<style>(.*?)</style>", body, re.DOTALL)
+    digest = b64encode(sha256(style).digest()).decode()
+    assert f"'sha256-{digest}'" in answer.headers["Content-Security-Policy"]
+    assert b" style=" not in body
+    assert b"<script" not in body
+    assert not re.search(rb'(?:src|href)="(?:[a-z]+:)?//', body)
+
+
+def test_only_the_status_page_refreshes() -> None:
+    assert b'http-equiv="refresh"' in ask(everything(), "/")[1]
+    assert b'http-equiv="refresh"' not in ask(everything(), "/service/bot")[1]
+
+
+@pytest.mark.parametrize(
+    ("service", "trace_id"),
+    [("bot", "t-1"), ("a/b:c", "mtrag:8d/7?x=1&y#2"), ("%2F", "100%"), ("größe", "a b+c")],
+)
+def test_ids_of_any_characters_lead_to_their_pages(service: str, trace_id: str) -> None:
+    reading = FakeReading()
+    reading.fake.table[(service, "", "grounding", "builtin", "1h")] = estimate()
+    reading.kept[(service, trace_id)] = {"trace": trace(query="the query"), "results": []}
+    path = f"/trace/{quote(service, safe='')}/{quote(trace_id, safe='')}"
+
+    async def run() -> list[int]:
+        from yarl import URL
+
+        async with TestClient(TestServer(metrics_app(as_reading(reading)))) as client:
+            one = await client.get(URL(path, encoded=True))
+            assert "the query" in await one.text()
+            url = URL(f"/service/{quote(service, safe='')}", encoded=True)
+            return [one.status, (await client.get(url)).status]
+
+    assert asyncio.run(run()) == [200, 200]
+
+
+@pytest.mark.parametrize("path", ["/nothing", "/service/other", "/trace/bot/other", "/trace/bot"])
+def test_what_is_not_there_is_a_page_that_says_so(path: str) -> None:
+    answer, body = ask(everything(), path)
+    assert answer.status == 404
+    assert answer.headers["Content-Type"] == "text/html; charset=utf-8"
+    assert b"Back to the status page" in body
+
+
+def test_head_and_other_methods() -> None:
+    answer, body = ask(everything(), "/metrics", "HEAD")
+    assert (answer.status, body) == (200, b"")
+    answer, _ = ask(everything(), "/metrics", "POST")
+    assert answer.status == 405
+    assert "GET" in answer.headers["Allow"]
+
+
+def test_readiness_says_why_not() -> None:
+    answer, body = ask(FakeReading(), "/readyz")
+    assert (answer.status, body) == (200, b"ready\n")
+    reading = FakeReading(state=Health(problems=("disk full", "stalled for 90 s")))
+    answer, body = ask(reading, "/readyz")
+    assert (answer.status, body) == (503, b"disk full\nstalled for 90 s\n")
+    assert ask(reading, "/healthz")[0].status == 200
+
+
+def test_a_failure_is_a_plain_500_without_detail(caplog: pytest.LogCaptureFixture) -> None:
+    class Broken(FakeReading):
+        def health(self) -> Health:
+            raise RuntimeError("the password is hunter2")
+
+    answer, body = ask(Broken(), "/")
+    assert answer.status == 500
+    assert b"hunter2" not in body
+    assert "hunter2" in caplog.text
+
+
+def test_the_windows_as_json() -> None:
+    reading = everything()
+    reading.told[0].value = float("nan")
+    answer, body = ask(reading, "/api/windows.json")
+    assert answer.headers["Content-Type"].startswith("application/json")
+    found: dict[str, Any] = json.loads(body)
+    assert found["windows"] == ["5m", "1h", "24h"]
+    rows = found["services"]["bot"][""]["metrics"]
+    row = next(r for r in rows if (r["metric"], r["window"]) == ("grounding", "1h"))
+    assert (row["value"], row["lower"], row["samples"]) == (0.8, 0.75, 40)
+    assert row["states"]["unscored"] == 1
+    little = next(r for r in rows if (r["metric"], r["window"]) == ("relevance", "5m"))
+    assert "value" not in little
+    assert found["services"]["bot"]["model=m-1"]["latency"][0]["quantile"] == 0.5
+    assert found["alerts"][0]["value"] is None
+
+
+def test_a_long_scrape_does_not_stop_the_loop() -> None:
+    reading = everything()
+
+    async def run(act: Callable[[TestClient[Any, Any]], Awaitable[None]]) -> None:
+        async with TestClient(TestServer(metrics_app(as_reading(reading)))) as client:
+            await act(client)
+
+    async def act(client: TestClient[Any, Any]) -> None:
+        reading.mutex.acquire()  # the writer holds the lock: no page can be made
+        try:
+            scrapes = [asyncio.create_task(client.get("/metrics")) for _ in range(4)]
+            await asyncio.sleep(0.05)
+            async with asyncio.timeout(5):
+                assert (await client.get("/healthz")).status == 200
+        finally:
+            reading.mutex.release()
+        assert [(await scrape).status for scrape in scrapes] == [200] * 4
+
+    # The fake refuses `health()` while the lock is held, as it is here by the test itself.
+    reading.__class__ = type("Patient", (FakeReading,), {"health": lambda self: self.state})
+    asyncio.run(run(act))
