@@ -152,16 +152,23 @@ class Windows:
         if now < self._edge:
             return
         self._edge = (now // self._finest + 1) * self._finest
+        ring, _ = self._spans[self._longest.name]
+        forget = ring.newest is not None and int(now // ring.width) > ring.newest
+        if forget:
+            self._fold()  # what waits must enter first, or its stages would be forgotten
         for ring in self._rings:
-            newest = int(now // ring.width)
-            if ring.newest == newest:
-                continue
-            if ring is self._rings[-1] and ring.newest is not None:
-                # What waits must enter before the longest window moves on, or a stage could be
-                # remembered that no bucket holds.
-                self._fold()
-            ring.advance(newest)
+            ring.advance(int(now // ring.width))
+        if forget:
+            self._recall_stages()
         self._since = min(float(ring.oldest * ring.width) for ring in self._rings)
+
+    def _recall_stages(self) -> None:
+        """The stages that the longest window holds are those that keep their places."""
+        self._stages = {
+            service: set(total.sketches)
+            for (service, segment), total in self._longest.totals.items()
+            if not segment
+        }
 
     def add(self, scored: ScoredTrace, service: str, segments: Sequence[str] = ()) -> bool:
         """Count a trace in its bucket, for the whole service and for each of `segments`.
@@ -196,8 +203,8 @@ class Windows:
     def _with_known_stages(self, service: str, scored: ScoredTrace) -> ScoredTrace:
         """Learn the stages of a trace while there is room; without the others."""
         known = self._stages.setdefault(service, set())
-        for stage in scored.timings:
-            if len(known) < MAX_STAGES:
+        for stage, seconds in scored.timings.items():
+            if seconds >= 0 and len(known) < MAX_STAGES:
                 known.add(stage)
         timings = {stage: t for stage, t in scored.timings.items() if stage in known}
         self.ignored_stages += len(scored.timings) - len(timings)
@@ -444,9 +451,7 @@ class Windows:
                 self._stray.append((service, segment, width, start))
             else:
                 ring.restore(index, (service, segment), decode_bucket(data or b"", self._slots))
-        for (service, segment), total in self._longest.totals.items():
-            if not segment:
-                self._stages[service] = set(total.sketches)
+        self._recall_stages()
 
 
 def _strata(cell: Cell) -> list[Moments]:

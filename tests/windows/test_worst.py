@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+import random
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agent.windows.worst import KEEP, Entry, direction, keep, merge, packed, tie_break, unpacked
+from tests.windows.helpers import SPECS
+
+entries = st.lists(
+    st.builds(
+        lambda value, number: Entry(value, tie_break(f"t{number}"), f"t{number}", number),
+        st.sampled_from([0.0, 0.25, 0.5]),
+        st.integers(0, 50),
+    ),
+    min_size=1,
+    max_size=30,
+)
+
+
+def worst_of(found: list[Entry]) -> list[Entry]:
+    kept: list[Entry] = []
+    for entry in found:
+        keep(kept, entry)
+    return kept
+
+
+@settings(deadline=None, derandomize=True)
+@given(entries)
+def test_keeps_the_five_smallest(found: list[Entry]) -> None:
+    assert worst_of(found) == sorted(set(found))[:KEEP]
+
+
+@settings(deadline=None, derandomize=True)
+@given(entries, entries, entries)
+def test_merging_is_free_of_order_and_grouping(
+    a: list[Entry], b: list[Entry], c: list[Entry]
+) -> None:
+    whole = worst_of([*c, *a, *b])
+    left = merge(merge(worst_of(a), worst_of(b)), worst_of(c))
+    right = merge(worst_of(a), merge(packed(worst_of(c)), packed(worst_of(b))))
+    assert unpacked(left) == unpacked(right) == whole
+
+
+def test_ties_are_fair_whenever_a_trace_came() -> None:
+    kept = worst_of([Entry(0.0, tie_break(f"t{i}"), f"t{i}", i) for i in range(1000)])
+    assert any(int(e.trace_id[1:]) > 500 for e in kept)
+    assert any(int(e.trace_id[1:]) < 500 for e in kept)
+
+
+def test_any_text_may_be_an_id() -> None:
+    entry = Entry(0.0, tie_break("\ud800\n\"'"), "\ud800\n\"'", 1.5)
+    assert unpacked(packed([entry])) == [entry]
+
+
+def test_what_counts_as_bad() -> None:
+    rng = random.Random(1)
+    values = [0.0, 1.0, rng.random()]
+
+    def taken(metric: str) -> list[float]:
+        sign, bar = direction(SPECS[metric])
+        return [v for v in values if sign and sign * v <= bar]
+
+    assert taken("answered") == [0.0]
+    assert taken("error") == [1.0]
+    assert taken("grounding") == [values[0], values[2]]  # a perfect answer is no worst trace
+    assert taken("tokens") == []
+    assert direction(None)[0] == 0
