@@ -22,7 +22,7 @@ CSS = """
 html{-webkit-text-size-adjust:100%}
 body{margin:0;background:var(--bg);color:var(--ink);font:14px/1.45 system-ui,-apple-system,
 "Segoe UI",Roboto,"Helvetica Neue","Noto Sans","DejaVu Sans",sans-serif;
-font-variant-numeric:tabular-nums}
+font-variant-numeric:tabular-nums;overflow-wrap:break-word}
 .page{max-width:1240px;margin:0 auto;padding:0 24px 56px}
 a{color:var(--accent);text-decoration-thickness:1px;text-underline-offset:2px}
 a:hover{text-decoration-thickness:2px}
@@ -54,6 +54,7 @@ border-radius:3px;overflow-wrap:anywhere}
 .problems ul{margin:4px 0 0;padding-left:20px}
 section{margin-top:30px}
 .alerts{display:grid;gap:8px;margin-top:10px}
+.alert>*{min-width:0}
 .alert{display:grid;grid-template-columns:minmax(0,1fr) auto;gap:2px 24px;background:var(--panel);
 border:1px solid var(--rule);border-left:4px solid var(--soft);border-radius:3px;padding:9px 14px}
 .alert.critical{border-left-color:var(--crit)}.alert.warning{border-left-color:var(--warn)}
@@ -133,7 +134,7 @@ footer b{color:var(--ink);font-weight:600}
 .alert .num{text-align:left}th,td{padding:5px 9px}
 .stick th[scope=row],.stick thead th:first-child{position:sticky;left:0;background:var(--panel);
 z-index:1;max-width:140px;white-space:normal;box-shadow:1px 0 0 var(--hair)}
-.line{flex-wrap:wrap;gap:0 10px}.line .q{flex-basis:60%;white-space:normal}
+.line{flex-wrap:wrap;gap:0 10px}.line .q{flex-basis:60%;white-space:normal;overflow-wrap:anywhere}
 .line b{min-width:0}.worst details details{margin-left:10px}.case{padding-left:14px}}
 @media print{:root{color-scheme:light;--bg:#fff;--panel:#fff;--ink:#000;--soft:#444;--rule:#999;
 --hair:#ddd;--accent:#003f6b;--band:#003f6b2e;--crit:#8a2400;--warn:#5c4200;--good:#0f4a33}

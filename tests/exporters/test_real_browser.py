@@ -1,0 +1,78 @@
+"""The pages in a real Chromium: nothing of a trace runs, and nothing overflows a phone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+
+from tests.exporters.browser import Browser, browser
+from tests.exporters.fakes import FakeReading, everything
+from tests.exporters.page.test_pages import HOSTILE, hostile
+from tests.exporters.server import serving
+from tests.real import require
+
+WIDTHS = "return [document.documentElement.scrollWidth, window.innerWidth]"
+
+
+def paths(reading: FakeReading) -> list[str]:
+    service = quote(reading.fake.services()[0], safe="")
+    return ["/", f"/service/{service}", *(
+        f"/trace/{service}/{quote(trace_id, safe='')}" for _, trace_id in reading.kept
+    ), "/nothing"]  # fmt: skip
+
+
+def visit(page: Browser, url: str) -> None:
+    page.open(url)
+    page.run("document.querySelectorAll('details').forEach(d => d.open = true)")
+
+
+@pytest.mark.real
+@pytest.mark.parametrize("kind", ["usual", "hostile"])
+def test_pages_run_nothing_and_fit_a_phone(kind: str, tmp_path: Path) -> None:
+    chromedriver, chromium = require("chromedriver"), require("chromium", "google-chrome")
+    reading = everything() if kind == "usual" else hostile()
+    with (
+        serving(reading) as port,
+        browser(chromedriver, chromium, tmp_path) as page,
+    ):
+        page.size(400, 900)
+        for path in paths(reading):
+            visit(page, f"http://127.0.0.1:{port}{path}")
+            width, window = page.run(WIDTHS)
+            assert (width, window) == (400, 400), path
+            assert page.run("return document.scripts.length + document.images.length") == 0
+            assert page.run("return getComputedStyle(document.body).margin") == "0px", "no style"
+            # A script that ran would have opened an alert, which WebDriver reports as an error;
+            # one that was stopped by the policy would be in the log.
+            complaints = [
+                line for line in page.logs()
+                if "favicon" not in line["message"] and "404 (Not Found)" not in line["message"]
+            ]  # fmt: skip
+            assert complaints == []
+        text = page.run("return document.title")
+        assert "404" in text
+
+
+@pytest.mark.real
+def test_hostile_text_is_shown_as_it_is(tmp_path: Path) -> None:
+    chromedriver, chromium = require("chromedriver"), require("chromium", "google-chrome")
+    reading = hostile()
+    with serving(reading) as port, browser(chromedriver, chromium, tmp_path) as page:
+        visit(page, f"http://127.0.0.1:{port}{paths(reading)[2]}")
+        text = page.run("return document.body.innerText")
+    assert HOSTILE.split("\u202e")[0] in text
+    assert "⟦U+202E⟧evil⟦U+2066⟧" in text
+
+
+@pytest.mark.real
+def test_dark_and_light_differ(tmp_path: Path) -> None:
+    chromedriver, chromium = require("chromedriver"), require("chromium", "google-chrome")
+    with serving(everything()) as port, browser(chromedriver, chromium, tmp_path) as page:
+        colours = []
+        for scheme in ("light", "dark"):
+            page.scheme(scheme)
+            page.open(f"http://127.0.0.1:{port}/")
+            colours.append(page.run("return getComputedStyle(document.body).backgroundColor"))
+    assert colours == ["rgb(250, 250, 248)", "rgb(18, 21, 25)"]

@@ -1,0 +1,117 @@
+"""A real Prometheus scrapes the live app, and gives back what was exported."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from agent.aggregate import DURATION_EDGES
+from agent.counters import Exemplar
+from tests.exporters.fakes import everything
+from tests.exporters.server import serving
+from tests.real import require
+
+CONFIG = """
+global:
+  scrape_interval: 1s
+scrape_configs:
+  - job_name: ragmeter
+    static_configs:
+      - targets: ["127.0.0.1:{port}"]
+"""
+SECONDS = 40  # two shared cores need up to ten to start it
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@contextmanager
+def prometheus(target: int, folder: Path) -> Iterator[httpx.Client]:
+    program, port = require("prometheus"), free_port()
+    config = folder / "prometheus.yml"
+    config.write_text(CONFIG.format(port=target))
+    with (folder / "log").open("wb") as log:
+        process = subprocess.Popen(
+            [
+                program,
+                f"--config.file={config}",
+                f"--storage.tsdb.path={folder / 'data'}",
+                f"--web.listen-address=127.0.0.1:{port}",
+                "--enable-feature=exemplar-storage",
+            ],
+            stdout=log,
+            stderr=log,
+        )
+    try:
+        with httpx.Client(base_url=f"http://127.0.0.1:{port}/api/v1", timeout=5) as client:
+            yield client
+    finally:
+        process.terminate()
+        process.wait(20)
+
+
+def ask(client: httpx.Client, path: str, **parameters: Any) -> Any:
+    """The answer's data, as soon as there is one that is not empty."""
+    end = time.monotonic() + SECONDS
+    while True:
+        try:
+            answer = client.get(path, params=parameters)
+            found = answer.json().get("data") if answer.status_code == 200 else None
+            if found and found not in ({"resultType": "vector", "result": []}, []):
+                return found
+        except httpx.TransportError:
+            pass
+        if time.monotonic() > end:
+            raise TimeoutError(f"{path} {parameters}")
+        time.sleep(0.2)
+
+
+def value(client: httpx.Client, query: str) -> float:
+    (series,) = ask(client, "/query", query=query)["result"]
+    return float(series["value"][1])
+
+
+@pytest.mark.real
+def test_prometheus_gives_back_what_was_exported(tmp_path: Path) -> None:
+    reading = everything()
+    now = time.time()
+    # Exemplars of old traces would lie outside the range that Prometheus is asked for.
+    service, trace_id = (("service", "bot"),), "mtrag:8d/7 é"
+    exemplar = Exemplar(trace_id, 0.6, now)
+    reading.counters.observe("rag_trace_duration_seconds", service, 0.6, DURATION_EDGES, exemplar)
+    with serving(reading) as port, prometheus(port, tmp_path) as client:
+        assert value(client, 'rag_grounding_mean{model="",tag_service="",window="1h"}') == 0.8
+        assert value(client, 'rag_relevance_ci_upper{model="m-1",window="24h"}') == 2.15
+        assert value(client, 'rag_traces_total{service="bot",status="timeout"}') == 0
+        assert value(client, "ragmeter_build_info") == 1
+        assert value(client, "max(ragmeter_accounting_mismatch)") == 0
+        assert value(client, 'rag_trace_duration_seconds_bucket{le="60.0"}') == 4
+        quantile = 'rag_latency_quantile_seconds{model="",tag_service="",stage="total"'
+        assert value(client, f'{quantile},quantile="0.95",window="1h"}}') == 2.5
+        assert value(client, 'rag_relevance_mean{window="5m",model="m-1"}') == 2.1
+        absent = 'absent(rag_relevance_mean{window="5m",model="",tag_service=""})'
+        assert value(client, absent) == 1
+
+        (target,) = ask(client, "/targets")["activeTargets"]
+        assert (target["health"], target["lastError"]) == ("up", "")
+        metadata = ask(client, "/metadata", metric="rag_answered_ratio")
+        assert metadata["rag_answered_ratio"][0]["unit"] == "ratio"
+
+        found = ask(
+            client, "/query_exemplars", query="rag_trace_duration_seconds_bucket",
+            start=now - 60, end=now + 60,
+        )  # fmt: skip
+        exemplars = [item for series in found for item in series["exemplars"]]
+        assert {item["labels"]["trace_id"] for item in exemplars} == {trace_id}
+        assert {float(item["value"]) for item in exemplars} == {0.6}
