@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -45,6 +46,7 @@ class FakeWindows:
         self.latency: dict[tuple[str, str, str], list[Quantile]] = {}
         self.counts: dict[tuple[str, str], int] = {}  # (service, window)
         self.bad: list[Worst] = []
+        self.asked: tuple[str, str, str, str] | None = None  # what `worst` was last asked for
 
     def services(self) -> list[str]:
         return sorted(
@@ -75,6 +77,7 @@ class FakeWindows:
     def worst(
         self, service: str, metric: str, scorer: str, window: str, limit: int = 5
     ) -> list[Worst]:
+        self.asked = (service, metric, scorer, window)
         return self.bad[:limit]
 
 
@@ -106,11 +109,13 @@ READINGS: Mapping[str, Estimate | None] = {
 }
 
 
-def play(line: str, made: Rule, step: float = 60.0) -> tuple[str, list[Alert]]:
+def play(
+    line: str, made: Rule, step: float = 60.0, *, restarts: bool = False
+) -> tuple[str, list[Alert]]:
     """Drive one rule over one service: one reading and one evaluation for each sign of `line`.
 
     Gives the state after each step (`-` none, `p` pending, `F` firing, `N` firing without data,
-    `r` resolved) and every transition that was announced.
+    `r` resolved) and every transition that was announced. `restarts`: a new engine for each step.
     """
     engine, windows = AlertEngine([made]), FakeWindows()
     states, announced = "", list[Alert]()
@@ -118,6 +123,10 @@ def play(line: str, made: Rule, step: float = 60.0) -> tuple[str, list[Alert]]:
         windows.estimates["bot", "", "error", "builtin"] = READINGS[sign]
         announced += engine.evaluate(windows, 1000.0 + index * step)
         states += look(engine)
+        if restarts:
+            state = json.loads(json.dumps(engine.dump()))
+            engine = AlertEngine([made])
+            engine.load(state)
     return states, announced
 
 

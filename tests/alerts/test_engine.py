@@ -39,11 +39,12 @@ LINES = [
 ]
 
 
+@pytest.mark.parametrize("restarts", [False, True], ids=["one process", "one per step"])
 @pytest.mark.parametrize(("line", "states", "announced", "keys"), LINES)
 def test_states_on_a_time_line(
-    line: str, states: str, announced: str, keys: dict[str, object]
+    line: str, states: str, announced: str, keys: dict[str, object], restarts: bool
 ) -> None:
-    found, alerts = play(line, rule(**keys))
+    found, alerts = play(line, rule(**keys), restarts=restarts)
     assert found == states
     assert "".join("F" if alert.state == "firing" else "R" for alert in alerts) == announced
 
@@ -79,6 +80,16 @@ def test_an_alert_carries_its_evidence_and_refreshes_it_while_firing() -> None:
     windows.estimates["bot", "", "error", "builtin"] = around(0.01)
     (resolved,) = engine.evaluate(windows, 120.0)
     assert resolved.worst == ["t3"], "frozen when it is over"
+
+
+def test_worst_traces_that_the_windows_forget_stay_with_the_alert() -> None:
+    engine, windows = AlertEngine([rule()]), FakeWindows()
+    windows.estimates["bot", "", "error", "builtin"] = around(0.2)
+    windows.bad = [Worst("t1", 1.0)]
+    engine.evaluate(windows, 0.0)
+    windows.bad = []
+    engine.evaluate(windows, 60.0)
+    assert engine.alerts()[0].worst == ["t1"]
 
 
 def test_traces_on_the_good_side_are_no_evidence() -> None:
@@ -187,6 +198,14 @@ def test_event_time_never_goes_back() -> None:
     assert engine.evaluate(windows, 1120.0)[0].fired_at == 1120.0
 
 
+def test_event_time_does_not_go_back_over_a_restart_either() -> None:
+    first, second, windows = AlertEngine([rule()]), AlertEngine([rule()]), FakeWindows()
+    first.evaluate(windows, 1000.0)
+    second.load(first.dump())
+    windows.estimates["bot", "", "error", "builtin"] = around(0.2)
+    assert second.evaluate(windows, 10.0)[0].fired_at == 1000.0
+
+
 def test_the_number_of_alerts_is_bounded_and_critical_ones_come_first() -> None:
     rules = [rule(name="A", severity="warning"), rule(name="B")]
     engine, windows = AlertEngine(rules, max_alerts=5), FakeWindows()
@@ -198,15 +217,17 @@ def test_the_number_of_alerts_is_bounded_and_critical_ones_come_first() -> None:
     assert len(engine.alerts()) == 5
 
 
-def test_a_resolved_alert_makes_room() -> None:
-    engine, windows = AlertEngine([rule()], max_alerts=1), FakeWindows()
-    windows.estimates["old", "", "error", "builtin"] = around(0.2)
-    engine.evaluate(windows, 0.0)
-    windows.estimates["old", "", "error", "builtin"] = around(0.01)
-    engine.evaluate(windows, 60.0)
-    windows.estimates["new", "", "error", "builtin"] = around(0.2)
-    (fired,) = engine.evaluate(windows, 120.0)
+def test_the_alert_resolved_longest_ago_makes_room() -> None:
+    engine, windows = AlertEngine([rule()], max_alerts=2), FakeWindows()
+    bad, good = around(0.2), around(0.01)
+    for now, older, newer in [(0.0, bad, bad), (60.0, good, bad), (120.0, good, good)]:
+        windows.estimates["older", "", "error", "builtin"] = older
+        windows.estimates["newer", "", "error", "builtin"] = newer
+        engine.evaluate(windows, now)
+    windows.estimates["new", "", "error", "builtin"] = bad
+    (fired,) = engine.evaluate(windows, 180.0)
     assert fired.service == "new"
+    assert [alert.service for alert in engine.alerts()] == ["new", "newer"]
     assert engine.overflow == 0
 
 
@@ -221,6 +242,7 @@ def test_a_latency_alert_says_stage_and_quantile() -> None:
     assert (fired.metric, fired.scorer, fired.value, fired.lower) == ("latency", "", 3.0, 2.5)
     assert fired.labels == {"stage": "retrieval", "quantile": "0.99"}
     assert "retrieval latency p99 over 5m is 3 s" in fired.summary
+    assert windows.asked == ("bot", "latency", "retrieval", "5m")
 
 
 def test_absence_fires_for_a_service_seen_before_and_ends_when_it_speaks() -> None:

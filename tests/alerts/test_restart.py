@@ -13,7 +13,7 @@ from tests.alerts.fakes import READINGS, FakeWindows, Worst, rule
 SERVICES = ("a", "b")
 
 RULES = [
-    rule(name="Plain"),
+    rule(name="Plain", no_data_for="1m"),
     rule(name="Slow", **{"for": "2m", "keep_firing_for": "2m", "no_data_for": "3m"}),
     rule(name="Parts", segment="model", severity="warning", keep_firing_for="1m"),
 ]

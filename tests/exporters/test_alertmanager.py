@@ -81,6 +81,7 @@ TIMES = [
     (1_000.0, 9_000.0, 4_990.0, 1_000.0, WALL),  # an end in the future would mean "still firing"
     (9_000.0, 9_500.0, 4_990.0, WALL, WALL),  # and a start after the end is refused
     (1_000.0, None, 4_990.0, 1_000.0, 4_990.0),  # gone without a word
+    (9_000.0, None, 4_990.0, WALL, WALL),
 ]
 
 
