@@ -113,15 +113,14 @@ def test_the_defaults_are_quiet_on_the_bundled_real_traces() -> None:
 
 def test_the_defaults_see_answers_that_rest_on_other_passages() -> None:
     """The same traces, each with the passages of another: a retriever that returns nonsense."""
-    entries = [entry for entry in example() if entry.get("passages") and not entry.get("reference")]
-    entries = entries or [entry for entry in example() if entry.get("passages")]
+    entries = [entry for entry in example() if entry.get("passages")]
     passages = [entry["passages"] for entry in entries]
     random.Random(1).shuffle(passages)
     broken = [
         Trace.model_validate({**entry, "passages": other, "service": "bot"})
         for entry, other in zip(entries, passages, strict=True)
     ]
-    assert "RagGroundingLow" in fired_on(broken)
+    assert fired_on(broken) >= {"RagGroundingLow", "RagRelevanceLow"}
 
 
 def test_fifty_services_are_evaluated_quickly_on_real_windows() -> None:
