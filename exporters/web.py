@@ -160,7 +160,8 @@ async def _errors(request: web.Request, handler: Handler) -> web.StreamResponse:
     try:
         return await handler(request)
     except web.HTTPException as error:
-        if error.status < 400:
+        # Other apps may add routes for programs, which want their own answers, not a page.
+        if error.status < 400 or (request.method not in ("GET", "HEAD") and error.status != 405):
             raise
         detail = error.text if error.text and not error.text.startswith(f"{error.status}") else ""
         response = _html(error_page(error.status, error.reason, detail), error.status)

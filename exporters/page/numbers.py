@@ -47,7 +47,10 @@ def _digits(number: float, spec: MetricSpec | None) -> tuple[str, str, str]:
     if spec is None:
         return "", f"{number:,.4g}", ""
     if spec.kind == "ratio":
-        return "", f"{100 * number:.1f}", f"{THIN}%"
+        percent = 100 * number
+        # An upper limit of 0.04 % must not read as "never".
+        small = 0.001 <= abs(percent) < 0.05
+        return "", f"{percent:.1g}" if small else f"{percent:.1f}", f"{THIN}%"
     if spec.name.endswith("_usd"):
         return "$", f"{number:.4f}" if abs(number) < 1 else f"{number:,.2f}", ""
     if spec.high is None:

@@ -326,11 +326,11 @@ def _excerpt(trace: dict[str, Any]) -> list[Child]:
     for key, limit in (("query", 300), ("answer", 700), ("error", 300)):
         text = _text(trace, key)
         if text:
-            parts.append(_labelled(key.capitalize(), clip(text, limit)))
+            parts.append(_labelled(key.capitalize(), _short(text, limit)))
     passages = trace.get("passages")
     passages = passages if isinstance(passages, list) else []
     for index, passage in enumerate(passages[:3]):
-        parts.append(passage_block(passage, index, 320))
+        parts.append(passage_block(passage, index, 320, squeeze=True))
     if len(passages) > 3:
         parts.append(el("span", f"and {len(passages) - 3} more passages", class_="soft"))
     return parts
@@ -340,7 +340,15 @@ def _labelled(label: str, text: str) -> Markup:
     return el("div", el("span", label, class_="label"), el("p", text, class_="text", dir="auto"))
 
 
-def passage_block(passage: Any, index: int, limit: int) -> Markup:
+def _short(text: str, limit: int) -> str:
+    """An excerpt without blank lines: web pages as passages are full of them."""
+    lines = (line.strip() for line in text[: 4 * limit].splitlines())
+    squeezed = "\n".join(line for line in lines if line)
+    cut = len(squeezed) > limit or len(text) > 4 * limit
+    return f"{squeezed[:limit].rstrip()}…" if cut else squeezed
+
+
+def passage_block(passage: Any, index: int, limit: int, squeeze: bool = False) -> Markup:
     """One passage with its rank, score and id, its text cut to `limit` characters."""
     if not isinstance(passage, dict):
         passage = {}
@@ -353,7 +361,7 @@ def passage_block(passage: Any, index: int, limit: int) -> Markup:
         "div",
         el("span", " · ".join(facts), " · ", el("code", one_line(_text(passage, "id"), LABEL)),
            class_="label"),
-        el("p", clip(text, limit), class_="text", dir="auto")
+        el("p", (_short if squeeze else clip)(text, limit), class_="text", dir="auto")
         if text
         else el("p", "no text was traced", class_="soft"),
         class_="passage",

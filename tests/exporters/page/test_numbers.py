@@ -16,6 +16,8 @@ def plain(text: str) -> str:
     ("metric", "number", "shown"),
     [
         ("answered", 0.9131, "91.3 %"),
+        ("error", 0.0004, "0.04 %"),
+        ("error", 1e-17, "0.0 %"),
         ("grounding", 0.8449, "0.84"),
         ("relevance", 2.136, "2.14"),
         ("input_tokens", 1811.4, "1,811"),
