@@ -7,7 +7,7 @@ a state with its reason. `seen == sum(states)` rests on that.
 from __future__ import annotations
 
 from agent.metrics import answered, citations, operational, quality
-from agent.metrics.markers import resolve
+from agent.metrics.markers import Cited, resolve
 from agent.metrics.spec import MetricSpec
 from agent.trace import Score, Trace
 
@@ -20,16 +20,33 @@ METRICS: dict[str, MetricSpec] = {
 }
 
 
+_last: tuple[Trace, float | None, Cited] | None = None
+
+
+def _read(trace: Trace) -> tuple[float | None, Cited]:
+    """Verdict and citations of a trace; both tiers need them, one right after the other.
+
+    The last trace is remembered in one tuple, so that threads at worst read it anew.
+    """
+    global _last
+    last = _last
+    if last is not None and last[0] is trace:
+        return last[1], last[2]
+    verdict, cited = answered.verdict(trace), resolve(trace)
+    _last = (trace, verdict, cited)
+    return verdict, cited
+
+
 def score_cheap(trace: Trace) -> list[Score]:
     """Operation, abstention and citation presence: every trace, some tens of microseconds."""
-    verdict = answered.verdict(trace)
+    verdict, cited = _read(trace)
     return [
         *operational.score(trace),
         answered.score(trace, verdict),
-        *citations.score(trace, verdict, resolve(trace)),
+        *citations.score(trace, verdict, cited),
     ]
 
 
 def score_builtin(trace: Trace) -> list[Score]:
     """Relevance, grounding and citation support by lexical means, scorer `builtin`."""
-    return quality.score(trace, answered.verdict(trace), resolve(trace))
+    return quality.score(trace, *_read(trace))

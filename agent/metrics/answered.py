@@ -81,9 +81,29 @@ _RULES = (
     r"|\bprogramming rules\b|\bi would (?:strongly )?advise against\b",
 )
 _REFUSAL = re.compile("|".join(_RULES))
-_CUE = re.compile(r"n't|\bno\b|\bnot\b|\bcan ?not\b|sorry|apolog|unable|unclear|insuffic|lack|fail")
-_CUE_MORE = re.compile(
-    r"neither|unfortunately|an ai\b|against|afraid|regret|without|impossible|declin"
+# A rule needs one of these; looking for plain words is far quicker than the rules.
+_CUES: tuple[str, ...] = (
+    "n't",
+    "no ",
+    "not",
+    "sorry",
+    "apolog",
+    "unable",
+    "unclear",
+    "insuffic",
+    "lack",
+    "fail",
+)
+_CUES += ("neither", "unfort", "an ai", "against", "afraid", "regret", "without", "impossible")
+_MORE_CUES: tuple[str, ...] = (
+    "neither",
+    "unfort",
+    "an ai",
+    "against",
+    "afraid",
+    "regret",
+    "without",
+    "impossible",
 )
 _END = re.compile(r"[.!?](?=\s)|\n")
 _ASKS = re.compile(
@@ -111,8 +131,11 @@ def _opening(answer: str) -> tuple[str, int]:
 def abstains(answer: str) -> bool:
     """Whether the answer amounts to a refusal, to "I don't know", or only asks back."""
     head, _ = _opening(answer)
-    if (_CUE.search(head) or _CUE_MORE.search(head)) and _REFUSAL.search(head):
-        return True
+    for cue in _CUES:
+        if cue in head:
+            if _REFUSAL.search(head):
+                return True
+            break
     if len(answer) < OPENING and answer.rstrip().endswith("?"):
         return _ASKS.search(answer.lower()) is not None
     return False

@@ -42,29 +42,48 @@ SPECS = (
     ),
 )
 
-_INDICATOR = re.compile(
-    r"https?://|\bwww\.\w"
-    r"|\baccording to\b|\bbased on (?:the|this|these|your|our|\w+'s) "
-    r"|\bas (?:stated|described|mentioned|noted|outlined|explained|reported|shown|documented)"
-    r" (?:in|by|on|at)\b"
-    r"|\b(?:sources?|references?|citations?)\s?:"
-    r"|\b(?:see|refer to|found in|cited in|documented in)"
-    r" (?:the|section|page|chapter|document|table|figure)\b"
-    r"|\bthe (?:\w+ ){0,2}(?:documents?|documentation|passages?|articles?|sources?|manual|guide"
-    r"|report|study|paper|policy|context) (?:states?|says?|notes?|mentions?|explains?|describes?"
-    r"|indicates?|shows?|reports?|provides?|suggests?|lists?|specif(?:y|ies))\b"
-    r"|\b(?:page|section|chapter) \d"
+# Each pattern with plain words of which one must be there before the pattern is tried: most
+# answers have none, and looking for a plain word is far quicker.
+_INDICATORS: tuple[tuple[tuple[str, ...], re.Pattern[str]], ...] = tuple(
+    (words, re.compile(pattern))
+    for words, pattern in (
+        (("http", "www."), r"https?://|www\.\w"),
+        (("according to",), r"according to\b"),
+        (("based on",), r"based on (?:the|this|these|your|our|\w+'s) "),
+        (
+            ("as stated", "as described", "as mentioned", "as noted", "as reported", "as shown"),
+            r"as (?:stated|described|mentioned|noted|outlined|explained|reported|shown"
+            r"|documented) (?:in|by|on|at)\b",
+        ),
+        (("source", "reference", "citation"), r"(?:source|reference|citation)s?\s?:"),
+        (
+            ("see ", "refer to", "found in", "cited in", "documented in"),
+            r"(?:see|refer to|found in|cited in|documented in)"
+            r" (?:the|section|page|chapter|document|table|figure)\b",
+        ),
+        (
+            ("document", "passage", "article", "source", "manual", "guide", "report", "study"),
+            r"(?:documents?|documentation|passages?|articles?|sources?|manual|guide|report|study"
+            r"|paper|policy|context) (?:states?|says?|notes?|mentions?|explains?|describes?"
+            r"|indicates?|shows?|reports?|provides?|suggests?|lists?|specif(?:y|ies))\b",
+        ),
+        (("page ", "section ", "chapter "), r"(?:page|section|chapter) \d"),
+    )
 )
 MAX_TEXT = 20_000  # characters: three indicators are enough, and a long answer shows them early
 
 
 def indicators(answer: str) -> int:
     """How many source indicators the answer has, counted up to three."""
+    text = answer[:MAX_TEXT].lower()
     found = 0
-    for _ in _INDICATOR.finditer(answer[:MAX_TEXT].lower()):
-        found += 1
-        if found == 3:
-            break
+    for words, pattern in _INDICATORS:
+        for word in words:
+            if word in text:
+                found += len(pattern.findall(text))
+                break
+        if found >= 3:
+            return 3
     return found
 
 

@@ -13,11 +13,11 @@ from functools import cache
 from importlib import resources
 from typing import Any
 
-from agent.metrics.evidence import Claim, Pages, read_claims
+from agent.metrics.evidence import Claim, Pages, find_places, read_answer
 from agent.metrics.grounding_features import FEATURES, Reading, read
 from agent.metrics.results import BUILTIN
 from agent.metrics.spec import MetricSpec
-from agent.metrics.words import clock_and_plain_numbers, stems
+from agent.metrics.words import clock_and_plain_numbers, content_stems, tokens
 from agent.trace import Trace
 
 __all__ = ["SPECS", "explain", "features", "probability"]
@@ -87,13 +87,16 @@ def probability(values: list[float]) -> float:
 def asked(query: str | None) -> tuple[set[str], set[str]]:
     """Stems and canonical numbers of a query."""
     text = (query or "")[:MAX_QUERY]
-    return set(stems(text)), {form for form, _, _ in clock_and_plain_numbers(text.lower())}
+    return set(content_stems(tokens(text))), {
+        form for form, _ in clock_and_plain_numbers(text.lower())
+    }
 
 
 def features(trace: Trace) -> list[float]:
     """The features of a trace, for fitting."""
     pages = Pages.read([p.text or "" for p in trace.passages or ()])
-    return read(pages, read_claims(trace.answer or ""), *asked(trace.query)).values
+    answer = read_answer(trace.answer or "")
+    return read(pages, answer, find_places(pages, answer.claims), *asked(trace.query)).values
 
 
 def explain(
@@ -108,7 +111,7 @@ def explain(
             "index": worst,
             "text": claims[worst].text[:MAX_DETAIL_TEXT],
             "support": round(reading.support[worst], 3),
-            "passage_id": passage_ids[pages.passage_of(place)] if place >= 0 else None,
+            "passage_id": passage_ids[pages.owner[place]] if place >= 0 else None,
         }
     if reading.novel_numbers:
         detail["novel_numbers"] = reading.novel_numbers[:MAX_DETAIL_ITEMS]

@@ -10,14 +10,13 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from agent.metrics.evidence import Claim, Pages
+from agent.metrics.evidence import Answer, Claim, Pages
 from agent.metrics.structured import Conflicts, conflicts, read_record
-from agent.metrics.words import idf, stems
+from agent.metrics.words import idf, tokens
 
 __all__ = ["FEATURES", "Reading", "read"]
 
-WINDOW = 30  # stems of a stretch of passage, about one long sentence; stretches overlap by half
-MOST_PLACES = 40  # places of one stem that are looked at: a word as frequent as that places nothing
+WINDOW = 16  # content stems of a stretch of passage, a long sentence; stretches overlap by half
 
 FEATURES = (
     "uncovered",  # idf share of the answer's content stems that neither passages nor query have
@@ -35,7 +34,7 @@ FEATURES = (
     "bigrams",  # share of adjacent stem pairs that are not copied
     "worst_bigrams",
     "density",  # length-weighted copied stretches (Grusky et al. 2018, extractive density), negated
-    "copied5",  # share of stems in copied stretches of at least five, three; negated
+    "copied5",  # share of content stems in copied stretches of at least five, three; negated
     "copied3",
     "novel_names",
     "novel_names_share",
@@ -62,14 +61,14 @@ FEATURES = (
 )
 
 _HEDGES = frozenset(
-    stems(
-        "may might could typically generally often usually likely possibly probably perhaps tend"
+    tokens(
+        "may might could typically generally often usually likely possibly probably perhaps tend tends"
         " sometimes various several many including additionally furthermore moreover also however"
         " other"
     )
 )
 _NEGATIONS = frozenset(
-    stems("not no never without none neither nor unable lack cannot unavailable t")
+    tokens("not no never without none neither nor unable lack lacks cannot unavailable t")
 )
 
 
@@ -84,35 +83,42 @@ class Reading:
     novel_names: list[str]
 
 
-def _places(pages: Pages, claims: list[Claim]) -> dict[str, list[int]]:
-    """Positions in the stream of every stem of the answer, at most `MOST_PLACES` each."""
-    places: dict[str, list[int]] = {s: [] for claim in claims for s in claim.stems}
-    find = places.get
-    for position, word in enumerate(pages.stream):
-        found = find(word)
-        if found is not None and len(found) < MOST_PLACES:
-            found.append(position)
-    return {word: found for word, found in places.items() if found}
+def _bigrams(
+    places: Mapping[str, list[int]], stream: list[str]
+) -> dict[tuple[str, str], list[int]]:
+    """Where two stems of the answer stand side by side in the passages."""
+    out: dict[tuple[str, str], list[int]] = {}
+    for word, found in places.items():
+        for p in found:
+            following = stream[p + 1]  # the stream ends with "", which is in no answer
+            if following in places:
+                pair = (word, following)
+                if pair in out:
+                    out[pair].append(p)
+                else:
+                    out[pair] = [p]
+    return out
 
 
 def _copied(
-    words: list[str], places: Mapping[str, list[int]], stream: list[str]
+    words: list[str],
+    places: Mapping[str, list[int]],
+    bigrams: Mapping[tuple[str, str], list[int]],
+    stream: list[str],
 ) -> list[tuple[int, int]]:
-    """Greedy longest stretches of `words` that stand in the passages: (length, position)."""
+    """Greedy longest stretches of `words`, of two or more, in the passages: (length, position)."""
     out: list[tuple[int, int]] = []
-    i, n, end = 0, len(words), len(stream)
-    while i < n:
-        alive = places.get(words[i])
+    i, n = 0, len(words)
+    while i + 1 < n:
+        alive = bigrams.get((words[i], words[i + 1]))
         if alive is None:
             i += 1
             continue
-        length = 1
-        first = alive[0]
+        first, length = alive[0], 2
         while i + length < n:
             word = words[i + length]
-            if word not in places:
-                break
-            alive = [p for p in alive if p + length < end and stream[p + length] == word]
+            # a position may run past the end only over "", where the stretch has ended already
+            alive = [p for p in alive if stream[p + length] == word]
             if not alive:
                 break
             first = alive[0]
@@ -126,18 +132,22 @@ def _share(part: float, whole: float) -> float:
     return part / whole if whole > 0 else 0.0
 
 
-def read(pages: Pages, claims: list[Claim], query: set[str], numbers: set[str]) -> Reading:
+def read(
+    pages: Pages,
+    answer: Answer,
+    places: Mapping[str, list[int]],
+    query: set[str],
+    numbers: set[str],
+) -> Reading:
     """Features of an answer. `query`, `numbers`: stems and canonical numbers of the query."""
-    places = _places(pages, claims)
-    stretches: dict[str, set[int]] = {}
+    claims = answer.claims
+    bigrams = _bigrams(places, pages.stream)
     total = covered = covered_or_asked = 0.0
-    content_count = novel_count = word_count = pair_count = pair_copied = 0
-    copied_squares = copied3 = copied5 = name_count = number_count = 0
+    content_count = novel_count = word_count = stem_count = pair_count = pair_copied = 0
+    matched = copied3 = copied5 = 0
     in_order = ordered = hedges = negations = 0
     last = -1
     novel: dict[str, float] = {}
-    novel_names: list[str] = []
-    novel_numbers: list[str] = []
     support: list[float] = []
     best_places: list[int] = []
     sentence_cover: list[float] = []
@@ -146,19 +156,19 @@ def read(pages: Pages, claims: list[Claim], query: set[str], numbers: set[str]) 
     half = WINDOW // 2
     for claim in claims:
         words, content = claim.stems, claim.content
+        every = claim.words
         mass = got = asked = 0.0
         buckets: dict[int, float] = {}
         for word, rarity in content.items():
             mass += rarity
             if word in places:
                 got += rarity
-                near = stretches.get(word)
-                if near is None:
-                    near = {p // half for p in places[word]}
-                    near |= {b - 1 for b in near}
-                    stretches[word] = near
-                for bucket in near:
-                    buckets[bucket] = buckets.get(bucket, 0.0) + rarity
+                last_bucket = -1
+                for p in places[word]:
+                    bucket = p // half
+                    if bucket != last_bucket:
+                        buckets[bucket] = buckets.get(bucket, 0.0) + rarity
+                        last_bucket = bucket
             elif word in query:
                 asked += rarity
             else:
@@ -168,44 +178,47 @@ def read(pages: Pages, claims: list[Claim], query: set[str], numbers: set[str]) 
         covered += got
         covered_or_asked += got + asked
         content_count += len(content)
-        best = max(buckets, key=buckets.__getitem__) if buckets else -1
-        local = _share(buckets[best], mass) if buckets else 0.0
+        best, most = -1, 0.0
+        for bucket, value in buckets.items():
+            # a stretch is two halves; a word in both counts twice, which the bound forgives
+            value += buckets.get(bucket + 1, 0.0)
+            if value > most:
+                best, most = bucket, value
+        local = min(1.0, most / mass) if buckets else 0.0
         support.append(local if mass > 0 else 1.0)
-        best_places.append(max(best, 0) * half if buckets else -1)
+        best_places.append(best * half if buckets else -1)
         if len(content) >= 2:
             sentence_cover.append((got + asked) / mass)
             sentence_local.append(local)
         pairs = 0
-        for length, position in _copied(words, places, pages.stream):
+        matched += sum(map(places.__contains__, words))
+        for length, position in _copied(words, places, bigrams, pages.stream):
             pairs += length - 1
-            copied_squares += length * length
-            if length >= 2:
-                if last >= 0:
-                    ordered += 1
-                    in_order += position >= last
-                last = position
-                if length >= 3:
-                    copied3 += length
-                    if length >= 5:
-                        copied5 += length
-        pair_count += len(words) - 1
+            matched += length * length - length
+            if last >= 0:
+                ordered += 1
+                in_order += position >= last
+            last = position
+            if length >= 3:
+                copied3 += length
+                if length >= 5:
+                    copied5 += length
+        if len(words) > 1:
+            pair_count += len(words) - 1
         pair_copied += pairs
-        if len(words) > 3:
+        if len(words) > 2:
             sentence_pairs.append(pairs / (len(words) - 1))
-        word_count += len(words)
-        hedges += sum(map(_HEDGES.__contains__, words))
-        negations += sum(map(_NEGATIONS.__contains__, words))
-        name_count += len(claim.names)
-        novel_names += [w for w in claim.names if w not in places and w not in query]
-        number_count += len(claim.numbers)
-        for form in claim.numbers:
-            if form in pages.numbers or form in numbers:
-                continue
-            if form[0] == "t" and int(form[1:]) % 60 == 0:  # "5 pm" against a plain "5"
-                hour = int(form[1:]) // 60 or 12
-                if str(hour) in pages.numbers or str(hour + 12) in pages.numbers:
-                    continue
-            novel_numbers.append(form)
+        stem_count += len(words)
+        word_count += len(every)
+        hedges += sum(map(_HEDGES.__contains__, every))
+        negations += sum(map(_NEGATIONS.__contains__, every))
+    novel_names = [w for w in answer.names if w not in places and w not in query]
+    novel_numbers = [
+        raw.strip()
+        for form, raw in answer.numbers
+        if form not in numbers and not pages.has_number(form, raw)
+    ]
+    name_count, number_count = len(answer.names), len(answer.numbers)
     sentence_cover.sort()
     sentence_local.sort()
     sentence_pairs.sort()
@@ -216,7 +229,7 @@ def read(pages: Pages, claims: list[Claim], query: set[str], numbers: set[str]) 
     n_local = max(1, len(sentence_local))
     mean_local = sum(sentence_local) / n_local
     asked_mass = sum(map(idf.__getitem__, query))
-    answer_words = {word for claim in claims for word in claim.stems}
+    answer_words = set().union(*(claim.content for claim in claims))
     log = math.log1p
     values = [
         1 - _share(covered_or_asked, total) if total else 0.0,
@@ -233,9 +246,9 @@ def read(pages: Pages, claims: list[Claim], query: set[str], numbers: set[str]) 
         sum(v < 5 for v in novel.values()) / max(1, content_count),
         1 - pair_copied / max(1, pair_count),
         1 - sentence_pairs[0] if sentence_pairs else 0.0,
-        -log(copied_squares / max(1, word_count)),
-        -copied5 / max(1, word_count),
-        -copied3 / max(1, word_count),
+        -log(matched / max(1, stem_count)),
+        -copied5 / max(1, stem_count),
+        -copied3 / max(1, stem_count),
         log(len(novel_names)),
         len(novel_names) / (name_count + 2),
         log(len(novel_numbers)),

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from agent.metrics import answered as answers
 from agent.metrics import grounding, relevance, support
-from agent.metrics.evidence import Claim, Pages, read_claims
+from agent.metrics.evidence import Answer, Pages, find_places, read_answer
 from agent.metrics.grounding_features import read
 from agent.metrics.markers import Cited
 from agent.metrics.results import not_applicable, scored, standing, unscored
-from agent.metrics.words import script, stems
+from agent.metrics.words import content_stems, script, tokens
 from agent.trace import Score, Trace
 
 __all__ = ["SPECS", "score"]
@@ -30,8 +31,9 @@ def _relevance(trace: Trace, pages: Pages | None) -> Score:
         return unscored(name, trace, "no_query")
     if not pages.has_text:
         return unscored(name, trace, "no_text")
-    query = stems(trace.query[: grounding.MAX_QUERY])
-    if not query:
+    words = tokens(trace.query[: grounding.MAX_QUERY])
+    query = content_stems(words)
+    if not query:  # nothing but stop words, which no passage is known by
         return unscored(name, trace, "no_query")
     if script(trace.query) != pages.script:
         return unscored(name, trace, "unsupported_language")
@@ -55,7 +57,11 @@ def _no_evidence(name: str, trace: Trace, pages: Pages | None) -> Score | None:
 
 
 def _grounding(
-    trace: Trace, answered: float | None, pages: Pages | None, claims: list[Claim]
+    trace: Trace,
+    answered: float | None,
+    pages: Pages | None,
+    answer: Answer,
+    places: Mapping[str, list[int]],
 ) -> Score:
     name = "grounding"
     stop = standing(name, trace, answered)
@@ -69,11 +75,11 @@ def _grounding(
     stop = stop or _no_evidence(name, trace, pages)
     if stop is not None or pages is None:
         return stop or not_applicable(name, trace, "no_passages")
-    if not any(claim.content for claim in claims):
+    if not any(claim.content for claim in answer.claims):
         return not_applicable(name, trace, "no_claims")
-    reading = read(pages, claims, *grounding.asked(trace.query))
+    reading = read(pages, answer, places, *grounding.asked(trace.query))
     ids = [passage.id for passage in trace.passages or ()]
-    detail = grounding.explain(reading, pages, claims, ids)
+    detail = grounding.explain(reading, pages, answer.claims, ids)
     return scored(name, trace, grounding.probability(reading.values), detail)
 
 
@@ -82,7 +88,8 @@ def _citations(
     answered: float | None,
     cited: Cited,
     pages: Pages | None,
-    claims: list[Claim],
+    answer: Answer,
+    places: Mapping[str, list[int]],
 ) -> list[Score]:
     stop = standing(CITATION[0], trace, answered)
     if stop is None and not cited.marks:
@@ -93,13 +100,15 @@ def _citations(
         stop = _no_evidence(CITATION[0], trace, pages)
     elif stop is None and trace.passages is None:
         stop = unscored(CITATION[0], trace, "no_passages_captured")
-    if stop is None and not claims:
+    if stop is None and not answer.claims:
         stop = not_applicable(CITATION[0], trace, "no_claims")
     if stop is not None:
         make = unscored if stop.state == "unscored" else not_applicable
         return [make(name, trace, stop.reason or "") for name in CITATION]
     # passages == []: every citation dangles, which is known and bad, not unknown
-    verdict = support.judge(trace.answer or "", pages or Pages.read(()), claims, cited)
+    verdict = support.judge(
+        trace.answer or "", pages or Pages.read(()), answer.claims, places, cited
+    )
     detail: dict[str, Any] = {
         "pairs": [
             {
@@ -125,9 +134,10 @@ def score(trace: Trace, answered: float | None, cited: Cited) -> list[Score]:
     """Scores of every metric in `SPECS`, in their order."""
     pages = Pages.read([p.text or "" for p in trace.passages]) if trace.passages else None
     wanted = trace.status == "ok" and trace.answer and (answered is None or pages or cited.marks)
-    claims = read_claims(trace.answer or "") if wanted else []
+    answer = read_answer(trace.answer or "") if wanted else Answer()
+    places = find_places(pages, answer.claims) if pages and answer.claims else {}
     return [
         _relevance(trace, pages),
-        _grounding(trace, answered, pages, claims),
-        *_citations(trace, answered, cited, pages, claims),
+        _grounding(trace, answered, pages, answer, places),
+        *_citations(trace, answered, cited, pages, answer, places),
     ]

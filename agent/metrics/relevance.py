@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from itertools import pairwise
+from itertools import compress, pairwise
 
 from agent.metrics.evidence import Pages
 from agent.metrics.results import BUILTIN
@@ -25,7 +25,7 @@ SPECS = (
     ),
 )
 
-HALF = 15  # stems of half a stretch: query words that stand within about 30 words belong together
+HALF = 8  # content stems of half a stretch: words that stand within two sentences belong together
 SATURATION = 1.2  # BM25's k1: the second occurrence of a word says less than the first
 LENGTH = 0.75  # BM25's b
 # The weights are by hand: eleven judged queries are too few to fit anything.
@@ -35,9 +35,7 @@ LOW, SPAN = 0.25, 0.7  # s of a passage that only shares the topic; from there t
 
 def grades(pages: Pages, query: list[str]) -> list[float | None]:
     """A grade 0..3 by passage; None where it has no text. `query`: stems in order, with content."""
-    rarity = {word: idf[word] for word in query if idf[word] > 0.0}
-    if not rarity:  # a query of stop words alone: every word counts the same
-        rarity = dict.fromkeys(query, 1.0)
+    rarity = {word: idf[word] for word in query}
     total = sum(rarity.values())
     pairs = set(pairwise(query))
     ends = [*pages.starts[1:], len(pages.stream)]
@@ -48,12 +46,12 @@ def grades(pages: Pages, query: list[str]) -> list[float | None]:
         if size <= 0:
             out.append(None)
             continue
-        words = pages.stream[start : end - 1]
-        hits = [(i, word) for i, word in enumerate(words) if word in rarity]
+        words = pages.stream[start:end]
         counts: dict[str, int] = {}
         stretches: dict[int, set[str]] = {}
         followed = set()
-        for i, word in hits:
+        for i in compress(range(size), map(rarity.__contains__, words)):
+            word = words[i]
             counts[word] = counts.get(word, 0) + 1
             bucket = i // HALF
             stretches.setdefault(bucket, set()).add(word)

@@ -82,7 +82,7 @@ def read_record(texts: list[str]) -> Record:
             words = [w for w in tokens(key.replace("_", " ")) if w not in STOP]
             value = (literal or said).lower()
             if _HOURS.match(value) and words and words[0] in _DAYS:
-                forms = {form for form, _, _ in clock_and_plain_numbers(value.replace("-", " "))}
+                forms = {form for form, _ in clock_and_plain_numbers(value.replace("-", " "))}
                 record.hours.setdefault(_DAYS.index(words[0]), set()).update(forms)
             elif literal or value in ("no", "none", "null"):
                 pairs.append((words, value))
@@ -152,7 +152,7 @@ def conflicts(record: Record, answer: str) -> Conflicts:
             no = False
         if record.hours:
             days = _days(clause) or days
-            times = {f for f, _, _ in clock_and_plain_numbers(clause) if f[0] == "t"}
+            times = {f for f, _ in clock_and_plain_numbers(clause) if f[0] == "t"}
             if times:
                 for day in days:
                     if times & record.hours.get(day, set()):

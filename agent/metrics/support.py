@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Iterable
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from agent.metrics.evidence import Claim, Pages
 from agent.metrics.markers import Cited
 from agent.metrics.results import BUILTIN
 from agent.metrics.spec import MetricSpec
-from agent.metrics.words import clock_and_plain_numbers
 
 __all__ = ["SPECS", "Verdict", "judge", "supports"]
 
@@ -44,11 +43,13 @@ SPECS = tuple(
     )
 )
 
-HALF = 15
+HALF = 8  # content stems of half a stretch, which is about a long sentence
 LEAST = 3  # content stems that make a sentence a statement: "Here is how:" needs no citation
+MAX_CITED = 50  # passages that one statement is held against
 MAX_PAIRS = 300  # (statement, citation) pairs that are judged; bounds the work on hostile answers
 LOW, SPAN = 0.2, 0.65  # overlap of an unrelated sentence of the same topic; from there to support
 MISSING_NUMBER = 0.6  # factor for a statement with a number that its source doesn't have
+_LISTS = re.compile(r"[Ss](?:ource|OURCE)|[Rr]ef|REF|[Cc]itation|CITATION|[Bb]ibl|BIBL")
 _BIBLIOGRAPHY = re.compile(
     r"(?:^|\n)[#*\s]{0,6}(?:sources?|references?|citations?|bibliography)[*\s]{0,4}:?[*\s]{0,4}(?:\n|$)",
     re.IGNORECASE,
@@ -73,61 +74,60 @@ class Verdict:
         return 2 * self.precision * self.recall / both if both else 0.0
 
 
-class _Sources:
-    """Words, places and numbers of single passages, read when first cited."""
+def supports(
+    claim: Claim,
+    pages: Pages,
+    places: Mapping[str, list[int]],
+    passages: Sequence[int],
+) -> tuple[dict[int, float], float]:
+    """0..1 by passage and for all together: how far they hold the claim's content.
 
-    def __init__(self, pages: Pages) -> None:
-        self.pages = pages
-        self.words: dict[int, list[str]] = {}
-        self.numbers: dict[int, set[str]] = {}
-
-    def of(self, passage: int) -> list[str]:
-        words = self.words.get(passage)
-        if words is None:
-            starts = self.pages.starts
-            if passage >= len(starts):
-                words = []
-            else:
-                last = passage + 1 == len(starts)
-                end = len(self.pages.stream) if last else starts[passage + 1]
-                words = self.pages.stream[starts[passage] : end - 1]
-            self.words[passage] = words
-        return words
-
-    def has_number(self, passage: int, form: str) -> bool:
-        found = self.numbers.get(passage)
-        if found is None:
-            text = self.pages.texts[passage].lower()
-            found = {f for f, _, _ in clock_and_plain_numbers(text)}
-            self.numbers[passage] = found
-        return form in found
-
-
-def supports(sources: _Sources, claim: Claim, passages: Iterable[int]) -> float:
-    """0..1: how far the passages hold the claim's content, in all and in one stretch."""
+    The mean of what is found anywhere in the passage and what is found in one stretch of it.
+    """
     content = claim.content
     mass = sum(content.values())
     if not mass:
-        return 1.0
-    found: set[str] = set()
-    best = 0.0
-    chosen = list(passages)
-    for passage in chosen:
-        stretches: dict[int, set[str]] = {}
-        for i, word in enumerate(sources.of(passage)):
-            if word in content:
-                found.add(word)
-                bucket = i // HALF
-                stretches.setdefault(bucket, set()).add(word)
-                stretches.setdefault(bucket - 1, set()).add(word)
-        for stretch in stretches.values():
-            best = max(best, sum(map(content.__getitem__, stretch)))
-    overlap = (sum(map(content.__getitem__, found)) + best) / (2 * mass)
-    value = min(1.0, max(0.0, (overlap - LOW) / SPAN))
-    for form in claim.numbers:
-        if not any(sources.has_number(p, form) for p in chosen if p < len(sources.pages.texts)):
-            return value * MISSING_NUMBER
-    return value
+        return dict.fromkeys(passages, 1.0), 1.0
+    owner = pages.owner
+    got = dict.fromkeys(passages, 0.0)
+    stretches: dict[int, dict[int, float]] = {passage: {} for passage in passages}
+    missing = dict.fromkeys(passages, False)
+    anywhere, missing_anywhere = 0.0, False
+    for word, rarity in content.items():
+        inside: set[int] = set()
+        last = -1
+        for p in places.get(word, ()):
+            passage = owner[p]
+            if passage not in got:
+                continue
+            if passage not in inside:
+                inside.add(passage)
+                got[passage] += rarity
+                last = -1
+            bucket = p // HALF
+            if bucket != last:
+                near = stretches[passage]
+                near[bucket] = near.get(bucket, 0.0) + rarity
+                last = bucket
+        if inside:
+            anywhere += rarity
+        if word[0].isdigit() and len(inside) < len(got):
+            missing_anywhere = missing_anywhere or not inside
+            for passage in got.keys() - inside:
+                missing[passage] = True
+    best = {
+        # two halves make a stretch; a word in both counts twice, which the bound forgives
+        passage: min(mass, max((v + near.get(b + 1, 0.0) for b, v in near.items()), default=0.0))
+        for passage, near in stretches.items()
+    }
+
+    def grade(overlap: float, lacks_number: bool) -> float:
+        value = min(1.0, max(0.0, (overlap / mass - LOW) / SPAN))
+        return value * MISSING_NUMBER if lacks_number else value
+
+    single = {p: grade((got[p] + best[p]) / 2, missing[p]) for p in passages}
+    together = grade((anywhere + max(best.values(), default=0.0)) / 2, missing_anywhere)
+    return single, max(together, *single.values()) if single else 0.0
 
 
 def _attach(cited: Cited, claims: list[Claim]) -> list[tuple[list[int], int]]:
@@ -150,10 +150,17 @@ def _attach(cited: Cited, claims: list[Claim]) -> list[tuple[list[int], int]]:
     return attached
 
 
-def judge(answer: str, pages: Pages, claims: list[Claim], cited: Cited) -> Verdict:
+def judge(
+    answer: str,
+    pages: Pages,
+    claims: list[Claim],
+    places: Mapping[str, list[int]],
+    cited: Cited,
+) -> Verdict:
     """Citation support of an answer that cites at least once and has at least one claim."""
-    sources = _Sources(pages)
-    cut = _BIBLIOGRAPHY.search(answer)
+    ends = [*pages.starts[1:], len(pages.stream)]
+    filled = {i for i, (a, b) in enumerate(zip(pages.starts, ends, strict=True)) if b - a > 1}
+    cut = _BIBLIOGRAPHY.search(answer) if _LISTS.search(answer) else None
     if cut and cut.start() > 0:
         claims = [claim for claim in claims if claim.end <= cut.start() + 1] or claims
         inside = [mark for mark in cited.marks if mark.start < cut.start()]
@@ -167,9 +174,9 @@ def judge(answer: str, pages: Pages, claims: list[Claim], cited: Cited) -> Verdi
     whole_passages = {p for mark in whole for p in mark.passages}
     recall: list[float] = []
     for i, (claim, (passages, dangling)) in enumerate(zip(claims, attached, strict=True)):
-        judged = [p for p in passages if sources.of(p)]
-        for passage in judged[:MAX_PAIRS]:
-            value = supports(sources, claim, (passage,))
+        judged = [p for p in passages if p in filled][:MAX_CITED]
+        single, together = supports(claim, pages, places, judged) if judged else ({}, 0.0)
+        for passage, value in single.items():
             if passage in whole_passages:
                 # a citation of the whole answer is as good as the sentence it supports best
                 best = by_whole.get(passage)
@@ -177,13 +184,13 @@ def judge(answer: str, pages: Pages, claims: list[Claim], cited: Cited) -> Verdi
                     by_whole[passage] = (i, value)
             elif len(pairs) < MAX_PAIRS:
                 pairs.append((i, passage, value))
-        unjudged += len(passages) - len(judged)
+        unjudged += sum(p not in filled for p in passages)
         if not whole:
             pairs += [(i, None, 0.0)] * min(dangling, MAX_PAIRS)
         if passages and not judged:
             continue  # its sources have no text: nobody can tell
         if passages or dangling or _needs_citation(claim):
-            recall.append(supports(sources, claim, judged) if judged else 0.0)
+            recall.append(together)
     pairs += [(i, passage, value) for passage, (i, value) in by_whole.items()]
     if whole:
         pairs += [(0, None, 0.0)] * min(sum(mark.dangling for mark in cited.marks), MAX_PAIRS)

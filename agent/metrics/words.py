@@ -11,6 +11,7 @@ __all__ = [
     "MAX_CHARS",
     "STOP",
     "clock_and_plain_numbers",
+    "content_stems",
     "idf",
     "script",
     "sentence_spans",
@@ -23,6 +24,7 @@ MAX_CHARS = 60_000  # characters read of all passages together: bounds the work 
 MEMO_LIMIT = 200_000  # distinct words remembered (about 30 MB); then the memory starts anew
 
 _TABLE = {i: (chr(i).lower() if chr(i).isalnum() else " ") for i in range(128)}
+_TYPOGRAPHIC = "’‘“”–—…•\u00a0"  # common in English texts that are plain otherwise
 _WORD = re.compile(r"[^\W_]+")
 _UNSPACED = re.compile(
     "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]"
@@ -45,6 +47,9 @@ STOP = frozenset(
 
 def tokens(text: str) -> list[str]:
     """Lower-case words of letters and digits, in order; linear in the text."""
+    if not text.isascii():
+        for sign in _TYPOGRAPHIC:
+            text = text.replace(sign, " ")
     if text.isascii():
         return text.translate(_TABLE).split()
     words: list[str] = _WORD.findall(text.lower())
@@ -61,8 +66,8 @@ def _pieces(word: str) -> list[str]:
 
 
 def script(text: str) -> str:
-    """ "latin", "other" or "" (no letters), by the first thousand characters."""
-    sample = text[:1000]
+    """ "latin", "other" or "" (no letters), by the first 200 characters."""
+    sample = text[:200]
     if sample.isascii():
         return "latin" if any(c.isalpha() for c in sample) else ""
     letters = [c for c in sample if c.isalpha()]
@@ -110,25 +115,36 @@ def _stem(word: str) -> str:
     return word[:9]
 
 
-class _Stems(dict[str, str]):
-    def __missing__(self, word: str) -> str:
-        if len(self) >= MEMO_LIMIT:
-            self.clear()
-        found = self[word] = _stem(word)
-        return found
+_MEMO: dict[str, str] = dict.fromkeys(STOP, "")  # word -> stem; "" for a stop word
 
 
-_STEMS = _Stems()
+def _learn(words: list[str]) -> None:
+    if len(_MEMO) >= MEMO_LIMIT:
+        _MEMO.clear()
+        _MEMO.update(dict.fromkeys(STOP, ""))
+    for word in words:
+        if word not in _MEMO:
+            _MEMO[word] = _stem(word)
 
 
 def stem(word: str) -> str:
-    """The stem of one lower-case word."""
-    return _STEMS[word]
+    """The stem of one lower-case word, a stop word's too."""
+    return _stem(word)
 
 
 def stems(text: str) -> list[str]:
-    """The stems of a text's words, in order."""
-    return list(map(_STEMS.__getitem__, tokens(text)))
+    """The stems of all words of a text, in order."""
+    return list(map(_stem, tokens(text)))
+
+
+def content_stems(words: list[str]) -> list[str]:
+    """The stems of those words that are no stop words, in order. Known words are looked up in C."""
+    found = list(map(_MEMO.get, words))
+    if None in found:
+        _learn(words)
+        # another thread may have started the memory anew: what is gone is stemmed on the spot
+        return [s for w in words if (s := _MEMO.get(w, None if w in STOP else _stem(w)))]
+    return list(filter(None, found))
 
 
 class _Idf(dict[str, float]):
@@ -142,7 +158,6 @@ class _Idf(dict[str, float]):
         for df, words in table["stems"].items():
             value = round(math.log(total / float(df)), 3)
             self.update(dict.fromkeys(words.split(), value))
-        self.update(dict.fromkeys((_STEMS[word] for word in STOP), 0.0))
 
     def __missing__(self, word: str) -> float:
         return self.rarest
@@ -151,12 +166,10 @@ class _Idf(dict[str, float]):
 idf = _Idf()
 """Background rarity of a stem: 0 for a stop word, about 8 for a word never seen."""
 
-# A citation marker right after the full stop belongs to the sentence before it. No pattern starts
-# with an open repetition: a megabyte of spaces is scanned once.
-_BREAK = re.compile(
-    r"[.!?][\"'”’)\]]{0,3}(?:\s?[\[【][^\[\]【】\n]{1,40}[\]】]){0,5}(?=\s)"
-    r"|[。！？][\"'”’)\]]{0,3}(?:[\[【][^\[\]【】\n]{1,40}[\]】]){0,5}|\n"
-)
+# A citation marker right after the full stop belongs to the sentence before it. Patterns begin
+# with one character class, which the engine looks for fast, and repeat within bounds: a megabyte
+# of spaces or brackets is scanned once.
+_BREAK = re.compile(r"[.!?。！？\n](?:[\"'”’)\]]{0,3}(?:\s?[\[【][^\[\]【】\n]{1,40}[\]】]){0,5})?")
 _ABBREVIATION = re.compile(
     r"(?:^|[\s(])(?:[A-Z]|Mr|Mrs|Ms|Dr|Prof|St|Jr|Sr|vs|etc|e\.g|i\.e|cf|No|Inc|Ltd|Co|Fig|al|approx"
     r"|U\.S|U\.K|Gov|Sen|Rep|Gen|a\.m|p\.m|\d{1,2})\.\Z"
@@ -176,40 +189,52 @@ def sentence_spans(text: str) -> list[tuple[int, int]]:
             first = start + len(piece) - len(piece.lstrip())
             spans.append((first, first + len(inner)))
 
+    size = len(text)
     for match in _BREAK.finditer(text):
-        at = match.start()
-        alone = text[at] == "." and match.end() == at + 1
-        if alone and _ABBREVIATION.search(text, max(start, at - 8), at + 1):
-            continue
-        add(match.end())
-        start = match.end()
+        at, end = match.span()
+        sign = text[at]
+        if sign == "\n":
+            end = at + 1
+        elif sign in ".!?":
+            if end < size and not text[end].isspace():
+                continue
+            if sign == "." and end == at + 1 and _abbreviates(text, start, at):
+                continue
+        add(end)
+        start = end
         if len(spans) >= MAX_SENTENCES:
             return spans
-    add(len(text))
+    add(size)
     return spans
 
 
+def _abbreviates(text: str, start: int, at: int) -> bool:
+    return _ABBREVIATION.search(text, max(start, at - 8), at + 1) is not None
+
+
 _NUMBER = re.compile(
-    r"(?<![\w.])(\d{1,15}(?:,\d{3}){0,5}(?:\.\d{1,10})?)(?::(\d{1,2}))?(?:\s?([ap])\.?m\b)?",
+    r"\d(?<![\w.].)\d{0,14}(?:,\d{3}){0,5}(?:\.\d{1,10})?(?::\d{1,2})?(?:\s?[ap]\.?m\b)?"
 )
 
 
-def clock_and_plain_numbers(text: str) -> list[tuple[str, int, int]]:
-    """Numbers as (canonical form, start, end).
+def clock_and_plain_numbers(text: str) -> list[tuple[str, str]]:
+    """Numbers of a lower-case text as (canonical form, as written).
 
     "1,000.0" is "1000". A time of day is "t" and its minutes modulo twelve hours, so that
-    "5:30 PM", "17:30" and "5.30pm" written as "5:30pm" meet.
+    "5:30 pm", "17:30" and "5:30pm" meet.
     """
-    out: list[tuple[str, int, int]] = []
-    for match in _NUMBER.finditer(text):
-        whole, minutes, half = match.groups()
-        if minutes is not None or half is not None:
-            hours = int(float(whole.replace(",", "")))
-            form = f"t{(hours * 60 + int(minutes or 0)) % 720}"
+    out: list[tuple[str, str]] = []
+    for raw in _NUMBER.findall(text):
+        if raw.isdecimal() and raw.isascii():
+            out.append((raw.lstrip("0") or "0", raw))
+            continue
+        form = raw.replace(",", "")
+        if ":" in form or form.endswith("m"):
+            whole, _, rest = form.rstrip(" apm.").partition(":")
+            form = f"t{(int(float(whole)) * 60 + int(rest or 0)) % 720}"
+        elif "." in form:
+            form = form.rstrip("0").rstrip(".").lstrip("0") or "0"
         else:
-            form = whole.replace(",", "")
-            if "." in form:
-                form = form.rstrip("0").rstrip(".")
             form = form.lstrip("0") or "0"
-        out.append((form, match.start(), match.end()))
+        out.append((form, raw))
     return out
