@@ -80,7 +80,8 @@ def _estimate(cell: Cell, row: MetricRow, edge: bool = False) -> Markup:
     found = cell.estimate
     name = "n edge" if edge else "n"
     if found is None:
-        note = f"too few: {cell.scored:,} of {cell.needed}"
+        of = "" if cell.needed is None else f" of {cell.needed}"
+        note = f"too few: {cell.scored:,}{of}"
         return el("td", "—", el("small", note), class_=name, title=f"{note} samples")
     return el(
         "td",

@@ -58,11 +58,12 @@ def rank(metric: str) -> int:
 
 @dataclass(slots=True)
 class Cell:
-    """One window of one metric; `estimate` is None while `scored` is below `needed`."""
+    """One window of one metric; `estimate` is None while `scored` is below `needed` (None where
+    the windows do not say what they need)."""
 
     estimate: Estimate | None
     states: dict[str, int]
-    needed: int
+    needed: int | None
 
     @property
     def scored(self) -> int:
@@ -249,7 +250,7 @@ def _service(reading: Reading, service: str, base: Base, *, full: bool) -> Servi
 
 def _rows(windows: Windows, service: str, base: Base, full: bool) -> list[MetricRow]:
     rows = []
-    needed = getattr(windows, "min_samples", 5)
+    needed: int | None = getattr(windows, "min_samples", None)
     series = [pair for pair in windows.series(service, "") if pair[0] in METRICS]
     for metric, scorer in sorted(series, key=lambda pair: (rank(pair[0]), pair)):
         cells = {

@@ -5,13 +5,13 @@ import gzip
 import json
 import re
 from base64 import b64encode
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Callable, Iterable
 from hashlib import sha256
 from typing import Any
 from urllib.parse import quote
 
 import pytest
-from aiohttp import ClientResponse
+from aiohttp import ClientResponse, web
 from aiohttp.test_utils import TestClient, TestServer
 from prometheus_client.openmetrics.parser import (
     text_string_to_metric_families as parse_openmetrics,
@@ -162,24 +162,38 @@ def test_the_windows_as_json() -> None:
     assert found["alerts"][0]["value"] is None
 
 
+class Patient(FakeReading):
+    """Tells its health also while the test holds the lock."""
+
+    def health(self) -> Health:
+        return self.state
+
+
 def test_a_long_scrape_does_not_stop_the_loop() -> None:
-    reading = everything()
+    reading = Patient(**vars(everything()))
 
-    async def run(act: Callable[[TestClient[Any, Any]], Awaitable[None]]) -> None:
+    async def run() -> None:
         async with TestClient(TestServer(metrics_app(as_reading(reading)))) as client:
-            await act(client)
+            with reading.mutex:  # the writer holds the lock: no page can be made
+                scrapes = [asyncio.create_task(client.get("/metrics")) for _ in range(4)]
+                await asyncio.sleep(0.05)
+                async with asyncio.timeout(5):
+                    assert (await client.get("/healthz")).status == 200
+                    assert (await client.get("/readyz")).status == 200
+            assert [(await scrape).status for scrape in scrapes] == [200] * 4
 
-    async def act(client: TestClient[Any, Any]) -> None:
-        reading.mutex.acquire()  # the writer holds the lock: no page can be made
-        try:
-            scrapes = [asyncio.create_task(client.get("/metrics")) for _ in range(4)]
-            await asyncio.sleep(0.05)
-            async with asyncio.timeout(5):
-                assert (await client.get("/healthz")).status == 200
-        finally:
-            reading.mutex.release()
-        assert [(await scrape).status for scrape in scrapes] == [200] * 4
+    asyncio.run(run())
 
-    # The fake refuses `health()` while the lock is held, as it is here by the test itself.
-    reading.__class__ = type("Patient", (FakeReading,), {"health": lambda self: self.state})
-    asyncio.run(run(act))
+
+def test_routes_that_others_add_keep_their_own_errors() -> None:
+    async def refuse(request: web.Request) -> web.Response:
+        raise web.HTTPRequestEntityTooLarge(max_size=1, actual_size=2)
+
+    async def run() -> tuple[int, str]:
+        app = metrics_app(as_reading(FakeReading()))
+        app.router.add_post("/v1/rag/traces", refuse)
+        async with TestClient(TestServer(app)) as client:
+            answer = await client.post("/v1/rag/traces", data=b"x")
+            return answer.status, answer.headers["Content-Type"]
+
+    assert asyncio.run(run()) == (413, "text/plain; charset=utf-8")
