@@ -25,28 +25,29 @@ class Slots:
 
     def __init__(self, specs: Mapping[str, MetricSpec]) -> None:
         self._specs = specs
-        self._columns: dict[SeriesKey, tuple[int, int, float]] = {}
+        self.columns: dict[SeriesKey, tuple[int, int, float]] = {}
+        """What `column` has given out, for a quick look."""
         self._sorted: list[tuple[SeriesKey, int]] = []
 
     def column(self, key: SeriesKey) -> tuple[int, int, float]:
         """(place, sign, bar): where the numbers of `key` begin, a multiple of `WIDTH`, and what
         `worst.direction` says of its metric."""
-        found = self._columns.get(key)
+        found = self.columns.get(key)
         if found is None:
-            place = len(self._columns) * WIDTH
-            found = self._columns[key] = (place, *direction(self._specs.get(key[0])))
-            self._sorted = sorted((key, column[0]) for key, column in self._columns.items())
+            place = len(self.columns) * WIDTH
+            found = self.columns[key] = (place, *direction(self._specs.get(key[0])))
+            self._sorted = sorted((key, column[0]) for key, column in self.columns.items())
         return found
 
     def find(self, key: SeriesKey) -> int | None:
         """The place of `key` if it has one."""
-        found = self._columns.get(key)
+        found = self.columns.get(key)
         return found[0] if found else None
 
     @property
     def size(self) -> int:
         """The length of a list that has all places."""
-        return len(self._columns) * WIDTH
+        return len(self.columns) * WIDTH
 
     def items(self) -> list[tuple[SeriesKey, int]]:
         """(key, place) by key: whatever goes out must not show the order of arrival."""

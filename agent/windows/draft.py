@@ -73,7 +73,7 @@ def _columns(
 
 def _valid(score: Score) -> bool:
     value = score.value
-    return value is not None and abs(value) <= MAX_VALUE and 0 < score.probability <= 1
+    return value is not None and -MAX_VALUE <= value <= MAX_VALUE and 0 < score.probability <= 1
 
 
 class _Maker:
@@ -95,14 +95,14 @@ class _Maker:
 
     def rows(self, traces: Sequence[ScoredTrace]) -> None:
         """Trace by trace: written out in one loop, for this is the price of sparse traffic."""
-        counts, column = self._counts, self._column
+        counts, columns = self._counts, self._slots.columns
         for trace in traces:
             for score in trace.results:
                 key = (score.metric, score.scorer)
-                place, sign, bar = column(key)
+                place, sign, bar = columns.get(key) or self._column(key)
                 state = score.state
-                if state is _SCORED and _valid(score):
-                    value: float = score.value  # type: ignore[assignment]  # just checked
+                value = score.value
+                if state is _SCORED and value is not None and _valid(score):
                     y = round(value * VALUE_ONE)
                     if score.probability == 1.0:
                         counts[place + 4] += 1

@@ -13,7 +13,7 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from agent.windows.exact import VALUE_BITS, VALUE_ONE, WEIGHT_ONE
+from agent.windows.exact import VALUE_BITS, WEIGHT_ONE
 
 __all__ = [
     "Interval",
@@ -23,7 +23,6 @@ __all__ = [
     "rate_interval",
     "sample_variance",
     "t975",
-    "unit_moments",
     "wilson",
 ]
 
@@ -40,6 +39,14 @@ WILSON_BELOW = 50
 """With fewer equal-weight samples, strata and slope cost more width than they save."""
 
 _T = (12.706205, 4.302653, 3.182446, 2.776445, 2.570582, 2.446912, 2.364624, 2.306004, 2.262157)
+
+
+_G = (
+    (Z**3 + Z) / 4,
+    (5 * Z**5 + 16 * Z**3 + 3 * Z) / 96,
+    (3 * Z**7 + 19 * Z**5 + 17 * Z**3 - 15 * Z) / 384,
+    (79 * Z**9 + 776 * Z**7 + 1482 * Z**5 - 1920 * Z**3 - 945 * Z) / 92160,
+)
 
 
 class Interval(NamedTuple):
@@ -82,12 +89,7 @@ def t975(df: float) -> float:
     n = max(1, int(df))
     if n <= len(_T):
         return _T[n - 1]
-    z = Z
-    g1 = (z**3 + z) / 4
-    g2 = (5 * z**5 + 16 * z**3 + 3 * z) / 96
-    g3 = (3 * z**7 + 19 * z**5 + 17 * z**3 - 15 * z) / 384
-    g4 = (79 * z**9 + 776 * z**7 + 1482 * z**5 - 1920 * z**3 - 945 * z) / 92160
-    return z + g1 / n + g2 / n**2 + g3 / n**3 + g4 / n**4
+    return Z + (_G[0] + (_G[1] + (_G[2] + _G[3] / n) / n) / n) / n
 
 
 def wilson(share: float, n: float) -> tuple[float, float]:
@@ -140,12 +142,6 @@ def _moments(sums: Sequence[int]) -> Moments:
         yf=(n * yf - y * f) / scale,
         linearised=spread / (w**4 << (2 * VALUE_BITS)),
     )
-
-
-def unit_moments(n: int, y: int, yy: int) -> Moments:
-    """The moments of n scores of weight 1, alone in their stratum: the common, short way."""
-    squares = (n * yy - y * y) / (n << (2 * VALUE_BITS))
-    return Moments(n, n, n, n, y / (n * VALUE_ONE), 0.0, 0.0, squares, 0.0, 0.0, squares / (n * n))
 
 
 def sample_variance(strata: Sequence[Moments]) -> tuple[float, int]:

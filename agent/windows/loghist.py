@@ -46,6 +46,10 @@ _VALUES = [
     *(2 * math.exp((i + _OFFSET) * _LOG_G) / (1 + math.exp(_LOG_G)) for i in range(1, CELLS - 1)),
     HIGH,
 ]
+SMALL = 4
+"""A dictionary of so few cells is small enough to stay open."""
+
+_encode = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
 _log, _ceil = math.log, math.ceil
 
 
@@ -121,8 +125,8 @@ class Sketch:
         return WEIGHT_BITS, cells, [count >> WEIGHT_BITS for count in counts]
 
     def seal(self) -> None:
-        if not isinstance(self._counts, bytes):
-            self._counts = json.dumps(self.content(), separators=(",", ":")).encode()
+        if not isinstance(self._counts, bytes) and len(self._counts) > SMALL:
+            self._counts = _encode(self.content()).encode("ascii")
 
     @classmethod
     def of(cls, n: int, w2: int, content: tuple[int, list[int], list[int]]) -> Sketch:

@@ -41,6 +41,8 @@ class Entry(NamedTuple):
     timestamp: float
 
 
+_encode = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
+
 Packed = list[Entry] | bytes
 """Entries in order; as bytes (JSON) where they are kept long: a fifth of the memory."""
 
@@ -48,7 +50,7 @@ Packed = list[Entry] | bytes
 def packed(entries: Packed) -> bytes:
     if isinstance(entries, bytes):
         return entries
-    return json.dumps(entries, separators=(",", ":")).encode("ascii")
+    return _encode(entries).encode("ascii")
 
 
 def unpacked(entries: Packed) -> list[Entry]:

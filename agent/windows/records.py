@@ -1,0 +1,45 @@
+"""What the windows give out."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+__all__ = ["BucketRow", "Estimate", "Quantile", "Worst"]
+
+BucketRow = tuple[str, str, int, int, bytes | None]
+"""(service, segment, width, start, data): key and content of a saved bucket; None: delete it.
+The row ("", "", 0, 0) holds the stream time."""
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """A 95 % interval, with how many equal-weight samples would know as much.
+
+    `samples` were scored; `states` counts all traces by state, and its sum is what was seen.
+    """
+
+    value: float
+    lower: float
+    upper: float
+    effective_samples: float
+    samples: int
+    states: Mapping[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class Quantile:
+    """Seconds, within 1 %. A limit is None where the samples do not carry it."""
+
+    quantile: float
+    value: float
+    lower: float | None
+    upper: float | None
+    samples: int
+
+
+@dataclass(frozen=True, slots=True)
+class Worst:
+    trace_id: str
+    value: float
+    timestamp: float

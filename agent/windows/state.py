@@ -1,0 +1,218 @@
+"""The state behind `Windows`: what waits, the rings, what changed. The readers are in `windows`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from agent.metrics.spec import MetricSpec
+from agent.trace import ScoredTrace
+from agent.windows.bucket import Slots, Total
+from agent.windows.draft import make_bucket
+from agent.windows.periods import grain_of, seconds_of
+from agent.windows.persist import decode_bucket, decode_clock, encode_bucket, encode_clock
+from agent.windows.records import BucketRow
+from agent.windows.rings import Ring, Span
+from agent.windows.worst import unpacked
+
+__all__ = ["WindowState"]
+
+MAX_STAGES = 8
+"""Latency stages per service: `total`, `retrieval`, `generation` and some of the user's own.
+Stage names come from outside, and each has histograms in every window."""
+
+WORST_GRAIN = 60
+"""Seconds. Five traces per ten-second bucket would be most of a small service's traffic."""
+
+MAX_DRAFTED = 1024
+"""Fold when so many traces wait: bounds memory, and the time of the next reading."""
+
+_CLOCK = ("", "", 0, 0)
+_NONE: frozenset[str] = frozenset()
+
+
+class WindowState:
+    """Writing, expiring, saving and restoring."""
+
+    def __init__(
+        self,
+        windows: Sequence[str],
+        specs: Mapping[str, MetricSpec],
+    ) -> None:
+        if not windows or len(set(windows)) != len(windows):
+            raise ValueError("windows: at least one, and each once")
+        self.names: tuple[str, ...] = tuple(windows)
+        self.now: float | None = None
+        self.ignored_stages = 0
+        """Timings dropped because their service already has `MAX_STAGES` stages."""
+        by_width: dict[int, list[Span]] = {}
+        for name in windows:
+            seconds = seconds_of(name)
+            width = grain_of(seconds)
+            by_width.setdefault(width, []).append(Span(name, seconds, seconds // width))
+        coarsest = max(by_width)
+        self._rings = [
+            Ring(width, by_width[width], worst=width >= WORST_GRAIN or width == coarsest)
+            for width in sorted(by_width)
+        ]
+        self._spans = {span.name: (ring, span) for ring in self._rings for span in ring.spans}
+        self._longest = max((s for _, s in self._spans.values()), key=lambda span: span.seconds)
+        self._finest = math.gcd(*by_width)
+        self._since = -math.inf
+        self._edge = -math.inf
+        self._slots = Slots(specs)
+        self._drafts: dict[tuple[str, tuple[str, ...], int], list[ScoredTrace]] = {}
+        self._drafted = 0
+        self._stages: dict[str, set[str]] = {}
+        self._saved_now: float | None = None
+        self._stray: list[tuple[str, str, int, int]] = []
+
+    def advance(self, now: float) -> None:
+        """Move stream time to `now` (Unix seconds) and expire buckets; never goes back."""
+        if not math.isfinite(now):
+            raise ValueError("stream time must be finite")
+        if self.now is not None and now <= self.now:
+            return
+        self.now = now
+        if now < self._edge:
+            return
+        self._edge = (now // self._finest + 1) * self._finest
+        ring, _ = self._spans[self._longest.name]
+        forget = ring.newest is not None and int(now // ring.width) > ring.newest
+        if forget:
+            self._fold()  # what waits must enter first, or its stages would be forgotten
+        for ring in self._rings:
+            ring.advance(int(now // ring.width))
+        if forget:
+            self._recall_stages()
+        self._since = min(float(ring.oldest * ring.width) for ring in self._rings)
+
+    def _recall_stages(self) -> None:
+        """The stages that the longest window holds are those that keep their places."""
+        self._stages = {
+            service: set(total.sketches)
+            for (service, segment), total in self._longest.totals.items()
+            if not segment
+        }
+
+    def add(self, scored: ScoredTrace, service: str, segments: Sequence[str] = ()) -> bool:
+        """Count a trace in its bucket, for the whole service and for each of `segments`.
+
+        Each window takes it if its bucket is still inside; False if it is too late for all. The
+        caller advances the time first and has bounded `service` and `segments`. The trace is read
+        at the next fold and must not be changed afterwards.
+        """
+        timestamp = scored.timestamp
+        if not math.isfinite(timestamp):
+            raise ValueError("the time of a trace must be finite")
+        if not 0 < scored.probability <= 1:
+            raise ValueError("the probability of a trace must be in (0, 1]")
+        if self.now is None or timestamp > self.now:
+            self.advance(timestamp)
+        index = int(timestamp // self._finest)
+        if index * self._finest < self._since:
+            return False
+        if not scored.timings.keys() <= self._stages.get(service, _NONE):
+            scored = self._with_known_stages(service, scored)
+        key = (service, tuple(segments), index)
+        draft = self._drafts.get(key)
+        if draft is None:
+            self._drafts[key] = [scored]
+        else:
+            draft.append(scored)
+        self._drafted += 1
+        if self._drafted >= MAX_DRAFTED:
+            self._fold()
+        return True
+
+    def _with_known_stages(self, service: str, scored: ScoredTrace) -> ScoredTrace:
+        """Learn the stages of a trace while there is room; without the others."""
+        known = self._stages.setdefault(service, set())
+        for stage, seconds in scored.timings.items():
+            if seconds >= 0 and len(known) < MAX_STAGES:
+                known.add(stage)
+        timings = {stage: t for stage, t in scored.timings.items() if stage in known}
+        self.ignored_stages += len(scored.timings) - len(timings)
+        return replace(scored, timings=timings)
+
+    def _fold(self) -> None:
+        """Bring what waits into the rings."""
+        if not self._drafts:
+            return
+        drafts, self._drafts, self._drafted = self._drafts, {}, 0
+        for (service, segments, index), traces in drafts.items():
+            delta = make_bucket(traces, self._slots)
+            rings = [(ring, index * self._finest // ring.width) for ring in self._rings]
+            for ring, at in reversed(rings):
+                alone = ring is self._rings[0] and not segments
+                ring.fold(at, (service, ""), delta, give=alone)
+            if segments:
+                delta.worst = {}  # worst traces are kept for the whole service only
+                for segment in dict.fromkeys(segments):
+                    for ring, at in rings:
+                        ring.fold(at, (service, segment), delta)
+
+    def _total(self, service: str, segment: str, window: str) -> Total | None:
+        self._fold()
+        return self._spans[window][1].totals.get((service, segment))
+
+    def worst_ids(self) -> set[tuple[str, str]]:
+        """(service, trace id) of every trace that some bucket names: whose evidence to keep."""
+        self._fold()
+        return {
+            (service, entry.trace_id)
+            for ring in self._rings
+            if ring.worst
+            for row in ring.rows.values()
+            for (service, _), bucket in row.items()
+            for entries in bucket.worst.values()
+            for entry in unpacked(entries)
+        }
+
+    def drain(self) -> list[BucketRow]:
+        """Rows that changed since the last drain, whole; writing one twice is harmless.
+
+        What was drained counts as saved: if writing fails, this object must be given up and the
+        state loaded anew. A row costs 100 to 200 us, so drain per second rather than per trace.
+        """
+        return list(self._drain())
+
+    def _drain(self) -> Iterator[BucketRow]:
+        self._fold()
+        if self.now is not None and self.now != self._saved_now:
+            self._saved_now = self.now
+            yield (*_CLOCK, encode_clock(self.now))
+        for key in self._stray:
+            yield (*key, None)
+        self._stray.clear()
+        for ring in self._rings:
+            for index, (service, segment), bucket in ring.drain():
+                data = None if bucket is None else encode_bucket(bucket, self._slots)
+                yield (service, segment, ring.width, index * ring.width, data)
+
+    def load(self, rows: Iterable[BucketRow]) -> None:
+        """Restore from all saved rows, into an empty object; then everything is as it was.
+
+        Rows of no window (the windows were configured otherwise) are given up: the next drain
+        deletes them. ValueError for rows that cannot be read.
+        """
+        if self.now is not None:
+            raise ValueError("window state can only be loaded into empty windows")
+        kept = [row for row in rows if row[4] is not None]
+        clocks = [decode_clock(data) for *key, data in kept if tuple(key) == _CLOCK and data]
+        buckets = [row for row in kept if row[:4] != _CLOCK]
+        now = max(clocks, default=max((float(row[3]) for row in buckets), default=None))
+        if now is None:
+            return
+        self.advance(now)
+        self._saved_now = clocks[0] if clocks else None
+        by_width = {ring.width: ring for ring in self._rings}
+        for service, segment, width, start, data in buckets:
+            ring = by_width.get(width)
+            index, offset = divmod(start, width) if width else (0, 1)
+            if ring is None or offset or not ring.oldest <= index <= (ring.newest or 0):
+                self._stray.append((service, segment, width, start))
+            else:
+                ring.restore(index, (service, segment), decode_bucket(data or b"", self._slots))
+        self._recall_stages()
