@@ -282,7 +282,7 @@ class Instrument:
                     self._oldest_received = None
                     self._wake.wait(IDLE_SECONDS)
                     self._tick(after)
-        except sqlite3.OperationalError as error:
+        except (sqlite3.OperationalError, OSError) as error:
             self.fatal = f"cannot write the state: {error}"
             log.error(self.fatal)
         except sqlite3.DatabaseError as error:
@@ -313,7 +313,7 @@ class Instrument:
                     transitions += self._aggregator.apply(result)
             done += scored
         if unreadable:
-            self._dead.write(unreadable, "queue", self._clock())
+            self._persist(lambda: self._dead.write(unreadable, "queue", self._clock()))
             with self._lock:
                 self.counters.inc(
                     "ragmeter_dead_letters_total", (("reason", "old_schema"),), len(unreadable)
@@ -350,16 +350,16 @@ class Instrument:
             )
             step.evidence, step.forget_evidence = self._evidence(done)
         step.outbox = [item for alert in transitions for item in self._notify(alert, now)]
-        self._write(step)
+        self._persist(lambda: self._store.commit(step))
         self._saved_at = now
 
-    def _write(self, step: Commit) -> None:
-        """Commit; while the disk does not take it, try again, and do nothing else meanwhile."""
+    def _persist(self, write: Callable[[], object]) -> None:
+        """Write; while the disk does not take it, try again, and do nothing else meanwhile."""
         pause = 0.1
         while True:
             try:
-                self._store.commit(step)
-            except sqlite3.OperationalError as error:
+                write()
+            except (sqlite3.OperationalError, OSError) as error:
                 self._problem = f"cannot write the state: {error}"
                 log.error("%s; next try in %.1f s", self._problem, pause)
                 if self._stopping:

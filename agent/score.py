@@ -23,8 +23,11 @@ class TierScorer(Protocol):
     `pairs` are the (metric, scorer) pairs it answers for; `score` returns one result for each.
     """
 
-    tier: Literal["model", "judge"]
-    pairs: Sequence[Pair]
+    @property
+    def tier(self) -> Literal["model", "judge"]: ...
+
+    @property
+    def pairs(self) -> Sequence[Pair]: ...
 
     def score(self, trace: Trace) -> list[Score]: ...
 

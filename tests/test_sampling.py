@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import random
+from typing import Literal
 
 import pytest
 
@@ -56,7 +57,7 @@ def test_a_service_may_have_its_own_rate_and_upstream_multiplies() -> None:
 class Judge:
     """A judge tier that reads the truth from a tag."""
 
-    tier = "judge"
+    tier: Literal["judge"] = "judge"
     pairs = (("grounding", "judge"),)
 
     def score(self, trace: Trace) -> list[Score]:

@@ -12,7 +12,7 @@ from pydantic_core import from_json
 
 from agent.trace import Trace
 
-__all__ = ["Bad", "Good", "decode", "decode_one"]
+__all__ = ["Bad", "Good", "decode", "decode_one", "parse_array"]
 
 MAX_ERRORS = 10  # of one item: a broken array of a thousand passages needs no thousand lines
 MAX_REASON = 200  # characters
@@ -39,10 +39,6 @@ class Bad:
             "reason": self.reason,
             "errors": [{"field": field, "why": why} for field, why in self.errors],
         }
-
-
-def _bad_json(raw: bytes, error: ValueError) -> Bad:
-    return Bad("invalid_json", (("", str(error)[:MAX_REASON]),), raw)
 
 
 def _bad_fields(raw: bytes, error: ValidationError) -> Bad:
@@ -86,28 +82,35 @@ def _decode_item(item: object, limit: int) -> Good | Bad:
 def decode(body: bytes, limit: int) -> Iterator[Good | Bad]:
     """Every item of a body, in order; empty lines are skipped.
 
-    A body that starts with `[` is an array. Otherwise it is JSON lines when any of its lines is an
-    object by itself (a broken first line must not cost the rest), and else one document, perhaps
-    printed over several lines. A body that is no JSON at all is one `Bad`.
+    A body is a JSON array, or JSON lines when any of its lines is an object by itself (a broken
+    line, be it the first, must not cost the rest), or else one object, perhaps printed over
+    several lines. A body that is no JSON at all is one `Bad`.
     """
     body = body.strip()
     if not body:
         yield Bad("empty", (("", "the body is empty"),), b"")
-    elif body[:1] == b"[":
-        try:
-            items = from_json(body)
-        except ValueError as error:
-            yield _bad_json(body, error)
-            return
+        return
+    items = parse_array(body)
+    if items is not None:
         for item in items:
             yield _decode_item(item, limit)
-    else:
-        lines = body.splitlines()
-        if len(lines) > 1 and not any(map(_is_object, lines)):
-            lines = [body]
-        for line in lines:
-            if line.strip():
-                yield decode_one(line.strip(), limit)
+        return
+    lines = [line for line in body.splitlines() if line.strip()]
+    if len(lines) > 1 and not any(map(_is_object, lines)):
+        lines = [body]
+    for line in lines:
+        yield decode_one(line.strip(), limit)
+
+
+def parse_array(text: bytes) -> list[Any] | None:
+    """The items of a JSON array, or None where `text` is anything else."""
+    if text.lstrip()[:1] != b"[":
+        return None
+    try:
+        items: list[Any] = from_json(text)
+    except ValueError:
+        return None
+    return items
 
 
 def _is_object(line: bytes) -> bool:

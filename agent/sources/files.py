@@ -7,9 +7,9 @@ import hashlib
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO
+from typing import IO, cast
 
-from agent.ingest.native import Bad, Good, decode, decode_one
+from agent.ingest.native import Bad, Good, decode, decode_one, parse_array
 
 __all__ = ["STDIN", "identity", "read", "size"]
 
@@ -46,7 +46,7 @@ def _gzipped(path: Path) -> bool:
 def _open(path: Path) -> IO[bytes]:
     if path == STDIN:
         return sys.stdin.buffer
-    return gzip.open(path) if _gzipped(path) else path.open("rb")
+    return cast(IO[bytes], gzip.open(path)) if _gzipped(path) else path.open("rb")
 
 
 def read(path: Path, limit: int, start: int = 0) -> Iterator[Item]:
@@ -56,28 +56,31 @@ def read(path: Path, limit: int, start: int = 0) -> Iterator[Item]:
     A line over `limit` bytes is a `Bad` that keeps its first `limit` bytes. Raises OSError, also
     for a gzip file that is cut off.
     """
-    file = _open(path)
-    with file:
-        if start == 0 or path == STDIN:
-            first = file.readline(limit + 1)
-        else:
-            with _open(path) as head:
-                first = head.readline(limit + 1)
-        if first.lstrip()[:1] == b"[":
-            yield from _array(path, file, first, limit, start)
-            return
-        if start and path != STDIN:
+    with _open(path) as file:
+        first = file.readline(limit + 1)
+        second = file.readline(limit + 1)
+        # a first line that is an array by itself, with more behind it, is a poisoned line
+        if first.lstrip()[:1] == b"[" and not (second.strip() and parse_array(first) is not None):
+            yield from _array(path, first + second + file.read(MAX_ARRAY), limit, start)
+        elif start and path != STDIN:
             file.seek(start)
-            position, line = start, file.readline(limit + 1)
+            yield from _lines(file, [], limit, start)
         else:
-            position, line = 0, first
-        while line:
-            position += len(line)
-            if len(line) > limit and not line.endswith(b"\n"):
-                position += _skip_line(file)
-            if line.strip():
-                yield decode_one(line.strip(), limit), position
-            line = file.readline(limit + 1)
+            yield from _lines(file, [first, second], limit, 0)
+
+
+def _lines(file: IO[bytes], ahead: list[bytes], limit: int, position: int) -> Iterator[Item]:
+    """The items of the lines in `ahead`, which were read from `file` already, and of the rest."""
+    ahead = list(filter(None, ahead))
+    while line := ahead.pop(0) if ahead else file.readline(limit + 1):
+        position += len(line)
+        while ahead and not line.endswith(b"\n"):  # a long first line that was read in two parts
+            position += len(ahead[0])
+            line += ahead.pop(0)
+        if len(line) > limit and not line.endswith(b"\n"):
+            position += _skip_line(file)
+        if line.strip():
+            yield decode_one(line.strip(), limit), position
 
 
 def _skip_line(file: IO[bytes]) -> int:
@@ -89,11 +92,7 @@ def _skip_line(file: IO[bytes]) -> int:
     return skipped
 
 
-def _array(path: Path, file: IO[bytes], first: bytes, limit: int, start: int) -> Iterator[Item]:
-    if start and path != STDIN:
-        file.seek(0)
-        first = b""
-    body = first + file.read(MAX_ARRAY + 1 - len(first))
+def _array(path: Path, body: bytes, limit: int, start: int) -> Iterator[Item]:
     if len(body) > MAX_ARRAY:
         raise OSError(f"{path}: a JSON array over {MAX_ARRAY} bytes; write JSON lines instead")
     for number, item in enumerate(decode(body, limit), start=1):

@@ -49,9 +49,24 @@ def test_reading_goes_on_from_every_position(lines: Path, zipped: bool) -> None:
 
 def test_an_array_is_read_and_resumed_by_item(tmp_path: Path) -> None:
     path = tmp_path / "traces.json"
-    path.write_text("\n" * 0 + json.dumps([trace_dict(n) for n in range(3)], indent=1))
+    path.write_text(json.dumps([trace_dict(n) for n in range(3)], indent=1))
     assert ids(path) == ["t0", "t1", "t2"]
     assert ids(path, 2) == ["t2"]
+
+
+@pytest.mark.parametrize("poison", [b"[]", b"\x00", b"{", b'["x"]'])
+def test_a_poisoned_first_line_costs_only_itself(lines: Path, poison: bytes) -> None:
+    lines.write_bytes(poison + b"\n" + lines.read_bytes())
+    assert ids(lines)[1:] == ["t0", "t1", "t2", "t3", "t4"]
+    positions = [position for _, position in read(lines, LIMIT)]
+    assert ids(lines, positions[2]) == ["t2", "t3", "t4"]
+
+
+def test_an_array_on_one_line(tmp_path: Path) -> None:
+    path = tmp_path / "traces.json"
+    for end in ("", "\n", "\n\n"):
+        path.write_text(json.dumps([trace_dict(n) for n in range(3)]) + end)
+        assert ids(path) == ["t0", "t1", "t2"]
 
 
 def test_an_endless_line_is_one_bad_item_and_bounded(lines: Path) -> None:
@@ -60,7 +75,7 @@ def test_an_endless_line_is_one_bad_item_and_bounded(lines: Path) -> None:
     found = list(read(lines, LIMIT))
     assert isinstance(found[0][0], Bad)
     assert found[0][0].reason == "too_large"
-    assert len(found[0][0].raw) <= LIMIT + 1
+    assert len(found[0][0].raw) <= 2 * (LIMIT + 1)
     assert len(found) == 6
     assert ids(lines, found[0][1]) == ["t0", "t1", "t2", "t3", "t4"]
 

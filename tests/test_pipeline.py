@@ -1,0 +1,376 @@
+from __future__ import annotations
+
+import json
+import random
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent.alerts import Alert, parse_rules
+from agent.config import Settings, load
+from agent.ingest.native import Bad, Good
+from agent.pipeline import Instrument, QueueFull, Unavailable
+from agent.store.rows import OutboxItem, Progress
+from tests.traces import START, good
+
+ERRORS = {
+    "rules": [
+        {
+            "name": "Errors",
+            "severity": "critical",
+            "metric": "error",
+            "scorer": "builtin",
+            "statistic": "lower",
+            "op": ">",
+            "threshold": 0.2,
+            "window": "5m",
+            "for": "1m",
+        }
+    ]
+}
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.now = START
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def settings(folder: Path, **limits: Any) -> Settings:
+    paths = {"path": str(folder / "s.sqlite"), "dead_letters": str(folder / "d.jsonl")}
+    tree = {"state": paths, "segments": ["model"], "limits": limits}
+    return load(environ={}, overrides=tree)
+
+
+@contextmanager
+def running(
+    folder: Path,
+    *,
+    live: bool = False,
+    clock: Callable[[], float] = time.time,
+    notify: Callable[[Alert, float], list[OutboxItem]] = lambda alert, now: [],
+    rules: dict[str, Any] | None = None,
+    **limits: Any,
+) -> Iterator[Instrument]:
+    found = parse_rules([rules]) if rules else []
+    instrument = Instrument(
+        settings(folder, **limits), found, live=live, clock=clock, notify=notify
+    )
+    instrument.start()
+    try:
+        yield instrument
+    finally:
+        instrument.stop(10)
+
+
+def feed(instrument: Instrument, items: list[tuple[Good, int]]) -> None:
+    instrument.accept(list(items), "test")
+    instrument.wait_idle()
+
+
+def mixed(count: int, seed: int = 1) -> list[tuple[Good, int]]:
+    rng = random.Random(seed)
+    return [
+        good(
+            n,
+            timestamp=START + n - rng.choice([0, 0, 0, 40]),
+            service=rng.choice(["bot", "faq"]),
+            model=rng.choice(["a", "b"]),
+            status=rng.choice(["ok", "ok", "error"]),
+            answer=rng.choice(["Click Forgot password [1].", "No idea [9].", ""]),
+        )
+        for n in range(count)
+    ]
+
+
+def picture(instrument: Instrument) -> dict[str, Any]:
+    """Every number that the agent shows."""
+    with instrument.lock():
+        windows = instrument.windows
+        return {
+            "estimates": {
+                (service, segment, pair, window): windows.estimate(service, segment, *pair, window)
+                for service in windows.services()
+                for segment in ["", *windows.segments(service)]
+                for pair in windows.series(service, segment)
+                for window in windows.names
+            },
+            "quantiles": [
+                windows.quantiles(service, "", "total", window)
+                for service in windows.services()
+                for window in windows.names
+            ],
+            "worst": [
+                windows.worst(service, "grounding", "builtin", "24h")
+                for service in windows.services()
+            ],
+            "alerts": [alert.to_dict() for alert in instrument.alerts()],
+            "counters": dict(instrument.counters.items()),
+        }
+
+
+def test_numbers_do_not_depend_on_batches_or_restarts(tmp_path: Path) -> None:
+    items = mixed(900)
+    with running(tmp_path / "once", rules=ERRORS) as instrument:
+        feed(instrument, items)
+        once = picture(instrument)
+    for begin, end in ((0, 17), (17, 400), (400, 401), (401, 900)):
+        with running(tmp_path / "parts", rules=ERRORS) as instrument:
+            feed(instrument, items[begin:end])
+            parts = picture(instrument)
+    assert parts == once
+    with running(tmp_path / "parts", rules=ERRORS) as instrument:
+        assert picture(instrument) == once
+
+
+def test_seen_is_the_sum_of_the_states_for_every_metric(tmp_path: Path) -> None:
+    with running(tmp_path) as instrument:
+        feed(instrument, mixed(300))
+        old = good(9_999, timestamp=START - 3 * 86_400)
+        feed(instrument, [old])
+        counters = picture(instrument)["counters"]
+    seen, states, late = {}, dict[Any, float](), 0.0
+    for (name, labels), value in counters.items():
+        tags = dict(labels)
+        if name == "ragmeter_seen_total":
+            seen[tags["metric"], tags["scorer"]] = value
+        if name == "ragmeter_results_total":
+            pair = (tags["metric"], tags["scorer"])
+            states[pair] = states.get(pair, 0) + value
+            late += value if tags["state"] == "late" else 0
+    assert set(seen.values()) == {301}
+    assert states == seen
+    assert late == len(seen)
+
+
+def test_a_scorer_that_raises_costs_its_own_metrics_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(trace: object) -> list[Any]:
+        raise RuntimeError("boom")
+
+    with running(tmp_path) as instrument:
+        scorer = instrument._scorer
+        scorer._parts[1] = (broken, scorer._parts[1][1])
+        feed(instrument, mixed(20))
+        counters = picture(instrument)["counters"]
+    unscored = {
+        dict(labels)["metric"]: value
+        for (name, labels), value in counters.items()
+        if name == "ragmeter_results_total" and dict(labels)["reason"] == "internal_error"
+    }
+    assert unscored["grounding"] == 20
+    assert "error" not in unscored
+
+
+def test_an_alert_survives_a_restart_without_firing_twice(tmp_path: Path) -> None:
+    told: list[tuple[str, str]] = []
+
+    def notify(alert: Alert, now: float) -> list[OutboxItem]:
+        told.append((alert.rule, alert.state))
+        return [OutboxItem(f"{alert.id}-{alert.state}", alert.id, "{}", now)]
+
+    bad = [good(n, timestamp=START + n, status="error") for n in range(200)]
+    fine = [good(n, timestamp=START + n) for n in range(200, 1500)]
+    steps = [bad[:100], bad[100:], fine[:5], fine[5:]]
+    firing = []
+    for step in steps:
+        with running(tmp_path, rules=ERRORS, notify=notify) as instrument:
+            feed(instrument, step)
+            firing.append([alert.state for alert in instrument.alerts()])
+    assert told == [("Errors", "firing"), ("Errors", "resolved")]
+    assert firing[1] == firing[2] == ["firing"]
+    with running(tmp_path) as instrument:
+        due = instrument.outbox.due(time.time() + 1, 10)
+        assert [item.id.split("-")[1] for item in due] == ["firing"]  # resolved waits behind it
+
+
+def test_an_alert_names_traces_that_can_be_opened(tmp_path: Path) -> None:
+    with running(tmp_path, rules=ERRORS) as instrument:
+        feed(instrument, [good(n, timestamp=START + n, status="error") for n in range(200)])
+        (alert,) = instrument.alerts()
+        assert alert.state == "firing"
+        assert len(alert.worst) == 5
+        for trace_id in alert.worst:
+            kept = instrument.evidence("bot", trace_id)
+            assert kept is not None
+            assert kept["trace"]["trace_id"] == trace_id
+        assert instrument.evidence("bot", "never seen") is None
+
+
+def test_kept_evidence_is_bounded_by_the_windows(tmp_path: Path) -> None:
+    with running(tmp_path) as instrument:
+        feed(instrument, [good(n, timestamp=START + n * 30) for n in range(400)])
+        with instrument.lock():
+            worst = instrument.windows.worst_ids()
+    database = sqlite3.connect(tmp_path / "s.sqlite")
+    kept = set(database.execute("SELECT service, trace_id FROM evidence"))
+    database.close()
+    assert kept == worst
+
+
+def test_time_follows_the_events_in_a_replay_and_the_clock_when_live(tmp_path: Path) -> None:
+    for live in (False, True):
+        clock = Clock()
+        with running(tmp_path / str(live), live=live, clock=clock) as instrument:
+            clock.now = START + 100
+            feed(instrument, [good(n, timestamp=START + n) for n in range(100)])
+            clock.now += 600
+            deadline = time.monotonic() + 10
+            while live and time.monotonic() < deadline:
+                if instrument.windows.now == START + 99 + 600:
+                    break
+                time.sleep(0.05)
+            else:
+                time.sleep(0 if live else 1.5)
+            with instrument.lock():
+                five = instrument.windows.estimate("bot", "", "error", "builtin", "5m")
+                hour = instrument.windows.estimate("bot", "", "error", "builtin", "1h")
+        assert (five is None) == live
+        assert hour is not None
+        assert hour.samples == 100
+
+
+def test_a_full_queue_refuses_and_nothing_is_lost(tmp_path: Path) -> None:
+    instrument = Instrument(settings(tmp_path, queue=10), [])
+    instrument.accept([good(n) for n in range(8)], "test")
+    with pytest.raises(QueueFull):
+        instrument.accept([good(n) for n in range(8, 12)], "test")
+    instrument.start()
+    instrument.wait_idle()
+    instrument.accept([good(n) for n in range(8, 12)], "test")
+    instrument.wait_idle()
+    with instrument.lock():
+        assert instrument.windows.seen("bot", "", "24h") == 12
+    instrument.stop(10)
+
+
+def test_a_disk_that_fills_up_turns_readiness_off_until_there_is_room(tmp_path: Path) -> None:
+    with running(tmp_path) as instrument:
+        feed(instrument, mixed(50))
+        database = instrument._store._db
+        with instrument._store._mutex:
+            (pages,) = database.execute("PRAGMA page_count").fetchone()
+            database.execute(f"PRAGMA max_page_count={pages}")
+        wide = [good(n, timestamp=START + n, query="q" * 5_000) for n in range(1000, 1400)]
+        with pytest.raises(Unavailable, match="full"):
+            instrument.accept(list(wide), "test")
+        assert not instrument.health().ready
+        with instrument._store._mutex:
+            database.execute("PRAGMA max_page_count=1000000")
+        feed(instrument, wide)
+        assert instrument.health().ready
+        with instrument.lock():
+            assert sum(instrument.windows.seen(s, "", "24h") for s in ("bot", "faq")) == 450
+
+
+def test_windows_that_make_no_sense_are_quarantined_not_half_used(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with running(tmp_path) as instrument:
+        feed(instrument, mixed(50))
+    database = sqlite3.connect(tmp_path / "s.sqlite")
+    database.execute("UPDATE buckets SET data = x'00ff' WHERE width = 600")
+    database.commit()
+    database.close()
+    with running(tmp_path) as instrument:
+        assert instrument.windows.services() == []
+        assert instrument.counters.get("ragmeter_state_quarantined_total") == 1
+    assert len(list(tmp_path.glob("s.sqlite.corrupt-*"))) >= 1
+    assert "was moved to" in caplog.text
+
+
+def test_what_an_older_schema_queued_becomes_a_dead_letter(tmp_path: Path) -> None:
+    instrument = Instrument(settings(tmp_path), [])
+    instrument.accept([good(1), good(2)], "test")
+    instrument._store._db.execute("UPDATE inbox SET body = x'7b7d' WHERE seq = 1")
+    instrument.start()
+    instrument.wait_idle()
+    instrument.stop(10)
+    (line,) = (tmp_path / "d.jsonl").read_text().splitlines()
+    assert json.loads(line)["raw"] == "{}"
+    assert instrument.windows.seen("bot", "", "24h") == 1
+
+
+def test_a_worker_that_dies_says_so_and_takes_nothing_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    with running(tmp_path) as instrument:
+
+        def broken(scored: object) -> list[Any]:
+            raise RuntimeError("boom")
+
+        monkeypatch.setattr(instrument._aggregator, "apply", broken)
+        instrument.accept([good(1)], "test")
+        instrument.wait_idle()
+        assert instrument.fatal is not None
+        assert not instrument.health().ready
+        with pytest.raises(Unavailable):
+            instrument.accept([good(2)], "test")
+    with running(tmp_path) as instrument:  # the trace was durable: a restart counts it
+        instrument.wait_idle()
+        assert instrument.windows.seen("bot", "", "24h") == 1
+
+
+def test_progress_and_poison_are_part_of_the_same_step(tmp_path: Path) -> None:
+    with running(tmp_path) as instrument:
+        items: list[tuple[Good | Bad, int]] = [good(1), (Bad("invalid_json", (), b"{"), 70)]
+        instrument.accept(items, "file", progress=Progress("f", 70), dead_letters=True)
+        assert instrument.position("f") == 70
+        assert instrument.dead_letters_from("f", 0) == {70}
+
+
+def test_accepting_and_reading_from_many_threads_counts_each_once(tmp_path: Path) -> None:
+    with running(tmp_path) as instrument:
+
+        def send(part: int) -> None:
+            for n in range(part * 50, part * 50 + 50):
+                instrument.accept([good(n), good(0)], "test")
+                with instrument.lock():
+                    instrument.windows.services()
+
+        threads = [threading.Thread(target=send, args=(part,)) for part in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        instrument.wait_idle()
+        with instrument.lock():
+            assert instrument.windows.seen("bot", "", "24h") == 200
+            received = instrument.counters.get(
+                "ragmeter_traces_received_total", (("source", "test"),)
+            )
+        assert received == 400
+
+
+def test_many_services_share_one_series_over_the_limit(tmp_path: Path) -> None:
+    with running(tmp_path, services=3) as instrument:
+        feed(instrument, [good(n, service=f"s{n}") for n in range(10)])
+        with instrument.lock():
+            assert set(instrument.windows.services()) == {"s0", "s1", "s2", "__other__"}
+            assert instrument.windows.seen("__other__", "", "24h") == 7
+            assert (
+                instrument.counters.get("ragmeter_label_overflow_total", (("label", "service"),))
+                >= 7
+            )
+
+
+def test_the_example_shows_real_numbers(tmp_path: Path) -> None:
+    from agent.sources.replay import replay
+
+    path = Path(__file__).parent.parent / "examples" / "mtrag.jsonl"
+    with running(tmp_path) as instrument:
+        replay(instrument, path, 2**21)
+        instrument.wait_idle()
+        with instrument.lock():
+            found = instrument.windows.estimate("mtrag-chat", "", "grounding", "builtin", "1h")
+    assert found is not None
+    assert 0 < found.lower < found.value < found.upper < 1
