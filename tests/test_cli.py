@@ -131,7 +131,7 @@ def test_replay_prints_the_windows_and_ends(traces: Path, tmp_path: Path) -> Non
     assert done.returncode == 0
     out = done.stdout.decode()
     assert "bot: 8 traces" in out
-    for text in ("grounding (builtin)", "95 % interval", "8 scored", "8 unscored", "t0"):
+    for text in ("grounding (builtin)", "95 % interval", "8 scored", "8 unscored", "worst traces"):
         assert text in out
     assert b"9 items, 1 of them unreadable" in done.stderr
     (dead,) = (tmp_path / ".ragmeter" / "dead-letters.jsonl").read_text().splitlines()
