@@ -21,6 +21,8 @@ from agent.ingest.native import Bad, Good, decode_one
 from agent.pipeline import Instrument
 from agent.rules import rules_of
 
+__all__ = ["main"]
+
 BATCH = 256
 RATE = 50.0
 START = 1_760_000_000.0

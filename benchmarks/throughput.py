@@ -29,6 +29,8 @@ from agent.rules import rules_of
 from agent.score import Scorer
 from agent.sources.replay import replay
 
+__all__ = ["main"]
+
 EXAMPLE = Path(__file__).parent.parent / "examples" / "mtrag.jsonl"
 COUNT = 1_000  # traces a round
 RATE = 100.0  # traces a second of event time
