@@ -144,64 +144,67 @@ def _pairs(shift: int, cells: list[int], counts: list[int]) -> Iterable[tuple[in
 class LogHist:
     """The histogram of a window, dense: `n` samples, `w2` the sum of squared weights."""
 
-    __slots__ = ("counts", "n", "w2")
+    __slots__ = ("_first", "_last", "counts", "n", "w2")
 
     def __init__(self) -> None:
         self.counts = [0] * CELLS
         self.n = 0
         self.w2 = 0
+        self._first, self._last = CELLS - 1, 0
 
     def add(self, seconds: float, w: int = WEIGHT_ONE) -> None:
-        self.counts[cell_of(seconds)] += w
-        self.n += 1
-        self.w2 += w * w
+        sketch = Sketch()
+        sketch.add([cell_of(seconds)], w)
+        self.merge_sketch(sketch)
 
     def merge(self, other: LogHist, sign: int = 1) -> None:
         self.counts = [a + sign * b for a, b in zip(self.counts, other.counts, strict=True)]
         self.n += sign * other.n
         self.w2 += sign * other.w2
+        self._first = min(self._first, other._first)
+        self._last = max(self._last, other._last)
 
     def merge_sketch(self, sketch: Sketch, sign: int = 1) -> None:
         counts = self.counts
+        items = list(sketch.items())
+        if not items:
+            return
         if sign == 1:
-            for cell, w in sketch.items():
+            for cell, w in items:
                 counts[cell] += w
+            self._first = min(self._first, min(items)[0])
+            self._last = max(self._last, max(items)[0])
         else:
-            for cell, w in sketch.items():
+            for cell, w in items:
                 counts[cell] -= w
         self.n += sign * sketch.n
         self.w2 += sign * sketch.w2
 
+    def _cumulative(self) -> tuple[int, list[int]]:
+        """(the lowest cell ever filled, running sums from there to the highest)."""
+        return self._first, list(accumulate(self.counts[self._first : self._last + 1]))
+
     def at(self, levels: Iterable[float]) -> list[float]:
         """Seconds at each level in [0, 1]: the smallest value with that share of the weight at or
         below it. Needs at least one sample."""
-        cumulative = list(accumulate(self.counts))
-        total = cumulative[-1]
-        # A hair below the rank: 0.95 * 20 must mean the 19th value although 0.95 is no binary
-        # fraction. At least 1 unit, so that level 0 is the smallest filled cell.
-        ranks = (max(1.0, level * total * (1 - 1e-12)) for level in levels)
-        return [_VALUES[min(bisect_left(cumulative, rank), CELLS - 1)] for rank in ranks]
+        return _look_up(levels, *self._cumulative())
 
     def quantile(self, q: float) -> float | None:
         """Seconds, None without samples."""
         return self.at([q])[0] if self.n else None
 
-    @property
-    def effective(self) -> float:
-        """Kish's effective number of samples, (sum w)**2 / sum w**2."""
-        total = sum(self.counts)
-        return total * total / self.w2 if self.w2 else 0.0
-
     def limits(self, quantiles: Sequence[float]) -> list[Limits]:
         """Those of `quantiles` that have a sample beyond them, with 95 % limits: binomial ranks
-        on the effective number of samples, widened by the 1 % of the cells."""
-        n = self.effective
+        on Kish's effective number of samples, (sum w)**2 / sum w**2, widened by the 1 % of the
+        cells. Needs at least one sample."""
+        first, cumulative = self._cumulative()
+        n = cumulative[-1] ** 2 / self.w2
         carried = [q for q in quantiles if n * (1 - q) >= 1 - 1e-9]
         levels = []
         for q in carried:
             half = Z * math.sqrt(q * (1 - q) / n)
             levels += [max(0.0, q - half), q, min(1.0, q + half + 1 / n)]
-        found = self.at(levels) if levels else []
+        found = _look_up(levels, first, cumulative)
         return [
             Limits(
                 q,
@@ -215,6 +218,13 @@ class LogHist:
                 carried, found[::3], found[1::3], found[2::3], strict=True
             )
         ]
+
+
+def _look_up(levels: Iterable[float], first: int, cumulative: list[int]) -> list[float]:
+    # A hair below the rank: 0.95 * 20 must mean the 19th value although 0.95 is no binary
+    # fraction. At least 1 unit, so that level 0 is the smallest filled cell.
+    total = cumulative[-1] * (1 - 1e-12)
+    return [_VALUES[first + bisect_left(cumulative, max(1, int(q * total)))] for q in levels]
 
 
 class Limits(NamedTuple):

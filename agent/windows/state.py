@@ -154,7 +154,8 @@ class WindowState:
                         ring.fold(at, (service, segment), delta)
 
     def _total(self, service: str, segment: str, window: str) -> Total | None:
-        self._fold()
+        if self._drafts:
+            self._fold()
         return self._spans[window][1].totals.get((service, segment))
 
     def worst_ids(self) -> set[tuple[str, str]]:

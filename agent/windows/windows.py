@@ -26,6 +26,8 @@ __all__ = ["Windows"]
 
 QUANTILES = (0.5, 0.95, 0.99)
 
+_UNKNOWN: tuple[bool, float | None, float | None] = (False, None, None)
+
 HISTORY_POINTS = 60
 """What a sparkline can show."""
 
@@ -54,6 +56,9 @@ class Windows(WindowState):
         super().__init__(windows, specs)
         self._specs = specs
         self._min_samples = min_samples
+        self._kinds: dict[str, tuple[bool, float | None, float | None]] = {
+            name: (spec.kind == "ratio", spec.low, spec.high) for name, spec in specs.items()
+        }
 
     def services(self) -> list[str]:
         """Services with a trace in the longest window."""
@@ -84,17 +89,24 @@ class Windows(WindowState):
         self, service: str, segment: str, metric: str, scorer: str, window: str
     ) -> dict[str, int]:
         """Traces in the window by state; all zero for what was never seen."""
-        cell = self._cell(self._total(service, segment, window), metric, scorer)
+        total = self._total(service, segment, window)
+        cached = total.cache.get((metric, scorer)) if total else None
+        if cached and cached[1] is not None:
+            return dict(cached[1].states)
+        cell = self._cell(total, metric, scorer)
         return cell.states() if cell else dict.fromkeys(STATE_NAMES, 0)
 
     def estimate(
         self, service: str, segment: str, metric: str, scorer: str, window: str
     ) -> Estimate | None:
         """None with fewer than `min_samples` scored traces in the window."""
-        total = self._total(service, segment, window)
+        if self._drafts:
+            self._fold()
+        owner = (service, segment)
+        total = self._spans[window][1].totals.get(owner)
         if total is None:
             return None
-        past = self._longest.totals.get((service, segment))
+        past = self._longest.totals.get(owner)
         # A mean leans on the longest window's variance, so its version counts, too.
         version = past.version if past else 0
         key = (metric, scorer)
@@ -112,16 +124,16 @@ class Windows(WindowState):
         """The variance of one score in the longest window. Of a bounded score one
         pseudo-observation of the uniform variance is added: five equal scores must not claim to
         know the mean exactly."""
-        spec = self._specs.get(metric)
-        if past is None or (spec is not None and spec.kind == "ratio"):
+        ratio, low, high = self._kinds.get(metric, _UNKNOWN)
+        if ratio or past is None:
             return 0.0
         key = ("spread", metric, scorer)
         spread: float | None = past.cache.get(key)
         if spread is None:
             cell = self._cell(past, metric, scorer)
             spread, weight = _variance(cell) if cell else (0.0, 0)
-            if spec is not None and spec.high is not None:
-                uniform = (spec.high - spec.low) ** 2 / 12
+            if low is not None and high is not None:
+                uniform = (high - low) ** 2 / 12
                 spread = (spread * weight + uniform) / (weight + 1)
             past.cache[key] = spread
         return spread
@@ -131,20 +143,17 @@ class Windows(WindowState):
         samples = states["scored"]
         if not samples:
             return None
-        spec = self._specs.get(metric)
-        if spec is not None and spec.kind == "ratio":
-            if cell.strata:
-                interval = rate_interval(moments(cell.sums()))
-            else:
-                interval = unit_rate(cell.n, cell.y)
+        ratio, low, high = self._kinds.get(metric, _UNKNOWN)
+        if cell.strata:
+            strata = moments(cell.sums())
+            interval = (
+                rate_interval(strata) if ratio else mean_interval(strata, (spread,), low, high)
+            )
+        elif ratio:
+            interval = unit_rate(cell.n, cell.y)
         else:
-            low, high = (spec.low, spec.high) if spec else (None, None)
-            if cell.strata:
-                interval = mean_interval(moments(cell.sums()), (spread,), low, high)
-            else:
-                interval = unit_mean(cell.n, cell.y, cell.yy, spread, low, high)
-        value, lower, upper, effective = interval
-        return Estimate(value, lower, upper, effective, samples, states)
+            interval = unit_mean(cell.n, cell.y, cell.yy, spread, low, high)
+        return Estimate(*interval, samples, states)
 
     def quantiles(self, service: str, segment: str, stage: str, window: str) -> list[Quantile]:
         """Of the 50th, 95th and 99th percentile those that have a sample beyond them."""
