@@ -257,6 +257,9 @@ def _counter_series(snapshot: Snapshot) -> Series:
             series["rag_tokens_total"].setdefault((own, ("direction", direction)), 0.0)
         series["rag_cost_usd_total"].setdefault((own,), 0.0)
         series[f"{DURATION}_sum"].setdefault((own,), 0.0)
+    series["ragmeter_state_quarantined_total"].setdefault((), 0.0)
+    for label in ("service", *snapshot.segments):
+        series["ragmeter_label_overflow_total"].setdefault((("label", label),), 0.0)
     for labels in list(series.get("rag_slo_events_total", {})):
         series["rag_slo_bad_events_total"].setdefault(labels, 0.0)
     for labels in list(series.get("ragmeter_seen_total", {})):

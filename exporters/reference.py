@@ -105,7 +105,8 @@ TRAFFIC = (
 
 HEALTH = (
     Family(
-        "ragmeter_traces_received_total", "counter", "Traces accepted, by source.",
+        "ragmeter_traces_received_total", "counter",
+        "Readable traces that came in, duplicates included.",
         ("source",), "", "Agent",
     ),
     Family(
@@ -139,7 +140,7 @@ HEALTH = (
     ),
     Family(
         "ragmeter_clock_skew_total", "counter",
-        "Traces whose timestamp lies too far ahead of the clock.",
+        "Traces with a timestamp from the future, set back to when they came.",
         ("source",), "", "Agent",
     ),
     Family(
@@ -148,8 +149,13 @@ HEALTH = (
         ("target", "outcome"), "", "Agent",
     ),
     Family(
+        "ragmeter_state_quarantined_total", "counter",
+        "State files that were damaged and moved aside.",
+        (), "", "Agent",
+    ),
+    Family(
         "ragmeter_processing_lag_seconds", "gauge",
-        "Age of the newest processed trace when it was processed; absent before the first.",
+        "Wall clock minus the event time that is processed; absent in a replay.",
         (), "seconds", "Agent",
     ),
     Family(

@@ -161,7 +161,7 @@ def _facts(base: Base) -> Markup:
         ("Traces seen", el("dd", count(base.traces))),
         ("Waiting", el("dd", count(health.queue_depth))),
     ]
-    if health.oldest_unprocessed_seconds is not None:
+    if health.oldest_unprocessed_seconds:
         facts.append(("Oldest waits", el("dd", ago(health.oldest_unprocessed_seconds))))
     facts.append(("Stream time", el("dd", moment(base.now))))
     return el("dl", [el("div", el("dt", label), item) for label, item in facts], class_="facts")

@@ -139,6 +139,7 @@ z-index:1;max-width:140px;white-space:normal;box-shadow:1px 0 0 var(--hair)}
 @media print{:root{color-scheme:light;--bg:#fff;--panel:#fff;--ink:#000;--soft:#444;--rule:#999;
 --hair:#ddd;--accent:#003f6b;--band:#003f6b2e;--crit:#8a2400;--warn:#5c4200;--good:#0f4a33}
 body{font-size:10pt}.page{max-width:none;padding:0}.box{overflow:visible}
+table{font-size:8.5pt}th,td{padding:3px 6px}td.n b{font-size:9pt}.long{min-width:80px}
 section,tr,.alert{break-inside:avoid-page}section.service{break-inside:auto}a{color:inherit}}
 """
 

@@ -81,8 +81,8 @@ def _estimate(cell: Cell, row: MetricRow, edge: bool = False) -> Markup:
     name = "n edge" if edge else "n"
     if found is None:
         of = "" if cell.needed is None else f" of {cell.needed}"
-        note = f"too few: {cell.scored:,}{of}"
-        return el("td", "—", el("small", note), class_=name, title=f"{note} samples")
+        note = f"too few: {cell.scored:,}{of}" if cell.scored else "no score"
+        return el("td", "—", el("small", note), class_=name)
     return el(
         "td",
         el("b", value(found.value, row.spec)),

@@ -59,8 +59,9 @@ class FakeWindows:
     def states(
         self, service: str, segment: str, metric: str, scorer: str, window: str
     ) -> dict[str, int]:
-        found = self.table.get((service, segment, metric, scorer, window))
-        return {"scored": 3} if found is None else dict(found.states)
+        key = (service, segment, metric, scorer, window)
+        found = self.table.get(key)
+        return {"scored": 3 * (key in self.table)} if found is None else dict(found.states)
 
     def estimate(
         self, service: str, segment: str, metric: str, scorer: str, window: str

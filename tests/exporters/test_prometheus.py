@@ -114,6 +114,8 @@ def test_what_did_not_happen_yet_is_zero() -> None:
     assert at(found, "rag_trace_duration_seconds_count", service="new") == 0
     pair = {"metric": "error", "scorer": "builtin"}
     assert at(found, "ragmeter_results_total", state="unscored", **pair) == 0
+    assert at(found, "ragmeter_label_overflow_total", label="service") == 0
+    assert at(found, "ragmeter_state_quarantined_total") == 0
 
 
 def test_an_empty_reason_is_no_reason_and_order_is_no_difference() -> None:

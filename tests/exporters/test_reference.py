@@ -31,6 +31,18 @@ def test_what_is_exported_is_documented_and_the_reverse() -> None:
     assert exported() == documented()
 
 
+def test_every_name_that_the_agent_counts_is_documented() -> None:
+    root = DOCS.parents[1]
+    text = "".join(
+        path.read_text("utf-8")
+        for part in ("agent", "exporters")
+        for path in root.glob(f"{part}/**/*.py")
+    )
+    counted = set(re.findall(r'"(rag(?:meter)?_[a-z_]+_total)"', text))
+    assert len(counted) > 10
+    assert counted - documented() == set()
+
+
 def test_the_docs_are_the_reference() -> None:
     page = DOCS.read_text("utf-8")
     assert page == update(page), "python -m exporters.reference docs/metrics.md"

@@ -80,6 +80,16 @@ def test_too_little_evidence_is_said_and_not_zero() -> None:
     assert "—too few: 3 of 5" in status(everything()).text
 
 
+def test_no_score_at_all_is_told_from_too_few() -> None:
+    reading = FakeReading()
+    for service in ("a", "b"):
+        reading.fake.table[(service, "", "citation_f1", "builtin", "24h")] = estimate()
+    reading.fake.table[("a", "", "citation_f1", "builtin", "1h")] = None
+    overview = status(reading).text.split("2 services")[1].split("Quality")[0]
+    assert overview.count("too few: 3 of 5") == 1
+    assert overview.count("no score") == 1
+
+
 def test_metrics_without_any_score_share_one_line() -> None:
     reading = FakeReading()
     found = estimate(samples=0)

@@ -1,0 +1,17 @@
+from __future__ import annotations
+
+from benchmarks.scrape import filled, measure
+from exporters.snapshot import take
+
+
+def test_the_benchmark_measures_full_windows() -> None:
+    snapshot = take(filled(2, traces=40))
+    metrics = {metric for _, _, metric, _, _, _ in snapshot.estimates}
+    assert len(snapshot.estimates) == 2 * 3 * len(metrics)  # no window lacks evidence
+    assert len(snapshot.quantiles) == 2 * 3 * 3
+
+
+def test_every_figure_is_measured() -> None:
+    found = measure(services=2, repeat=1)
+    assert set(found) == {"busy", "idle", "client", "gzip", "copy", "samples", "bytes"}
+    assert found["samples"] > 400
