@@ -16,10 +16,11 @@ from typing import TYPE_CHECKING, TypeVar
 from aiohttp import web
 from prometheus_client import CollectorRegistry
 
+from exporters.api import windows_json
 from exporters.exposition import CONTENT_TYPES
 from exporters.negotiate import accepts_gzip, prefers_openmetrics
 from exporters.page.pages import csp, error_page, service_page, status_page, trace_page
-from exporters.page.views import service_view, status_view, trace_view, windows_json
+from exporters.page.views import service_view, status_view, trace_view
 from exporters.prometheus import PrometheusExporter
 
 if TYPE_CHECKING:

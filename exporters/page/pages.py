@@ -15,10 +15,10 @@ from exporters.page.tables import (
     quality_table,
     segments_table,
     service_url,
-    worst_list,
 )
 from exporters.page.trace import trace_body
 from exporters.page.views import Base, ServicePageView, ServiceView, StatusView, TraceView
+from exporters.page.worst import worst_list
 
 __all__ = ["csp", "error_page", "service_page", "status_page", "trace_page"]
 

@@ -9,8 +9,9 @@ from typing import Any
 from agent.metrics import METRICS
 from exporters.page.markup import Child, Markup, clip, el, one_line
 from exporters.page.numbers import one_value, seconds
-from exporters.page.tables import LABEL, box, passage_block, service_url, words
+from exporters.page.tables import LABEL, box, service_url, words
 from exporters.page.views import TraceView, rank
+from exporters.page.worst import passage_block
 
 __all__ = ["trace_body"]
 

@@ -5,9 +5,8 @@ As in `exporters.snapshot` the lock is taken per service; kept traces are read w
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from math import isfinite
 from typing import TYPE_CHECKING, Any
 
 from agent.metrics import METRICS
@@ -29,11 +28,11 @@ __all__ = [
     "TraceView",
     "WorstGroup",
     "WorstTrace",
+    "base_view",
     "rank",
     "service_view",
     "status_view",
     "trace_view",
-    "windows_json",
 ]
 
 FULL_SERVICES = 6  # services with all their tables on the status page; the rest one line each
@@ -169,7 +168,7 @@ class TraceView:
 
 
 def status_view(reading: Reading) -> StatusView:
-    base = _base(reading)
+    base = base_view(reading)
     overview = [_service(reading, name, base, full=False) for name in base.services]
     firing = {alert.service for alert in base.alerts if alert.state == "firing"}
     longest = base.windows[-1]
@@ -182,7 +181,7 @@ def status_view(reading: Reading) -> StatusView:
 
 
 def service_view(reading: Reading, service: str) -> ServicePageView | None:
-    base = _base(reading)
+    base = base_view(reading)
     if service not in base.services:
         return None
     return ServicePageView(base, _service(reading, service, base, full=True))
@@ -194,7 +193,7 @@ def trace_view(reading: Reading, service: str, trace_id: str) -> TraceView | Non
         return None
     trace, results = kept.get("trace"), kept.get("results")
     return TraceView(
-        _base(reading),
+        base_view(reading),
         service,
         trace_id,
         trace if isinstance(trace, dict) else {},
@@ -202,7 +201,8 @@ def trace_view(reading: Reading, service: str, trace_id: str) -> TraceView | Non
     )
 
 
-def _base(reading: Reading) -> Base:
+def base_view(reading: Reading) -> Base:
+    """What every page needs, under one hold of the lock."""
     health = reading.health()
     with reading.lock():
         windows = reading.windows
@@ -318,67 +318,3 @@ def _worst(
                 groups.append(WorstGroup(spec, row.scorer, window, traces))
                 break
     return groups
-
-
-def windows_json(reading: Reading) -> dict[str, Any]:
-    """Every window of every service and segment, as `/api/windows.json` gives it."""
-    base = _base(reading)
-    services: dict[str, Any] = {}
-    for service in base.services:
-        with reading.lock():
-            windows = reading.windows
-            services[service] = {
-                segment: _segment_json(windows, service, segment, base.windows)
-                for segment in ("", *windows.segments(service))
-            }
-    return {
-        "stream_time": base.now,
-        "ready": base.health.ready,
-        "problems": list(base.health.problems),
-        "windows": list(base.windows),
-        "services": services,
-        "alerts": [_finite(alert.to_dict()) for alert in base.alerts],
-    }
-
-
-def _segment_json(
-    windows: Windows, service: str, segment: str, names: Sequence[str]
-) -> dict[str, Any]:
-    metrics = []
-    for metric, scorer in windows.series(service, segment):
-        for name in names:
-            found = windows.estimate(service, segment, metric, scorer, name)
-            item: dict[str, Any] = {"metric": metric, "scorer": scorer, "window": name}
-            if found is not None:
-                item |= {
-                    "value": found.value,
-                    "lower": found.lower,
-                    "upper": found.upper,
-                    "effective_samples": found.effective_samples,
-                    "samples": found.samples,
-                }
-            states = windows.states(service, segment, metric, scorer, name)
-            metrics.append(_finite({**item, "states": dict(states)}))
-    latency = [
-        {
-            "stage": stage,
-            "window": name,
-            "quantile": item.quantile,
-            "value": item.value,
-            "lower": item.lower,
-            "upper": item.upper,
-        }
-        for stage in windows.stages(service, segment)
-        for name in names
-        for item in windows.quantiles(service, segment, stage, name)
-    ]
-    seen = {name: windows.seen(service, segment, name) for name in names}
-    return {"seen": seen, "metrics": metrics, "latency": latency}
-
-
-def _finite(item: Mapping[str, Any]) -> dict[str, Any]:
-    """JSON has no NaN and no infinity: null."""
-    return {
-        key: None if isinstance(value, float) and not isfinite(value) else value
-        for key, value in item.items()
-    }
