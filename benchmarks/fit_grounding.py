@@ -31,7 +31,7 @@ from benchmarks.fitting import (
     sigmoid,
 )
 
-__all__ = ["Fitted", "cross_validate", "fit", "main", "matrix"]
+__all__ = ["Fitted", "calibrate", "cross_validate", "fit", "leave_one_set_out", "main", "matrix"]
 
 TARGET = Path(__file__).resolve().parent.parent / "agent" / "metrics" / "grounding_model.json"
 FOLDS = 5

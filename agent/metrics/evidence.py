@@ -31,7 +31,7 @@ MAX_ANSWER = 20_000  # characters of an answer that are read
 
 @dataclass(slots=True)
 class Pages:
-    """Passages as one stream of content stems. A "" stands between two passages: nothing matches it.
+    """Passages as one stream of content stems; a "" between two passages matches nothing.
 
     `starts` is the first position of each passage, `owner` the passage of each position.
     """
@@ -88,7 +88,12 @@ class Pages:
 
         "5 pm" also meets a plain "5" or "17".
         """
-        if raw in self.vocabulary or form in self.vocabulary or form in self.numbers:
+        if raw in self.vocabulary or form in self.vocabulary:
+            return True
+        if form.isdecimal():
+            # "1000" against "1,000"; anything else of plain digits would be a word of its own
+            return len(form) > 3 and any(f"{int(form):,}" in text for text in self.texts)
+        if form in self.numbers:
             return True
         if form[0] == "t" and int(form[1:]) % 60 == 0:
             hour = int(form[1:]) // 60 or 12

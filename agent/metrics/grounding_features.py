@@ -62,9 +62,9 @@ FEATURES = (
 
 _HEDGES = frozenset(
     tokens(
-        "may might could typically generally often usually likely possibly probably perhaps tend tends"
-        " sometimes various several many including additionally furthermore moreover also however"
-        " other"
+        "may might could typically generally often usually likely possibly probably perhaps tend"
+        " tends sometimes various several many including additionally furthermore moreover also"
+        " however other"
     )
 )
 _NEGATIONS = frozenset(

@@ -19,6 +19,7 @@ __all__ = ["SPECS", "score"]
 SPECS = (*relevance.SPECS, *grounding.SPECS, *support.SPECS)
 CITATION = ("citation_precision", "citation_recall", "citation_f1")
 MAX_DETAIL_PAIRS = 10
+MAX_DETAIL_GRADES = 100
 
 
 def _relevance(trace: Trace, pages: Pages | None) -> Score:
@@ -39,7 +40,7 @@ def _relevance(trace: Trace, pages: Pages | None) -> Score:
         return unscored(name, trace, "unsupported_language")
     grades = relevance.grades(pages, query)
     known = [grade for grade in grades if grade is not None]
-    detail = {"grades": [None if g is None else round(g, 3) for g in grades]}
+    detail = {"grades": [None if g is None else round(g, 3) for g in grades[:MAX_DETAIL_GRADES]]}
     return scored(name, trace, sum(known) / len(known), detail)
 
 

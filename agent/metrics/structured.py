@@ -25,7 +25,7 @@ _PAIR = re.compile(
     r"[\"']([A-Za-z][\w ]{1,39})[\"']\s{0,3}:\s{0,3}"
     r"(?:[\"']([^\"'{}]{0,24})[\"']|([Tt]rue|[Ff]alse|[Nn]ull|[Nn]one)\b)"
 )
-_CLAUSE = re.compile(r"(,\s|;\s|\s(?:but|however|although|though|while|whereas)\s|[.!?]\s|\n)")
+_CLAUSE = re.compile(r"(,?\s(?:but|however|although|though|while|whereas)\s|,\s|;\s|[.!?]\s|\n)")
 _NO = re.compile(
     r"\b(?:not|no|never|without|none|neither|nor|unavailable|lacks?|cannot)\b|n't\b|n’t\b"
 )

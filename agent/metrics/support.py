@@ -158,7 +158,7 @@ def judge(
     cited: Cited,
 ) -> Verdict:
     """Citation support of an answer that cites at least once and has at least one claim."""
-    ends = [*pages.starts[1:], len(pages.stream)]
+    ends = [*pages.starts[1:], len(pages.stream)][: len(pages.starts)]
     filled = {i for i, (a, b) in enumerate(zip(pages.starts, ends, strict=True)) if b - a > 1}
     cut = _BIBLIOGRAPHY.search(answer) if _LISTS.search(answer) else None
     if cut and cut.start() > 0:

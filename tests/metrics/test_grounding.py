@@ -1,0 +1,138 @@
+from __future__ import annotations
+
+import gzip
+import json
+from pathlib import Path
+
+import pytest
+
+from agent.metrics import grounding
+from agent.metrics.evidence import Pages, find_places, read_answer
+from agent.metrics.grounding_features import FEATURES, Reading, read
+from tests.metrics.help import outcome, score_of, trace
+
+EXTRACT = Path(__file__).parent.parent / "data" / "mtrag_grounding.jsonl.gz"
+
+
+def reading(passage: str, answer: str, query: str = "") -> dict[str, float]:
+    pages = Pages.read([passage])
+    text = read_answer(answer)
+    got: Reading = read(pages, text, find_places(pages, text.claims), *grounding.asked(query))
+    return dict(zip(FEATURES, got.values, strict=True))
+
+
+def test_a_copied_answer_has_nothing_novel() -> None:
+    text = "The warehouse ships parcels every Tuesday morning."
+    f = reading(text, text)
+    assert f["uncovered"] == f["novel"] == f["bigrams"] == f["worst_local"] == 0.0
+    assert f["copied3"] == -1.0  # warehouse ships parcels tuesday morning: one stretch of five
+    assert f["copied5"] == -1.0
+
+
+def test_novel_words_numbers_and_names_are_counted() -> None:
+    f = reading("Parcels leave on Tuesday.", "Parcels leave on Friday with Zorblatt for 45 euros.")
+    assert f["novel_numbers"] == pytest.approx(0.6931, abs=1e-3)  # log(1 + 1): 45
+    assert f["novel_names"] == pytest.approx(1.0986, abs=1e-3)  # log(1 + 2): Friday, Zorblatt
+    assert f["novel"] == pytest.approx(1.6094, abs=1e-3)  # log(1 + 4): and euros, 45
+
+
+def test_words_of_the_query_are_not_novel() -> None:
+    with_query = reading("Parcels leave.", "Zorblatt parcels leave.", "Where is Zorblatt?")
+    assert with_query["novel"] == 0.0
+    assert with_query["uncovered_by_passages"] > 0.0
+
+
+@pytest.mark.parametrize(
+    ("passage", "answer", "novel"),
+    [
+        ("It costs 1,000 euros.", "It costs 1000 euros.", 0),
+        ("Open till 17:30.", "Open till 5:30 PM.", 0),
+        ("Open till 17.", "Open till 5 PM.", 0),
+        ("It costs 10 euros.", "It costs 12 euros.", 1),
+        ("Built in 2019.", "1. Built in 2019.", 0),
+        ("Rated 4.0 stars.", "Rated 4.5 stars.", 1),
+    ],
+)
+def test_numbers_meet_in_their_forms(passage: str, answer: str, novel: int) -> None:
+    assert (reading(passage, answer)["novel_numbers"] > 0) == bool(novel)
+
+
+def test_words_that_stand_far_apart_support_less() -> None:
+    near = "The blue engine overheats above ninety degrees. " + "Other words follow here. " * 30
+    far = near.replace("overheats", "runs") + "The red pump overheats sometimes."
+    claim = "The blue engine overheats."
+    assert reading(far, claim)["worst_local"] > reading(near, claim)["worst_local"]
+
+
+def test_an_invented_answer_scores_below_a_copied_one() -> None:
+    good = score_of("grounding")
+    bad = score_of(
+        "grounding",
+        answer="Call the Zorblatt hotline at 555-0199 and pay 45 euros to Mr. Quux in Berlin.",
+    )
+    assert good.value is not None
+    assert bad.value is not None
+    assert bad.value < 0.5 < good.value
+
+
+def test_detail_names_the_worst_sentence_and_what_is_novel() -> None:
+    answer = "Open Settings and click Forgot password. Then pay 45 euros to Mr Quux in Berlin."
+    detail = score_of("grounding", answer=answer).detail
+    assert detail is not None
+    assert detail["worst_sentence"]["index"] == 1
+    assert detail["worst_sentence"]["text"].startswith("Then pay 45")
+    assert detail["novel_numbers"] == ["45"]
+    assert "berlin" in detail["novel_names"]
+
+
+def test_detail_is_bounded() -> None:
+    detail = score_of("grounding", answer="zorb " * 500 + "9 8 7 6 5 " * 100).detail
+    assert detail is not None
+    assert len(detail["worst_sentence"]["text"]) <= 200
+    assert len(detail["novel_numbers"]) <= 10
+
+
+def test_states_of_grounding() -> None:
+    assert outcome("grounding", passages=None) == ("unscored", None, "no_passages_captured")
+    assert outcome("grounding", passages=[]) == ("not_applicable", None, "no_passages")
+    assert outcome("grounding", passages=[{"id": "a"}]) == ("unscored", None, "no_text")
+    assert outcome("grounding", answer=None) == ("unscored", None, "no_text")
+    assert outcome("grounding", answer=" ") == ("not_applicable", None, "empty_answer")
+    assert outcome("grounding", answer="I do not know.") == ("not_applicable", None, "no_answer")
+    assert outcome("grounding", abstained=True) == ("not_applicable", None, "no_answer")
+    assert outcome("grounding", status="error") == ("not_applicable", None, "error")
+    assert outcome("grounding", answer="It is so.") == ("not_applicable", None, "no_claims")
+
+
+def test_other_scripts_are_compared_within_and_never_across() -> None:
+    chinese = [{"id": "a", "text": "要重置密码，请打开设置，然后点击忘记密码。"}]
+    query = "如何重置密码？"
+    same = score_of(
+        "grounding", passages=chinese, answer="请打开设置，然后点击忘记密码。", query=query
+    )
+    other = score_of(
+        "grounding", passages=chinese, answer="今天天气很好，我们去公园散步吧。", query=query
+    )
+    assert same.value is not None
+    assert other.value is not None
+    assert same.value > other.value
+    assert outcome("grounding", passages=chinese)[2] == "unsupported_language"
+    assert outcome("relevance", passages=chinese)[2] == "unsupported_language"
+
+
+def test_agreement_with_people_on_a_real_extract_holds() -> None:
+    with gzip.open(EXTRACT, "rt", encoding="utf-8") as lines:
+        rows = [json.loads(line) for line in lines]
+    good: list[float] = []
+    bad: list[float] = []
+    for row in rows:
+        values = grounding.features(
+            trace(query=row["query"], passages=row["passages"], answer=row["answer"])
+        )
+        (bad if row["hallucinated"] else good).append(grounding.probability(values))
+    pairs = [(g, b) for g in good for b in bad]
+    auroc = sum(g > b for g, b in pairs) / len(pairs)
+    # The model has seen these rows in fitting, so this guards against breakage only; honest
+    # figures are in docs/agreement.md.
+    assert len(bad) >= 15
+    assert auroc > 0.93
