@@ -165,18 +165,14 @@ class LogHist:
         self._last = max(self._last, other._last)
 
     def merge_sketch(self, sketch: Sketch, sign: int = 1) -> None:
-        counts = self.counts
-        items = list(sketch.items())
-        if not items:
-            return
-        if sign == 1:
-            for cell, w in items:
-                counts[cell] += w
-            self._first = min(self._first, min(items)[0])
-            self._last = max(self._last, max(items)[0])
-        else:
-            for cell, w in items:
-                counts[cell] -= w
+        counts, first, last = self.counts, self._first, self._last
+        for cell, w in sketch.items():
+            counts[cell] += sign * w
+            if cell < first:
+                first = cell
+            if cell > last:
+                last = cell
+        self._first, self._last = first, last
         self.n += sign * sketch.n
         self.w2 += sign * sketch.w2
 
