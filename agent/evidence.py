@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Set
 from typing import Any
 
 from agent.trace import ScoredTrace, Trace
 
-__all__ = ["CUT", "evidence_body"]
+__all__ = ["CUT", "EvidenceKeeper", "evidence_body"]
+
+Key = tuple[str, str]
+"""(service, trace id)"""
 
 CUT = " … [cut]"
 MAX_PASSAGES = 50
@@ -78,3 +82,28 @@ def evidence_body(trace: Trace, scored: ScoredTrace, limit: int) -> bytes:
         ],
     }
     return json.dumps(document).encode()
+
+
+class EvidenceKeeper:
+    """Which kept traces to write and which to forget, one step of work at a time.
+
+    `kept` are the (service, trace id) pairs in the store; a body has at most `limit` bytes.
+    """
+
+    def __init__(self, kept: Iterable[Key], limit: int) -> None:
+        self._kept = set(kept)
+        self._limit = limit
+
+    def step(
+        self, worst: Set[Key], done: Iterable[tuple[Key, Trace, ScoredTrace]]
+    ) -> tuple[list[tuple[str, str, float, bytes]], list[Key]]:
+        """Rows to write for those of `done` that are among the `worst`, and keys to delete."""
+        rows = [
+            (*key, scored.timestamp, evidence_body(trace, scored, self._limit))
+            for key, trace, scored in done
+            if key in worst
+        ]
+        forget = self._kept - worst
+        self._kept -= forget
+        self._kept.update((service, trace_id) for service, trace_id, *_ in rows)
+        return rows, sorted(forget)

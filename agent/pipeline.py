@@ -3,7 +3,7 @@
     arrivals -> accept (durable) -> queue -> score -> aggregate -> commit (durable)
 
 `Instrument.accept` may be called from any thread. One worker thread does the rest in queue order,
-so the result is a function of the queue alone. The wall clock only times two things: it sets a
+so the result is a function of the queue alone. The clock does two things only: it sets a
 timestamp from the future back to its arrival, and, once live traffic has been seen, it moves
 event time on while nothing arrives.
 """
@@ -15,27 +15,28 @@ import logging
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
 from typing import Any
 
 from agent.aggregate import Aggregator
 from agent.alerts import Alert, Rule
 from agent.config import Settings
-from agent.counters import CounterKey, Counters
-from agent.evidence import evidence_body
-from agent.ingest.native import Bad, Good, decode_one
+from agent.counters import Counters
+from agent.event_time import EventTime
+from agent.evidence import EvidenceKeeper
+from agent.ingest.native import Bad, decode_one
+from agent.intake import Intake, Item, Unavailable
 from agent.reading import Health
 from agent.sampling import Sampler
 from agent.score import Scorer
 from agent.sources.dead_letters import DeadLetters
-from agent.store.rows import Accepted, Arrival, Commit, OutboxItem, Progress, Queued
+from agent.store.rows import Accepted, Commit, OutboxItem, Progress, Queued
 from agent.store.sqlite import SqliteStore
 from agent.trace import ScoredTrace, Trace
 from agent.windows import Windows
 
-__all__ = ["Instrument", "QueueFull", "Unavailable"]
+__all__ = ["Instrument"]
 
 log = logging.getLogger("ragmeter")
 
@@ -43,24 +44,6 @@ BATCH = 256  # traces a commit: one fsync for many, and under 0.3 s of work to r
 LOCK_SLICE = 16  # traces scored between two chances for a scrape to read
 IDLE_SECONDS = 1.0  # how often event time moves on while nothing arrives
 SAVE_IDLE_SECONDS = 60.0  # how often that is written down when nothing else changed
-
-
-class QueueFull(Exception):
-    """Too many traces wait; try again after `retry_after` seconds."""
-
-    retry_after = 2
-
-
-class Unavailable(Exception):
-    """The state file cannot take anything now, and why; nothing was accepted."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Anchor:
-    """Event time and the wall time at which it was reached."""
-
-    event: float
-    wall: float
 
 
 class Instrument:
@@ -78,11 +61,13 @@ class Instrument:
         *,
         live: bool = True,
         clock: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
         notify: Callable[[Alert, float], Sequence[OutboxItem]] = lambda alert, now: (),
     ) -> None:
         limits = settings.limits
         self._settings = settings
         self._clock = clock
+        self._monotonic = monotonic
         self._notify = notify
         self._live = live
         self._lock = threading.RLock()
@@ -93,6 +78,7 @@ class Instrument:
             warn=log.error,
         )
         self._dead = DeadLetters(settings.state.dead_letters)
+        self._intake = Intake(self._store, self._dead, limits, clock)
         self._scorer = Scorer(settings.builtin_scorers, sampler=Sampler(settings.sampling))
         self._rules = rules
         self._start_aggregator()
@@ -120,11 +106,11 @@ class Instrument:
         aggregator.windows.load(saved.buckets)
         aggregator.counters.load(saved.counters)
         aggregator.load(saved.meta)
-        self._kept = set(saved.evidence)
-        self._anchor = None
-        if aggregator.windows.now is not None:
-            self._anchor = _Anchor(aggregator.windows.now, saved.meta.get("wall_time", 0.0))
-        self._saved_at = self._clock()
+        self._keeper = EvidenceKeeper(saved.evidence, self._settings.limits.evidence_bytes)
+        self._time = EventTime()
+        down = self._clock() - saved.meta.get("wall_time", 0.0)
+        self._time.restore(aggregator.windows.now, down, self._monotonic())
+        self._saved_at = self._monotonic()
         return aggregator
 
     # Reading ------------------------------------------------------------------------------------
@@ -161,69 +147,35 @@ class Instrument:
             queue_depth=waiting,
             oldest_unprocessed_seconds=max(0.0, now - oldest) if oldest and waiting else 0.0,
             processing_lag_seconds=None
-            if self._anchor is None or not self._live
-            else max(0.0, now - self._anchor.event),
+            if self._time.event is None or not self._live
+            else max(0.0, now - self._time.event),
         )
 
     # Traces in ----------------------------------------------------------------------------------
 
     def accept(
         self,
-        items: Sequence[tuple[Good | Bad, int]],
+        items: Sequence[Item],
         source: str,
         *,
         progress: Progress | None = None,
         live: bool = False,
-        dead_letters: bool = False,
-        written: Container[int] = (),
+        written: set[int] | None = None,
     ) -> Accepted:
-        """Make the good items durable, once each; they will be counted when this returns.
-
-        With `dead_letters` the bad ones are written to the dead-letter file first, but for those
-        whose position is in `written` already. Raises `QueueFull` or `Unavailable`; then nothing
-        was accepted and the call may be repeated.
-        """
-        now = self._clock()
-        good = [item for item, _ in items if isinstance(item, Good)]
-        bad = [(item, position) for item, position in items if isinstance(item, Bad)]
+        """Make the good items durable, once each; `agent.intake.Intake.accept` says how."""
         if self.fatal:
             raise Unavailable(self.fatal)
-        # a batch larger than the whole queue is taken when the queue is empty
-        if good and self._store.depth and len(good) > self.room():
-            raise QueueFull
-        counts: dict[CounterKey, float] = {}
-        if good:
-            counts["ragmeter_traces_received_total", (("source", source),)] = len(good)
-        for letter, _ in bad:
-            key = ("ragmeter_dead_letters_total", (("reason", letter.reason),))
-            counts[key] = counts.get(key, 0) + 1
-        arrivals = []
-        skewed = 0
-        latest = now + self._settings.limits.future_seconds
-        for item in good:
-            timestamp = item.trace.timestamp.timestamp()
-            if live and timestamp > latest:
-                timestamp, skewed = now, skewed + 1
-            arrivals.append(Arrival(item.trace.service, item.trace.trace_id, timestamp, item.body))
-        if skewed:
-            counts["ragmeter_clock_skew_total", (("source", source),)] = skewed
-        duplicate_key: CounterKey = ("ragmeter_traces_duplicate_total", (("source", source),))
         try:
-            if dead_letters and bad:
-                letters = [(item, position) for item, position in bad if position not in written]
-                self._dead.write(letters, progress.source if progress else source, now)
-            done = self._store.accept(
-                arrivals, now, progress=progress, counts=counts, count_duplicates=duplicate_key
+            done, counts = self._intake.accept(
+                items, source, progress=progress, live=live, written=written
             )
-        except (sqlite3.OperationalError, OSError) as error:
-            self._problem = f"cannot write the state: {error}"
-            raise Unavailable(self._problem) from None
+        except Unavailable as error:
+            self._problem = str(error)
+            raise
         except sqlite3.DatabaseError as error:
             self._die(error)
             raise Unavailable(str(self.fatal)) from None
         self._problem = None
-        if done.duplicates:
-            counts[duplicate_key] = done.duplicates
         with self._lock:
             self.counters.add_saved(counts)
         self._live = self._live or (live and done.accepted > 0)
@@ -232,7 +184,7 @@ class Instrument:
 
     def room(self) -> int:
         """How many traces the queue still takes."""
-        return self._settings.limits.queue - self._store.depth
+        return self._intake.room()
 
     def position(self, source: str) -> int:
         return self._store.position(source)
@@ -318,23 +270,17 @@ class Instrument:
                 self.counters.inc(
                     "ragmeter_dead_letters_total", (("reason", "old_schema"),), len(unreadable)
                 )
-        self._anchor_now()
+        self._time.reached(self.windows.now, self._monotonic())
         self._commit(batch[-1].seq, transitions, done)
 
-    def _anchor_now(self) -> None:
-        event = self.windows.now
-        if event is not None and (self._anchor is None or event > self._anchor.event):
-            self._anchor = _Anchor(event, self._clock())
-
     def _tick(self, upto: int) -> None:
-        """Move event time on by the wall time that passed, where traffic is live."""
-        if not self._live or self._anchor is None or self._stopping:
+        """Move event time on by the time that passed, where traffic is live."""
+        event = self._time.now(self._monotonic())
+        if not self._live or event is None or self._stopping:
             return
-        now = self._clock()
-        event = self._anchor.event + max(0.0, now - self._anchor.wall)
         with self._lock:
             transitions = self._aggregator.advance(event)
-        if transitions or now - self._saved_at >= SAVE_IDLE_SECONDS:
+        if transitions or self._monotonic() - self._saved_at >= SAVE_IDLE_SECONDS:
             self._commit(upto, transitions, [])
 
     def _commit(
@@ -348,10 +294,15 @@ class Instrument:
                 counters=self._aggregator.drain(),
                 meta={**self._aggregator.dump(), "wall_time": now},
             )
-            step.evidence, step.forget_evidence = self._evidence(done)
+            worst = self.windows.worst_ids()
+            keyed = [
+                ((self._aggregator.service_of(scored), scored.trace_id), trace, scored)
+                for trace, scored in done
+            ]
+        step.evidence, step.forget_evidence = self._keeper.step(worst, keyed)
         step.outbox = [item for alert in transitions for item in self._notify(alert, now)]
         self._persist(lambda: self._store.commit(step))
-        self._saved_at = now
+        self._saved_at = self._monotonic()
 
     def _persist(self, write: Callable[[], object]) -> None:
         """Write; while the disk does not take it, try again, and do nothing else meanwhile."""
@@ -369,18 +320,3 @@ class Instrument:
             else:
                 self._problem = None
                 return
-
-    def _evidence(
-        self, done: Sequence[tuple[Trace, ScoredTrace]]
-    ) -> tuple[list[tuple[str, str, float, bytes]], list[tuple[str, str]]]:
-        """Rows for the traces that are among the worst now, and those that no longer are."""
-        worst = self.windows.worst_ids()
-        rows = []
-        for trace, scored in done:
-            key = (self._aggregator.service_of(scored), scored.trace_id)
-            if key in worst:
-                body = evidence_body(trace, scored, self._settings.limits.evidence_bytes)
-                rows.append((*key, scored.timestamp, body))
-        forget = self._kept - worst
-        self._kept = (self._kept - forget) | {(service, trace_id) for service, trace_id, *_ in rows}
-        return rows, sorted(forget)

@@ -14,7 +14,8 @@ from aiohttp import web
 
 from agent.alerts import Rule
 from agent.config import Settings
-from agent.pipeline import Instrument, Unavailable
+from agent.intake import Unavailable
+from agent.pipeline import Instrument
 from agent.progress import ReplayProgress
 from agent.sources.files import STDIN
 from agent.sources.http import TracesEndpoint

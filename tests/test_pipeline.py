@@ -15,7 +15,8 @@ import pytest
 from agent.alerts import Alert, parse_rules
 from agent.config import Settings, load
 from agent.ingest.native import Bad, Good
-from agent.pipeline import Instrument, QueueFull, Unavailable
+from agent.intake import QueueFull, Unavailable
+from agent.pipeline import Instrument
 from agent.store.rows import OutboxItem, Progress
 from tests.traces import START, good
 
@@ -56,13 +57,19 @@ def running(
     *,
     live: bool = False,
     clock: Callable[[], float] = time.time,
+    monotonic: Callable[[], float] = time.monotonic,
     notify: Callable[[Alert, float], list[OutboxItem]] = lambda alert, now: [],
     rules: dict[str, Any] | None = None,
     **limits: Any,
 ) -> Iterator[Instrument]:
     found = parse_rules([rules]) if rules else []
     instrument = Instrument(
-        settings(folder, **limits), found, live=live, clock=clock, notify=notify
+        settings(folder, **limits),
+        found,
+        live=live,
+        clock=clock,
+        monotonic=monotonic,
+        notify=notify,
     )
     instrument.start()
     try:
@@ -220,7 +227,7 @@ def test_kept_evidence_is_bounded_by_the_windows(tmp_path: Path) -> None:
 def test_time_follows_the_events_in_a_replay_and_the_clock_when_live(tmp_path: Path) -> None:
     for live in (False, True):
         clock = Clock()
-        with running(tmp_path / str(live), live=live, clock=clock) as instrument:
+        with running(tmp_path / str(live), live=live, clock=clock, monotonic=clock) as instrument:
             clock.now = START + 100
             feed(instrument, [good(n, timestamp=START + n) for n in range(100)])
             clock.now += 600
@@ -323,7 +330,7 @@ def test_a_worker_that_dies_says_so_and_takes_nothing_more(
 def test_progress_and_poison_are_part_of_the_same_step(tmp_path: Path) -> None:
     with running(tmp_path) as instrument:
         items: list[tuple[Good | Bad, int]] = [good(1), (Bad("invalid_json", (), b"{"), 70)]
-        instrument.accept(items, "file", progress=Progress("f", 70), dead_letters=True)
+        instrument.accept(items, "file", progress=Progress("f", 70), written=set())
         assert instrument.position("f") == 70
         assert instrument.dead_letters_from("f", 0) == {70}
 

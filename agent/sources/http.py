@@ -13,7 +13,8 @@ from typing import Any
 from aiohttp import hdrs, web
 
 from agent.ingest.native import Bad, Good, decode
-from agent.pipeline import Instrument, QueueFull, Unavailable
+from agent.intake import Item, QueueFull, Unavailable
+from agent.pipeline import Instrument
 
 __all__ = ["TracesEndpoint"]
 
@@ -22,7 +23,6 @@ SOURCE = "http"
 GROUP = 1_000  # traces in one shared commit
 MAX_REJECTED = 100  # items named in a reply; the rest are counted
 
-Item = tuple[Good | Bad, int]
 Waiting = tuple[list[Item], asyncio.Future[tuple[bool, ...]]]
 
 

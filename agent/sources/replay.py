@@ -6,8 +6,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from agent.ingest.native import Bad, Good
-from agent.pipeline import Instrument, QueueFull, Unavailable
+from agent.ingest.native import Bad
+from agent.intake import Item, QueueFull, Unavailable
+from agent.pipeline import Instrument
 from agent.sources.files import STDIN, identity, read
 from agent.store.rows import Progress
 
@@ -35,14 +36,14 @@ def replay(
     written = instrument.dead_letters_from(source, start)
     items = bad = 0
     position = start
-    batch: list[tuple[Good | Bad, int]] = []
+    batch: list[Item] = []
 
     def push() -> None:
         nonlocal items, bad
         mark = None if path == STDIN else Progress(source, position)
         while not stopped():
             try:
-                instrument.accept(batch, "file", progress=mark, dead_letters=True, written=written)
+                instrument.accept(batch, "file", progress=mark, written=written)
                 break
             except QueueFull:
                 time.sleep(0.02)

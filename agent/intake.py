@@ -1,0 +1,116 @@
+"""Traces in: counted, checked against the clock, and durable before anybody is told so."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Sequence
+
+from agent.config import Limits
+from agent.counters import CounterKey
+from agent.ingest.native import Bad, Good
+from agent.sources.dead_letters import DeadLetters
+from agent.store.rows import Accepted, Arrival, Progress
+from agent.store.sqlite import SqliteStore
+
+__all__ = ["Intake", "Item", "QueueFull", "Unavailable"]
+
+Item = tuple[Good | Bad, int]
+"""What was read, and its position in its source."""
+
+
+class QueueFull(Exception):
+    """Too many traces wait; try again after `retry_after` seconds."""
+
+    retry_after = 2
+
+
+class Unavailable(Exception):
+    """The state file cannot take anything now, and why; nothing was accepted."""
+
+
+class Intake:
+    """The step between a source and the queue. `clock` is wall time. Safe from any thread."""
+
+    def __init__(
+        self,
+        store: SqliteStore,
+        dead_letters: DeadLetters,
+        limits: Limits,
+        clock: Callable[[], float],
+    ) -> None:
+        self._store = store
+        self._dead = dead_letters
+        self._limits = limits
+        self._clock = clock
+
+    def room(self) -> int:
+        """How many traces the queue still takes."""
+        return self._limits.queue - self._store.depth
+
+    def accept(
+        self,
+        items: Sequence[Item],
+        source: str,
+        *,
+        progress: Progress | None,
+        live: bool,
+        written: set[int] | None,
+    ) -> tuple[Accepted, dict[CounterKey, float]]:
+        """Make the good items durable, once each; also returns the counts that are durable now.
+
+        `written` None leaves the bad items to the caller; otherwise they are written to the
+        dead-letter file first, but for the positions it holds already, and join it. A `live`
+        trace from the future gets its arrival time. Raises `QueueFull` or `Unavailable`; then no
+        trace was accepted and the call may be repeated. Raises `sqlite3.DatabaseError` for a
+        damaged state file.
+        """
+        now = self._clock()
+        good = [item for item, _ in items if isinstance(item, Good)]
+        bad = [(item, position) for item, position in items if isinstance(item, Bad)]
+        # a batch larger than the whole queue is taken when the queue is empty
+        if good and self._store.depth and len(good) > self.room():
+            raise QueueFull
+        arrivals = [self._arrival(item, now, live) for item in good]
+        counts = self._counts(source, good, bad, arrivals)
+        duplicates: CounterKey = ("ragmeter_traces_duplicate_total", (("source", source),))
+        try:
+            if written is not None:
+                letters = [(item, position) for item, position in bad if position not in written]
+                self._dead.write(letters, progress.source if progress else source, now)
+                written.update(position for _, position in letters)
+            done = self._store.accept(
+                arrivals, now, progress=progress, counts=counts, count_duplicates=duplicates
+            )
+        except (sqlite3.OperationalError, OSError) as error:
+            raise Unavailable(f"cannot write the state: {error}") from None
+        if done.duplicates:
+            counts[duplicates] = done.duplicates
+        return done, counts
+
+    def _arrival(self, item: Good, now: float, live: bool) -> Arrival:
+        timestamp = item.trace.timestamp.timestamp()
+        if live and timestamp > now + self._limits.future_seconds:
+            timestamp = now
+        return Arrival(item.trace.service, item.trace.trace_id, timestamp, item.body)
+
+    @staticmethod
+    def _counts(
+        source: str,
+        good: Sequence[Good],
+        bad: Sequence[tuple[Bad, int]],
+        arrivals: Sequence[Arrival],
+    ) -> dict[CounterKey, float]:
+        counts: dict[CounterKey, float] = {}
+        label = (("source", source),)
+        if good:
+            counts["ragmeter_traces_received_total", label] = len(good)
+        skewed = sum(
+            arrival.timestamp != item.trace.timestamp.timestamp()
+            for item, arrival in zip(good, arrivals, strict=True)
+        )
+        if skewed:
+            counts["ragmeter_clock_skew_total", label] = skewed
+        for letter, _ in bad:
+            key = ("ragmeter_dead_letters_total", (("reason", letter.reason),))
+            counts[key] = counts.get(key, 0) + 1
+        return counts

@@ -1,0 +1,51 @@
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from agent.evidence import CUT, EvidenceKeeper, evidence_body
+from agent.score import Scorer
+from agent.trace import ScoredTrace, Trace
+from tests.traces import make_trace
+
+SCORER = Scorer()
+
+
+def scored(trace: Trace) -> tuple[Trace, ScoredTrace]:
+    return trace, SCORER.score(trace)
+
+
+def test_a_small_trace_is_kept_whole() -> None:
+    trace, result = scored(make_trace(1, tags={"tenant": "acme"}))
+    kept = json.loads(evidence_body(trace, result, 64_000))
+    assert kept["trace"]["query"] == trace.query
+    assert kept["trace"]["answer"] == trace.answer
+    assert [p["id"] for p in kept["trace"]["passages"]] == ["kb-1", "kb-2"]
+    assert kept["trace"]["tags"] == {"tenant": "acme"}
+    assert {r["metric"] for r in kept["results"]} >= {"grounding", "relevance"}
+
+
+@pytest.mark.parametrize("limit", [4_000, 20_000])
+def test_a_large_trace_is_cut_and_says_so(limit: int) -> None:
+    passages = [{"id": f"p{n}", "text": "word " * 20_000} for n in range(10)]
+    trace, result = scored(make_trace(1, passages=passages, answer="x" * 100_000))
+    body = evidence_body(trace, result, limit)
+    assert len(body) <= limit
+    assert CUT.strip() in json.loads(body)["trace"]["answer"]
+
+
+def test_what_cannot_be_cut_keeps_ids_and_states() -> None:
+    passages = [{"id": "i" * 500, "text": "t"} for _ in range(50)]
+    trace, result = scored(make_trace(1, passages=passages))
+    kept = json.loads(evidence_body(trace, result, 4_000))
+    assert kept["trace"]["trace_id"] == "t1"
+
+
+def test_only_the_worst_are_kept_and_the_others_forgotten() -> None:
+    keeper = EvidenceKeeper([("bot", "old")], 64_000)
+    done = [(("bot", f"t{n}"), *scored(make_trace(n))) for n in range(3)]
+    rows, forget = keeper.step({("bot", "t1")}, done)
+    assert [row[:2] for row in rows] == [("bot", "t1")]
+    assert forget == [("bot", "old")]
+    assert keeper.step(set(), []) == ([], [("bot", "t1")])
