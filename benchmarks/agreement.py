@@ -271,11 +271,11 @@ was fitted on the other five sets only.
 ## Grounding
 
 Positive is a person's verdict that the answer has something unsupported. AUROC is the probability
-that such an answer scores worse than a clean one (95 % bootstrap interval over inputs). Two floors stand
-beside it: the share of an answer's words of four letters or more that no passage has, and the
-answer's length alone. Longer answers are faulted more, so the AUROC is also given within four bands
-of length. Blank answers and abstentions that claim nothing
-are left out: grounding is not applicable to them.
+that such an answer scores worse than a clean one (95 % bootstrap interval over inputs). Two floors
+stand beside it: the share of an answer's words of four letters or more that no passage has, and
+the answer's length alone. Longer answers are faulted more, so the AUROC is also given within four
+bands of length. Blank answers and abstentions that claim nothing are left out: grounding is not
+applicable to them.
 
 {grounding}
 

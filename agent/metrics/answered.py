@@ -114,7 +114,7 @@ _ASKS = re.compile(
 _ENGLISH = frozenset(("the", "of", "and", "to", "is", "that", "for", "with", "are", "you", "this"))
 LONG = 25  # words; English text of this length without one of the words above is very rare
 OPENING = 600  # characters that may hold the opening sentence
-SHORT = 40  # an opening sentence shorter than this ("I see.") is read with the next one
+SHORT = 25  # an opening sentence shorter than this ("I see.") is read with the next one
 MORE = 200  # characters beyond the refusal that make claims of their own worth checking
 
 

@@ -43,6 +43,7 @@ class Pages:
     vocabulary: set[str]
     structured: bool
     _numbers: set[str] | None = None
+    _script: str | None = None
 
     @classmethod
     def read(cls, texts: Sequence[str]) -> Pages:
@@ -73,7 +74,9 @@ class Pages:
     @property
     def script(self) -> str:
         """The script of the first passages with letters, as `agent.metrics.words.script` says."""
-        return script(" ".join(text[:200] for text in self.texts if text)[:1000])
+        if self._script is None:
+            self._script = script(" ".join(text[:100] for text in self.texts[:2]))
+        return self._script or script(" ".join(self.texts))
 
     @property
     def numbers(self) -> set[str]:
@@ -134,13 +137,14 @@ def read_answer(text: str) -> Answer:
     """The answer's sentences without citation markers and list signs. Places are kept."""
     text = text[:MAX_ANSWER]
     spans = sentence_spans(text)
+    rarity, rarest = idf.get, idf.rarest  # one look-up in C a stem
     if "[" in text or "【" in text:
         text = _MARKER.sub(_blank, text)
     out = Answer()
     firsts = set()
     for start, end in spans:
         piece = text[start:end]
-        item = _ITEM.match(piece)
+        item = None if piece[0].isupper() else _ITEM.match(piece)
         first = start
         if item:
             first += item.end()
@@ -149,7 +153,7 @@ def read_answer(text: str) -> Answer:
         if not words:
             continue
         stems = content_stems(words)
-        content = {stem: idf[stem] for stem in stems}
+        content = {stem: rarity(stem, rarest) for stem in stems}
         out.claims.append(Claim(start, end, piece.strip(), words, stems, content))
         while first < end and not text[first].isalnum():
             first += 1

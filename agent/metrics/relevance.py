@@ -48,18 +48,24 @@ def grades(pages: Pages, query: list[str]) -> list[float | None]:
             continue
         words = pages.stream[start:end]
         counts: dict[str, int] = {}
-        stretches: dict[int, set[str]] = {}
+        stretches: dict[int, float] = {}
+        last: dict[str, int] = {}
         followed = set()
         for i in compress(range(size), map(rarity.__contains__, words)):
             word = words[i]
             counts[word] = counts.get(word, 0) + 1
             bucket = i // HALF
-            stretches.setdefault(bucket, set()).add(word)
-            stretches.setdefault(bucket - 1, set()).add(word)
+            if last.get(word) != bucket:
+                last[word] = bucket
+                stretches[bucket] = stretches.get(bucket, 0.0) + rarity[word]
             if i and (words[i - 1], word) in pairs:
                 followed.add((words[i - 1], word))
         coverage = sum(rarity[word] for word in counts) / total
-        stretch = max((sum(map(rarity.__getitem__, s)) for s in stretches.values()), default=0.0)
+        # two halves make a stretch; a word in both counts twice, which the bound forgives
+        stretch = 0.0
+        for bucket, value in stretches.items():
+            stretch = max(stretch, value + stretches.get(bucket + 1, 0.0))
+        stretch = min(stretch, total)
         norm = SATURATION * (1 - LENGTH + LENGTH * size / average)
         frequency = sum(rarity[w] * n / (n + norm) for w, n in counts.items()) / total
         mixed = (

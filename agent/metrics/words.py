@@ -70,10 +70,10 @@ def script(text: str) -> str:
     sample = text[:200]
     if sample.isascii():
         return "latin" if any(c.isalpha() for c in sample) else ""
-    letters = [c for c in sample if c.isalpha()]
+    letters = "".join(filter(str.isalpha, sample))
     if not letters:
         return ""
-    return "latin" if 2 * sum(c < "\u0250" for c in letters) >= len(letters) else "other"
+    return "latin" if 2 * sum(map("\u0250".__gt__, letters)) >= len(letters) else "other"
 
 
 def _stem(word: str) -> str:
