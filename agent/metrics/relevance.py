@@ -50,7 +50,8 @@ def grades(pages: Pages, query: list[str]) -> list[float | None]:
         counts: dict[str, int] = {}
         stretches: dict[int, float] = {}
         last: dict[str, int] = {}
-        followed = set()
+        followed: set[tuple[str, str]] = set()
+        before = -2
         for i in compress(range(size), map(rarity.__contains__, words)):
             word = words[i]
             counts[word] = counts.get(word, 0) + 1
@@ -58,8 +59,9 @@ def grades(pages: Pages, query: list[str]) -> list[float | None]:
             if last.get(word) != bucket:
                 last[word] = bucket
                 stretches[bucket] = stretches.get(bucket, 0.0) + rarity[word]
-            if i and (words[i - 1], word) in pairs:
-                followed.add((words[i - 1], word))
+            if before == i - 1 and (words[before], word) in pairs:
+                followed.add((words[before], word))
+            before = i
         coverage = sum(rarity[word] for word in counts) / total
         # two halves make a stretch; a word in both counts twice, which the bound forgives
         stretch = 0.0
