@@ -139,13 +139,12 @@ class Aggregator:
         self.windows.advance(now)
         return transitions
 
-    def drain(self) -> list[tuple[CounterKey, float]]:
-        """Counters that changed since the last drain."""
+    def count_seen(self) -> None:
+        """Bring `ragmeter_seen_total` up to what was applied; once for many traces."""
         if self._seen:
             for name, labels in self._seen_keys:
                 self.counters.inc(name, labels, self._seen)
             self._seen = 0
-        return self.counters.drain()
 
     def dump(self) -> dict[str, Any]:
         """What a restart needs besides windows and counters."""

@@ -94,16 +94,20 @@ class EvidenceKeeper:
         self._kept = set(kept)
         self._limit = limit
 
-    def step(
-        self, worst: Set[Key], done: Iterable[tuple[Key, Trace, ScoredTrace]]
-    ) -> tuple[list[tuple[str, str, float, bytes]], list[Key]]:
-        """Rows to write for those of `done` that are among the `worst`, and keys to delete."""
+    def rows(
+        self, named: Set[Key], done: Iterable[tuple[Key, Trace, ScoredTrace]]
+    ) -> list[tuple[str, str, float, bytes]]:
+        """Rows to write: those of `done` that were `named` among the worst."""
         rows = [
             (*key, scored.timestamp, evidence_body(trace, scored, self._limit))
             for key, trace, scored in done
-            if key in worst
+            if key in named
         ]
+        self._kept.update((service, trace_id) for service, trace_id, *_ in rows)
+        return rows
+
+    def forget(self, worst: Set[Key]) -> list[Key]:
+        """Keys to delete: those kept that are no longer among the `worst`."""
         forget = self._kept - worst
         self._kept -= forget
-        self._kept.update((service, trace_id) for service, trace_id, *_ in rows)
-        return rows, sorted(forget)
+        return sorted(forget)

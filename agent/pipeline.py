@@ -43,6 +43,8 @@ log = logging.getLogger("ragmeter")
 BATCH = 256  # traces a commit: one fsync for many, and under 0.3 s of work to redo after a kill
 LOCK_SLICE = 16  # traces scored between two chances for a scrape to read
 IDLE_SECONDS = 1.0  # how often event time moves on while nothing arrives
+LINGER_SECONDS = 0.2  # live traffic is gathered so long: a commit costs more than a trace
+COLLECT_SECONDS = 60.0  # how often the text of traces that are no longer the worst is let go
 SAVE_IDLE_SECONDS = 60.0  # how often that is written down when nothing else changed
 
 
@@ -85,6 +87,7 @@ class Instrument:
         self.segments = tuple(settings.segments)
         self._wake = threading.Event()
         self._stopping = False
+        self._stop_early = threading.Event()
         self._problem: str | None = None
         self.fatal: str | None = None
         self._oldest_received: float | None = None
@@ -110,7 +113,7 @@ class Instrument:
         self._time = EventTime()
         down = self._clock() - saved.meta.get("wall_time", 0.0)
         self._time.restore(aggregator.windows.now, down, self._monotonic())
-        self._saved_at = self._monotonic()
+        self._saved_at = self._collected_at = self._monotonic()
         return aggregator
 
     # Reading ------------------------------------------------------------------------------------
@@ -203,6 +206,7 @@ class Instrument:
         Returns whether the queue was emptied. The state file is closed.
         """
         deadline = time.monotonic() + timeout
+        self._stop_early.set()
         while self._thread.is_alive() and self._store.depth and time.monotonic() < deadline:
             if self._problem or self.fatal:
                 break
@@ -230,10 +234,13 @@ class Instrument:
                 if batch:
                     self._process(batch)
                     after = batch[-1].seq
+                    if self._live and len(batch) < BATCH and not self._stopping:
+                        self._stop_early.wait(LINGER_SECONDS)
                 else:
                     self._oldest_received = None
                     self._wake.wait(IDLE_SECONDS)
                     self._tick(after)
+            self._commit(after, [], [])
         except (sqlite3.OperationalError, OSError) as error:
             self.fatal = f"cannot write the state: {error}"
             log.error(self.fatal)
@@ -263,6 +270,7 @@ class Instrument:
             with self._lock:
                 for _, result in scored:
                     transitions += self._aggregator.apply(result)
+                self._aggregator.count_seen()
             done += scored
         if unreadable:
             self._persist(lambda: self._dead.write(unreadable, "queue", self._clock()))
@@ -291,15 +299,18 @@ class Instrument:
             step = Commit(
                 upto,
                 buckets=self.windows.drain(),
-                counters=self._aggregator.drain(),
+                counters=self.counters.drain(),
                 meta={**self._aggregator.dump(), "wall_time": now},
             )
-            worst = self.windows.worst_ids()
+            named = self.windows.take_named()
+            if self._monotonic() - self._collected_at >= COLLECT_SECONDS or self._stopping:
+                step.forget_evidence = self._keeper.forget(self.windows.worst_ids())
+                self._collected_at = self._monotonic()
             keyed = [
                 ((self._aggregator.service_of(scored), scored.trace_id), trace, scored)
                 for trace, scored in done
             ]
-        step.evidence, step.forget_evidence = self._keeper.step(worst, keyed)
+        step.evidence = self._keeper.rows(named, keyed)
         step.outbox = [item for alert in transitions for item in self._notify(alert, now)]
         self._persist(lambda: self._store.commit(step))
         self._saved_at = self._monotonic()

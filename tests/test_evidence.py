@@ -45,7 +45,7 @@ def test_what_cannot_be_cut_keeps_ids_and_states() -> None:
 def test_only_the_worst_are_kept_and_the_others_forgotten() -> None:
     keeper = EvidenceKeeper([("bot", "old")], 64_000)
     done = [(("bot", f"t{n}"), *scored(make_trace(n))) for n in range(3)]
-    rows, forget = keeper.step({("bot", "t1")}, done)
+    rows = keeper.rows({("bot", "t1")}, done)
     assert [row[:2] for row in rows] == [("bot", "t1")]
-    assert forget == [("bot", "old")]
-    assert keeper.step(set(), []) == ([], [("bot", "t1")])
+    assert keeper.forget({("bot", "t1")}) == [("bot", "old")]
+    assert keeper.forget(set()) == [("bot", "t1")]

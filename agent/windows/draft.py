@@ -16,7 +16,7 @@ from agent.windows.bucket import Bucket, SeriesKey, Slots
 from agent.windows.exact import VALUE_BITS, VALUE_ONE, WEIGHT_ONE, weight
 from agent.windows.loghist import Sketch, cell_of
 from agent.windows.sums import DEFAULT_STRATUM, add_scored, empty_sums
-from agent.windows.worst import KEEP, Entry, keep, tie_break
+from agent.windows.worst import KEEP, LATENCY, Entry, keep, tie_break
 
 __all__ = ["make_bucket"]
 
@@ -41,6 +41,7 @@ def make_bucket(traces: Sequence[ScoredTrace], slots: Slots) -> Bucket:
     else:
         for key, scores, owners in _columns(traces):
             make.column(key, scores, owners)
+    make.slowest(traces)
     bucket = make.bucket()
     bucket.seen = len(traces)
     _add_timings(bucket, traces)
@@ -174,6 +175,18 @@ class _Maker:
         for rank, trace in zip(ranks, traces, strict=True):
             if rank <= bar:
                 self._keep(key, rank, trace)
+
+    def slowest(self, traces: Sequence[ScoredTrace]) -> None:
+        """The slowest traces of each stage."""
+        stages: dict[str, tuple[list[float], list[ScoredTrace]]] = {}
+        for trace in traces:
+            for stage, seconds in trace.timings.items():
+                if seconds >= 0:
+                    ranks, owners = stages.setdefault(stage, ([], []))
+                    ranks.append(-seconds)
+                    owners.append(trace)
+        for stage, (ranks, owners) in stages.items():
+            self._keep_some((LATENCY, stage), ranks, 0.0, owners)
 
     def _keep(self, key: SeriesKey, rank: float, trace: ScoredTrace) -> None:
         entries = self._worst.get(key)

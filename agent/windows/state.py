@@ -8,13 +8,13 @@ from dataclasses import replace
 
 from agent.metrics.spec import MetricSpec
 from agent.trace import ScoredTrace
-from agent.windows.bucket import Slots, Total
+from agent.windows.bucket import SeriesKey, Slots, Total
 from agent.windows.draft import make_bucket
 from agent.windows.periods import grain_of, seconds_of
 from agent.windows.persist import decode_bucket, decode_clock, encode_bucket, encode_clock
 from agent.windows.records import BucketRow
 from agent.windows.rings import Ring, Span
-from agent.windows.worst import unpacked
+from agent.windows.worst import Packed, unpacked
 
 __all__ = ["WindowState"]
 
@@ -65,6 +65,7 @@ class WindowState:
         self._drafts: dict[tuple[str, tuple[str, ...], int], list[ScoredTrace]] = {}
         self._drafted = 0
         self._stages: dict[str, set[str]] = {}
+        self._named: set[tuple[str, str]] = set()
         self._saved_now: float | None = None
         self._stray: list[tuple[str, str, int, int]] = []
 
@@ -143,15 +144,37 @@ class WindowState:
         drafts, self._drafts, self._drafted = self._drafts, {}, 0
         for (service, segments, index), traces in drafts.items():
             delta = make_bucket(traces, self._slots)
+            worst = delta.worst
             rings = [(ring, index * self._finest // ring.width) for ring in self._rings]
             for ring, at in reversed(rings):
                 alone = ring is self._rings[0] and not segments
                 ring.fold(at, (service, ""), delta, give=alone)
+            self._name(service, worst, rings)
             if segments:
                 delta.worst = {}  # worst traces are kept for the whole service only
                 for segment in dict.fromkeys(segments):
                     for ring, at in rings:
                         ring.fold(at, (service, segment), delta)
+
+    def _name(
+        self, service: str, worst: dict[SeriesKey, Packed], rings: list[tuple[Ring, int]]
+    ) -> None:
+        """Remember which of the `worst` of a fold a bucket has kept."""
+        for ring, at in rings:
+            if ring.worst and at >= ring.oldest:
+                kept = ring.rows[at][service, ""].worst
+                for key, entries in worst.items():
+                    here = set(unpacked(kept[key]))
+                    self._named.update(
+                        (service, entry.trace_id) for entry in unpacked(entries) if entry in here
+                    )
+
+    def take_named(self) -> set[tuple[str, str]]:
+        """(service, trace id) of every trace that a bucket has named as one of its worst since
+        the last call: whose evidence to store. Cheap, unlike `worst_ids`."""
+        self._fold()
+        named, self._named = self._named, set()
+        return named
 
     def _total(self, service: str, segment: str, window: str) -> Total | None:
         if self._drafts:

@@ -20,7 +20,7 @@ from agent.windows.records import Estimate, Quantile, Worst
 from agent.windows.state import WindowState
 from agent.windows.sums import STATE_NAMES, Cell
 from agent.windows.units import unit_mean, unit_rate, unit_variance
-from agent.windows.worst import direction, unpacked
+from agent.windows.worst import direction_of, unpacked
 
 __all__ = ["Windows"]
 
@@ -55,7 +55,7 @@ class Windows(WindowState):
             raise ValueError("min_samples: at least 1")
         super().__init__(windows, specs)
         self._specs = specs
-        self._min_samples = min_samples
+        self.min_samples = min_samples
         self._kinds: dict[str, tuple[bool, float | None, float | None]] = {
             name: (spec.kind == "ratio", spec.low, spec.high) for name, spec in specs.items()
         }
@@ -115,7 +115,7 @@ class Windows(WindowState):
             return cached[1]
         cell = self._cell(total, metric, scorer)
         estimate = None
-        if cell is not None and cell.scored >= self._min_samples:
+        if cell is not None and cell.scored >= self.min_samples:
             estimate = self._estimate(cell, metric, self._spread(past, metric, scorer))
         total.cache[key] = (version, estimate)
         return estimate
@@ -159,7 +159,7 @@ class Windows(WindowState):
         """Of the 50th, 95th and 99th percentile those that have a sample beyond them."""
         total = self._total(service, segment, window)
         hist = total.sketches.get(stage) if total else None
-        if total is None or hist is None or hist.n < self._min_samples:
+        if total is None or hist is None or hist.n < self.min_samples:
             return []
         found: list[Quantile] | None = total.cache.get(stage)
         if found is None:
@@ -200,6 +200,7 @@ class Windows(WindowState):
         self, service: str, metric: str, scorer: str, window: str, limit: int = 5
     ) -> list[Worst]:
         """The worst traces of the window, worst first; at most 5 of each of its buckets are known.
+        Metric `latency` with a stage as scorer gives the slowest.
 
         A window of finer grain than a minute reads the buckets of the next ring that has them.
         """
@@ -210,7 +211,7 @@ class Windows(WindowState):
         since = span.oldest * ring.width
         source = next(r for r in self._rings if r.worst and r.width >= ring.width)
         key = (metric, scorer)
-        sign = direction(self._specs.get(metric))[0]
+        sign = direction_of(metric, self._specs)
         entries = {
             entry
             for index, row in source.rows.items()

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import math
 from bisect import insort
+from collections.abc import Mapping
 from hashlib import blake2b
 from typing import NamedTuple
 
@@ -18,9 +19,11 @@ from agent.metrics.spec import MetricSpec
 
 __all__ = [
     "KEEP",
+    "LATENCY",
     "Entry",
     "Packed",
     "direction",
+    "direction_of",
     "keep",
     "merge",
     "packed",
@@ -30,6 +33,10 @@ __all__ = [
 
 KEEP = 5
 """Per bucket: an alert and the page show five."""
+
+
+LATENCY = "latency"
+"""The metric of the slowest traces; its scorer is the stage."""
 
 
 class Entry(NamedTuple):
@@ -63,6 +70,11 @@ def tie_break(trace_id: str) -> int:
     """64 bits that know nothing of the arrival order. Ids may hold any character."""
     text = trace_id.encode("utf-8", "surrogatepass")
     return int.from_bytes(blake2b(text, digest_size=8).digest(), "little")
+
+
+def direction_of(metric: str, specs: Mapping[str, MetricSpec]) -> int:
+    """The sign of `direction` by the metric's name; `latency` (by stage) is worst when longest."""
+    return -1 if metric == LATENCY else direction(specs.get(metric))[0]
 
 
 def direction(spec: MetricSpec | None) -> tuple[int, float]:

@@ -250,7 +250,7 @@ def _service(reading: Reading, service: str, base: Base, *, full: bool) -> Servi
 
 def _rows(windows: Windows, service: str, base: Base, full: bool) -> list[MetricRow]:
     rows = []
-    needed: int | None = getattr(windows, "min_samples", None)
+    needed: int | None = windows.min_samples
     series = [pair for pair in windows.series(service, "") if pair[0] in METRICS]
     for metric, scorer in sorted(series, key=lambda pair: (rank(pair[0]), pair)):
         cells = {

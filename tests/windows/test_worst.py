@@ -5,6 +5,8 @@ import random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from agent.trace import ScoredTrace
+from agent.windows import Windows
 from agent.windows.worst import KEEP, Entry, direction, keep, merge, packed, tie_break, unpacked
 from tests.windows.helpers import SPECS
 
@@ -67,3 +69,25 @@ def test_what_counts_as_bad() -> None:
     assert taken("grounding") == [values[0], values[2]]  # a perfect answer is no worst trace
     assert taken("tokens") == []
     assert direction(None)[0] == 0
+
+
+def test_the_slowest_traces_are_known_by_stage() -> None:
+    windows = Windows(specs=SPECS)
+    for n in range(50):
+        trace = ScoredTrace(f"t{n}", "bot", 1_000_000.0 + n, "ok", [])
+        trace.timings = {"total": (n * 7) % 50 / 10, "retrieval": 0.1}
+        windows.add(trace, "bot")
+    slowest = windows.worst("bot", "latency", "total", "5m")
+    assert [item.value for item in slowest] == [4.9, 4.8, 4.7, 4.6, 4.5]
+    again = Windows(specs=SPECS)
+    again.load(windows.drain())
+    assert again.worst("bot", "latency", "total", "5m") == slowest
+
+
+def test_named_are_the_worst_once() -> None:
+    windows = Windows(specs=SPECS)
+    for n in range(30):
+        trace = ScoredTrace(f"t{n}", "bot", 1_000_000.0 + n % 10, "ok", [], timings={"total": n})
+        windows.add(trace, "bot")
+    assert windows.take_named() == windows.worst_ids() == {("bot", f"t{n}") for n in range(25, 30)}
+    assert windows.take_named() == set()
