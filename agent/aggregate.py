@@ -44,7 +44,9 @@ class Aggregator:
         expected: Sequence[tuple[str, str]],
     ) -> None:
         limits = settings.limits
-        self.windows = Windows(settings.windows, specs=METRICS, min_samples=limits.min_samples)
+        self.windows = Windows(
+            settings.windows, specs=METRICS, min_samples=limits.min_samples, name_worst=True
+        )
         self.counters = Counters()
         self.engine = AlertEngine(rules)
         self._bounds = LabelBounds(
@@ -69,6 +71,9 @@ class Aggregator:
         """Count one scored trace. Returns the alerts that fired or resolved on the way to it."""
         transitions = self.advance(scored.timestamp)
         service = self._bounds.service(scored.service)
+        if not all(map(self._bounds.fits, scored.timings)):
+            timings = scored.timings.items()
+            scored.timings = {self._bounds.text(stage): value for stage, value in timings}
         segments = [
             self._bounds.segment(service, tag, scored.tags[tag])
             for tag in self._segments

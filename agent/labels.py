@@ -64,6 +64,14 @@ class LabelBounds:
         known = self._segments.setdefault((service, tag), {})
         return f"{tag}={self._admit(known, value, self._limits[1], tag)}"
 
+    def fits(self, text: str) -> bool:
+        """Whether `text` may be a label value as it is."""
+        return len(text) <= self._chars and text.isprintable() and text == text.strip() != ""
+
+    def text(self, text: str) -> str:
+        """`text` as a label value."""
+        return bounded(text, self._chars)
+
     def keep_services(self, active: Iterable[str]) -> None:
         """Free the places of services that have no data in any window any more."""
         active = set(active)

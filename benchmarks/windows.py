@@ -19,6 +19,8 @@ from agent.metrics.spec import MetricSpec
 from agent.trace import Score, ScoredTrace, State
 from agent.windows import Windows
 
+__all__ = ["main"]
+
 MEANS = ("relevance", "grounding", "precision", "recall", "f1", "indicators")
 COUNTS = ("input_tokens", "output_tokens", "cost_usd")
 GOOD = ("answered", "presence")

@@ -39,6 +39,7 @@ class WindowState:
         self,
         windows: Sequence[str],
         specs: Mapping[str, MetricSpec],
+        name_worst: bool,
     ) -> None:
         if not windows or len(set(windows)) != len(windows):
             raise ValueError("windows: at least one, and each once")
@@ -65,6 +66,7 @@ class WindowState:
         self._drafts: dict[tuple[str, tuple[str, ...], int], list[ScoredTrace]] = {}
         self._drafted = 0
         self._stages: dict[str, set[str]] = {}
+        self._name_worst = name_worst
         self._named: set[tuple[str, str]] = set()
         self._saved_now: float | None = None
         self._stray: list[tuple[str, str, int, int]] = []
@@ -149,7 +151,8 @@ class WindowState:
             for ring, at in reversed(rings):
                 alone = ring is self._rings[0] and not segments
                 ring.fold(at, (service, ""), delta, give=alone)
-            self._name(service, worst, rings)
+            if self._name_worst:
+                self._name(service, worst, rings)
             if segments:
                 delta.worst = {}  # worst traces are kept for the whole service only
                 for segment in dict.fromkeys(segments):
@@ -171,7 +174,7 @@ class WindowState:
 
     def take_named(self) -> set[tuple[str, str]]:
         """(service, trace id) of every trace that a bucket has named as one of its worst since
-        the last call: whose evidence to store. Cheap, unlike `worst_ids`."""
+        the last call: whose evidence to store. Cheap, unlike `worst_ids`; needs `name_worst`."""
         self._fold()
         named, self._named = self._named, set()
         return named

@@ -37,7 +37,8 @@ class Windows(WindowState):
 
     `specs` says of each metric how it combines, its range and direction (default: the registry
     `agent.metrics.METRICS`); a metric it does not know is an unbounded mean. Estimates need
-    `min_samples` scored traces. ValueError for window names that `periods` does not know.
+    `min_samples` scored traces. `name_worst` collects ids for `take_named`, which must then be
+    called. ValueError for window names that `periods` does not know.
     """
 
     def __init__(
@@ -46,6 +47,7 @@ class Windows(WindowState):
         *,
         specs: Mapping[str, MetricSpec] | None = None,
         min_samples: int = 5,
+        name_worst: bool = False,
     ) -> None:
         if specs is None:
             from agent.metrics import METRICS  # late: tests and tools bring specs of their own
@@ -53,7 +55,7 @@ class Windows(WindowState):
             specs = METRICS
         if min_samples < 1:
             raise ValueError("min_samples: at least 1")
-        super().__init__(windows, specs)
+        super().__init__(windows, specs, name_worst)
         self._specs = specs
         self.min_samples = min_samples
         self._kinds: dict[str, tuple[bool, float | None, float | None]] = {

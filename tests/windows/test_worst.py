@@ -85,7 +85,7 @@ def test_the_slowest_traces_are_known_by_stage() -> None:
 
 
 def test_named_are_the_worst_once() -> None:
-    windows = Windows(specs=SPECS)
+    windows = Windows(specs=SPECS, name_worst=True)
     for n in range(30):
         trace = ScoredTrace(f"t{n}", "bot", 1_000_000.0 + n % 10, "ok", [], timings={"total": n})
         windows.add(trace, "bot")
