@@ -35,7 +35,7 @@ def main(url: str) -> None:
         lines = "".join(json.dumps(item) + "\n" for item in batch)
         headers = {"content-type": "application/x-ndjson", "content-encoding": "gzip"}
         body = gzip.compress(lines.encode())
-        client.post(url, content=body, headers=headers).raise_for_status()  # 429: send it again later
+        client.post(url, content=body, headers=headers).raise_for_status()  # 429: again later
     print(f"sent {1 + len(batch)} traces to {url}")
 
 
