@@ -11,6 +11,7 @@ from rich.table import Table
 from agent.alerts import Alert
 from agent.labels import bounded
 from agent.metrics import METRICS
+from agent.presentation import rank
 from agent.reading import Reading
 from agent.windows import Estimate
 
@@ -34,9 +35,7 @@ def _states(states: Mapping[str, int]) -> str:
 
 
 def _ordered(reading: Reading, service: str) -> list[tuple[str, str]]:
-    """Quality before operation: the registry's order, the judged before the counted."""
-    order = {name: number for number, name in enumerate(METRICS)}
-    return sorted(reading.windows.series(service), key=lambda pair: (order[pair[0]], pair[1]))
+    return sorted(reading.windows.series(service), key=lambda pair: (rank(pair[0]), pair))
 
 
 def _rows(reading: Reading, service: str) -> Iterator[tuple[str, ...]]:

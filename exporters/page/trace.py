@@ -7,10 +7,11 @@ from collections.abc import Iterable
 from typing import Any
 
 from agent.metrics import METRICS
+from agent.presentation import rank
 from exporters.page.markup import Child, Markup, clip, el, one_line
 from exporters.page.numbers import one_value, seconds
 from exporters.page.tables import LABEL, box, service_url, words
-from exporters.page.views import TraceView, rank
+from exporters.page.views import TraceView
 from exporters.page.worst import passage_block
 
 __all__ = ["trace_body"]

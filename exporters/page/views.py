@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from agent.metrics import METRICS
 from agent.metrics.spec import MetricSpec
+from agent.presentation import GROUPS, rank
 
 if TYPE_CHECKING:
     from agent.alerts.alert import Alert
@@ -29,7 +30,6 @@ __all__ = [
     "WorstGroup",
     "WorstTrace",
     "base_view",
-    "rank",
     "service_view",
     "status_view",
     "trace_view",
@@ -38,21 +38,6 @@ __all__ = [
 FULL_SERVICES = 6  # services with all their tables on the status page; the rest one line each
 WORST = 5
 SEGMENTS = 24
-# Sections in the order of the question "how good are the answers"; what is new goes last.
-GROUPS = {
-    "Quality": (
-        "answered", "grounding", "relevance", "citation_precision", "citation_recall",
-        "citation_f1", "citation_presence", "citation_fabricated", "source_indicators",
-    ),
-    "Operation": ("error", "timeout", "empty_answer"),
-    "Use": ("input_tokens", "output_tokens", "cost_usd"),
-}  # fmt: skip
-_RANK = {name: rank for rank, name in enumerate(n for group in GROUPS.values() for n in group)}
-
-
-def rank(metric: str) -> int:
-    """The place of a metric on every page; metrics of no group come last."""
-    return _RANK.get(metric, len(_RANK))
 
 
 @dataclass(slots=True)
