@@ -7,14 +7,11 @@ holds a firing alert, and resolves it when told so or when we die.
 from __future__ import annotations
 
 import asyncio
-import json
-import socket
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
@@ -22,76 +19,11 @@ import pytest
 from agent.alerts import Alert, AlertEngine
 from exporters.alertmanager import Alertmanager
 from tests.alerts.fakes import FakeWindows, Worst, around, rule
-from tests.exporters.stub import Stub, serve, until
+from tests.exporters.real_alertmanager import alertmanager, notified
+from tests.exporters.stub import serve, until
 from tests.real import require
 
 pytestmark = pytest.mark.real
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-@asynccontextmanager
-async def alertmanager(binary: str, folder: Path, receiver: str) -> AsyncIterator[str]:
-    """A ready Alertmanager that notifies `receiver`; gives its URL."""
-    config = {
-        "route": {
-            "receiver": "stub",
-            "group_by": ["..."],
-            "group_wait": "200ms",
-            "group_interval": "300ms",
-            "repeat_interval": "1h",
-        },
-        "receivers": [
-            {"name": "stub", "webhook_configs": [{"url": receiver, "send_resolved": True}]}
-        ],
-    }
-    path = folder / "alertmanager.json"  # JSON is YAML
-    path.write_text(json.dumps(config))
-    url = f"http://127.0.0.1:{free_port()}"
-    with (folder / "log").open("wb") as log:
-        process = await asyncio.create_subprocess_exec(
-            binary,
-            f"--config.file={path}",
-            f"--storage.path={folder / 'data'}",
-            f"--web.listen-address={url.removeprefix('http://')}",
-            "--cluster.listen-address=",
-            stdout=log,
-            stderr=log,
-        )
-        try:
-            await ready(url, process, folder / "log")
-            yield url
-        finally:
-            if process.returncode is None:
-                process.kill()
-            await process.wait()
-
-
-async def ready(url: str, process: asyncio.subprocess.Process, log: Path) -> None:
-    async with httpx.AsyncClient() as client:
-        for _ in range(200):
-            if process.returncode is not None:
-                pytest.fail(f"Alertmanager ended at once:\n{said(log)}")
-            try:
-                if (await client.get(f"{url}/-/ready")).status_code == 200:
-                    return
-            except httpx.HTTPError:
-                pass
-            await asyncio.sleep(0.05)
-    pytest.fail(f"Alertmanager is not ready after 10 s:\n{said(log)}")
-
-
-def said(log: Path) -> str:
-    return log.read_text()
-
-
-def notified(stub: Stub, status: str) -> list[dict[str, Any]]:
-    """The alerts of this status that the receiver got."""
-    return [alert for body in stub.bodies for alert in body["alerts"] if alert["status"] == status]
 
 
 @asynccontextmanager

@@ -1,0 +1,124 @@
+"""An outage from the traces to the pager: agent, real Alertmanager, webhook, page, restarts."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import signal
+import subprocess
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.crash import free_port, start
+from tests.exporters.real_alertmanager import alertmanager, notified
+from tests.exporters.stub import Stub, serve, until
+from tests.real import require
+from tests.traces import START, trace_dict
+
+pytestmark = pytest.mark.real
+
+RULE = "RagErrorsHigh"
+
+
+def write(path: Path, seconds: range, failing: bool) -> Path:
+    """A trace a second; two of three fail in an outage."""
+    with path.open("w") as file:
+        for n in seconds:
+            bad = failing and n % 3 != 0
+            trace = trace_dict(n, timestamp=START + n, status="error" if bad else "ok")
+            file.write(json.dumps(trace) + "\n")
+    return path
+
+
+def told(stub: Stub, event: str) -> list[dict[str, Any]]:
+    """The webhook's notifications of one kind for the rule."""
+    return [
+        body["alert"]
+        for body in stub.bodies
+        if body["event"] == event and body["alert"]["rule"] == RULE
+    ]
+
+
+def heard(stub: Stub, status: str) -> list[dict[str, Any]]:
+    return [alert for alert in notified(stub, status) if alert["labels"]["alertname"] == RULE]
+
+
+@asynccontextmanager
+async def agent(config: Path, *files: Path) -> AsyncIterator[subprocess.Popen[bytes]]:
+    arguments = [part for file in files for part in ("--replay", file)]
+    process = start(config.parent, "run", "-c", config, *arguments)
+    try:
+        yield process
+        process.send_signal(signal.SIGTERM)
+        assert await asyncio.to_thread(process.wait, 20) == 0
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_an_outage_pages_once_names_its_traces_and_resolves(tmp_path: Path) -> None:
+    binary = require("alertmanager", "prometheus-alertmanager")
+    page = free_port()
+
+    async def scenario() -> None:
+        async with (
+            serve() as pager,
+            alertmanager(binary, tmp_path, pager.url) as manager,
+            serve() as webhook,
+        ):
+            config = tmp_path / "config.json"
+            config.write_text(
+                json.dumps(
+                    {
+                        "http": {"otlp_port": free_port(), "metrics_port": page},
+                        "state": {"path": str(tmp_path / "s.sqlite")},
+                        "alerts": {
+                            "alertmanager_url": manager,
+                            "webhook_url": f"{webhook.url}/hook",
+                            "page_url": f"http://127.0.0.1:{page}",
+                            "resend_seconds": 1,
+                        },
+                    }
+                )
+            )
+            calm = write(tmp_path / "calm.jsonl", range(600), failing=False)
+            outage = write(tmp_path / "outage.jsonl", range(600, 1000), failing=True)
+            after = write(tmp_path / "after.jsonl", range(1000, 3000), failing=False)
+
+            async with agent(config, calm):
+                await asyncio.sleep(3)
+                assert pager.bodies == webhook.bodies == []
+
+            async with agent(config, outage):
+                await until(lambda: bool(heard(pager, "firing") and told(webhook, "firing")), 30)
+                (fired,) = told(webhook, "firing")
+                assert fired["value"] > fired["lower"] > fired["threshold"]
+                assert fired["samples"] > 20
+                annotations = heard(pager, "firing")[0]["annotations"]
+                for trace_id in fired["worst"]:
+                    assert int(trace_id[1:]) >= 600
+                    async with httpx.AsyncClient() as client:
+                        opened = await client.get(f"http://127.0.0.1:{page}/trace/bot/{trace_id}")
+                    assert opened.status_code == 200
+                    assert trace_id in opened.text
+                assert len(annotations["worst_traces"].split(",")) == 5
+
+            async with agent(config, outage):  # a restart while it fires
+                await asyncio.sleep(4)
+                assert len(told(webhook, "firing")) == 1
+                assert len(heard(pager, "firing")) == 1
+                assert told(webhook, "resolved") == []
+
+            async with agent(config, after):
+                await until(
+                    lambda: bool(heard(pager, "resolved") and told(webhook, "resolved")), 30
+                )
+            assert len(told(webhook, "firing")) == 1
+            assert len(told(webhook, "resolved")) == 1
+
+    asyncio.run(scenario())

@@ -1,0 +1,46 @@
+"""The documents say what is true: fields, links, commands."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+from agent.ingest.native import Good, decode
+from agent.trace import Trace
+
+ROOT = Path(__file__).parent.parent
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted(ROOT.glob("docs/*.md")), ROOT / "examples/README.md"]
+
+
+def test_every_field_of_a_trace_is_documented() -> None:
+    text = (ROOT / "docs" / "traces.md").read_text()
+    assert [name for name in Trace.model_fields if f"`{name}`" not in text] == []
+
+
+def test_the_example_trace_is_one() -> None:
+    text = (ROOT / "docs" / "traces.md").read_text()
+    (example,) = [
+        block for block in re.findall(r"```json\n(.*?)```", text, re.S) if '"trace_id"' in block
+    ]
+    (item,) = decode(example.encode(), 10_000)
+    assert isinstance(item, Good)
+    assert set(json.loads(example)) <= set(Trace.model_fields)
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_links_within_the_project_lead_somewhere(page: Path) -> None:
+    links = re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", page.read_text())
+    assert [link for link in links if not (page.parent / link).exists()] == []
+
+
+def test_the_readme_names_real_targets_and_keys() -> None:
+    readme = (ROOT / "README.md").read_text()
+    makefile = (ROOT / "Makefile").read_text()
+    for target in re.findall(r"`?make ([a-z-]+)", readme):
+        assert re.search(rf"^{target}:", makefile, re.M), target
+    reference = (ROOT / "docs" / "configuration.md").read_text()
+    for key in re.findall(r"`((?:limits|alerts|state|http)\.[a-z_]+)`", readme):
+        assert f"`{key}`" in reference, key
