@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import compress
 
+from agent.metrics.sentences import sentence_spans
 from agent.metrics.structured import looks_structured, spread_camel_case
 from agent.metrics.words import (
     MAX_CHARS,
@@ -14,7 +15,6 @@ from agent.metrics.words import (
     content_stems,
     idf,
     script,
-    sentence_spans,
     tokens,
 )
 

@@ -9,14 +9,9 @@ from agent.metrics.words import (
     content_stems,
     idf,
     script,
-    sentence_spans,
     stem,
     tokens,
 )
-
-
-def sentences(text: str) -> list[str]:
-    return [text[a:b] for a, b in sentence_spans(text)]
 
 
 def test_tokens_are_lower_case_words_and_numbers() -> None:
@@ -42,33 +37,6 @@ def test_rare_words_weigh_more() -> None:
     assert 0 < idf[stem("use")] < idf[stem("zirconium")] == idf.rarest
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("One. Two! Three?", ["One.", "Two!", "Three?"]),
-        ("Dr. Smith met J. Doe in the U.S. on Monday.", None),
-        ("It costs 3.5 euros, e.g. more.", None),
-        ("Claim one [1]. Claim two. [2] Claim three.[3][4] Four.", "markers"),
-        ("# Title\n- first item\n- second item", ["# Title", "- first item", "- second item"]),
-        ("打开设置。点击这里。", ["打开设置。", "点击这里。"]),
-        ("  \n\n ", []),
-        ("", []),
-    ],
-)
-def test_sentences(text: str, expected: list[str] | str | None) -> None:
-    if expected is None:
-        assert sentences(text) == [text]
-    elif expected == "markers":
-        assert sentences(text) == [
-            "Claim one [1].",
-            "Claim two. [2]",
-            "Claim three.[3][4]",
-            "Four.",
-        ]
-    else:
-        assert sentences(text) == expected
-
-
 def test_numbers_have_one_form() -> None:
     def forms(text: str) -> list[str]:
         return [form for form, _ in clock_and_plain_numbers(text)]
@@ -90,7 +58,6 @@ def test_script_is_told_apart() -> None:
 )
 def test_hostile_texts_cost_linear_time(text: str) -> None:
     before = time.process_time()
-    sentence_spans(text)
     clock_and_plain_numbers(text)
     tokens(text)
     assert time.process_time() - before < 2
