@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import compress
+from itertools import compress, repeat
 
 from agent.metrics.sentences import sentence_spans
 from agent.metrics.structured import looks_structured, spread_camel_case
@@ -14,11 +15,22 @@ from agent.metrics.words import (
     clock_and_plain_numbers,
     content_stems,
     idf,
+    plain,
     script,
+    split,
     tokens,
 )
 
-__all__ = ["MAX_ANSWER", "Answer", "Claim", "Pages", "find_places", "read_answer"]
+__all__ = [
+    "MAX_ANSWER",
+    "Answer",
+    "Claim",
+    "Pages",
+    "Query",
+    "find_places",
+    "limited",
+    "read_answer",
+]
 
 _DIGIT = re.compile(r"\d")
 _NAME = re.compile(r"[A-Z](?<![\w'’].)\w+")
@@ -27,6 +39,7 @@ _ITEM = re.compile(r"\s*(?:[-*•#>]+|\(?\d{1,2}[.)]|\(?[a-z]\))\s+")
 MAX_PASSAGES = 400  # no model is given more; the rest is not read
 MOST_PLACES = 40  # a word as frequent as that places nothing
 MAX_ANSWER = 20_000  # characters of an answer that are read
+MAX_QUERY = 4_000
 
 
 @dataclass(slots=True)
@@ -40,8 +53,8 @@ class Pages:
     stream: list[str]
     starts: list[int]
     owner: list[int]
-    vocabulary: set[str]
     structured: bool
+    _vocabulary: set[str] | None = None
     _numbers: set[str] | None = None
     _script: str | None = None
 
@@ -65,7 +78,7 @@ class Pages:
             owner += [len(starts)] * (len(stream) - start)
             starts.append(start)
             kept.append(text)
-        return cls(kept, stream, starts, owner, set(stream), structured)
+        return cls(kept, stream, starts, owner, structured)
 
     @property
     def has_text(self) -> bool:
@@ -79,12 +92,29 @@ class Pages:
         return self._script or script(" ".join(self.texts))
 
     @property
+    def vocabulary(self) -> set[str]:
+        """All stems of all passages; gathered on first use, as many answers need none."""
+        if self._vocabulary is None:
+            self._vocabulary = set(self.stream)
+        return self._vocabulary
+
+    @property
     def numbers(self) -> set[str]:
         """Canonical numbers of all passages; read on first use, as many answers need none."""
         if self._numbers is None:
             joined = "\n".join(self.texts).lower()
             self._numbers = {form for form, _ in clock_and_plain_numbers(joined)}
         return self._numbers
+
+    def locate(self, wanted: set[str]) -> dict[str, list[int]]:
+        """Every position in the stream of each stem of `wanted` that is there, in order."""
+        places: defaultdict[str, list[int]] = defaultdict(list)
+        stream = self.stream
+        # the filter runs in C: this is the innermost loop of everything here
+        for at, word in compress(enumerate(stream), map(wanted.__contains__, stream)):
+            places[word].append(at)
+        places.default_factory = None
+        return places
 
     def has_number(self, form: str, raw: str) -> bool:
         """Whether a passage has the number, as it is written or in another form.
@@ -105,28 +135,57 @@ class Pages:
 
 
 @dataclass(slots=True)
+class Query:
+    """A query's content stems: `words` in order, `stems` each once, in order too."""
+
+    text: str
+    words: list[str]
+    stems: dict[str, None]
+    _numbers: set[str] | None = None
+
+    @classmethod
+    def read(cls, text: str | None) -> Query:
+        text = (text or "")[:MAX_QUERY]
+        words = content_stems(tokens(text))
+        return cls(text, words, dict.fromkeys(words))
+
+    @property
+    def numbers(self) -> set[str]:
+        """Canonical numbers; read on first use, as many answers have none to compare."""
+        if self._numbers is None:
+            self._numbers = {form for form, _ in clock_and_plain_numbers(self.text.lower())}
+        return self._numbers
+
+
+@dataclass(slots=True)
 class Claim:
-    """One sentence of the answer: `words` all its words in lower case, `stems` those of content
-    words in order, `content` each with its idf."""
+    """One sentence of the answer: `stems` those of its content words in order, `content` each
+    with its idf."""
 
     start: int
     end: int
     text: str
-    words: list[str]
     stems: list[str]
     content: dict[str, float]
 
 
 @dataclass(slots=True)
 class Answer:
-    """An answer's sentences; its numbers as (canonical form, as written); stems of its names.
+    """An answer's sentences and all their words in lower case; its numbers as (canonical form, as
+    written); stems of its names.
 
     A name is a capitalised word that does not begin a sentence.
     """
 
     claims: list[Claim] = field(default_factory=list)
+    words: list[str] = field(default_factory=list)
     numbers: list[tuple[str, str]] = field(default_factory=list)
     names: list[str] = field(default_factory=list)
+
+    @property
+    def content(self) -> set[str]:
+        """The stems of all sentences."""
+        return set().union(*[claim.content for claim in self.claims])
 
 
 def _blank(match: re.Match[str]) -> str:
@@ -137,29 +196,29 @@ def read_answer(text: str) -> Answer:
     """The answer's sentences without citation markers and list signs. Places are kept."""
     text = text[:MAX_ANSWER]
     spans = sentence_spans(text)
-    rarity, rarest = idf.get, idf.rarest  # one look-up in C a stem
     if "[" in text or "【" in text:
         text = _MARKER.sub(_blank, text)
+    # read as one text and cut; lower case rarely changes the length, and then each piece is read
+    flat, unspaced = plain(text)
+    aligned = len(flat) == len(text)
+    rarity, rarest = idf.get, repeat(idf.rarest)  # looked up in C
     out = Answer()
     firsts = set()
     for start, end in spans:
-        piece = text[start:end]
-        item = None if piece[0].isupper() else _ITEM.match(piece)
-        first = start
-        if item:
-            first += item.end()
-            piece = piece[item.end() :]
-        words = tokens(piece)
+        item = None if text[start].isupper() else _ITEM.match(text, start, end)
+        first = item.end() if item else start
+        words = split(flat[first:end], unspaced) if aligned else tokens(text[first:end])
         if not words:
             continue
+        out.words += words
         stems = content_stems(words)
-        content = {stem: rarity(stem, rarest) for stem in stems}
-        out.claims.append(Claim(start, end, piece.strip(), words, stems, content))
+        content = dict(zip(stems, map(rarity, stems, rarest)))  # noqa: B905
+        out.claims.append(Claim(start, end, text[first:end].strip(), stems, content))
         while first < end and not text[first].isalnum():
             first += 1
         firsts.add(first)
         if item and _DIGIT.search(item.group()):
-            text = text[:start] + " " * item.end() + text[start + item.end() :]
+            text = text[:start] + " " * (item.end() - start) + text[item.end() :]
     if _DIGIT.search(text):
         out.numbers = clock_and_plain_numbers(text.lower())
     names = [m.group() for m in _NAME.finditer(text) if m.start() not in firsts]
@@ -168,17 +227,13 @@ def read_answer(text: str) -> Answer:
     return out
 
 
-def find_places(pages: Pages, claims: list[Claim]) -> dict[str, list[int]]:
-    """Positions in the stream of each content stem of the answer, `MOST_PLACES` at most."""
-    wanted = set().union(*(claim.content for claim in claims))
-    stream = pages.stream
-    places: dict[str, list[int]] = {}
-    # the filter runs in C: this is the innermost loop of everything here
-    for position in compress(range(len(stream)), map(wanted.__contains__, stream)):
-        word = stream[position]
-        found = places.get(word)
-        if found is None:
-            places[word] = [position]
-        elif len(found) < MOST_PLACES:
-            found.append(position)
-    return places
+def limited(places: Mapping[str, list[int]]) -> dict[str, list[int]]:
+    """`MOST_PLACES` positions at most of each stem, the first ones."""
+    return {w: at if len(at) <= MOST_PLACES else at[:MOST_PLACES] for w, at in places.items()}
+
+
+def find_places(
+    pages: Pages, claims: Sequence[Claim], query: Iterable[str] = ()
+) -> dict[str, list[int]]:
+    """Positions of each stem of the claims and of the query, `MOST_PLACES` at most."""
+    return limited(pages.locate(set(query).union(*[claim.content for claim in claims])))

@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
 from typing import Any
 
-from agent.metrics.evidence import Claim, Pages, find_places, read_answer
+from agent.metrics.coverage import best_place
+from agent.metrics.evidence import Claim, Pages, Query, find_places, read_answer
 from agent.metrics.grounding_features import FEATURES, Reading, read
 from agent.metrics.results import BUILTIN
 from agent.metrics.spec import MetricSpec
-from agent.metrics.words import clock_and_plain_numbers, content_stems, tokens
 from agent.trace import Trace
 
 __all__ = ["SPECS", "explain", "features", "probability"]
@@ -34,20 +35,38 @@ SPECS = (
     ),
 )
 
-MAX_QUERY = 4_000
 MAX_DETAIL_TEXT = 200  # characters of the worst sentence that a result carries
 MAX_DETAIL_ITEMS = 10
 CLIP = 4.0  # as in fitting
 
 
+Stump = tuple[int, float, float, float]  # feature, cut, value up to the cut and above it
+
+
 @dataclass(frozen=True, slots=True)
 class _Model:
-    mean: list[float]
-    scale: list[float]
-    weights: list[float]
-    trees: list[tuple[int, int, int, float, float, float, float, float, float, float]]
+    """Half of the log odds is `base` and a line by feature, clipped where fitting clips, half the
+    trees: by root feature and cut the stumps below it and those above it, equal ones merged."""
+
+    lines: list[tuple[float, float, float]]  # lowest and highest value that count, slope
+    base: float
+    roots: list[tuple[int, float, list[Stump], list[Stump]]]
     slope: float
     intercept: float
+
+
+def _grow(trees: list[list[float]]) -> list[tuple[int, float, list[Stump], list[Stump]]]:
+    """Trees of depth two as (root, left, right, cuts of each, four values), with one root each."""
+    roots: dict[tuple[int, float], list[dict[tuple[int, float], tuple[float, float]]]] = {}
+    for f, lf, rf, cut, lc, rc, a, b, d, e in trees:
+        sides = roots.setdefault((int(f), cut), [{}, {}])
+        for side, g, c, low, high in ((0, lf, lc, a, b), (1, rf, rc, d, e)):
+            before = sides[side].get((int(g), c), (0.0, 0.0))
+            sides[side][int(g), c] = (before[0] + low, before[1] + high)
+    return [
+        (f, cut, *[[(g, c, *ab) for (g, c), ab in side.items()] for side in sides])  # type: ignore[misc]
+        for (f, cut), sides in roots.items()
+    ]
 
 
 @cache
@@ -55,11 +74,11 @@ def _model() -> _Model:
     raw = json.loads(resources.files(__package__).joinpath("grounding_model.json").read_text())
     if tuple(raw["features"]) != FEATURES:
         raise RuntimeError("grounding_model.json was fitted for other features: fit it again")
+    fitted = list(zip(raw["mean"], raw["scale"], raw["weights"], strict=True))
     return _Model(
-        raw["mean"],
-        raw["scale"],
-        raw["weights"],
-        [tuple(tree) for tree in raw["trees"]],
+        [(mean - CLIP * scale, mean + CLIP * scale, w / scale) for mean, scale, w in fitted],
+        -sum(w / scale * mean for mean, scale, w in fitted),
+        _grow(raw["trees"]),
         raw["slope"],
         raw["intercept"],
     )
@@ -68,45 +87,40 @@ def _model() -> _Model:
 def probability(values: list[float]) -> float:
     """P(nothing unsupported) of a feature vector in the order of `FEATURES`, in (0, 1)."""
     model = _model()
-    linear = 0.0
-    for value, mean, scale, weight in zip(
-        values, model.mean, model.scale, model.weights, strict=True
-    ):
-        z = (value - mean) / scale
-        linear += weight * (CLIP if z > CLIP else -CLIP if z < -CLIP else z)
+    linear = model.base + sum(
+        [
+            w * (value if low <= value <= high else low if value < low else high)
+            for value, (low, high, w) in zip(values, model.lines, strict=True)
+        ]
+    )
     grown = 0.0
-    for f, lf, rf, c, lc, rc, a, b, d, e in model.trees:
-        if values[f] <= c:
-            grown += a if values[lf] <= lc else b
-        else:
-            grown += d if values[rf] <= rc else e
+    for f, cut, below, above in model.roots:
+        for g, c, a, b in below if values[f] <= cut else above:
+            grown += a if values[g] <= c else b
     odds = model.slope * (linear + grown) / 2 + model.intercept
     return 1 / (1 + math.exp(max(-40.0, min(40.0, odds))))
-
-
-def asked(query: str | None) -> tuple[set[str], set[str]]:
-    """Stems and canonical numbers of a query."""
-    text = (query or "")[:MAX_QUERY]
-    return set(content_stems(tokens(text))), {
-        form for form, _ in clock_and_plain_numbers(text.lower())
-    }
 
 
 def features(trace: Trace) -> list[float]:
     """The features of a trace, for fitting."""
     pages = Pages.read([p.text or "" for p in trace.passages or ()])
     answer = read_answer(trace.answer or "")
-    return read(pages, answer, find_places(pages, answer.claims), *asked(trace.query)).values
+    query = Query.read(trace.query)
+    return read(pages, answer, find_places(pages, answer.claims, query.stems), query).values
 
 
 def explain(
-    reading: Reading, pages: Pages, claims: list[Claim], passage_ids: list[str]
+    reading: Reading,
+    pages: Pages,
+    claims: list[Claim],
+    places: Mapping[str, list[int]],
+    passage_ids: list[str],
 ) -> dict[str, Any]:
     """The worst sentence with its support and nearest passage; numbers and names out of nowhere."""
     detail: dict[str, Any] = {}
     if claims:
         worst = min(range(len(claims)), key=reading.support.__getitem__)
-        place = reading.places[worst]
+        place = best_place(claims[worst], places)
         detail["worst_sentence"] = {
             "index": worst,
             "text": claims[worst].text[:MAX_DETAIL_TEXT],

@@ -7,11 +7,11 @@ from typing import Any
 
 from agent.metrics import answered as answers
 from agent.metrics import grounding, relevance, support
-from agent.metrics.evidence import Answer, Pages, find_places, read_answer
+from agent.metrics.evidence import Answer, Pages, Query, limited, read_answer
 from agent.metrics.grounding_features import read
 from agent.metrics.markers import Cited
 from agent.metrics.results import not_applicable, scored, standing, unscored
-from agent.metrics.words import content_stems, script, tokens
+from agent.metrics.words import script
 from agent.trace import Score, Trace
 
 __all__ = ["SPECS", "score"]
@@ -22,7 +22,9 @@ MAX_DETAIL_PAIRS = 10
 MAX_DETAIL_GRADES = 100
 
 
-def _relevance(trace: Trace, pages: Pages | None) -> Score:
+def _relevance(
+    trace: Trace, pages: Pages | None, query: Query, places: Mapping[str, list[int]]
+) -> Score:
     name = "relevance"
     if trace.passages is None:
         return unscored(name, trace, "no_passages_captured")
@@ -32,13 +34,11 @@ def _relevance(trace: Trace, pages: Pages | None) -> Score:
         return unscored(name, trace, "no_query")
     if not pages.has_text:
         return unscored(name, trace, "no_text")
-    words = tokens(trace.query[: grounding.MAX_QUERY])
-    query = content_stems(words)
-    if not query:  # nothing but stop words, which no passage is known by
+    if not query.words:  # nothing but stop words, which no passage is known by
         return unscored(name, trace, "no_query")
     if script(trace.query) != pages.script:
         return unscored(name, trace, "unsupported_language")
-    grades = relevance.grades(pages, query)
+    grades = relevance.grades(pages, query.words, places)
     known = [grade for grade in grades if grade is not None]
     detail = {"grades": [None if g is None else round(g, 3) for g in grades[:MAX_DETAIL_GRADES]]}
     return scored(name, trace, sum(known) / len(known), detail)
@@ -62,6 +62,7 @@ def _grounding(
     answered: float | None,
     pages: Pages | None,
     answer: Answer,
+    query: Query,
     places: Mapping[str, list[int]],
 ) -> Score:
     name = "grounding"
@@ -78,9 +79,9 @@ def _grounding(
         return stop or not_applicable(name, trace, "no_passages")
     if not any(claim.content for claim in answer.claims):
         return not_applicable(name, trace, "no_claims")
-    reading = read(pages, answer, places, *grounding.asked(trace.query))
+    reading = read(pages, answer, places, query)
     ids = [passage.id for passage in trace.passages or ()]
-    detail = grounding.explain(reading, pages, answer.claims, ids)
+    detail = grounding.explain(reading, pages, answer.claims, places, ids)
     return scored(name, trace, grounding.probability(reading.values), detail)
 
 
@@ -136,9 +137,11 @@ def score(trace: Trace, answered: float | None, cited: Cited) -> list[Score]:
     pages = Pages.read([p.text or "" for p in trace.passages]) if trace.passages else None
     wanted = trace.status == "ok" and trace.answer and (answered is None or pages or cited.marks)
     answer = read_answer(trace.answer or "") if wanted else Answer()
-    places = find_places(pages, answer.claims) if pages and answer.claims else {}
+    query = Query.read(trace.query if pages else None)
+    found = pages.locate(answer.content.union(query.stems)) if pages else {}
+    places = limited(found)
     return [
-        _relevance(trace, pages),
-        _grounding(trace, answered, pages, answer, places),
+        _relevance(trace, pages, query, found),
+        _grounding(trace, answered, pages, answer, query, places),
         *_citations(trace, answered, cited, pages, answer, places),
     ]

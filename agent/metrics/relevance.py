@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from itertools import compress, pairwise
+from collections.abc import Mapping
+from itertools import chain, pairwise
 
 from agent.metrics.evidence import Pages
 from agent.metrics.results import BUILTIN
@@ -33,43 +34,53 @@ COVERAGE, STRETCH, FREQUENCY, PAIRS = 0.35, 0.35, 0.2, 0.1
 LOW, SPAN = 0.25, 0.7  # s of a passage that only shares the topic; from there to a full match
 
 
-def grades(pages: Pages, query: list[str]) -> list[float | None]:
-    """A grade 0..3 by passage; None where it has no text. `query`: stems in order, with content."""
+def grades(
+    pages: Pages, query: list[str], places: Mapping[str, list[int]] | None = None
+) -> list[float | None]:
+    """A grade 0..3 by passage; None where it has no text. `query`: stems in order, with content.
+
+    `places` are all positions of the query's stems, where the caller knows them already.
+    """
     rarity = {word: idf[word] for word in query}
+    if places is None:
+        places = pages.locate(set(rarity))
     total = sum(rarity.values())
     pairs = set(pairwise(query))
-    ends = [*pages.starts[1:], len(pages.stream)]
-    sizes = [end - start - 1 for start, end in zip(pages.starts, ends, strict=True)]
+    stream, owner, starts = pages.stream, pages.owner, pages.starts
+    sizes = [end - start - 1 for start, end in pairwise([*starts, len(stream)])]
     average = max(1.0, sum(sizes) / max(1, len(sizes)))
+    hits: list[list[int]] = [[] for _ in starts]
+    for at in sorted(chain.from_iterable([places[word] for word in rarity if word in places])):
+        hits[owner[at]].append(at)
     out: list[float | None] = []
-    for start, end, size in zip(pages.starts, ends, sizes, strict=True):
+    for start, size, found in zip(starts, sizes, hits, strict=True):
         if size <= 0:
             out.append(None)
             continue
-        words = pages.stream[start:end]
+        if not found:
+            out.append(0.0)
+            continue
         counts: dict[str, int] = {}
         stretches: dict[int, float] = {}
         last: dict[str, int] = {}
         followed: set[tuple[str, str]] = set()
-        before = -2
-        for i in compress(range(size), map(rarity.__contains__, words)):
-            word = words[i]
+        before, previous = -2, ""
+        for at in found:
+            word = stream[at]
             counts[word] = counts.get(word, 0) + 1
-            bucket = i // HALF
+            bucket = (at - start) // HALF
             if last.get(word) != bucket:
                 last[word] = bucket
                 stretches[bucket] = stretches.get(bucket, 0.0) + rarity[word]
-            if before == i - 1 and (words[before], word) in pairs:
-                followed.add((words[before], word))
-            before = i
-        coverage = sum(rarity[word] for word in counts) / total
+            if before == at - 1 and (previous, word) in pairs:
+                followed.add((previous, word))
+            before, previous = at, word
+        coverage = sum([rarity[word] for word in counts]) / total
         # two halves make a stretch; a word in both counts twice, which the bound forgives
-        stretch = 0.0
-        for bucket, value in stretches.items():
-            stretch = max(stretch, value + stretches.get(bucket + 1, 0.0))
-        stretch = min(stretch, total)
+        near = stretches.get
+        stretch = min(total, max([v + near(b + 1, 0.0) for b, v in stretches.items()]))
         norm = SATURATION * (1 - LENGTH + LENGTH * size / average)
-        frequency = sum(rarity[w] * n / (n + norm) for w, n in counts.items()) / total
+        frequency = sum([rarity[w] * n / (n + norm) for w, n in counts.items()]) / total
         mixed = (
             COVERAGE * coverage
             + STRETCH * stretch / total

@@ -11,6 +11,7 @@ from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from agent.metrics.coverage import HALF
 from agent.metrics.evidence import Claim, Pages
 from agent.metrics.markers import Cited
 from agent.metrics.results import BUILTIN
@@ -43,7 +44,6 @@ SPECS = tuple(
     )
 )
 
-HALF = 8  # content stems of half a stretch, which is about a long sentence
 LEAST = 3  # content stems that make a sentence a statement: "Here is how:" needs no citation
 MAX_CITED = 50  # passages that one statement is held against
 MAX_PAIRS = 300  # (statement, citation) pairs that are judged; bounds the work on hostile answers

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from agent.metrics import grounding
-from agent.metrics.evidence import Pages, find_places, read_answer
+from agent.metrics.evidence import Pages, Query, find_places, read_answer
 from agent.metrics.grounding_features import FEATURES, Reading, read
 from tests.metrics.help import outcome, score_of, trace
 
@@ -17,7 +17,8 @@ EXTRACT = Path(__file__).parent.parent / "data" / "mtrag_grounding.jsonl.gz"
 def reading(passage: str, answer: str, query: str = "") -> dict[str, float]:
     pages = Pages.read([passage])
     text = read_answer(answer)
-    got: Reading = read(pages, text, find_places(pages, text.claims), *grounding.asked(query))
+    asked = Query.read(query)
+    got: Reading = read(pages, text, find_places(pages, text.claims, asked.stems), asked)
     return dict(zip(FEATURES, got.values, strict=True))
 
 

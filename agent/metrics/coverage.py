@@ -1,0 +1,159 @@
+"""How far each sentence of an answer is covered by the passages: by words, places and copies."""
+
+from __future__ import annotations
+
+from collections.abc import Container, Mapping
+from dataclasses import dataclass, field
+from operator import add
+
+from agent.metrics.evidence import Claim
+
+__all__ = ["HALF", "Coverage", "best_place", "cover"]
+
+HALF = 8  # content stems of half a stretch of passage; a stretch of 16 is a long sentence
+
+
+@dataclass(slots=True)
+class Coverage:
+    """Sums over the sentences, and lists by sentence. "Mass" is the sum of idf."""
+
+    mass: float = 0.0
+    found: float = 0.0  # mass of content stems that a passage has
+    asked: float = 0.0  # mass of those that only the query has
+    content: int = 0  # distinct content stems of each sentence, counted
+    stems: int = 0
+    novel: dict[str, float] = field(default_factory=dict)  # stems that neither has, with idf
+    novel_count: int = 0  # the same, counted by sentence
+    pairs: int = 0  # adjacent stems, and how many of them are copied
+    pairs_copied: int = 0
+    density: int = 0  # sum of squares of copied lengths (Grusky et al. 2018); single stems count 1
+    copied3: int = 0  # stems in copied stretches of at least three, and of five
+    copied5: int = 0
+    follows: int = 0  # copied stretches after another one, and those in the passages' order
+    in_order: int = 0
+    support: list[float] = field(default_factory=list)  # mass share in one stretch of passage
+    by_words: list[float] = field(default_factory=list)  # of sentences of two stems: share found
+    by_place: list[float] = field(default_factory=list)  # and share found in one stretch
+    by_pairs: list[float] = field(default_factory=list)  # of sentences of three: pairs copied
+
+
+def _copied(
+    words: list[str], places: Mapping[str, list[int]], stream: list[str]
+) -> list[tuple[int, int]]:
+    """Greedy longest stretches of `words`, of two or more, in the passages: (length, position)."""
+    out: list[tuple[int, int]] = []
+    i, last = 0, len(words) - 1
+    while i < last:
+        found = places.get(words[i])
+        if found is None:
+            i += 1
+            continue
+        word = words[i + 1]
+        if word not in places:
+            i += 2
+            continue
+        # the stream ends with "", which is in no answer
+        alive = [p for p in found if stream[p + 1] == word]
+        if not alive:
+            i += 1
+            continue
+        length = 2
+        while i + length <= last:
+            word = words[i + length]
+            # a position may run past the end only over "", where the stretch has ended already
+            longer = [p for p in alive if stream[p + length] == word]
+            if not longer:
+                break
+            alive = longer
+            length += 1
+        out.append((length, alive[0]))
+        i += length
+    return out
+
+
+def cover(
+    claims: list[Claim], places: Mapping[str, list[int]], stream: list[str], query: Container[str]
+) -> Coverage:
+    """Hold every sentence against the passages; `query` are the stems of the query."""
+    out = Coverage()
+    novel = out.novel
+    slots = len(stream) // HALF + 2
+    last_place = -1
+    get = places.get
+    for claim in claims:
+        stems, content = claim.stems, claim.content
+        found = asked = 0.0
+        masses = [0.0] * slots
+        for word, rarity in content.items():
+            here = get(word)
+            if here is not None:
+                found += rarity
+                last = -1
+                for at in here:
+                    half = at // HALF
+                    if half != last:
+                        masses[half] += rarity
+                        last = half
+            elif word in query:
+                asked += rarity
+            else:
+                novel[word] = rarity
+                out.novel_count += 1
+        mass = sum(content.values())
+        out.mass += mass
+        out.found += found
+        out.asked += asked
+        count = len(content)
+        out.content += count
+        # a stretch is two halves; a word in both counts twice, which the bound forgives
+        support = 1.0
+        if mass > 0:
+            support = min(1.0, max(map(add, masses, masses[1:])) / mass) if found else 0.0
+        out.support.append(support)
+        if count >= 2:
+            out.by_words.append((found + asked) / mass)
+            out.by_place.append(support)
+        size = len(stems)
+        out.stems += size
+        if not found:
+            if size > 1:
+                out.pairs += size - 1
+                if size > 2:
+                    out.by_pairs.append(0.0)
+            continue
+        copied = 0
+        out.density += sum(map(places.__contains__, stems))
+        for length, place in _copied(stems, places, stream):
+            copied += length - 1
+            out.density += length * length - length
+            if last_place >= 0:
+                out.follows += 1
+                out.in_order += place >= last_place
+            last_place = place
+            if length >= 3:
+                out.copied3 += length
+                if length >= 5:
+                    out.copied5 += length
+        if size > 1:
+            out.pairs += size - 1
+            out.pairs_copied += copied
+            if size > 2:
+                out.by_pairs.append(copied / (size - 1))
+    return out
+
+
+def best_place(claim: Claim, places: Mapping[str, list[int]]) -> int:
+    """Where in the stream the stretch begins that has most of a sentence's mass; -1 for nowhere.
+
+    Of equal ones it is the first that the sentence's words name, in their order.
+    """
+    masses: dict[int, float] = {}
+    for word, rarity in claim.content.items():
+        last = -1
+        for at in places.get(word, ()):
+            half = at // HALF
+            if half != last:
+                masses[half] = masses.get(half, 0.0) + rarity
+                last = half
+    best = max(masses, key=lambda half: masses[half] + masses.get(half + 1, 0.0), default=None)
+    return -1 if best is None else best * HALF
