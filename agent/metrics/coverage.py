@@ -32,6 +32,8 @@ class Coverage:
     follows: int = 0  # copied stretches after another one, and those in the passages' order
     in_order: int = 0
     support: list[float] = field(default_factory=list)  # mass share in one stretch of passage
+    worst: int = -1  # the sentence of least support, and its mass by half a stretch
+    worst_masses: list[float] = field(default_factory=list)
     by_words: list[float] = field(default_factory=list)  # of sentences of two stems: share found
     by_place: list[float] = field(default_factory=list)  # and share found in one stretch
     by_pairs: list[float] = field(default_factory=list)  # of sentences of three: pairs copied
@@ -79,8 +81,9 @@ def cover(
     novel = out.novel
     slots = len(stream) // HALF + 2
     last_place = -1
+    least = 2.0  # more than any support
     get = places.get
-    for claim in claims:
+    for index, claim in enumerate(claims):
         stems, content = claim.stems, claim.content
         found = asked = 0.0
         masses = [0.0] * slots
@@ -110,6 +113,8 @@ def cover(
         if mass > 0:
             support = min(1.0, max(map(add, masses, masses[1:])) / mass) if found else 0.0
         out.support.append(support)
+        if support < least:
+            least, out.worst, out.worst_masses = support, index, masses
         if count >= 2:
             out.by_words.append((found + asked) / mass)
             out.by_place.append(support)
@@ -142,18 +147,20 @@ def cover(
     return out
 
 
-def best_place(claim: Claim, places: Mapping[str, list[int]]) -> int:
+def best_place(masses: list[float], claim: Claim, places: Mapping[str, list[int]]) -> int:
     """Where in the stream the stretch begins that has most of a sentence's mass; -1 for nowhere.
 
-    Of equal ones it is the first that the sentence's words name, in their order.
+    `masses` are those by half a stretch. Of equal stretches it is the first that the sentence's
+    words name, in their order.
     """
-    masses: dict[int, float] = {}
-    for word, rarity in claim.content.items():
-        last = -1
-        for at in places.get(word, ()):
-            half = at // HALF
-            if half != last:
-                masses[half] = masses.get(half, 0.0) + rarity
-                last = half
-    best = max(masses, key=lambda half: masses[half] + masses.get(half + 1, 0.0), default=None)
-    return -1 if best is None else best * HALF
+    both = list(map(add, masses, masses[1:]))
+    most = max(both, default=0.0)
+    if not most:
+        return -1
+    best = {half for half, mass in enumerate(both) if mass == most and masses[half]}
+    if len(best) > 1:
+        for word in claim.content:
+            for at in places.get(word, ()):
+                if at // HALF in best:
+                    return at // HALF * HALF
+    return best.pop() * HALF

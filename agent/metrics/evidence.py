@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import compress, repeat
 
@@ -227,8 +227,10 @@ def read_answer(text: str) -> Answer:
     return out
 
 
-def limited(places: Mapping[str, list[int]]) -> dict[str, list[int]]:
+def limited(places: dict[str, list[int]]) -> dict[str, list[int]]:
     """`MOST_PLACES` positions at most of each stem, the first ones."""
+    if max(map(len, places.values()), default=0) <= MOST_PLACES:
+        return places
     return {w: at if len(at) <= MOST_PLACES else at[:MOST_PLACES] for w, at in places.items()}
 
 

@@ -12,6 +12,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
+from operator import gt, mul
 from typing import Any
 
 from agent.metrics.coverage import best_place
@@ -48,7 +49,9 @@ class _Model:
     """Half of the log odds is `base` and a line by feature, clipped where fitting clips, half the
     trees: by root feature and cut the stumps below it and those above it, equal ones merged."""
 
-    lines: list[tuple[float, float, float]]  # lowest and highest value that count, slope
+    lows: list[float]  # lowest and highest values that count
+    highs: list[float]
+    slopes: list[float]
     base: float
     roots: list[tuple[int, float, list[Stump], list[Stump]]]
     slope: float
@@ -76,7 +79,9 @@ def _model() -> _Model:
         raise RuntimeError("grounding_model.json was fitted for other features: fit it again")
     fitted = list(zip(raw["mean"], raw["scale"], raw["weights"], strict=True))
     return _Model(
-        [(mean - CLIP * scale, mean + CLIP * scale, w / scale) for mean, scale, w in fitted],
+        [mean - CLIP * scale for mean, scale, _ in fitted],
+        [mean + CLIP * scale for mean, scale, _ in fitted],
+        [w / scale for _, scale, w in fitted],
         -sum(w / scale * mean for mean, scale, w in fitted),
         _grow(raw["trees"]),
         raw["slope"],
@@ -87,12 +92,14 @@ def _model() -> _Model:
 def probability(values: list[float]) -> float:
     """P(nothing unsupported) of a feature vector in the order of `FEATURES`, in (0, 1)."""
     model = _model()
-    linear = model.base + sum(
-        [
-            w * (value if low <= value <= high else low if value < low else high)
-            for value, (low, high, w) in zip(values, model.lines, strict=True)
+    if any(map(gt, model.lows, values)) or any(map(gt, values, model.highs)):
+        clipped = [
+            low if value < low else high if value > high else value
+            for value, low, high in zip(values, model.lows, model.highs, strict=True)
         ]
-    )
+    else:
+        clipped = values
+    linear = model.base + sum(map(mul, clipped, model.slopes))
     grown = 0.0
     for f, cut, below, above in model.roots:
         for g, c, a, b in below if values[f] <= cut else above:
@@ -118,13 +125,14 @@ def explain(
 ) -> dict[str, Any]:
     """The worst sentence with its support and nearest passage; numbers and names out of nowhere."""
     detail: dict[str, Any] = {}
+    found = reading.coverage
     if claims:
-        worst = min(range(len(claims)), key=reading.support.__getitem__)
-        place = best_place(claims[worst], places)
+        claim = claims[found.worst]
+        place = best_place(found.worst_masses, claim, places)
         detail["worst_sentence"] = {
-            "index": worst,
-            "text": claims[worst].text[:MAX_DETAIL_TEXT],
-            "support": round(reading.support[worst], 3),
+            "index": found.worst,
+            "text": claim.text[:MAX_DETAIL_TEXT],
+            "support": round(found.support[found.worst], 3),
             "passage_id": passage_ids[pages.owner[place]] if place >= 0 else None,
         }
     if reading.novel_numbers:

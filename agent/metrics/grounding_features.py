@@ -10,7 +10,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from agent.metrics.coverage import cover
+from agent.metrics.coverage import Coverage, cover
 from agent.metrics.evidence import Answer, Pages, Query
 from agent.metrics.structured import Conflicts, conflicts, read_record
 from agent.metrics.words import idf, tokens
@@ -79,7 +79,7 @@ class Reading:
     """The features in the order of `FEATURES`, and what explains them."""
 
     values: list[float]
-    support: list[float]  # by claim: idf share found together in one stretch of passage, 0..1
+    coverage: Coverage
     novel_numbers: list[str]
     novel_names: list[str]
 
@@ -157,4 +157,4 @@ def read(pages: Pages, answer: Answer, places: Mapping[str, list[int]], query: Q
         log(record.hours),
         log(record.hours_agreed),
     ]
-    return Reading(values, found.support, numbers, names)
+    return Reading(values, found, numbers, names)

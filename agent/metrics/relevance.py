@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from itertools import chain, pairwise
+from itertools import pairwise
 
 from agent.metrics.evidence import Pages
 from agent.metrics.results import BUILTIN
@@ -49,43 +49,43 @@ def grades(
     stream, owner, starts = pages.stream, pages.owner, pages.starts
     sizes = [end - start - 1 for start, end in pairwise([*starts, len(stream)])]
     average = max(1.0, sum(sizes) / max(1, len(sizes)))
-    hits: list[list[int]] = [[] for _ in starts]
-    for at in sorted(chain.from_iterable([places[word] for word in rarity if word in places])):
-        hits[owner[at]].append(at)
+    norms = [SATURATION * (1 - LENGTH + LENGTH * size / average) for size in sizes]
+    coverage = [0.0] * len(starts)
+    frequency = [0.0] * len(starts)
+    stretches: list[dict[int, float]] = [{} for _ in starts]
+    for word, weight in rarity.items():
+        passage, count = -1, 0
+        for at in places.get(word, ()):
+            if owner[at] != passage:
+                if count:
+                    frequency[passage] += weight * count / (count + norms[passage])
+                passage = owner[at]
+                start, count, last, near = starts[passage], 0, -1, stretches[passage]
+                coverage[passage] += weight
+            count += 1
+            half = (at - start) // HALF
+            if half != last:
+                near[half] = near.get(half, 0.0) + weight
+                last = half
+        if count:
+            frequency[passage] += weight * count / (count + norms[passage])
+    followed = [0] * len(starts)
+    for first, second in pairs:
+        if first in places and second in places:
+            for passage in {owner[at] for at in places[first] if stream[at + 1] == second}:
+                followed[passage] += 1
     out: list[float | None] = []
-    for start, size, found in zip(starts, sizes, hits, strict=True):
-        if size <= 0:
-            out.append(None)
+    for passage, near in enumerate(stretches):
+        if not near:
+            out.append(0.0 if sizes[passage] > 0 else None)
             continue
-        if not found:
-            out.append(0.0)
-            continue
-        counts: dict[str, int] = {}
-        stretches: dict[int, float] = {}
-        last: dict[str, int] = {}
-        followed: set[tuple[str, str]] = set()
-        before, previous = -2, ""
-        for at in found:
-            word = stream[at]
-            counts[word] = counts.get(word, 0) + 1
-            bucket = (at - start) // HALF
-            if last.get(word) != bucket:
-                last[word] = bucket
-                stretches[bucket] = stretches.get(bucket, 0.0) + rarity[word]
-            if before == at - 1 and (previous, word) in pairs:
-                followed.add((previous, word))
-            before, previous = at, word
-        coverage = sum([rarity[word] for word in counts]) / total
         # two halves make a stretch; a word in both counts twice, which the bound forgives
-        near = stretches.get
-        stretch = min(total, max([v + near(b + 1, 0.0) for b, v in stretches.items()]))
-        norm = SATURATION * (1 - LENGTH + LENGTH * size / average)
-        frequency = sum([rarity[w] * n / (n + norm) for w, n in counts.items()]) / total
+        stretch = min(total, max([v + near.get(b + 1, 0.0) for b, v in near.items()]))
         mixed = (
-            COVERAGE * coverage
+            COVERAGE * coverage[passage] / total
             + STRETCH * stretch / total
-            + FREQUENCY * min(1.0, frequency * (SATURATION + 1) / 1.5)
-            + PAIRS * len(followed) / max(1, len(pairs))
+            + FREQUENCY * min(1.0, frequency[passage] / total * (SATURATION + 1) / 1.5)
+            + PAIRS * followed[passage] / max(1, len(pairs))
         )
         out.append(3.0 * min(1.0, max(0.0, (mixed - LOW) / SPAN)))
     return out
