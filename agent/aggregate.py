@@ -18,6 +18,7 @@ from agent.labels import LabelBounds
 from agent.metrics import METRICS
 from agent.trace import Score, ScoredTrace, State
 from agent.windows import Windows
+from agent.windows.exact import MAX_WEIGHT
 from agent.windows.periods import seconds_of
 
 __all__ = ["DURATION_EDGES", "Aggregator"]
@@ -57,6 +58,7 @@ class Aggregator:
         self._step = settings.alerts.evaluation_seconds
         self._longest_gap = max(map(seconds_of, settings.windows)) + AFTER_WINDOWS
         self._next_step: float | None = None
+        self._evaluated = -1  # `windows.changes` at the last evaluation
         self._result_keys: dict[tuple[str, str, str, str | None], CounterKey] = {}
         self._seen_keys: list[CounterKey] = [
             ("ragmeter_seen_total", (("metric", metric), ("scorer", scorer)))
@@ -68,27 +70,29 @@ class Aggregator:
         self.counters.inc("ragmeter_label_overflow_total", (("label", label),))
 
     def apply(self, scored: ScoredTrace) -> list[Alert]:
-        """Count one scored trace. Returns the alerts that fired or resolved on the way to it."""
+        """Count one scored trace. Returns the alerts that fired or resolved on the way to it.
+
+        `scored.service` and the names of its stages become the bounded ones.
+        """
         transitions = self.advance(scored.timestamp)
-        service = self._bounds.service(scored.service)
+        late = self.windows.too_late(scored.timestamp)
+        # under its bounded name from here on; a late trace has no window to take a place in
+        service = scored.service = self._bounds.service(scored.service, admit=not late)
         if not all(map(self._bounds.fits, scored.timings)):
             timings = scored.timings.items()
             scored.timings = {self._bounds.text(stage): value for stage, value in timings}
-        segments = [
-            self._bounds.segment(service, tag, scored.tags[tag])
-            for tag in self._segments
-            if tag in scored.tags
-        ]
-        in_time = self.windows.add(scored, service, segments)
+        if not late:
+            segments = [
+                self._bounds.segment(service, tag, scored.tags[tag])
+                for tag in self._segments
+                if tag in scored.tags
+            ]
+            self.windows.add(scored, service, segments)
         self._seen += 1
         for score in scored.results:
-            self._count_result(score, late=not in_time)
+            self._count_result(score, late)
         self._count_operations(scored, service)
         return transitions
-
-    def service_of(self, scored: ScoredTrace) -> str:
-        """The bounded name under which the trace's service is kept."""
-        return self._bounds.service(scored.service)
 
     def _count_result(self, score: Score, late: bool) -> None:
         found = (score.metric, score.scorer, score.state, score.reason)
@@ -112,7 +116,7 @@ class Aggregator:
         if scored.cost_usd:
             counters.inc("rag_cost_usd_total", (label,), scored.cost_usd)
         total = scored.timings.get("total")
-        weight = 1 / scored.probability
+        weight = min(1 / scored.probability, MAX_WEIGHT)
         for slo in self._slos:
             if slo.bad == "failed":
                 bad = scored.status != "ok"
@@ -137,12 +141,23 @@ class Aggregator:
             last = min(now, self._next_step + self._longest_gap)
             while self._next_step <= last:
                 self.windows.advance(self._next_step)
-                transitions += self.engine.evaluate(self.windows, self._next_step)
+                # without alerts that wait for their time, the same windows say the same again:
+                # a night without traffic is 234 expiries, not 6,240 evaluations
+                if self.engine.waiting or self.windows.changes != self._evaluated:
+                    transitions += self.engine.evaluate(self.windows, self._next_step)
+                    self._evaluated = self.windows.changes
+                    self._forget_gone()
                 self._next_step += self._step
         if self._next_step is None or self._next_step <= now:
             self._next_step = math.floor(now / self._step) * self._step + self._step
         self.windows.advance(now)
         return transitions
+
+    def _forget_gone(self) -> None:
+        """Free the places and counters of services that every window has forgotten. At the steps
+        of event time only: when it happens must not depend on batches."""
+        for service in self._bounds.keep_services(self.windows.services()):
+            self.counters.forget("service", service)
 
     def count_seen(self) -> None:
         """Bring `ragmeter_seen_total` up to what was applied; once for many traces."""
@@ -153,7 +168,6 @@ class Aggregator:
 
     def dump(self) -> dict[str, Any]:
         """What a restart needs besides windows and counters."""
-        self._bounds.keep_services(self.windows.services())
         return {
             "alerts": self.engine.dump(),
             "labels": self._bounds.dump(),

@@ -17,17 +17,36 @@ from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit, urlunsplit
 
 import yaml
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 from pydantic.fields import FieldInfo
+
+from agent.windows.periods import grain_of, seconds_of
 
 __all__ = ["ENV_PREFIX", "ConfigError", "Settings", "dump", "leaves", "load"]
 
 ENV_PREFIX = "RAGMETER_"
-DURATION = re.compile(r"^[1-9]\d*[smhd]$")
+
+
+# What Kubernetes injects into every container beside a Service that is called ragmeter.
+KUBERNETES = re.compile(r"RAGMETER_(SERVICE_(HOST|PORT.*)|PORT(_\d+_(TCP|UDP).*)?)")
 
 
 class ConfigError(Exception):
     """What is wrong with the configuration, one line a mistake."""
+
+
+def _distinct(names: list[str]) -> list[str]:
+    if len(set(names)) != len(names):
+        raise ValueError("each name once")
+    return names
 
 
 def _list(value: object) -> object:
@@ -47,7 +66,9 @@ class _Section(BaseModel):
 
 
 class Http(_Section):
-    host: str = Field("127.0.0.1", description="address to listen on; loopback by default")
+    host: str = Field(
+        "127.0.0.1", min_length=1, description="address to listen on; loopback by default"
+    )
     otlp_port: Port = Field(4318, description="port for traces in; 0 picks a free one")
     metrics_port: Port = Field(9464, description="port of `/metrics` and the page; 0: a free one")
 
@@ -93,14 +114,20 @@ class Alerts(_Section):
         60, gt=0, description="seconds between two sendings of what still fires to Alertmanager"
     )
     evaluation_seconds: float = Field(
-        15, gt=0, description="event-time seconds between two evaluations of the rules"
+        15, ge=1, description="event-time seconds between two evaluations of the rules"
     )
 
     @field_validator("alertmanager_url", "webhook_url", "page_url")
     @classmethod
     def _http_url(cls, value: str | None) -> str | None:
-        if value is not None and not value.startswith(("http://", "https://")):
-            raise ValueError("an http:// or https:// URL is needed")
+        if value is not None:
+            try:
+                parts = urlsplit(value)
+                sound = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+            except ValueError:
+                sound = False
+            if not sound:
+                raise ValueError("an http:// or https:// URL with a host is needed")
         return value
 
 
@@ -110,6 +137,12 @@ class Slo(_Section):
         description="`failed`: status is not ok; `slow`: timings.total over `seconds`"
     )
     seconds: float | None = Field(None, gt=0, description="for `slow`: the objective in seconds")
+
+    @model_validator(mode="after")
+    def _complete(self) -> Slo:
+        if self.bad == "slow" and self.seconds is None:
+            raise ValueError("`slow` needs `seconds`")
+        return self
 
 
 class Limits(_Section):
@@ -154,8 +187,20 @@ class Settings(_Section):
     @classmethod
     def _durations(cls, value: list[str]) -> list[str]:
         for name in value:
-            if not DURATION.match(name):
-                raise ValueError(f"{name!r} is no duration such as 5m, 1h or 24h")
+            grain_of(seconds_of(name))
+        return _distinct(value)
+
+    @field_validator("segments")
+    @classmethod
+    def _tags(cls, value: list[str]) -> list[str]:
+        if not all(name.strip() for name in value):
+            raise ValueError("the name of a tag is needed")
+        return _distinct(value)
+
+    @field_validator("slos")
+    @classmethod
+    def _names(cls, value: list[Slo]) -> list[Slo]:
+        _distinct([slo.name for slo in value])
         return value
 
 
@@ -175,15 +220,15 @@ def _from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
     tree: dict[str, Any] = {}
     known = {key.replace(".", "__").upper(): key for key, _, _ in leaves()}
     for name, text in environ.items():
-        if not name.startswith(ENV_PREFIX):
-            continue
+        if not name.startswith(ENV_PREFIX) or KUBERNETES.fullmatch(name) or not text:
+            continue  # an empty variable is an unset one: compose and charts write such
         key = known.get(name[len(ENV_PREFIX) :])
         if key is None:
             close = difflib.get_close_matches(name[len(ENV_PREFIX) :], known, 1)
             hint = f"; did you mean {ENV_PREFIX}{close[0]}?" if close else ""
             raise ConfigError(f"{name}: no such setting{hint}")
         value: Any = text
-        if text[:1] in "[{":
+        if text.startswith(("[", "{")):
             try:
                 value = json.loads(text)
             except ValueError as error:

@@ -38,7 +38,8 @@ class Counters:
 
     def inc(self, name: str, labels: tuple[tuple[str, str], ...] = (), by: float = 1) -> None:
         key = (name, labels)
-        self._values[key] = self._values.get(key, 0) + by
+        # a float: counts from outside may pass what SQLite takes as a whole number
+        self._values[key] = self._values.get(key, 0.0) + float(by)
         self._changed.add(key)
 
     def get(self, name: str, labels: tuple[tuple[str, str], ...] = ()) -> float:
@@ -68,8 +69,16 @@ class Counters:
         if exemplar is not None:
             self.exemplars[key] = exemplar
 
-    def drain(self) -> list[tuple[CounterKey, float]]:
-        changed = [(key, self._values[key]) for key in self._changed]
+    def forget(self, label: str, value: str) -> None:
+        """Drop every counter that has this label value; the next drain says so."""
+        for key in [key for key in self._values if (label, value) in key[1]]:
+            del self._values[key]
+            self.exemplars.pop(key, None)
+            self._changed.add(key)
+
+    def drain(self) -> list[tuple[CounterKey, float | None]]:
+        """What changed since the last drain, with its whole value; None where it was dropped."""
+        changed = [(key, self._values.get(key)) for key in self._changed]
         self._changed.clear()
         return changed
 

@@ -92,6 +92,8 @@ class EvidenceKeeper:
 
     def __init__(self, kept: Iterable[Key], limit: int) -> None:
         self._kept = set(kept)
+        self.added = 0
+        """Rows given since the last `forget`."""
         self._limit = limit
 
     def rows(
@@ -104,10 +106,12 @@ class EvidenceKeeper:
             if key in named
         ]
         self._kept.update((service, trace_id) for service, trace_id, *_ in rows)
+        self.added += len(rows)
         return rows
 
     def forget(self, worst: Set[Key]) -> list[Key]:
         """Keys to delete: those kept that are no longer among the `worst`."""
+        self.added = 0
         forget = self._kept - worst
         self._kept -= forget
         return sorted(forget)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Callable, Iterable
 from hashlib import blake2b
+from typing import Any
 
 __all__ = ["OTHER", "LabelBounds", "bounded"]
 
@@ -41,28 +42,32 @@ class LabelBounds:
     def __init__(
         self, services: int, segment_values: int, chars: int, overflow: Callable[[str], None]
     ) -> None:
-        self._limits = (services, segment_values)
+        self._max_services = services
+        self._max_values = segment_values
         self._chars = chars
         self._overflow = overflow
-        self._services: dict[str, str] = {}
-        self._segments: dict[tuple[str, str], dict[str, str]] = {}
+        self._services: set[str] = set()
+        self._segments: dict[tuple[str, str], set[str]] = {}
 
-    def _admit(self, known: dict[str, str], value: str, limit: int, label: str) -> str:
-        found = known.get(value)
-        if found is None:
+    def _admit(self, known: set[str], value: str, limit: int, label: str) -> str:
+        name = self.text(value)
+        if name not in known:
             if len(known) >= limit:
                 self._overflow(label)
                 return OTHER
-            found = known[value] = bounded(value, self._chars)
-        return found
+            known.add(name)
+        return name
 
-    def service(self, name: str) -> str:
-        return self._admit(self._services, name, self._limits[0], "service")
+    def service(self, name: str, admit: bool = True) -> str:
+        """The label of a service; a new one is given no place unless `admit`."""
+        if not admit and self.text(name) not in self._services:
+            return OTHER
+        return self._admit(self._services, name, self._max_services, "service")
 
     def segment(self, service: str, tag: str, value: str) -> str:
         """`tag=value` with the value bounded."""
-        known = self._segments.setdefault((service, tag), {})
-        return f"{tag}={self._admit(known, value, self._limits[1], tag)}"
+        known = self._segments.setdefault((service, tag), set())
+        return f"{tag}={self._admit(known, value, self._max_values, tag)}"
 
     def fits(self, text: str) -> bool:
         """Whether `text` may be a label value as it is."""
@@ -70,23 +75,23 @@ class LabelBounds:
 
     def text(self, text: str) -> str:
         """`text` as a label value."""
-        return bounded(text, self._chars)
+        return text if self.fits(text) else bounded(text, self._chars)
 
-    def keep_services(self, active: Iterable[str]) -> None:
-        """Free the places of services that have no data in any window any more."""
-        active = set(active)
-        self._services = {raw: name for raw, name in self._services.items() if name in active}
-        self._segments = {key: v for key, v in self._segments.items() if key[0] in active}
+    def keep_services(self, active: Iterable[str]) -> list[str]:
+        """Free the places of services that have no data in any window any more; their names."""
+        gone = self._services.difference(active)
+        self._services -= gone
+        for key in [key for key in self._segments if key[0] in gone]:
+            del self._segments[key]
+        return sorted(gone)
 
-    def dump(self) -> list[object]:
+    def dump(self) -> list[Any]:
         return [
-            self._services,
-            [[service, tag, values] for (service, tag), values in self._segments.items()],
+            sorted(self._services),
+            sorted([*key, sorted(values)] for key, values in self._segments.items()),
         ]
 
-    def load(self, state: list[object]) -> None:
+    def load(self, state: list[Any]) -> None:
         services, segments = state
-        assert isinstance(services, dict)
-        assert isinstance(segments, list)
-        self._services = dict(services)
-        self._segments = {(service, tag): dict(values) for service, tag, values in segments}
+        self._services = set(services)
+        self._segments = {(service, tag): set(values) for service, tag, values in segments}

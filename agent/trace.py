@@ -64,11 +64,15 @@ def _text(value: object) -> object:
 
 
 def _utc(value: datetime) -> datetime:
+    if not 1970 <= value.year <= 2200:  # at the ends of the calendar arithmetic overflows
+        raise ValueError("a time between the years 1970 and 2200 is needed")
     return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
 
 
 Id = Annotated[str, Field(min_length=1, max_length=MAX_ID)]
-Seconds = Annotated[float, Field(ge=0)]
+Seconds = Annotated[float, Field(ge=0, le=1e9)]  # sums of such never overflow
+Tokens = Annotated[int, Field(ge=0, le=2**53)]  # beyond it a float skips whole numbers
+Tag = Annotated[str, AfterValidator(lambda text: text[:MAX_TAG_TEXT])]
 Timestamp = Annotated[datetime, AfterValidator(_utc)]
 Tags = Annotated[dict[str, str], BeforeValidator(_tags)]
 
@@ -107,9 +111,9 @@ class Message(_Model):
 
 
 class Usage(_Model):
-    input_tokens: int | None = Field(default=None, ge=0)
-    output_tokens: int | None = Field(default=None, ge=0)
-    cost_usd: float | None = Field(default=None, ge=0)
+    input_tokens: Tokens | None = None
+    output_tokens: Tokens | None = None
+    cost_usd: float | None = Field(default=None, ge=0, le=1e9)
 
 
 class Sampling(_Model):
@@ -157,8 +161,8 @@ class Trace(_Model):
         default=None, description="seconds by stage; `total` is the whole request"
     )
     usage: Usage | None = None
-    model: str | None = None
-    prompt_version: str | None = None
+    model: Tag | None = None
+    prompt_version: Tag | None = None
     tags: Tags = {}
     sampling: Sampling | None = None
     reference: Reference | None = None

@@ -37,7 +37,19 @@ def test_objects_in_the_environment_are_json() -> None:
     [
         ({"http": {"metrics_port": 99999}}, ["http.metrics_port", "99999", "65535"]),
         ({"http": {"metric_port": 1}}, ["http.metric_port", "did you mean http.metrics_port"]),
-        ({"windows": ["5x"]}, ["windows", "5x", "5m, 1h or 24h"]),
+        ({"windows": ["5x"]}, ["windows", "5x", "from 60s to 90d"]),
+        ({"windows": ["30s"]}, ["windows", "30s", "from 60s to 90d"]),
+        ({"windows": ["5m", "5m"]}, ["windows", "each name once"]),
+        ({"segments": [""]}, ["segments", "name of a tag"]),
+        ({"http": {"host": ""}}, ["http.host"]),
+        ({"alerts": {"evaluation_seconds": 1e-9}}, ["alerts.evaluation_seconds"]),
+        ({"alerts": {"webhook_url": "http://"}}, ["alerts.webhook_url", "with a host"]),
+        ({"alerts": {"alertmanager_url": "http://[::"}}, ["alerts.alertmanager_url"]),
+        ({"slos": [{"name": "a", "bad": "slow"}]}, ["slos.0", "`slow` needs `seconds`"]),
+        (
+            {"slos": [{"name": "a", "bad": "failed"}, {"name": "a", "bad": "failed"}]},
+            ["slos", "each name once"],
+        ),
         ({"sampling": {"judge": 0}}, ["sampling.judge", "greater than 0"]),
         ({"alerts": {"profile": "bold"}}, ["alerts.profile", "bold", "'balanced'"]),
         ({"alerts": {"webhook_url": "ftp://x"}}, ["alerts.webhook_url", "http://"]),
@@ -48,6 +60,17 @@ def test_a_mistake_names_key_value_and_what_is_allowed(
 ) -> None:
     text = error(environ={}, overrides=tree)
     assert all(word in text for word in words), text
+
+
+def test_empty_variables_and_those_of_kubernetes_are_nobodys_mistake() -> None:
+    environ = {
+        "RAGMETER_ALERTS__WEBHOOK_URL": "",
+        "RAGMETER_SERVICE_HOST": "10.0.0.1",
+        "RAGMETER_SERVICE_PORT_METRICS": "9464",
+        "RAGMETER_PORT": "tcp://10.0.0.1:9464",
+        "RAGMETER_PORT_9464_TCP_ADDR": "10.0.0.1",
+    }
+    assert load(environ=environ) == load(environ={})
 
 
 def test_an_unknown_variable_is_a_mistake() -> None:

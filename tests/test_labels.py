@@ -35,8 +35,22 @@ def test_over_the_number_everything_is_other_and_counted() -> None:
 def test_a_service_without_data_frees_its_place() -> None:
     bounds = LabelBounds(1, 1, 50, lambda label: None)
     bounds.service("old")
-    bounds.keep_services(["new"])
+    assert bounds.service("new") == OTHER
+    assert bounds.keep_services([]) == ["old"]
     assert bounds.service("new") == "new"
+
+
+def test_a_late_trace_takes_no_place() -> None:
+    bounds = LabelBounds(1, 1, 50, lambda label: None)
+    assert bounds.service("old", admit=False) == OTHER
+    assert bounds.service("new") == "new"
+    assert bounds.service("new", admit=False) == "new"
+
+
+def test_what_is_kept_of_a_value_is_bounded() -> None:
+    bounds = LabelBounds(1, 5, 20, lambda label: None)
+    bounds.segment("a", "model", "m" * 1_000_000)
+    assert len(str(bounds.dump())) < 100
 
 
 def test_dump_and_load() -> None:

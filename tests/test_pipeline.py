@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+import math
 import random
 import sqlite3
 import threading
@@ -12,12 +13,16 @@ from typing import Any
 
 import pytest
 
-from agent.alerts import Alert, parse_rules
+from agent.aggregate import Aggregator
+from agent.alerts import Alert, AlertEngine, parse_rules
 from agent.config import Settings, load
 from agent.ingest.native import Bad, Good
 from agent.intake import QueueFull, Unavailable
 from agent.pipeline import Instrument
 from agent.store.rows import OutboxItem, Progress
+from agent.trace import ScoredTrace
+from agent.windows import Windows
+from agent.worker import Worker
 from tests.traces import START, good
 
 ERRORS = {
@@ -165,7 +170,7 @@ def test_a_scorer_that_raises_costs_its_own_metrics_only(
         raise RuntimeError("boom")
 
     with running(tmp_path) as instrument:
-        scorer = instrument._scorer
+        scorer = instrument._worker.scorer
         scorer._parts[1] = (broken, scorer._parts[1][1])
         feed(instrument, mixed(20))
         counters = picture(instrument)["counters"]
@@ -217,9 +222,9 @@ def test_kept_evidence_is_bounded_by_the_windows(tmp_path: Path) -> None:
     with running(tmp_path) as instrument:
         feed(instrument, [good(n, timestamp=START + n * 30) for n in range(400)])
         with instrument.lock():
-            worst = instrument.windows.worst_ids()
+            worst = instrument.windows.worst_ids("bot")
     database = sqlite3.connect(tmp_path / "s.sqlite")
-    kept = set(database.execute("SELECT service, trace_id FROM evidence"))
+    kept = {row[0] for row in database.execute("SELECT trace_id FROM evidence")}
     database.close()
     assert kept == worst
 
@@ -307,17 +312,45 @@ def test_what_an_older_schema_queued_becomes_a_dead_letter(tmp_path: Path) -> No
     assert instrument.windows.seen("bot", "", "24h") == 1
 
 
-def test_a_worker_that_dies_says_so_and_takes_nothing_more(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+def test_a_trace_that_cannot_be_counted_becomes_a_dead_letter_and_costs_no_other(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    honest = Aggregator.apply
+
+    def poisoned(self: Aggregator, scored: ScoredTrace) -> list[Alert]:
+        moved = honest(self, scored)
+        if scored.trace_id == "t7":
+            raise OverflowError("too large")  # after it has changed the windows
+        return moved
+
+    monkeypatch.setattr(Aggregator, "apply", poisoned)
     with running(tmp_path) as instrument:
+        feed(instrument, [good(n) for n in range(20)])
+        feed(instrument, [good(n) for n in range(20, 25)])
+        assert instrument.fatal is None
+        with instrument.lock():
+            assert instrument.windows.seen("bot", "", "24h") == 24
+            counters = dict(instrument.counters.items())
+    label = (("reason", "internal_error"),)
+    assert counters["ragmeter_dead_letters_total", label] == 1
+    assert counters["ragmeter_traces_received_total", (("source", "test"),)] == 25
+    (line,) = (tmp_path / "d.jsonl").read_text().splitlines()
+    assert json.loads(json.loads(line)["raw"])["trace_id"] == "t7"
+    with running(tmp_path) as instrument:
+        assert dict(instrument.counters.items()) == counters
 
-        def broken(scored: object) -> list[Any]:
-            raise RuntimeError("boom")
 
-        monkeypatch.setattr(instrument._aggregator, "apply", broken)
-        instrument.accept([good(1)], "test")
-        instrument.wait_idle()
+def test_a_worker_that_dies_says_so_and_takes_nothing_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(*_: object) -> list[Any]:
+        raise RuntimeError("boom")
+
+    with running(tmp_path) as instrument:
+        with monkeypatch.context() as patch:
+            patch.setattr(Worker, "_process_all", broken)
+            instrument.accept([good(1)], "test")
+            instrument.wait_idle()
         assert instrument.fatal is not None
         assert not instrument.health().ready
         with pytest.raises(Unavailable):
@@ -325,6 +358,84 @@ def test_a_worker_that_dies_says_so_and_takes_nothing_more(
     with running(tmp_path) as instrument:  # the trace was durable: a restart counts it
         instrument.wait_idle()
         assert instrument.windows.seen("bot", "", "24h") == 1
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"usage": {"input_tokens": 2**53, "cost_usd": 1e9}},
+        {"timings": {"total": 1e9}, "sampling": {"probability": 1e-300}},
+        {"timestamp": "2200-12-31T23:59:59Z"},
+        {"timestamp": 0},
+    ],
+)
+def test_the_largest_that_is_allowed_is_counted_and_stays_finite(
+    tmp_path: Path, change: dict[str, Any]
+) -> None:
+    with running(tmp_path) as instrument:
+        feed(instrument, [good(n, **change) for n in range(3)])
+        assert instrument.fatal is None
+        counters = dict(instrument.counters.items())
+    assert all(math.isfinite(value) for value in counters.values())
+    assert sum(v for (name, _), v in counters.items() if name == "rag_traces_total") == 3
+
+
+def test_a_state_file_that_is_deleted_while_in_use_stops_the_agent(tmp_path: Path) -> None:
+    with running(tmp_path) as instrument:
+        feed(instrument, [good(1)])
+        (tmp_path / "s.sqlite").unlink()
+        with pytest.raises(Unavailable, match="moved or deleted"):
+            instrument.accept([good(2)], "test")
+        assert instrument.fatal is not None
+        assert not instrument.health().ready
+
+
+def test_a_replayed_trace_from_the_future_is_said_when_live_traffic_comes(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with running(tmp_path) as instrument:
+        feed(instrument, [good(1, timestamp=time.time() + 86_400)])
+        assert instrument.health().ready
+        instrument.accept([good(2, timestamp=time.time())], "http", live=True)
+        assert "ahead of the clock" in instrument.health().problems[0]
+    assert "ahead of the clock" in caplog.text
+
+
+def test_a_gap_is_stepped_through_where_something_can_change_only(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = 0
+    honest = AlertEngine.evaluate
+
+    def counting(self: AlertEngine, windows: Windows, now: float) -> list[Alert]:
+        nonlocal calls
+        calls += 1
+        return honest(self, windows, now)
+
+    monkeypatch.setattr(AlertEngine, "evaluate", counting)
+    with running(tmp_path, rules=ERRORS) as instrument:
+        feed(instrument, [good(n, timestamp=START + n) for n in range(60)])
+        feed(instrument, [good(99, timestamp=START + 30 * 86_400)])
+    assert 5 < calls < 150  # of 6,240 steps in 26 hours
+
+
+def test_the_places_and_counters_of_a_service_that_is_gone_are_freed(tmp_path: Path) -> None:
+    with running(tmp_path, services=2) as instrument:
+        feed(instrument, [good(n, service=f"pod-{n}", timestamp=START) for n in range(2)])
+        feed(instrument, [good(5, service="late", timestamp=START - 90_000)])
+        feed(instrument, [good(9, service="new", timestamp=START + 3 * 86_400)])
+        with instrument.lock():
+            assert instrument.windows.services() == ["new"]
+            names = {
+                dict(labels)["service"]: value
+                for (name, labels), value in instrument.counters.items()
+                if name == "rag_traces_total"
+            }
+    assert names == {"__other__": 1, "new": 1}
+    with running(tmp_path, services=2) as instrument:
+        feed(instrument, [good(10, service="newer", timestamp=START + 3 * 86_400)])
+        assert instrument.windows.services() == ["new", "newer"]
+        assert "pod-0" not in str(list(instrument.counters.items()))
 
 
 def test_progress_and_poison_are_part_of_the_same_step(tmp_path: Path) -> None:

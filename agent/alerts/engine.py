@@ -67,6 +67,11 @@ class AlertEngine:
         self._covering: dict[str, list[Rule]] = {}  # what the globs say, by service
         self._now: float | None = None
 
+    @property
+    def waiting(self) -> bool:
+        """Whether an alert is held: only then can time alone change what `evaluate` says."""
+        return bool(self._instances)
+
     def alerts(self) -> list[Alert]:
         """Copies of all alerts held: pending, firing and lately resolved; in a fixed order."""
         return [self._instances[key].alert.copy() for key in sorted(self._instances)]

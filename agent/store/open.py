@@ -14,6 +14,7 @@ __all__ = [
     "APPLICATION_ID",
     "SCHEMA_VERSION",
     "StateError",
+    "StateLost",
     "lock",
     "open_state",
     "quarantine",
@@ -48,6 +49,10 @@ CREATE TABLE meta(name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 
 class StateError(Exception):
     """The state file cannot be used, and why."""
+
+
+class StateLost(Exception):
+    """The state file was moved or deleted while it was in use: what is written to it is lost."""
 
 
 def lock(path: Path) -> IO[str]:

@@ -73,13 +73,13 @@ class OutboxItem:
 class Commit:
     """One atomic step: queue entries up to `upto` are done and this is their effect.
 
-    `evidence` rows are (service, trace id, event time, JSON bytes). `meta` are JSON-able values
-    by name.
+    A bucket or counter of None is deleted. `evidence` rows are (service, trace id, event time,
+    JSON bytes). `meta` are JSON-able values by name.
     """
 
     upto: int
     buckets: Sequence[BucketRow] = ()
-    counters: Sequence[tuple[CounterKey, float]] = ()
+    counters: Sequence[tuple[CounterKey, float | None]] = ()
     evidence: Sequence[tuple[str, str, float, bytes]] = ()
     forget_evidence: Sequence[tuple[str, str]] = ()
     outbox: Sequence[OutboxItem] = ()

@@ -8,6 +8,7 @@ the two redoes the work from the queue, and no effect is ever there twice.
 from __future__ import annotations
 
 import json
+import os
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator, Sequence
@@ -17,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from agent.counters import CounterKey
-from agent.store.open import StateError, lock, open_state, quarantine
+from agent.store.open import StateError, StateLost, lock, open_state, quarantine
 from agent.store.rows import Accepted, Arrival, Commit, OutboxItem, Progress, Queued, Saved
 
 __all__ = ["SqliteStore"]
@@ -75,10 +76,21 @@ class SqliteStore:
             self._restore()
 
     def _restore(self) -> None:
+        found = os.stat(self._path)
+        self._file = (found.st_dev, found.st_ino)
         meta = self._meta()
         self._generation: int = int(meta.get("seen_generation", 0))
         self._generation_start: float | None = meta.get("seen_start")
         self._depth: int = self._db.execute("SELECT count(*) FROM inbox").fetchone()[0]
+
+    def _check_file(self) -> None:
+        """An open database goes on working without its name, and loses all that it is told."""
+        try:
+            found = os.stat(self._path)
+        except FileNotFoundError:
+            found = None
+        if found is None or (found.st_dev, found.st_ino) != self._file:
+            raise StateLost(f"the state file {self._path} was moved or deleted while in use")
 
     def _meta(self) -> dict[str, Any]:
         rows = self._db.execute("SELECT name, value FROM meta")
@@ -87,6 +99,7 @@ class SqliteStore:
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
         with self._mutex:
+            self._check_file()
             self._db.execute("BEGIN IMMEDIATE")
             try:
                 yield self._db
@@ -193,10 +206,17 @@ class SqliteStore:
                         "INSERT OR REPLACE INTO buckets VALUES(?, ?, ?, ?, ?)",
                         (service, segment, width, start, data),
                     )
-            db.executemany(
-                "INSERT OR REPLACE INTO counters VALUES(?, ?, ?)",
-                [(name, json.dumps(labels), value) for (name, labels), value in step.counters],
-            )
+            for (name, labels), value in step.counters:
+                if value is None:
+                    db.execute(
+                        "DELETE FROM counters WHERE name=? AND labels=?",
+                        (name, json.dumps(labels)),
+                    )
+                else:
+                    db.execute(
+                        "INSERT OR REPLACE INTO counters VALUES(?, ?, ?)",
+                        (name, json.dumps(labels), value),
+                    )
             db.executemany("INSERT OR REPLACE INTO evidence VALUES(?, ?, ?, ?)", step.evidence)
             db.executemany(
                 "DELETE FROM evidence WHERE service=? AND trace_id=?", step.forget_evidence

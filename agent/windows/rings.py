@@ -87,13 +87,13 @@ class Ring:
                     total = span.totals[owner] = Total()
                 total.add(delta)
 
-    def advance(self, newest: int) -> None:
-        """Move on to the bucket `newest`. Work is proportional to what expires, not to the gap."""
+    def advance(self, newest: int) -> bool:
+        """Move on to the bucket `newest`; whether any total changed. Work is proportional to what
+        expires, not to the gap."""
         if self.newest is not None and newest <= self.newest:
-            return
+            return False
         self.newest = newest
-        for span in self.spans:
-            self._expire(span, newest - span.buckets + 1)
+        changed = [self._expire(span, newest - span.buckets + 1) for span in self.spans]
         for index in [i for i in self._expired(self.oldest) if i in self.rows]:
             for owner, bucket in self.rows.pop(index).items():
                 self.dirty.discard((index, owner))
@@ -103,20 +103,24 @@ class Ring:
             self._open.discard(index)
             for bucket in self.rows.get(index, {}).values():
                 bucket.seal()
+        return any(changed)
 
     def _expired(self, oldest: int) -> list[int]:
         return sorted(index for index in self.rows if index < oldest)
 
-    def _expire(self, span: Span, oldest: int) -> None:
+    def _expire(self, span: Span, oldest: int) -> bool:
+        changed = False
         for index in self._expired(oldest):
             if index < span.oldest:
                 continue
+            changed = True
             for owner, bucket in self.rows[index].items():
                 total = span.totals[owner]
                 total.subtract(bucket)
                 if not total.seen:
                     del span.totals[owner]
         span.oldest = oldest
+        return changed
 
     def buckets(self, span: Span) -> Iterator[tuple[int, dict[OwnerKey, Bucket]]]:
         """The filled buckets of a span, oldest first."""

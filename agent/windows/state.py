@@ -8,12 +8,12 @@ from dataclasses import replace
 
 from agent.metrics.spec import MetricSpec
 from agent.trace import ScoredTrace
-from agent.windows.bucket import SeriesKey, Slots, Total
+from agent.windows.bucket import Bucket, SeriesKey, Slots, Total
 from agent.windows.draft import make_bucket
 from agent.windows.periods import grain_of, seconds_of
 from agent.windows.persist import decode_bucket, decode_clock, encode_bucket, encode_clock
 from agent.windows.records import BucketRow
-from agent.windows.rings import Ring, Span
+from agent.windows.rings import OwnerKey, Ring, Span
 from agent.windows.worst import Packed, unpacked
 
 __all__ = ["WindowState"]
@@ -59,6 +59,8 @@ class WindowState:
         ]
         self._spans = {span.name: (ring, span) for ring in self._rings for span in ring.spans}
         self._longest = max((s for _, s in self._spans.values()), key=lambda span: span.seconds)
+        self.changes = 0
+        """Grows whenever an estimate may have changed: traces came in, or a bucket expired."""
         self._finest = math.gcd(*by_width)
         self._since = -math.inf
         self._edge = -math.inf
@@ -86,7 +88,7 @@ class WindowState:
         if forget:
             self._fold()  # what waits must enter first, or its stages would be forgotten
         for ring in self._rings:
-            ring.advance(int(now // ring.width))
+            self.changes += ring.advance(int(now // ring.width))
         if forget:
             self._recall_stages()
         self._since = min(float(ring.oldest * ring.width) for ring in self._rings)
@@ -113,9 +115,9 @@ class WindowState:
             raise ValueError("the probability of a trace must be in (0, 1]")
         if self.now is None or timestamp > self.now:
             self.advance(timestamp)
-        index = int(timestamp // self._finest)
-        if index * self._finest < self._since:
+        if self.too_late(timestamp):
             return False
+        index = int(timestamp // self._finest)
         if not scored.timings.keys() <= self._stages.get(service, _NONE):
             scored = self._with_known_stages(service, scored)
         key = (service, tuple(segments), index)
@@ -128,6 +130,10 @@ class WindowState:
         if self._drafted >= MAX_DRAFTED:
             self._fold()
         return True
+
+    def too_late(self, timestamp: float) -> bool:
+        """Whether every window has closed for an event of this time."""
+        return timestamp // self._finest * self._finest < self._since
 
     def _with_known_stages(self, service: str, scored: ScoredTrace) -> ScoredTrace:
         """Learn the stages of a trace while there is room; without the others."""
@@ -144,6 +150,7 @@ class WindowState:
         if not self._drafts:
             return
         drafts, self._drafts, self._drafted = self._drafts, {}, 0
+        self.changes += 1
         for (service, segments, index), traces in drafts.items():
             delta = make_bucket(traces, self._slots)
             worst = delta.worst
@@ -184,19 +191,6 @@ class WindowState:
             self._fold()
         return self._spans[window][1].totals.get((service, segment))
 
-    def worst_ids(self) -> set[tuple[str, str]]:
-        """(service, trace id) of every trace that some bucket names: whose evidence to keep."""
-        self._fold()
-        return {
-            (service, entry.trace_id)
-            for ring in self._rings
-            if ring.worst
-            for row in ring.rows.values()
-            for (service, _), bucket in row.items()
-            for entries in bucket.worst.values()
-            for entry in unpacked(entries)
-        }
-
     def drain(self) -> list[BucketRow]:
         """Rows that changed since the last drain, whole; writing one twice is harmless.
 
@@ -235,11 +229,24 @@ class WindowState:
         self.advance(now)
         self._saved_now = clocks[0] if clocks else None
         by_width = {ring.width: ring for ring in self._rings}
+        saved: dict[int, list[tuple[OwnerKey, int, Bucket]]] = {}
         for service, segment, width, start, data in buckets:
             ring = by_width.get(width)
             index, offset = divmod(start, width) if width else (0, 1)
+            bucket = decode_bucket(data or b"", self._slots)
+            saved.setdefault(width, []).append(((service, segment), start, bucket))
             if ring is None or offset or not ring.oldest <= index <= (ring.newest or 0):
                 self._stray.append((service, segment, width, start))
             else:
-                ring.restore(index, (service, segment), decode_bucket(data or b"", self._slots))
+                ring.restore(index, (service, segment), bucket)
+        for ring in self._rings:
+            if ring.width not in saved:
+                self._fill(ring, saved)
         self._recall_stages()
+
+    @staticmethod
+    def _fill(ring: Ring, saved: dict[int, list[tuple[OwnerKey, int, Bucket]]]) -> None:
+        """A window that is new in the configuration begins with what finer buckets still hold."""
+        finer = [width for width in saved if width and ring.width % width == 0]
+        for owner, start, bucket in saved[max(finer)] if finer else ():
+            ring.fold(start // ring.width, owner, bucket)

@@ -12,6 +12,7 @@ Reading folds what was added since the last reading, so readers need the same lo
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from heapq import nsmallest
 
 from agent.metrics.spec import MetricSpec
 from agent.windows.bucket import Bucket, SeriesKey, Total
@@ -20,7 +21,7 @@ from agent.windows.records import Estimate, Quantile, Worst
 from agent.windows.state import WindowState
 from agent.windows.sums import STATE_NAMES, Cell
 from agent.windows.units import unit_mean, unit_rate, unit_variance
-from agent.windows.worst import direction_of, unpacked
+from agent.windows.worst import Entry, direction_of, unpacked
 
 __all__ = ["Windows"]
 
@@ -207,28 +208,47 @@ class Windows(WindowState):
         A window of finer grain than a minute reads the buckets of the next ring that has them.
         """
         self._fold()
-        ring, span = self._spans[window]
-        if ring.newest is None:
-            return []
-        since = span.oldest * ring.width
-        source = next(r for r in self._rings if r.worst and r.width >= ring.width)
-        key = (metric, scorer)
         sign = direction_of(metric, self._specs)
-        entries = {
-            entry
-            for index, row in source.rows.items()
-            if (index + 1) * source.width > since and (service, "") in row
-            for entry in unpacked(row[service, ""].worst.get(key, []))
-            if entry.timestamp >= since
-        }
+        key = (metric, scorer)
+        entries = self._entries(service, window, key).get(key, set()) if sign else set()
         found: dict[str, Worst] = {}
-        for entry in sorted(entries) if sign else ():
+        for entry in sorted(entries):
             if len(found) == limit:
                 break
             # Plus zero: the negative of zero is no value to show.
             worst = Worst(entry.trace_id, sign * entry.rank + 0.0, entry.timestamp)
             found.setdefault(entry.trace_id, worst)
         return list(found.values())
+
+    def worst_ids(self, service: str, depth: int = 25) -> set[str]:
+        """The ids of the `depth` worst traces of each metric and window, the five that are shown
+        and those that may follow them: whose evidence to keep."""
+        self._fold()
+        return {
+            entry.trace_id
+            for window in self.names
+            for entries in self._entries(service, window).values()
+            for entry in nsmallest(depth, entries)
+        }
+
+    def _entries(
+        self, service: str, window: str, only: SeriesKey | None = None
+    ) -> dict[SeriesKey, set[Entry]]:
+        """What the buckets of a window know of its worst traces, of all series or of one."""
+        ring, span = self._spans[window]
+        found: dict[SeriesKey, set[Entry]] = {}
+        if ring.newest is None:
+            return found
+        since = span.oldest * ring.width
+        source = next(r for r in self._rings if r.worst and r.width >= ring.width)
+        for index, row in source.rows.items():
+            if (index + 1) * source.width > since and (service, "") in row:
+                for key, entries in row[service, ""].worst.items():
+                    if only in (None, key):
+                        found.setdefault(key, set()).update(
+                            entry for entry in unpacked(entries) if entry.timestamp >= since
+                        )
+        return found
 
     def _cell(self, sums: Total | Bucket | None, metric: str, scorer: str) -> Cell | None:
         place = self._slots.find((metric, scorer))

@@ -1,0 +1,299 @@
+"""The worker thread: takes traces off the queue, scores and counts them, commits their effect.
+
+One thread does all of it in queue order, so the result is a function of the queue alone.
+"""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Sequence
+
+from agent.aggregate import Aggregator
+from agent.alerts import Alert, Rule
+from agent.config import Settings
+from agent.event_time import EventTime
+from agent.evidence import EvidenceKeeper
+from agent.ingest.native import Bad, decode_one
+from agent.intake import INTAKE_COUNTERS
+from agent.sampling import Sampler
+from agent.score import Scorer
+from agent.sources.dead_letters import DeadLetters
+from agent.store.open import StateLost
+from agent.store.rows import Commit, OutboxItem, Queued
+from agent.store.sqlite import SqliteStore
+from agent.trace import ScoredTrace, Trace
+
+__all__ = ["Notify", "Worker"]
+
+log = logging.getLogger("ragmeter")
+
+BATCH = 256  # traces a commit: one fsync for many, and under 0.3 s of work to redo after a kill
+LOCK_SLICE = 16  # traces scored between two chances for a scrape to read
+IDLE_SECONDS = 1.0  # how often event time moves on while nothing arrives
+LINGER_SECONDS = 0.2  # live traffic is gathered so long: a commit costs more than a trace
+COLLECT_SECONDS = 60.0  # how often the text of traces that are no longer the worst is let go
+COLLECT_ROWS = 5_000  # or after so many more were kept: a replay outruns the clock
+SAVE_IDLE_SECONDS = 60.0  # how often event time is written down when nothing else changed
+
+# Errors of the state file itself; the rest of sqlite3's are about what was to be written.
+OF_THE_STORE = (sqlite3.OperationalError, sqlite3.InternalError, StateLost, OSError)
+
+# Reasons of dead letters that the worker counts; the others are counted where traces come in.
+OLD_SCHEMA, INTERNAL_ERROR = "old_schema", "internal_error"
+
+Notify = Callable[[Alert, float], Sequence[OutboxItem]]
+
+
+class Worker:
+    """Owns the aggregate half. Hold `lock` while reading `aggregator`.
+
+    `problem` says why the state cannot be written now, `fatal` why the worker has ended; both are
+    None in health. `live` lets event time move on with the clock while nothing arrives.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        rules: Sequence[Rule],
+        store: SqliteStore,
+        dead_letters: DeadLetters,
+        *,
+        live: bool,
+        clock: Callable[[], float],
+        monotonic: Callable[[], float],
+        notify: Notify,
+    ) -> None:
+        self._settings = settings
+        self._rules = rules
+        self._store = store
+        self._dead = dead_letters
+        self._clock = clock
+        self._monotonic = monotonic
+        self._notify = notify
+        self.live = live
+        self.lock = threading.RLock()
+        self.problem: str | None = None
+        self.fatal: str | None = None
+        self.oldest_received: float | None = None
+        self.scorer = Scorer(settings.builtin_scorers, sampler=Sampler(settings.sampling))
+        self._start_aggregator()
+        self._wake = threading.Event()
+        self._hurry = threading.Event()
+        self._stopping = False
+        self._thread = threading.Thread(target=self._run, name="ragmeter-worker", daemon=True)
+
+    # State --------------------------------------------------------------------------------------
+
+    def _start_aggregator(self) -> None:
+        empty = self._new_aggregator()  # a mistake in the settings raises here, outside the try
+        try:
+            self.aggregator = self._load(empty)
+        except (ValueError, KeyError, TypeError, AssertionError) as error:
+            # bytes that SQLite took for sound but that are no windows of ours
+            self._store.quarantine(f"its content makes no sense: {error}")
+            self.aggregator = self._load(self._new_aggregator())
+        if self._store.quarantined:
+            self.aggregator.counters.inc("ragmeter_state_quarantined_total")
+
+    def _new_aggregator(self) -> Aggregator:
+        return Aggregator(self._settings, self._rules, self.scorer.expected)
+
+    def _load(self, aggregator: Aggregator) -> Aggregator:
+        saved = self._store.saved()
+        aggregator.windows.load(saved.buckets)
+        aggregator.counters.load(saved.counters)
+        aggregator.load(saved.meta)
+        self._keeper = EvidenceKeeper(saved.evidence, self._settings.limits.evidence_bytes)
+        self.time = EventTime()
+        down = self._clock() - saved.meta.get("wall_time", 0.0)
+        self.time.restore(aggregator.windows.now, down, self._monotonic())
+        self._saved_at = self._collected_at = self._monotonic()
+        return aggregator
+
+    # The thread ---------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def wake(self) -> None:
+        """Look at the queue now: something was put in."""
+        self._wake.set()
+
+    def stop(self, timeout: float) -> bool:
+        """Finish what is queued within `timeout` seconds; what is left stays durable.
+
+        Returns whether the thread has ended.
+        """
+        deadline = time.monotonic() + timeout
+        self._hurry.set()
+        while self._thread.is_alive() and self._store.depth and time.monotonic() < deadline:
+            if self.problem or self.fatal:
+                break
+            time.sleep(0.01)
+        self._stopping = True
+        self._wake.set()
+        if self._thread.ident is not None:
+            self._thread.join(max(1.0, deadline - time.monotonic()))
+        return not self._thread.is_alive()
+
+    def _run(self) -> None:
+        after = 0
+        try:
+            while not self._stopping:
+                self._wake.clear()
+                batch = self._store.take(after, BATCH)
+                if batch:
+                    self._process_all(batch)
+                    after = batch[-1].seq
+                    if self.live and len(batch) < BATCH and not self._stopping:
+                        self._hurry.wait(LINGER_SECONDS)
+                else:
+                    self.oldest_received = None
+                    self._wake.wait(IDLE_SECONDS)
+                    self._tick(after)
+            self._commit(after, [], [])
+        except StateLost as error:
+            self.fatal = str(error)
+        except (sqlite3.OperationalError, OSError) as error:
+            self.fatal = f"cannot write the state: {error}"
+        except sqlite3.DatabaseError as error:
+            self.damaged(error)
+        except Exception as error:
+            log.exception("the worker stopped")
+            self.fatal = f"the worker stopped: {error!r}"
+
+    def damaged(self, error: Exception) -> None:
+        self.fatal = f"the state file is damaged: {error}; a restart moves it aside"
+
+    def _process_all(self, batch: Sequence[Queued]) -> None:
+        """Process the batch; where a trace makes that fail, all but that trace.
+
+        What raises here is a mistake of ours that one trace has found. Without this it would be
+        redone at every restart and stop the agent for good.
+        """
+        try:
+            self._process(batch)
+        except OF_THE_STORE:
+            raise
+        except Exception:
+            log.exception("a batch failed; trying its traces one by one")
+            self._reload()
+            for queued in batch:
+                self._process_one(queued)
+
+    def _process_one(self, queued: Queued) -> None:
+        try:
+            self._process([queued])
+        except OF_THE_STORE:
+            raise
+        except Exception as error:
+            log.exception(
+                "trace %d of the queue cannot be counted; it is a dead letter", queued.seq
+            )
+            self._reload()
+            bad = Bad(INTERNAL_ERROR, (("", repr(error)[:200]),), queued.body)
+            self._persist(lambda: self._dead.write([(bad, queued.seq)], "queue", self._clock()))
+            label = (("reason", bad.reason),)
+            with self.lock:
+                self.aggregator.counters.inc("ragmeter_dead_letters_total", label)
+            self._commit(queued.seq, [], [])
+
+    def _reload(self) -> None:
+        """Give up what was not committed."""
+        with self.lock:
+            # what came in meanwhile is counted by another thread, in steps of its own
+            received = [
+                (key, value)
+                for key, value in self.aggregator.counters.items()
+                if key[0] in INTAKE_COUNTERS
+                and not {("reason", OLD_SCHEMA), ("reason", INTERNAL_ERROR)} & set(key[1])
+            ]
+            self.aggregator = self._load(self._new_aggregator())
+            self.aggregator.counters.load(received)
+
+    def _process(self, batch: Sequence[Queued]) -> None:
+        self.oldest_received = batch[0].received
+        done: list[tuple[Trace, ScoredTrace]] = []
+        transitions: list[Alert] = []
+        unreadable: list[tuple[Bad, int]] = []
+        for start in range(0, len(batch), LOCK_SLICE):
+            scored = []
+            for queued in batch[start : start + LOCK_SLICE]:
+                item = decode_one(queued.body, len(queued.body))
+                if isinstance(item, Bad):  # queued by a version with another schema
+                    unreadable.append((item, queued.seq))
+                else:
+                    scored.append((item.trace, self.scorer.score(item.trace, queued.timestamp)))
+            with self.lock:
+                for _, result in scored:
+                    transitions += self.aggregator.apply(result)
+                self.aggregator.count_seen()
+            done += scored
+        if unreadable:
+            self._persist(lambda: self._dead.write(unreadable, "queue", self._clock()))
+            with self.lock:
+                self.aggregator.counters.inc(
+                    "ragmeter_dead_letters_total", (("reason", OLD_SCHEMA),), len(unreadable)
+                )
+        self.time.reached(self.aggregator.windows.now, self._monotonic())
+        self._commit(batch[-1].seq, transitions, done)
+
+    def _tick(self, upto: int) -> None:
+        """Move event time on by the time that passed, where traffic is live."""
+        event = self.time.now(self._monotonic())
+        if not self.live or event is None or self._stopping:
+            return
+        with self.lock:
+            transitions = self.aggregator.advance(event)
+        if transitions or self._monotonic() - self._saved_at >= SAVE_IDLE_SECONDS:
+            self._commit(upto, transitions, [])
+
+    def _commit(
+        self, upto: int, transitions: Sequence[Alert], done: Sequence[tuple[Trace, ScoredTrace]]
+    ) -> None:
+        now = self._clock()
+        with self.lock:
+            step = Commit(
+                upto,
+                buckets=self.aggregator.windows.drain(),
+                counters=self.aggregator.counters.drain(),
+                meta={**self.aggregator.dump(), "wall_time": now},
+            )
+            named = self.aggregator.windows.take_named()
+            idle = self._monotonic() - self._collected_at
+            if idle >= COLLECT_SECONDS or self._keeper.added >= COLLECT_ROWS or self._stopping:
+                step.forget_evidence = self._keeper.forget(self._worst())
+                self._collected_at = self._monotonic()
+            keyed = [((scored.service, scored.trace_id), trace, scored) for trace, scored in done]
+        step.evidence = self._keeper.rows(named, keyed)
+        step.outbox = [item for alert in transitions for item in self._notify(alert, now)]
+        self._persist(lambda: self._store.commit(step))
+        self._saved_at = self._monotonic()
+
+    def _worst(self) -> set[tuple[str, str]]:
+        windows = self.aggregator.windows
+        return {
+            (service, trace_id)
+            for service in windows.services()
+            for trace_id in windows.worst_ids(service)
+        }
+
+    def _persist(self, write: Callable[[], object]) -> None:
+        """Write; while the disk does not take it, try again, and do nothing else meanwhile."""
+        pause = 0.1
+        while True:
+            try:
+                write()
+            except (sqlite3.OperationalError, OSError) as error:
+                self.problem = f"cannot write the state: {error}"
+                log.error("%s; next try in %.1f s", self.problem, pause)
+                if self._stopping:
+                    raise
+                time.sleep(pause)
+                pause = min(2 * pause, 5.0)
+            else:
+                self.problem = None
+                return
