@@ -14,39 +14,40 @@ _ABBREVIATION = re.compile(
     r"(?:^|[\s(])(?:[A-Z]|Mr|Mrs|Ms|Dr|Prof|St|Jr|Sr|vs|etc|e\.g|i\.e|cf|No|Inc|Ltd|Co|Fig|al|approx"
     r"|U\.S|U\.K|Gov|Sen|Rep|Gen|a\.m|p\.m|\d{1,2})\.\Z"
 )
+# The last two letters of those abbreviations that end in a small one: a quick first look.
+_SHORT = frozenset(
+    re.findall(r"\S+", "Mr rs Ms Dr of St Jr Sr vs tc .g .e cf No nc td Co ig al ox ov en ep .m")
+)
 MAX_SENTENCES = 300
 
 
 def sentence_spans(text: str) -> list[tuple[int, int]]:
     """Sentences and list items as [start, end), without surrounding space; empty ones left out."""
     spans: list[tuple[int, int]] = []
-    start = 0
-
-    def add(end: int) -> None:
-        piece = text[start:end]
-        inner = piece.strip()
-        if inner:
-            first = start + len(piece) - len(piece.lstrip())
-            spans.append((first, first + len(inner)))
-
-    size = len(text)
-    for match in _BREAK.finditer(text):
-        at, end = match.span()
+    start, size = 0, len(text)
+    for at, end in [match.span() for match in _BREAK.finditer(text)]:
         sign = text[at]
         if sign == "\n":
             end = at + 1
         elif sign in ".!?":
             if end < size and not text[end].isspace():
                 continue
-            if sign == "." and end == at + 1 and _abbreviates(text, start, at):
+            if (
+                sign == "."
+                and end == at + 1
+                and (text[max(0, at - 2) : at] in _SHORT or not text[at - 1].islower())
+                and _ABBREVIATION.search(text, max(start, at - 8), end)
+            ):
                 continue
-        add(end)
+        piece = text[start:end].lstrip()
+        if piece:
+            first = end - len(piece)
+            spans.append((first, first + len(piece.rstrip())))
         start = end
         if len(spans) >= MAX_SENTENCES:
             return spans
-    add(size)
+    piece = text[start:].strip()
+    if piece:
+        first = size - len(text[start:].lstrip())
+        spans.append((first, first + len(piece)))
     return spans
-
-
-def _abbreviates(text: str, start: int, at: int) -> bool:
-    return _ABBREVIATION.search(text, max(start, at - 8), at + 1) is not None
