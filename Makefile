@@ -45,7 +45,9 @@ format: setup  ## format the code and apply the linter's safe mends
 	$(BIN)/ruff check --fix .
 
 bench: setup  ## speed, as ratios within one run
-	$(BIN)/python -m benchmarks.throughput
+	$(BIN)/python -m benchmarks.throughput --profile
+	$(BIN)/python -m benchmarks.windows
+	$(BIN)/python -m benchmarks.scrape
 
 clean:  ## remove what setup and runs have made
 	rm -rf $(VENV) .ragmeter .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -1,0 +1,133 @@
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from agent.aggregate import Aggregator
+from agent.config import load
+from agent.score import Scorer
+from agent.trace import Trace
+from tests.traces import START, make_trace
+
+SCORER = Scorer()
+
+
+def aggregator(**changes: Any) -> Aggregator:
+    return Aggregator(load(environ={}, overrides=changes), [], SCORER.expected)
+
+
+def apply(to: Aggregator, traces: list[Trace]) -> None:
+    for trace in traces:
+        to.apply(SCORER.score(trace))
+    to.count_seen()
+
+
+text = st.one_of(st.none(), st.just(""), st.text(max_size=40), st.just("It is 5 [1]. Or not [9]."))
+traces = st.builds(
+    make_trace,
+    st.integers(0, 10**6),
+    service=st.sampled_from(["a", "b", "c", "\x00", "x" * 300]),
+    timestamp=st.floats(START - 200_000, START + 200_000),
+    query=text,
+    answer=text,
+    passages=st.one_of(
+        st.none(), st.just([]), st.just([{"id": "p"}]), st.just([{"id": "p", "text": "It is 5."}])
+    ),
+    status=st.sampled_from(["ok", "error", "timeout"]),
+    abstained=st.sampled_from([None, True, False]),
+    timings=st.one_of(st.none(), st.dictionaries(st.text(max_size=5), st.floats(0, 1e9))),
+    sampling=st.one_of(st.none(), st.builds(lambda p: {"probability": p}, st.floats(1e-9, 1))),
+    model=st.one_of(st.none(), st.text(max_size=5)),
+)
+
+
+@settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@given(st.lists(traces, max_size=25))
+def test_seen_is_the_sum_of_the_states_whatever_comes(found: list[Trace]) -> None:
+    one = aggregator(segments=["model"], limits={"services": 3})
+    apply(one, found)
+    seen: Counter[tuple[str, str]] = Counter()
+    states: Counter[tuple[str, str]] = Counter()
+    for (name, labels), value in one.counters.items():
+        tags = dict(labels)
+        if name == "ragmeter_seen_total":
+            seen[tags["metric"], tags["scorer"]] += int(value)
+        elif name == "ragmeter_results_total":
+            states[tags["metric"], tags["scorer"]] += int(value)
+    assert states == seen
+    assert set(seen.values()) <= {len(found)}
+    for service in one.windows.services():
+        for window in one.windows.names:
+            count = one.windows.seen(service, "", window)
+            for pair in one.windows.series(service):
+                assert sum(one.windows.states(service, "", *pair, window).values()) == count
+
+
+def labels(**pairs: str) -> tuple[tuple[str, str], ...]:
+    return tuple(pairs.items())
+
+
+def test_slo_events_are_weighted_by_the_inverse_probability() -> None:
+    one = aggregator(slos=[{"name": "fast", "bad": "slow", "seconds": 1}])
+    apply(
+        one,
+        [
+            make_trace(1, timings={"total": 2.0}, sampling={"probability": 0.25}),
+            make_trace(2, timings={"total": 0.5}),
+            make_trace(3, timings={}),  # not timed: not an event
+        ],
+    )
+    key = labels(service="bot", slo="fast")
+    assert one.counters.get("rag_slo_events_total", key) == 5
+    assert one.counters.get("rag_slo_bad_events_total", key) == 4
+
+
+def test_a_series_of_bad_events_starts_at_0() -> None:
+    one = aggregator()
+    apply(one, [make_trace(1)])
+    found = dict(one.counters.items())
+    assert found["rag_slo_bad_events_total", labels(service="bot", slo="availability")] == 0
+
+
+def test_tokens_cost_and_status_are_counted_as_they_are() -> None:
+    one = aggregator()
+    usage = {"input_tokens": 100, "output_tokens": 7, "cost_usd": 0.5}
+    apply(one, [make_trace(n, usage=usage, sampling={"probability": 0.5}) for n in range(4)])
+    assert one.counters.get("rag_tokens_total", labels(service="bot", direction="input")) == 400
+    assert one.counters.get("rag_cost_usd_total", labels(service="bot")) == 2
+    assert one.counters.get("rag_traces_total", labels(service="bot", status="ok")) == 4
+
+
+def test_the_histogram_holds_each_duration_once_with_its_trace() -> None:
+    one = aggregator()
+    apply(one, [make_trace(n, timings={"total": t}) for n, t in enumerate([0.01, 0.5, 0.51, 99])])
+    counts = {
+        dict(key)["le"]: value
+        for (name, key), value in one.counters.items()
+        if name == "rag_trace_duration_seconds_bucket"
+    }
+    assert counts == {"0.05": 1, "0.5": 1, "0.75": 1, "+Inf": 1}
+    exemplars = {dict(key[1])["le"]: item.trace_id for key, item in one.counters.exemplars.items()}
+    assert exemplars["+Inf"] == "t3"
+
+
+def test_segments_are_kept_beside_the_whole() -> None:
+    one = aggregator(segments=["model", "tenant"])
+    apply(one, [make_trace(n, model="ab"[n % 2], tags={"tenant": "x"}) for n in range(10)])
+    assert one.windows.segments("bot") == ["model=a", "model=b", "tenant=x"]
+    assert one.windows.seen("bot", "model=a", "5m") == 5
+    assert one.windows.seen("bot", "", "5m") == 10
+
+
+def test_state_survives_dump_and_load() -> None:
+    one = aggregator(segments=["model"])
+    apply(one, [make_trace(n, model="m") for n in range(50)])
+    rows = one.windows.drain()
+    again = aggregator(segments=["model"])
+    again.windows.load(rows)
+    again.load(one.dump())
+    assert again.dump() == one.dump()
+    assert again.windows.now == one.windows.now
