@@ -1,5 +1,6 @@
 """The commands of `ragmeter`. Machine output goes to stdout, talk to stderr; exit 0 done, 1
-failed, 2 a mistake in the call or the configuration.
+failed, 2 a mistake in the call or the configuration, 130 interrupted before or outside of `run`'s
+orderly stop, which is 0.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from rich.table import Table
 from agent import __version__
 from agent.config import ConfigError, Settings, dump, load
 from agent.config_reference import reference
+from agent.terminal import plain, prepare, say, silence, talk
 from agent.trace import SCHEMA, Trace
 
 __all__ = ["app", "main"]
@@ -34,8 +36,6 @@ app = typer.Typer(
 config_app = typer.Typer(help="Show, check and document the settings.", no_args_is_help=True)
 app.add_typer(config_app, name="config")
 
-talk = Console(stderr=True, highlight=False, soft_wrap=True)
-
 ConfigOption = Annotated[
     Path | None, typer.Option("--config", "-c", help="YAML file with settings.")
 ]
@@ -47,7 +47,7 @@ class Format(StrEnum):
 
 
 def _fail(message: str, code: int) -> typer.Exit:
-    talk.print(f"ragmeter: {message}", style="red", markup=False)
+    talk.print(plain(f"ragmeter: {message}"), style="red", markup=False, emoji=False)
     return typer.Exit(code)
 
 
@@ -105,8 +105,8 @@ def run(
     from agent.alerts import RuleError
     from agent.pipeline import Instrument
     from agent.rules import rules_of
-    from agent.runner import PortInUse
     from agent.runner import run as run_agent
+    from agent.serving import PortInUse
     from agent.store.open import StateError, remove
     from agent.table import alerts_table, windows_table, worst_table
 
@@ -115,16 +115,24 @@ def run(
     settings = _load(config, {"state": {"path": str(state)}} if state else None)
     out = Console(width=None if sys.stdout.isatty() else 120, highlight=False)
 
+    shown = True
+
     def show(instrument: Instrument) -> None:
+        nonlocal shown
         with instrument.lock():
             tables: list[Table | None] = []
             for service in instrument.windows.services():
                 tables.append(windows_table(instrument, service))
                 tables.append(worst_table(instrument, service))
             tables.append(alerts_table(instrument))
-        for table in tables:
-            if table is not None:
+        try:
+            for table in filter(None, tables):
                 out.print(table)
+        except OSError as error:  # what is measured stands; a served page does not need stdout
+            shown = False
+            silence()
+            if not isinstance(error, BrokenPipeError):
+                say(f"cannot write to standard output: {error.strerror}")
 
     try:
         rules = rules_of(settings)
@@ -136,15 +144,15 @@ def run(
                 rules,
                 files=replay or [],
                 exit_after_replay=exit_after_replay,
-                say=lambda line: talk.print(line, markup=False),
+                say=say,
                 show=show,
             )
         )
     except RuleError as error:
         raise _fail(str(error), 2) from None
-    except (StateError, PortInUse, OSError, EOFError) as error:
+    except (StateError, PortInUse, OSError) as error:
         raise _fail(str(error), 1) from None
-    raise typer.Exit(status)
+    raise typer.Exit(status if shown or not exit_after_replay else 1)
 
 
 @app.command()
@@ -164,14 +172,16 @@ def score(
     config: ConfigOption = None,
 ) -> None:
     """Score each trace of a file offline: every metric, no sampling."""
-    from agent.offline import score_file
+    from agent.offline import SameFile, score_file
 
     settings = _load(config)
     try:
-        done, bad = score_file(
-            file, output, form, settings, say=lambda line: talk.print(line, markup=False)
-        )
-    except (OSError, EOFError) as error:
+        done, bad = score_file(file, output, form, settings, say=say)
+    except SameFile as error:
+        raise _fail(str(error), 2) from None
+    except BrokenPipeError:
+        raise  # the reader has seen enough
+    except OSError as error:
         raise _fail(str(error), 1) from None
     talk.print(f"{done} traces scored, {bad} items unreadable")
     if bad and not done:
@@ -216,11 +226,19 @@ def config_reference() -> None:
 
 
 def main() -> None:
-    """The entry point: an interrupted pipe is no error worth a traceback."""
+    """The entry point: output that cannot be written is one line and not a traceback, and none
+    at all where the reader of a pipe has gone.
+    """
+    prepare()
     try:
-        app()
-    except BrokenPipeError:
-        sys.stderr.close()
+        try:
+            app()
+        finally:
+            sys.stdout.flush()
+    except OSError as error:
+        silence()
+        if not isinstance(error, BrokenPipeError):
+            _fail(f"cannot write to standard output: {error.strerror or error}", 1)
         sys.exit(1)
 
 

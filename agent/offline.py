@@ -5,34 +5,62 @@ from __future__ import annotations
 import csv
 import json
 import os
-import sys
+import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from agent.config import Settings
 from agent.ingest.native import Bad
 from agent.progress import ReplayProgress
 from agent.score import Scorer
-from agent.sources.files import STDIN, read
+from agent.sources.files import STDIN, Source
 from agent.trace import ScoredTrace
 
-__all__ = ["score_file"]
+__all__ = ["SameFile", "score_file"]
 
 MAX_SHOWN = 10  # unreadable items described on the terminal; the rest are only counted
 
 
+class SameFile(Exception):
+    """Writing would destroy what is read."""
+
+
+def _status(path: Path, number: int) -> os.stat_result | None:
+    try:
+        return os.fstat(number) if path == STDIN else path.stat()
+    except OSError:
+        return None
+
+
+def _check_apart(path: Path, output: Path) -> None:
+    source, target = _status(path, 0), _status(output, 1)
+    if source is None or target is None or not stat.S_ISREG(source.st_mode):
+        return
+    if os.path.samestat(source, target):
+        raise SameFile(f"{output}: the output is the input; write somewhere else")
+
+
 @contextmanager
 def _writing(output: Path) -> Iterator[IO[str]]:
-    """A file that appears under its name only when it is whole."""
+    """A file that appears under its name only when it is whole. stdout, pipes and devices are
+    written to as they are. Always UTF-8.
+    """
+    # an escaped lone surrogate is valid JSON
+    text: dict[str, Any] = {"encoding": "utf-8", "errors": "backslashreplace", "newline": ""}
     if output == STDIN:
-        yield sys.stdout
-        sys.stdout.flush()
+        with open(1, "w", closefd=False, **text) as file:
+            yield file
+        return
+    output = Path(os.path.realpath(output))  # a link stays one
+    if output.exists() and not output.is_file():
+        with output.open("w", **text) as file:
+            yield file
         return
     part = output.with_name(f".{output.name}.part")
     try:
-        with part.open("w", encoding="utf-8", newline="") as file:
+        with part.open("w", **text) as file:
             yield file
         os.replace(part, output)
     finally:
@@ -69,13 +97,16 @@ def score_file(
 ) -> tuple[int, int]:
     """Score every trace of `path`; returns how many were scored and how many items were bad.
 
-    `form` is `jsonl` or `csv`. Raises OSError.
+    `form` is `jsonl` or `csv`. Raises OSError, and `SameFile` when `output` is `path`.
     """
+    _check_apart(path, output)
+    source = Source(path)
     scorer = Scorer(settings.builtin_scorers)
     done = bad = 0
-    with ReplayProgress(path) as progress, _writing(output) as file:
+    items = source.read(settings.limits.trace_bytes)
+    with ReplayProgress(Path(source.name).name, source.size) as progress, _writing(output) as file:
         writer = (_Csv if form == "csv" else _Jsonl)(file, scorer.expected)
-        for number, (item, position) in enumerate(read(path, settings.limits.trace_bytes), start=1):
+        for number, (item, position) in enumerate(items, start=1):
             if isinstance(item, Bad):
                 bad += 1
                 if bad <= MAX_SHOWN:
@@ -86,4 +117,6 @@ def score_file(
                 done += 1
             if number % 256 == 0:
                 progress.read(number, bad, position)
+    if source.empty:
+        say(f"{source.name}: the file is empty")
     return done, bad

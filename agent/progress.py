@@ -1,11 +1,10 @@
-"""Progress of long work on the terminal: always on stderr, and plain where that is no terminal."""
+"""Progress of long work on the terminal: always on stderr, and nothing where that is no
+terminal."""
 
 from __future__ import annotations
 
-from pathlib import Path
 from types import TracebackType
 
-from rich.console import Console
 from rich.progress import (
     BarColumn,
     Progress,
@@ -15,29 +14,32 @@ from rich.progress import (
     TimeElapsedColumn,
 )
 
-from agent.sources.files import STDIN, size
+from agent.labels import bounded
+from agent.terminal import talk
 
 __all__ = ["ReplayProgress"]
 
+MAX_NAME = 40  # characters of a file name beside the bar
+
 
 class ReplayProgress:
-    """A bar over the bytes of `path`, with the items read so far."""
+    """A bar over `size` bytes (None: unknown) with the items read so far."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, name: str, size: int | None) -> None:
         self.items = 0
         self.bad = 0
         self._progress = Progress(
             SpinnerColumn(),
-            TextColumn("{task.description}"),
+            TextColumn("{task.description}", markup=False),
             BarColumn(),
             TaskProgressColumn(),
             TextColumn("{task.fields[items]} traces"),
             TimeElapsedColumn(),
-            console=Console(stderr=True),
+            console=talk,  # the one for talk: lines said meanwhile stand above the bar
             transient=True,
+            disable=not talk.is_terminal,
         )
-        name = "standard input" if path == STDIN else path.name
-        self._task = self._progress.add_task(name, total=size(path), items=0)
+        self._task = self._progress.add_task(bounded(name, MAX_NAME), total=size, items=0)
 
     def read(self, items: int, bad: int, position: int) -> None:
         self.items, self.bad = items, bad

@@ -6,70 +6,24 @@ import asyncio
 import contextlib
 import logging
 import signal
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import httpx
-from aiohttp import web
 
 from agent.alerts import Rule
 from agent.config import Settings
 from agent.intake import Unavailable
 from agent.pipeline import Instrument
 from agent.progress import ReplayProgress
-from agent.sources.files import STDIN
-from agent.sources.http import TracesEndpoint
-from agent.sources.replay import replay
+from agent.serving import calm, serving
+from agent.sources.files import Source
+from agent.sources.replay import Replayed, replay
 from exporters.senders import Senders
-from exporters.web import metrics_app
 
-__all__ = ["PortInUse", "run"]
+__all__ = ["run"]
 
 log = logging.getLogger("ragmeter")
-
-
-class PortInUse(Exception):
-    """An address that cannot be listened on, and why."""
-
-
-async def _listen(app: web.Application, host: str, port: int) -> tuple[web.AppRunner, str]:
-    """Serve `app`; returns its runner and base URL. Raises `PortInUse`."""
-    # compressed bodies are unpacked by the handler, which bounds what they may grow to
-    runner = web.AppRunner(app, access_log=None, auto_decompress=False, shutdown_timeout=2)
-    await runner.setup()
-    site = web.TCPSite(runner, host, port)
-    try:
-        await site.start()
-    except OSError as error:
-        await runner.cleanup()
-        raise PortInUse(f"cannot listen on {host}:{port}: {error.strerror or error}") from None
-    bound = runner.addresses[0][1]
-    shown = f"[{host}]" if ":" in host else host
-    return runner, f"http://{shown}:{bound}"
-
-
-@contextlib.asynccontextmanager
-async def _serving(instrument: Instrument, settings: Settings) -> AsyncIterator[tuple[str, str]]:
-    """Both ports open; yields the base URLs for traces and for the page."""
-    limits = settings.limits
-    endpoint = TracesEndpoint(instrument, limits.body_bytes, limits.trace_bytes)
-    page = metrics_app(instrument)
-    traces = web.Application()
-    for app in (page, traces):
-        endpoint.add_to(app)
-    runners: list[web.AppRunner] = []
-    await endpoint.start()
-    try:
-        urls = []
-        for app, port in ((traces, settings.http.otlp_port), (page, settings.http.metrics_port)):
-            runner, url = await _listen(app, settings.http.host, port)
-            runners.append(runner)
-            urls.append(url)
-        yield urls[0], urls[1]
-    finally:
-        for runner in runners:
-            await runner.cleanup()
-        await endpoint.stop()
 
 
 class _Stop:
@@ -97,7 +51,8 @@ async def run(
     say: Callable[[str], None],
     show: Callable[[Instrument], None],
 ) -> int:
-    """Run until stopped; returns the exit status.
+    """Run until stopped; returns the exit status: 1 when the agent died, or when it ends after a
+    replay of which nothing could be read.
 
     `say` gets lines for the terminal, `show` prints the windows after a replay. Raises
     `StateError`, `PortInUse` and OSError (a replay file that cannot be read).
@@ -110,18 +65,21 @@ async def run(
         notify=senders.notify,
     )
     instrument.start()
+    asyncio.get_running_loop().set_exception_handler(calm())
     stop = _Stop()
     status = 0
     try:
         async with contextlib.AsyncExitStack() as stack:
             urls = None
             if not exit_after_replay:
-                urls = await stack.enter_async_context(_serving(instrument, settings))
+                urls = await stack.enter_async_context(serving(instrument, settings))
             client = await stack.enter_async_context(httpx.AsyncClient())
             senders.start(client, instrument)
             stack.push_async_callback(senders.stop)
             for path in files:
-                await _replay(instrument, settings, path, stop, say)
+                read = await _replay(instrument, settings, path, stop, say)
+                if exit_after_replay and not read:
+                    status = 1
             if files and not stop.event.is_set():
                 show(instrument)
             if urls and not stop.event.is_set():
@@ -148,26 +106,45 @@ async def _replay(
     path: Path,
     stop: _Stop,
     say: Callable[[str], None],
-) -> None:
-    with ReplayProgress(path) as progress:
+) -> bool:
+    """Whether anything could be read, or there was nothing to read."""
+    source = Source(path)
+    with ReplayProgress(Path(source.name).name, source.size) as progress:
         try:
-            items = await asyncio.to_thread(
+            done = await asyncio.to_thread(
                 replay,
                 instrument,
                 path,
                 settings.limits.trace_bytes,
                 progress=progress.read,
                 stopped=stop.event.is_set,
+                warn=say,
             )
             await asyncio.to_thread(instrument.wait_idle, stop.event.is_set)
         except Unavailable:
-            return  # the agent died and says why itself
-    name = "standard input" if path == STDIN else str(path)
-    bad = f", {progress.bad} of them unreadable (see {settings.state.dead_letters})"
-    if items == 0 and path != STDIN:
-        say(
-            f"{name}: nothing new; this state file has counted it before"
-            f" ({settings.state.path}; --fresh starts anew)"
-        )
+            return True  # the agent died and says why itself
+    if stop.event.is_set():
+        say(f"{source.name}: stopped after {done.items} items")
     else:
-        say(f"{name}: {items} items{bad if progress.bad else ''}")
+        say(f"{source.name}: {_outcome(done, settings)}")
+    return done.bad == 0 or done.bad < done.items
+
+
+def _outcome(done: Replayed, settings: Settings) -> str:
+    parts = []
+    if done.items:
+        parts.append(f"{done.items} items")
+    elif done.empty:
+        parts.append("the file is empty")
+    elif done.before:
+        parts.append(
+            f"nothing new; this state file has counted it before ({settings.state.path};"
+            " --fresh starts anew)"
+        )
+    elif not done.unfinished:
+        parts.append("no traces in it")
+    if done.bad:
+        parts.append(f"{done.bad} of them unreadable (see {settings.state.dead_letters})")
+    if done.unfinished:
+        parts.append("unfinished last line, left for the next run")
+    return ", ".join(parts)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from rich import box
-from rich.markup import escape
 from rich.table import Table
+from rich.text import Text
 
 from agent.alerts import Alert
 from agent.labels import bounded
@@ -21,6 +21,11 @@ STATES = ("scored", "not_applicable", "unscored", "sampled_out", "shed")
 WORST_METRICS = ("grounding", "relevance", "citation_f1")
 WORST_SHOWN = 3  # traces a metric: the terminal shows where to look, the page shows the rest
 MAX_TEXT = 70
+
+
+def _add_row(table: Table, *cells: str) -> None:
+    """Cells as text: what comes from traces and rules must not be read as markup."""
+    table.add_row(*map(Text, cells))
 
 
 def _number(metric: str, value: float) -> str:
@@ -81,9 +86,8 @@ def windows_table(reading: Reading, service: str) -> Table:
     windows = reading.windows
     seen = windows.seen(service, "", windows.names[-1])
     table = Table(
-        title=f"{bounded(service, 60)}: {seen} traces in {windows.names[-1]}",
+        title=Text(f"{bounded(service, 60)}: {seen} traces in {windows.names[-1]}", "bold"),
         title_justify="left",
-        title_style="bold",
         box=box.SIMPLE_HEAD,
     )
     table.add_column("metric (scorer)", overflow="fold", max_width=30)
@@ -93,23 +97,22 @@ def windows_table(reading: Reading, service: str) -> Table:
     table.add_column("samples", justify="right", no_wrap=True)
     table.add_column("states", overflow="fold", max_width=34)
     for row in _rows(reading, service):
-        table.add_row(*row)
+        _add_row(table, *row)
     return table
 
 
 def _excerpt(text: str) -> str:
     """The start of a text of a trace, on one line and free of terminal control."""
     line = bounded(" ".join(text[: 2 * MAX_TEXT].split()), 2 * MAX_TEXT)
-    return escape(line if len(line) <= MAX_TEXT else line[: MAX_TEXT - 1] + "…")
+    return line if len(line) <= MAX_TEXT else line[: MAX_TEXT - 1] + "…"
 
 
 def worst_table(reading: Reading, service: str) -> Table | None:
     """The worst traces of a service by its main metrics, or None where nothing was scored."""
     windows = reading.windows
     table = Table(
-        title=f"{bounded(service, 60)}: worst traces",
+        title=Text(f"{bounded(service, 60)}: worst traces", "bold"),
         title_justify="left",
-        title_style="bold",
         box=box.SIMPLE_HEAD,
     )
     table.add_column("metric", no_wrap=True)
@@ -123,7 +126,8 @@ def worst_table(reading: Reading, service: str) -> Table | None:
             trace = kept.get("trace", {})
             texts = [trace.get(part) or "" for part in ("query", "answer")]
             shown = "\n".join(_excerpt(text) for text in texts if text)
-            table.add_row(name, _number(metric, worst.value), bounded(worst.trace_id, 200), shown)
+            value = _number(metric, worst.value)
+            _add_row(table, name, value, bounded(worst.trace_id, 200), shown)
             name = ""
     return table if table.row_count else None
 
@@ -137,12 +141,13 @@ def alerts_table(reading: Reading) -> Table | None:
     for column in ("severity", "state", "alert", "service", "what", "worst traces"):
         table.add_column(column, overflow="fold")
     for alert in alerts:
-        table.add_row(
+        _add_row(
+            table,
             alert.severity,
             alert.state,
-            alert.rule,
+            bounded(alert.rule, 120),
             bounded(alert.service, 60),
-            alert.summary,
+            bounded(alert.summary, 500),
             "\n".join(bounded(trace_id, 80) for trace_id in alert.worst),
         )
     return table

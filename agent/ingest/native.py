@@ -10,9 +10,10 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_core import from_json
 
+from agent.ingest.bounds import BOM, MAX_TRACE_VALUES, TooMuch, check_body, utf16, values_over
 from agent.trace import Trace
 
-__all__ = ["Bad", "Good", "decode", "decode_one", "parse_array"]
+__all__ = ["Bad", "Good", "decode", "decode_one", "is_object", "parse_array"]
 
 MAX_ERRORS = 10  # of one item: a broken array of a thousand passages needs no thousand lines
 MAX_REASON = 200  # characters
@@ -57,10 +58,16 @@ def _too_large(raw: bytes, limit: int) -> Bad:
     return Bad("too_large", (("", why),), raw)
 
 
+def _too_many(raw: bytes) -> Bad:
+    return Bad("too_large", (("", f"more than {MAX_TRACE_VALUES} JSON values in one trace"),), raw)
+
+
 def decode_one(line: bytes, limit: int) -> Good | Bad:
     """One JSON object of at most `limit` bytes."""
     if len(line) > limit:
         return _too_large(line, limit)
+    if values_over(line, MAX_TRACE_VALUES):
+        return _too_many(line)
     try:
         return Good(Trace.model_validate_json(line), line)
     except ValidationError as error:
@@ -71,6 +78,10 @@ def _decode_item(item: object, limit: int) -> Good | Bad:
     raw = json.dumps(item, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
     if len(raw) > limit:
         return _too_large(raw, limit)
+    if not isinstance(item, dict):
+        return Bad("invalid_trace", (("", "Input should be an object"),), raw)
+    if values_over(raw, MAX_TRACE_VALUES):
+        return _too_many(raw)
     try:
         trace = Trace.model_validate(item)
     except ValidationError as error:
@@ -79,25 +90,33 @@ def _decode_item(item: object, limit: int) -> Good | Bad:
     return Good(trace, trace.model_dump_json(exclude_none=True).encode())
 
 
-def decode(body: bytes, limit: int) -> Iterator[Good | Bad]:
-    """Every item of a body, in order; empty lines are skipped.
+def decode(body: bytes, limit: int, most: int | None = None) -> Iterator[Good | Bad]:
+    """Every item of a body, in order; empty lines and a byte order mark are skipped.
 
     A body is a JSON array, or JSON lines when any of its lines is an object by itself (a broken
     line, be it the first, must not cost the rest), or else one object, perhaps printed over
     several lines. A body that is no JSON at all is one `Bad`.
+
+    With `most`, a body of more items, or with so many values that reading them would cost too
+    much, raises `TooMuch` before any item is given.
     """
-    body = body.strip()
-    if not body:
-        yield Bad("empty", (("", "the body is empty"),), b"")
+    body = body.strip().removeprefix(BOM).lstrip()
+    if most is not None:
+        check_body(body)
+    if not body or utf16(body):
+        why = "UTF-16 text; send UTF-8" if body else "the body is empty"
+        yield Bad("invalid_json" if body else "empty", (("", why),), body)
         return
-    items = parse_array(body)
-    if items is not None:
-        for item in items:
-            yield _decode_item(item, limit)
-        return
-    lines = [line for line in body.splitlines() if line.strip()]
-    if len(lines) > 1 and not any(map(_is_object, lines)):
-        lines = [body]
+    items: list[Any] | None = parse_array(body)
+    lines: list[bytes] = []
+    if items is None:
+        lines = [line for line in body.splitlines() if line.strip()]
+        if len(lines) > 1 and not any(map(is_object, lines)):
+            lines = [body]
+    if most is not None and max(len(lines), len(items or [])) > most:
+        raise TooMuch(f"more than {most} items in one body; send smaller ones")
+    for item in items or ():
+        yield _decode_item(item, limit)
     for line in lines:
         yield decode_one(line.strip(), limit)
 
@@ -113,7 +132,8 @@ def parse_array(text: bytes) -> list[Any] | None:
     return items
 
 
-def _is_object(line: bytes) -> bool:
+def is_object(line: bytes) -> bool:
+    """Whether `line` is one whole JSON object."""
     try:
         return isinstance(from_json(line), dict)
     except ValueError:

@@ -1,100 +1,205 @@
-"""Traces from files and stdin: JSON lines or one JSON array, plain or gzip."""
+"""Traces from files, pipes and stdin: JSON lines, one JSON array or one object, plain or gzip."""
 
 from __future__ import annotations
 
 import gzip
 import hashlib
+import os
+import stat
 import sys
+import zlib
 from collections.abc import Iterator
+from io import BytesIO
 from pathlib import Path
 from typing import IO, cast
 
-from agent.ingest.native import Bad, Good, decode, decode_one, parse_array
+from agent.ingest.bounds import BOM, utf16
+from agent.ingest.native import Bad, Good, decode, decode_one, is_object, parse_array
 
-__all__ = ["STDIN", "identity", "read", "size"]
+__all__ = ["STDIN", "Item", "Source"]
 
 STDIN = Path("-")
 MAX_ARRAY = 512 * 2**20  # bytes: a JSON array is read whole; larger files must be JSON lines
+GZIP = b"\x1f\x8b"
+HEAD = 4096  # bytes that tell a file from another one under the same path
 Item = tuple[Good | Bad, int]
 """What was read and the position behind it, where reading goes on after a restart."""
 
 
-def identity(path: Path) -> str:
-    """A name for the file's content under its path: a rewritten file is a new source.
+class Source:
+    """A file to read, or a stream: stdin, a pipe, a device, which is opened once and never again.
 
-    The hash of its first 4 KiB; what is appended later leaves it as it was once it is that long.
+    `identity` names the content of a file: a rewritten file is another source, a grown one is not
+    once it is 4 KiB long. None: a stream, of which nothing can be remembered. `size` is in bytes,
+    None where nobody knows. Raises OSError.
     """
-    if path == STDIN:
-        return "stdin"
-    with path.open("rb") as file:
-        head = hashlib.blake2b(file.read(4096), digest_size=8).hexdigest()
-    return f"file:{path.resolve()}:{head}"
 
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.name = "standard input" if path == STDIN else str(path)
+        self.identity: str | None = None
+        self.size: int | None = None
+        self.empty = False
+        self.unfinished = False
+        """Whether the last reading left an unfinished last line to the next run."""
+        if path == STDIN or not stat.S_ISREG(path.stat().st_mode):
+            return
+        with path.open("rb") as file:
+            head = file.read(HEAD)
+            bytes_now = os.fstat(file.fileno()).st_size
+        self.empty = not head
+        self.size = None if head.startswith(GZIP) else bytes_now
+        # a path may hold bytes that are no text
+        name = os.fsencode(path.resolve()).decode("utf-8", "backslashreplace")
+        self.identity = f"file:{name}:{hashlib.blake2b(head, digest_size=8).hexdigest()}"
 
-def size(path: Path) -> int | None:
-    """Bytes of a plain file, for a progress bar; None where that is unknown."""
-    if path == STDIN:
-        return None
-    return None if _gzipped(path) else path.stat().st_size
+    def read(self, limit: int, start: int = 0, *, growing: bool = False) -> Iterator[Item]:
+        """Every item from `start` on, with the position behind it.
 
+        A position is a byte offset (of the decompressed text), or an item's number in a JSON
+        array. A line over `limit` bytes is a `Bad` that keeps its first `limit` bytes. With
+        `growing`, a broken last line without newline of a plain file is not given: more of it may
+        be on its way. Raises OSError, also for broken gzip and for what is not UTF-8.
+        """
+        self.unfinished = False
+        try:
+            with self._open() as raw:
+                yield from self._read(raw, limit, start, growing)
+        except EOFError:
+            raise OSError(f"{self.name}: the gzip stream is cut off") from None
+        except (zlib.error, gzip.BadGzipFile) as error:
+            raise OSError(f"{self.name}: broken gzip: {error}") from None
 
-def _gzipped(path: Path) -> bool:
-    with path.open("rb") as file:
-        return file.read(2) == b"\x1f\x8b"
+    def _open(self) -> IO[bytes]:
+        if self.path != STDIN:
+            return self.path.open("rb")
+        if sys.stdin is None:
+            raise OSError("standard input is closed")
+        # an own file on it: a thread that waits in `sys.stdin` would break the interpreter's end
+        return os.fdopen(os.dup(0), "rb")
 
-
-def _open(path: Path) -> IO[bytes]:
-    if path == STDIN:
-        return sys.stdin.buffer
-    return cast(IO[bytes], gzip.open(path)) if _gzipped(path) else path.open("rb")
-
-
-def read(path: Path, limit: int, start: int = 0) -> Iterator[Item]:
-    """Every item from `start` on, with the position behind it.
-
-    A position is a byte offset (of the decompressed text), or an item's number in a JSON array.
-    A line over `limit` bytes is a `Bad` that keeps its first `limit` bytes. Raises OSError, also
-    for a gzip file that is cut off.
-    """
-    with _open(path) as file:
+    def _read(self, raw: IO[bytes], limit: int, start: int, growing: bool) -> Iterator[Item]:
+        head = raw.read(2)
+        zipped = head == GZIP
+        if self.identity is not None:
+            raw.seek(0)
+            head = b""
+        if zipped:
+            inner = raw if self.identity is not None else cast(IO[bytes], _Arriving(head, raw))
+            raw, head = cast(IO[bytes], gzip.GzipFile(fileobj=inner, mode="rb")), b""
+        file = _Ahead(raw, head)
         first = file.readline(limit + 1)
-        second = file.readline(limit + 1)
-        # a first line that is an array by itself, with more behind it, is a poisoned line
-        if first.lstrip()[:1] == b"[" and not (second.strip() and parse_array(first) is not None):
-            yield from _array(path, first + second + file.read(MAX_ARRAY), limit, start)
-        elif start and path != STDIN:
-            file.seek(start)
-            yield from _lines(file, [], limit, start)
+        if utf16(first):
+            raise OSError(f"{self.name}: UTF-16 text; UTF-8 is needed")
+        skipped = len(BOM) if first.startswith(BOM) else 0
+        first = first[skipped:]
+        growing = growing and self.identity is not None and not zipped
+
+        whole = self._whole(file, first, limit)
+        if whole is not None and whole.lstrip()[:1] == b"[":
+            yield from self._array(whole, limit, start, growing)
+        elif whole is not None:
+            if start < skipped + len(whole):
+                yield decode_one(whole.strip(), limit), skipped + len(whole)
+        elif start:
+            raw.seek(start)
+            yield from self._lines(_Ahead(raw, b""), limit, start, growing)
         else:
-            yield from _lines(file, [first, second], limit, 0)
+            yield from self._lines(file, limit, skipped, growing)
+
+    def _whole(self, file: _Ahead, first: bytes, limit: int) -> bytes | None:
+        """All of a file that is one array or one object; None for lines, which `file` then gives
+        from the first on. A stream of ordinary lines is not waited for.
+        """
+        kind = first.lstrip()[:1]
+        if kind == b"[":
+            second = file.readline(limit + 1)
+            # a first line that is an array by itself, with more behind it, is a poisoned line
+            if not (second.strip() and parse_array(first) is not None):
+                return first + second + file.read(MAX_ARRAY)
+            file.unread(second)
+        elif kind == b"{" and first.endswith(b"\n") and not is_object(first):
+            second = file.readline(limit + 1)
+            if second.lstrip()[:1] not in (b"", b"{"):
+                body = first + second + file.read(limit)
+                if len(body) <= limit and is_object(body):
+                    return body
+                if first.strip() == b"{" and not any(map(is_object, body.splitlines())):
+                    raise OSError(
+                        f"{self.name}: JSON printed over several lines; write one object a line,"
+                        " or one array"
+                    )
+                second = body[len(first) :]
+            file.unread(second)
+        file.unread(first)
+        return None
+
+    def _lines(self, file: _Ahead, limit: int, position: int, growing: bool) -> Iterator[Item]:
+        while line := file.readline(limit + 1):
+            position += len(line)
+            ended = line.endswith(b"\n")
+            if len(line) > limit and not ended:
+                position += file.skip_line()
+            if not line.strip():
+                continue
+            item = decode_one(line.strip(), limit)
+            broken = isinstance(item, Bad) and item.reason == "invalid_json"
+            if broken and growing and not ended:
+                self.unfinished = True
+                return
+            yield item, position
+
+    def _array(self, body: bytes, limit: int, start: int, growing: bool) -> Iterator[Item]:
+        if len(body) > MAX_ARRAY:
+            raise OSError(f"{self.name}: an array over {MAX_ARRAY} bytes; write JSON lines instead")
+        cut = growing and not body.rstrip().endswith(b"]")
+        if cut and not any(map(is_object, body.splitlines())):
+            self.unfinished = True
+            return
+        for number, item in enumerate(decode(body, limit), start=1):
+            if number > start:
+                yield item, number
 
 
-def _lines(file: IO[bytes], ahead: list[bytes], limit: int, position: int) -> Iterator[Item]:
-    """The items of the lines in `ahead`, which were read from `file` already, and of the rest."""
-    ahead = list(filter(None, ahead))
-    while line := ahead.pop(0) if ahead else file.readline(limit + 1):
-        position += len(line)
-        while ahead and not line.endswith(b"\n"):  # a long first line that was read in two parts
-            position += len(ahead[0])
-            line += ahead.pop(0)
-        if len(line) > limit and not line.endswith(b"\n"):
-            position += _skip_line(file)
-        if line.strip():
-            yield decode_one(line.strip(), limit), position
+class _Ahead:
+    """A file to which bytes that were looked at can be given back."""
+
+    def __init__(self, file: IO[bytes], ahead: bytes) -> None:
+        self._file = file
+        self._ahead = BytesIO(ahead)
+
+    def unread(self, data: bytes) -> None:
+        self._ahead = BytesIO(data + self._ahead.read())
+
+    def readline(self, size: int) -> bytes:
+        line = self._ahead.readline(size)
+        if line.endswith(b"\n") or len(line) == size:
+            return line
+        return line + self._file.readline(size - len(line))
+
+    def read(self, size: int) -> bytes:
+        part = self._ahead.read(size)
+        return part + self._file.read(size - len(part))
+
+    def skip_line(self) -> int:
+        """Read to the end of the line; returns how many bytes that were."""
+        skipped = 0
+        while part := self.readline(2**20):
+            skipped += len(part)
+            if part.endswith(b"\n"):
+                break
+        return skipped
 
 
-def _skip_line(file: IO[bytes]) -> int:
-    skipped = 0
-    while part := file.readline(2**20):
-        skipped += len(part)
-        if part.endswith(b"\n"):
-            break
-    return skipped
+class _Arriving:
+    """What `gzip` needs of a stream, read as it arrives; `head` was read from it already."""
 
+    def __init__(self, head: bytes, file: IO[bytes]) -> None:
+        self._head = head
+        self._file = file
 
-def _array(path: Path, body: bytes, limit: int, start: int) -> Iterator[Item]:
-    if len(body) > MAX_ARRAY:
-        raise OSError(f"{path}: a JSON array over {MAX_ARRAY} bytes; write JSON lines instead")
-    for number, item in enumerate(decode(body, limit), start=1):
-        if number > start:
-            yield item, number
+    def read(self, size: int) -> bytes:
+        if self._head:
+            part, self._head = self._head[:size], self._head[size:]
+            return part
+        return self._file.read1(size)  # type: ignore[attr-defined, no-any-return]
