@@ -11,13 +11,14 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 
 from agent.config import Settings
 from agent.pipeline import Instrument
 from agent.sources.http import TracesEndpoint
 from exporters.web import metrics_app
 
-__all__ = ["PortInUse", "calm", "serving"]
+__all__ = ["PortInUse", "calm", "quiet", "serving"]
 
 log = logging.getLogger("ragmeter")
 
@@ -47,6 +48,7 @@ async def _listen(app: web.Application, host: str, port: int) -> tuple[web.AppRu
 @contextlib.asynccontextmanager
 async def serving(instrument: Instrument, settings: Settings) -> AsyncIterator[tuple[str, str]]:
     """Both ports open; yields the base URLs for traces and for the page."""
+    quiet()
     limits = settings.limits
     endpoint = TracesEndpoint(instrument, limits.body_bytes, limits.trace_bytes)
     page = metrics_app(instrument)
@@ -66,6 +68,15 @@ async def serving(instrument: Instrument, settings: Settings) -> AsyncIterator[t
         for runner in runners:
             await runner.cleanup()
         await endpoint.stop()
+
+
+def _worth_a_line(record: logging.LogRecord) -> bool:
+    return not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError))
+
+
+def quiet() -> None:
+    """Keep what is no HTTP out of the log: it is answered with 400, and anybody can send it."""
+    logging.getLogger("aiohttp.server").addFilter(_worth_a_line)
 
 
 def calm(

@@ -7,14 +7,15 @@ hundred requests a second.
 from __future__ import annotations
 
 import asyncio
-import zlib
 from typing import Any
 
 from aiohttp import hdrs, web
 
+from agent.ingest.bounds import MAX_ITEMS, TooMuch
 from agent.ingest.native import Bad, Good, decode
 from agent.intake import Item, QueueFull, Unavailable
 from agent.pipeline import Instrument
+from agent.sources.body import READ_SECONDS, Bodies, Refused
 
 __all__ = ["TracesEndpoint"]
 
@@ -35,34 +36,28 @@ def _error(status: int, message: str, retry_after: int | None = None) -> web.Res
     return _reply(status, {"error": message}, retry_after)
 
 
-class _TooLarge(Exception):
-    pass
-
-
-def _gunzip(body: bytes, limit: int) -> bytes:
-    """The decompressed body. Never makes more than `limit` bytes: a bomb stops there."""
-    out = bytearray()
-    rest = body
-    while rest:
-        inflater = zlib.decompressobj(wbits=31)
-        out += inflater.decompress(rest, limit + 1 - len(out))
-        if inflater.unconsumed_tail or len(out) > limit:
-            raise _TooLarge
-        if not inflater.eof:
-            raise zlib.error("the stream is cut off")
-        rest = inflater.unused_data
-    return bytes(out)
+def _refuse(refused: Refused) -> web.Response:
+    response = _error(refused.status, str(refused), refused.retry_after)
+    response.force_close()  # the rest of the body is not read
+    return response
 
 
 class TracesEndpoint:
     """The handler and the task behind it that commits.
 
-    `body_limit` bounds a body before and after decompression, `trace_limit` one trace in it.
+    `body_limit` bounds a body before and after decompression, `trace_limit` one trace in it, both
+    in bytes; `read_seconds` is how long a client may take to send one.
     """
 
-    def __init__(self, instrument: Instrument, body_limit: int, trace_limit: int) -> None:
+    def __init__(
+        self,
+        instrument: Instrument,
+        body_limit: int,
+        trace_limit: int,
+        read_seconds: float = READ_SECONDS,
+    ) -> None:
         self._instrument = instrument
-        self._body_limit = body_limit
+        self._bodies = Bodies(body_limit, read_seconds)
         self._trace_limit = trace_limit
         self._waiting: list[Waiting] = []
         self._some = asyncio.Event()
@@ -71,49 +66,26 @@ class TracesEndpoint:
     def add_to(self, app: web.Application) -> None:
         app.router.add_post(PATH, self.handle, expect_handler=self._expect)
 
-    def _over(self, request: web.Request) -> web.Response | None:
-        if request.content_length is None or request.content_length <= self._body_limit:
-            return None
-        return self._refuse(f"{request.content_length} bytes are over the limit")
-
-    def _refuse(self, what: str) -> web.Response:
-        response = _error(413, f"{what} of {self._body_limit} (limits.body_bytes)")
-        response.force_close()  # the rest of the body is not read
-        return response
-
     async def _expect(self, request: web.Request) -> web.StreamResponse | None:
         """`Expect: 100-continue`: a client that asks first is told before it sends."""
-        response = self._over(request)
-        if response is None and request.transport is not None:
+        try:
+            self._bodies.check_length(request)
+        except Refused as refused:
+            return _refuse(refused)
+        if request.transport is not None:
             request.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
-        return response
-
-    async def _read(self, request: web.Request) -> bytes:
-        body = bytearray()
-        async for chunk in request.content.iter_any():
-            body += chunk
-            if len(body) > self._body_limit:
-                raise _TooLarge
-        encoding = request.headers.get(hdrs.CONTENT_ENCODING, "identity").strip().lower()
-        if encoding == "gzip":
-            return await asyncio.to_thread(_gunzip, bytes(body), self._body_limit)
-        if encoding != "identity":
-            raise web.HTTPUnsupportedMediaType(text=f"Content-Encoding {encoding!r}: send gzip")
-        return bytes(body)
+        return None
 
     async def handle(self, request: web.Request) -> web.Response:
-        refused = self._over(request)
-        if refused is not None:
-            return refused
         try:
-            body = await self._read(request)
-        except _TooLarge:
-            return self._refuse("the body is over the limit")
-        except zlib.error as error:
-            return _error(400, f"broken gzip: {error}")
-        except web.HTTPUnsupportedMediaType as error:
-            return _error(415, error.text or "")
-        items = await asyncio.to_thread(self._decode, body)
+            async with self._bodies.read(request) as body:
+                async with self._bodies.busy:
+                    items = await asyncio.to_thread(self._decode, body)
+                return await self._take(items)
+        except Refused as refused:
+            return _refuse(refused)
+
+    async def _take(self, items: list[Item]) -> web.Response:
         if self._instrument.room() < sum(len(waiting) for waiting, _ in self._waiting) + 1:
             return _error(429, "the queue is full", QueueFull.retry_after)
         try:
@@ -125,7 +97,22 @@ class TracesEndpoint:
         return self._answer(items, fresh)
 
     def _decode(self, body: bytes) -> list[Item]:
-        return [(item, index) for index, item in enumerate(decode(body, self._trace_limit))]
+        """The items of a body. What the reply will not name is kept by its reason only."""
+        items: list[Item] = []
+        counted: dict[str, Bad] = {}
+        named = 0
+        try:
+            for index, item in enumerate(decode(body, self._trace_limit, MAX_ITEMS)):
+                if isinstance(item, Bad):
+                    named += 1
+                    if named <= MAX_REJECTED:
+                        item = Bad(item.reason, item.errors, b"")
+                    else:
+                        item = counted.setdefault(item.reason, Bad(item.reason, (), b""))
+                items.append((item, index))
+        except TooMuch as error:
+            raise Refused(413, str(error)) from None
+        return items
 
     @staticmethod
     def _answer(items: list[Item], fresh: tuple[bool, ...]) -> web.Response:

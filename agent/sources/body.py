@@ -1,0 +1,120 @@
+"""The body of a request: read within bounds of size, time and memory, and unpacked."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import zlib
+from collections.abc import AsyncIterator
+
+import aiohttp
+from aiohttp import hdrs, web
+from aiohttp.http_exceptions import HttpProcessingError
+
+from agent.intake import QueueFull
+
+__all__ = ["READ_SECONDS", "Bodies", "Refused", "gunzip"]
+
+READ_SECONDS = 30.0  # for a whole body: 20 MB at 5.6 Mbit/s
+IN_FLIGHT = 4  # bodies of the largest size held at a time, over all requests
+MAX_MEMBERS = 1_000  # of one gzip body: a hundred bytes of work each, whatever is in them
+SLICE = 64 * 2**10  # bytes given to zlib at a time: it copies what is left at a member's end
+UNPACKERS = 2  # bodies unpacked or decoded at a time: more would only take turns
+
+
+class Refused(Exception):
+    """A request that is answered with `status` and not read on."""
+
+    def __init__(self, status: int, message: str, retry_after: int | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+        self.retry_after = retry_after
+
+
+def gunzip(body: bytes | bytearray, limit: int) -> bytes:
+    """The decompressed body. Never makes more than `limit` bytes: a bomb stops there."""
+    out = bytearray()
+    whole = memoryview(body)
+    at = members = 0
+    inflater = zlib.decompressobj(wbits=31)
+    fresh = True
+    while at < len(whole):
+        part = whole[at : at + SLICE]
+        try:
+            out += inflater.decompress(part, limit + 1 - len(out))
+        except zlib.error as error:
+            raise Refused(400, f"broken gzip: {error}") from None
+        if inflater.unconsumed_tail or len(out) > limit:
+            raise Refused(413, f"the body is over the limit of {limit} (limits.body_bytes)")
+        at += len(part) - len(inflater.unused_data)
+        fresh = inflater.eof
+        if fresh:
+            members += 1
+            if members > MAX_MEMBERS:
+                raise Refused(400, f"more than {MAX_MEMBERS} gzip members in one body")
+            inflater = zlib.decompressobj(wbits=31)
+    if not fresh:
+        raise Refused(400, "broken gzip: the stream is cut off")
+    return bytes(out)
+
+
+class Bodies:
+    """Reads bodies of at most `limit` bytes, before and after decompression.
+
+    Of all requests together no more than `IN_FLIGHT` times `limit` bytes are held.
+    """
+
+    def __init__(self, limit: int, seconds: float = READ_SECONDS) -> None:
+        self._limit = limit
+        self._seconds = seconds
+        self._held = 0
+        self.busy = asyncio.Semaphore(UNPACKERS)
+        """Hold it while a body is turned into something else."""
+
+    def check_length(self, request: web.Request) -> None:
+        """Raises `Refused` where the head says already that the body is too large."""
+        if request.content_length is not None and request.content_length > self._limit:
+            raise self._too_large(f"{request.content_length} bytes are")
+
+    def _too_large(self, what: str) -> Refused:
+        return Refused(413, f"{what} over the limit of {self._limit} (limits.body_bytes)")
+
+    @contextlib.asynccontextmanager
+    async def read(self, request: web.Request) -> AsyncIterator[bytes]:
+        """The unpacked body; its bytes count as held until the context ends. Raises `Refused`."""
+        self.check_length(request)
+        held = 0
+
+        def hold(size: int) -> None:
+            nonlocal held
+            if self._held + size > IN_FLIGHT * self._limit:
+                raise Refused(429, "too many bodies at a time", QueueFull.retry_after)
+            self._held += size
+            held += size
+
+        try:
+            body = bytearray()
+            try:
+                async with asyncio.timeout(self._seconds):
+                    async for chunk in request.content.iter_any():
+                        if len(body) + len(chunk) > self._limit:
+                            raise self._too_large("the body is")
+                        hold(len(chunk))
+                        body += chunk
+            except TimeoutError:
+                raise Refused(408, f"no whole body within {self._seconds:g} seconds") from None
+            except (aiohttp.ClientError, HttpProcessingError, ConnectionError) as error:
+                raise Refused(400, f"broken body: {error}") from None
+            encoding = request.headers.get(hdrs.CONTENT_ENCODING, "identity").strip().lower()
+            if encoding == "gzip":
+                async with self.busy:
+                    text = await asyncio.to_thread(gunzip, body, self._limit)
+                    hold(max(0, len(text) - len(body)))
+            elif encoding == "identity":
+                text = bytes(body)
+            else:
+                raise Refused(415, f"Content-Encoding {encoding[:40]!r}: send gzip")
+            del body
+            yield text
+        finally:
+            self._held -= held
