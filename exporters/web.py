@@ -61,8 +61,9 @@ def metrics_app(
         [
             web.get("/", pages.status),
             web.get("/metrics", pages.metrics),
-            web.get("/service/{service}", pages.service),
-            web.get("/trace/{service}/{trace_id}", pages.trace),
+            # the default pattern has no place for braces, which ids may hold
+            web.get("/service/{service:[^/]+}", pages.service),
+            web.get("/trace/{service:[^/]+}/{trace_id:[^/]+}", pages.trace),
             web.get("/api/windows.json", pages.windows),
             web.get("/healthz", pages.healthz),
             web.get("/readyz", pages.readyz),

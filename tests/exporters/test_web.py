@@ -89,7 +89,13 @@ def test_only_the_status_page_refreshes() -> None:
 
 @pytest.mark.parametrize(
     ("service", "trace_id"),
-    [("bot", "t-1"), ("a/b:c", "mtrag:8d/7?x=1&y#2"), ("%2F", "100%"), ("größe", "a b+c")],
+    [
+        ("bot", "t-1"),
+        ("a/b:c", "mtrag:8d/7?x=1&y#2"),
+        ("%2F", "100%"),
+        ("größe", "a b+c"),
+        ("{s}", "a}{b/{c}"),
+    ],
 )
 def test_ids_of_any_characters_lead_to_their_pages(service: str, trace_id: str) -> None:
     reading = FakeReading()
