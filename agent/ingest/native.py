@@ -16,6 +16,7 @@ from agent.trace import Trace
 __all__ = ["Bad", "Good", "decode", "decode_one", "is_object", "parse_array"]
 
 MAX_ERRORS = 10  # of one item: a broken array of a thousand passages needs no thousand lines
+MAX_LISTED = 1_000  # more are not looked at: the list of a million is a gigabyte
 MAX_REASON = 200  # characters
 
 
@@ -43,6 +44,8 @@ class Bad:
 
 
 def _bad_fields(raw: bytes, error: ValidationError) -> Bad:
+    if error.error_count() > MAX_LISTED:
+        return Bad("invalid_trace", (("", f"{error.error_count()} values are wrong"),), raw)
     errors = error.errors(include_url=False, include_context=False, include_input=False)
     if errors and errors[0]["type"] == "json_invalid":
         return Bad("invalid_json", (("", errors[0]["msg"][:MAX_REASON]),), raw)

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from agent.ingest.bounds import TooMuch, values_over
 from agent.ingest.native import Bad, Good, decode
 from tests.traces import trace_dict, trace_line
 
@@ -115,6 +116,56 @@ def test_good_items_of_an_array_can_be_read_again() -> None:
     assert isinstance(item, Good)
     (again,) = items(item.body)
     assert isinstance(again, Good)
+
+
+def test_a_byte_order_mark_is_skipped_and_utf_16_named() -> None:
+    (item,) = items(b"\xef\xbb\xbf" + trace_line(7))
+    assert isinstance(item, Good)
+    for encoding in ("utf-16", "utf-16-le", "utf-16-be"):
+        assert "UTF-16" in only_bad(trace_line(7).decode().encode(encoding)).errors[0][1]
+
+
+@pytest.mark.parametrize(
+    ("body", "what"),
+    [
+        (b"[" + b"1," * 10 + b"1]", "10 items"),
+        (b"1\n" * 10 + b"{}", "10 items"),
+        (b"[[" + b"{}," * 999_999 + b"{}]]", "1000000 JSON values"),
+        (b'{"a":' + b"[" * 1_000_000 + b"\n{}", "1000000 JSON values"),
+        (b"{}" + b"\n" * 1_000_001 + b"{}", "1000000 lines"),
+    ],
+)
+def test_a_body_of_too_much_is_refused_as_a_whole(body: bytes, what: str) -> None:
+    with pytest.raises(TooMuch, match=what):
+        list(decode(body, LIMIT, most=10))
+
+
+def test_commas_in_texts_are_no_values() -> None:
+    text = '1,2,[3],"x' * 30_000
+    (item,) = items(trace_line(answer=text))
+    assert isinstance(item, Good)
+    assert not values_over(json.dumps([text] * 10).encode(), 200)
+    assert values_over(json.dumps([text] * 10).encode(), 5)
+    assert values_over(b"[1,1,1", 3)
+    assert not values_over(b'[1,"1,1,1\\', 3)  # a string that never ends
+
+
+def test_a_trace_of_too_many_values_is_too_large() -> None:
+    for body in (trace_line(extra=[1] * 200_001), json.dumps([trace_dict(extra=[1] * 200_001)])):
+        bad = only_bad(body if isinstance(body, bytes) else body.encode())
+        assert bad.reason == "too_large"
+        assert "200000 JSON values" in bad.errors[0][1]
+
+
+def test_very_many_mistakes_are_counted_and_not_listed() -> None:
+    bad = only_bad(trace_line(passages=[1] * 50_000))
+    assert bad.errors == (("", "50000 values are wrong"),)
+
+
+@pytest.mark.parametrize("value", [1, None, "x", [{}]])
+def test_what_is_no_object_is_no_trace(value: object) -> None:
+    bad = only_bad(json.dumps([value]).encode())
+    assert (bad.reason, bad.errors) == ("invalid_trace", (("", "Input should be an object"),))
 
 
 @given(st.binary(max_size=300))

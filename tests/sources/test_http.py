@@ -50,7 +50,7 @@ async def serving(
     app = web.Application()
     endpoint.add_to(app)
     await endpoint.start()
-    runner = web.AppRunner(app, auto_decompress=False)
+    runner = web.AppRunner(app, auto_decompress=False, lingering_time=0.5)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)
     await site.start()
