@@ -158,6 +158,8 @@ class Aggregator:
         of event time only: when it happens must not depend on batches."""
         for service in self._bounds.keep_services(self.windows.services()):
             self.counters.forget("service", service)
+        for service in self._bounds.services_with_full_segments():
+            self._bounds.keep_segments(service, self.windows.segments(service))
 
     def count_seen(self) -> None:
         """Bring `ragmeter_seen_total` up to what was applied; once for many traces."""
@@ -165,6 +167,10 @@ class Aggregator:
             for name, labels in self._seen_keys:
                 self.counters.inc(name, labels, self._seen)
             self._seen = 0
+        if self.windows.ignored_stages:
+            label = (("label", "stage"),)
+            self.counters.inc("ragmeter_label_overflow_total", label, self.windows.ignored_stages)
+            self.windows.ignored_stages = 0
 
     def dump(self) -> dict[str, Any]:
         """What a restart needs besides windows and counters."""
@@ -172,6 +178,7 @@ class Aggregator:
             "alerts": self.engine.dump(),
             "labels": self._bounds.dump(),
             "next_step": self._next_step,
+            "evaluated": self._evaluated == self.windows.changes,
             "stream_time": self.windows.now,
         }
 
@@ -184,3 +191,5 @@ class Aggregator:
         self._next_step = state["next_step"]
         if state["stream_time"] is not None:
             self.windows.advance(state["stream_time"])
+        if state["evaluated"]:
+            self._evaluated = self.windows.changes

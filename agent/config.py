@@ -168,7 +168,9 @@ class Limits(_Section):
 class Settings(_Section):
     """The whole configuration."""
 
-    windows: Names = Field(["5m", "1h", "24h"], min_length=1, description="rolling windows")
+    windows: Names = Field(
+        ["5m", "1h", "24h"], min_length=1, description="rolling windows, 60s to 90d"
+    )
     segments: Names = Field([], description="tags that windows are also kept for")
     builtin_scorers: bool = Field(
         True, description="score relevance, grounding and citations with the built-in scorers"
@@ -188,7 +190,7 @@ class Settings(_Section):
     def _durations(cls, value: list[str]) -> list[str]:
         for name in value:
             grain_of(seconds_of(name))
-        return _distinct(value)
+        return sorted(_distinct(value), key=seconds_of)
 
     @field_validator("segments")
     @classmethod

@@ -12,21 +12,10 @@ from agent.sources.dead_letters import DeadLetters
 from agent.store.rows import Accepted, Arrival, Progress
 from agent.store.sqlite import SqliteStore
 
-__all__ = ["INTAKE_COUNTERS", "Intake", "Item", "QueueFull", "Unavailable"]
+__all__ = ["Intake", "Item", "QueueFull", "Unavailable"]
 
 Item = tuple[Good | Bad, int]
 """What was read, and its position in its source."""
-
-
-INTAKE_COUNTERS = frozenset(
-    {
-        "ragmeter_traces_received_total",
-        "ragmeter_traces_duplicate_total",
-        "ragmeter_dead_letters_total",
-        "ragmeter_clock_skew_total",
-    }
-)
-"""Counted in the step that accepts, not in the one that commits."""
 
 
 class QueueFull(Exception):

@@ -85,6 +85,18 @@ class LabelBounds:
             del self._segments[key]
         return sorted(gone)
 
+    def services_with_full_segments(self) -> list[str]:
+        """Services of which a tag has no place left."""
+        full = {key[0] for key, known in self._segments.items() if len(known) >= self._max_values}
+        return sorted(full)
+
+    def keep_segments(self, service: str, active: Iterable[str]) -> None:
+        """Free the places of a service's `tag=value` segments that no window holds any more."""
+        active = set(active)
+        for (name, tag), known in self._segments.items():
+            if name == service:
+                known.intersection_update([value for value in known if f"{tag}={value}" in active])
+
     def dump(self) -> list[Any]:
         return [
             sorted(self._services),

@@ -33,13 +33,16 @@ __all__ = ["Instrument"]
 
 log = logging.getLogger("ragmeter")
 
+STUCK_SECONDS = 30.0  # a batch takes well under a second; the longest pause of the worker is 5 s
+
 
 class Instrument:
     """The running agent; `agent.reading.Reading` for the exporters.
 
     `live=False` (a replay) leaves event time to the events until the first live trace.
     `notify` makes the outbox items of an alert that fired or resolved; they are stored in the
-    same step as the alert. Raises `StateError` when the state file cannot be used.
+    same step as the alert, and `announced` is called when that is durable. Raises `StateError`
+    when the state file cannot be used.
     """
 
     def __init__(
@@ -51,9 +54,12 @@ class Instrument:
         clock: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
         notify: Notify = lambda alert, now: (),
+        announced: Callable[[], None] = lambda: None,
     ) -> None:
         self._limits = settings.limits
         self._clock = clock
+        self._monotonic = monotonic
+        self._problem: str | None = None
         self.segments = tuple(settings.segments)
         self._store = SqliteStore(
             settings.state.path,
@@ -72,6 +78,7 @@ class Instrument:
             clock=clock,
             monotonic=monotonic,
             notify=notify,
+            announced=announced,
         )
 
     def start(self) -> None:
@@ -124,17 +131,31 @@ class Instrument:
 
     def health(self) -> Health:
         now = self._clock()
-        oldest = self._worker.oldest_received
-        problems = tuple(filter(None, (self.fatal, self._worker.problem, self._ahead(now))))
         waiting = self._store.depth
+        oldest, event = self._worker.oldest_received, self._worker.time.event
+        problems = (
+            self.fatal,
+            self._problem,
+            self._worker.problem,
+            self._stuck(),
+            self._ahead(now),
+        )
         return Health(
-            problems=problems,
+            problems=tuple(problem for problem in problems if problem),
             queue_depth=waiting,
             oldest_unprocessed_seconds=max(0.0, now - oldest) if oldest and waiting else 0.0,
             processing_lag_seconds=None
-            if self._worker.time.event is None or not self._worker.live
-            else max(0.0, now - self._worker.time.event),
+            if event is None or not self._worker.live
+            else (max(0.0, now - event) if waiting else 0.0),
         )
+
+    def stalled_seconds(self) -> float:
+        """How long the worker has not moved."""
+        return self._monotonic() - self._worker.beat
+
+    def _stuck(self) -> str | None:
+        seconds = self.stalled_seconds()
+        return f"the worker has not moved for {seconds:.0f} s" if seconds > STUCK_SECONDS else None
 
     def _ahead(self, now: float) -> str | None:
         """What is wrong where a replayed trace from the future has taken the time along."""
@@ -163,24 +184,25 @@ class Instrument:
         """Make the good items durable, once each; `agent.intake.Intake.accept` says how."""
         if self.fatal:
             raise Unavailable(self.fatal)
-        try:
-            done, counts = self._intake.accept(
-                items, source, progress=progress, live=live, written=written
-            )
-        except Unavailable as error:
-            if self._worker.problem is None:
-                log.error("%s; nothing is accepted until that is mended", error)
-            self._worker.problem = str(error)
-            raise
-        except StateLost as error:
-            self._worker.fatal = str(error)
-            raise Unavailable(self._worker.fatal) from None
-        except sqlite3.DatabaseError as error:
-            self._worker.damaged(error)
-            raise Unavailable(str(self.fatal)) from None
-        self._worker.problem = None
-        with self._worker.lock:
-            self.counters.add_saved(counts)
+        with self._worker.intake_lock:
+            try:
+                done, counts = self._intake.accept(
+                    items, source, progress=progress, live=live, written=written
+                )
+            except Unavailable as error:
+                if self._problem is None:
+                    log.error("%s; nothing is accepted until that is mended", error)
+                self._problem = str(error)
+                raise
+            except StateLost as error:
+                self._worker.fatal = str(error)
+                raise Unavailable(self._worker.fatal) from None
+            except sqlite3.DatabaseError as error:
+                self._worker.damaged(error)
+                raise Unavailable(str(self.fatal)) from None
+            self._problem = None
+            with self._worker.lock:
+                self.counters.add_saved(counts)
         if live and done.accepted and not self._worker.live:
             self._worker.live = True
             if ahead := self._ahead(self._clock()):

@@ -80,9 +80,17 @@ class Scorer:
         draw = self._sampler.draw(trace, tier.tier)
         if not draw.taken:
             return [Score(metric, scorer, State.SAMPLED_OUT) for metric, scorer in tier.pairs]
-        results = self._run(tier.score, tier.pairs, trace)
-        for score in results:
+        found = {
+            (score.metric, score.scorer): score
+            for score in self._run(tier.score, tier.pairs, trace)
+        }
+        results = []
+        for metric, scorer in tier.pairs:  # one for each, whatever a scorer of others returns
+            score = found.get((metric, scorer))
+            if score is None:
+                score = Score(metric, scorer, State.UNSCORED, reason="internal_error")
             score.probability = draw.probability
+            results.append(score)
         return results
 
     def score(self, trace: Trace, timestamp: float | None = None) -> ScoredTrace:

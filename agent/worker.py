@@ -14,14 +14,14 @@ from collections.abc import Callable, Sequence
 from agent.aggregate import Aggregator
 from agent.alerts import Alert, Rule
 from agent.config import Settings
+from agent.errors import UnknownVersion
 from agent.event_time import EventTime
 from agent.evidence import EvidenceKeeper
 from agent.ingest.native import Bad, decode_one
-from agent.intake import INTAKE_COUNTERS
 from agent.sampling import Sampler
 from agent.score import Scorer
 from agent.sources.dead_letters import DeadLetters
-from agent.store.open import StateLost
+from agent.store.open import StateError, StateLost
 from agent.store.rows import Commit, OutboxItem, Queued
 from agent.store.sqlite import SqliteStore
 from agent.trace import ScoredTrace, Trace
@@ -38,13 +38,19 @@ COLLECT_SECONDS = 60.0  # how often the text of traces that are no longer the wo
 COLLECT_ROWS = 5_000  # or after so many more were kept: a replay outruns the clock
 SAVE_IDLE_SECONDS = 60.0  # how often event time is written down when nothing else changed
 
-# Errors of the state file itself; the rest of sqlite3's are about what was to be written.
-OF_THE_STORE = (sqlite3.OperationalError, sqlite3.InternalError, StateLost, OSError)
-
 # Reasons of dead letters that the worker counts; the others are counted where traces come in.
 OLD_SCHEMA, INTERNAL_ERROR = "old_schema", "internal_error"
 
 Notify = Callable[[Alert, float], Sequence[OutboxItem]]
+
+
+def _is_the_traces_fault(error: Exception) -> bool:
+    """Whether a trace has found a mistake of ours, and not a disk, a memory or a state file its
+    end: those must stop the work, not cost the trace."""
+    if isinstance(error, sqlite3.Error):
+        kinds = (sqlite3.DataError, sqlite3.ProgrammingError, sqlite3.IntegrityError)
+        return isinstance(error, (*kinds, sqlite3.InterfaceError))
+    return not isinstance(error, OSError | MemoryError | StateLost | UnknownVersion)
 
 
 class Worker:
@@ -65,6 +71,7 @@ class Worker:
         clock: Callable[[], float],
         monotonic: Callable[[], float],
         notify: Notify,
+        announced: Callable[[], None],
     ) -> None:
         self._settings = settings
         self._rules = rules
@@ -73,11 +80,16 @@ class Worker:
         self._clock = clock
         self._monotonic = monotonic
         self._notify = notify
+        self._announced = announced
         self.live = live
         self.lock = threading.RLock()
+        self.intake_lock = threading.Lock()
+        """Held while traces are accepted and counted; taken before `lock`."""
         self.problem: str | None = None
         self.fatal: str | None = None
         self.oldest_received: float | None = None
+        self.beat = monotonic()
+        """When the worker last moved."""
         self.scorer = Scorer(settings.builtin_scorers, sampler=Sampler(settings.sampling))
         self._start_aggregator()
         self._wake = threading.Event()
@@ -91,6 +103,9 @@ class Worker:
         empty = self._new_aggregator()  # a mistake in the settings raises here, outside the try
         try:
             self.aggregator = self._load(empty)
+        except UnknownVersion as error:
+            self._store.close()
+            raise StateError(f"{self._settings.state.path}: {error}") from None
         except (ValueError, KeyError, TypeError, AssertionError) as error:
             # bytes that SQLite took for sound but that are no windows of ours
             self._store.quarantine(f"its content makes no sense: {error}")
@@ -144,6 +159,7 @@ class Worker:
         try:
             while not self._stopping:
                 self._wake.clear()
+                self.beat = self._monotonic()
                 batch = self._store.take(after, BATCH)
                 if batch:
                     self._process_all(batch)
@@ -176,9 +192,9 @@ class Worker:
         """
         try:
             self._process(batch)
-        except OF_THE_STORE:
-            raise
-        except Exception:
+        except Exception as error:
+            if not _is_the_traces_fault(error):
+                raise
             log.exception("a batch failed; trying its traces one by one")
             self._reload()
             for queued in batch:
@@ -187,9 +203,9 @@ class Worker:
     def _process_one(self, queued: Queued) -> None:
         try:
             self._process([queued])
-        except OF_THE_STORE:
-            raise
         except Exception as error:
+            if not _is_the_traces_fault(error):
+                raise
             log.exception(
                 "trace %d of the queue cannot be counted; it is a dead letter", queued.seq
             )
@@ -203,16 +219,8 @@ class Worker:
 
     def _reload(self) -> None:
         """Give up what was not committed."""
-        with self.lock:
-            # what came in meanwhile is counted by another thread, in steps of its own
-            received = [
-                (key, value)
-                for key, value in self.aggregator.counters.items()
-                if key[0] in INTAKE_COUNTERS
-                and not {("reason", OLD_SCHEMA), ("reason", INTERNAL_ERROR)} & set(key[1])
-            ]
+        with self.intake_lock, self.lock:
             self.aggregator = self._load(self._new_aggregator())
-            self.aggregator.counters.load(received)
 
     def _process(self, batch: Sequence[Queued]) -> None:
         self.oldest_received = batch[0].received
@@ -227,6 +235,7 @@ class Worker:
                     unreadable.append((item, queued.seq))
                 else:
                     scored.append((item.trace, self.scorer.score(item.trace, queued.timestamp)))
+            self.beat = self._monotonic()
             with self.lock:
                 for _, result in scored:
                     transitions += self.aggregator.apply(result)
@@ -271,15 +280,20 @@ class Worker:
         step.evidence = self._keeper.rows(named, keyed)
         step.outbox = [item for alert in transitions for item in self._notify(alert, now)]
         self._persist(lambda: self._store.commit(step))
+        if transitions:
+            self._announced()
         self._saved_at = self._monotonic()
 
     def _worst(self) -> set[tuple[str, str]]:
+        """Whose text to keep: what the page shows or may show next, and what alerts name."""
         windows = self.aggregator.windows
-        return {
+        shown = {
             (service, trace_id)
             for service in windows.services()
             for trace_id in windows.worst_ids(service)
         }
+        alerts = self.aggregator.engine.alerts()
+        return shown | {(alert.service, name) for alert in alerts for name in alert.worst}
 
     def _persist(self, write: Callable[[], object]) -> None:
         """Write; while the disk does not take it, try again, and do nothing else meanwhile."""
@@ -292,8 +306,9 @@ class Worker:
                 log.error("%s; next try in %.1f s", self.problem, pause)
                 if self._stopping:
                     raise
+                self.beat = self._monotonic()
                 time.sleep(pause)
-                pause = min(2 * pause, 5.0)
+                pause = 0.1 if self._hurry.is_set() else min(2 * pause, 5.0)
             else:
                 self.problem = None
                 return

@@ -7,9 +7,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from agent.aggregate import Aggregator
+from agent.alerts import parse_rules
 from agent.config import load
 from agent.score import Scorer
-from agent.trace import Trace
+from agent.trace import ScoredTrace, Trace
 from tests.traces import START, make_trace
 
 SCORER = Scorer()
@@ -131,3 +132,60 @@ def test_state_survives_dump_and_load() -> None:
     again.load(one.dump())
     assert again.dump() == one.dump()
     assert again.windows.now == one.windows.now
+
+
+OUTAGE = {
+    "rules": [
+        {
+            "name": "Errors",
+            "severity": "critical",
+            "metric": "error",
+            "statistic": "lower",
+            "op": ">",
+            "threshold": 0.2,
+            "window": "5m",
+            "for": "1m",
+        }
+    ]
+}
+
+
+def story() -> list[ScoredTrace]:
+    """Healthy, then failing, then healthy again: nothing is pending when it begins."""
+    found = []
+    for n in range(900):
+        bad = 300 <= n < 500 and n % 2
+        found.append(SCORER.score(make_trace(n, status="error" if bad else "ok")))
+    return found
+
+
+def told(batches: list[int], look: bool, restart: bool) -> list[tuple[str, str, float]]:
+    """What fires and resolves when the story comes in these batches, is looked at, restarted."""
+    rules = parse_rules([OUTAGE])
+    one = Aggregator(load(environ={}), rules, SCORER.expected)
+    moved: list[tuple[str, str, float]] = []
+    rows: dict[Any, Any] = {}
+    traces = story()
+    for size in [*batches, len(traces)]:
+        for scored in traces[:size]:
+            moved += [(a.rule, a.state, a.updated_at) for a in one.apply(scored)]
+        traces = traces[size:]
+        if look:
+            one.windows.services()
+        if restart:
+            rows |= {row[:4]: row for row in one.windows.drain()}
+            state = one.dump()
+            one = Aggregator(load(environ={}), rules, SCORER.expected)
+            one.windows.load([row for row in rows.values() if row[4] is not None])
+            one.load(state)
+    return moved
+
+
+@settings(max_examples=12, deadline=None, derandomize=True)
+@given(st.lists(st.integers(1, 200), max_size=12), st.booleans(), st.booleans())
+def test_alerts_do_not_depend_on_batches_looks_or_restarts(
+    batches: list[int], look: bool, restart: bool
+) -> None:
+    expected = told([1] * 900, look=True, restart=False)
+    assert [state for _, state, _ in expected] == ["firing", "resolved"]
+    assert told(batches, look, restart) == expected

@@ -53,6 +53,16 @@ def test_what_is_kept_of_a_value_is_bounded() -> None:
     assert len(str(bounds.dump())) < 100
 
 
+def test_a_segment_value_without_data_frees_its_place() -> None:
+    bounds = LabelBounds(1, 2, 50, lambda label: None)
+    for version in ("v1", "v2"):
+        bounds.segment("a", "prompt", version)
+    assert bounds.services_with_full_segments() == ["a"]
+    bounds.keep_segments("a", ["prompt=v2"])
+    assert bounds.segment("a", "prompt", "v3") == "prompt=v3"
+    assert bounds.services_with_full_segments() == ["a"]
+
+
 def test_dump_and_load() -> None:
     bounds = LabelBounds(2, 1, 50, lambda label: None)
     bounds.service("a")

@@ -19,7 +19,9 @@ from agent.config import Settings, load
 from agent.ingest.native import Bad, Good
 from agent.intake import QueueFull, Unavailable
 from agent.pipeline import Instrument
+from agent.store.open import StateError
 from agent.store.rows import OutboxItem, Progress
+from agent.store.sqlite import SqliteStore
 from agent.trace import ScoredTrace
 from agent.windows import Windows
 from agent.worker import Worker
@@ -436,6 +438,68 @@ def test_the_places_and_counters_of_a_service_that_is_gone_are_freed(tmp_path: P
         feed(instrument, [good(10, service="newer", timestamp=START + 3 * 86_400)])
         assert instrument.windows.services() == ["new", "newer"]
         assert "pod-0" not in str(list(instrument.counters.items()))
+
+
+def test_a_damaged_state_file_stops_the_agent_and_costs_no_trace(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def damaged(*_: object) -> None:
+        raise sqlite3.DatabaseError("database disk image is malformed")
+
+    with running(tmp_path) as instrument:
+        with monkeypatch.context() as patch:
+            patch.setattr(SqliteStore, "commit", damaged)
+            instrument.accept([good(1)], "test")
+            instrument.wait_idle()
+        assert "damaged" in str(instrument.fatal)
+        assert not instrument.health().ready
+    assert not (tmp_path / "d.jsonl").exists()
+    with running(tmp_path) as instrument:
+        instrument.wait_idle()
+        assert instrument.windows.seen("bot", "", "24h") == 1
+
+
+def test_what_an_alert_names_is_kept_while_the_alert_is(tmp_path: Path) -> None:
+    with running(tmp_path, rules=ERRORS) as instrument:
+        failing = [good(n, timestamp=START + n, status="error", answer="") for n in range(200)]
+        feed(instrument, failing)
+        fine = [good(n, timestamp=START + n) for n in range(200, 280)]
+        feed(instrument, fine)
+    with running(tmp_path, rules=ERRORS) as instrument:  # what was not worth keeping has gone
+        (alert,) = instrument.alerts()
+        assert len(alert.worst) == 5
+        assert all(instrument.evidence("bot", trace_id) for trace_id in alert.worst)
+
+
+def test_state_of_a_newer_version_is_refused_and_left_alone(tmp_path: Path) -> None:
+    with running(tmp_path) as instrument:
+        feed(instrument, mixed(50))
+    database = sqlite3.connect(tmp_path / "s.sqlite")
+    database.execute(
+        "UPDATE buckets SET data = cast(x'63' || substr(data, 2) AS BLOB) WHERE width = 600"
+    )
+    database.commit()
+    database.close()
+    with pytest.raises(StateError, match="version 99"):
+        Instrument(settings(tmp_path), [])
+    assert list(tmp_path.glob("*.corrupt-*")) == []
+
+
+def test_a_worker_that_does_not_move_is_not_ready(tmp_path: Path) -> None:
+    clock = Clock()
+    instrument = Instrument(settings(tmp_path), [], monotonic=clock)
+    assert instrument.health().ready
+    clock.now += 60
+    assert "not moved for 60 s" in instrument.health().problems[0]
+    instrument.stop(1)
+
+
+def test_lag_is_that_of_waiting_work_not_of_a_quiet_night(tmp_path: Path) -> None:
+    clock = Clock()
+    with running(tmp_path, live=True, clock=clock) as instrument:
+        feed(instrument, [good(1, timestamp=START)])
+        clock.now += 8 * 3600
+        assert instrument.health().processing_lag_seconds == 0
 
 
 def test_progress_and_poison_are_part_of_the_same_step(tmp_path: Path) -> None:

@@ -73,6 +73,17 @@ def test_a_tier_scores_what_it_drew_and_says_of_the_rest_that_it_did_not() -> No
     assert all(s.probability == pytest.approx(0.2) for s in scored if s.state is State.SCORED)
 
 
+def test_a_tier_that_answers_wrongly_still_gives_one_result_for_each_pair() -> None:
+    class Sloppy(Judge):
+        def score(self, trace: Trace) -> list[Score]:
+            return [Score("relevance", "someone", State.SCORED, 1.0)] * 2
+
+    scorer = Scorer(builtin=False, sampler=sampler(judge=1.0), tiers=[Sloppy()])
+    results = scorer.score(make_trace()).results
+    assert [(score.metric, score.scorer) for score in results] == scorer.expected
+    assert results[-1].reason == "internal_error"
+
+
 def test_probability_reaches_the_estimate_under_error_biased_sampling() -> None:
     """Upstream keeps every error and 10 % of the rest; errors are less grounded.
 

@@ -1,4 +1,4 @@
-"""Durations as people write them: `30s`, `5m`, `1h`, `2d`, `1h30m`."""
+"""Durations as people write them: `30s`, `5m`, `1h`, `2d`, `1w`, `1h30m`."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import re
 
 __all__ = ["parse_duration"]
 
-_UNITS = {"d": 86_400.0, "h": 3_600.0, "m": 60.0, "s": 1.0}
-_PATTERN = re.compile(r"(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?")
+_UNITS = {"w": 604_800.0, "d": 86_400.0, "h": 3_600.0, "m": 60.0, "s": 1.0}
+_PATTERN = re.compile(r"(?:(\d+)w)?(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?")
 
 
 def parse_duration(text: object) -> float:

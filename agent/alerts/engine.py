@@ -15,6 +15,7 @@ from agent.alerts.alert import Alert, alert_id
 from agent.alerts.conditions import Reading, WindowsLike, holds, read
 from agent.alerts.rules import Rule
 from agent.alerts.summary import fill, render, values
+from agent.errors import UnknownVersion
 
 __all__ = ["AlertEngine"]
 
@@ -112,9 +113,9 @@ class AlertEngine:
         }
 
     def load(self, state: dict[str, Any]) -> None:
-        """Continue from a dump. Raises ValueError where the dump is of another version."""
+        """Continue from a dump. Raises UnknownVersion where the dump is another version's."""
         if state.get("version") != STATE_VERSION:
-            raise ValueError(
+            raise UnknownVersion(
                 f"alert state of version {state.get('version')!r}, not {STATE_VERSION}"
             )
         self._now = state["now"]

@@ -135,7 +135,8 @@ class SqliteStore:
         with self._transaction() as db:
             generation, start = self._generation, self._generation_start
             for arrival in arrivals:
-                if start is None:
+                if start is None or arrival.timestamp < start - self._horizon:
+                    # a single trace from the future must not stop the rotation until then
                     start = arrival.timestamp
                 if arrival.timestamp >= start + self._horizon:
                     generation, start = 1 - generation, arrival.timestamp

@@ -86,7 +86,7 @@ class Moments(NamedTuple):
 def t975(df: float) -> float:
     """The .975 quantile of Student's t; `df` is rounded down, at least 1. Table below 10, then the
     Cornish-Fisher expansion (Abramowitz and Stegun 26.7.5), within 1e-4."""
-    n = max(1, int(df))
+    n = max(1, int(df + 1e-9))  # 6.9999999 is a 7 that met a float
     if n <= len(_T):
         return _T[n - 1]
     return Z + (_G[0] + (_G[1] + (_G[2] + _G[3] / n) / n) / n) / n

@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from agent.errors import UnknownVersion
 from agent.windows.bucket import Bucket, Slots
 from agent.windows.loghist import Sketch
 from agent.windows.sums import FIELDS, WIDTH
@@ -28,12 +29,13 @@ def _pack(content: object) -> bytes:
 
 
 def _unpack(data: bytes) -> Any:
-    if not data or data[0] != VERSION:
-        found = data[0] if data else "none"
-        raise ValueError(
-            f"window state of format version {found}; this program reads version {VERSION}"
+    if data and data[0] > VERSION:
+        raise UnknownVersion(
+            f"window state of format version {data[0]}; this program reads version {VERSION}"
         )
     try:
+        if not data or data[0] != VERSION:
+            raise ValueError("its version is none of ours")
         return json.loads(data[1:])
     except ValueError as error:
         raise ValueError(f"window state that cannot be read: {error}") from None

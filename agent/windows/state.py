@@ -127,6 +127,7 @@ class WindowState:
         else:
             draft.append(scored)
         self._drafted += 1
+        self.changes += 1
         if self._drafted >= MAX_DRAFTED:
             self._fold()
         return True
@@ -150,7 +151,6 @@ class WindowState:
         if not self._drafts:
             return
         drafts, self._drafts, self._drafted = self._drafts, {}, 0
-        self.changes += 1
         for (service, segments, index), traces in drafts.items():
             delta = make_bucket(traces, self._slots)
             worst = delta.worst

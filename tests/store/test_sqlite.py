@@ -68,6 +68,17 @@ def test_an_id_is_known_for_one_horizon_and_forgotten_after_two(path: Path) -> N
     store.close()
 
 
+def test_one_id_from_the_future_does_not_stop_the_rotation(path: Path) -> None:
+    store = opened(path)
+    store.accept([arrival(1, 0.0), arrival(2, 1e10), arrival(3, 10.0)], 0.0)
+    assert store.accept([arrival(1, 20.0)], 0.0).duplicates == 1
+    for n in range(4, 8):
+        store.accept([arrival(n, HORIZON * (n - 2))], 0.0)
+    counts = [store._db.execute(f"SELECT count(*) FROM seen_{g}").fetchone()[0] for g in (0, 1)]
+    assert sum(counts) <= 2
+    store.close()
+
+
 def test_generations_survive_a_restart(path: Path) -> None:
     store = opened(path)
     store.accept([arrival(1, 0.0), arrival(2, HORIZON * 1.5)], 0.0)
