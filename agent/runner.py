@@ -26,6 +26,10 @@ __all__ = ["run"]
 log = logging.getLogger("ragmeter")
 
 
+# Readiness goes off after 30 s already; then whoever watches has this long to look.
+STALLED_SECONDS = 120.0
+
+
 class _Stop:
     """Set by SIGINT and SIGTERM; a second signal ends the process at once."""
 
@@ -63,6 +67,7 @@ async def run(
         rules,
         live=not files,
         notify=senders.notify,
+        announced=senders.announced,
     )
     instrument.start()
     asyncio.get_running_loop().set_exception_handler(calm())
@@ -88,6 +93,9 @@ async def run(
                 say(f"status page: {urls[1]}/")
                 say("serving until Ctrl-C")
             while urls and not stop.event.is_set() and not instrument.fatal:
+                if instrument.stalled_seconds() > STALLED_SECONDS:
+                    log.error("the worker has stalled; a restart goes on where it stopped")
+                    return 1
                 with contextlib.suppress(TimeoutError):
                     await asyncio.wait_for(stop.event.wait(), 0.5)
     finally:

@@ -51,7 +51,7 @@ Count = Callable[[str, str], None]
 
 
 class Outbox(Protocol):
-    """A durable queue for one target. Calls are short and may not block.
+    """A durable queue for one target. Called from threads; calls are short.
 
     `due` gives, oldest first, up to `limit` items whose time has come, and no item while an older
     one of the same key is still there. Items being sent stay due: the dispatcher knows them.
@@ -205,7 +205,7 @@ class Dispatcher:
         while not self._stopping:
             self._wake.clear()
             try:
-                self._start_due()
+                await self._start_due()
             except Exception:
                 log.exception("notifications to %s: the outbox cannot be read", self._target)
                 self._count(self._target, "error")
@@ -228,15 +228,18 @@ class Dispatcher:
         if late:
             await asyncio.wait(late)
 
-    def _start_due(self) -> None:
+    async def _start_due(self) -> None:
         room = self._concurrency - len(self._flying)
         if room <= 0:
             return
         # Those on their way are still due: ask for enough to see past them.
-        for item in self._outbox.due(self._clock(), self._concurrency + len(self._flying)):
+        # In a thread: the outbox is a file, and a slow disk must not stop the event loop.
+        # What flew when that was asked is left out even if it has landed since: it is done.
+        limit, flying = self._concurrency + len(self._flying), set(self._flying)
+        for item in await asyncio.to_thread(self._outbox.due, self._clock(), limit):
             if room <= 0:
                 break
-            if item.id in self._flying:
+            if item.id in flying:
                 continue
             room -= 1
             task = asyncio.create_task(self._deliver(item))
@@ -256,7 +259,7 @@ class Dispatcher:
 
     async def _attempt(self, item: OutboxItem) -> None:
         if self._clock() - item.created > self._max_age:
-            self._outbox.done(item.id)
+            await asyncio.to_thread(self._outbox.done, item.id)
             self._drop(item, "expired", f"not taken within {self._max_age:.0f} s")
             return
         try:
@@ -268,14 +271,15 @@ class Dispatcher:
             # The type only: what a sender raises may hold its URL.
             outcome = Outcome("retry", type(error).__name__)
         if outcome.kind == "sent":
-            self._outbox.done(item.id)
+            await asyncio.to_thread(self._outbox.done, item.id)
             self._count(self._target, "sent")
         elif outcome.kind == "refused":
-            self._outbox.done(item.id)
+            await asyncio.to_thread(self._outbox.done, item.id)
             self._drop(item, "refused", outcome.reason)
         else:
             delay = max(self._backoff(item.attempts), outcome.after or 0.0)
-            self._outbox.retry(item.id, self._clock() + delay, outcome.reason)
+            due = self._clock() + delay
+            await asyncio.to_thread(self._outbox.retry, item.id, due, outcome.reason)
             self._count(self._target, "retry")
             log.info(
                 "notification %s to %s: %s, again in %.0f s",

@@ -28,8 +28,8 @@ class _Running(Reading, Protocol):
 
 
 class Senders:
-    """`notify` is called by the worker for each alert that fired or resolved, before the step
-    that holds it is committed; `start` and `stop` frame the deliveries.
+    """`notify` makes the outbox items of an alert that fired or resolved, in the step that commits
+    it; `announced` is called after that step; `start` and `stop` frame the deliveries.
     """
 
     def __init__(self, settings: Alerts, clock: Callable[[], float] = time.time) -> None:
@@ -41,11 +41,14 @@ class Senders:
         self._stops: list[Callable[[], Coroutine[Any, Any, None]]] = []
 
     def notify(self, alert: Alert, now: float) -> Sequence[OutboxItem]:
-        """The outbox items of one alert; the senders look up what is new right after."""
+        """The outbox items of one alert."""
+        return [notification(alert, now)] if self._settings.webhook_url else []
+
+    def announced(self) -> None:
+        """Alerts have changed and are durable: the senders look now. From any thread."""
         if self._loop is not None:
             for wake in self._wakes:
                 self._loop.call_soon_threadsafe(wake)
-        return [notification(alert, now)] if self._settings.webhook_url else []
 
     def start(self, client: httpx.AsyncClient, running: _Running) -> None:
         """Start delivering. Raises ValueError for a URL that cannot be used."""
