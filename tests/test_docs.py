@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 from pathlib import Path
@@ -44,3 +45,33 @@ def test_the_readme_names_real_targets_and_keys() -> None:
     reference = (ROOT / "docs" / "configuration.md").read_text()
     for key in re.findall(r"`((?:limits|alerts|state|http)\.[a-z_]+)`", readme):
         assert f"`{key}`" in reference, key
+
+
+def reasons(path: Path) -> set[str]:
+    """The texts given as reasons in a module of metrics."""
+    calls = [
+        node
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and node.func.id in ("unscored", "not_applicable")
+        and len(node.args) == 3
+    ]
+    return {
+        part.value
+        for call in calls
+        for part in ast.walk(call.args[2])
+        if isinstance(part, ast.Constant) and isinstance(part.value, str)
+    }
+
+
+def test_every_reason_is_documented_and_every_documented_one_is_given() -> None:
+    given = {"internal_error", "error", "timeout"}  # the last two are a trace's own status
+    for path in (ROOT / "agent" / "metrics").glob("*.py"):
+        given |= reasons(path)
+    text = (ROOT / "docs" / "metrics.md").read_text()
+    section = text[text.index("## Reasons") : text.index("## Names")]
+    documented = set()
+    for row in re.findall(r"^\| (`.*?) \|", section, re.M):
+        documented |= set(re.findall(r"`([a-z_]+)`", row))
+    assert documented == given
