@@ -82,7 +82,7 @@ class Intake:
                 arrivals, now, progress=progress, counts=counts, count_duplicates=duplicates
             )
         except (sqlite3.OperationalError, OSError) as error:
-            raise Unavailable(f"cannot write the state: {error}") from None
+            raise Unavailable(f"cannot write the state or the dead letters: {error}") from None
         if done.duplicates:
             counts[duplicates] = done.duplicates
         return done, counts
