@@ -46,12 +46,16 @@ TASKS = {"qa": "QA", "summarization": "Summary", "data2text": "Data2txt"}
 
 @dataclass(slots=True)
 class Labelled:
-    """A trace of the set `name`, the group that must not be split over folds, and its label."""
+    """A trace of the set `name`, the group that must not be split over folds, and its label.
+
+    `spans` are the [start, end) that people marked as unsupported; None where nobody marked spans.
+    """
 
     name: str
     group: str
     trace: Trace
     bad: bool
+    spans: list[tuple[int, int]] | None = None
 
 
 def rows(folder: Path, name: str) -> list[dict[str, Any]]:
@@ -93,7 +97,9 @@ def grounding_rows(folder: Path) -> list[Labelled]:
             name = NAMES.get(file) or f"RAGTruth {TASKS[row['task']]}"
             # summaries and data-to-text share one instruction: their group is the source text
             same = row["passages"][0]["text"] if file == "grounding_ragtruth" else row["query"]
-            out.append(Labelled(name, same, to_trace(row), bool(bad)))
+            marked = row["labels"].get("hallucination_spans")
+            spans = None if marked is None else [(m["start"], m["end"]) for m in marked]
+            out.append(Labelled(name, same, to_trace(row), bool(bad), spans))
     return out
 
 

@@ -2,8 +2,11 @@
 
     python -m benchmarks.fit_grounding --data DIR [--dry-run]
 
-The model is the mean of two log odds over the features of `agent.metrics.grounding_features`: a
-ridge logistic regression and boosted trees of depth two. Each set keeps an offset of its own in
+The model is the mean of two log odds over the features of `agent.metrics.grounding_features`, a
+ridge logistic regression and boosted trees of depth two, plus a share of the log odds of its
+sentences by `agent.metrics.grounding_sentences`: a ridge logistic regression on the sentences of
+prose answers in which people marked spans, put together by `agent.metrics.grounding.together`.
+Each set keeps an offset of its own in
 fitting, so that the model learns to rank within a task rather than to tell tasks apart; one slope
 and intercept on out-of-fold scores then make it a probability. Sets weigh by the root of their
 size. Folds never split a query or source document. The same input gives the same file.
@@ -20,8 +23,9 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from agent.metrics.grounding import features
+from agent.metrics.grounding import features, together
 from agent.metrics.grounding_features import FEATURES
+from agent.metrics.grounding_sentences import FEATURES as SENTENCE_FEATURES
 from benchmarks.devdata import Floats, Labelled, auroc, band_auroc, fold_of, grounding_rows
 from benchmarks.fitting import (
     Boosted,
@@ -31,28 +35,68 @@ from benchmarks.fitting import (
     sigmoid,
 )
 
-__all__ = ["Fitted", "calibrate", "cross_validate", "fit", "leave_one_set_out", "main", "matrix"]
+__all__ = [
+    "Fitted",
+    "Sentences",
+    "calibrate",
+    "cross_validate",
+    "fit",
+    "leave_one_set_out",
+    "main",
+    "matrix",
+]
 
 TARGET = Path(__file__).resolve().parent.parent / "agent" / "metrics" / "grounding_model.json"
 FOLDS = 5
 Mask = npt.NDArray[np.bool_]
 
 
+SENTENCE_L2 = 60.0
+SHARE = 1.0  # of the sentences' log odds; from 0.5 to 1.2 the agreement hardly changes
+
+
+@dataclass(slots=True)
+class Sentences:
+    """Sentences of prose answers: features, which answer each is of, and whether a marked span
+    meets it (1 or 0; -1 where people marked no spans)."""
+
+    x: Floats
+    owner: npt.NDArray[np.intp]
+    bad: npt.NDArray[np.intp]
+
+
 @dataclass(slots=True)
 class Fitted:
     logistic: Logistic
     boosted: Boosted
+    sentences: Logistic | None  # None where no answer with marked spans was in fitting
 
-    def raw(self, x: Floats) -> Floats:
-        """Log odds of a hallucination, before the calibration."""
-        return (self.logistic.predict(x) + self.boosted.predict(x)) / 2
+    def raw(self, x: Floats, sentences: Sentences, held: Mask) -> Floats:
+        """Log odds of a hallucination of the answers `held`, before the calibration."""
+        out = (self.logistic.predict(x[held]) + self.boosted.predict(x[held])) / 2
+        if self.sentences is not None:
+            odds = self.sentences.predict(sentences.x)
+            order = np.searchsorted(sentences.owner, np.arange(len(x) + 1))
+            out += SHARE * np.array(
+                [together(odds[order[i] : order[i + 1]].tolist()) for i in np.flatnonzero(held)]
+            )
+        return out
 
 
-def matrix(data: Sequence[Labelled]) -> tuple[Floats, Floats, npt.NDArray[np.str_]]:
-    """Features, labels (1 hallucinated) and set names."""
-    x = np.array([features(row.trace) for row in data], float)
+def matrix(data: Sequence[Labelled]) -> tuple[Floats, Floats, npt.NDArray[np.str_], Sentences]:
+    """Features, labels (1 hallucinated), set names, sentences."""
+    x, rows, owner, bad = [], [], [], []
+    for i, row in enumerate(data):
+        reading, claims = features(row.trace)
+        x.append(reading.values)
+        rows += reading.sentences
+        owner += [i] * len(reading.sentences)
+        for claim in claims[: len(reading.sentences)]:
+            marked = row.spans and any(a < claim.end and b > claim.start for a, b in row.spans)
+            bad.append(-1 if row.spans is None else int(bool(marked)))
+    sentences = Sentences(np.array(rows, float), np.array(owner, np.intp), np.array(bad, np.intp))
     y = np.array([row.bad for row in data], float)
-    return x, y, np.array([row.name for row in data])
+    return np.array(x, float), y, np.array([row.name for row in data]), sentences
 
 
 def weights(sets: npt.NDArray[np.str_]) -> Floats:
@@ -63,35 +107,56 @@ def weights(sets: npt.NDArray[np.str_]) -> Floats:
     return np.asarray(w / w.mean(), float)
 
 
-def fit(x: Floats, y: Floats, sets: npt.NDArray[np.str_]) -> Fitted:
+def columns(sets: npt.NDArray[np.str_]) -> Floats:
+    """A 0/1 column for each set."""
+    return np.stack([(sets == name).astype(float) for name in np.unique(sets)], 1)
+
+
+def fit(
+    x: Floats, y: Floats, sets: npt.NDArray[np.str_], sentences: Sentences, train: Mask
+) -> Fitted:
+    """Fit on the answers `train`."""
+    use = train[sentences.owner] & (sentences.bad >= 0)
+    by_sentence = None
+    if use.any():
+        of = sets[sentences.owner[use]]
+        truth = sentences.bad[use].astype(float)
+        by_sentence = fit_logistic(
+            sentences.x[use], truth, weights(of), columns(of), l2=SENTENCE_L2
+        )
+    x, y, sets = x[train], y[train], sets[train]
     w = weights(sets)
-    names = list(np.unique(sets))
-    columns = np.stack([(sets == name).astype(float) for name in names], 1)
     base = np.zeros(len(y))
-    for name in names:
+    for name in np.unique(sets):
         rate = (y[sets == name].sum() + 1) / ((sets == name).sum() + 2)
         base[sets == name] = np.log(rate / (1 - rate))
-    return Fitted(fit_logistic(x, y, w, columns), fit_boosted(x, y, w, base))
+    return Fitted(fit_logistic(x, y, w, columns(sets)), fit_boosted(x, y, w, base), by_sentence)
 
 
 def cross_validate(
-    x: Floats, y: Floats, sets: npt.NDArray[np.str_], groups: Sequence[str]
+    x: Floats,
+    y: Floats,
+    sets: npt.NDArray[np.str_],
+    sentences: Sentences,
+    groups: Sequence[str],
 ) -> Floats:
     """Out-of-fold log odds: each answer is scored by a model that saw none of its group."""
     fold = np.array([fold_of(group, FOLDS) for group in groups])
     out = np.zeros(len(y))
     for f in range(FOLDS):
         held: Mask = fold == f
-        out[held] = fit(x[~held], y[~held], sets[~held]).raw(x[held])
+        out[held] = fit(x, y, sets, sentences, ~held).raw(x, sentences, held)
     return out
 
 
-def leave_one_set_out(x: Floats, y: Floats, sets: npt.NDArray[np.str_]) -> Floats:
+def leave_one_set_out(
+    x: Floats, y: Floats, sets: npt.NDArray[np.str_], sentences: Sentences
+) -> Floats:
     """Log odds of each set from a model that saw none of the set."""
     out = np.zeros(len(y))
     for name in np.unique(sets):
         held: Mask = sets == name
-        out[held] = fit(x[~held], y[~held], sets[~held]).raw(x[held])
+        out[held] = fit(x, y, sets, sentences, ~held).raw(x, sentences, held)
     return out
 
 
@@ -112,6 +177,7 @@ def write(model: Fitted, slope: float, intercept: float, sets: npt.NDArray[np.st
     for (f, c), (lf, lc), (rf, rc), leaves in model.boosted.trees:
         cuts = [min(c, 1e9), min(lc, 1e9), min(rc, 1e9)]
         trees.append([f, lf, rf, *rounded(cuts), *rounded(leaves)])
+    assert model.sentences is not None
     document = {
         "about": "fitted by benchmarks/fit_grounding.py; log odds of a hallucination",
         "trained_on": {name: int((sets == name).sum()) for name in sorted(set(sets.tolist()))},
@@ -119,6 +185,13 @@ def write(model: Fitted, slope: float, intercept: float, sets: npt.NDArray[np.st
         "mean": rounded(logistic.mean),
         "scale": rounded(logistic.scale),
         "weights": rounded(logistic.weights),
+        "sentences": {
+            "features": list(SENTENCE_FEATURES),
+            "mean": rounded(model.sentences.mean),
+            "scale": rounded(model.sentences.scale),
+            "weights": rounded(model.sentences.weights),
+            "share": SHARE,
+        },
         "trees": trees,
         "slope": float(f"{slope:.6g}"),
         "intercept": float(f"{intercept:.6g}"),
@@ -139,10 +212,10 @@ def main() -> None:
     parser.add_argument("--dry-run", action="store_true", help="measure, write nothing")
     options = parser.parse_args()
     data = grounding_rows(options.data)
-    x, y, sets = matrix(data)
+    x, y, sets, sentences = matrix(data)
     length = np.array([len(row.trace.answer or "") for row in data], float)
-    held = cross_validate(x, y, sets, [row.group for row in data])
-    alone = leave_one_set_out(x, y, sets)
+    held = cross_validate(x, y, sets, sentences, [row.group for row in data])
+    alone = leave_one_set_out(x, y, sets, sentences)
     print(
         f"{'set':20} {'n':>5} {'cross-validated':>16} {'in length bands':>16} {'set left out':>13}"
     )
@@ -157,7 +230,7 @@ def main() -> None:
     p = sigmoid(slope * held + intercept)
     print(f"slope {slope:.3f}, intercept {intercept:.3f}; mean probability {p.mean():.3f}")
     if not options.dry_run:
-        write(fit(x, y, sets), slope, intercept, sets)
+        write(fit(x, y, sets, sentences, np.ones(len(y), bool)), slope, intercept, sets)
         print(f"wrote {TARGET.name}")
 
 

@@ -26,6 +26,7 @@ class Coverage:
     novel_count: int = 0  # the same, counted by sentence
     pairs: int = 0  # adjacent stems, and how many of them are copied
     pairs_copied: int = 0
+    copied: list[int] = field(default_factory=list)  # the same, by sentence
     density: int = 0  # sum of squares of copied lengths (Grusky et al. 2018); single stems count 1
     copied3: int = 0  # stems in copied stretches of at least three, and of five
     copied5: int = 0
@@ -121,6 +122,7 @@ def cover(
         size = len(stems)
         out.stems += size
         if not found:
+            out.copied.append(0)
             if size > 1:
                 out.pairs += size - 1
                 if size > 2:
@@ -139,6 +141,7 @@ def cover(
                 out.copied3 += length
                 if length >= 5:
                     out.copied5 += length
+        out.copied.append(copied)
         if size > 1:
             out.pairs += size - 1
             out.pairs_copied += copied

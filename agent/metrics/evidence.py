@@ -36,6 +36,15 @@ _DIGIT = re.compile(r"\d")
 _NAME = re.compile(r"[A-Z](?<![\w'’].)\w+")
 _MARKER = re.compile(r"\[[^\[\]\n]{1,80}\]|【[^【】\n]{1,80}】")
 _ITEM = re.compile(r"\s*(?:[-*•#>]+|\(?\d{1,2}[.)]|\(?[a-z]\))\s+")
+# "Sure! Here is a summary of the article in 200 words:" claims nothing, and none of its words are
+# the passages'
+_PREAMBLE = re.compile(
+    r"\s{0,9}(?:(?:sure|certainly|of course|absolutely|okay|ok)\b[^\n:.!]{0,60}[!.,:]\s{0,9})?"
+    r"(?:(?:based on|according to)\b[^\n:.,]{0,60},\s{0,9})?"
+    r"(?:here(?:'s|’s| is| are)|below (?:is|are)|the following (?:is|are))\b[^\n:.]{0,160}:\s"
+    r"|\s{0,9}(?:sure|certainly|of course|absolutely)\b[^\n:.!]{0,60}!\s",
+    re.IGNORECASE,
+)
 MAX_PASSAGES = 400  # no model is given more; the rest is not read
 MOST_PLACES = 40  # a word as frequent as that places nothing
 MAX_ANSWER = 20_000  # characters of an answer that are read
@@ -193,8 +202,11 @@ def _blank(match: re.Match[str]) -> str:
 
 
 def read_answer(text: str) -> Answer:
-    """The answer's sentences without citation markers and list signs. Places are kept."""
+    """The answer's sentences without markers, list signs and a preamble. Places are kept."""
     text = text[:MAX_ANSWER]
+    preamble = _PREAMBLE.match(text)
+    if preamble and preamble.end() < len(text.rstrip()):
+        text = " " * preamble.end() + text[preamble.end() :]
     spans = sentence_spans(text)
     if "[" in text or "【" in text:
         text = _MARKER.sub(_blank, text)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
@@ -18,11 +18,12 @@ from typing import Any
 from agent.metrics.coverage import best_place
 from agent.metrics.evidence import Claim, Pages, Query, find_places, read_answer
 from agent.metrics.grounding_features import FEATURES, Reading, read
+from agent.metrics.grounding_sentences import FEATURES as SENTENCE_FEATURES
 from agent.metrics.results import BUILTIN
 from agent.metrics.spec import MetricSpec
 from agent.trace import Trace
 
-__all__ = ["SPECS", "explain", "features", "probability"]
+__all__ = ["SPECS", "explain", "features", "probability", "together"]
 
 SPECS = (
     MetricSpec(
@@ -45,14 +46,44 @@ Stump = tuple[int, float, float, float]  # feature, cut, value up to the cut and
 
 
 @dataclass(frozen=True, slots=True)
-class _Model:
-    """Half of the log odds is `base` and a line by feature, clipped where fitting clips, half the
-    trees: by root feature and cut the stumps below it and those above it, equal ones merged."""
+class _Line:
+    """`base` and a line by feature, clipped where fitting clips."""
 
     lows: list[float]  # lowest and highest values that count
     highs: list[float]
     slopes: list[float]
     base: float
+
+    @classmethod
+    def of(cls, raw: dict[str, list[float]]) -> _Line:
+        fitted = list(zip(raw["mean"], raw["scale"], raw["weights"], strict=True))
+        return cls(
+            [mean - CLIP * scale for mean, scale, _ in fitted],
+            [mean + CLIP * scale for mean, scale, _ in fitted],
+            [w / scale for _, scale, w in fitted],
+            -sum(w / scale * mean for mean, scale, w in fitted),
+        )
+
+    def at(self, values: Sequence[float]) -> float:
+        if any(map(gt, self.lows, values)) or any(map(gt, values, self.highs)):
+            values = [
+                low if value < low else high if value > high else value
+                for value, low, high in zip(values, self.lows, self.highs, strict=True)
+            ]
+        total: float = self.base + sum(map(mul, values, self.slopes))
+        return total
+
+
+@dataclass(frozen=True, slots=True)
+class _Model:
+    """The log odds are half the line, half the trees, and a share of the sentences' odds together.
+
+    Trees by root feature and cut: the stumps below it and those above it, equal ones merged.
+    """
+
+    line: _Line
+    sentence: _Line
+    share: float
     roots: list[tuple[int, float, list[Stump], list[Stump]]]
     slope: float
     intercept: float
@@ -75,45 +106,50 @@ def _grow(trees: list[list[float]]) -> list[tuple[int, float, list[Stump], list[
 @cache
 def _model() -> _Model:
     raw = json.loads(resources.files(__package__).joinpath("grounding_model.json").read_text())
-    if tuple(raw["features"]) != FEATURES:
+    of_sentences = raw["sentences"]
+    if tuple(raw["features"]) != FEATURES or tuple(of_sentences["features"]) != SENTENCE_FEATURES:
         raise RuntimeError("grounding_model.json was fitted for other features: fit it again")
-    fitted = list(zip(raw["mean"], raw["scale"], raw["weights"], strict=True))
     return _Model(
-        [mean - CLIP * scale for mean, scale, _ in fitted],
-        [mean + CLIP * scale for mean, scale, _ in fitted],
-        [w / scale for _, scale, w in fitted],
-        -sum(w / scale * mean for mean, scale, w in fitted),
+        _Line.of(raw),
+        _Line.of(of_sentences),
+        of_sentences["share"],
         _grow(raw["trees"]),
         raw["slope"],
         raw["intercept"],
     )
 
 
-def probability(values: list[float]) -> float:
-    """P(nothing unsupported) of a feature vector in the order of `FEATURES`, in (0, 1)."""
+def together(odds: Sequence[float]) -> float:
+    """Log odds of an answer from those of its sentences: a mean that leans towards the worst.
+
+    Half the log of the mean of exp(2 x); 0 without sentences. Between the mean, which forgives one
+    bad sentence in a long answer, and the maximum, which goes by chance alone.
+    """
+    if not odds:
+        return 0.0
+    return math.log(sum([math.exp(2 * max(-20.0, min(20.0, x))) for x in odds]) / len(odds)) / 2
+
+
+def probability(values: Sequence[float], sentences: Sequence[Sequence[float]]) -> float:
+    """P(nothing unsupported), in (0, 1), of a `Reading`'s feature vector and its sentences'."""
     model = _model()
-    if any(map(gt, model.lows, values)) or any(map(gt, values, model.highs)):
-        clipped = [
-            low if value < low else high if value > high else value
-            for value, low, high in zip(values, model.lows, model.highs, strict=True)
-        ]
-    else:
-        clipped = values
-    linear = model.base + sum(map(mul, clipped, model.slopes))
+    linear = model.line.at(values)
+    worst = together([model.sentence.at(row) for row in sentences])
     grown = 0.0
     for f, cut, below, above in model.roots:
         for g, c, a, b in below if values[f] <= cut else above:
             grown += a if values[g] <= c else b
-    odds = model.slope * (linear + grown) / 2 + model.intercept
+    odds = model.slope * ((linear + grown) / 2 + model.share * worst) + model.intercept
     return 1 / (1 + math.exp(max(-40.0, min(40.0, odds))))
 
 
-def features(trace: Trace) -> list[float]:
-    """The features of a trace, for fitting."""
+def features(trace: Trace) -> tuple[Reading, list[Claim]]:
+    """The features of a trace and the sentences of its answer, for fitting."""
     pages = Pages.read([p.text or "" for p in trace.passages or ()])
     answer = read_answer(trace.answer or "")
     query = Query.read(trace.query)
-    return read(pages, answer, find_places(pages, answer.claims, query.stems), query).values
+    places = find_places(pages, answer.claims, query.stems)
+    return read(pages, answer, places, query), answer.claims
 
 
 def explain(

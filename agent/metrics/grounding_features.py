@@ -7,11 +7,12 @@ names, near to each other and in their order; what it adds is what people find f
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from dataclasses import dataclass
 
 from agent.metrics.coverage import Coverage, cover
 from agent.metrics.evidence import Answer, Pages, Query
+from agent.metrics.grounding_sentences import nearly, read_sentences
 from agent.metrics.structured import Conflicts, conflicts, read_record
 from agent.metrics.words import idf, tokens
 
@@ -79,6 +80,7 @@ class Reading:
     """The features in the order of `FEATURES`, and what explains them."""
 
     values: list[float]
+    sentences: list[list[float]]  # by claim, as `grounding_sentences.FEATURES` says; prose only
     coverage: Coverage
     novel_numbers: list[str]
     novel_names: list[str]
@@ -91,8 +93,11 @@ def _share(part: float, whole: float) -> float:
 def read(pages: Pages, answer: Answer, places: Mapping[str, list[int]], query: Query) -> Reading:
     """Features of an answer. `places`: of the stems of the answer and of the query."""
     claims, words, stems = answer.claims, answer.words, query.stems
-    found = cover(claims, places, pages.stream, stems)
-    names = [w for w in answer.names if w not in places and w not in stems]
+    known: Container[str] = stems
+    if pages.structured:  # a record's words are keys and bare values: prose inflects them
+        known = nearly(pages, answer.content.difference(places)).union(stems)
+    names = [w for w in answer.names if w not in places and w not in known]
+    found = cover(claims, places, pages.stream, known)
     numbers = [
         raw.strip()
         for form, raw in answer.numbers
@@ -157,4 +162,10 @@ def read(pages: Pages, answer: Answer, places: Mapping[str, list[int]], query: Q
         log(record.hours),
         log(record.hours_agreed),
     ]
-    return Reading(values, found, numbers, names)
+    # a record is restated in other words and other order: its sentences look alike, good or bad
+    sentences = (
+        []
+        if pages.structured
+        else read_sentences(pages, claims, places, stems, answer.names, found)
+    )
+    return Reading(values, sentences, found, numbers, names)

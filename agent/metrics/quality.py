@@ -82,7 +82,7 @@ def _grounding(
     reading = read(pages, answer, places, query)
     ids = [passage.id for passage in trace.passages or ()]
     detail = grounding.explain(reading, pages, answer.claims, places, ids)
-    return scored(name, trace, grounding.probability(reading.values), detail)
+    return scored(name, trace, grounding.probability(reading.values, reading.sentences), detail)
 
 
 def _citations(

@@ -127,10 +127,12 @@ def test_agreement_with_people_on_a_real_extract_holds() -> None:
     good: list[float] = []
     bad: list[float] = []
     for row in rows:
-        values = grounding.features(
+        got, _ = grounding.features(
             trace(query=row["query"], passages=row["passages"], answer=row["answer"])
         )
-        (bad if row["hallucinated"] else good).append(grounding.probability(values))
+        (bad if row["hallucinated"] else good).append(
+            grounding.probability(got.values, got.sentences)
+        )
     pairs = [(g, b) for g in good for b in bad]
     auroc = sum(g > b for g, b in pairs) / len(pairs)
     # The model has seen these rows in fitting, so this guards against breakage only; honest
