@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from itertools import compress, repeat
 
+from agent.metrics.passages import Passage, read_passage
 from agent.metrics.sentences import sentence_spans
-from agent.metrics.structured import looks_structured, spread_camel_case
 from agent.metrics.words import (
     MAX_CHARS,
     clock_and_plain_numbers,
@@ -58,36 +57,36 @@ class Pages:
     `starts` is the first position of each passage, `owner` the passage of each position.
     """
 
-    texts: list[str]
+    passages: list[Passage]
     stream: list[str]
     starts: list[int]
     owner: list[int]
     structured: bool
-    _vocabulary: set[str] | None = None
-    _numbers: set[str] | None = None
     _script: str | None = None
+    _flat: str | None = None
 
     @classmethod
     def read(cls, texts: Sequence[str]) -> Pages:
         stream: list[str] = []
         starts: list[int] = []
         owner: list[int] = []
-        kept: list[str] = []
+        passages: list[Passage] = []
         structured = False
         budget = MAX_CHARS
-        for text in texts[:MAX_PASSAGES]:
+        for number, text in enumerate(texts[:MAX_PASSAGES]):
             text = text[: max(budget, 0)]
             budget -= len(text)
-            if looks_structured(text):
-                structured = True
-                text = spread_camel_case(text)
-            start = len(stream)
-            stream += content_stems(tokens(text))
-            stream.append("")
-            owner += [len(starts)] * (len(stream) - start)
-            starts.append(start)
-            kept.append(text)
-        return cls(kept, stream, starts, owner, structured)
+            passage = read_passage(text)
+            structured = structured or passage.structured
+            starts.append(len(stream))
+            stream += passage.stems
+            owner += [number] * len(passage.stems)
+            passages.append(passage)
+        return cls(passages, stream, starts, owner, structured)
+
+    @property
+    def texts(self) -> list[str]:
+        return [passage.text for passage in self.passages]
 
     @property
     def has_text(self) -> bool:
@@ -97,32 +96,28 @@ class Pages:
     def script(self) -> str:
         """The script of the first passages with letters, as `agent.metrics.words.script` says."""
         if self._script is None:
-            self._script = script(" ".join(text[:100] for text in self.texts[:2]))
+            self._script = script(" ".join([p.text[:100] for p in self.passages[:2]]))
         return self._script or script(" ".join(self.texts))
 
     @property
-    def vocabulary(self) -> set[str]:
-        """All stems of all passages; gathered on first use, as many answers need none."""
-        if self._vocabulary is None:
-            self._vocabulary = set(self.stream)
-        return self._vocabulary
-
-    @property
-    def numbers(self) -> set[str]:
-        """Canonical numbers of all passages; read on first use, as many answers need none."""
-        if self._numbers is None:
-            joined = "\n".join(self.texts).lower()
-            self._numbers = {form for form, _ in clock_and_plain_numbers(joined)}
-        return self._numbers
+    def flat(self) -> str:
+        """All stems with a space around each; read on first use, as many answers need none."""
+        if self._flat is None:
+            self._flat = "".join([passage.flat for passage in self.passages])
+        return self._flat
 
     def locate(self, wanted: set[str]) -> dict[str, list[int]]:
         """Every position in the stream of each stem of `wanted` that is there, in order."""
-        places: defaultdict[str, list[int]] = defaultdict(list)
-        stream = self.stream
+        places: dict[str, list[int]] = {}
+        stream, get = self.stream, places.get
         # the filter runs in C: this is the innermost loop of everything here
-        for at, word in compress(enumerate(stream), map(wanted.__contains__, stream)):
-            places[word].append(at)
-        places.default_factory = None
+        for at in compress(range(len(stream)), map(wanted.__contains__, stream)):
+            word = stream[at]
+            here = get(word)
+            if here is None:
+                places[word] = [at]
+            else:
+                here.append(at)
         return places
 
     def has_number(self, form: str, raw: str) -> bool:
@@ -130,16 +125,17 @@ class Pages:
 
         "5 pm" also meets a plain "5" or "17".
         """
-        if raw in self.vocabulary or form in self.vocabulary:
+        flat = self.flat
+        if (" " not in raw and f" {raw} " in flat) or f" {form} " in flat:
             return True
         if form.isdecimal():
             # "1000" against "1,000"; anything else of plain digits would be a word of its own
             return len(form) > 3 and any(f"{int(form):,}" in text for text in self.texts)
-        if form in self.numbers:
+        if any(form in passage.numbers for passage in self.passages):
             return True
         if form[0] == "t" and int(form[1:]) % 60 == 0:
             hour = int(form[1:]) // 60 or 12
-            return str(hour) in self.vocabulary or str(hour + 12) in self.vocabulary
+            return f" {hour} " in flat or f" {hour + 12} " in flat
         return False
 
 

@@ -76,7 +76,7 @@ _FRAME = frozenset(
 
 def nearly(pages: Pages, words: Iterable[str]) -> set[str]:
     """Those of the stems that a passage has in another form, or as a number in words or digits."""
-    text = f" {' '.join(pages.stream)} "  # searched in C
+    text = pages.flat
     return {
         word
         for word in words
