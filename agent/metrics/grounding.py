@@ -53,19 +53,23 @@ class _Line:
     highs: list[float]
     slopes: list[float]
     base: float
+    clips_low: bool
 
     @classmethod
-    def of(cls, raw: dict[str, list[float]]) -> _Line:
+    def of(cls, raw: dict[str, list[float]], least: float = -math.inf) -> _Line:
+        """`least`: no feature is ever below it."""
         fitted = list(zip(raw["mean"], raw["scale"], raw["weights"], strict=True))
+        lows = [mean - CLIP * scale for mean, scale, _ in fitted]
         return cls(
-            [mean - CLIP * scale for mean, scale, _ in fitted],
+            lows,
             [mean + CLIP * scale for mean, scale, _ in fitted],
             [w / scale for _, scale, w in fitted],
             -sum(w / scale * mean for mean, scale, w in fitted),
+            max(lows) > least,
         )
 
     def at(self, values: Sequence[float]) -> float:
-        if any(map(gt, self.lows, values)) or any(map(gt, values, self.highs)):
+        if any(map(gt, values, self.highs)) or (self.clips_low and any(map(gt, self.lows, values))):
             values = [
                 low if value < low else high if value > high else value
                 for value, low, high in zip(values, self.lows, self.highs, strict=True)
@@ -111,7 +115,7 @@ def _model() -> _Model:
         raise RuntimeError("grounding_model.json was fitted for other features: fit it again")
     return _Model(
         _Line.of(raw),
-        _Line.of(of_sentences),
+        _Line.of(of_sentences, least=0.0),  # counts and shares
         of_sentences["share"],
         _grow(raw["trees"]),
         raw["slope"],
@@ -127,7 +131,9 @@ def together(odds: Sequence[float]) -> float:
     """
     if not odds:
         return 0.0
-    return math.log(sum([math.exp(2 * max(-20.0, min(20.0, x))) for x in odds]) / len(odds)) / 2
+    if min(odds) < -20 or max(odds) > 20:  # neither overflows nor vanishes
+        odds = [max(-20.0, min(20.0, x)) for x in odds]
+    return math.log(sum(map(math.exp, [2 * x for x in odds])) / len(odds)) / 2
 
 
 def probability(values: Sequence[float], sentences: Sequence[Sequence[float]]) -> float:

@@ -121,22 +121,28 @@ def read_sentences(
     `asked`: stems of the query; `names`: of the answer's names; `found`: of the same sentences.
     """
     every = set().union(*[claim.content for claim in claims])
-    numbers = {word for word in every if word[0] <= "9" or word in _COUNTS}
+    numbers = {word for word in every if word[0] <= "9"}.union(every & _COUNTS)
     left = every.difference(places, _FRAME)
     novel = {word for word in left if word not in asked}
     if novel:
         novel -= nearly(pages, novel)
-    stream, log = pages.stream, math.log1p
     novel_names, novel_times = novel.intersection(names), novel & _TIMES
+    stream, log, size = pages.stream, math.log1p, len(claims)
     rows = []
-    for at, claim in enumerate(claims):
+    for at, (claim, copied, support) in enumerate(zip(claims, found.copied, found.support)):  # noqa: B905
         stems, content = claim.stems, claim.content
-        new = novel.intersection(content)
-        # summed in the order of the text, so that the same answer always gives the same digits
-        mass = sum(content.values())
-        new_mass = sum([v for word, v in content.items() if word in new])
-        missing = moved = 0
-        if not numbers.isdisjoint(content):
+        # in the order of the text, so that the same answer always gives the same digits
+        new = list(filter(novel.__contains__, content)) if novel else ()
+        new_mass = mass = 0.0
+        names_here = times_here = missing = moved = 0
+        if new:
+            mass = sum(content.values())
+            new_mass = sum(map(content.__getitem__, new))
+            if novel_names:
+                names_here = len(novel_names.intersection(new))
+            if novel_times:
+                times_here = len(novel_times.intersection(new))
+        if numbers and not numbers.isdisjoint(content):
             missing, moved = _numbers(stems, numbers, new, places, stream)
         rows.append(
             [
@@ -144,14 +150,14 @@ def read_sentences(
                 log(len(new)),
                 new_mass / mass if mass else 0.0,
                 log(len(stems)),
-                log(found.copied[at]),
-                1 - found.support[at],
-                at / len(claims),
-                float(at == 0),
-                float(len(novel_names.intersection(new))) if novel_names else 0.0,
+                log(copied),
+                1 - support,
+                at / size,
+                0.0 if at else 1.0,
+                float(names_here),
                 float(missing),
                 float(moved),
-                float(len(novel_times.intersection(new))) if novel_times else 0.0,
+                float(times_here),
             ]
         )
     return rows
