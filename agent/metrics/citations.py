@@ -42,32 +42,36 @@ SPECS = (
     ),
 )
 
-# Each pattern with plain words of which one must be there before the pattern is tried: most
-# answers have none, and looking for a plain word is far quicker.
-_INDICATORS: tuple[tuple[tuple[str, ...], re.Pattern[str]], ...] = tuple(
-    (words, re.compile(pattern))
-    for words, pattern in (
-        (("http", "www."), r"https?://|www\.\w"),
-        (("according to",), r"according to\b"),
-        (("based on",), r"based on (?:the|this|these|your|our|\w+'s) "),
+# Each pattern with a text that it can't do without (or ""), and plain words of which one must be
+# there before the pattern is tried: most answers have none, and looking for a plain word is far
+# quicker.
+_INDICATORS: tuple[tuple[str, tuple[str, ...], re.Pattern[str]], ...] = tuple(
+    (first, words, re.compile(pattern))
+    for first, words, pattern in (
+        ("", ("http", "www."), r"https?://|www\.\w"),
+        ("", ("according to",), r"according to\b"),
+        ("", ("based on",), r"based on (?:the|this|these|your|our|\w+'s) "),
         (
+            "",
             ("as stated", "as described", "as mentioned", "as noted", "as reported", "as shown"),
             r"as (?:stated|described|mentioned|noted|outlined|explained|reported|shown"
             r"|documented) (?:in|by|on|at)\b",
         ),
-        (("source", "reference", "citation"), r"(?:source|reference|citation)s?\s?:"),
+        (":", ("source", "reference", "citation"), r"(?:source|reference|citation)s?\s?:"),
         (
+            "",
             ("see ", "refer to", "found in", "cited in", "documented in"),
             r"(?:see|refer to|found in|cited in|documented in)"
             r" (?:the|section|page|chapter|document|table|figure)\b",
         ),
         (
+            "",
             ("document", "passage", "article", "source", "manual", "guide", "report", "study"),
             r"(?:documents?|documentation|passages?|articles?|sources?|manual|guide|report|study"
             r"|paper|policy|context) (?:states?|says?|notes?|mentions?|explains?|describes?"
             r"|indicates?|shows?|reports?|provides?|suggests?|lists?|specif(?:y|ies))\b",
         ),
-        (("page ", "section ", "chapter "), r"(?:page|section|chapter) \d"),
+        ("", ("page ", "section ", "chapter "), r"(?:page|section|chapter) \d"),
     )
 )
 MAX_TEXT = 20_000  # characters: three indicators are enough, and a long answer shows them early
@@ -77,7 +81,9 @@ def indicators(answer: str) -> int:
     """How many source indicators the answer has, counted up to three."""
     text = answer[:MAX_TEXT].lower()
     found = 0
-    for words, pattern in _INDICATORS:
+    for first, words, pattern in _INDICATORS:
+        if first not in text:
+            continue
         for word in words:
             if word in text:
                 found += len(pattern.findall(text))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from dataclasses import dataclass, field
 from itertools import compress, repeat
 
@@ -106,7 +106,7 @@ class Pages:
             self._flat = "".join([passage.flat for passage in self.passages])
         return self._flat
 
-    def locate(self, wanted: set[str]) -> dict[str, list[int]]:
+    def locate(self, wanted: Set[str]) -> dict[str, list[int]]:
         """Every position in the stream of each stem of `wanted` that is there, in order."""
         places: dict[str, list[int]] = {}
         stream, get = self.stream, places.get
@@ -186,11 +186,14 @@ class Answer:
     words: list[str] = field(default_factory=list)
     numbers: list[tuple[str, str]] = field(default_factory=list)
     names: list[str] = field(default_factory=list)
+    _content: frozenset[str] | None = None
 
     @property
-    def content(self) -> set[str]:
-        """The stems of all sentences."""
-        return set().union(*[claim.content for claim in self.claims])
+    def content(self) -> frozenset[str]:
+        """The stems of all sentences; gathered on first use, when the answer is read whole."""
+        if self._content is None:
+            self._content = frozenset().union(*[claim.content for claim in self.claims])
+        return self._content
 
 
 def _blank(match: re.Match[str]) -> str:

@@ -163,9 +163,5 @@ def read(pages: Pages, answer: Answer, places: Mapping[str, list[int]], query: Q
         log(record.hours_agreed),
     ]
     # a record is restated in other words and other order: its sentences look alike, good or bad
-    sentences = (
-        []
-        if pages.structured
-        else read_sentences(pages, claims, places, stems, answer.names, found)
-    )
+    sentences = [] if pages.structured else read_sentences(pages, answer, places, stems, found)
     return Reading(values, sentences, found, numbers, names)

@@ -10,7 +10,7 @@ import math
 from collections.abc import Container, Iterable, Mapping, Sequence
 
 from agent.metrics.coverage import Coverage
-from agent.metrics.evidence import Claim, Pages
+from agent.metrics.evidence import Answer, Pages
 from agent.metrics.words import STOP, stem, tokens
 
 __all__ = ["FEATURES", "nearly", "read_sentences"]
@@ -110,23 +110,22 @@ def _numbers(
 
 def read_sentences(
     pages: Pages,
-    claims: Sequence[Claim],
+    answer: Answer,
     places: Mapping[str, list[int]],
     asked: Container[str],
-    names: Sequence[str],
     found: Coverage,
 ) -> list[list[float]]:
     """The features of each sentence in the order of `FEATURES`.
 
-    `asked`: stems of the query; `names`: of the answer's names; `found`: of the same sentences.
+    `asked`: stems of the query; `found`: the coverage of the same sentences.
     """
-    every = set().union(*[claim.content for claim in claims])
+    claims, every = answer.claims, answer.content
     numbers = {word for word in every if word[0] <= "9"}.union(every & _COUNTS)
     left = every.difference(places, _FRAME)
     novel = {word for word in left if word not in asked}
     if novel:
         novel -= nearly(pages, novel)
-    novel_names, novel_times = novel.intersection(names), novel & _TIMES
+    novel_names, novel_times = novel.intersection(answer.names), novel & _TIMES
     stream, log, size = pages.stream, math.log1p, len(claims)
     rows = []
     for at, (claim, copied, support) in enumerate(zip(claims, found.copied, found.support)):  # noqa: B905

@@ -20,7 +20,7 @@ def rows(answer: str, passage: str = PASSAGE, query: str = "") -> list[dict[str,
     pages, text, asked = Pages.read([passage]), read_answer(answer), Query.read(query)
     places = find_places(pages, text.claims, asked.stems)
     found = cover(text.claims, places, pages.stream, asked.stems)
-    got = read_sentences(pages, text.claims, places, asked.stems, text.names, found)
+    got = read_sentences(pages, text, places, asked.stems, found)
     return [dict(zip(FEATURES, row, strict=True)) for row in got]
 
 
