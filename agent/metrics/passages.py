@@ -8,8 +8,6 @@ gains nothing here and pays for the hash of each text.
 
 from __future__ import annotations
 
-import threading
-
 from agent.metrics.structured import looks_structured, spread_camel_case
 from agent.metrics.words import clock_and_plain_numbers, content_stems, tokens
 
@@ -55,8 +53,8 @@ class Memo:
 
     A text is kept from its second coming on: of the first only the hash is noted, so that texts
     that never come back take no memory and push nothing out. First in, first out: a popular
-    passage is read anew once in a while, which is cheaper than to move it at every use. Any thread
-    may read; what is added and given up goes under a lock.
+    passage is read anew once in a while, which is cheaper than to move it at every use. For one
+    thread: a process scores in one.
     """
 
     def __init__(self, limit: int = MAX_HELD) -> None:
@@ -64,7 +62,6 @@ class Memo:
         self.held = 0
         self._passages: dict[str, Passage] = {}
         self._seen_once: set[int] = set()
-        self._lock = threading.Lock()
 
     def __len__(self) -> int:
         return len(self._passages)
@@ -74,8 +71,7 @@ class Memo:
         if found is None:
             found = Passage(text)
             if len(text) <= MAX_TEXT:
-                with self._lock:
-                    self._note(text, found)
+                self._note(text, found)
         return found
 
     def _note(self, text: str, passage: Passage) -> None:
