@@ -86,7 +86,8 @@ def test_replay_killed_at_random_points_counts_as_if_undisturbed(
 
 
 class Live:
-    """A served agent that can be killed and started again on the same state and ports."""
+    """A served agent that can be killed and started again on the same state and ports; it does
+    not outlive the `with`."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -94,6 +95,15 @@ class Live:
         self.config = settings_file(folder, otlp_port=self.port, metrics_port=self.page)
         self.process: subprocess.Popen[bytes] | None = None
         self.client = httpx.Client()
+
+    def __enter__(self) -> Live:
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.client.close()
+        if self.process is not None and self.process.poll() is None:
+            self.kill()
 
     def start(self) -> None:
         self.process = start(self.folder, "run", "-c", self.config)
@@ -105,7 +115,6 @@ class Live:
 
     def terminate(self) -> int:
         assert self.process is not None
-        self.client.close()
         self.process.send_signal(signal.SIGTERM)
         return finished(self.process)
 
@@ -160,15 +169,14 @@ def test_http_killed_at_random_points_loses_nothing_it_answered(
         ("calm", set[int]()),
         ("killed", set(rng.sample(range(1, len(all_batches)), kills))),
     ):
-        live = Live(tmp_path / name)
-        live.start()
-        for index, body in enumerate(all_batches):
-            if index in moments:
-                time.sleep(rng.uniform(0, 0.1))  # anywhere between accept and commit
-                live.kill()
-                live.start()
-            live.post_until_accepted(body)
-        assert live.terminate() == 0
+        with Live(tmp_path / name) as live:
+            for index, body in enumerate(all_batches):
+                if index in moments:
+                    time.sleep(rng.uniform(0, 0.1))  # anywhere between accept and commit
+                    live.kill()
+                    live.start()
+                live.post_until_accepted(body)
+            assert live.terminate() == 0
         # windows of minutes move with the wall clock while traffic is live; 24 h holds everything
         states.append(comparable(left_behind(live.folder, width=600)))
     calm, killed = states
@@ -180,10 +188,9 @@ def test_http_killed_at_random_points_loses_nothing_it_answered(
 def test_sigterm_drains_what_was_accepted(tmp_path: Path) -> None:
     file = tmp_path / "traffic.jsonl"
     traffic(file, 1_000, seed=5)
-    live = Live(tmp_path / "agent")
-    live.start()
-    live.post_until_accepted(file.read_bytes())
-    assert live.terminate() == 0
+    with Live(tmp_path / "agent") as live:
+        live.post_until_accepted(file.read_bytes())
+        assert live.terminate() == 0
     state = left_behind(live.folder)
     assert state["queue"] == 0
     assert_counted_once(state["counters"])
