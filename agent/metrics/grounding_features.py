@@ -58,6 +58,7 @@ FEATURES = (
     "agreed",
     "hours",
     "hours_agreed",
+    "novel_forms",  # share of the answer's distinct words, as written, that no passage has
 )
 
 _HEDGES = frozenset(
@@ -119,6 +120,9 @@ def read(pages: Pages, answer: Answer, places: Mapping[str, list[int]], query: Q
     asked = [(idf[w], w) for w in stems]
     asked_mass = sum([rarity for rarity, _ in asked])
     repeated = answer.content.intersection(stems)
+    forms = new_forms = frozenset(words)
+    for passage in pages.passages:
+        new_forms = new_forms.difference(passage.forms)
     log = math.log1p
     log_claims, log_novel = log(len(claims)), log(len(novel))
     values = [
@@ -161,6 +165,7 @@ def read(pages: Pages, answer: Answer, places: Mapping[str, list[int]], query: Q
         log(record.agreed),
         log(record.hours),
         log(record.hours_agreed),
+        len(new_forms) / max(1, len(forms)),
     ]
     # a record is restated in other words and other order: its sentences look alike, good or bad
     sentences = [] if pages.structured else read_sentences(pages, answer, places, stems, found)

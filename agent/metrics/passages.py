@@ -13,7 +13,7 @@ from agent.metrics.words import clock_and_plain_numbers, content_stems, tokens
 
 __all__ = ["MAX_HELD", "MAX_TEXT", "Memo", "Passage", "read_passage"]
 
-MAX_HELD = 4_000_000  # characters remembered: some 2,000 passages of 2 KB
+MAX_HELD = 2_000_000  # characters remembered: some 1,000 passages of 2 KB, about 20 MB
 MAX_TEXT = 20_000  # a longer text is a whole document: it would push out many passages
 MAX_ONCE = 20_000  # hashes of texts seen once (2 MB); then they are noted anew
 ENTRY = 200  # characters that an entry counts beyond its text, so that empty ones are bounded too
@@ -22,13 +22,15 @@ ENTRY = 200  # characters that an entry counts beyond its text, so that empty on
 class Passage:
     """What is read from one text. Never changed, save that some of it is read on first use."""
 
-    __slots__ = ("_flat", "_numbers", "stems", "structured", "text")
+    __slots__ = ("_flat", "_numbers", "forms", "stems", "structured", "text")
 
     def __init__(self, text: str) -> None:
         self.structured = looks_structured(text)
         self.text = spread_camel_case(text) if self.structured else text
+        words = tokens(self.text)
+        self.forms = frozenset(words)
         # the "" ends it in a stream of passages: it matches nothing
-        self.stems = (*content_stems(tokens(self.text)), "")
+        self.stems = (*content_stems(words), "")
         self._flat: str | None = None
         self._numbers: frozenset[str] | None = None
 
