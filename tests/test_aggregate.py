@@ -151,10 +151,11 @@ OUTAGE = {
 
 
 def story() -> list[ScoredTrace]:
-    """Healthy, then failing, then healthy again: nothing is pending when it begins."""
+    """Healthy, then failing, then healthy again: nothing is pending when it begins, and it begins
+    before the first bucket expires."""
     found = []
     for n in range(900):
-        bad = 300 <= n < 500 and n % 2
+        bad = 60 <= n < 200 and n % 2
         found.append(SCORER.score(make_trace(n, status="error" if bad else "ok")))
     return found
 
