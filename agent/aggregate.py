@@ -8,6 +8,7 @@ batching or the restarts in between.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,7 +17,7 @@ from agent.config import Settings
 from agent.counters import CounterKey, Counters, Exemplar
 from agent.labels import LabelBounds
 from agent.metrics import METRICS
-from agent.trace import Score, ScoredTrace, State
+from agent.trace import ScoredTrace, State
 from agent.windows import Windows
 from agent.windows.exact import MAX_WEIGHT
 from agent.windows.periods import seconds_of
@@ -30,6 +31,10 @@ DURATION_EDGES = (0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 1, 1.5, 2, 3, 5, 7.5, 10, 15,
 # Across a gap without traces the rules are stepped through the longest window and this much more
 # event time, then time jumps: by then every window is empty and every alert has ended.
 AFTER_WINDOWS = 2 * 3600
+
+
+_Result = tuple[str, str, str, str | None]
+"""(metric, scorer, state, reason)"""
 
 
 class Aggregator:
@@ -59,7 +64,8 @@ class Aggregator:
         self._longest_gap = max(map(seconds_of, settings.windows)) + AFTER_WINDOWS
         self._next_step: float | None = None
         self._evaluated = -1  # `windows.changes` at the last evaluation
-        self._result_keys: dict[tuple[str, str, str, str | None], CounterKey] = {}
+        self._results: Counter[_Result] = Counter()
+        self._result_keys: dict[_Result, CounterKey] = {}
         self._seen_keys: list[CounterKey] = [
             ("ragmeter_seen_total", (("metric", metric), ("scorer", scorer)))
             for metric, scorer in expected
@@ -89,23 +95,13 @@ class Aggregator:
             ]
             self.windows.add(scored, service, segments)
         self._seen += 1
-        for score in scored.results:
-            self._count_result(score, late)
+        self._results.update(
+            [(s.metric, s.scorer, State.LATE, None) for s in scored.results]
+            if late
+            else [(s.metric, s.scorer, s.state, s.reason) for s in scored.results]
+        )
         self._count_operations(scored, service)
         return transitions
-
-    def _count_result(self, score: Score, late: bool) -> None:
-        found = (score.metric, score.scorer, score.state, score.reason)
-        if late:
-            found = (score.metric, score.scorer, State.LATE, None)
-        key = self._result_keys.get(found)
-        if key is None:
-            names = ("metric", "scorer", "state", "reason")
-            key = self._result_keys[found] = (
-                "ragmeter_results_total",
-                tuple(zip(names, (str(part or "") for part in found), strict=True)),
-            )
-        self.counters.inc(*key)
 
     def _count_operations(self, scored: ScoredTrace, service: str) -> None:
         counters, label = self.counters, ("service", service)
@@ -161,8 +157,16 @@ class Aggregator:
         for service in self._bounds.services_with_full_segments():
             self._bounds.keep_segments(service, self.windows.segments(service))
 
-    def count_seen(self) -> None:
-        """Bring `ragmeter_seen_total` up to what was applied; once for many traces."""
+    def settle(self) -> None:
+        """Bring the counters of results up to what was applied; once for many traces."""
+        for found, number in self._results.items():
+            key = self._result_keys.get(found)
+            if key is None:
+                names = ("metric", "scorer", "state", "reason")
+                labels = tuple(zip(names, (str(part or "") for part in found), strict=True))
+                key = self._result_keys[found] = ("ragmeter_results_total", labels)
+            self.counters.inc(*key, number)
+        self._results.clear()
         if self._seen:
             for name, labels in self._seen_keys:
                 self.counters.inc(name, labels, self._seen)

@@ -239,7 +239,7 @@ class Worker:
             with self.lock:
                 for _, result in scored:
                     transitions += self.aggregator.apply(result)
-                self.aggregator.count_seen()
+                self.aggregator.settle()
             done += scored
         if unreadable:
             self._persist(lambda: self._dead.write(unreadable, "queue", self._clock()))

@@ -23,7 +23,7 @@ def aggregator(**changes: Any) -> Aggregator:
 def apply(to: Aggregator, traces: list[Trace]) -> None:
     for trace in traces:
         to.apply(SCORER.score(trace))
-    to.count_seen()
+    to.settle()
 
 
 text = st.one_of(st.none(), st.just(""), st.text(max_size=40), st.just("It is 5 [1]. Or not [9]."))
