@@ -23,6 +23,7 @@ from tests.traces import START, trace_dict
 pytestmark = pytest.mark.real
 
 RULE = "RagErrorsHigh"
+SERVING = "serving until Ctrl-C"
 
 
 def write(path: Path, seconds: range, failing: bool) -> Path:
@@ -51,8 +52,11 @@ def heard(stub: Stub, status: str) -> list[dict[str, Any]]:
 @asynccontextmanager
 async def agent(config: Path, *files: Path) -> AsyncIterator[subprocess.Popen[bytes]]:
     arguments = [part for file in files for part in ("--replay", file)]
+    talk = config.parent / "talk.txt"
+    before = talk.read_text().count(SERVING) if talk.exists() else 0
     process = start(config.parent, "run", "-c", config, *arguments)
     try:
+        await until(lambda: talk.read_text().count(SERVING) > before, 60)
         yield process
         process.send_signal(signal.SIGTERM)
         assert await asyncio.to_thread(process.wait, 20) == 0
@@ -91,7 +95,7 @@ def test_an_outage_pages_once_names_its_traces_and_resolves(tmp_path: Path) -> N
             after = write(tmp_path / "after.jsonl", range(1000, 3000), failing=False)
 
             async with agent(config, calm):
-                await asyncio.sleep(3)
+                await asyncio.sleep(2)
                 assert pager.bodies == webhook.bodies == []
 
             async with agent(config, outage):
