@@ -177,13 +177,12 @@ class Aggregator:
             self.windows.ignored_stages = 0
 
     def dump(self) -> dict[str, Any]:
-        """What a restart needs besides windows and counters."""
+        """What a restart needs besides counters and windows, which hold the event time."""
         return {
             "alerts": self.engine.dump(),
             "labels": self._bounds.dump(),
             "next_step": self._next_step,
             "evaluated": self._evaluated == self.windows.changes,
-            "stream_time": self.windows.now,
         }
 
     def load(self, state: dict[str, Any]) -> None:
@@ -193,7 +192,5 @@ class Aggregator:
         self.engine.load(state["alerts"])
         self._bounds.load(state["labels"])
         self._next_step = state["next_step"]
-        if state["stream_time"] is not None:
-            self.windows.advance(state["stream_time"])
         if state["evaluated"]:
             self._evaluated = self.windows.changes
