@@ -22,6 +22,7 @@ from pydantic import (
     BeforeValidator,
     ConfigDict,
     Field,
+    SecretStr,
     ValidationError,
     field_validator,
     model_validator,
@@ -65,6 +66,18 @@ class _Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
+def _http_url(value: str | None) -> str | None:
+    if value is not None:
+        try:
+            parts = urlsplit(value)
+            sound = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+        except ValueError:
+            sound = False
+        if not sound:
+            raise ValueError("an http:// or https:// URL with a host is needed")
+    return value
+
+
 class Http(_Section):
     host: str = Field(
         "127.0.0.1", min_length=1, description="address to listen on; loopback by default"
@@ -98,6 +111,85 @@ class Sampling(Rates):
     services: dict[str, Rates] = Field({}, description="other rates for single services, by name")
 
 
+class Endpoint(_Section):
+    """An OpenAI-compatible chat endpoint."""
+
+    base_url: str | None = Field(
+        None, description="base URL of an OpenAI-compatible API, with its `/v1`"
+    )
+    model: str | None = Field(None, description="name of the model to ask")
+    api_key: SecretStr | None = Field(None, description="key of the API; from the environment")
+    api_key_file: Path | None = Field(
+        None, description="file with the key, read anew when the API refuses the old one"
+    )
+
+    _urls = field_validator("base_url")(_http_url)
+
+
+class Cache(_Section):
+    entries: int = Field(200_000, ge=0, description="verdicts kept; 0 keeps none")
+    days: float = Field(30, gt=0, description="how long a verdict is kept")
+
+
+class Budget(_Section):
+    requests_per_minute: float | None = Field(None, gt=0, description="calls a minute; none: any")
+    tokens_per_minute: float | None = Field(
+        None, gt=0, description="tokens a minute, in and out together; none: any"
+    )
+    usd_per_day: float | None = Field(None, gt=0, description="USD a day (UTC); none: any")
+    shares: dict[str, Share] = Field(
+        {}, description="largest part of the budget for single services, by name"
+    )
+
+
+class Second(Endpoint):
+    share: float = Field(0.05, ge=0, le=1, description="part of the judged traces judged again")
+
+
+class Probes(_Section):
+    hours: float = Field(24, gt=0, description="hours between two runs of the frozen probe set")
+    file: Path | None = Field(None, description="JSON lines of probes in place of the bundled ones")
+    enabled: bool = Field(True, description="judge the probe set while a judge is configured")
+
+
+class Judge(Endpoint):
+    metrics: list[Literal["relevance", "answered", "citations", "nuggets"]] = Field(
+        ["relevance", "answered", "citations", "nuggets"],
+        description="what the judge is asked for",
+    )
+    k: list[Annotated[int, Field(ge=1, le=100)]] = Field(
+        [5], description="cut-offs of precision, average precision and nDCG", max_length=5
+    )
+    passages_per_call: int = Field(
+        1, ge=1, le=10, description="passages graded in one call; above 1 changes the grades"
+    )
+    structured: Literal["auto", "schema", "prompt"] = Field(
+        "auto", description="JSON schema by the server, in the prompt, or found out by trying"
+    )
+    temperature: float | None = Field(0, ge=0, le=2, description="none: the model's own")
+    seed: int | None = Field(42, description="none: not sent")
+    timeout_seconds: float = Field(60, gt=0, description="longest time for one attempt")
+    concurrency: int = Field(16, ge=1, le=512, description="most calls in flight")
+    retries: int = Field(3, ge=0, le=10, description="most retries of one call that failed")
+    input_usd_per_million: float = Field(0, ge=0, description="price of a million tokens in")
+    output_usd_per_million: float = Field(0, ge=0, description="price of a million tokens out")
+    cache: Cache = Cache()
+    budget: Budget = Budget()
+    second: Second = Second()
+    probes: Probes = Probes()
+
+
+class Hhem(_Section):
+    path: Path | None = Field(
+        None, description="folder of a model made by `ragmeter model convert`; none: no HHEM"
+    )
+    workers: int = Field(1, ge=1, le=64, description="single-threaded workers")
+    int8: bool = Field(False, description="use the quantised graph: faster, less exact")
+    fulltext: bool = Field(
+        False, description="also score as the reference does: one pair, premise cut"
+    )
+
+
 class Alerts(_Section):
     profile: Literal["conservative", "balanced", "lenient"] = Field(
         "balanced", description="which thresholds of the rules hold"
@@ -117,18 +209,7 @@ class Alerts(_Section):
         15, ge=1, description="event-time seconds between two evaluations of the rules"
     )
 
-    @field_validator("alertmanager_url", "webhook_url", "page_url")
-    @classmethod
-    def _http_url(cls, value: str | None) -> str | None:
-        if value is not None:
-            try:
-                parts = urlsplit(value)
-                sound = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
-            except ValueError:
-                sound = False
-            if not sound:
-                raise ValueError("an http:// or https:// URL with a host is needed")
-        return value
+    _urls = field_validator("alertmanager_url", "webhook_url", "page_url")(_http_url)
 
 
 class Slo(_Section):
@@ -178,6 +259,8 @@ class Settings(_Section):
     http: Http = Http()
     state: StateFile = StateFile()
     sampling: Sampling = Sampling()
+    judge: Judge = Judge()
+    hhem: Hhem = Hhem()
     alerts: Alerts = Alerts()
     slos: list[Slo] = Field(
         [Slo(name="availability", bad="failed"), Slo(name="latency", bad="slow", seconds=10)],

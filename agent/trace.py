@@ -197,7 +197,8 @@ class Score:
     """One result: `value` is there if and only if `state` is `scored`.
 
     `probability` is the inclusion probability pi in (0, 1] under which the value was taken, all
-    causes multiplied; an estimate weights the value by 1/pi.
+    causes multiplied; an estimate weights the value by 1/pi. `fingerprint` says which version of
+    a judge or model gave the value: another one starts another series.
     """
 
     metric: str
@@ -207,6 +208,7 @@ class Score:
     reason: str | None = None
     probability: float = 1.0
     detail: dict[str, Any] | None = None
+    fingerprint: str | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """The public JSON form: absent fields are left out."""
@@ -221,6 +223,8 @@ class Score:
             out["reason"] = self.reason
         if self.state is State.SCORED:
             out["probability"] = self.probability
+        if self.fingerprint is not None:
+            out["fingerprint"] = self.fingerprint
         if self.detail:
             out["detail"] = self.detail
         return out

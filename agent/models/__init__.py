@@ -1,0 +1,1 @@
+"""Local models that score traces without a network."""

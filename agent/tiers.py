@@ -1,0 +1,50 @@
+"""The tiers that score a sample of the traces: what they cost and what they give back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from agent.trace import Score, Trace
+
+__all__ = ["TIERS", "Cost", "Pair", "Tier", "TierScorer"]
+
+Tier = Literal["model", "judge"]
+TIERS: tuple[Tier, ...] = ("model", "judge")
+
+Pair = tuple[str, str]
+"""(metric, scorer)"""
+
+
+@dataclass(slots=True)
+class Cost:
+    """What the scoring of a trace has used, failed attempts too.
+
+    `seconds` is the time that calls were in flight or cores were busy, added up: two calls side
+    by side for one second are two seconds.
+    """
+
+    requests: int = 0
+    input_tokens: int = 0
+    output_tokens: int = 0
+    usd: float = 0.0
+    seconds: float = 0.0
+
+
+class TierScorer(Protocol):
+    """A scorer of the `model` or `judge` tier: it sees only the traces its tier has drawn.
+
+    `pairs` are the (metric, scorer) pairs it answers for. `score` gives at most one result for
+    each pair and adds what that cost to `cost`; a pair it leaves out or that makes it raise is
+    `unscored` with `internal_error`. It runs in an event loop that it must not block, many traces
+    side by side. Probabilities are not its business.
+    """
+
+    @property
+    def tier(self) -> Tier: ...
+
+    @property
+    def pairs(self) -> Sequence[Pair]: ...
+
+    async def score(self, trace: Trace, cost: Cost) -> list[Score]: ...
