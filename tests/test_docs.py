@@ -47,28 +47,33 @@ def test_the_readme_names_real_targets_and_keys() -> None:
         assert f"`{key}`" in reference, key
 
 
+# Where a reason stands in the calls that give one.
+REASON_AT = {"unscored": 2, "not_applicable": 2, "Gap": 0, "JudgeFailed": 0}
+
+
 def reasons(path: Path) -> set[str]:
-    """The texts given as reasons in a module of metrics."""
+    """The texts given as reasons in a module."""
     calls = [
-        node
+        (node, REASON_AT[node.func.id])
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.Call)
         and isinstance(node.func, ast.Name)
-        and node.func.id in ("unscored", "not_applicable")
-        and len(node.args) == 3
+        and node.func.id in REASON_AT
     ]
     return {
         part.value
-        for call in calls
-        for part in ast.walk(call.args[2])
+        for call, at in calls
+        if len(call.args) > at
+        for part in ast.walk(call.args[at])
         if isinstance(part, ast.Constant) and isinstance(part.value, str)
     }
 
 
 def test_every_reason_is_documented_and_every_documented_one_is_given() -> None:
     given = {"internal_error", "error", "timeout"}  # the last two are a trace's own status
-    for path in (ROOT / "agent" / "metrics").glob("*.py"):
-        given |= reasons(path)
+    for part in ("metrics", "judge"):
+        for path in (ROOT / "agent" / part).rglob("*.py"):
+            given |= reasons(path)
     text = (ROOT / "docs" / "metrics.md").read_text()
     section = text[text.index("## Reasons") : text.index("## Names")]
     documented = set()

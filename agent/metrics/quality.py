@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from agent.metrics import answered as answers
@@ -10,7 +11,15 @@ from agent.metrics import grounding, relevance, support
 from agent.metrics.evidence import Answer, Pages, Query, limited, read_answer
 from agent.metrics.grounding_features import read
 from agent.metrics.markers import Cited
-from agent.metrics.results import not_applicable, scored, standing, unscored
+from agent.metrics.results import (
+    BUILTIN,
+    not_applicable,
+    result,
+    scored,
+    standing,
+    unscored,
+)
+from agent.metrics.statements import citing_hindrance
 from agent.metrics.words import script
 from agent.trace import Score, Trace
 
@@ -93,21 +102,14 @@ def _citations(
     answer: Answer,
     places: Mapping[str, list[int]],
 ) -> list[Score]:
-    stop = standing(CITATION[0], trace, answered)
-    if stop is None and not cited.marks:
-        missing = trace.answer is None
-        why = "no_text" if missing else "no_citations"
-        stop = (unscored if missing else not_applicable)(CITATION[0], trace, why)
+    gap = citing_hindrance(trace, answered, cited)
+    stop = None if gap is None else result(CITATION[0], trace, gap, BUILTIN)
     if stop is None and trace.passages:
         stop = _no_evidence(CITATION[0], trace, pages)
-    elif stop is None and trace.passages is None:
-        stop = unscored(CITATION[0], trace, "no_passages_captured")
     if stop is None and not answer.claims:
         stop = not_applicable(CITATION[0], trace, "no_claims")
     if stop is not None:
-        make = unscored if stop.state == "unscored" else not_applicable
-        return [make(name, trace, stop.reason or "") for name in CITATION]
-    # passages == []: every citation dangles, which is known and bad, not unknown
+        return [replace(stop, metric=name) for name in CITATION]
     verdict = support.judge(
         trace.answer or "", pages or Pages.read(()), answer.claims, places, cited
     )

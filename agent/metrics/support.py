@@ -6,8 +6,6 @@ citation that resolves to no passage counts against the answer, and what is unde
 
 from __future__ import annotations
 
-import re
-from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -16,6 +14,7 @@ from agent.metrics.evidence import Claim, Pages
 from agent.metrics.markers import Cited
 from agent.metrics.results import BUILTIN
 from agent.metrics.spec import MetricSpec
+from agent.metrics.statements import attach
 
 __all__ = ["SPECS", "Verdict", "judge", "supports"]
 
@@ -44,16 +43,10 @@ SPECS = tuple(
     )
 )
 
-LEAST = 3  # content stems that make a sentence a statement: "Here is how:" needs no citation
 MAX_CITED = 50  # passages that one statement is held against
 MAX_PAIRS = 300  # (statement, citation) pairs that are judged; bounds the work on hostile answers
 LOW, SPAN = 0.2, 0.65  # overlap of an unrelated sentence of the same topic; from there to support
 MISSING_NUMBER = 0.6  # factor for a statement with a number that its source doesn't have
-_LISTS = re.compile(r"[Ss](?:ource|OURCE)|[Rr]ef|REF|[Cc]itation|CITATION|[Bb]ibl|BIBL")
-_BIBLIOGRAPHY = re.compile(
-    r"(?:^|\n)[#*\s]{0,6}(?:sources?|references?|citations?|bibliography)[*\s]{0,4}:?[*\s]{0,4}(?:\n|$)",
-    re.IGNORECASE,
-)
 
 
 @dataclass(slots=True)
@@ -130,26 +123,6 @@ def supports(
     return single, max(together, *single.values()) if single else 0.0
 
 
-def _attach(cited: Cited, claims: list[Claim]) -> list[tuple[list[int], int]]:
-    """By claim: the passages it cites, and how many of its citations dangle."""
-    attached: list[tuple[list[int], int]] = [([], 0) for _ in claims]
-    starts = [claim.start for claim in claims]
-    for mark in cited.marks:
-        if mark.start < 0:
-            touched = list(range(len(claims)))
-        elif cited.explicit:
-            touched = [i for i, c in enumerate(claims) if c.start < mark.end and c.end > mark.start]
-        else:
-            touched = []
-        if not touched:
-            touched = [max(0, bisect_right(starts, mark.start) - 1)]
-        for i in touched:
-            passages, dangling = attached[i]
-            passages += [p for p in mark.passages if p not in passages]
-            attached[i] = (passages, dangling + mark.dangling)
-    return attached
-
-
 def judge(
     answer: str,
     pages: Pages,
@@ -160,24 +133,19 @@ def judge(
     """Citation support of an answer that cites at least once and has at least one claim."""
     ends = [*pages.starts[1:], len(pages.stream)][: len(pages.starts)]
     filled = {i for i, (a, b) in enumerate(zip(pages.starts, ends, strict=True)) if b - a > 1}
-    cut = _BIBLIOGRAPHY.search(answer) if _LISTS.search(answer) else None
-    if cut and cut.start() > 0:
-        claims = [claim for claim in claims if claim.end <= cut.start() + 1] or claims
-        inside = [mark for mark in cited.marks if mark.start < cut.start()]
-        if inside:
-            cited = Cited(inside, cited.explicit)
-    whole = [mark for mark in cited.marks if mark.start < 0]
-    attached = _attach(cited, claims)
+    found = attach(answer, claims, cited)
+    whole = frozenset(found.whole)
     pairs: list[tuple[int, int | None, float]] = []
     unjudged = 0
     by_whole: dict[int, tuple[int, float]] = {}
-    whole_passages = {p for mark in whole for p in mark.passages}
     recall: list[float] = []
-    for i, (claim, (passages, dangling)) in enumerate(zip(claims, attached, strict=True)):
+    for i, item in enumerate(found.items):
+        passages = item.passages + [p for p in found.whole if p not in item.passages]
+        dangling = item.dangling + found.whole_dangling
         judged = [p for p in passages if p in filled][:MAX_CITED]
-        single, together = supports(claim, pages, places, judged) if judged else ({}, 0.0)
+        single, together = supports(item.claim, pages, places, judged) if judged else ({}, 0.0)
         for passage, value in single.items():
-            if passage in whole_passages:
+            if passage in whole:
                 # a citation of the whole answer is as good as the sentence it supports best
                 best = by_whole.get(passage)
                 if best is None or value > best[1]:
@@ -185,23 +153,16 @@ def judge(
             elif len(pairs) < MAX_PAIRS:
                 pairs.append((i, passage, value))
         unjudged += sum(p not in filled for p in passages)
-        if not whole:
-            pairs += [(i, None, 0.0)] * min(dangling, MAX_PAIRS)
+        pairs += [(i, None, 0.0)] * min(item.dangling, MAX_PAIRS)
         if passages and not judged:
             continue  # its sources have no text: nobody can tell
-        if passages or dangling or _needs_citation(claim):
+        if passages or dangling or item.needs_citation:
             recall.append(together)
     pairs += [(i, passage, value) for passage, (i, value) in by_whole.items()]
-    if whole:
-        pairs += [(0, None, 0.0)] * min(sum(mark.dangling for mark in cited.marks), MAX_PAIRS)
+    pairs += [(0, None, 0.0)] * min(found.whole_dangling, MAX_PAIRS)
     return Verdict(
         sum(v for _, _, v in pairs) / len(pairs) if pairs else None,
         sum(recall) / len(recall) if recall else None,
         pairs,
         unjudged,
     )
-
-
-def _needs_citation(claim: Claim) -> bool:
-    text = claim.text.rstrip()
-    return len(claim.content) >= LEAST and not text.endswith((":", "?"))
