@@ -6,7 +6,7 @@ a state with its reason. `seen == sum(states)` rests on that.
 
 from __future__ import annotations
 
-from agent.metrics import answered, citations, operational, quality
+from agent.metrics import answered, citations, cited, nuggets, operational, quality, ranking
 from agent.metrics.markers import Cited, resolve
 from agent.metrics.spec import MetricSpec
 from agent.trace import Score, Trace
@@ -15,7 +15,7 @@ __all__ = ["METRICS", "MetricSpec", "score_builtin", "score_cheap"]
 
 METRICS: dict[str, MetricSpec] = {
     spec.name: spec
-    for family in (operational, answered, citations, quality)
+    for family in (operational, answered, citations, quality, cited, ranking, nuggets)
     for spec in family.SPECS
 }
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 
 from agent.metrics.operational import is_empty
-from agent.metrics.results import BUILTIN, not_applicable, scored, unscored
+from agent.metrics.results import BUILTIN, JUDGE, not_applicable, scored, unscored
 from agent.metrics.spec import MetricSpec
 from agent.metrics.words import script
 from agent.trace import Score, Trace
@@ -20,10 +20,12 @@ SPECS = (
         name="answered",
         kind="ratio",
         tier="cheap",
-        scorers=(BUILTIN,),
+        scorers=(BUILTIN, JUDGE),
         meaning="share of answers that attempt the question rather than refuse or not know",
-        formula="0 if the answer is blank, is marked abstained, or matches a refusal rule; else 1",
-        source="trace.abstained where given, else phrase rules on the answer's opening",
+        formula="`builtin`: 0 if the answer is blank, is marked abstained, or matches a refusal"
+        " rule; else 1; `judge`: 1 if the answer attempts the question in whole or in part",
+        source="`builtin`: trace.abstained where given, else phrase rules on the answer's opening;"
+        " `judge`: query and answer",
     ),
 )
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from itertools import pairwise
 
 from agent.metrics.evidence import Pages
+from agent.metrics.ranking import UMBRELA
 from agent.metrics.results import BUILTIN
 from agent.metrics.spec import MetricSpec
 from agent.metrics.words import idf
@@ -17,10 +18,11 @@ SPECS = (
         name="relevance",
         kind="mean",
         tier="cheap",
-        scorers=(BUILTIN,),
+        scorers=(BUILTIN, UMBRELA),
         meaning="mean grade of the retrieved passages, 0 (off topic) to 3 (answers the query)",
-        formula="mean over passages of 3 * clip((s - 0.25) / 0.7, 0, 1); s mixes idf coverage of"
-        " the query in the passage, in its best stretch, by frequency and by pairs",
+        formula="mean over passages; `builtin`: 3 * clip((s - 0.25) / 0.7, 0, 1), s mixes idf"
+        " coverage of the query in the passage, in its best stretch, by frequency and by pairs;"
+        " `umbrela`: the grade that the judge gives",
         source="query and passage texts",
         high=3.0,
     ),

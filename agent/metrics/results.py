@@ -11,6 +11,7 @@ from agent.trace import Score, State, Trace
 
 __all__ = [
     "BUILTIN",
+    "JUDGE",
     "Gap",
     "hindrance",
     "not_applicable",
@@ -22,6 +23,7 @@ __all__ = [
 ]
 
 BUILTIN = "builtin"
+JUDGE = "judge"
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,6 +17,7 @@ class MetricSpec:
 
     `low` and `high` bound a value (`high` None: unbounded). `good` says which way is better;
     None where neither is (token counts). `unit` follows Prometheus base units ("" for a share).
+    `labels` are those that its series have beside the usual ones: `k` of a cut-off (see `names`).
     """
 
     name: str
@@ -30,6 +31,7 @@ class MetricSpec:
     high: float | None = 1.0
     good: Literal["higher", "lower"] | None = "higher"
     unit: str = ""
+    labels: tuple[str, ...] = ()
 
     @property
     def gauge(self) -> str:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from agent.metrics.coverage import HALF
 from agent.metrics.evidence import Claim, Pages
 from agent.metrics.markers import Cited
-from agent.metrics.results import BUILTIN
+from agent.metrics.results import BUILTIN, JUDGE
 from agent.metrics.spec import MetricSpec
 from agent.metrics.statements import attach
 
@@ -23,7 +23,7 @@ SPECS = tuple(
         name=f"citation_{name}",
         kind="mean",
         tier="cheap",
-        scorers=(BUILTIN,),
+        scorers=(BUILTIN, JUDGE),
         meaning=meaning,
         formula=formula,
         source="answer sentences and the passages that they cite",
@@ -37,7 +37,8 @@ SPECS = tuple(
         (
             "recall",
             "how far statements are supported by what they cite",
-            "mean over statements of the support by all they cite; an uncited one counts 0",
+            "mean over statements of the support by what they cite, an uncited one counts 0;"
+            " `builtin`: by all together; `judge`: mean of its citations, a dangling one 0",
         ),
         ("f1", "balance of citation precision and recall", "2PR / (P + R); 0 where both are 0"),
     )
