@@ -1,0 +1,416 @@
+"""The judge over HTTP: one OpenAI-compatible chat endpoint, asked carefully.
+
+Every failure ends in `JudgeFailed` with the reason for the score; every attempt is observed and
+paid for. docs/judge.md says what is done about each kind of failure.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any, Generic, TypeVar
+
+import httpx
+
+from agent.config import Judge
+from agent.judge.attempt import Attempt, Bill, Outcome
+from agent.judge.breaker import Breaker, Ticket
+from agent.judge.dialect import Dialect, Message, encode, first_messages, restored
+from agent.judge.exchange import Exchange, Miss
+from agent.judge.fingerprint import Served, fingerprint
+from agent.judge.key import ApiKey
+from agent.judge.limiter import Limiter
+from agent.judge.parsing import Malformed, parse
+from agent.judge.question import JudgeFailed, Question, Reason, Verdict
+from agent.judge.replies import Completion
+from agent.judge.retries import RetryBudget, backoff
+from agent.judge.schema import violation
+from agent.judge.transport import make_client
+from agent.tiers import Cost
+
+__all__ = ["Answer", "JudgeClient"]
+
+T = TypeVar("T")
+
+log = logging.getLogger("ragmeter.judge")
+
+# Attempts to repair a malformed answer, each with the error in hand.
+REPAIRS = 2
+
+# A reasoning model spends its output limit on thoughts first: 8 x 200 tokens leave it room, and a
+# model that runs away is still stopped.
+ROOMY_FACTOR = 8
+
+# Of a malformed answer, shown to the judge with what is wrong with it.
+SHOWN_CHARS = 2000
+ERROR_CHARS = 500
+
+# Unreadable answers and no other: at 5 % malformed replies, one start in 8000 looks like that.
+DOUBT = 3
+
+LOG_SECONDS = 60.0
+
+TRANSIENT: frozenset[Outcome] = frozenset({"timeout", "rate_limited", "server_error", "connection"})
+OVERLOAD: frozenset[Outcome] = frozenset({"timeout", "rate_limited"})
+# The server did its work: these say nothing against it.
+ANSWERED: frozenset[Outcome] = frozenset(
+    {"malformed", "cut_off", "refused", "too_long", "too_large"}
+)
+
+REASONS: Mapping[Outcome, Reason] = {
+    "malformed": "unparsable",
+    "cut_off": "unparsable",
+    "too_large": "unparsable",
+    "refused": "judge_refused",
+    "too_long": "too_long",
+    "timeout": "judge_timeout",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Answer(Generic[T]):
+    """A verdict with the decoded JSON that it was read from: what a cache keeps."""
+
+    value: T
+    data: dict[str, Any]
+    fingerprint: str
+
+
+@dataclass(slots=True)
+class _Talk(Generic[T]):
+    """One call: what has been said and tried so far."""
+
+    question: Question[T]
+    dialect: Dialect
+    roomy: bool
+    learned: bool = False
+    corrections: list[Message] = field(default_factory=list)
+    repairs: int = 0
+    failures: int = 0
+    rekeyed: bool = False
+    resized: bool = False
+
+
+def _ignore(*_: Any) -> None:
+    pass
+
+
+class JudgeClient:
+    """Asks one judge. Several judges are several clients: nothing is shared between them.
+
+    `name` stands in counters and logs. `http`: a client of the caller's, not closed here; none:
+    one of our own. `state`: what `state()` gave before a restart. `observe` sees every attempt,
+    `on_change(old, new)` every change of who serves. Clocks in seconds, `clock` in Unix time.
+    """
+
+    def __init__(
+        self,
+        settings: Judge,
+        *,
+        name: str = "judge",
+        http: httpx.AsyncClient | None = None,
+        state: Mapping[str, Any] | None = None,
+        observe: Callable[[Attempt], None] = _ignore,
+        on_change: Callable[[Served, Served], None] = _ignore,
+        clock: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        rng: random.Random | None = None,
+    ) -> None:
+        if settings.base_url is None:
+            raise ValueError("a judge needs a base_url")
+        url = httpx.URL(settings.base_url.rstrip("/") + "/chat/completions")
+        self.name = name
+        self._settings = settings
+        self._key = ApiKey(settings.api_key, settings.api_key_file, url.userinfo)
+        self._url = url.copy_with(userinfo=b"")
+        self._own_http = http is None
+        self._http = http or make_client(str(self._url))
+        self._exchange = Exchange(self._http, self._url, settings.timeout_seconds, clock)
+        self._bill = Bill(
+            name, settings.input_usd_per_million, settings.output_usd_per_million, observe
+        )
+        self._on_change = on_change
+        self._monotonic = monotonic
+        self._sleep = sleep
+        self._rng = rng or random.Random()
+        self._limiter = Limiter(settings.concurrency)
+        self._breaker = Breaker(settings.concurrency, monotonic)
+        self._budget = RetryBudget()
+        self._held_until = float("-inf")
+        self._logged = float("-inf")
+        self._answered: set[str] = set()  # modes in which a completion came
+        self._readable: set[str] = set()  # modes in which one could be read
+        self._unreadable = 0
+        self._roomy = False
+        self._dialect = Dialect(mode="prompt" if settings.structured == "prompt" else "schema")
+        self._served: Served | None = None
+        self._restore(state or {})
+
+    async def ask(self, question: Question[T], cost: Cost) -> Verdict[T]:
+        """The verdict of the judge. Raises `JudgeFailed`."""
+        answer = await self.answer(question, cost)
+        return Verdict(answer.value, answer.fingerprint)
+
+    async def answer(self, question: Question[T], cost: Cost) -> Answer[T]:
+        """As `ask`, with the decoded JSON."""
+        if self._breaker.refuses:
+            raise JudgeFailed("judge_unavailable", f"{self.name} is down")
+        self._budget.call(self._monotonic())
+        talk = _Talk(question, self._dialect, self._roomy)
+        last: Miss | None = None
+        while True:
+            result = await self._attempt(talk, cost)
+            if isinstance(result, Answer):
+                return result
+            if result is None:
+                if last is None:
+                    raise JudgeFailed("judge_unavailable", f"{self.name} is down")
+                raise self._failed(last)
+            last = result
+            pause = self._again(talk, result)
+            if pause is None:
+                raise self._failed(result)
+            if pause > 0:
+                await self._sleep(pause)
+
+    @property
+    def served(self) -> Served | None:
+        """Who gave the last reply; none before the first."""
+        return self._served
+
+    @property
+    def endpoint(self) -> str:
+        """The URL, without credentials."""
+        return str(self._url)
+
+    @property
+    def is_down(self) -> bool:
+        """Whether the circuit breaker is open."""
+        return self._breaker.is_open
+
+    @property
+    def in_flight(self) -> int:
+        return self._limiter.in_flight
+
+    @property
+    def limit(self) -> int:
+        """Attempts that may be in flight now."""
+        return self._limiter.size
+
+    def fingerprint(self, prompt_hash: str) -> str | None:
+        """What the next answer to this prompt carries if the same model serves it; none before
+        the first reply."""
+        if self._served is None:
+            return None
+        return self._fingerprint(self._served, prompt_hash, self._dialect)
+
+    def state(self) -> dict[str, Any]:
+        """What is worth knowing after a restart, for JSON: who served, how it must be asked."""
+        return {
+            "asked": self._asked(),
+            "served": asdict(self._served) if self._served else None,
+            "dialect": asdict(self._dialect),
+            "roomy": self._roomy,
+        }
+
+    async def aclose(self) -> None:
+        if self._own_http:
+            await self._http.aclose()
+
+    def _restore(self, state: Mapping[str, Any]) -> None:
+        if state.get("asked") != self._asked():
+            return  # of another endpoint or model: nothing holds
+        self._dialect = restored(state.get("dialect")) or self._dialect
+        self._roomy = state.get("roomy") is True
+        if isinstance(state.get("served"), Mapping):
+            self._served = Served.from_reply(state["served"])
+
+    def _asked(self) -> list[str | None]:
+        return [self.endpoint, self._settings.model, self._settings.structured]
+
+    def _fingerprint(self, served: Served, prompt_hash: str, dialect: Dialect) -> str:
+        return fingerprint(served, prompt_hash, self._parameters(dialect), dialect.mode)
+
+    def _parameters(self, dialect: Dialect) -> dict[str, Any]:
+        settings = self._settings
+        return dialect.parameters(settings.model, settings.temperature, settings.seed)
+
+    async def _attempt(self, talk: _Talk[T], cost: Cost) -> Answer[T] | Miss | None:
+        """One attempt, when it is its turn; none: the breaker is open, and nothing was sent."""
+        round_ = await self._limiter.acquire()
+        try:
+            while (wait := self._held_until - self._monotonic()) > 0:
+                if self._breaker.refuses:
+                    return None
+                await self._sleep(wait)
+            ticket = self._breaker.enter()
+            if ticket is None:
+                return None
+            try:
+                result = await self._sent(talk, cost)
+            except BaseException:
+                self._breaker.abandoned(ticket)
+                raise
+            self._report(result, ticket, round_)
+            return result
+        finally:
+            self._limiter.release()
+
+    async def _sent(self, talk: _Talk[T], cost: Cost) -> Answer[T] | Miss:
+        if not talk.learned:
+            talk.dialect = self._dialect
+        question, dialect = talk.question, talk.dialect
+        messages = [*first_messages(question, dialect), *talk.corrections]
+        limit = question.max_output_tokens * (ROOMY_FACTOR if talk.roomy else 1)
+        body = encode(question.schema, dialect, messages, self._parameters(dialect), limit)
+        characters = sum(len(message["content"]) for message in messages)
+        header = self._key.header
+        reply: Completion | Miss | None = None
+        result: Answer[T] | Miss | None = None
+        begun = self._monotonic()
+        try:
+            reply = await self._exchange.post(body, header)
+            result = self._read(talk, reply) if isinstance(reply, Completion) else reply
+            if isinstance(result, Miss):
+                self._consider(talk, result, header)
+            return result
+        finally:
+            outcome: Outcome = "cancelled"
+            if result is not None:
+                outcome = "ok" if isinstance(result, Answer) else result.outcome
+            completion = reply if isinstance(reply, Completion) else None
+            seconds = self._monotonic() - begun
+            self._bill.add(cost, outcome, characters, completion, seconds)
+
+    def _read(self, talk: _Talk[T], reply: Completion) -> Answer[T] | Miss:
+        self._answered.add(talk.dialect.mode)
+        if talk.learned and talk.dialect != self._dialect:
+            # an answer proves a dialect; a complaint does not, its text may quote traces
+            self._dialect = talk.dialect
+            log.info("%s: asked by %s from now on", self.name, talk.dialect)
+        before, self._served = self._served, reply.served
+        if before is not None and before != reply.served:
+            self._on_change(before, reply.served)
+        if reply.refused:
+            return Miss("refused", "by the model or a filter")
+        question = talk.question
+        try:
+            data = parse(reply.text)
+            problem = violation(data, question.schema)
+            if problem:
+                raise Malformed(problem)
+            value = question.read(data)
+        except ValueError as error:  # `Malformed` is one
+            if reply.cut_off:
+                return Miss("cut_off", "by the output limit")
+            return Miss("malformed", "no readable answer", text=reply.text, error=str(error))
+        self._readable.add(talk.dialect.mode)
+        self._roomy = talk.roomy or self._roomy
+        mark = self._fingerprint(reply.served, question.prompt_hash, talk.dialect)
+        return Answer(value, data, mark)
+
+    def _consider(self, talk: _Talk[Any], miss: Miss, header: str | None) -> None:
+        """Whether another key or dialect may help."""
+        if miss.status == 401 and not talk.rekeyed:
+            self._key.reread()
+            talk.rekeyed = self._key.header != header
+            if talk.rekeyed:
+                miss.hopeless = False
+                return
+        if miss.complaint is not None:
+            miss.weaker = talk.dialect.weaker(
+                miss.complaint,
+                may_change_mode=self._settings.structured == "auto",
+                proven=talk.dialect.mode in self._answered,
+            )
+            if miss.weaker is not None:
+                miss.outcome = "unsupported"
+
+    def _report(self, result: Answer[Any] | Miss, ticket: Ticket, round_: int) -> None:
+        """Tells breaker, limiter and log."""
+        if isinstance(result, Answer) or result.outcome in ANSWERED:
+            self._breaker.succeeded(ticket)
+            self._limiter.succeeded()
+            return
+        if result.outcome in OVERLOAD:
+            self._limiter.overloaded(round_)
+        if result.retry_after is not None and result.status in (429, 503):
+            until = self._monotonic() + result.retry_after
+            self._held_until = max(self._held_until, until)
+        if result.hopeless and result.weaker is None:
+            opened = self._breaker.hopeless(ticket)
+        elif result.outcome in ("unsupported", "denied"):
+            self._breaker.abandoned(ticket)  # the next attempt will show
+            return
+        elif result.outcome == "rate_limited":
+            opened = self._breaker.limited(ticket)
+        else:
+            opened = self._breaker.failed(ticket)
+        now = self._monotonic()
+        if opened and now - self._logged >= LOG_SECONDS:
+            self._logged = now
+            advice = ": check base_url, model and key" if result.outcome == "denied" else ""
+            hint = f"; {self._key.problem}" if self._key.problem else ""
+            kind = result.outcome.replace("_", " ")
+            log.warning("%s is down: %s, %s%s%s", self.name, kind, result.detail, advice, hint)
+
+    def _again(self, talk: _Talk[Any], miss: Miss) -> float | None:
+        """Seconds until the next attempt of this call; none: there is none."""
+        if miss.status == 401 and talk.rekeyed and not miss.hopeless:
+            return 0.0
+        if miss.weaker is not None:  # each is weaker than the last: it ends
+            talk.dialect, talk.learned = miss.weaker, True
+            return 0.0
+        now = self._monotonic()
+        if miss.outcome == "malformed":
+            if talk.repairs >= REPAIRS or not self._budget.allows(now):
+                return None
+            talk.repairs += 1
+            talk.corrections = _correction(miss)
+            self._doubt(talk)
+            return 0.0
+        # room that a reasoning model needs for thoughts, or that a long prompt does not leave
+        if miss.outcome == ("too_long" if talk.roomy else "cut_off"):
+            if talk.resized or not self._budget.allows(now):
+                return None
+            talk.roomy, talk.resized = not talk.roomy, True
+            return 0.0
+        if miss.outcome not in TRANSIENT or miss.hopeless or self._breaker.refuses:
+            return None
+        if talk.failures >= self._settings.retries or not self._budget.allows(now):
+            return None
+        pause = backoff(talk.failures, self._rng)
+        talk.failures += 1
+        return max(pause, miss.retry_after or 0.0)
+
+    def _doubt(self, talk: _Talk[Any]) -> None:
+        """Some servers take a `response_format` and ignore it: the model has never seen the
+        schema. It stands in the prompt once a mode has given nothing but unreadable answers."""
+        mode = talk.dialect.mode
+        if self._settings.structured != "auto" or mode == "prompt" or mode in self._readable:
+            return
+        self._unreadable += 1
+        if self._unreadable >= DOUBT:
+            talk.dialect, talk.learned = replace(talk.dialect, mode="prompt"), True
+
+    def _failed(self, miss: Miss) -> JudgeFailed:
+        reason = REASONS.get(miss.outcome, "judge_error")
+        return JudgeFailed(reason, f"{self.name}: {miss.outcome}: {miss.detail}")
+
+
+def _correction(miss: Miss) -> list[Message]:
+    """The malformed answer and what is wrong with it; only the last one, so that a conversation
+    does not grow."""
+    return [
+        {"role": "assistant", "content": miss.text[:SHOWN_CHARS] or "(no answer)"},
+        {
+            "role": "user",
+            "content": f"That answer cannot be used: {miss.error[:ERROR_CHARS]}. Answer the "
+            "question again, with one JSON object that satisfies the schema and nothing else.",
+        },
+    ]

@@ -1,0 +1,103 @@
+"""HTTP for the judge: an `httpx` client whose requests travel through aiohttp.
+
+aiohttp's parser and writer are C, httpcore's are Python: the same call costs a fraction of the CPU
+(docs/judge.md has the figures). Redirects, cookies and retries are nobody's business here.
+"""
+
+from __future__ import annotations
+
+import urllib.request
+from collections.abc import AsyncIterator
+from urllib.parse import urlsplit
+
+import aiohttp
+import httpx
+
+__all__ = ["AiohttpTransport", "make_client"]
+
+# Seconds. uvicorn, before most model servers, closes an idle connection after 5: sending on one
+# that is about to close looks like a failure of the server.
+KEEP_ALIVE = 4.0
+
+CHUNK = 64 * 1024
+
+
+def make_client(base_url: str) -> httpx.AsyncClient:
+    """A client for one judge. The caller bounds time and concurrency."""
+    return httpx.AsyncClient(
+        transport=AiohttpTransport(_proxy(base_url)), timeout=None, trust_env=False
+    )
+
+
+def _proxy(url: str) -> str | None:
+    """The proxy that the environment names for a URL, by the usual variables."""
+    parts = urlsplit(url)
+    if not parts.hostname or urllib.request.proxy_bypass(parts.netloc):
+        return None
+    return urllib.request.getproxies().get(parts.scheme)
+
+
+class AiohttpTransport(httpx.AsyncBaseTransport):
+    """Sends the requests of an `httpx.AsyncClient` with an aiohttp session of its own.
+
+    Failures to connect, read or write are `httpx.TransportError`.
+    """
+
+    def __init__(self, proxy: str | None = None) -> None:
+        self._proxy = proxy
+        self._session: aiohttp.ClientSession | None = None
+
+    def _open(self) -> aiohttp.ClientSession:
+        # here and not in the constructor: a session belongs to a running loop
+        return aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEP_ALIVE),
+            timeout=aiohttp.ClientTimeout(total=None, connect=None, sock_connect=None),
+            auto_decompress=False,
+            cookie_jar=aiohttp.DummyCookieJar(),
+            skip_auto_headers=("User-Agent", "Accept", "Accept-Encoding"),
+        )
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        if self._session is None:
+            self._session = self._open()
+        headers = [
+            (name.decode("ascii"), value.decode("ascii"))
+            for name, value in request.headers.raw
+            if name.lower() not in (b"host", b"content-length", b"connection")
+        ]
+        try:
+            reply = await self._session.request(
+                request.method,
+                str(request.url),
+                headers=headers,
+                data=request.content,
+                allow_redirects=False,
+                proxy=self._proxy,
+            )
+        except (aiohttp.ClientError, OSError) as error:
+            # the text names hosts and may name the user and password of a proxy
+            raise httpx.ConnectError(type(error).__name__, request=request) from None
+        return httpx.Response(
+            reply.status, headers=list(reply.raw_headers), stream=_Body(reply), request=request
+        )
+
+    async def aclose(self) -> None:
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+
+
+class _Body(httpx.AsyncByteStream):
+    def __init__(self, reply: aiohttp.ClientResponse) -> None:
+        self._reply = reply
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        try:
+            while chunk := await self._reply.content.read(CHUNK):
+                yield chunk
+        except (aiohttp.ClientError, OSError) as error:
+            raise httpx.ReadError(type(error).__name__) from None
+
+    async def aclose(self) -> None:
+        # what was read to its end has gone back to the pool; anything else is closed
+        self._reply.close()
