@@ -1,8 +1,8 @@
-"""llama.cpp's own HTTP server as a process: `python -m tests.judge.llama_server MODEL KEY CONTEXT`.
+"""llama.cpp's own HTTP server: `python -m tests.judge.llama_server MODEL NAME KEY CONTEXT PORT`.
 
-The wheel `xllamacpp` holds llama.cpp with its server ready built; this starts it on a free port of
-loopback, prints its URL and waits to be ended. CONTEXT is the context of each of its four slots,
-in tokens. Its log goes to standard error.
+The wheel `xllamacpp` holds llama.cpp with its server ready built; this starts it on loopback,
+prints its URL and waits to be ended. NAME is the model's name in replies, CONTEXT the context of
+each of its four slots in tokens, PORT 0 a free port. Its log goes to standard error.
 """
 
 from __future__ import annotations
@@ -15,13 +15,13 @@ SLOTS = 4  # requests side by side
 
 
 def main() -> None:
-    model, key, context = sys.argv[1:]
+    model, name, key, context, port = sys.argv[1:]
     llama = importlib.import_module("xllamacpp")
     params = llama.CommonParams()
     params.model.path = model
-    params.model_alias = {"tiny-random"}
+    params.model_alias = {name}
     params.hostnames = ["127.0.0.1"]
-    params.port = 0
+    params.port = int(port)
     params.api_keys = [key]
     params.n_parallel = SLOTS
     params.n_ctx = SLOTS * int(context)

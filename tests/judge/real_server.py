@@ -19,9 +19,10 @@ import pytest
 
 from tests.judge import tiny_model
 
-__all__ = ["KEY", "LlamaServer", "installed", "llama_server"]
+__all__ = ["KEY", "MODEL", "LlamaServer", "installed", "llama_server"]
 
 KEY = "sesame-of-the-tests"
+MODEL = "tiny-random"
 ROOT = Path(__file__).parent.parent.parent
 
 
@@ -31,6 +32,10 @@ class LlamaServer:
 
     base_url: str
     process: subprocess.Popen[str]
+
+    @property
+    def port(self) -> int:
+        return int(self.base_url.rsplit(":", 1)[1].removesuffix("/v1"))
 
     def kill(self) -> None:
         self.process.kill()
@@ -48,12 +53,18 @@ def installed() -> None:
 
 
 @contextmanager
-def llama_server(folder: Path, context: int = 16_384) -> Iterator[LlamaServer]:
-    """A server that is ready, with `context` tokens for each request; ended on leaving."""
+def llama_server(
+    folder: Path, *, context: int = 16_384, name: str = MODEL, port: int = 0
+) -> Iterator[LlamaServer]:
+    """A server that is ready, with `context` tokens for each request; ended on leaving.
+
+    `name` is what its replies call the model; `port` 0 is a free one.
+    """
     installed()
     model = folder / "tiny.gguf"
     tiny_model.write(model)
-    command = [sys.executable, "-m", "tests.judge.llama_server", str(model), KEY, str(context)]
+    command = [sys.executable, "-m", "tests.judge.llama_server"]
+    command += [str(model), name, KEY, str(context), str(port)]
     with (folder / "llama.log").open("w") as log:
         process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=log, text=True)
         assert process.stdout is not None
