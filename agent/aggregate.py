@@ -10,14 +10,17 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from agent.alerts import Alert, AlertEngine, Rule
 from agent.config import Settings
 from agent.counters import CounterKey, Counters, Exemplar
+from agent.fingerprints import Fingerprints
 from agent.labels import LabelBounds
 from agent.metrics import METRICS
-from agent.trace import ScoredTrace, State
+from agent.tiers import Pair
+from agent.trace import Score, ScoredTrace, State
 from agent.windows import Windows
 from agent.windows.exact import MAX_WEIGHT
 from agent.windows.periods import seconds_of
@@ -71,37 +74,77 @@ class Aggregator:
             for metric, scorer in expected
         ]
         self._seen = 0
+        self._fingerprints = Fingerprints()
+        self.windows.current = self._fingerprints.current
+        self.waiting: Counter[Pair] = Counter()
+        """Results that a slow tier still owes, by (metric, scorer)."""
 
     def _overflow(self, label: str) -> None:
         self.counters.inc("ragmeter_label_overflow_total", (("label", label),))
 
-    def apply(self, scored: ScoredTrace) -> list[Alert]:
+    def apply(self, scored: ScoredTrace, owed: Sequence[Pair] = ()) -> list[Alert]:
         """Count one scored trace. Returns the alerts that fired or resolved on the way to it.
 
-        `scored.service` and the names of its stages become the bounded ones.
+        `owed` are the pairs whose results a slow tier will `finish`. `scored.service` and the
+        names of its stages become the bounded ones.
         """
         transitions = self.advance(scored.timestamp)
+        late = self._place(scored)
+        self._seen += 1
+        if late:
+            self._results.update([(*pair, State.LATE, None) for pair in owed])
+        else:
+            self.waiting.update(owed)
+        self._count_operations(scored, scored.service)
+        return transitions
+
+    def finish(self, scored: ScoredTrace) -> None:
+        """Count what a slow tier has found of a trace that was applied before: its results enter
+        the buckets of the trace's own time. `scored.partial` must be set."""
+        self.waiting.subtract((score.metric, score.scorer) for score in scored.results)
+        self._place(scored)
+
+    def lose(self, results: Sequence[Score]) -> None:
+        """Count results that were owed for a trace that nobody can read any more."""
+        self.waiting.subtract((score.metric, score.scorer) for score in results)
+        self._results.update((s.metric, s.scorer, s.state, s.reason) for s in results)
+
+    def add_extra(self, scored: ScoredTrace) -> None:
+        """Count results that no trace of the queue owes (probes of a judge)."""
+        for score in scored.results:
+            labels = (("metric", score.metric), ("scorer", score.scorer))
+            self.counters.inc("ragmeter_seen_total", labels)
+        self._place(scored)
+
+    def _place(self, scored: ScoredTrace) -> bool:
+        """Put the results of a trace into its windows; whether it is too late for all of them."""
         late = self.windows.too_late(scored.timestamp)
         # under its bounded name from here on; a late trace has no window to take a place in
         service = scored.service = self._bounds.service(scored.service, admit=not late)
+        if late:
+            self._results.update((s.metric, s.scorer, State.LATE, None) for s in scored.results)
+            return True
         if not all(map(self._bounds.fits, scored.timings)):
             timings = scored.timings.items()
             scored.timings = {self._bounds.text(stage): value for stage, value in timings}
-        if not late:
-            segments = [
-                self._bounds.segment(service, tag, scored.tags[tag])
-                for tag in self._segments
-                if tag in scored.tags
-            ]
-            self.windows.add(scored, service, segments)
-        self._seen += 1
-        self._results.update(
-            [(s.metric, s.scorer, State.LATE, None) for s in scored.results]
-            if late
-            else [(s.metric, s.scorer, s.state, s.reason) for s in scored.results]
-        )
-        self._count_operations(scored, service)
-        return transitions
+        segments = [
+            self._bounds.segment(service, tag, scored.tags[tag])
+            for tag in self._segments
+            if tag in scored.tags
+        ]
+        self._results.update((s.metric, s.scorer, s.state, s.reason) for s in scored.results)
+        if scored.partial:  # only slow tiers have fingerprints
+            scored = replace(scored, results=[self._in_series(score) for score in scored.results])
+        self.windows.add(scored, service, segments)
+        return False
+
+    def _in_series(self, score: Score) -> Score:
+        """The score under the name of the series that its fingerprint belongs to."""
+        name, changed = self._fingerprints.series(score)
+        if changed:
+            labels = (("metric", score.metric), ("scorer", score.scorer))
+            self.counters.inc("ragmeter_instrument_changes_total", labels)
+        return score if name == score.scorer else replace(score, scorer=name)
 
     def _count_operations(self, scored: ScoredTrace, service: str) -> None:
         counters, label = self.counters, ("service", service)
@@ -181,6 +224,7 @@ class Aggregator:
         return {
             "alerts": self.engine.dump(),
             "labels": self._bounds.dump(),
+            "fingerprints": self._fingerprints.dump(),
             "next_step": self._next_step,
             "evaluated": self._evaluated == self.windows.changes,
         }
@@ -191,6 +235,7 @@ class Aggregator:
             return
         self.engine.load(state["alerts"])
         self._bounds.load(state["labels"])
+        self._fingerprints.load(state.get("fingerprints", []))
         self._next_step = state["next_step"]
         if state["evaluated"]:
             self._evaluated = self.windows.changes

@@ -176,7 +176,7 @@ def score(
 
     settings = _load(config)
     try:
-        done, bad = score_file(file, output, form, settings, say=say)
+        done, bad = asyncio.run(score_file(file, output, form, settings, say))
     except SameFile as error:
         raise _fail(str(error), 2) from None
     except BrokenPipeError:

@@ -232,6 +232,9 @@ class Limits(_Section):
     )
     trace_bytes: int = Field(2 * 2**20, ge=1024, description="largest single trace")
     queue: int = Field(10_000, ge=1, description="traces waiting before HTTP answers 429")
+    drawn: int = Field(
+        5_000, ge=1, description="traces waiting for a judge or model; beyond it they are shed"
+    )
     services: int = Field(100, ge=1, description="services with series of their own")
     segment_values: int = Field(20, ge=1, description="values a segment tag may have per service")
     label_chars: int = Field(128, ge=8, description="longest label value in characters")

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Set
+from collections.abc import Callable, Iterable, Sequence, Set
 from typing import Any
 
 from agent.trace import ScoredTrace, Trace
 
-__all__ = ["CUT", "EvidenceKeeper", "evidence_body"]
+__all__ = ["CUT", "EvidenceKeeper", "evidence_body", "results_of"]
 
 Key = tuple[str, str]
 """(service, trace id)"""
@@ -21,7 +21,13 @@ def _cut(text: str | None, limit: int) -> str | None:
     return text if text is None or len(text) <= limit else text[:limit] + CUT
 
 
-def _document(trace: Trace, scored: ScoredTrace, limit: int) -> dict[str, Any]:
+Results = Sequence[dict[str, Any]]
+"""Scores in their public JSON form."""
+
+
+def _document(
+    trace: Trace, timings: dict[str, float], results: Results, limit: int
+) -> dict[str, Any]:
     """The trace with each text cut to `limit` characters, and its scores."""
     return {
         "trace": {
@@ -51,35 +57,41 @@ def _document(trace: Trace, scored: ScoredTrace, limit: int) -> dict[str, Any]:
             "abstained": trace.abstained,
             "status": trace.status,
             "error": _cut(trace.error, limit),
-            "timings": scored.timings,
+            "timings": timings,
             "usage": trace.usage.model_dump(exclude_none=True) if trace.usage else None,
             "model": _cut(trace.model, 200),
             "prompt_version": _cut(trace.prompt_version, 200),
             "tags": trace.tags,
         },
-        "results": [score.to_dict() for score in scored.results],
+        "results": results,
     }
 
 
-def evidence_body(trace: Trace, scored: ScoredTrace, limit: int) -> bytes:
-    """JSON bytes of the trace and its scores; texts are cut until it fits `limit` bytes.
+def results_of(body: bytes | None) -> list[dict[str, Any]]:
+    """The scores in what was kept of a trace."""
+    return list(json.loads(body)["results"]) if body else []
+
+
+def evidence_body(trace: Trace, scored: ScoredTrace, limit: int, earlier: Results = ()) -> bytes:
+    """JSON bytes of the trace and its scores, `earlier` ones first; texts are cut until it fits
+    `limit` bytes.
 
     Where even that does not fit (hundreds of long ids), only the ids and scores are kept.
     """
+    new = {(score.metric, score.scorer) for score in scored.results}
+    results = [item for item in earlier if (item["metric"], item["scorer"]) not in new]
+    results += [score.to_dict() for score in scored.results]
     characters = limit
     while characters >= 50:
-        body = json.dumps(_document(trace, scored, characters), ensure_ascii=False).encode(
-            "utf-8", "replace"
-        )
+        document = _document(trace, scored.timings, results, characters)
+        body = json.dumps(document, ensure_ascii=False).encode("utf-8", "replace")
         if len(body) <= limit:
             return body
         characters //= 2
+    names = ("metric", "scorer", "state")
     document = {
         "trace": {"trace_id": trace.trace_id, "service": trace.service, "passages": None},
-        "results": [
-            {"metric": score.metric, "scorer": score.scorer, "state": score.state}
-            for score in scored.results
-        ],
+        "results": [{name: item[name] for name in names} for item in results],
     }
     return json.dumps(document).encode()
 
@@ -97,14 +109,20 @@ class EvidenceKeeper:
         self._limit = limit
 
     def rows(
-        self, named: Set[Key], done: Iterable[tuple[Key, Trace, ScoredTrace]]
+        self,
+        named: Set[Key],
+        done: Iterable[tuple[Key, Trace, ScoredTrace]],
+        earlier: Callable[[Key, Trace], Results] = lambda key, trace: (),
     ) -> list[tuple[str, str, float, bytes]]:
-        """Rows to write: those of `done` that were `named` among the worst."""
-        rows = [
-            (*key, scored.timestamp, evidence_body(trace, scored, self._limit))
-            for key, trace, scored in done
-            if key in named
-        ]
+        """Rows to write: those of `done` that were `named` among the worst, and those kept already
+        of which more is known now. `earlier` gives the scores that a partial one comes on top
+        of."""
+        rows = []
+        for key, trace, scored in done:
+            if key in named or (scored.partial and key in self._kept):
+                before = earlier(key, trace) if scored.partial else ()
+                body = evidence_body(trace, scored, self._limit, before)
+                rows.append((*key, scored.timestamp, body))
         self._kept.update((service, trace_id) for service, trace_id, *_ in rows)
         self.added += len(rows)
         return rows

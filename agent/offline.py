@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import csv
 import json
+import logging
 import os
 import stat
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, Any
@@ -14,11 +18,14 @@ from typing import IO, Any
 from agent.config import Settings
 from agent.ingest.native import Bad
 from agent.progress import ReplayProgress
-from agent.score import Scorer
+from agent.score import Scorer, complete, outline
 from agent.sources.files import STDIN, Source
-from agent.trace import ScoredTrace
+from agent.tiers import Cost, Tier, TierScorer
+from agent.trace import Score, ScoredTrace, Trace
 
 __all__ = ["SameFile", "score_file"]
+
+log = logging.getLogger("ragmeter.score")
 
 MAX_SHOWN = 10  # unreadable items described on the terminal; the rest are only counted
 
@@ -92,20 +99,59 @@ class _Csv:
         self._writer.writerow([*keys, *("" if cell is None else repr(cell) for cell in cells)])
 
 
-def score_file(
-    path: Path, output: Path, form: str, settings: Settings, say: Callable[[str], None]
+class _Whole:
+    """Scores a trace by every tier: no sampling."""
+
+    def __init__(self, settings: Settings, tiers: Mapping[Tier, TierScorer]) -> None:
+        self._scorer = Scorer(settings.builtin_scorers)
+        self._tiers = tiers
+        self.expected = list(self._scorer.expected)
+        self.expected += [pair for tier in tiers.values() for pair in tier.pairs]
+
+    async def score(self, trace: Trace) -> ScoredTrace:
+        results = self._scorer.at_once(trace)
+        found = await asyncio.gather(*(self._run(tier, trace) for tier in self._tiers.values()))
+        for scores in found:
+            results += scores
+        return outline(trace, results)
+
+    @staticmethod
+    async def _run(tier: TierScorer, trace: Trace) -> list[Score]:
+        scores: list[Score] = []
+        try:
+            scores = await tier.score(trace, Cost())
+        except Exception:
+            log.exception("the %s tier failed on trace %r", tier.tier, trace.trace_id[:80])
+        return complete(scores, tier.pairs, trace.probability)
+
+
+async def score_file(
+    path: Path,
+    output: Path,
+    form: str,
+    settings: Settings,
+    say: Callable[[str], None],
+    tiers: Mapping[Tier, TierScorer] | None = None,
 ) -> tuple[int, int]:
     """Score every trace of `path`; returns how many were scored and how many items were bad.
 
-    `form` is `jsonl` or `csv`. Raises OSError, and `SameFile` when `output` is `path`.
+    `form` is `jsonl` or `csv`. Lines are written in the order of the file; `judge.concurrency`
+    traces are under way at a time. Raises OSError, and `SameFile` when `output` is `path`.
     """
     _check_apart(path, output)
     source = Source(path)
-    scorer = Scorer(settings.builtin_scorers)
+    whole = _Whole(settings, tiers or {})
+    most = settings.judge.concurrency if tiers else 1
     done = bad = 0
+    under_way: deque[asyncio.Task[ScoredTrace]] = deque()
     items = source.read(settings.limits.trace_bytes)
-    with ReplayProgress(Path(source.name).name, source.size) as progress, _writing(output) as file:
-        writer = (_Csv if form == "csv" else _Jsonl)(file, scorer.expected)
+    async with contextlib.AsyncExitStack() as stack:
+        for tier in (tiers or {}).values():
+            if isinstance(tier, contextlib.AbstractAsyncContextManager):
+                await stack.enter_async_context(tier)
+        progress = stack.enter_context(ReplayProgress(Path(source.name).name, source.size))
+        file = stack.enter_context(_writing(output))
+        writer = (_Csv if form == "csv" else _Jsonl)(file, whole.expected)
         for number, (item, position) in enumerate(items, start=1):
             if isinstance(item, Bad):
                 bad += 1
@@ -113,10 +159,15 @@ def score_file(
                     why = "; ".join(f"{field or 'item'}: {why}" for field, why in item.errors)
                     say(f"item {number}: {item.reason}: {why}")
             else:
-                writer.write(scorer.score(item.trace))
-                done += 1
-            if number % 256 == 0:
+                under_way.append(asyncio.create_task(whole.score(item.trace)))
+                while len(under_way) >= most:
+                    writer.write(await under_way.popleft())
+                    done += 1
+            if tiers or number % 256 == 0:
                 progress.read(number, bad, position)
+        while under_way:
+            writer.write(await under_way.popleft())
+            done += 1
     if source.empty:
         say(f"{source.name}: the file is empty")
     return done, bad

@@ -13,7 +13,7 @@ import json
 import logging
 import sqlite3
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -22,6 +22,7 @@ from agent.config import Settings
 from agent.counters import Counters
 from agent.intake import Intake, Item, Unavailable
 from agent.reading import Health
+from agent.slow_tiers import SlowTiers
 from agent.sources.dead_letters import DeadLetters
 from agent.store.open import StateLost
 from agent.store.rows import Accepted, Progress
@@ -55,6 +56,7 @@ class Instrument:
         monotonic: Callable[[], float] = time.monotonic,
         notify: Notify = lambda alert, now: (),
         announced: Callable[[], None] = lambda: None,
+        tiers: SlowTiers | None = None,
     ) -> None:
         self._limits = settings.limits
         self._clock = clock
@@ -79,6 +81,7 @@ class Instrument:
             monotonic=monotonic,
             notify=notify,
             announced=announced,
+            tiers=tiers,
         )
 
     def start(self) -> None:
@@ -96,8 +99,10 @@ class Instrument:
         return emptied
 
     def wait_idle(self, stopped: Callable[[], bool] = lambda: False) -> None:
-        """Return when the queue is empty, the agent has died or `stopped` says so."""
-        while self._store.depth and not self.fatal and not stopped():
+        """Return when nothing waits any more, the agent has died or `stopped` says so."""
+        while (self._store.depth or any(self._worker.owed.values())) and not (
+            self.fatal or stopped()
+        ):
             time.sleep(0.02)
 
     @property
@@ -118,6 +123,13 @@ class Instrument:
     @property
     def outbox(self) -> SqliteStore:
         return self._store
+
+    @property
+    def waiting(self) -> Mapping[tuple[str, str], int]:
+        return self._worker.aggregator.waiting
+
+    def instruments(self) -> Sequence[Mapping[str, str]]:
+        return self._worker.instruments()
 
     def lock(self) -> AbstractContextManager[Any]:
         return self._worker.lock
@@ -143,6 +155,7 @@ class Instrument:
         return Health(
             problems=tuple(problem for problem in problems if problem),
             queue_depth=waiting,
+            drawn=self._worker.owed,
             oldest_unprocessed_seconds=max(0.0, now - oldest) if oldest and waiting else 0.0,
             processing_lag_seconds=None
             if event is None or not self._worker.live

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from agent.metrics.names import base
+
 __all__ = ["GROUPS", "rank"]
 
 GROUPS = {
@@ -9,14 +11,27 @@ GROUPS = {
         "grounding",
         "relevance",
         "answered",
+        "precision_at_k",
+        "average_precision_at_k",
+        "reciprocal_rank",
+        "ndcg_at_k",
+        "nugget_all",
+        "nugget_all_strict",
+        "nugget_vital",
+        "nugget_vital_strict",
+        "nugget_weighted",
+        "nugget_weighted_strict",
         "citation_f1",
         "citation_precision",
         "citation_recall",
+        "citation_passage_f1",
+        "citation_passage_precision",
         "citation_presence",
         "citation_fabricated",
         "source_indicators",
     ),
     "Operation": ("error", "timeout", "empty_answer"),
+    "Judge": ("judge_disagreement", "judge_probe_agreement", "judge_probe_change"),
     "Use": ("input_tokens", "output_tokens", "cost_usd"),
 }
 """Sections in the order of the question "how good are the answers"."""
@@ -26,4 +41,4 @@ _RANK = {name: rank for rank, name in enumerate(n for group in GROUPS.values() f
 
 def rank(metric: str) -> int:
     """The place of a metric on the page and in the table; metrics of no group come last."""
-    return _RANK.get(metric, len(_RANK))
+    return _RANK.get(base(metric), len(_RANK))

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from agent.alerts.alert import Alert
@@ -25,6 +25,8 @@ class Health:
     queue_depth: int = 0
     oldest_unprocessed_seconds: float | None = None
     processing_lag_seconds: float | None = None
+    drawn: Mapping[str, int] = field(default_factory=dict)
+    """Traces that wait for a slow tier, by tier."""
 
     @property
     def ready(self) -> bool:
@@ -43,6 +45,13 @@ class Reading(Protocol):
     @property
     def segments(self) -> Sequence[str]:
         """Configured segment tags, for example `["model"]`."""
+
+    @property
+    def waiting(self) -> Mapping[tuple[str, str], int]:
+        """Results that slow tiers still owe, by (metric, scorer)."""
+
+    def instruments(self) -> Sequence[Mapping[str, str]]:
+        """What each judge is, as labels: name, model as served, prompts, fingerprint."""
 
     def lock(self) -> AbstractContextManager[Any]: ...
 

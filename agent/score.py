@@ -3,41 +3,36 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
-from typing import Literal, Protocol
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from agent.metrics import METRICS, score_builtin, score_cheap
+from agent.metrics.names import spec_of
 from agent.sampling import Sampler
+from agent.tiers import Pair, Tier
 from agent.trace import Score, ScoredTrace, State, Trace
 
-__all__ = ["Scorer", "TierScorer"]
+__all__ = ["Scored", "Scorer", "complete", "outline"]
 
 log = logging.getLogger("ragmeter.score")
 
-Pair = tuple[str, str]
 
+@dataclass(slots=True)
+class Scored:
+    """What is known of a trace at once, and the tiers that have drawn it, each with the
+    inclusion probability of what it will find."""
 
-class TierScorer(Protocol):
-    """A scorer of the `model` or `judge` tier: it sees only the traces its tier has drawn.
-
-    `pairs` are the (metric, scorer) pairs it answers for; `score` returns one result for each.
-    """
-
-    @property
-    def tier(self) -> Literal["model", "judge"]: ...
-
-    @property
-    def pairs(self) -> Sequence[Pair]: ...
-
-    def score(self, trace: Trace) -> list[Score]: ...
+    trace: ScoredTrace
+    drawn: dict[Tier, float] = field(default_factory=dict)
 
 
 class Scorer:
-    """Scores every metric of the cheap tier, the built-in quality metrics if wanted, and what
-    the `tiers` give for the traces that `sampler` draws.
+    """Scores every metric of the cheap tier and the built-in quality metrics if wanted, and draws
+    for the `tiers` (by name: the (metric, scorer) pairs they answer for).
 
-    `expected` are the (metric, scorer) pairs that every trace gets exactly one result for,
-    whatever happens: a part that raises leaves `unscored` with reason `internal_error`.
+    `expected` are the pairs that every trace gets exactly one result for, whatever happens: a
+    part that raises leaves `unscored` with reason `internal_error`, and a tier that has not drawn
+    the trace `sampled_out`. What a tier has drawn is scored elsewhere.
     """
 
     def __init__(
@@ -45,7 +40,7 @@ class Scorer:
         builtin: bool = True,
         *,
         sampler: Sampler | None = None,
-        tiers: Sequence[TierScorer] = (),
+        tiers: Mapping[Tier, Sequence[Pair]] | None = None,
     ) -> None:
         if tiers and sampler is None:
             raise ValueError("tiers need a sampler")
@@ -55,10 +50,12 @@ class Scorer:
             (part, [(score.metric, score.scorer) for score in part(probe)]) for part in parts
         ]
         self._sampler = sampler
-        self._tiers = tiers
+        self.tiers: dict[Tier, tuple[Pair, ...]] = {
+            tier: tuple(pairs) for tier, pairs in (tiers or {}).items()
+        }
         self.expected = [pair for _, pairs in self._parts for pair in pairs]
-        self.expected += [pair for tier in tiers for pair in tier.pairs]
-        unknown = {metric for metric, _ in self.expected} - METRICS.keys()
+        self.expected += [pair for pairs in self.tiers.values() for pair in pairs]
+        unknown = {metric for metric, _ in self.expected if spec_of(METRICS, metric) is None}
         if unknown:
             raise ValueError(f"not in the registry of metrics: {', '.join(sorted(unknown))}")
 
@@ -70,52 +67,64 @@ class Scorer:
             return part(trace)
         except Exception:
             log.exception("scoring of trace %r failed", trace.trace_id[:80])
-            return [
-                Score(metric, scorer, State.UNSCORED, reason="internal_error")
-                for metric, scorer in pairs
-            ]
+            return complete([], pairs, trace.probability)
 
-    def _run_tier(self, tier: TierScorer, trace: Trace) -> list[Score]:
-        assert self._sampler is not None
-        draw = self._sampler.draw(trace, tier.tier)
-        if not draw.taken:
-            return [Score(metric, scorer, State.SAMPLED_OUT) for metric, scorer in tier.pairs]
-        found = {
-            (score.metric, score.scorer): score
-            for score in self._run(tier.score, tier.pairs, trace)
-        }
-        results = []
-        for metric, scorer in tier.pairs:  # one for each, whatever a scorer of others returns
-            score = found.get((metric, scorer))
-            if score is None:
-                score = Score(metric, scorer, State.UNSCORED, reason="internal_error")
-            score.probability = draw.probability
-            results.append(score)
-        return results
+    def at_once(self, trace: Trace) -> list[Score]:
+        """What needs no slow tier."""
+        return [score for part, pairs in self._parts for score in self._run(part, pairs, trace)]
 
-    def score(self, trace: Trace, timestamp: float | None = None) -> ScoredTrace:
+    def score(self, trace: Trace, timestamp: float | None = None) -> Scored:
         """`timestamp` (Unix seconds) replaces the trace's own where its clock was wrong."""
-        results: list[Score] = []
-        for part, pairs in self._parts:
-            results += self._run(part, pairs, trace)
-        for tier in self._tiers:
-            results += self._run_tier(tier, trace)
-        tags = dict(trace.tags)
-        for name in ("model", "prompt_version"):
-            value = trace.tag(name)
-            if value:
-                tags[name] = value
-        usage = trace.usage
-        return ScoredTrace(
-            trace_id=trace.trace_id,
-            service=trace.service,
-            timestamp=trace.timestamp.timestamp() if timestamp is None else timestamp,
-            status=trace.status,
-            results=results,
-            probability=trace.probability,
-            timings={k: v for k, v in (trace.timings or {}).items() if v is not None},
-            tags=tags,
-            input_tokens=usage.input_tokens if usage else None,
-            output_tokens=usage.output_tokens if usage else None,
-            cost_usd=usage.cost_usd if usage else None,
-        )
+        results = self.at_once(trace)
+        drawn: dict[Tier, float] = {}
+        for tier, promised in self.tiers.items():
+            assert self._sampler is not None
+            draw = self._sampler.draw(trace, tier)
+            if draw.taken:
+                drawn[tier] = draw.probability
+            else:
+                results += [Score(*pair, State.SAMPLED_OUT) for pair in promised]
+        return Scored(outline(trace, results, timestamp), drawn)
+
+
+def outline(trace: Trace, results: list[Score], timestamp: float | None = None) -> ScoredTrace:
+    """The numbers of a trace that the aggregate half needs, with `results`."""
+    tags = dict(trace.tags)
+    for name in ("model", "prompt_version"):
+        value = trace.tag(name)
+        if value:
+            tags[name] = value
+    usage = trace.usage
+    return ScoredTrace(
+        trace_id=trace.trace_id,
+        service=trace.service,
+        timestamp=trace.timestamp.timestamp() if timestamp is None else timestamp,
+        status=trace.status,
+        results=results,
+        probability=trace.probability,
+        timings={k: v for k, v in (trace.timings or {}).items() if v is not None},
+        tags=tags,
+        input_tokens=usage.input_tokens if usage else None,
+        output_tokens=usage.output_tokens if usage else None,
+        cost_usd=usage.cost_usd if usage else None,
+    )
+
+
+def complete(
+    scores: Sequence[Score],
+    pairs: Sequence[Pair],
+    probability: float,
+    missing: str = "internal_error",
+) -> list[Score]:
+    """One result for each of `pairs`, in their order, whatever a scorer has returned: what it
+    left out is `unscored` with the reason `missing`. All get the inclusion probability that held,
+    multiplied by what the score says of a share of its own."""
+    found = {(score.metric, score.scorer): score for score in scores}
+    results = []
+    for pair in pairs:
+        score = found.get(pair)
+        if score is None:
+            score = Score(*pair, State.UNSCORED, reason=missing)
+        score.probability = probability * score.probability
+        results.append(score)
+    return results

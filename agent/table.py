@@ -11,6 +11,7 @@ from rich.text import Text
 from agent.alerts import Alert
 from agent.labels import bounded
 from agent.metrics import METRICS
+from agent.metrics.names import base
 from agent.presentation import rank
 from agent.reading import Reading
 from agent.windows import Estimate
@@ -29,7 +30,7 @@ def _add_row(table: Table, *cells: str) -> None:
 
 
 def _number(metric: str, value: float) -> str:
-    spec = METRICS[metric]
+    spec = METRICS[base(metric)]
     if spec.kind == "ratio":
         return f"{100 * value:.1f} %"
     return f"{value:.3g}" if spec.high is None else f"{value:.2f}"

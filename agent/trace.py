@@ -235,7 +235,8 @@ class ScoredTrace:
     """What the score half hands to the aggregate half: no text of the trace, only numbers.
 
     `timestamp` is event time in Unix seconds; `timings` are seconds by stage. `probability` is
-    the upstream one: operational counts are weighted by its inverse.
+    the upstream one: operational counts are weighted by its inverse. A `partial` one brings
+    further results of a trace that was handed over before.
     """
 
     trace_id: str
@@ -249,6 +250,7 @@ class ScoredTrace:
     input_tokens: int | None = None
     output_tokens: int | None = None
     cost_usd: float | None = None
+    partial: bool = False
 
     def to_dict(self) -> dict[str, Any]:
         """The line that `ragmeter score` writes."""

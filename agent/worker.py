@@ -9,22 +9,27 @@ import logging
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 from agent.aggregate import Aggregator
 from agent.alerts import Alert, Rule
 from agent.config import Settings
 from agent.errors import UnknownVersion
 from agent.event_time import EventTime
-from agent.evidence import EvidenceKeeper
+from agent.evidence import EvidenceKeeper, results_of
 from agent.ingest.native import Bad, decode_one
 from agent.sampling import Sampler
-from agent.score import Scorer
+from agent.score import Scored, Scorer, complete, outline
+from agent.slow_tiers import SlowTiers
 from agent.sources.dead_letters import DeadLetters
 from agent.store.open import StateError, StateLost
-from agent.store.rows import Commit, OutboxItem, Queued
+from agent.store.rows import Commit, Draw, OutboxItem, Queued
 from agent.store.sqlite import SqliteStore
-from agent.trace import ScoredTrace, Trace
+from agent.tier_worker import Finished, TierWorker
+from agent.tiers import TIERS, Tier
+from agent.trace import Score, ScoredTrace, State, Trace
 
 __all__ = ["Notify", "Worker"]
 
@@ -72,6 +77,7 @@ class Worker:
         monotonic: Callable[[], float],
         notify: Notify,
         announced: Callable[[], None],
+        tiers: SlowTiers | None = None,
     ) -> None:
         self._settings = settings
         self._rules = rules
@@ -90,9 +96,24 @@ class Worker:
         self.oldest_received: float | None = None
         self.beat = monotonic()
         """When the worker last moved."""
-        self.scorer = Scorer(settings.builtin_scorers, sampler=Sampler(settings.sampling))
+        self._slow = tiers or SlowTiers()
+        scorers = self._slow.scorers
+        self.scorer = Scorer(
+            settings.builtin_scorers,
+            sampler=Sampler(settings.sampling, self._slow.controllers, clock),
+            tiers={name: tier.pairs for name, tier in scorers.items()},
+        )
         self._start_aggregator()
         self._wake = threading.Event()
+        slow = [tier for tier in TIERS if tier in scorers or self._owed[tier]]
+        in_flight = {"judge": settings.judge.concurrency, "model": 2 * settings.hhem.workers}
+        self._tiers = TierWorker(
+            store,
+            scorers,
+            {tier: in_flight[tier] for tier in slow},
+            finished=self._wake.set,
+            also=self._slow.jobs,
+        )
         self._hurry = threading.Event()
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="ragmeter-worker", daemon=True)
@@ -121,6 +142,15 @@ class Worker:
         aggregator.windows.load(saved.buckets)
         aggregator.counters.load(saved.counters)
         aggregator.load(saved.meta)
+        self._owed: Counter[Tier] = Counter()
+        pending: dict[Tier, Counter[str]] = {tier: Counter() for tier in TIERS}
+        for row in self._store.waiting():
+            self._owed[row.tier] += row.number
+            pending[row.tier][row.service] += row.number
+            aggregator.waiting.update(dict.fromkeys(row.pairs, row.number))
+        for tier, controller in self._slow.controllers.items():
+            if tier in saved.meta.get("budgets", {}):
+                controller.load(saved.meta["budgets"][tier], pending[tier])
         self._keeper = EvidenceKeeper(saved.evidence, self._settings.limits.evidence_bytes)
         self.time = EventTime()
         down = self._clock() - saved.meta.get("wall_time", 0.0)
@@ -132,6 +162,16 @@ class Worker:
 
     def start(self) -> None:
         self._thread.start()
+        self._tiers.start()
+
+    def instruments(self) -> Sequence[Mapping[str, str]]:
+        """Labels of each judge as it is served now."""
+        return self._slow.instruments()
+
+    @property
+    def owed(self) -> dict[str, int]:
+        """How many traces wait for each slow tier."""
+        return {str(tier): number for tier, number in self._owed.items()}
 
     def wake(self) -> None:
         """Look at the queue now: something was put in."""
@@ -144,6 +184,7 @@ class Worker:
         """
         deadline = time.monotonic() + timeout
         self._hurry.set()
+        self._tiers.stop(timeout / 2)
         while self._thread.is_alive() and self._store.depth and time.monotonic() < deadline:
             if self.problem or self.fatal:
                 break
@@ -160,6 +201,13 @@ class Worker:
             while not self._stopping:
                 self._wake.clear()
                 self.beat = self._monotonic()
+                self._finish_all(self._tiers.take())
+                if self._tiers.fatal:
+                    self.fatal = self._tiers.fatal
+                    return
+                if not self.live and self._full():
+                    self._wake.wait(IDLE_SECONDS)  # a replay goes no faster than its judge
+                    continue
                 batch = self._store.take(after, BATCH)
                 if batch:
                     self._process_all(batch)
@@ -170,6 +218,7 @@ class Worker:
                     self.oldest_received = None
                     self._wake.wait(IDLE_SECONDS)
                     self._tick(after)
+            self._finish_all(self._tiers.take())
             self._commit(after, [], [])
         except StateLost as error:
             self.fatal = str(error)
@@ -225,22 +274,26 @@ class Worker:
     def _process(self, batch: Sequence[Queued]) -> None:
         self.oldest_received = batch[0].received
         done: list[tuple[Trace, ScoredTrace]] = []
+        drawn: list[Draw] = []
         transitions: list[Alert] = []
         unreadable: list[tuple[Bad, int]] = []
         for start in range(0, len(batch), LOCK_SLICE):
-            scored = []
+            scored: list[tuple[Queued, Trace, Scored]] = []
             for queued in batch[start : start + LOCK_SLICE]:
                 item = decode_one(queued.body, len(queued.body))
                 if isinstance(item, Bad):  # queued by a version with another schema
                     unreadable.append((item, queued.seq))
                 else:
-                    scored.append((item.trace, self.scorer.score(item.trace, queued.timestamp)))
+                    found = self.scorer.score(item.trace, queued.timestamp)
+                    scored.append((queued, item.trace, found))
             self.beat = self._monotonic()
             with self.lock:
-                for _, result in scored:
-                    transitions += self.aggregator.apply(result)
+                for queued, _, found in scored:
+                    drawn += self._draws(queued, found, len(drawn))
+                    owed = [pair for tier in found.drawn for pair in self.scorer.tiers[tier]]
+                    transitions += self.aggregator.apply(found.trace, owed)
                 self.aggregator.settle()
-            done += scored
+            done += [(trace, found.trace) for _, trace, found in scored]
         if unreadable:
             self._persist(lambda: self._dead.write(unreadable, "queue", self._clock()))
             with self.lock:
@@ -248,7 +301,77 @@ class Worker:
                     "ragmeter_dead_letters_total", (("reason", OLD_SCHEMA),), len(unreadable)
                 )
         self.time.reached(self.aggregator.windows.now, self._monotonic())
-        self._commit(batch[-1].seq, transitions, done)
+        self._commit(batch[-1].seq, transitions, done, drawn)
+
+    # Slow tiers ---------------------------------------------------------------------------------
+
+    def _full(self) -> bool:
+        return any(number >= self._settings.limits.drawn for number in self._owed.values())
+
+    def _draws(self, queued: Queued, found: Scored, before: int) -> list[Draw]:
+        """The rows for the tiers that have drawn a trace. Where a tier is full or the trace is too
+        late for every window, its results are known at once and nothing is asked."""
+        draws = []
+        for tier, probability in list(found.drawn.items()):
+            pairs = self.scorer.tiers[tier]
+            late = self.aggregator.windows.too_late(queued.timestamp)
+            if late or (self.live and self._owed[tier] + before >= self._settings.limits.drawn):
+                del found.drawn[tier]
+                found.trace.results += [Score(*pair, State.SHED) for pair in pairs]
+            else:
+                service = found.trace.service  # as it came: bounded names are the aggregate half's
+                draws.append(Draw(tier, service, queued.timestamp, probability, pairs, queued.body))
+        return draws
+
+    def _finish_all(self, finished: Sequence[Finished]) -> None:
+        """Count what the slow tiers have found; where a result makes that fail, all but that."""
+        if not finished:
+            return
+        try:
+            self._finish(finished)
+        except Exception as error:
+            if not _is_the_traces_fault(error):
+                raise
+            log.exception("results of a slow tier failed; trying them one by one")
+            self._reload()
+            for one in finished:
+                self._finish_one(one)
+
+    def _finish_one(self, one: Finished) -> None:
+        try:
+            self._finish([one])
+        except Exception as error:
+            if not _is_the_traces_fault(error):
+                raise
+            log.exception("the results of drawn trace %d cannot be counted", one.drawn.id)
+            self._reload()
+            draw = one.drawn.draw
+            blank = complete([], draw.pairs, draw.probability)
+            self._finish([Finished(one.drawn, one.trace, blank, one.cost)])
+
+    def _finish(self, finished: Sequence[Finished]) -> None:
+        done: list[tuple[Trace, ScoredTrace]] = []
+        with self.lock:
+            for one in finished:
+                if one.trace is None:  # its bytes are not readable any more: no window to go to
+                    self.aggregator.lose(one.results)
+                    continue
+                part = outline(one.trace, one.results, one.drawn.draw.timestamp)
+                part.partial, part.timings = True, {}
+                self.aggregator.finish(part)
+                done.append((one.trace, part))
+            self.aggregator.settle()
+        for one in finished:
+            draw = one.drawn.draw
+            if draw.tier in self._slow.controllers:
+                controller = self._slow.controllers[draw.tier]
+                controller.settle(draw.service, one.cost, self._clock())
+        self._commit(0, [], done, finished=finished)
+
+    def _earlier(self, key: tuple[str, str], trace: Trace) -> list[dict[str, Any]]:
+        """What is known of a trace besides what a slow tier has just found."""
+        kept = results_of(self._store.evidence(*key))
+        return kept or [score.to_dict() for score in self.scorer.at_once(trace)]
 
     def _tick(self, upto: int) -> None:
         """Move event time on by the time that passed, where traffic is live."""
@@ -261,15 +384,26 @@ class Worker:
             self._commit(upto, transitions, [])
 
     def _commit(
-        self, upto: int, transitions: Sequence[Alert], done: Sequence[tuple[Trace, ScoredTrace]]
+        self,
+        upto: int,
+        transitions: Sequence[Alert],
+        done: Sequence[tuple[Trace, ScoredTrace]],
+        drawn: Sequence[Draw] = (),
+        finished: Sequence[Finished] = (),
     ) -> None:
         now = self._clock()
+        controllers = self._slow.controllers
+        budgets = {tier: controller.dump() for tier, controller in controllers.items()}
         with self.lock:
+            for key, by in self._slow.spending.take().items():
+                self.aggregator.counters.inc(*key, by)
             step = Commit(
                 upto,
                 buckets=self.aggregator.windows.drain(),
                 counters=self.aggregator.counters.drain(),
-                meta={**self.aggregator.dump(), "wall_time": now},
+                meta={**self.aggregator.dump(), "wall_time": now, "budgets": budgets},
+                drawn=drawn,
+                finished=[one.drawn.id for one in finished],
             )
             named = self.aggregator.windows.take_named()
             idle = self._monotonic() - self._collected_at
@@ -277,9 +411,16 @@ class Worker:
                 step.forget_evidence = self._keeper.forget(self._worst())
                 self._collected_at = self._monotonic()
             keyed = [((scored.service, scored.trace_id), trace, scored) for trace, scored in done]
-        step.evidence = self._keeper.rows(named, keyed)
+        step.evidence = self._keeper.rows(named, keyed, self._earlier)
         step.outbox = [item for alert in transitions for item in self._notify(alert, now)]
         self._persist(lambda: self._store.commit(step))
+        self._owed.update(draw.tier for draw in drawn)
+        self._owed.subtract(one.drawn.draw.tier for one in finished)
+        if self.live:
+            for tier, controller in controllers.items():
+                controller.backlog(self._owed[tier], self._settings.limits.drawn)
+        if drawn:
+            self._tiers.wake()
         if transitions:
             self._announced()
         self._saved_at = self._monotonic()

@@ -18,7 +18,7 @@ import gzip
 import random
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -51,10 +51,14 @@ class BenchReading:
         self.windows = Windows()
         self.counters = Counters()
         self.segments: Sequence[str] = ()
+        self.waiting: dict[tuple[str, str], int] = {}
         self._lock = threading.RLock()
 
     def lock(self) -> AbstractContextManager[Any]:
         return self._lock
+
+    def instruments(self) -> Sequence[Mapping[str, str]]:
+        return ()
 
     def alerts(self) -> Sequence[Alert]:
         return ()
@@ -66,9 +70,11 @@ class BenchReading:
         return Health(processing_lag_seconds=0.1)
 
     def add(self, service: str, timestamp: float, rng: random.Random) -> None:
-        """One trace with a value of every metric, and the three latency stages."""
+        """One trace with a value of every metric of the cheap tier, and three latency stages."""
         results = []
         for spec in METRICS.values():
+            if spec.tier != "cheap":
+                continue
             top = 1000.0 if spec.high is None else spec.high
             value = float(rng.random() < 0.9) if spec.kind == "ratio" else top * rng.random()
             results.append(Score(spec.name, spec.scorers[0], State.SCORED, value))

@@ -91,7 +91,7 @@ def pipeline(lines: Sequence[bytes], scorer: Scorer, settings: Settings, rules: 
     for line in lines:
         item = decode_one(line, 2**21)
         assert isinstance(item, Good)
-        aggregator.apply(scorer.score(item.trace))
+        aggregator.apply(scorer.score(item.trace).trace)
     aggregator.windows.drain()
 
 

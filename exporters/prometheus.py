@@ -17,7 +17,9 @@ from prometheus_client.openmetrics.exposition import generate_latest as openmetr
 from agent import __version__
 from agent.aggregate import DURATION_EDGES
 from agent.counters import Exemplar
+from agent.fingerprints import split_scorer
 from agent.metrics import METRICS
+from agent.metrics.names import base, cutoff
 from agent.metrics.spec import MetricSpec
 from exporters.exposition import Family, escape, header, join, labels_text, number
 from exporters.reference import (
@@ -94,15 +96,20 @@ class PrometheusExporter:
         prefixes = _Prefixes(snapshot)
         blocks: dict[tuple[str, str, str, str], str] = {}
         for service, segment, metric, scorer, window, found in snapshot.estimates:
-            key = (service, segment, scorer, window)
+            k = cutoff(metric)
+            key = (service, segment, f"{k}@{scorer}" if k else scorer, window)
             block = blocks.get(key)
             if block is None:
+                name, fingerprint = split_scorer(scorer)
+                more = f',fingerprint="{escape(fingerprint)}"' if fingerprint else ""
+                more += f',k="{escape(k)}"' if k else ""
                 block = blocks[key] = (
-                    f'{prefixes.of(service, segment)},scorer="{escape(scorer)}",'
+                    f'{prefixes.of(service, segment)},scorer="{escape(name)}"{more},'
                     f'window="{escape(window)}"}} '
                 )
-            if metric in rows:  # a score of a metric that nobody has declared has no name
-                rows[metric].append((block, found))
+            known = rows.get(base(metric))
+            if known is not None:  # a score of a metric that nobody has declared has no name
+                known.append((block, found))
         for metric, pairs in rows.items():
             if not pairs:
                 continue
@@ -174,7 +181,11 @@ class PrometheusExporter:
             firing[key] = firing.get(key, 0) + (alert.state == "firing")
         oldest = health.oldest_unprocessed_seconds
         values: dict[str, dict[Labels, float]] = {
-            "ragmeter_accounting_mismatch": _mismatch(series),
+            "ragmeter_accounting_mismatch": _mismatch(series, snapshot.waiting),
+            "ragmeter_drawn_traces": {
+                (("tier", tier),): float(number) for tier, number in health.drawn.items()
+            },
+            "ragmeter_judge_info": dict.fromkeys(snapshot.instruments, 1.0),
             "ragmeter_processing_lag_seconds": _single(health.processing_lag_seconds),
             "ragmeter_oldest_unprocessed_seconds": _single(0.0 if oldest is None else oldest),
             "ragmeter_queue_depth": _single(health.queue_depth),
@@ -268,9 +279,13 @@ def _counter_series(snapshot: Snapshot) -> Series:
     return series
 
 
-def _mismatch(series: Series) -> dict[Labels, float]:
-    """|seen - sum over states| by metric and scorer; also where one side alone was counted."""
-    out: dict[Labels, float] = {}
+def _mismatch(series: Series, waiting: Mapping[tuple[str, str], int]) -> dict[Labels, float]:
+    """|seen - sum over states - waiting for a slow tier| by metric and scorer; also where one side
+    alone was counted."""
+    out: dict[Labels, float] = {
+        (("metric", metric), ("scorer", scorer)): -float(number)
+        for (metric, scorer), number in waiting.items()
+    }
     for name, sign in (("ragmeter_seen_total", 1.0), ("ragmeter_results_total", -1.0)):
         for labels, value in series.get(name, {}).items():
             key = tuple(pair for pair in labels if pair[0] in ("metric", "scorer"))

@@ -130,7 +130,8 @@ HEALTH = (
     ),
     Family(
         "ragmeter_accounting_mismatch", "gauge",
-        "Distance between ragmeter_seen_total and the sum of ragmeter_results_total; always 0.",
+        "Distance between ragmeter_seen_total and the sum of ragmeter_results_total and of what"
+        " waits for a judge or model; always 0.",
         ("metric", "scorer"), "", "Agent",
     ),
     Family(
@@ -166,6 +167,32 @@ HEALTH = (
     Family(
         "ragmeter_queue_depth", "gauge", "Accepted traces that wait to be scored.",
         (), "", "Agent",
+    ),
+    Family(
+        "ragmeter_drawn_traces", "gauge", "Accepted traces that wait for a judge or a model.",
+        ("tier",), "", "Agent",
+    ),
+    Family(
+        "ragmeter_instrument_changes_total", "counter",
+        "Changes of the fingerprint of a judge or model; each starts a new series.",
+        ("metric", "scorer"), "", "Judge",
+    ),
+    Family(
+        "ragmeter_judge_requests_total", "counter", "Attempts to call a judge by how they ended.",
+        ("judge", "outcome"), "", "Judge",
+    ),
+    Family(
+        "ragmeter_judge_tokens_total", "counter", "Tokens of all attempts, input and output.",
+        ("judge", "direction"), "", "Judge",
+    ),
+    Family(
+        "ragmeter_judge_cost_usd_total", "counter",
+        "Cost of all attempts by the configured prices, in US dollars.",
+        ("judge",), "usd", "Judge",
+    ),
+    Family(
+        "ragmeter_judge_info", "info", "Each judge as it is asked and served now.",
+        ("judge", "model", "served", "prompt", "prompt_hash", "fingerprint"), "", "Judge",
     ),
     Family(
         "ragmeter_ready", "gauge", "1 when the agent is ready, 0 when /readyz says why not.",

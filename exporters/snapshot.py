@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Snapshot", "segment_labels", "split_segment", "take"]
 
-RESERVED = frozenset({"service", "scorer", "window", "stage", "quantile", "k", "le"})
+RESERVED = frozenset({"service", "scorer", "fingerprint", "window", "stage", "quantile", "k", "le"})
 
 
 @dataclass(slots=True)
@@ -35,6 +35,10 @@ class Snapshot:
     exemplars: dict[CounterKey, Exemplar]
     alerts: list[Alert]
     segments: tuple[str, ...]
+    waiting: dict[tuple[str, str], int]
+    """Results that slow tiers owe, by (metric, scorer)."""
+    instruments: list[tuple[tuple[str, str], ...]]
+    """Labels of each judge as it is asked now."""
     estimates: list[tuple[str, str, str, str, str, Estimate]] = field(default_factory=list)
     """(service, segment, metric, scorer, window, estimate)"""
     quantiles: list[tuple[str, str, str, str, list[Quantile]]] = field(default_factory=list)
@@ -55,6 +59,8 @@ def take(reading: Reading) -> Snapshot:
             exemplars=dict(reading.counters.exemplars),
             alerts=[copy(alert) for alert in reading.alerts()],
             segments=tuple(reading.segments),
+            waiting=dict(reading.waiting),
+            instruments=[tuple(labels.items()) for labels in reading.instruments()],
         )
     estimates, quantiles = snapshot.estimates, snapshot.quantiles
     for service in snapshot.services:

@@ -22,7 +22,7 @@ def aggregator(**changes: Any) -> Aggregator:
 
 def apply(to: Aggregator, traces: list[Trace]) -> None:
     for trace in traces:
-        to.apply(SCORER.score(trace))
+        to.apply(SCORER.score(trace).trace)
     to.settle()
 
 
@@ -156,7 +156,7 @@ def story() -> list[ScoredTrace]:
     found = []
     for n in range(900):
         bad = 60 <= n < 200 and n % 2
-        found.append(SCORER.score(make_trace(n, status="error" if bad else "ok")))
+        found.append(SCORER.score(make_trace(n, status="error" if bad else "ok")).trace)
     return found
 
 

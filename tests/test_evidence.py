@@ -13,7 +13,7 @@ SCORER = Scorer()
 
 
 def scored(trace: Trace) -> tuple[Trace, ScoredTrace]:
-    return trace, SCORER.score(trace)
+    return trace, SCORER.score(trace).trace
 
 
 def test_a_small_trace_is_kept_whole() -> None:

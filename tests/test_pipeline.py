@@ -6,7 +6,7 @@ import random
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -22,6 +22,7 @@ from agent.pipeline import Instrument
 from agent.store.open import StateError
 from agent.store.rows import OutboxItem, Progress
 from agent.store.sqlite import SqliteStore
+from agent.tiers import Pair
 from agent.trace import ScoredTrace
 from agent.windows import Windows
 from agent.worker import Worker
@@ -319,8 +320,8 @@ def test_a_trace_that_cannot_be_counted_becomes_a_dead_letter_and_costs_no_other
 ) -> None:
     honest = Aggregator.apply
 
-    def poisoned(self: Aggregator, scored: ScoredTrace) -> list[Alert]:
-        moved = honest(self, scored)
+    def poisoned(self: Aggregator, scored: ScoredTrace, owed: Sequence[Pair] = ()) -> list[Alert]:
+        moved = honest(self, scored, owed)
         if scored.trace_id == "t7":
             raise OverflowError("too large")  # after it has changed the windows
         return moved

@@ -16,6 +16,7 @@ from agent.alerts.conditions import Reading, WindowsLike, holds, read
 from agent.alerts.rules import Rule
 from agent.alerts.summary import fill, render, values
 from agent.errors import UnknownVersion
+from agent.fingerprints import split_scorer
 
 __all__ = ["AlertEngine"]
 
@@ -155,7 +156,10 @@ class AlertEngine:
                     for segment in wanted:
                         if rule.metric is not None:
                             if segment not in series:
-                                series[segment] = set(windows.series(service, segment))
+                                series[segment] = {
+                                    (metric, split_scorer(scorer)[0])
+                                    for metric, scorer in windows.series(service, segment)
+                                }
                             if (rule.metric, rule.scorer) not in series[segment]:
                                 continue
                         yield rule, service, segment

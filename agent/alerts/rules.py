@@ -29,6 +29,7 @@ from pydantic import (
 from agent.alerts.alert import Severity
 from agent.alerts.durations import parse_duration
 from agent.alerts.summary import check_template
+from agent.metrics.names import base
 from agent.metrics.spec import MetricSpec
 
 __all__ = ["PROFILES", "Latency", "Profile", "Rule", "RuleError", "load_rules", "parse_rules"]
@@ -300,5 +301,5 @@ def _exists(
     if rule.segment is not None:
         check("segment", rule.segment, segments)
     if rule.metric is not None and metrics is not None:
-        check("metric", rule.metric, sorted(metrics))
-        check("scorer", rule.scorer, metrics[rule.metric].scorers)
+        check("metric", base(rule.metric), sorted(metrics))
+        check("scorer", rule.scorer, metrics[base(rule.metric)].scorers)

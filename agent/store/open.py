@@ -22,7 +22,7 @@ __all__ = [
 ]
 
 APPLICATION_ID = 0x5241474D  # "RAGM": tells our file from another program's database
-SCHEMA_VERSION = 1
+SCHEMA_VERSION = 2
 
 SCHEMA = """
 CREATE TABLE inbox(
@@ -45,6 +45,21 @@ CREATE TABLE outbox(
 CREATE TABLE progress(source TEXT PRIMARY KEY, position INTEGER NOT NULL) WITHOUT ROWID;
 CREATE TABLE meta(name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 """
+
+# What version 2 added: traces that a slow tier has drawn, and verdicts of judges.
+SECOND = """
+CREATE TABLE drawn(
+  id INTEGER PRIMARY KEY AUTOINCREMENT, tier TEXT NOT NULL, service TEXT NOT NULL,
+  timestamp REAL NOT NULL, probability REAL NOT NULL, pairs TEXT NOT NULL, body BLOB NOT NULL);
+CREATE INDEX drawn_by_tier ON drawn(tier, id);
+CREATE TABLE verdicts(
+  key BLOB PRIMARY KEY, fingerprint TEXT NOT NULL, body BLOB NOT NULL, at REAL NOT NULL)
+  WITHOUT ROWID;
+CREATE INDEX verdicts_by_age ON verdicts(at);
+"""
+
+MIGRATIONS = {1: SECOND}
+"""By version: the statements that bring a file to the next one."""
 
 
 class StateError(Exception):
@@ -115,11 +130,16 @@ def _checked(path: Path, synchronous: str) -> sqlite3.Connection:
         version = connection.execute("PRAGMA user_version").fetchone()[0]
         if empty:
             connection.executescript(
-                f"BEGIN; {SCHEMA} PRAGMA application_id={APPLICATION_ID};"
+                f"BEGIN; {SCHEMA} {SECOND} PRAGMA application_id={APPLICATION_ID};"
                 f" PRAGMA user_version={SCHEMA_VERSION}; COMMIT;"
             )
         elif owner != APPLICATION_ID:
             raise StateError(f"{path} is a database of another program; state.path must be ours")
+        elif version in MIGRATIONS:
+            steps = " ".join(MIGRATIONS[at] for at in range(version, SCHEMA_VERSION))
+            connection.executescript(
+                f"BEGIN; {steps} PRAGMA user_version={SCHEMA_VERSION}; COMMIT;"
+            )
         elif version != SCHEMA_VERSION:
             raise StateError(
                 f"{path} has state version {version}; this ragmeter reads version {SCHEMA_VERSION}"

@@ -7,9 +7,21 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from agent.counters import CounterKey
+from agent.tiers import Pair, Tier
 from agent.windows import BucketRow
 
-__all__ = ["Accepted", "Arrival", "Commit", "OutboxItem", "Progress", "Queued", "Saved"]
+__all__ = [
+    "Accepted",
+    "Arrival",
+    "Commit",
+    "Draw",
+    "Drawn",
+    "OutboxItem",
+    "Progress",
+    "Queued",
+    "Saved",
+    "Waiting",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +68,40 @@ class Queued:
 
 
 @dataclass(frozen=True, slots=True)
+class Draw:
+    """A trace that a slow tier has drawn, with the inclusion probability that held.
+
+    `pairs` are the (metric, scorer) pairs that were promised for it: each gets one result,
+    whatever the configuration says by then.
+    """
+
+    tier: Tier
+    service: str
+    timestamp: float
+    probability: float
+    pairs: tuple[Pair, ...]
+    body: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """A `Draw` that is durable; `id` orders them."""
+
+    id: int
+    draw: Draw
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """So many traces of a service wait for a tier, each for these pairs."""
+
+    tier: Tier
+    service: str
+    pairs: tuple[Pair, ...]
+    number: int
+
+
+@dataclass(frozen=True, slots=True)
 class OutboxItem:
     """One notification. `id` is unique and its idempotency key; `created` is wall time.
 
@@ -71,7 +117,8 @@ class OutboxItem:
 
 @dataclass(slots=True)
 class Commit:
-    """One atomic step: queue entries up to `upto` are done and this is their effect.
+    """One atomic step: queue entries up to `upto` and the `finished` drawn traces (ids) are done,
+    and this is their effect. `drawn` are the traces that wait for a slow tier from now on.
 
     A bucket or counter of None is deleted. `evidence` rows are (service, trace id, event time,
     JSON bytes). `meta` are JSON-able values by name.
@@ -83,6 +130,8 @@ class Commit:
     evidence: Sequence[tuple[str, str, float, bytes]] = ()
     forget_evidence: Sequence[tuple[str, str]] = ()
     outbox: Sequence[OutboxItem] = ()
+    drawn: Sequence[Draw] = ()
+    finished: Sequence[int] = ()
     meta: dict[str, Any] = field(default_factory=dict)
 
 

@@ -19,7 +19,19 @@ from typing import Any
 
 from agent.counters import CounterKey
 from agent.store.open import StateError, StateLost, lock, open_state, quarantine
-from agent.store.rows import Accepted, Arrival, Commit, OutboxItem, Progress, Queued, Saved
+from agent.store.rows import (
+    Accepted,
+    Arrival,
+    Commit,
+    Draw,
+    Drawn,
+    OutboxItem,
+    Progress,
+    Queued,
+    Saved,
+    Waiting,
+)
+from agent.tiers import Pair, Tier
 
 __all__ = ["SqliteStore"]
 
@@ -28,6 +40,10 @@ def _key(service: str, trace_id: str) -> bytes:
     # 128 bits: no two of 10^9 ids collide but with probability 10^-20
     text = f"{len(service)}:{service}{trace_id}".encode("utf-8", "surrogatepass")
     return blake2b(text, digest_size=16).digest()
+
+
+def _pairs(text: str) -> tuple[Pair, ...]:
+    return tuple((metric, scorer) for metric, scorer in json.loads(text))
 
 
 class SqliteStore:
@@ -230,8 +246,45 @@ class SqliteStore:
                 ],
             )
             self._put_meta(step.meta)
+            db.executemany(
+                "INSERT INTO drawn(tier, service, timestamp, probability, pairs, body)"
+                " VALUES(?, ?, ?, ?, ?, ?)",
+                [
+                    (
+                        draw.tier,
+                        draw.service,
+                        draw.timestamp,
+                        draw.probability,
+                        json.dumps(draw.pairs),
+                        draw.body,
+                    )
+                    for draw in step.drawn
+                ],
+            )
+            db.executemany("DELETE FROM drawn WHERE id=?", [(number,) for number in step.finished])
         with self._mutex:
             self._depth -= done
+
+    def drawn(self, tier: Tier, after: int, limit: int) -> list[Drawn]:
+        """Traces that wait for `tier` with `id > after`, oldest first. They stay."""
+        with self._mutex:
+            rows = self._db.execute(
+                "SELECT id, service, timestamp, probability, pairs, body FROM drawn"
+                " WHERE tier=? AND id > ? ORDER BY id LIMIT ?",
+                (tier, after, limit),
+            ).fetchall()
+        return [
+            Drawn(number, Draw(tier, service, timestamp, probability, _pairs(pairs), body))
+            for number, service, timestamp, probability, pairs, body in rows
+        ]
+
+    def waiting(self) -> list[Waiting]:
+        """How many traces wait for each tier, by service and promised pairs."""
+        with self._mutex:
+            rows = self._db.execute(
+                "SELECT tier, service, pairs, count(*) FROM drawn GROUP BY tier, service, pairs"
+            ).fetchall()
+        return [Waiting(tier, service, _pairs(pairs), n) for tier, service, pairs, n in rows]
 
     def saved(self) -> Saved:
         """Everything a restart needs. Raises ValueError when the content makes no sense."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from agent.metrics.names import spec_of
 from agent.metrics.spec import MetricSpec
 from agent.windows.loghist import LogHist, Sketch
 from agent.windows.sums import WIDTH, Cell, Strata, add_strata, add_up, subtract_strata, take_away
@@ -35,7 +36,7 @@ class Slots:
         found = self.columns.get(key)
         if found is None:
             place = len(self.columns) * WIDTH
-            found = self.columns[key] = (place, *direction(self._specs.get(key[0])))
+            found = self.columns[key] = (place, *direction(spec_of(self._specs, key[0])))
             self._sorted = sorted((key, column[0]) for key, column in self.columns.items())
         return found
 

@@ -43,7 +43,7 @@ def make_bucket(traces: Sequence[ScoredTrace], slots: Slots) -> Bucket:
             make.column(key, scores, owners)
     make.slowest(traces)
     bucket = make.bucket()
-    bucket.seen = len(traces)
+    bucket.seen = sum(not trace.partial for trace in traces)
     _add_timings(bucket, traces)
     return bucket
 

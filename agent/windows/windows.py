@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from heapq import nsmallest
 
+from agent.metrics.names import base
 from agent.metrics.spec import MetricSpec
 from agent.windows.bucket import Bucket, SeriesKey, Total
 from agent.windows.estimators import mean_interval, moments, rate_interval, sample_variance
@@ -58,6 +59,9 @@ class Windows(WindowState):
             raise ValueError("min_samples: at least 1")
         super().__init__(windows, specs, name_worst)
         self._specs = specs
+        self.current: Mapping[SeriesKey, str] = {}
+        """By (metric, scorer): the scorer's newest series, where it has several (one for each
+        version of an instrument). Readers that ask for the scorer get that one."""
         self.min_samples = min_samples
         self._kinds: dict[str, tuple[bool, float | None, float | None]] = {
             name: (spec.kind == "ratio", spec.low, spec.high) for name, spec in specs.items()
@@ -74,9 +78,11 @@ class Windows(WindowState):
         return sorted(seg for name, seg in self._longest.totals if name == service and seg)
 
     def series(self, service: str, segment: str = "") -> list[SeriesKey]:
-        """(metric, scorer) seen in the longest window."""
+        """(metric, scorer) seen in the longest window; of a scorer with several series, these."""
         total = self._total(service, segment, self._longest.name)
-        return [key for key, _ in total.cells(self._slots)] if total else []
+        if total is None:
+            return []
+        return [key for key, _ in total.cells(self._slots) if key not in self.current]
 
     def stages(self, service: str, segment: str = "") -> list[str]:
         """Latency stages seen in the longest window."""
@@ -96,8 +102,13 @@ class Windows(WindowState):
         cached = total.cache.get((metric, scorer)) if total else None
         if cached and cached[1] is not None:
             return dict(cached[1].states)
-        cell = self._cell(total, metric, scorer)
-        return cell.states() if cell else dict.fromkeys(STATE_NAMES, 0)
+        counts = dict.fromkeys(STATE_NAMES, 0)
+        # what was sampled out was seen by no version of the instrument
+        for name in {scorer, self.current.get((metric, scorer), scorer)}:
+            cell = self._cell(total, metric, name)
+            for state, number in cell.states().items() if cell else ():
+                counts[state] += number
+        return counts
 
     def estimate(
         self, service: str, segment: str, metric: str, scorer: str, window: str
@@ -112,6 +123,7 @@ class Windows(WindowState):
         past = self._longest.totals.get(owner)
         # A mean leans on the longest window's variance, so its version counts, too.
         version = past.version if past else 0
+        scorer = self.current.get((metric, scorer), scorer)
         key = (metric, scorer)
         cached: tuple[int, Estimate | None] | None = total.cache.get(key)
         if cached and cached[0] == version:
@@ -127,7 +139,7 @@ class Windows(WindowState):
         """The variance of one score in the longest window. Of a bounded score one
         pseudo-observation of the uniform variance is added: five equal scores must not claim to
         know the mean exactly."""
-        ratio, low, high = self._kinds.get(metric, _UNKNOWN)
+        ratio, low, high = self._kinds.get(base(metric), _UNKNOWN)
         if ratio or past is None:
             return 0.0
         key = ("spread", metric, scorer)
@@ -146,7 +158,7 @@ class Windows(WindowState):
         samples = states["scored"]
         if not samples:
             return None
-        ratio, low, high = self._kinds.get(metric, _UNKNOWN)
+        ratio, low, high = self._kinds.get(base(metric), _UNKNOWN)
         if cell.strata:
             strata = moments(cell.sums())
             interval = (
@@ -178,6 +190,7 @@ class Windows(WindowState):
         A point needs one scored trace, not `min_samples`: its interval says how little it knows.
         """
         self._fold()
+        scorer = self.current.get((metric, scorer), scorer)
         ring, span = self._spans[window]
         if ring.newest is None:
             return []
@@ -209,7 +222,7 @@ class Windows(WindowState):
         """
         self._fold()
         sign = direction_of(metric, self._specs)
-        key = (metric, scorer)
+        key = (metric, self.current.get((metric, scorer), scorer))
         entries = self._entries(service, window, key).get(key, set()) if sign else set()
         found: dict[str, Worst] = {}
         for entry in sorted(entries):

@@ -15,6 +15,7 @@ from collections.abc import Mapping
 from hashlib import blake2b
 from typing import NamedTuple
 
+from agent.metrics.names import spec_of
 from agent.metrics.spec import MetricSpec
 
 __all__ = [
@@ -74,7 +75,7 @@ def tie_break(trace_id: str) -> int:
 
 def direction_of(metric: str, specs: Mapping[str, MetricSpec]) -> int:
     """The sign of `direction` by the metric's name; `latency` (by stage) is worst when longest."""
-    return -1 if metric == LATENCY else direction(specs.get(metric))[0]
+    return -1 if metric == LATENCY else direction(spec_of(specs, metric))[0]
 
 
 def direction(spec: MetricSpec | None) -> tuple[int, float]:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from agent.metrics import METRICS
+from agent.metrics.names import spec_of
 from exporters.page.markup import Child, Markup, el, one_line
 from exporters.page.numbers import ago, count, interval, moment, seconds, seconds_interval, value
 from exporters.page.tables import LABEL, service_url, trace_url, words
@@ -92,7 +93,7 @@ def _reading(alert: Alert) -> list[Child]:
         return [el("b", "no data"), el("span", limit, class_="soft")]
     band = ""
     if alert.lower is not None and alert.upper is not None:
-        spec = METRICS.get(alert.metric)
+        spec = spec_of(METRICS, alert.metric)
         if alert.metric == "latency":
             band = f" ({seconds_interval(alert.lower, alert.upper)})"
         else:
@@ -103,7 +104,7 @@ def _reading(alert: Alert) -> list[Child]:
 def _number(alert: Alert, number: float) -> str:
     if alert.metric == "latency":
         return seconds(number)
-    spec = METRICS.get(alert.metric)
+    spec = spec_of(METRICS, alert.metric)
     return count(number) if spec is None else value(number, spec)
 
 

@@ -140,7 +140,8 @@ def _metric(row: MetricRow, view: ServiceView, windows: Sequence[str]) -> Markup
 
 def words(name: str) -> str:
     """A metric's name as people read it."""
-    return name.replace("_usd", " (USD)").replace("_f1", " F1").replace("_", " ")
+    text = name.replace("_at_k:", " at ").replace("_usd", " (USD)").replace("_f1", " F1")
+    return text.replace("_", " ")
 
 
 def _states(states: dict[str, int]) -> Markup:

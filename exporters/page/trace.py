@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from agent.metrics import METRICS
+from agent.metrics.names import spec_of
 from agent.presentation import rank
 from exporters.page.markup import Child, Markup, clip, el, one_line
 from exporters.page.numbers import one_value, seconds
@@ -122,7 +123,7 @@ def _result(item: dict[str, Any]) -> Markup:
     name, scorer = str(item.get("metric", "")), str(item.get("scorer", ""))
     number, state = item.get("value"), str(item.get("state", ""))
     if isinstance(number, int | float):
-        shown: Child = el("b", one_value(number, METRICS.get(name)))
+        shown: Child = el("b", one_value(number, spec_of(METRICS, name)))
     else:
         shown = el("span", state.replace("_", " "), class_="soft")
     notes = [scorer]
@@ -131,6 +132,8 @@ def _result(item: dict[str, Any]) -> Markup:
     probability = item.get("probability")
     if isinstance(probability, int | float) and probability < 1:
         notes.append(f"probability {probability:.3g}")
+    if item.get("fingerprint"):
+        notes.append(f"instrument {item['fingerprint']}")
     detail = item.get("detail")
     return el(
         "tr",

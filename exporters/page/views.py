@@ -6,10 +6,12 @@ As in `exporters.snapshot` the lock is taken per service; kept traces are read w
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from agent.metrics import METRICS
+from agent.metrics.names import base as base_name
+from agent.metrics.names import spec_of
 from agent.metrics.spec import MetricSpec
 from agent.presentation import GROUPS, rank
 
@@ -236,7 +238,7 @@ def _service(reading: Reading, service: str, base: Base, *, full: bool) -> Servi
 def _rows(windows: Windows, service: str, base: Base, full: bool) -> list[MetricRow]:
     rows = []
     needed: int | None = windows.min_samples
-    series = [pair for pair in windows.series(service, "") if pair[0] in METRICS]
+    series = [pair for pair in windows.series(service, "") if spec_of(METRICS, pair[0])]
     for metric, scorer in sorted(series, key=lambda pair: (rank(pair[0]), pair)):
         cells = {
             name: Cell(
@@ -247,7 +249,8 @@ def _rows(windows: Windows, service: str, base: Base, full: bool) -> list[Metric
             for name in (base.windows if full else (base.window,))
         }
         history = windows.history(service, "", metric, scorer, base.window) if full else []
-        rows.append(MetricRow(METRICS[metric], scorer, cells, list(history)))
+        spec = replace(METRICS[base_name(metric)], name=metric)
+        rows.append(MetricRow(spec, scorer, cells, list(history)))
     return rows
 
 

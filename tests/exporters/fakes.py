@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
@@ -98,12 +98,22 @@ class FakeReading:
     told: list[Alert] = field(default_factory=list)
     kept: dict[tuple[str, str], dict[str, Any]] = field(default_factory=dict)
     state: Health = field(default_factory=Health)
+    owed: dict[tuple[str, str], int] = field(default_factory=dict)
+    judges: list[dict[str, str]] = field(default_factory=list)
     mutex: threading.Lock = field(default_factory=threading.Lock)
 
     @property
     def windows(self) -> Windows:
         assert self.mutex.locked(), "read the windows only with the lock held"
         return cast(Windows, self.fake)
+
+    @property
+    def waiting(self) -> Mapping[tuple[str, str], int]:
+        assert self.mutex.locked()
+        return self.owed
+
+    def instruments(self) -> Sequence[Mapping[str, str]]:
+        return self.judges
 
     def lock(self) -> AbstractContextManager[Any]:
         return self.mutex
@@ -172,7 +182,11 @@ def everything() -> FakeReading:
     reading.fake.bad[("bot", "grounding", "builtin")] = [Worst("t-1", 0.31, NOW - 60)]
     reading.kept[("bot", "t-1")] = {"trace": trace(), "results": results()}
     reading.told.append(alert())
-    reading.state = Health(oldest_unprocessed_seconds=1.5, processing_lag_seconds=0.2)
+    reading.state = Health(
+        oldest_unprocessed_seconds=1.5, processing_lag_seconds=0.2, drawn={"judge": 3}
+    )
+    judge = ("judge", "main")
+    reading.judges.append({"judge": "main", "model": "m-1", "fingerprint": "0123456789ab"})
     counters = reading.counters
     own = ("service", "bot")
     counters.inc("rag_traces_total", (own, ("status", "ok")), 40)
@@ -183,6 +197,12 @@ def everything() -> FakeReading:
     counters.inc("ragmeter_dead_letters_total", (("reason", "not_json"),))
     counters.inc("ragmeter_label_overflow_total", (("label", "service"),))
     counters.inc("ragmeter_notifications_total", (("target", "webhook"), ("outcome", "ok")))
+    counters.inc("ragmeter_judge_requests_total", (judge, ("outcome", "ok")), 9)
+    counters.inc("ragmeter_judge_tokens_total", (judge, ("direction", "input")), 900)
+    counters.inc("ragmeter_judge_cost_usd_total", (judge,), 0.01)
+    counters.inc(
+        "ragmeter_instrument_changes_total", (("metric", "relevance"), ("scorer", "umbrela"))
+    )
     pair = (("metric", "grounding"), ("scorer", "builtin"))
     counters.inc("ragmeter_seen_total", pair, 44)
     counters.inc("ragmeter_results_total", (*pair, ("state", "scored"), ("reason", "")), 43)

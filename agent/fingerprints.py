@@ -1,0 +1,75 @@
+"""Which version of an instrument a series belongs to. Pure.
+
+A judge that answers with another model, or is asked with another prompt, is another instrument:
+its scores must not be averaged with those of the old one. So the scores of a scorer with
+fingerprints go to series of their own, named `scorer@fingerprint`, and the newest of them is the
+current one. What has no fingerprint (a call that failed) counts with the current series.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from agent.trace import Score
+
+__all__ = ["MAX_FINGERPRINTS", "Fingerprints", "split_scorer"]
+
+Pair = tuple[str, str]
+
+MAX_FINGERPRINTS = 16
+"""Series per metric and scorer. Fingerprints come from a server: one that makes up a new one for
+each reply must not fill the memory."""
+
+OTHER = "other"
+
+
+def split_scorer(scorer: str) -> tuple[str, str]:
+    """("umbrela", "3f2a…") of the name of a series; ("builtin", "") where it has no fingerprint."""
+    name, _, fingerprint = scorer.partition("@")
+    return name, fingerprint
+
+
+class Fingerprints:
+    """The fingerprints seen of each (metric, scorer), oldest first.
+
+    `current` maps it to the name of its newest series.
+    """
+
+    def __init__(self) -> None:
+        self._seen: dict[Pair, list[str]] = {}
+        self.current: dict[Pair, str] = {}
+
+    def series(self, score: Score) -> tuple[str, bool]:
+        """The name of the series that `score` belongs to, and whether it starts a new one."""
+        pair = (score.metric, score.scorer)
+        if score.fingerprint is None:
+            return self.current.get(pair, score.scorer), False
+        seen = self._seen.setdefault(pair, [])
+        fingerprint = score.fingerprint
+        new = fingerprint not in seen
+        if new and len(seen) >= MAX_FINGERPRINTS:
+            fingerprint = OTHER
+            new = fingerprint not in seen
+        if new:
+            seen.append(fingerprint)
+        name = f"{score.scorer}@{fingerprint}"
+        self.current[pair] = name
+        return name, new and len(seen) > 1
+
+    def dump(self) -> list[list[Any]]:
+        """JSON-able."""
+        return [
+            [metric, scorer, seen, self.current.get((metric, scorer))]
+            for (metric, scorer), seen in self._seen.items()
+        ]
+
+    def load(self, rows: list[list[Any]]) -> None:
+        for metric, scorer, seen, current in rows:
+            self._seen[metric, scorer] = list(seen)
+            if current:
+                self.current[metric, scorer] = current
+
+    def names(self) -> Mapping[Pair, list[str]]:
+        """The fingerprints by (metric, scorer)."""
+        return self._seen

@@ -1,0 +1,53 @@
+"""The tiers that score a sample of the traces, as one thing that the worker owns."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from typing import Any
+
+from agent.budget import BudgetController
+from agent.counters import CounterKey
+from agent.tiers import Tier, TierScorer
+
+__all__ = ["SlowTiers", "Spending"]
+
+
+class Spending:
+    """Counts of calls, tokens and money, added in the tiers' thread and taken by the worker, which
+    makes them durable. Safe to use from several threads."""
+
+    def __init__(self) -> None:
+        self._mutex = threading.Lock()
+        self._counts: dict[CounterKey, float] = {}
+
+    def add(self, name: str, labels: tuple[tuple[str, str], ...], by: float = 1) -> None:
+        with self._mutex:
+            self._counts[name, labels] = self._counts.get((name, labels), 0.0) + by
+
+    def take(self) -> dict[CounterKey, float]:
+        """What was added since the last call."""
+        with self._mutex:
+            found, self._counts = self._counts, {}
+        return found
+
+
+class SlowTiers:
+    """`scorers` by tier. `spending` is what their calls add to; `instruments` gives the labels of
+    each judge as it is served now; `jobs` run beside the scoring in the same event loop.
+    `controllers` keep the spend of a tier within its budget."""
+
+    def __init__(
+        self,
+        scorers: Mapping[Tier, TierScorer] | None = None,
+        *,
+        spending: Spending | None = None,
+        instruments: Callable[[], Sequence[Mapping[str, str]]] = lambda: (),
+        jobs: Sequence[Callable[[], Coroutine[Any, Any, None]]] = (),
+        controllers: Mapping[Tier, BudgetController] | None = None,
+    ) -> None:
+        self.scorers = dict(scorers or {})
+        self.spending = spending or Spending()
+        self.instruments = instruments
+        self.jobs = tuple(jobs)
+        self.controllers = dict(controllers or {})

@@ -1,0 +1,180 @@
+"""The thread of the slow tiers: takes drawn traces from the state file, scores them side by side.
+
+What it finds is handed to the worker, which counts it and takes the trace off the table in one
+step. A process that dies in between scores the trace again; nothing is counted twice.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import threading
+from collections import deque
+from collections.abc import Callable, Coroutine, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from agent.ingest.native import Bad, decode_one
+from agent.score import complete
+from agent.store.rows import Drawn
+from agent.tiers import Cost, Pair, Tier, TierScorer
+from agent.trace import Score, Trace
+
+__all__ = ["DrawnStore", "Finished", "TierWorker", "score_drawn"]
+
+log = logging.getLogger("ragmeter")
+
+
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """A drawn trace with one result for each pair it was promised; `trace` is None where its
+    bytes can no longer be read."""
+
+    drawn: Drawn
+    trace: Trace | None
+    results: list[Score]
+    cost: Cost
+
+
+class DrawnStore(Protocol):
+    """The part of the state file that is read here."""
+
+    def drawn(self, tier: Tier, after: int, limit: int) -> list[Drawn]:
+        """The next drawn traces with `id > after`."""
+        ...
+
+
+async def score_drawn(drawn: Drawn, scorer: TierScorer | None) -> Finished:
+    """Score one drawn trace. Never raises but on cancellation: what goes wrong is a reason."""
+    draw, cost = drawn.draw, Cost()
+    item = decode_one(draw.body, len(draw.body))
+    if isinstance(item, Bad):
+        return Finished(drawn, None, complete([], draw.pairs, draw.probability, "old_schema"), cost)
+    scores: list[Score] = []
+    missing = "internal_error"
+    if scorer is None:
+        missing = "not_configured"
+    else:
+        try:
+            scores = await scorer.score(item.trace, cost)
+        except Exception:
+            log.exception("the %s tier failed on trace %r", draw.tier, item.trace.trace_id[:80])
+        pairs: set[Pair] = set(scorer.pairs)
+        if not pairs.issuperset(draw.pairs) and scores:
+            missing = "not_configured"  # drawn under other settings
+    results = complete(scores, draw.pairs, draw.probability, missing)
+    return Finished(drawn, item.trace, results, cost)
+
+
+class TierWorker:
+    """Runs `scorers` in an event loop of its own, `in_flight` traces of each at a time.
+
+    `finished` is told, from the loop's thread, that `take` has something. A scorer that is an
+    async context manager is entered before its first trace and left after its last. `also` are
+    further jobs for the same loop; they are cancelled at the end.
+    """
+
+    def __init__(
+        self,
+        store: DrawnStore,
+        scorers: Mapping[Tier, TierScorer],
+        in_flight: Mapping[Tier, int],
+        *,
+        finished: Callable[[], None],
+        also: Sequence[Callable[[], Coroutine[Any, Any, None]]] = (),
+    ) -> None:
+        self._store = store
+        self._scorers = scorers
+        self._in_flight = in_flight
+        self._finished = finished
+        self._also = also
+        self._done: deque[Finished] = deque()
+        self._stopping = threading.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._news: dict[Tier, asyncio.Event] = {}
+        self._deadline = 0.0
+        self.fatal: str | None = None
+        self._thread = threading.Thread(target=self._main, name="ragmeter-tiers", daemon=True)
+
+    def start(self) -> None:
+        self._thread.start()
+
+    def wake(self) -> None:
+        """Look for drawn traces now: some were put in."""
+        loop = self._loop
+        if loop is not None:
+            with contextlib.suppress(RuntimeError):  # it has ended
+                loop.call_soon_threadsafe(self._ring)
+
+    def _ring(self) -> None:
+        for event in self._news.values():
+            event.set()
+
+    def take(self) -> list[Finished]:
+        """What was scored since the last call; each is given once."""
+        found = []
+        while self._done:
+            found.append(self._done.popleft())
+        return found
+
+    def stop(self, timeout: float) -> bool:
+        """Start no further trace and give those under way `timeout` seconds; what is not scored
+        by then stays durable. Returns whether the thread has ended."""
+        self._deadline = timeout
+        self._stopping.set()
+        self.wake()
+        if self._thread.ident is not None:
+            self._thread.join(timeout + 5)
+        return not self._thread.is_alive()
+
+    def _main(self) -> None:
+        try:
+            asyncio.run(self._run())
+        except Exception as error:
+            log.exception("the slow tiers stopped")
+            self.fatal = f"the slow tiers stopped: {error!r}"
+            self._finished()
+
+    async def _run(self) -> None:
+        async with contextlib.AsyncExitStack() as stack:
+            for scorer in self._scorers.values():
+                if isinstance(scorer, contextlib.AbstractAsyncContextManager):
+                    await stack.enter_async_context(scorer)
+            # a tier that is no longer configured still owes an answer to what it had drawn
+            self._news = {tier: asyncio.Event() for tier in self._in_flight}
+            self._loop = asyncio.get_running_loop()
+            others = [asyncio.create_task(job()) for job in self._also]
+            async with asyncio.TaskGroup() as group:
+                for tier in self._in_flight:
+                    group.create_task(self._serve(tier))
+            for task in others:
+                task.cancel()
+            await asyncio.gather(*others, return_exceptions=True)
+
+    async def _serve(self, tier: Tier) -> None:
+        news, tasks, after = self._news[tier], set[asyncio.Task[None]](), 0
+        while not self._stopping.is_set():
+            news.clear()
+            room = self._in_flight[tier] - len(tasks)
+            rows: Sequence[Drawn] = ()
+            if room > 0:
+                # not in the loop: a commit may hold the state file for the time of an fsync
+                rows = await asyncio.to_thread(self._store.drawn, tier, after, room)
+            for row in rows:
+                after = row.id
+                task = asyncio.create_task(self._score(row))
+                tasks.add(task)
+                task.add_done_callback(tasks.discard)
+                task.add_done_callback(lambda _: news.set())
+            if not rows and not self._stopping.is_set():
+                await news.wait()
+        if tasks:
+            _, late = await asyncio.wait(tasks, timeout=self._deadline)
+            for task in late:
+                task.cancel()
+            await asyncio.gather(*late, return_exceptions=True)
+
+    async def _score(self, row: Drawn) -> None:
+        self._done.append(await score_drawn(row, self._scorers.get(row.draw.tier)))
+        self._finished()
