@@ -54,6 +54,9 @@ DOUBT = 3
 
 LOG_SECONDS = 60.0
 
+# Fingerprints remembered: prompts times who serves, with room for a server that changes its name.
+MAX_MARKS = 256
+
 TRANSIENT: frozenset[Outcome] = frozenset({"timeout", "rate_limited", "server_error", "connection"})
 OVERLOAD: frozenset[Outcome] = frozenset({"timeout", "rate_limited"})
 # The server did its work: these say nothing against it.
@@ -147,6 +150,7 @@ class JudgeClient:
         self._readable: set[str] = set()  # modes in which one could be read
         self._unreadable = 0
         self._roomy = False
+        self._marks: dict[tuple[Served, str, Dialect], str] = {}
         self._dialect = Dialect(mode="prompt" if settings.structured == "prompt" else "schema")
         self._served: Served | None = None
         self._restore(state or {})
@@ -234,7 +238,14 @@ class JudgeClient:
         return [self.endpoint, self._settings.model, self._settings.structured]
 
     def _fingerprint(self, served: Served, prompt_hash: str, dialect: Dialect) -> str:
-        return fingerprint(served, prompt_hash, self._parameters(dialect), dialect.mode)
+        key = (served, prompt_hash, dialect)
+        known = self._marks.get(key)
+        if known is None:
+            if len(self._marks) >= MAX_MARKS:
+                self._marks.clear()
+            known = fingerprint(served, prompt_hash, self._parameters(dialect), dialect.mode)
+            self._marks[key] = known
+        return known
 
     def _parameters(self, dialect: Dialect) -> dict[str, Any]:
         settings = self._settings

@@ -18,6 +18,13 @@ __all__ = ["MAX_REPLY_BYTES", "Exchange", "Miss"]
 # A verdict with its reasoning is a few kilobytes, the thoughts of a model some hundred.
 MAX_REPLY_BYTES = 2 * 2**20
 
+HEADERS = (
+    (b"content-type", b"application/json"),
+    (b"accept", b"application/json"),
+    (b"accept-encoding", b"identity"),
+    (b"user-agent", b"ragmeter"),
+)
+
 
 @dataclass(slots=True)
 class Miss:
@@ -46,20 +53,18 @@ class Exchange:
     ) -> None:
         self._http = http
         self._url = url
+        self._host = (b"host", url.netloc)
         self._seconds = seconds
         self._clock = clock
 
     async def post(self, body: bytes, authorization: str | None) -> Completion | Miss:
         """The completion, or what went wrong; raises nothing on account of the network."""
-        headers = {
-            "content-type": "application/json",
-            "accept": "application/json",
-            "accept-encoding": "identity",
-            "user-agent": "ragmeter",
-        }
+        headers = [*HEADERS, (b"content-length", b"%d" % len(body))]
         if authorization is not None:
-            headers["authorization"] = authorization
-        request = httpx.Request("POST", self._url, headers=headers, content=body)
+            headers.append((b"authorization", authorization.encode("ascii")))
+        # with a stream httpx takes the headers as they are, at a fifth of the time
+        stream = httpx.ByteStream(body)
+        request = httpx.Request("POST", self._url, headers=[self._host, *headers], stream=stream)
         try:
             # of the whole attempt: a server that sends a byte a second is as late as a silent one
             async with asyncio.timeout(self._seconds):
@@ -98,7 +103,8 @@ async def _bounded(response: httpx.Response) -> bytes | None:
     """The body; none where it is too large."""
     chunks = []
     size = 0
-    async for chunk in response.aiter_bytes():
+    encoded = "content-encoding" in response.headers  # in spite of what we accept
+    async for chunk in response.aiter_bytes() if encoded else response.aiter_raw():
         size += len(chunk)
         if size > MAX_REPLY_BYTES:
             return None

@@ -1,19 +1,20 @@
 """HTTP for the judge: an `httpx` client whose requests travel through aiohttp.
 
-aiohttp's parser and writer are C, httpcore's are Python: the same call costs a fraction of the CPU
-(docs/judge.md has the figures). Redirects, cookies and retries are nobody's business here.
+aiohttp's parser and writer are C, httpcore's are Python, and its pool looks through all connections
+at every call: the same call costs a fraction of the CPU (docs/judge.md has the figures).
 """
 
 from __future__ import annotations
 
 import urllib.request
 from collections.abc import AsyncIterator
+from typing import Any
 from urllib.parse import urlsplit
 
 import aiohttp
 import httpx
 
-__all__ = ["AiohttpTransport", "make_client"]
+__all__ = ["AiohttpTransport", "DirectClient", "make_client"]
 
 # Seconds. uvicorn, before most model servers, closes an idle connection after 5: sending on one
 # that is about to close looks like a failure of the server.
@@ -22,11 +23,21 @@ KEEP_ALIVE = 4.0
 CHUNK = 64 * 1024
 
 
+class DirectClient(httpx.AsyncClient):
+    """Hands requests straight to its transport: no redirects, cookies, hooks or auth flows, which
+    a judge has no use for and which cost more than the rest of a call. Always streams."""
+
+    def __init__(self, transport: httpx.AsyncBaseTransport) -> None:
+        super().__init__(transport=transport, timeout=None, trust_env=False)
+        self._direct = transport
+
+    async def send(self, request: httpx.Request, **_: Any) -> httpx.Response:
+        return await self._direct.handle_async_request(request)
+
+
 def make_client(base_url: str) -> httpx.AsyncClient:
     """A client for one judge. The caller bounds time and concurrency."""
-    return httpx.AsyncClient(
-        transport=AiohttpTransport(_proxy(base_url)), timeout=None, trust_env=False
-    )
+    return DirectClient(AiohttpTransport(_proxy(base_url)))
 
 
 def _proxy(url: str) -> str | None:
@@ -70,7 +81,7 @@ class AiohttpTransport(httpx.AsyncBaseTransport):
                 request.method,
                 str(request.url),
                 headers=headers,
-                data=request.content,
+                data=await request.aread(),
                 allow_redirects=False,
                 proxy=self._proxy,
             )
