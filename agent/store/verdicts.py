@@ -1,0 +1,106 @@
+"""Verdicts of judges, kept in the state file so that a repeated question costs no call.
+
+A cache: what is lost of it costs money, never a number. So it has a connection of its own, whose
+commits wait for no disk, and a failure to write is logged and forgotten.
+"""
+
+from __future__ import annotations
+
+import logging
+import sqlite3
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+__all__ = ["SqliteVerdicts"]
+
+log = logging.getLogger("ragmeter")
+
+DAY = 86_400.0
+
+BUFFERED = 64
+"""Verdicts written at once: a transaction costs as much as some twenty rows."""
+
+FLUSH_SECONDS = 1.0
+
+TRIM_EVERY = 64
+"""Flushes between two looks at size and age; the bound on entries may be passed by what they
+bring, some 4,000 verdicts of a few hundred bytes."""
+
+
+class SqliteVerdicts:
+    """`agent.judge.cache.VerdictStore` over the table of a state file that is open already.
+
+    At most `entries` verdicts of at most `days` days. `clock` is Unix time. Safe to use from
+    several threads. `close` writes what waits.
+    """
+
+    def __init__(
+        self, path: Path, entries: int, days: float, clock: Callable[[], float] = time.time
+    ) -> None:
+        self._entries = entries
+        self._seconds = days * DAY
+        self._clock = clock
+        self._mutex = threading.Lock()
+        self._waiting: dict[bytes, tuple[str, bytes, float]] = {}
+        self._written = clock()
+        self._flushes = 0
+        self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+        self._db.execute("PRAGMA synchronous=off")
+        self._db.execute("PRAGMA busy_timeout=2000")
+
+    def get(self, key: bytes) -> tuple[str, bytes] | None:
+        """(fingerprint, body); None where there is none, or it is too old."""
+        with self._mutex:
+            row = self._waiting.get(key)
+            if row is None:
+                try:
+                    row = self._db.execute(
+                        "SELECT fingerprint, body, at FROM verdicts WHERE key=?", (key,)
+                    ).fetchone()
+                except sqlite3.Error as error:
+                    log.warning("cannot read the cache of verdicts: %s", error)
+        if row is None or self._clock() - row[2] > self._seconds:
+            return None
+        return row[0], row[1]
+
+    def put(self, key: bytes, fingerprint: str, body: bytes, now: float) -> None:
+        if self._entries == 0:
+            return
+        with self._mutex:
+            self._waiting[key] = (fingerprint, body, now)
+            due = now - self._written >= FLUSH_SECONDS or now < self._written
+            if due or len(self._waiting) >= BUFFERED:
+                self._flush(now)
+
+    def close(self) -> None:
+        with self._mutex:
+            self._flush(self._clock())
+            self._db.close()
+
+    def _flush(self, now: float) -> None:
+        rows = [(key, *row) for key, row in self._waiting.items()]
+        self._waiting.clear()
+        self._written = now
+        try:
+            self._db.execute("BEGIN IMMEDIATE")
+            try:
+                self._db.executemany("INSERT OR REPLACE INTO verdicts VALUES(?, ?, ?, ?)", rows)
+                if self._flushes % TRIM_EVERY == 0:
+                    self._trim(now)
+                self._db.execute("COMMIT")
+            except BaseException:
+                self._db.rollback()
+                raise
+        except sqlite3.Error as error:
+            log.warning("cannot keep %d verdicts: %s", len(rows), error)
+        self._flushes += 1
+
+    def _trim(self, now: float) -> None:
+        self._db.execute("DELETE FROM verdicts WHERE at < ?", (now - self._seconds,))
+        self._db.execute(
+            "DELETE FROM verdicts WHERE key IN"
+            " (SELECT key FROM verdicts ORDER BY at DESC LIMIT -1 OFFSET ?)",
+            (self._entries,),
+        )

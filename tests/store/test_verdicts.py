@@ -1,0 +1,78 @@
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from agent.store.sqlite import SqliteStore
+from agent.store.verdicts import DAY, SqliteVerdicts
+
+
+class Clock:
+    now = 1_000_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    state = tmp_path / "state.sqlite"
+    SqliteStore(state).close()
+    return state
+
+
+def test_a_verdict_is_found_at_once_and_after_a_restart(path: Path) -> None:
+    clock = Clock()
+    kept = SqliteVerdicts(path, 100, 30, clock)
+    kept.put(b"k1", "f1", b"{}", clock.now)
+    assert kept.get(b"k1") == ("f1", b"{}")
+    assert kept.get(b"k2") is None
+    kept.close()
+    again = SqliteVerdicts(path, 100, 30, clock)
+    assert again.get(b"k1") == ("f1", b"{}")
+    again.close()
+
+
+def test_old_verdicts_are_not_found(path: Path) -> None:
+    clock = Clock()
+    kept = SqliteVerdicts(path, 100, 30, clock)
+    kept.put(b"k", "f", b"1", clock.now)
+    clock.now += 29 * DAY
+    assert kept.get(b"k") is not None
+    clock.now += 2 * DAY
+    assert kept.get(b"k") is None
+    kept.close()
+
+
+def test_the_oldest_go_first_and_age_is_trimmed(path: Path) -> None:
+    clock = Clock()
+    kept = SqliteVerdicts(path, 1_000, 30, clock)
+    kept.put(b"ancient", "f", b"1", clock.now - 31 * DAY)
+    for number in range(30_000):
+        kept.put(b"k%d" % number, "f", b"1", clock.now + number * 1e-3)
+    kept.close()
+    with sqlite3.connect(path) as db:
+        ages = [at for (at,) in db.execute("SELECT at FROM verdicts ORDER BY at")]
+    assert 1_000 <= len(ages) <= 1_000 + 64 * 64 + 64
+    assert ages[0] >= clock.now
+
+
+def test_no_entries_keep_nothing(path: Path) -> None:
+    kept = SqliteVerdicts(path, 0, 30)
+    kept.put(b"k", "f", b"1", 0)
+    assert kept.get(b"k") is None
+    kept.close()
+
+
+def test_a_state_file_that_cannot_be_written_costs_verdicts_only(
+    path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    kept = SqliteVerdicts(path, 10, 30, Clock())
+    kept._db.execute("PRAGMA query_only=1")
+    for number in range(64):
+        kept.put(b"k%d" % number, "f", b"1", Clock.now)
+    assert "cannot keep 64 verdicts" in caplog.text
+    assert kept.get(b"k1") is None
+    kept.close()
