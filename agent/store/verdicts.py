@@ -11,6 +11,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 __all__ = ["SqliteVerdicts"]
@@ -46,9 +47,13 @@ class SqliteVerdicts:
         self._waiting: dict[bytes, tuple[str, bytes, float]] = {}
         self._written = clock()
         self._flushes = 0
+        self._reader = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
         self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
         self._db.execute("PRAGMA synchronous=off")
-        self._db.execute("PRAGMA busy_timeout=2000")
+        self._db.execute("PRAGMA busy_timeout=5000")
+        # not in the event loop of the judge: a commit of the worker may hold the file for a while
+        self._writer = ThreadPoolExecutor(1, thread_name_prefix="ragmeter-verdicts")
+        self._writing: Future[None] | None = None
 
     def get(self, key: bytes) -> tuple[str, bytes] | None:
         """(fingerprint, body); None where there is none, or it is too old."""
@@ -56,7 +61,7 @@ class SqliteVerdicts:
             row = self._waiting.get(key)
             if row is None:
                 try:
-                    row = self._db.execute(
+                    row = self._reader.execute(
                         "SELECT fingerprint, body, at FROM verdicts WHERE key=?", (key,)
                     ).fetchone()
                 except sqlite3.Error as error:
@@ -71,22 +76,27 @@ class SqliteVerdicts:
         with self._mutex:
             self._waiting[key] = (fingerprint, body, now)
             due = now - self._written >= FLUSH_SECONDS or now < self._written
-            if due or len(self._waiting) >= BUFFERED:
-                self._flush(now)
+            idle = self._writing is None or self._writing.done()
+            if idle and (due or len(self._waiting) >= BUFFERED):
+                self._written = now
+                self._writing = self._writer.submit(self._flush, now)
 
     def close(self) -> None:
-        with self._mutex:
-            self._flush(self._clock())
-            self._db.close()
+        self._writer.shutdown()
+        self._flush(self._clock())
+        self._reader.close()
+        self._db.close()
 
     def _flush(self, now: float) -> None:
-        rows = [(key, *row) for key, row in self._waiting.items()]
-        self._waiting.clear()
-        self._written = now
+        with self._mutex:
+            rows = dict(self._waiting)
         try:
             self._db.execute("BEGIN IMMEDIATE")
             try:
-                self._db.executemany("INSERT OR REPLACE INTO verdicts VALUES(?, ?, ?, ?)", rows)
+                self._db.executemany(
+                    "INSERT OR REPLACE INTO verdicts VALUES(?, ?, ?, ?)",
+                    [(key, *row) for key, row in rows.items()],
+                )
                 if self._flushes % TRIM_EVERY == 0:
                     self._trim(now)
                 self._db.execute("COMMIT")
@@ -96,6 +106,10 @@ class SqliteVerdicts:
         except sqlite3.Error as error:
             log.warning("cannot keep %d verdicts: %s", len(rows), error)
         self._flushes += 1
+        with self._mutex:
+            for key, row in rows.items():
+                if self._waiting.get(key) is row:
+                    del self._waiting[key]
 
     def _trim(self, now: float) -> None:
         self._db.execute("DELETE FROM verdicts WHERE at < ?", (now - self._seconds,))

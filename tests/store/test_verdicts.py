@@ -52,10 +52,12 @@ def test_the_oldest_go_first_and_age_is_trimmed(path: Path) -> None:
     kept.put(b"ancient", "f", b"1", clock.now - 31 * DAY)
     for number in range(30_000):
         kept.put(b"k%d" % number, "f", b"1", clock.now + number * 1e-3)
+        if kept._writing is not None:
+            kept._writing.result()
     kept.close()
     with sqlite3.connect(path) as db:
         ages = [at for (at,) in db.execute("SELECT at FROM verdicts ORDER BY at")]
-    assert 1_000 <= len(ages) <= 1_000 + 64 * 64 + 64
+    assert 1_000 <= len(ages) <= 1_000 + 2 * 64 * 64
     assert ages[0] >= clock.now
 
 
@@ -71,8 +73,7 @@ def test_a_state_file_that_cannot_be_written_costs_verdicts_only(
 ) -> None:
     kept = SqliteVerdicts(path, 10, 30, Clock())
     kept._db.execute("PRAGMA query_only=1")
-    for number in range(64):
-        kept.put(b"k%d" % number, "f", b"1", Clock.now)
-    assert "cannot keep 64 verdicts" in caplog.text
-    assert kept.get(b"k1") is None
+    kept.put(b"k1", "f", b"1", Clock.now)
+    assert kept.get(b"k1") is not None
     kept.close()
+    assert "cannot keep 1 verdicts" in caplog.text
