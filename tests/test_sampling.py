@@ -2,9 +2,11 @@ from __future__ import annotations
 
 import pytest
 
-from agent.config import load
+from agent.budget import BudgetController
+from agent.config import Budget, load
 from agent.sampling import Sampler, uniform
-from tests.traces import make_trace
+from agent.tiers import Cost
+from tests.traces import START, make_trace
 
 
 def sampler(**sampling: object) -> Sampler:
@@ -46,3 +48,53 @@ def test_a_service_may_have_its_own_rate_and_upstream_multiplies() -> None:
     assert draw.taken
     assert draw.probability == 0.25
     assert judged.draw(make_trace(), "judge").probability == pytest.approx(0.1)
+
+
+class Clock:
+    now = START
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_a_budget_scales_the_rate_and_every_draw_carries_what_held() -> None:
+    clock = Clock()
+    control = BudgetController(Budget(requests_per_minute=60), prior=Cost(requests=1))
+    settings = load(environ={}, overrides={"sampling": {"judge": 0.5}}).sampling
+    judged = Sampler(settings, {"judge": control}, clock)
+    draws = []
+    for n in range(6000):
+        clock.now += 0.01
+        draws.append(judged.draw(make_trace(n, sampling={"probability": 0.5}), "judge"))
+    assert sum(draw.taken for draw in draws[1000:]) == pytest.approx(50, abs=25)
+    late = {draw.probability for draw in draws[1000:]}
+    assert all(0 < probability < 0.05 for probability in late)
+    assert len(late) < 40  # windows group scores by it
+    # 1/pi over the draws counts what arrived
+    weights = [0.5 / draw.probability for draw in draws if draw.taken]
+    assert sum(weights) == pytest.approx(6000, rel=0.35)
+    # a tier without a controller is drawn as ever
+    assert judged.draw(make_trace(1), "model") == (True, 1.0)
+
+
+def test_a_budget_that_does_not_bind_changes_no_draw() -> None:
+    settings = load(environ={}, overrides={"sampling": {"judge": 0.3}}).sampling
+    free = Sampler(settings)
+    held = Sampler(settings, {"judge": BudgetController(Budget())}, Clock())
+    traces = [make_trace(n) for n in range(300)]
+    assert [held.draw(t, "judge") for t in traces] == [free.draw(t, "judge") for t in traces]
+
+
+def test_a_drawn_trace_is_reserved() -> None:
+    control = BudgetController(Budget(requests_per_minute=1e9))
+    settings = load(environ={}, overrides={"sampling": {"judge": 1.0}}).sampling
+    judged = Sampler(settings, {"judge": control}, Clock())
+    for n in range(3):
+        judged.draw(make_trace(n), "judge")
+    assert control.pending == {"bot": 3}
+
+
+def test_controllers_need_a_clock() -> None:
+    settings = load(environ={}).sampling
+    with pytest.raises(ValueError, match="clock"):
+        Sampler(settings, {"judge": BudgetController(Budget())})

@@ -1,0 +1,375 @@
+"""How much of the traffic a tier may judge now, so that spend follows the budget.
+
+A worker draws each arriving trace with probability pi = rate * scale * upstream probability; this
+module finds the scale. A drawn trace is judged later and costs what it costs: then it is settled.
+Feed-forward (what comes in per second, shared fairly over services, over what the arrivals of a
+service would cost) keeps the spend right while traffic changes; integral control of cumulative
+spend (`agent.accounts`) removes what is left of the error.
+
+Why weights of 1/pi stay unbiased although pi follows the spend: pi of a trace is a function of
+what happened before it (arrivals, earlier draws, their costs), never of the trace itself or of its
+own draw, which is a hash that no earlier draw depends on. So E[taken / pi | the past, all traces]
+= 1 for every trace, and (taken / pi - 1) are martingale differences: their covariances are 0, and
+the variance estimators for independent draws hold too. Nothing here may ever look at content.
+
+Never a pause: the pace never falls below `accounts.FLOOR` of the income. With m = FLOOR * income
+a minute / cost of a trace, at least m traces a minute are expected, and a minute has none with
+probability exp(-m). The floor is one of pace and not of pi, so it cannot overspend however much
+arrives: while a debt is paid back the pace is below the income.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import deque
+from collections.abc import Mapping
+from typing import Any
+
+from agent.accounts import Account, DayAccount
+from agent.arrivals import Arrivals
+from agent.config import Budget, Hhem, Judge
+from agent.fair_share import divide
+from agent.tiers import Cost
+
+__all__ = ["GRID", "RESOURCES", "BudgetController", "judge_controller", "model_controller"]
+
+RESOURCES = ("requests", "tokens", "usd", "seconds")
+
+STEPS, OCTAVES = 16, 20
+GRID = tuple(2.0 ** (-step / STEPS) for step in range(STEPS * OCTAVES + 1))
+"""The scales there are: 321 values from 1 to 2**-20 in ratios of 2**(1/16). Windows group scores
+by distinct probability, so these must be few; rounding down is made up for by the balance."""
+
+TICK = 0.5
+"""Seconds between two looks at the rates. A draw that spends ahead brings the next look forward."""
+
+UTILISATION = 0.9
+"""Part of the slots or cores that is planned for: at 1.0 the queue before them never empties."""
+
+MEMORY, MEMORY_ALL = 32, 64
+"""Settled traces that the cost of one trace is averaged over, of a service and of all."""
+
+MAX_SERVICES = 256
+REST = "__other__"
+"""Where services beyond `MAX_SERVICES` are counted together: names come from outside."""
+
+IDLE_RATE = 1e-4
+"""Arrivals a second below which a service is gone: some ten minutes after the last."""
+
+SWEEP_SECONDS = 60.0
+
+ROOM = 0.25
+"""Part of the queue that may fill before the scale falls, by the square of what is left of the
+rest: at a half full it is 0.44, and the queue is full only where nothing is drawn any more."""
+
+JUDGE_PRIOR = Cost(requests=10, input_tokens=8_000, output_tokens=600, seconds=15.0)
+"""Of a trace with five passages and as many citations, until the first is settled."""
+
+MODEL_PRIOR = Cost(seconds=0.5)
+
+Vector = tuple[float, float, float, float]
+
+
+def _vector(cost: Cost) -> Vector:
+    return (
+        float(cost.requests),
+        float(cost.input_tokens + cost.output_tokens),
+        cost.usd,
+        cost.seconds,
+    )
+
+
+def _mix(old: Vector, new: Vector, part: float) -> Vector:
+    a, b, c, d = (x + part * (y - x) for x, y in zip(old, new, strict=True))
+    return a, b, c, d
+
+
+class _Service:
+    """What is known of one service: arrivals, cost of a trace, and what is under way."""
+
+    __slots__ = ("arrivals", "cost", "pending", "rate", "scale", "seconds", "settled")
+
+    def __init__(self, now: float, cost: Vector) -> None:
+        self.arrivals = Arrivals(now)
+        self.cost = cost
+        self.settled = 0
+        self.pending = 0
+        self.rate = 1.0
+        self.scale = 1.0
+        self.seconds = 0.0  # of income that one draw costs, of the scarcest resource
+
+
+class BudgetController:
+    """The scale of one tier's sampling rates. Without any limit it is always 1.
+
+    `budget` are the limits in money and calls, `capacity` the seconds of calls or of cores that
+    can be worked off per second, `prior` what a trace costs before the first is settled. Time is
+    Unix seconds by the caller's clock, the same one for all methods. `settle` and `charge` may be
+    called from any thread; all else belongs to the thread that draws.
+    """
+
+    def __init__(
+        self, budget: Budget, *, capacity: float | None = None, prior: Cost = JUDGE_PRIOR
+    ) -> None:
+        self._budget = budget
+        self._capacity = capacity
+        self._cost = _vector(prior)
+        self._settled = 0
+        self._accounts = self._open(1.0, capacity)
+        # The share of a service is one of the budget, and of the capacity too: a slot is spent.
+        self._own = {
+            name: self._open(share, capacity) for name, share in budget.shares.items() if share < 1
+        }
+        self._services: dict[str, _Service] = {}
+        self._inbox: deque[tuple[str, Vector, bool]] = deque()
+        self._updated: float | None = None
+        self._last = self._due = self._swept = -math.inf
+        self._ahead = 0.0
+        self._room = 1.0
+
+    def _open(self, share: float, capacity: float | None) -> dict[int, Account]:
+        """Accounts by the place of their resource, for those that are limited."""
+        budget = self._budget
+        accounts: dict[int, Account] = {}
+        if budget.requests_per_minute is not None:
+            accounts[0] = Account(share * budget.requests_per_minute / 60)
+        if budget.tokens_per_minute is not None:
+            accounts[1] = Account(share * budget.tokens_per_minute / 60)
+        if budget.usd_per_day is not None:
+            accounts[2] = DayAccount(share * budget.usd_per_day)
+        if capacity is not None:
+            accounts[3] = Account(share * capacity)
+        return accounts
+
+    # What happens ------------------------------------------------------------------------------
+
+    def offer(self, service: str, now: float, rate: float = 1.0) -> float:
+        """A trace of `service` has arrived: the scale in (0, 1] that holds for its draw.
+
+        `rate` in (0, 1] is the configured sampling rate, which the scale multiplies.
+        """
+        state = self._services.get(service)
+        if state is None:
+            state = self._find(service, now)
+        state.arrivals.count += 1
+        state.rate = rate
+        if now >= self._due or now < self._last:
+            self._update(now)
+        return state.scale
+
+    def reserve(self, service: str, now: float) -> None:
+        """The trace offered last was drawn: what it is expected to cost is committed."""
+        state = self._services.get(service) or self._find(service, now)
+        state.pending += 1
+        self._ahead += state.seconds
+        if self._ahead > 2 * TICK:  # spent ahead of the income: look again at once
+            self._due = now
+
+    def settle(self, service: str, cost: Cost, now: float) -> None:
+        """A drawn trace is done, whatever came of it; `cost` is what it took, maybe nothing."""
+        self._inbox.append((service, _vector(cost), True))
+
+    def charge(self, service: str, cost: Cost, now: float) -> None:
+        """Spend that no draw has caused: probes."""
+        self._inbox.append((service, _vector(cost), False))
+
+    def backlog(self, waiting: int, bound: int) -> None:
+        """Of at most `bound` drawn traces that the queue takes, so many wait."""
+        left = max(0.0, 1 - waiting / bound)
+        self._room = max(GRID[-1], min(1.0, left / (1 - ROOM)) ** 2)
+
+    # What to know ------------------------------------------------------------------------------
+
+    @property
+    def pending(self) -> dict[str, int]:
+        """Traces drawn and not yet settled, by service."""
+        self._take_in()
+        return {name: state.pending for name, state in self._services.items() if state.pending}
+
+    def scales(self) -> dict[str, float]:
+        """The scale in force, by service."""
+        return {name: state.scale for name, state in self._services.items()}
+
+    def standing(self) -> dict[str, tuple[float, float]]:
+        """By limited resource: units that come in per second, and the balance in units (below 0:
+        a debt), what is under way taken off."""
+        self._take_in()
+        return {
+            RESOURCES[place]: (account.rate, account.balance - self._pending(place))
+            for place, account in self._accounts.items()
+        }
+
+    # Control -----------------------------------------------------------------------------------
+
+    def _find(self, service: str, now: float) -> _Service:
+        if service not in self._services and len(self._services) >= MAX_SERVICES:
+            self._sweep(now)
+            if len(self._services) >= MAX_SERVICES:
+                service = REST
+        state = self._services.get(service)
+        if state is None:
+            state = self._services[service] = _Service(now, self._cost)
+            self._due = -math.inf
+        return state
+
+    def _sweep(self, now: float) -> None:
+        """Forget services of which nothing has come for long."""
+        if now < self._swept + SWEEP_SECONDS:
+            return
+        self._swept = now
+        for name, state in list(self._services.items()):
+            if not state.pending and not state.arrivals.count and state.arrivals.rate < IDLE_RATE:
+                del self._services[name]
+
+    def _pending(self, place: int) -> float:
+        return sum(s.pending * s.cost[place] for s in self._services.values())
+
+    def _take_in(self) -> None:
+        """Settle what has come in. What is still under way is priced at the new cost."""
+        while self._inbox:
+            name, cost, drawn = self._inbox.popleft()
+            for place, account in self._accounts.items():
+                account.settle(cost[place])
+            for place, account in self._own.get(name, {}).items():
+                account.settle(cost[place])
+            if not drawn:
+                continue
+            self._settled += 1
+            self._cost = _mix(self._cost, cost, max(1 / self._settled, 1 / MEMORY_ALL))
+            state = self._services.get(name) or self._services.get(REST)
+            if state is not None:
+                state.settled += 1
+                part = max(1 / (state.settled + 1), 1 / MEMORY)
+                state.cost = _mix(state.cost, cost, part)
+                state.pending = max(0, state.pending - 1)
+
+    def _update(self, now: float) -> None:
+        self._take_in()
+        states = list(self._services.items())
+        if now < self._last or self._last == -math.inf:  # the clock was set back, or a restart
+            for _, state in states:
+                state.arrivals.resume(now)
+        passed = 0.0 if self._updated is None else max(0.0, now - self._updated)
+        self._updated = self._last = now
+        self._due = now + TICK
+        self._ahead = 0.0
+        for _, state in states:
+            state.arrivals.update(now, TICK)
+            state.seconds = 0.0
+        scales = [self._room] * len(states)
+        for place, account in self._accounts.items():
+            self._limit(place, account, now, passed, states, scales)
+        for (_, state), scale in zip(states, scales, strict=True):
+            step = math.ceil(-STEPS * math.log2(min(1.0, scale)) - 1e-9)
+            state.scale = GRID[min(max(step, 0), len(GRID) - 1)]
+
+    def _limit(
+        self,
+        place: int,
+        account: Account,
+        now: float,
+        passed: float,
+        states: list[tuple[str, _Service]],
+        scales: list[float],
+    ) -> None:
+        """Lower `scales` to what one resource allows."""
+        pending = self._pending(place)
+        account.advance(now, passed, pending)
+        wanted = [s.arrivals.rate * s.rate for _, s in states]
+        demands = [draws * s.cost[place] for draws, (_, s) in zip(wanted, states, strict=True)]
+        asked = list(demands)
+        for index, (name, state) in enumerate(states):
+            own = self._own.get(name)
+            if own is not None:
+                held = state.pending * state.cost[place]
+                own[place].advance(now, passed, held)
+                asked[index] = min(demands[index], own[place].pace(held, state.cost[place]))
+        draws = sum(wanted)
+        draw = sum(demands) / draws if draws > 0 else self._cost[place]
+        given = divide(account.pace(pending, draw), asked)
+        rate = account.rate
+        for index, (_, state) in enumerate(states):
+            if given[index] < demands[index]:
+                scales[index] = min(scales[index], given[index] / demands[index] * self._room)
+            state.seconds = max(state.seconds, state.cost[place] / rate)
+
+    # State -------------------------------------------------------------------------------------
+
+    def dump(self) -> dict[str, Any]:
+        """All that must survive a restart, for JSON: balances, the day's spend, costs learned."""
+        self._take_in()
+        return {
+            "updated": self._updated,
+            "cost": list(self._cost),
+            "settled": self._settled,
+            "accounts": {RESOURCES[p]: account.dump() for p, account in self._accounts.items()},
+            "own": {
+                name: {RESOURCES[p]: account.dump() for p, account in accounts.items()}
+                for name, accounts in self._own.items()
+            },
+            "services": {
+                name: {
+                    "pending": state.pending,
+                    "cost": list(state.cost),
+                    "settled": state.settled,
+                    "arrivals": state.arrivals.rate,
+                }
+                for name, state in self._services.items()
+            },
+        }
+
+    def load(self, state: Mapping[str, Any], pending: Mapping[str, int] | None = None) -> None:
+        """Restore what `dump` gave, into a new controller. Limits are those of the settings now.
+
+        `pending`: what the queue really holds, by service, if the caller knows it. Raises
+        ValueError, KeyError or TypeError for what `dump` has not written.
+        """
+        updated = state["updated"]
+        self._updated = None if updated is None else float(updated)
+        self._cost = _read(state["cost"])
+        self._settled = int(state["settled"])
+        for place, account in self._accounts.items():
+            if RESOURCES[place] in state["accounts"]:
+                account.load(state["accounts"][RESOURCES[place]])
+        for name, accounts in self._own.items():
+            for place, account in accounts.items():
+                saved = state["own"].get(name, {}).get(RESOURCES[place])
+                if saved is not None:
+                    account.load(saved)
+        for name, saved in state["services"].items():
+            service = _Service(self._updated or 0.0, _read(saved["cost"]))
+            service.settled = int(saved["settled"])
+            service.pending = int(saved["pending"])
+            service.arrivals.rate = float(saved["arrivals"])
+            self._services[name] = service
+        if pending is not None:
+            for service in self._services.values():
+                service.pending = 0
+            for name, number in pending.items():
+                self._find(name, self._updated or 0.0).pending += number
+
+
+def _read(saved: Any) -> Vector:
+    a, b, c, d = map(float, saved)
+    if not all(math.isfinite(x) and x >= 0 for x in (a, b, c, d)):
+        raise ValueError("a cost must be finite and not negative")
+    return a, b, c, d
+
+
+def judge_controller(settings: Judge) -> BudgetController:
+    """The controller of the judge tier: its budget, and its slots as the capacity."""
+    prior = JUDGE_PRIOR
+    usd = (
+        prior.input_tokens * settings.input_usd_per_million
+        + prior.output_tokens * settings.output_usd_per_million
+    ) / 1e6
+    return BudgetController(
+        settings.budget,
+        capacity=UTILISATION * settings.concurrency,
+        prior=Cost(prior.requests, prior.input_tokens, prior.output_tokens, usd, prior.seconds),
+    )
+
+
+def model_controller(settings: Hhem) -> BudgetController:
+    """The controller of the model tier: its workers are the capacity, and nothing costs money."""
+    return BudgetController(Budget(), capacity=UTILISATION * settings.workers, prior=MODEL_PRIOR)

@@ -1,0 +1,70 @@
+"""Spend, estimates and freshness over an hour of traffic, on a simulated clock."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from benchmarks.budget import SCENARIOS, Scenario, coverage, freshness, simulate
+
+BY_NAME = {scenario.name: scenario for scenario in SCENARIOS}
+SPIKE = BY_NAME["tenfold spike of 10 min"]
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
+def test_spend_is_within_two_per_cent_and_no_minute_is_without_an_estimate(
+    scenario: Scenario,
+) -> None:
+    run = simulate(scenario, 0)
+    assert 0.98 < run.ratio < 1.02
+    assert len(run.probabilities) < 150
+    if scenario.budget.requests_per_minute == 60:
+        # 6 a minute by chance alone: a minute has none of them with probability exp(-6)
+        assert sum(n == 0 for n in run.judged_minutes) <= 3
+    else:
+        assert min(run.judged_minutes) >= 1
+
+
+def test_a_spike_costs_a_minute_at_most_half_as_much_again() -> None:
+    """At a fixed pace a minute scatters by 14 %: sixty long-tailed costs."""
+    for seed in (1, 2):
+        run = simulate(SPIKE, seed)
+        assert run.worst_minute() < 1.5
+        assert min(run.judged_minutes) >= 30  # of 60
+
+
+def test_small_services_are_judged_in_full_beside_a_giant() -> None:
+    run = simulate(BY_NAME["one giant, ten small"], 0)
+    wanted = 0.15 * 3600 * 0.2 * 10  # traces a second, seconds, rate, requests a trace
+    small = [spent for name, spent in run.by_service.items() if name != "bot"]
+    assert sum(small) == pytest.approx(10 * wanted, rel=0.1)
+    assert min(small) > 0.7 * wanted
+
+
+def test_a_capped_service_stays_at_its_share() -> None:
+    run = simulate(BY_NAME["the giant capped at 0.5"], 0)
+    assert run.by_service["bot"] / 36_000 == pytest.approx(0.5, rel=0.02)
+
+
+@pytest.mark.parametrize("kind", ["mean", "ratio"])
+def test_weighted_estimates_survive_the_changes_of_probability(kind: str) -> None:
+    figures = coverage(kind, range(4))
+    assert abs(figures["error of the weighted mean"]) < 0.02
+    assert figures["error of the plain mean"] > 0.15
+    assert figures["coverage"] >= 0.5  # of so few runs; the benchmark does a hundred
+
+
+def test_a_slow_judge_lowers_the_probability_and_not_the_freshness() -> None:
+    slow = 10.0
+    run = freshness(4, lambda t: 2.0 if t < 600 else slow, 5.0, 30)
+    assert max(run.delays[:9]) < 10
+    assert max(run.delays[12:]) < 4 * slow
+    assert min(run.judged_minutes) >= 3  # four slots at ten seconds do 24 a minute
+    free = freshness(4, lambda t: 2.0 if t < 600 else slow, 5.0, 30, controlled=False)
+    assert free.delays[-1] > 100 * slow
+
+
+def test_a_judge_that_hangs_does_not_overflow_the_queue() -> None:
+    run = freshness(4, lambda _: math.inf, 50.0, 10, bound=100)
+    assert run.longest_queue < 100
