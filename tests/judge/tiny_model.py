@@ -18,6 +18,7 @@ from pathlib import Path
 
 __all__ = ["write"]
 
+CHARACTERS = 95  # of printable ASCII: the last tokens of the vocabulary
 DIM = 32  # the least that llama.cpp's kernels take without padding
 ALIGNMENT = 32  # GGUF's default for the start of the data and of each tensor
 SPREAD = 0.3  # standard deviation of a weight: enough for the answers to depend on the prompt
@@ -28,7 +29,7 @@ UINT32, INT32, FLOAT32, STRING, ARRAY = 4, 5, 6, 8, 9  # value types of GGUF
 TEMPLATE = "{% for m in messages %}{{ m['role'] }}: {{ m['content'] }}\n{% endfor %}assistant:"
 
 
-def write(path: Path, context: int = 32_768, seed: int = 7) -> None:
+def write(path: Path, context: int = 32_768, seed: int = 3) -> None:
     """Write the model to `path`; `context` is the longest it says it was trained for."""
     tokens = [("<unk>", UNKNOWN), ("<s>", CONTROL), ("</s>", CONTROL)]
     tokens += [(f"<0x{byte:02X}>", BYTE) for byte in range(256)]
@@ -91,6 +92,10 @@ def _tensors(vocabulary: int) -> list[tuple[str, tuple[int, ...]]]:
 def _weights(name: str, shape: tuple[int, ...], rng: random.Random) -> bytes:
     norm = name.endswith("norm.weight")
     numbers = [1.0 if norm else rng.gauss(0, SPREAD) for _ in range(prod(shape))]
+    if name == "output.weight":
+        # A raw byte is never likely: bytes at random are no UTF-8, and llama.cpp answers 500 then.
+        bytes_ = DIM * (shape[1] - CHARACTERS)
+        numbers[:bytes_] = [0.0] * bytes_
     return _padded(array("f", numbers).tobytes())
 
 
