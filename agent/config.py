@@ -178,6 +178,13 @@ class Judge(Endpoint):
     second: Second = Second()
     probes: Probes = Probes()
 
+    @model_validator(mode="after")
+    def _complete(self) -> Judge:
+        for name, endpoint in (("", self), ("second.", self.second)):
+            if endpoint.base_url is not None and not endpoint.model:
+                raise ValueError(f"{name}base_url needs {name}model: the name of the model to ask")
+        return self
+
 
 class Hhem(_Section):
     path: Path | None = Field(

@@ -22,7 +22,7 @@ from agent.config import Settings
 from agent.counters import Counters
 from agent.intake import Intake, Item, Unavailable
 from agent.reading import Health
-from agent.slow_tiers import SlowTiers
+from agent.slow_tiers import MakeTiers, SlowTiers
 from agent.sources.dead_letters import DeadLetters
 from agent.store.open import StateLost
 from agent.store.rows import Accepted, Progress
@@ -56,7 +56,7 @@ class Instrument:
         monotonic: Callable[[], float] = time.monotonic,
         notify: Notify = lambda alert, now: (),
         announced: Callable[[], None] = lambda: None,
-        tiers: SlowTiers | None = None,
+        tiers: MakeTiers = lambda saved: SlowTiers(),
     ) -> None:
         self._limits = settings.limits
         self._clock = clock

@@ -13,6 +13,7 @@ import httpx
 
 from agent.alerts import Rule
 from agent.config import Settings
+from agent.instruments import slow_tiers
 from agent.intake import Unavailable
 from agent.pipeline import Instrument
 from agent.progress import ReplayProgress
@@ -68,6 +69,7 @@ async def run(
         live=not files,
         notify=senders.notify,
         announced=senders.announced,
+        tiers=lambda saved: slow_tiers(settings, saved),
     )
     instrument.start()
     asyncio.get_running_loop().set_exception_handler(calm())

@@ -35,7 +35,8 @@ class Spending:
 class SlowTiers:
     """`scorers` by tier. `spending` is what their calls add to; `instruments` gives the labels of
     each judge as it is served now; `jobs` run beside the scoring in the same event loop.
-    `controllers` keep the spend of a tier within its budget."""
+    `controllers` keep the spend of a tier within its budget. `state` gives what the scorers want
+    to find again after a restart, JSON-able by name. `close` is called after the last trace."""
 
     def __init__(
         self,
@@ -45,9 +46,17 @@ class SlowTiers:
         instruments: Callable[[], Sequence[Mapping[str, str]]] = lambda: (),
         jobs: Sequence[Callable[[], Coroutine[Any, Any, None]]] = (),
         controllers: Mapping[Tier, BudgetController] | None = None,
+        state: Callable[[], Mapping[str, Any]] = dict,
+        close: Callable[[], None] = lambda: None,
     ) -> None:
         self.scorers = dict(scorers or {})
         self.spending = spending or Spending()
         self.instruments = instruments
         self.jobs = tuple(jobs)
         self.controllers = dict(controllers or {})
+        self.state = state
+        self.close = close
+
+
+MakeTiers = Callable[[Mapping[str, Any]], SlowTiers]
+"""Makes the slow tiers from what `state` gave before a restart; the state file is open by then."""

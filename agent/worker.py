@@ -22,7 +22,7 @@ from agent.evidence import EvidenceKeeper, results_of
 from agent.ingest.native import Bad, decode_one
 from agent.sampling import Sampler
 from agent.score import Scored, Scorer, complete, outline
-from agent.slow_tiers import SlowTiers
+from agent.slow_tiers import MakeTiers, SlowTiers
 from agent.sources.dead_letters import DeadLetters
 from agent.store.open import StateError, StateLost
 from agent.store.rows import Commit, Draw, OutboxItem, Queued
@@ -77,7 +77,7 @@ class Worker:
         monotonic: Callable[[], float],
         notify: Notify,
         announced: Callable[[], None],
-        tiers: SlowTiers | None = None,
+        tiers: MakeTiers = lambda saved: SlowTiers(),
     ) -> None:
         self._settings = settings
         self._rules = rules
@@ -96,7 +96,7 @@ class Worker:
         self.oldest_received: float | None = None
         self.beat = monotonic()
         """When the worker last moved."""
-        self._slow = tiers or SlowTiers()
+        self._slow = tiers(store.meta())
         scorers = self._slow.scorers
         self.scorer = Scorer(
             settings.builtin_scorers,
@@ -142,12 +142,13 @@ class Worker:
         aggregator.windows.load(saved.buckets)
         aggregator.counters.load(saved.counters)
         aggregator.load(saved.meta)
-        self._owed: Counter[Tier] = Counter()
+        owed: Counter[Tier] = Counter()
         pending: dict[Tier, Counter[str]] = {tier: Counter() for tier in TIERS}
         for row in self._store.waiting():
-            self._owed[row.tier] += row.number
+            owed[row.tier] += row.number
             pending[row.tier][row.service] += row.number
             aggregator.waiting.update(dict.fromkeys(row.pairs, row.number))
+        self._owed = owed  # in one step: other threads read it
         for tier, controller in self._slow.controllers.items():
             if tier in saved.meta.get("budgets", {}):
                 controller.load(saved.meta["budgets"][tier], pending[tier])
@@ -193,6 +194,7 @@ class Worker:
         self._wake.set()
         if self._thread.ident is not None:
             self._thread.join(max(1.0, deadline - time.monotonic()))
+        self._slow.close()
         return not self._thread.is_alive()
 
     def _run(self) -> None:
@@ -401,7 +403,12 @@ class Worker:
                 upto,
                 buckets=self.aggregator.windows.drain(),
                 counters=self.aggregator.counters.drain(),
-                meta={**self.aggregator.dump(), "wall_time": now, "budgets": budgets},
+                meta={
+                    **self.aggregator.dump(),
+                    **self._slow.state(),
+                    "wall_time": now,
+                    "budgets": budgets,
+                },
                 drawn=drawn,
                 finished=[one.drawn.id for one in finished],
             )

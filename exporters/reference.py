@@ -192,7 +192,10 @@ HEALTH = (
     ),
     Family(
         "ragmeter_judge_info", "info", "Each judge as it is asked and served now.",
-        ("judge", "model", "served", "prompt", "prompt_hash", "fingerprint"), "", "Judge",
+        (
+            "judge", "model", "served", "system_fingerprint", "prompt", "prompt_hash",
+            "fingerprint",
+        ), "", "Judge",
     ),
     Family(
         "ragmeter_ready", "gauge", "1 when the agent is ready, 0 when /readyz says why not.",

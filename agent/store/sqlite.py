@@ -108,6 +108,14 @@ class SqliteStore:
         if found is None or (found.st_dev, found.st_ino) != self._file:
             raise StateLost(f"the state file {self._path} was moved or deleted while in use")
 
+    def meta(self) -> dict[str, Any]:
+        """What the last commit said of itself; nothing where that makes no sense."""
+        with self._mutex:
+            try:
+                return self._meta()
+            except ValueError:
+                return {}  # `saved` will say so, and what follows from it
+
     def _meta(self) -> dict[str, Any]:
         rows = self._db.execute("SELECT name, value FROM meta")
         return {name: json.loads(value) for name, value in rows}

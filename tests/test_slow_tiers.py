@@ -1,0 +1,241 @@
+"""The second stage with tiers made for the test: nothing lost, nothing twice, nothing delayed."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent.config import Settings, load
+from agent.pipeline import Instrument
+from agent.reading import Health
+from agent.slow_tiers import SlowTiers
+from agent.tiers import Cost, Pair, Tier
+from agent.trace import Score, State, Trace
+from tests.traces import good
+
+JUDGED: tuple[Pair, ...] = (("relevance", "umbrela"), ("answered", "judge"))
+
+
+class Fake:
+    """A judge that gives grade 2, after `before` has let it."""
+
+    tier: Tier = "judge"
+    pairs: Sequence[Pair] = JUDGED
+
+    def __init__(self, before: Callable[[Trace], Any] = lambda trace: None) -> None:
+        self.before = before
+        self.asked: list[str] = []
+        self.fingerprint = "f1"
+
+    async def score(self, trace: Trace, cost: Cost) -> list[Score]:
+        self.asked.append(trace.trace_id)
+        waited = self.before(trace)
+        if waited is not None:
+            await waited
+        cost.requests += 2
+        return [
+            Score("relevance", "umbrela", State.SCORED, 2.0, fingerprint=self.fingerprint),
+            Score("answered", "judge", State.UNSCORED, reason="judge_timeout"),
+        ]
+
+
+def settings(folder: Path, **limits: Any) -> Settings:
+    tree = {
+        "state": {"path": str(folder / "s.sqlite"), "dead_letters": str(folder / "d.jsonl")},
+        "sampling": {"judge": 1.0, "model": 1.0},
+        "limits": limits,
+    }
+    return load(environ={}, overrides=tree)
+
+
+@contextmanager
+def running(
+    folder: Path, fake: Fake | None, *, live: bool = False, **limits: Any
+) -> Iterator[Instrument]:
+    instrument = Instrument(
+        settings(folder, **limits),
+        [],
+        live=live,
+        tiers=lambda saved: SlowTiers({"judge": fake} if fake else {}),
+    )
+    instrument.start()
+    try:
+        yield instrument
+    finally:
+        instrument.stop(2)
+
+
+def states(instrument: Instrument, metric: str, scorer: str) -> dict[str, int]:
+    with instrument.lock():
+        found = instrument.windows.states("bot", "", metric, scorer, "24h")
+    return {name: number for name, number in found.items() if number}
+
+
+def mismatch(instrument: Instrument) -> float:
+    """seen - sum(states) - waiting, over all pairs."""
+    with instrument.lock():
+        total = 0.0
+        for (name, _), value in instrument.counters.items():
+            total += value * {"ragmeter_seen_total": 1, "ragmeter_results_total": -1}.get(name, 0)
+        return total - sum(instrument.waiting.values())
+
+
+def until(condition: Callable[[], bool], seconds: float = 10) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come about"
+        time.sleep(0.01)
+
+
+def test_every_drawn_trace_is_scored_once_and_counted_in_its_own_window(tmp_path: Path) -> None:
+    fake = Fake()
+    with running(tmp_path, fake) as instrument:
+        instrument.accept([good(n) for n in range(50)], "test")
+        instrument.wait_idle()
+        assert sorted(fake.asked) == sorted(f"t{n}" for n in range(50))
+        assert states(instrument, "relevance", "umbrela") == {"scored": 50}
+        assert states(instrument, "answered", "judge") == {"unscored": 50}
+        with instrument.lock():
+            assert instrument.windows.seen("bot", "", "24h") == 50
+            found = instrument.windows.estimate("bot", "", "relevance", "umbrela", "24h")
+        assert found is not None
+        assert (found.value, found.samples) == (2.0, 50)
+        assert mismatch(instrument) == 0
+
+
+def test_cheap_metrics_do_not_wait_for_a_judge_that_hangs(tmp_path: Path) -> None:
+    fake = Fake(lambda trace: asyncio.sleep(60))
+    with running(tmp_path, fake) as instrument:
+        instrument.accept([good(n) for n in range(30)], "test")
+        until(lambda: instrument.health().queue_depth == 0)
+        assert states(instrument, "error", "builtin") == {"scored": 30}
+        assert states(instrument, "relevance", "umbrela") == {}
+        health: Health = instrument.health()
+        assert health.drawn == {"judge": 30}
+        assert health.ready
+        assert mismatch(instrument) == 0
+
+
+def test_what_was_not_scored_before_a_restart_is_scored_after_it(tmp_path: Path) -> None:
+    slow = Fake(lambda trace: asyncio.sleep(60) if int(trace.trace_id[1:]) % 2 else None)
+    with running(tmp_path, slow) as instrument:
+        instrument.accept([good(n) for n in range(30)], "test")
+        until(lambda: states(instrument, "relevance", "umbrela") == {"scored": 15})
+    fast = Fake()
+    with running(tmp_path, fast) as instrument:
+        instrument.wait_idle()
+        assert sorted(fast.asked) == sorted(f"t{n}" for n in range(1, 30, 2))
+        assert states(instrument, "relevance", "umbrela") == {"scored": 30}
+        assert mismatch(instrument) == 0
+
+
+def test_a_judge_that_was_taken_away_leaves_its_traces_unscored(tmp_path: Path) -> None:
+    with running(tmp_path, Fake(lambda trace: asyncio.sleep(60))) as instrument:
+        instrument.accept([good(n) for n in range(10)], "test")
+        until(lambda: instrument.health().drawn == {"judge": 10})
+    with running(tmp_path, None) as instrument:
+        instrument.wait_idle()
+        assert states(instrument, "relevance", "umbrela") == {"unscored": 10}
+        with instrument.lock():
+            counters = dict(instrument.counters.items())
+        key = (("metric", "relevance"), ("scorer", "umbrela"), ("state", "unscored"))
+        assert counters["ragmeter_results_total", (*key, ("reason", "not_configured"))] == 10
+        assert mismatch(instrument) == 0
+
+
+def test_a_tier_that_raises_costs_its_own_metrics_only(tmp_path: Path) -> None:
+    def broken(trace: Trace) -> None:
+        if trace.trace_id == "t3":
+            raise RuntimeError("a mistake of ours")
+
+    with running(tmp_path, Fake(broken)) as instrument:
+        instrument.accept([good(n) for n in range(10)], "test")
+        instrument.wait_idle()
+        assert states(instrument, "relevance", "umbrela") == {"scored": 9, "unscored": 1}
+        assert states(instrument, "error", "builtin") == {"scored": 10}
+
+
+def test_live_traffic_beyond_the_queue_is_shed_and_counted(tmp_path: Path) -> None:
+    fake = Fake(lambda trace: asyncio.sleep(60))
+    with running(tmp_path, fake, live=True, drawn=20) as instrument:
+        instrument.accept([good(n, timestamp=time.time()) for n in range(50)], "test", live=True)
+        until(lambda: instrument.health().queue_depth == 0)
+        assert states(instrument, "relevance", "umbrela") == {"shed": 30}
+        assert instrument.health().drawn == {"judge": 20}
+        assert mismatch(instrument) == 0
+
+
+def test_a_replay_waits_for_its_judge_instead(tmp_path: Path) -> None:
+    fake = Fake(lambda trace: asyncio.sleep(0.001))
+    with running(tmp_path, fake, drawn=20) as instrument:
+        for start in range(0, 1000, 100):
+            instrument.accept([good(n) for n in range(start, start + 100)], "test")
+        instrument.wait_idle()
+        assert states(instrument, "relevance", "umbrela") == {"scored": 1000}
+
+
+def test_a_new_fingerprint_starts_a_new_series(tmp_path: Path) -> None:
+    fake = Fake()
+    with running(tmp_path, fake) as instrument:
+        instrument.accept([good(n) for n in range(10)], "test")
+        instrument.wait_idle()
+        fake.fingerprint = "f2"
+        instrument.accept([good(n) for n in range(10, 30)], "test")
+        instrument.wait_idle()
+        with instrument.lock():
+            series = [s for m, s in instrument.windows.series("bot") if m == "relevance"]
+            samples = [
+                estimate.samples
+                for scorer in ("umbrela", "umbrela@f1", "umbrela@f2")
+                if (estimate := instrument.windows.estimate("bot", "", "relevance", scorer, "24h"))
+            ]
+            changes = instrument.counters.get(
+                "ragmeter_instrument_changes_total",
+                (("metric", "relevance"), ("scorer", "umbrela")),
+            )
+        assert series == ["builtin", "umbrela@f1", "umbrela@f2"]
+        assert samples == [20, 10, 20]  # who asks for the scorer gets its newest series
+        assert changes == 1
+    with running(tmp_path, fake) as instrument, instrument.lock():
+        found = instrument.windows.estimate("bot", "", "relevance", "umbrela", "24h")
+        assert found is not None
+        assert found.samples == 20
+
+
+def test_the_evidence_of_a_trace_holds_what_both_stages_found(tmp_path: Path) -> None:
+    with running(tmp_path, Fake()) as instrument:
+        instrument.accept([good(n) for n in range(10)], "test")
+        instrument.wait_idle()
+        kept = instrument.evidence("bot", "t1")
+        assert kept is not None
+        found = {(item["metric"], item["scorer"]): item for item in kept["results"]}
+        assert found["relevance", "umbrela"]["value"] == 2.0
+        assert found["relevance", "umbrela"]["fingerprint"] == "f1"
+        assert found["error", "builtin"]["value"] == 0.0
+
+
+def test_results_that_cannot_be_counted_become_unscored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from agent.aggregate import Aggregator
+
+    honest = Aggregator.finish
+
+    def poisoned(self: Aggregator, scored: Any) -> None:
+        honest(self, scored)
+        if scored.trace_id == "t7" and scored.results[0].state is State.SCORED:
+            raise OverflowError("too large")
+
+    monkeypatch.setattr(Aggregator, "finish", poisoned)
+    with running(tmp_path, Fake()) as instrument:
+        instrument.accept([good(n) for n in range(20)], "test")
+        instrument.wait_idle()
+        assert instrument.fatal is None
+        assert states(instrument, "relevance", "umbrela") == {"scored": 19, "unscored": 1}
+        assert mismatch(instrument) == 0
