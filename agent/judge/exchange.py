@@ -103,8 +103,7 @@ async def _bounded(response: httpx.Response) -> bytes | None:
     """The body; none where it is too large."""
     chunks = []
     size = 0
-    encoded = "content-encoding" in response.headers  # in spite of what we accept
-    async for chunk in response.aiter_bytes() if encoded else response.aiter_raw():
+    async for chunk in response.aiter_bytes():
         size += len(chunk)
         if size > MAX_REPLY_BYTES:
             return None
