@@ -29,7 +29,7 @@ def question(query: str, answer: str) -> Question[Attempt]:
         {"question": query, "answer": answer},
         schema=choice("attempt", ATTEMPTS),
         read=read,
-        max_output_tokens=100,
+        max_output_tokens=200,
     )
 
 

@@ -126,7 +126,7 @@ def _each(
         facts={"count": len(nuggets)},
         schema=labels(numbers, [str(value) for value in values]),
         read=read,
-        max_output_tokens=100 + 20 * len(nuggets),
+        max_output_tokens=200 + 20 * len(nuggets),
     )
 
 

@@ -31,7 +31,7 @@ def question(statement: str, passage: str) -> Question[float]:
         {"statement": statement, "passage": passage},
         schema=choice("support", list(SUPPORT)),
         read=read,
-        max_output_tokens=100,
+        max_output_tokens=200,
     )
 
 

@@ -30,7 +30,7 @@ def question(query: str, passage: str) -> Question[int]:
         {"query": query, "passage": passage},
         schema=choice("grade", GRADES),
         read=read,
-        max_output_tokens=100,
+        max_output_tokens=200,
     )
 
 
@@ -46,7 +46,7 @@ def batch_question(query: str, passages: Sequence[str]) -> Question[list[int]]:
         facts={"count": len(passages)},
         schema=labels(numbers, GRADES),
         read=read,
-        max_output_tokens=100 + 10 * len(passages),
+        max_output_tokens=200 + 10 * len(passages),
     )
 
 
