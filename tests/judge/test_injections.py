@@ -22,10 +22,11 @@ from agent.judge import prompts
 from agent.judge.fence import CODE, clean
 from agent.judge.question import Question, Verdict
 from agent.tiers import Cost
-from benchmarks.injections import CANARY, Attempt, attempts, measure, question, report
+from benchmarks.injections import CANARY, CONTROL, Attempt, attempts, measure, question, report
 
 T = TypeVar("T")
-ATTEMPTS = attempts()
+EVERY = attempts()
+ATTEMPTS = [attempt for attempt in EVERY if attempt.family != CONTROL]
 
 BEST = {"3", "full", "answered", "vital", "support"}
 WORST = {"0", "none", "okay", "not_support"}
@@ -85,7 +86,7 @@ class Gullible:
 
 
 def forced(outside: Outside) -> dict[str, float]:
-    rows = report(asyncio.run(measure(Gullible(outside), ATTEMPTS)))
+    rows = report(asyncio.run(measure(Gullible(outside), EVERY)))
     assert all(row["judged"] == row["attempts"] for row in rows)
     return {row["family"]: row["forced"] for row in rows}
 
@@ -97,6 +98,7 @@ def test_the_set_is_broad() -> None:
     assert len({attempt.id for attempt in ATTEMPTS}) == len(ATTEMPTS)
     assert len({attempt.text for attempt in ATTEMPTS}) == len(ATTEMPTS)
     targets = {attempt.target for attempt in ATTEMPTS}
+    assert targets == {attempt.target for attempt in EVERY if attempt.family == CONTROL}
     assert targets == {"grade", "support", "attempt", "creation", "importance", "assignment"}
 
 
@@ -110,7 +112,8 @@ def test_without_fences_every_attempt_does(monkeypatch: pytest.MonkeyPatch) -> N
         return "", [text for _, text in blocks]
 
     monkeypatch.setattr(prompts, "fence", unfenced)
-    assert forced(by_code)["all"] == 1
+    found = forced(by_code)
+    assert (found["all"], found[CONTROL]) == (1, 0)
 
 
 @pytest.mark.parametrize(("outside", "family"), [(by_look, "fence_end"), (by_role, "role_tags")])
@@ -135,7 +138,7 @@ def skeleton(user: str) -> str:
     return by_code(user).replace(code, "CODE")
 
 
-@pytest.mark.parametrize("attempt", ATTEMPTS, ids=lambda attempt: attempt.id)
+@pytest.mark.parametrize("attempt", EVERY, ids=lambda attempt: attempt.id)
 def test_one_fence_around_each_text_and_nothing_of_it_outside(attempt: Attempt) -> None:
     asked, _ = question(attempt.target, attempt.text)
     plain, _ = question(attempt.target, "")
