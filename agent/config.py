@@ -62,6 +62,10 @@ Port = Annotated[int, Field(ge=0, le=65535)]
 Share = Annotated[float, Field(gt=0, le=1)]
 
 
+Cutoff = Annotated[int, Field(ge=1, le=100)]
+Family = Literal["relevance", "answered", "citations", "nuggets"]
+
+
 class _Section(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
@@ -153,11 +157,11 @@ class Probes(_Section):
 
 
 class Judge(Endpoint):
-    metrics: list[Literal["relevance", "answered", "citations", "nuggets"]] = Field(
+    metrics: Annotated[list[Family], BeforeValidator(_list)] = Field(
         ["relevance", "answered", "citations", "nuggets"],
         description="what the judge is asked for",
     )
-    k: list[Annotated[int, Field(ge=1, le=100)]] = Field(
+    k: Annotated[list[Cutoff], BeforeValidator(_list)] = Field(
         [5], description="cut-offs of precision, average precision and nDCG", max_length=5
     )
     passages_per_call: int = Field(
@@ -359,6 +363,11 @@ def _explain(error: ValidationError) -> str:
             value = repr(item["input"])
             shown = value if len(value) <= 80 else value[:77] + "..."
             message = item["msg"].removeprefix("Value error, ")
+            if key.endswith("api_key"):
+                shown = "what is given"
+            elif isinstance(item["input"], Mapping) and item["type"] == "value_error":
+                lines.append(f"{key}: {message}")  # a section as a whole may hold secrets
+                continue
             lines.append(f"{key}: {_redacted(shown)} is not allowed: {message}")
     return "\n".join(lines)
 
@@ -403,8 +412,8 @@ def _shown(value: object) -> object:
         return [_shown(item) for item in value]
     if isinstance(value, str) and value.startswith(("http://", "https://")):
         parts = urlsplit(_redacted(value))
-        # chat webhooks carry their secret in the path
-        hidden = "/***" if parts.path.strip("/") else parts.path
+        # chat webhooks carry their secret in the path; that of an API is its version
+        hidden = parts.path if parts.path.rstrip("/") in ("", "/v1") else "/***"
         return urlunsplit(parts._replace(path=hidden, query="***" if parts.query else ""))
     return value
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from types import UnionType
-from typing import Any, Literal, get_args, get_origin
+from typing import Annotated, Any, Literal, get_args, get_origin
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
@@ -45,7 +45,15 @@ def _type(annotation: Any) -> str:
         return f"list of {_type(get_args(annotation)[0])}"
     if get_origin(annotation) is dict:
         return f"map of {_type(get_args(annotation)[1])} by name"
-    names = {"str": "text", "int": "whole number", "float": "number", "bool": "`true` or `false`"}
+    if get_origin(annotation) is Annotated:
+        return _type(get_args(annotation)[0])
+    names = {
+        "SecretStr": "secret text",
+        "str": "text",
+        "int": "whole number",
+        "float": "number",
+        "bool": "`true` or `false`",
+    }
     name = getattr(annotation, "__name__", str(annotation))
     return names.get(name, name.lower())
 

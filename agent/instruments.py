@@ -104,9 +104,13 @@ class _Closing:
         await self._close()
 
 
-def slow_tiers(settings: Settings, saved: Mapping[str, Any]) -> SlowTiers:
+def slow_tiers(settings: Settings, saved: Mapping[str, Any], *, paced: bool = True) -> SlowTiers:
     """The slow tiers of the embedded agent: verdicts in the state file, which is open already,
-    spend within the budget."""
+    spend within the budget.
+
+    `paced`: what the judge and the model can work off lowers the sampled share, too. Not so in a
+    replay, which waits for them: its draws depend on the traces alone.
+    """
     spending = Spending()
     judge = settings.judge
     close = contextlib.ExitStack()
@@ -122,8 +126,8 @@ def slow_tiers(settings: Settings, saved: Mapping[str, Any]) -> SlowTiers:
     )
     controllers: dict[Tier, BudgetController] = {}
     if "judge" in found.scorers:
-        controllers["judge"] = judge_controller(judge)
-    if "model" in found.scorers:
+        controllers["judge"] = judge_controller(judge, paced=paced)
+    if "model" in found.scorers and paced:
         controllers["model"] = model_controller(settings.hhem)
     return SlowTiers(
         found.scorers,

@@ -43,15 +43,18 @@ def traffic(path: Path, count: int, seed: int) -> int:
     return poison
 
 
-def settings_file(folder: Path, **http: int) -> Path:
-    """A configuration whose state lives in `folder`."""
+def settings_file(folder: Path, judge: str | None = None, **http: int) -> Path:
+    """A configuration whose state lives in `folder`; `judge` is the base URL of one."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / "config.json"  # JSON is YAML
-    tree = {
+    tree: dict[str, Any] = {
         "segments": ["model"],
         "http": http,
         "state": {"path": str(folder / "s.sqlite"), "dead_letters": str(folder / "dead.jsonl")},
     }
+    if judge is not None:
+        tree["judge"] = {"base_url": judge, "model": "stub"}
+        tree["sampling"] = {"judge": 0.3}
     path.write_text(json.dumps(tree))
     return path
 
@@ -88,6 +91,7 @@ def left_behind(folder: Path, width: int | None = None) -> dict[str, Any]:
         }
         meta = dict(database.execute("SELECT name, value FROM meta"))
         queue = database.execute("SELECT count(*) FROM inbox").fetchone()[0]
+        waiting = database.execute("SELECT count(*) FROM drawn").fetchone()[0]
     finally:
         database.close()
     dead = folder / "dead.jsonl"
@@ -101,5 +105,6 @@ def left_behind(folder: Path, width: int | None = None) -> dict[str, Any]:
         "counters": counters,
         "alerts": meta.get("alerts"),
         "queue": queue,
+        "waiting": waiting,
         "dead": positions,
     }

@@ -112,3 +112,26 @@ def test_default_rules_on_a_window_that_is_not_there_are_off() -> None:
     every = rules_of(load(environ={}))
     fewer = rules_of(load(environ={}, overrides={"windows": ["1h"]}))
     assert 0 < len(fewer) < len(every)
+
+
+def test_a_key_of_a_judge_is_never_shown(tmp_path: Path) -> None:
+    secret = "sk-very-secret"
+    for tree in (
+        {"judge": {"base_url": "http://a/v1", "api_key": secret}},
+        {"judge": {"api_key": [secret]}},
+        {"judge": {"api_key": {"x": secret}}},
+        {"judge": {"second": {"base_url": "http://a/v1", "api_key": secret}}},
+    ):
+        with pytest.raises(ConfigError) as error:
+            load(environ={}, overrides=tree)
+        assert secret not in str(error.value)
+    environ = {"RAGMETER_JUDGE__API_KEY": secret, "RAGMETER_JUDGE__K": "3,5"}
+    settings = load(environ=environ)
+    assert settings.judge.k == [3, 5]
+    assert secret not in dump(settings)
+    assert secret not in repr(settings)
+
+
+def test_a_judge_needs_the_name_of_a_model() -> None:
+    with pytest.raises(ConfigError, match="base_url needs model"):
+        load(environ={"RAGMETER_JUDGE__BASE_URL": "http://127.0.0.1:1/v1"})

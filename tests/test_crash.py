@@ -6,8 +6,10 @@ import json
 import random
 import signal
 import subprocess
+import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,16 +24,18 @@ def finished(process: subprocess.Popen[bytes]) -> int:
     return process.wait(120)
 
 
-def replay_to_the_end(folder: Path, file: Path) -> dict[str, Any]:
-    config = settings_file(folder)
+def replay_to_the_end(folder: Path, file: Path, judge: str | None = None) -> dict[str, Any]:
+    config = settings_file(folder, judge)
     code = finished(start(folder, "run", "-c", config, "--replay", file, "--exit-after-replay"))
     assert code == 0
     return left_behind(folder)
 
 
-def replay_with_kills(folder: Path, file: Path, kills: int, rng: random.Random) -> dict[str, Any]:
+def replay_with_kills(
+    folder: Path, file: Path, kills: int, rng: random.Random, judge: str | None = None
+) -> dict[str, Any]:
     """Kill the replay `kills` times while it works, then let it finish."""
-    config = settings_file(folder)
+    config = settings_file(folder, judge)
     done = 0
     while done < kills:
         process = start(folder, "run", "-c", config, "--replay", file, "--exit-after-replay")
@@ -41,7 +45,7 @@ def replay_with_kills(folder: Path, file: Path, kills: int, rng: random.Random) 
         process.kill()
         process.wait()
         done += 1
-    return replay_to_the_end(folder, file)
+    return replay_to_the_end(folder, file, judge)
 
 
 def wait_for_work(folder: Path, process: subprocess.Popen[bytes]) -> None:
@@ -83,6 +87,51 @@ def test_replay_killed_at_random_points_counts_as_if_undisturbed(
     assert len(expected["dead"]) == poison
     assert_counted_once(expected["counters"])
     assert found == expected
+
+
+@contextmanager
+def stub_judge(latency: float) -> Iterator[str]:
+    """The base URL of a stub judge in a process of its own."""
+    command = [sys.executable, "-m", "tests.judge.stub_judge", "--latency", str(latency)]
+    root = Path(__file__).parent.parent
+    with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=root, text=True) as process:
+        assert process.stdout is not None
+        try:
+            yield process.stdout.readline().split()[-1]
+        finally:
+            process.kill()
+
+
+@pytest.mark.parametrize(
+    ("kills", "count"),
+    [(2, 600), pytest.param(12, 6_000, marks=[pytest.mark.slow, pytest.mark.timeout(600)])],
+)
+def test_judged_traces_count_once_however_often_the_agent_is_killed(
+    tmp_path: Path, kills: int, count: int
+) -> None:
+    file = tmp_path / "traffic.jsonl"
+    traffic(file, count, seed=kills)
+    with stub_judge(0.02) as judge:
+        expected = replay_to_the_end(tmp_path / "calm", file, judge)
+        rng = random.Random(kills)
+        found = replay_with_kills(tmp_path / "killed", file, kills, rng, judge)
+    paid = []
+    for one in (expected, found):
+        assert one["waiting"] == 0
+        assert_counted_once(one["counters"])
+        # what was asked anew after a kill was paid for anew: the one thing that may differ
+        calls = [key for key in one["counters"] if key[0].startswith("ragmeter_judge_")]
+        paid.append(sum(one["counters"].pop(key) for key in calls if "requests" in key[0]))
+        for key in calls:
+            one["counters"].pop(key, None)
+    scored = {
+        json.loads(labels)[0][1]
+        for (name, labels), value in expected["counters"].items()
+        if name == "ragmeter_results_total" and "umbrela" in labels and "scored" in labels and value
+    }
+    assert "relevance" in scored
+    assert found == expected
+    assert 0 < paid[0] <= paid[1]
 
 
 class Live:
