@@ -1,0 +1,114 @@
+"""What is measured of the judges themselves, and how two sets of verdicts are compared. Pure.
+
+A verdict is what a judge was asked for, before any formula: the grade of a passage, how far an
+answer attempts its question, how far a passage supports a statement. Nuggets are none: each judge
+writes its own, so there is nothing to compare one by one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from agent.metrics.results import JUDGE
+from agent.metrics.spec import MetricSpec
+from agent.trace import Score, State
+
+__all__ = [
+    "PROBES",
+    "RELEVANT",
+    "SPECS",
+    "Verdicts",
+    "absence",
+    "compared",
+    "differ",
+    "verdicts",
+]
+
+PROBES = "_judge"
+"""The service under which probes are counted."""
+
+RELEVANT = 2
+"""Grades are compared by whether they reach it, as precision does: 0 against 1 changes nothing
+that is reported, and judges of equal worth often differ there."""
+
+Verdicts = dict[str, int | str]
+"""By what was judged: `grade:INDEX` of a passage in the order of the trace (0 to 3), `attempt`
+(answered, partial, none), `support:SENTENCE:PASSAGE_ID` (full, partial, none)."""
+
+SPECS = (
+    MetricSpec(
+        name="judge_disagreement",
+        kind="mean",
+        tier="judge",
+        scorers=(JUDGE,),
+        meaning="share of a trace's verdicts that a second judge gives otherwise",
+        formula="verdicts that differ (grades on two sides of 2, other labels) / verdicts that both"
+        " gave, mean over the traces judged again",
+        source="a second opinion on a part of the judged traces",
+        good="lower",
+    ),
+    MetricSpec(
+        name="judge_probe_agreement",
+        kind="mean",
+        tier="judge",
+        scorers=(JUDGE,),
+        meaning="share of a probe's verdicts that are as expected",
+        formula="verdicts that agree with the labels of the probe / labels with a verdict, mean"
+        " over probes",
+        source="frozen probe set",
+    ),
+    MetricSpec(
+        name="judge_probe_change",
+        kind="mean",
+        tier="judge",
+        scorers=(JUDGE,),
+        meaning="share of a probe's verdicts that are not as in the first run",
+        formula="verdicts that differ from those of the first run of the same probes and prompts /"
+        " verdicts in both, mean over probes",
+        source="frozen probe set",
+        good="lower",
+    ),
+)
+
+_SUPPORT = {1.0: "full", 0.5: "partial", 0.0: "none"}
+
+
+def verdicts(scores: Iterable[Score]) -> Verdicts:
+    """What a judge said, from the details of its scores; what failed is left out."""
+    found: Verdicts = {}
+    for score in scores:
+        detail = score.detail or {}
+        if score.metric == "relevance":
+            for index, grade in enumerate(detail.get("grades", ())):
+                if grade is not None:
+                    found[f"grade:{index}"] = int(grade)
+        elif score.metric == "answered" and "attempt" in detail:
+            found["attempt"] = str(detail["attempt"])
+        elif score.metric == "citation_precision":
+            for pair in detail.get("pairs", ()):
+                label = _SUPPORT.get(pair["support"])
+                if label is not None:
+                    sentence = "" if pair["sentence"] is None else pair["sentence"]
+                    found[f"support:{sentence}:{pair['passage_id']}"] = label
+    return found
+
+
+def differ(one: int | str, other: int | str) -> bool:
+    """Whether two verdicts on the same thing are not the same."""
+    if isinstance(one, int) and isinstance(other, int):
+        return (one >= RELEVANT) != (other >= RELEVANT)
+    return one != other
+
+
+def compared(one: Mapping[str, int | str], other: Mapping[str, int | str]) -> tuple[int, list[str]]:
+    """(how many verdicts both gave, the keys of those that differ)."""
+    both = [key for key in one if key in other]
+    return len(both), [key for key in both if differ(one[key], other[key])]
+
+
+def absence(scores: Iterable[Score]) -> tuple[State, str]:
+    """State and reason of a comparison for which the judge gave no verdict."""
+    for score in scores:
+        if score.state is State.UNSCORED:
+            return State.UNSCORED, score.reason or "internal_error"
+    return State.NOT_APPLICABLE, "no_verdict"
