@@ -49,7 +49,8 @@ ROOMY_FACTOR = 8
 SHOWN_CHARS = 2000
 ERROR_CHARS = 500
 
-# Unreadable answers and no other: at 5 % malformed replies, one start in 8000 looks like that.
+# Unreadable answers and no other: at 5 % malformed replies, one start in 8000 looks like that. One
+# answer earlier the schema goes into the prompt already, for that call.
 DOUBT = 3
 
 LOG_SECONDS = 60.0
@@ -85,11 +86,15 @@ class Answer(Generic[T]):
 
 @dataclass(slots=True)
 class _Talk(Generic[T]):
-    """One call: what has been said and tried so far."""
+    """One call: what has been said and tried so far.
+
+    `adapted`: its dialect is its own; `learned`: and is kept for others if it gets an answer.
+    """
 
     question: Question[T]
     dialect: Dialect
     roomy: bool
+    adapted: bool = False
     learned: bool = False
     corrections: list[Message] = field(default_factory=list)
     repairs: int = 0
@@ -264,6 +269,9 @@ class JudgeClient:
                 return None
             try:
                 result = await self._sent(talk, cost)
+                # in the same slot: behind others in the queue, all of them would find it out too
+                while isinstance(result, Miss) and self._adapted(talk, result):
+                    result = await self._sent(talk, cost)
             except BaseException:
                 self._breaker.abandoned(ticket)
                 raise
@@ -273,7 +281,7 @@ class JudgeClient:
             self._limiter.release()
 
     async def _sent(self, talk: _Talk[T], cost: Cost) -> Answer[T] | Miss:
-        if not talk.learned:
+        if not talk.adapted:
             talk.dialect = self._dialect
         question, dialect = talk.question, talk.dialect
         messages = [*first_messages(question, dialect), *talk.corrections]
@@ -329,11 +337,8 @@ class JudgeClient:
         """Whether another key or dialect may help."""
         if miss.status == 401 and not talk.rekeyed:
             self._key.reread()
-            talk.rekeyed = self._key.header != header
-            if talk.rekeyed:
-                miss.hopeless = False
-                return
-        if miss.complaint is not None:
+            miss.rekeyed = talk.rekeyed = self._key.header != header
+        elif miss.complaint is not None:
             miss.weaker = talk.dialect.weaker(
                 miss.complaint,
                 may_change_mode=self._settings.structured == "auto",
@@ -341,6 +346,12 @@ class JudgeClient:
             )
             if miss.weaker is not None:
                 miss.outcome = "unsupported"
+
+    def _adapted(self, talk: _Talk[Any], miss: Miss) -> bool:
+        """Whether to send it again at once. It ends: each dialect is weaker than the last."""
+        if miss.weaker is not None:
+            talk.dialect, talk.adapted, talk.learned = miss.weaker, True, True
+        return miss.rekeyed or miss.weaker is not None
 
     def _report(self, result: Answer[Any] | Miss, ticket: Ticket, round_: int) -> None:
         """Tells breaker, limiter and log."""
@@ -353,11 +364,8 @@ class JudgeClient:
         if result.retry_after is not None and result.status in (429, 503):
             until = self._monotonic() + result.retry_after
             self._held_until = max(self._held_until, until)
-        if result.hopeless and result.weaker is None:
+        if result.hopeless:
             opened = self._breaker.hopeless(ticket)
-        elif result.outcome in ("unsupported", "denied"):
-            self._breaker.abandoned(ticket)  # the next attempt will show
-            return
         elif result.outcome == "rate_limited":
             opened = self._breaker.limited(ticket)
         else:
@@ -372,11 +380,6 @@ class JudgeClient:
 
     def _again(self, talk: _Talk[Any], miss: Miss) -> float | None:
         """Seconds until the next attempt of this call; none: there is none."""
-        if miss.status == 401 and talk.rekeyed and not miss.hopeless:
-            return 0.0
-        if miss.weaker is not None:  # each is weaker than the last: it ends
-            talk.dialect, talk.learned = miss.weaker, True
-            return 0.0
         now = self._monotonic()
         if miss.outcome == "malformed":
             if talk.repairs >= REPAIRS or not self._budget.allows(now):
@@ -406,8 +409,9 @@ class JudgeClient:
         if self._settings.structured != "auto" or mode == "prompt" or mode in self._readable:
             return
         self._unreadable += 1
-        if self._unreadable >= DOUBT:
-            talk.dialect, talk.learned = replace(talk.dialect, mode="prompt"), True
+        if self._unreadable >= DOUBT - 1:
+            talk.dialect, talk.adapted = replace(talk.dialect, mode="prompt"), True
+            talk.learned = talk.learned or self._unreadable >= DOUBT
 
     def _failed(self, miss: Miss) -> JudgeFailed:
         reason = REASONS.get(miss.outcome, "judge_error")

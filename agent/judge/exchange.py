@@ -31,7 +31,8 @@ class Miss:
     """An attempt that gave no answer.
 
     `detail` is for the log. `hopeless`: every call will meet the same. `weaker`: the dialect to
-    try instead. `text` and `error`: the malformed answer and what is wrong with it.
+    try instead; `rekeyed`: there is another key to try. `text` and `error`: the malformed answer
+    and what is wrong with it.
     """
 
     outcome: Outcome
@@ -41,6 +42,7 @@ class Miss:
     hopeless: bool = False
     retry_after: float | None = None
     weaker: Dialect | None = None
+    rekeyed: bool = False
     text: str = ""
     error: str = ""
 
