@@ -212,7 +212,9 @@ def test_a_prompt_that_leaves_no_room_for_a_window_is_too_long() -> None:
 
 def test_50_kb_against_a_long_answer_are_within_the_bound() -> None:
     claims = " ".join(f"Claim {n} stands." for n in range(25))
-    assert plan_of(claims, FILLERS[0] * (50_000 // len(FILLERS[0])))
+    passage = "".join(f"{n} {FILLERS[0]}" for n in range(50_000 // len(FILLERS[0])))
+    plan = plan_of(claims, passage)
+    assert len(plan.pairs()) > 25 * 25
 
 
 # What the answers amount to ---------------------------------------------------------------------
