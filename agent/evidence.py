@@ -67,6 +67,10 @@ def _document(
     }
 
 
+def _place(item: dict[str, Any]) -> tuple[object, ...]:
+    return item["metric"], item.get("k"), item["scorer"]
+
+
 def results_of(body: bytes | None) -> list[dict[str, Any]]:
     """The scores in what was kept of a trace."""
     return list(json.loads(body)["results"]) if body else []
@@ -78,9 +82,9 @@ def evidence_body(trace: Trace, scored: ScoredTrace, limit: int, earlier: Result
 
     Where even that does not fit (hundreds of long ids), only the ids and scores are kept.
     """
-    new = {(score.metric, score.scorer) for score in scored.results}
-    results = [item for item in earlier if (item["metric"], item["scorer"]) not in new]
-    results += [score.to_dict() for score in scored.results]
+    found = [score.to_dict() for score in scored.results]
+    new = set(map(_place, found))
+    results = [item for item in earlier if _place(item) not in new] + found
     characters = limit
     while characters >= 50:
         document = _document(trace, scored.timings, results, characters)
@@ -88,10 +92,10 @@ def evidence_body(trace: Trace, scored: ScoredTrace, limit: int, earlier: Result
         if len(body) <= limit:
             return body
         characters //= 2
-    names = ("metric", "scorer", "state")
+    names = ("metric", "k", "scorer", "state")
     document = {
         "trace": {"trace_id": trace.trace_id, "service": trace.service, "passages": None},
-        "results": [{name: item[name] for name in names} for item in results],
+        "results": [{n: item[n] for n in names if n in item} for item in results],
     }
     return json.dumps(document).encode()
 

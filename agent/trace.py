@@ -198,7 +198,8 @@ class Score:
 
     `probability` is the inclusion probability pi in (0, 1] under which the value was taken, all
     causes multiplied; an estimate weights the value by 1/pi. `fingerprint` says which version of
-    a judge or model gave the value: another one starts another series.
+    a judge or model gave the value: another one starts another series. The name of a metric with
+    a cut-off ends in it: `precision_at_k:5`.
     """
 
     metric: str
@@ -212,11 +213,10 @@ class Score:
 
     def to_dict(self) -> dict[str, Any]:
         """The public JSON form: absent fields are left out."""
-        out: dict[str, Any] = {
-            "metric": self.metric,
-            "scorer": self.scorer,
-            "state": str(self.state),
-        }
+        name, _, k = self.metric.partition(":")
+        out: dict[str, Any] = {"metric": name, "scorer": self.scorer, "state": str(self.state)}
+        if k:
+            out["k"] = int(k)
         if self.value is not None:
             out["value"] = self.value
         if self.reason is not None:

@@ -9,7 +9,6 @@ import logging
 import sqlite3
 import threading
 import time
-from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -20,16 +19,15 @@ from agent.errors import UnknownVersion
 from agent.event_time import EventTime
 from agent.evidence import EvidenceKeeper, results_of
 from agent.ingest.native import Bad, decode_one
-from agent.sampling import Sampler
-from agent.score import Scored, Scorer, complete, outline
+from agent.score import Scored, complete, outline
+from agent.second_stage import SecondStage
 from agent.slow_tiers import MakeTiers, SlowTiers
 from agent.sources.dead_letters import DeadLetters
 from agent.store.open import StateError, StateLost
 from agent.store.rows import Commit, Draw, OutboxItem, Queued
 from agent.store.sqlite import SqliteStore
-from agent.tier_worker import Finished, TierWorker
-from agent.tiers import TIERS, Tier
-from agent.trace import Score, ScoredTrace, State, Trace
+from agent.tier_worker import Finished
+from agent.trace import ScoredTrace, Trace
 
 __all__ = ["Notify", "Worker"]
 
@@ -96,25 +94,13 @@ class Worker:
         self.oldest_received: float | None = None
         self.beat = monotonic()
         """When the worker last moved."""
-        self._slow = tiers(store.meta())
-        scorers = self._slow.scorers
-        self.scorer = Scorer(
-            settings.builtin_scorers,
-            sampler=Sampler(settings.sampling, self._slow.controllers, clock),
-            tiers={name: tier.pairs for name, tier in scorers.items()},
-        )
-        self._start_aggregator()
         self._wake = threading.Event()
-        slow = [tier for tier in TIERS if tier in scorers or self._owed[tier]]
-        in_flight = {"judge": settings.judge.concurrency, "model": 2 * settings.hhem.workers}
-        self._tiers = TierWorker(
-            store,
-            scorers,
-            {tier: in_flight[tier] for tier in slow},
-            finished=self._wake.set,
-            also=self._slow.jobs,
-        )
         self._hurry = threading.Event()
+        self._slow = SecondStage(
+            settings, store, tiers(store.meta()), clock=clock, finished=self._wake.set
+        )
+        self.scorer = self._slow.scorer
+        self._start_aggregator()
         self._stopping = False
         self._thread = threading.Thread(target=self._run, name="ragmeter-worker", daemon=True)
 
@@ -142,16 +128,7 @@ class Worker:
         aggregator.windows.load(saved.buckets)
         aggregator.counters.load(saved.counters)
         aggregator.load(saved.meta)
-        owed: Counter[Tier] = Counter()
-        pending: dict[Tier, Counter[str]] = {tier: Counter() for tier in TIERS}
-        for row in self._store.waiting():
-            owed[row.tier] += row.number
-            pending[row.tier][row.service] += row.number
-            aggregator.waiting.update(dict.fromkeys(row.pairs, row.number))
-        self._owed = owed  # in one step: other threads read it
-        for tier, controller in self._slow.controllers.items():
-            if tier in saved.meta.get("budgets", {}):
-                controller.load(saved.meta["budgets"][tier], pending[tier])
+        aggregator.waiting.update(self._slow.restore(saved.meta))
         self._keeper = EvidenceKeeper(saved.evidence, self._settings.limits.evidence_bytes)
         self.time = EventTime()
         down = self._clock() - saved.meta.get("wall_time", 0.0)
@@ -163,7 +140,7 @@ class Worker:
 
     def start(self) -> None:
         self._thread.start()
-        self._tiers.start()
+        self._slow.start()
 
     def instruments(self) -> Sequence[Mapping[str, str]]:
         """Labels of each judge as it is served now."""
@@ -172,7 +149,7 @@ class Worker:
     @property
     def owed(self) -> dict[str, int]:
         """How many traces wait for each slow tier."""
-        return {str(tier): number for tier, number in self._owed.items()}
+        return self._slow.owed
 
     def wake(self) -> None:
         """Look at the queue now: something was put in."""
@@ -185,7 +162,7 @@ class Worker:
         """
         deadline = time.monotonic() + timeout
         self._hurry.set()
-        self._tiers.stop(timeout / 2)
+        self._slow.stop(timeout / 2)
         while self._thread.is_alive() and self._store.depth and time.monotonic() < deadline:
             if self.problem or self.fatal:
                 break
@@ -203,11 +180,11 @@ class Worker:
             while not self._stopping:
                 self._wake.clear()
                 self.beat = self._monotonic()
-                self._finish_all(self._tiers.take())
-                if self._tiers.fatal:
-                    self.fatal = self._tiers.fatal
+                self._finish_all(self._slow.take())
+                if self._slow.fatal:
+                    self.fatal = self._slow.fatal
                     return
-                if not self.live and self._full():
+                if not self.live and self._slow.full:
                     self._wake.wait(IDLE_SECONDS)  # a replay goes no faster than its judge
                     continue
                 batch = self._store.take(after, BATCH)
@@ -220,7 +197,7 @@ class Worker:
                     self.oldest_received = None
                     self._wake.wait(IDLE_SECONDS)
                     self._tick(after)
-            self._finish_all(self._tiers.take())
+            self._finish_all(self._slow.take())
             self._commit(after, [], [])
         except StateLost as error:
             self.fatal = str(error)
@@ -291,7 +268,8 @@ class Worker:
             self.beat = self._monotonic()
             with self.lock:
                 for queued, _, found in scored:
-                    drawn += self._draws(queued, found, len(drawn))
+                    late = self.aggregator.windows.too_late(queued.timestamp)
+                    drawn += self._slow.draws(queued, found, late=late, live=self.live)
                     owed = [pair for tier in found.drawn for pair in self.scorer.tiers[tier]]
                     transitions += self.aggregator.apply(found.trace, owed)
                 self.aggregator.settle()
@@ -306,24 +284,6 @@ class Worker:
         self._commit(batch[-1].seq, transitions, done, drawn)
 
     # Slow tiers ---------------------------------------------------------------------------------
-
-    def _full(self) -> bool:
-        return any(number >= self._settings.limits.drawn for number in self._owed.values())
-
-    def _draws(self, queued: Queued, found: Scored, before: int) -> list[Draw]:
-        """The rows for the tiers that have drawn a trace. Where a tier is full or the trace is too
-        late for every window, its results are known at once and nothing is asked."""
-        draws = []
-        for tier, probability in list(found.drawn.items()):
-            pairs = self.scorer.tiers[tier]
-            late = self.aggregator.windows.too_late(queued.timestamp)
-            if late or (self.live and self._owed[tier] + before >= self._settings.limits.drawn):
-                del found.drawn[tier]
-                found.trace.results += [Score(*pair, State.SHED) for pair in pairs]
-            else:
-                service = found.trace.service  # as it came: bounded names are the aggregate half's
-                draws.append(Draw(tier, service, queued.timestamp, probability, pairs, queued.body))
-        return draws
 
     def _finish_all(self, finished: Sequence[Finished]) -> None:
         """Count what the slow tiers have found; where a result makes that fail, all but that."""
@@ -363,11 +323,6 @@ class Worker:
                 self.aggregator.finish(part)
                 done.append((one.trace, part))
             self.aggregator.settle()
-        for one in finished:
-            draw = one.drawn.draw
-            if draw.tier in self._slow.controllers:
-                controller = self._slow.controllers[draw.tier]
-                controller.settle(draw.service, one.cost, self._clock())
         self._commit(0, [], done, finished=finished)
 
     def _earlier(self, key: tuple[str, str], trace: Trace) -> list[dict[str, Any]]:
@@ -394,10 +349,8 @@ class Worker:
         finished: Sequence[Finished] = (),
     ) -> None:
         now = self._clock()
-        controllers = self._slow.controllers
-        budgets = {tier: controller.dump() for tier, controller in controllers.items()}
         with self.lock:
-            for key, by in self._slow.spending.take().items():
+            for key, by in self._slow.spent().items():
                 self.aggregator.counters.inc(*key, by)
             step = Commit(
                 upto,
@@ -407,7 +360,6 @@ class Worker:
                     **self.aggregator.dump(),
                     **self._slow.state(),
                     "wall_time": now,
-                    "budgets": budgets,
                 },
                 drawn=drawn,
                 finished=[one.drawn.id for one in finished],
@@ -421,13 +373,7 @@ class Worker:
         step.evidence = self._keeper.rows(named, keyed, self._earlier)
         step.outbox = [item for alert in transitions for item in self._notify(alert, now)]
         self._persist(lambda: self._store.commit(step))
-        self._owed.update(draw.tier for draw in drawn)
-        self._owed.subtract(one.drawn.draw.tier for one in finished)
-        if self.live:
-            for tier, controller in controllers.items():
-                controller.backlog(self._owed[tier], self._settings.limits.drawn)
-        if drawn:
-            self._tiers.wake()
+        self._slow.committed(drawn, finished, live=self.live)
         if transitions:
             self._announced()
         self._saved_at = self._monotonic()

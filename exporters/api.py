@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
+from agent.fingerprints import split_scorer
+from agent.metrics.names import base, cutoff
 from exporters.page.views import base_view
 
 if TYPE_CHECKING:
@@ -17,22 +19,22 @@ __all__ = ["windows_json"]
 
 def windows_json(reading: Reading) -> dict[str, Any]:
     """Every window of every service and segment, as `/api/windows.json` gives it."""
-    base = base_view(reading)
+    view = base_view(reading)
     services: dict[str, Any] = {}
-    for service in base.services:
+    for service in view.services:
         with reading.lock():
             windows = reading.windows
             services[service] = {
-                segment: _segment_json(windows, service, segment, base.windows)
+                segment: _segment_json(windows, service, segment, view.windows)
                 for segment in ("", *windows.segments(service))
             }
     return {
-        "stream_time": base.now,
-        "ready": base.health.ready,
-        "problems": list(base.health.problems),
-        "windows": list(base.windows),
+        "stream_time": view.now,
+        "ready": view.health.ready,
+        "problems": list(view.health.problems),
+        "windows": list(view.windows),
         "services": services,
-        "alerts": [_finite(alert.to_dict()) for alert in base.alerts],
+        "alerts": [_finite(alert.to_dict()) for alert in view.alerts],
     }
 
 
@@ -43,7 +45,7 @@ def _segment_json(
     for metric, scorer in windows.series(service, segment):
         for name in names:
             found = windows.estimate(service, segment, metric, scorer, name)
-            item: dict[str, Any] = {"metric": metric, "scorer": scorer, "window": name}
+            item: dict[str, Any] = {**_names(metric, scorer), "window": name}
             if found is not None:
                 item |= {
                     "value": found.value,
@@ -69,6 +71,16 @@ def _segment_json(
     ]
     seen = {name: windows.seen(service, segment, name) for name in names}
     return {"seen": seen, "metrics": metrics, "latency": latency}
+
+
+def _names(metric: str, scorer: str) -> dict[str, Any]:
+    who, fingerprint = split_scorer(scorer)
+    names: dict[str, Any] = {"metric": base(metric), "scorer": who}
+    if k := cutoff(metric):
+        names["k"] = int(k)
+    if fingerprint:
+        names["fingerprint"] = fingerprint
+    return names
 
 
 def _finite(item: Mapping[str, Any]) -> dict[str, Any]:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from agent.metrics import METRICS
-from agent.metrics.names import spec_of
+from agent.metrics.names import at, spec_of
 from agent.presentation import rank
 from exporters.page.markup import Child, Markup, clip, el, one_line
 from exporters.page.numbers import one_value, seconds
@@ -121,6 +121,8 @@ def _results(results: list[dict[str, Any]]) -> Markup:
 
 def _result(item: dict[str, Any]) -> Markup:
     name, scorer = str(item.get("metric", "")), str(item.get("scorer", ""))
+    if isinstance(item.get("k"), int):
+        name = at(name, item["k"])
     number, state = item.get("value"), str(item.get("state", ""))
     if isinstance(number, int | float):
         shown: Child = el("b", one_value(number, spec_of(METRICS, name)))

@@ -1,0 +1,161 @@
+"""The traces that a slow tier has drawn: from the draw to the result, for the worker to count.
+
+A drawn trace is durable from the commit that counts its cheap metrics to the commit that counts
+what the tier has found. Not safe to use from several threads but for `owed`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from agent.config import Settings
+from agent.counters import CounterKey
+from agent.sampling import Sampler
+from agent.score import Scored, Scorer
+from agent.slow_tiers import SlowTiers
+from agent.store.rows import Draw, Queued
+from agent.store.sqlite import SqliteStore
+from agent.tier_worker import Finished, TierWorker
+from agent.tiers import TIERS, Cost, Pair, Tier
+from agent.trace import Score, State
+
+__all__ = ["SecondStage"]
+
+TRACES_PER_WORKER = 2
+"""Of the model tier: one is scored while the next is read."""
+
+
+class SecondStage:
+    """Draws for the slow tiers, runs them, and keeps their budgets.
+
+    `finished` is called, from another thread, when `take` has something. `clock` is Unix time.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        store: SqliteStore,
+        tiers: SlowTiers,
+        *,
+        clock: Callable[[], float],
+        finished: Callable[[], None],
+    ) -> None:
+        self._store = store
+        self._tiers = tiers
+        self._clock = clock
+        self._most = settings.limits.drawn
+        self.scorer = Scorer(
+            settings.builtin_scorers,
+            sampler=Sampler(settings.sampling, tiers.controllers, clock),
+            tiers={name: tier.pairs for name, tier in tiers.scorers.items()},
+        )
+        self._owed: Counter[Tier] = Counter(row.tier for row in store.waiting())
+        in_flight: dict[Tier, int] = {
+            "judge": settings.judge.concurrency,
+            "model": TRACES_PER_WORKER * settings.hhem.workers,
+        }
+        # a tier that is no longer configured still owes an answer to what it had drawn
+        slow = [tier for tier in TIERS if tier in tiers.scorers or self._owed[tier]]
+        self._worker = TierWorker(
+            store,
+            tiers.scorers,
+            {tier: in_flight[tier] for tier in slow},
+            finished=finished,
+            also=tiers.jobs,
+        )
+
+    @property
+    def owed(self) -> dict[str, int]:
+        """How many traces wait for each tier."""
+        return {str(tier): number for tier, number in self._owed.items()}
+
+    @property
+    def full(self) -> bool:
+        return any(number >= self._most for number in self._owed.values())
+
+    @property
+    def fatal(self) -> str | None:
+        """Why the slow tiers have ended."""
+        return self._worker.fatal
+
+    def start(self) -> None:
+        self._worker.start()
+
+    def stop(self, timeout: float) -> None:
+        """Begin no further trace; those under way have `timeout` seconds."""
+        self._worker.stop(timeout)
+
+    def close(self) -> None:
+        self._tiers.close()
+
+    def take(self) -> list[Finished]:
+        """What was scored since the last call; each is given once."""
+        return self._worker.take()
+
+    def instruments(self) -> Sequence[Mapping[str, str]]:
+        return self._tiers.instruments()
+
+    def restore(self, meta: Mapping[str, Any]) -> Counter[Pair]:
+        """Begin with what the store holds; the results that are owed, by pair."""
+        owed: Counter[Tier] = Counter()
+        results: Counter[Pair] = Counter()
+        pending: dict[Tier, Counter[str]] = {tier: Counter() for tier in TIERS}
+        for row in self._store.waiting():
+            owed[row.tier] += row.number
+            pending[row.tier][row.service] += row.number
+            results.update(dict.fromkeys(row.pairs, row.number))
+        self._owed = owed  # in one step: other threads read it
+        for tier, controller in self._tiers.controllers.items():
+            if tier in meta.get("budgets", {}):
+                controller.load(meta["budgets"][tier], pending[tier])
+        return results
+
+    def draws(self, queued: Queued, found: Scored, *, late: bool, live: bool) -> list[Draw]:
+        """The rows of a trace for the tiers that have drawn it, before they are committed.
+
+        Where the trace is too late for every window, or live traffic has filled the table, its
+        results are known at once and nothing is asked: `found` gets them.
+        """
+        draws = []
+        for tier, probability in list(found.drawn.items()):
+            pairs = self.scorer.tiers[tier]
+            if late or (live and self._owed[tier] >= self._most):
+                del found.drawn[tier]
+                found.trace.results += [Score(*pair, State.SHED) for pair in pairs]
+                self.settle(tier, found.trace.service, None)
+            else:
+                self._owed[tier] += 1
+                service = found.trace.service
+                draws.append(Draw(tier, service, queued.timestamp, probability, pairs, queued.body))
+        return draws
+
+    def settle(self, tier: Tier, service: str, finished: Finished | None) -> None:
+        """A drawn trace is done; None: nothing was asked."""
+        controller = self._tiers.controllers.get(tier)
+        if controller is not None:
+            cost = finished.cost if finished else Cost()
+            controller.settle(service, cost, self._clock())
+
+    def spent(self) -> Mapping[CounterKey, float]:
+        """What calls have cost since the last time this was asked, by counter."""
+        return self._tiers.spending.take()
+
+    def state(self) -> dict[str, Any]:
+        """JSON-able: what `restore` and the tiers want to find after a restart."""
+        controllers = self._tiers.controllers
+        budgets = {tier: controller.dump() for tier, controller in controllers.items()}
+        return {**self._tiers.state(), "budgets": budgets}
+
+    def committed(self, drawn: Sequence[Draw], finished: Sequence[Finished], *, live: bool) -> None:
+        """These rows are in the table now, and those are off it."""
+        for one in finished:
+            draw = one.drawn.draw
+            self._owed[draw.tier] -= 1
+            self.settle(draw.tier, draw.service, one)
+        if live:
+            for tier, controller in self._tiers.controllers.items():
+                controller.backlog(self._owed[tier], self._most)
+        if drawn:
+            self._worker.wake()
