@@ -11,7 +11,7 @@ import logging
 import random
 import time
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 import httpx
@@ -19,9 +19,10 @@ import httpx
 from agent.config import Judge
 from agent.judge.attempt import Attempt, Bill, Outcome
 from agent.judge.breaker import Breaker, Ticket
-from agent.judge.dialect import Dialect, Message, encode, first_messages, restored
+from agent.judge.dialect import Dialect, Message, encode, first_messages
 from agent.judge.exchange import Exchange, Miss
-from agent.judge.fingerprint import Served, fingerprint
+from agent.judge.fingerprint import Served
+from agent.judge.instrument import Instrument
 from agent.judge.key import ApiKey
 from agent.judge.limiter import Limiter
 from agent.judge.parsing import Malformed, parse
@@ -49,14 +50,10 @@ ROOMY_FACTOR = 8
 SHOWN_CHARS = 2000
 ERROR_CHARS = 500
 
-# Unreadable answers and no other: at 5 % malformed replies, one start in 8000 looks like that. One
-# answer earlier the schema goes into the prompt already, for that call.
-DOUBT = 3
-
 LOG_SECONDS = 60.0
 
-# Fingerprints remembered: prompts times who serves, with room for a server that changes its name.
-MAX_MARKS = 256
+# So long after an answer, key and address of a judge are taken to be right.
+TRUSTED_SECONDS = 60.0
 
 TRANSIENT: frozenset[Outcome] = frozenset({"timeout", "rate_limited", "server_error", "connection"})
 OVERLOAD: frozenset[Outcome] = frozenset({"timeout", "rate_limited"})
@@ -142,7 +139,6 @@ class JudgeClient:
         self._bill = Bill(
             name, settings.input_usd_per_million, settings.output_usd_per_million, observe
         )
-        self._on_change = on_change
         self._monotonic = monotonic
         self._sleep = sleep
         self._rng = rng or random.Random()
@@ -151,14 +147,8 @@ class JudgeClient:
         self._budget = RetryBudget()
         self._held_until = float("-inf")
         self._logged = float("-inf")
-        self._answered: set[str] = set()  # modes in which a completion came
-        self._readable: set[str] = set()  # modes in which one could be read
-        self._unreadable = 0
-        self._roomy = False
-        self._marks: dict[tuple[Served, str, Dialect], str] = {}
-        self._dialect = Dialect(mode="prompt" if settings.structured == "prompt" else "schema")
-        self._served: Served | None = None
-        self._restore(state or {})
+        self._worked = float("-inf")
+        self._known = Instrument(settings, str(self._url), name, state or {}, on_change)
 
     async def ask(self, question: Question[T], cost: Cost) -> Verdict[T]:
         """The verdict of the judge. Raises `JudgeFailed`."""
@@ -170,7 +160,7 @@ class JudgeClient:
         if self._breaker.refuses:
             raise JudgeFailed("judge_unavailable", f"{self.name} is down")
         self._budget.call(self._monotonic())
-        talk = _Talk(question, self._dialect, self._roomy)
+        talk = _Talk(question, self._known.dialect, self._known.roomy)
         last: Miss | None = None
         while True:
             result = await self._attempt(talk, cost)
@@ -190,7 +180,7 @@ class JudgeClient:
     @property
     def served(self) -> Served | None:
         """Who gave the last reply; none before the first."""
-        return self._served
+        return self._known.served
 
     @property
     def endpoint(self) -> str:
@@ -214,47 +204,18 @@ class JudgeClient:
     def fingerprint(self, prompt_hash: str) -> str | None:
         """What the next answer to this prompt carries if the same model serves it; none before
         the first reply."""
-        if self._served is None:
+        known = self._known
+        if known.served is None:
             return None
-        return self._fingerprint(self._served, prompt_hash, self._dialect)
+        return known.fingerprint(known.served, prompt_hash, known.dialect)
 
     def state(self) -> dict[str, Any]:
         """What is worth knowing after a restart, for JSON: who served, how it must be asked."""
-        return {
-            "asked": self._asked(),
-            "served": asdict(self._served) if self._served else None,
-            "dialect": asdict(self._dialect),
-            "roomy": self._roomy,
-        }
+        return self._known.state()
 
     async def aclose(self) -> None:
         if self._own_http:
             await self._http.aclose()
-
-    def _restore(self, state: Mapping[str, Any]) -> None:
-        if state.get("asked") != self._asked():
-            return  # of another endpoint or model: nothing holds
-        self._dialect = restored(state.get("dialect")) or self._dialect
-        self._roomy = state.get("roomy") is True
-        if isinstance(state.get("served"), Mapping):
-            self._served = Served.from_reply(state["served"])
-
-    def _asked(self) -> list[str | None]:
-        return [self.endpoint, self._settings.model, self._settings.structured]
-
-    def _fingerprint(self, served: Served, prompt_hash: str, dialect: Dialect) -> str:
-        key = (served, prompt_hash, dialect)
-        known = self._marks.get(key)
-        if known is None:
-            if len(self._marks) >= MAX_MARKS:
-                self._marks.clear()
-            known = fingerprint(served, prompt_hash, self._parameters(dialect), dialect.mode)
-            self._marks[key] = known
-        return known
-
-    def _parameters(self, dialect: Dialect) -> dict[str, Any]:
-        settings = self._settings
-        return dialect.parameters(settings.model, settings.temperature, settings.seed)
 
     async def _attempt(self, talk: _Talk[T], cost: Cost) -> Answer[T] | Miss | None:
         """One attempt, when it is its turn; none: the breaker is open, and nothing was sent."""
@@ -282,11 +243,11 @@ class JudgeClient:
 
     async def _sent(self, talk: _Talk[T], cost: Cost) -> Answer[T] | Miss:
         if not talk.adapted:
-            talk.dialect = self._dialect
+            talk.dialect = self._known.dialect
         question, dialect = talk.question, talk.dialect
         messages = [*first_messages(question, dialect), *talk.corrections]
         limit = question.max_output_tokens * (ROOMY_FACTOR if talk.roomy else 1)
-        body = encode(question.schema, dialect, messages, self._parameters(dialect), limit)
+        body = encode(question.schema, dialect, messages, self._known.parameters(dialect), limit)
         characters = sum(len(message["content"]) for message in messages)
         header = self._key.header
         reply: Completion | Miss | None = None
@@ -307,14 +268,7 @@ class JudgeClient:
             self._bill.add(cost, outcome, characters, completion, seconds)
 
     def _read(self, talk: _Talk[T], reply: Completion) -> Answer[T] | Miss:
-        self._answered.add(talk.dialect.mode)
-        if talk.learned and talk.dialect != self._dialect:
-            # an answer proves a dialect; a complaint does not, its text may quote traces
-            self._dialect = talk.dialect
-            log.info("%s: asked by %s from now on", self.name, talk.dialect)
-        before, self._served = self._served, reply.served
-        if before is not None and before != reply.served:
-            self._on_change(before, reply.served)
+        self._known.answered(reply.served, talk.dialect, learned=talk.learned)
         if reply.refused:
             return Miss("refused", "by the model or a filter")
         question = talk.question
@@ -328,9 +282,8 @@ class JudgeClient:
             if reply.cut_off:
                 return Miss("cut_off", "by the output limit")
             return Miss("malformed", "no readable answer", text=reply.text, error=str(error))
-        self._readable.add(talk.dialect.mode)
-        self._roomy = talk.roomy or self._roomy
-        mark = self._fingerprint(reply.served, question.prompt_hash, talk.dialect)
+        self._known.readable(talk.dialect, roomy=talk.roomy)
+        mark = self._known.fingerprint(reply.served, question.prompt_hash, talk.dialect)
         return Answer(value, data, mark)
 
     def _consider(self, talk: _Talk[Any], miss: Miss, header: str | None) -> None:
@@ -339,11 +292,7 @@ class JudgeClient:
             self._key.reread()
             miss.rekeyed = talk.rekeyed = self._key.header != header
         elif miss.complaint is not None:
-            miss.weaker = talk.dialect.weaker(
-                miss.complaint,
-                may_change_mode=self._settings.structured == "auto",
-                proven=talk.dialect.mode in self._answered,
-            )
+            miss.weaker = self._known.weaker(talk.dialect, miss.complaint)
             if miss.weaker is not None:
                 miss.outcome = "unsupported"
 
@@ -355,22 +304,24 @@ class JudgeClient:
 
     def _report(self, result: Answer[Any] | Miss, ticket: Ticket, round_: int) -> None:
         """Tells breaker, limiter and log."""
+        now = self._monotonic()
         if isinstance(result, Answer) or result.outcome in ANSWERED:
             self._breaker.succeeded(ticket)
             self._limiter.succeeded()
+            self._worked = now
             return
         if result.outcome in OVERLOAD:
             self._limiter.overloaded(round_)
         if result.retry_after is not None and result.status in (429, 503):
-            until = self._monotonic() + result.retry_after
-            self._held_until = max(self._held_until, until)
-        if result.hopeless:
+            self._held_until = max(self._held_until, now + result.retry_after)
+        # a firewall may answer 403 or 404 to the text of one trace, a key is wrong for all
+        by_text = result.status not in (401, 402, 429) and now - self._worked < TRUSTED_SECONDS
+        if result.hopeless and not by_text:
             opened = self._breaker.hopeless(ticket)
         elif result.outcome == "rate_limited":
             opened = self._breaker.limited(ticket)
         else:
             opened = self._breaker.failed(ticket)
-        now = self._monotonic()
         if opened and now - self._logged >= LOG_SECONDS:
             self._logged = now
             advice = ": check base_url, model and key" if result.outcome == "denied" else ""
@@ -386,7 +337,10 @@ class JudgeClient:
                 return None
             talk.repairs += 1
             talk.corrections = _correction(miss)
-            self._doubt(talk)
+            other = self._known.doubted(talk.dialect)
+            if other is not None:
+                talk.dialect, talk.adapted = other[0], True
+                talk.learned = talk.learned or other[1]
             return 0.0
         # room that a reasoning model needs for thoughts, or that a long prompt does not leave
         if miss.outcome == ("too_long" if talk.roomy else "cut_off"):
@@ -401,17 +355,6 @@ class JudgeClient:
         pause = backoff(talk.failures, self._rng)
         talk.failures += 1
         return max(pause, miss.retry_after or 0.0)
-
-    def _doubt(self, talk: _Talk[Any]) -> None:
-        """Some servers take a `response_format` and ignore it: the model has never seen the
-        schema. It stands in the prompt once a mode has given nothing but unreadable answers."""
-        mode = talk.dialect.mode
-        if self._settings.structured != "auto" or mode == "prompt" or mode in self._readable:
-            return
-        self._unreadable += 1
-        if self._unreadable >= DOUBT - 1:
-            talk.dialect, talk.adapted = replace(talk.dialect, mode="prompt"), True
-            talk.learned = talk.learned or self._unreadable >= DOUBT
 
     def _failed(self, miss: Miss) -> JudgeFailed:
         reason = REASONS.get(miss.outcome, "judge_error")

@@ -492,6 +492,25 @@ def test_a_wrong_key_or_address_opens_at_once_and_says_so_once_a_minute(
     assert "check base_url, model and key" in caplog.text
 
 
+@pytest.mark.parametrize("status", [403, 404])
+def test_a_text_that_a_firewall_refuses_does_not_stop_the_judge_for_others(status: int) -> None:
+    def serve(body: dict[str, Any], _: httpx.Request) -> Reply:
+        return status if "<script>" in body["messages"][1]["content"] else completion()
+
+    asked = Asked(serve)
+
+    async def main() -> None:
+        for _ in range(20):
+            assert await asked.ask() == 2
+            assert await asked.ask() == 2
+            assert await asked.ask(question("<script>")) == "judge_error"
+        asked.clock.now += 61  # long without an answer: then it may be the key or the address
+        await asked.ask(question("<script>"))
+        assert asked.client.is_down
+
+    asyncio.run(main())
+
+
 def test_a_quota_that_is_used_up_opens_at_once() -> None:
     asked = Asked(script(json_error(429, "no money", code="insufficient_quota")))
     assert asked.once() == "judge_error"
