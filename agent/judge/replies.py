@@ -73,7 +73,7 @@ def read_reply(status: int, body: bytes) -> Completion | Failure:
         decoded = json.loads(body)
     except (ValueError, RecursionError):
         decoded = None
-    if status == 200:
+    if 200 <= status < 300:
         return _completion(decoded)
     return _failure(status, decoded, body)
 
