@@ -1,0 +1,114 @@
+"""The commands `ragmeter model ...`: get, convert, check and use the local model."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from agent.models.errors import ModelError
+from agent.terminal import plain, say, talk
+
+__all__ = ["model_app"]
+
+model_app = typer.Typer(
+    help="Get, convert, check and use the local model (HHEM).", no_args_is_help=True
+)
+
+Folder = Annotated[Path, typer.Argument(help="Folder of the model.")]
+
+
+def _fail(message: str) -> typer.Exit:
+    talk.print(plain(f"ragmeter: {message}"), style="red", markup=False, emoji=False)
+    return typer.Exit(1)
+
+
+@model_app.command("convert")
+def convert_model(
+    folder: Annotated[Path, typer.Argument(help="Folder with model.safetensors, tokenizer.json.")],
+    out: Annotated[
+        Path | None, typer.Option("--out", help="Folder to write to; by default the same.")
+    ] = None,
+    int8: Annotated[
+        bool, typer.Option("--int8", help="Make the quantised graph as well: faster, less exact.")
+    ] = False,
+) -> None:
+    """Build the ONNX graph from the published checkpoint."""
+    from agent.models.convert import convert
+
+    try:
+        manifest = convert(folder, out, int8=int8)
+    except ModelError as error:
+        raise _fail(str(error)) from None
+    say(f"converted to {out or folder}; fingerprint {manifest.fingerprint(False)}")
+    if int8:
+        say(f"quantised as well; fingerprint {manifest.fingerprint(True)}")
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _pairs(lines: Iterator[bytes]) -> Iterator[tuple[int, dict[str, Any] | str]]:
+    """Line number and pair, or what is wrong with the line; empty lines are left out."""
+    for number, line in enumerate(lines, 1):
+        line = line.removeprefix(b"\xef\xbb\xbf").strip() if number == 1 else line.strip()
+        if not line:
+            continue
+        try:
+            pair = json.loads(line, parse_constant=_no_constant)
+        except (ValueError, RecursionError) as error:
+            yield number, f"not JSON: {error}"
+            continue
+        if not isinstance(pair, dict):
+            yield number, "not a JSON object"
+        elif missing := [k for k in ("premise", "hypothesis") if not isinstance(pair.get(k), str)]:
+            yield number, f"{' and '.join(missing)} must be text"
+        else:
+            yield number, pair
+
+
+@model_app.command("score")
+def score_pairs(
+    folder: Folder,
+    pairs: Annotated[
+        Path,
+        typer.Option("--pairs", help="JSON lines with premise and hypothesis; - is stdin."),
+    ],
+    int8: Annotated[bool, typer.Option("--int8", help="Use the quantised graph.")] = False,
+) -> None:
+    """Score pairs, whole: each line again with `score` (1: supported) and `logits`.
+
+    A line that is no pair is named on stderr; the others are scored and the exit code is 1.
+    """
+    from agent.models.hhem import Hhem, probability
+
+    bad = 0
+    try:
+        model = Hhem(folder, int8)
+        if str(pairs) == "-":
+            if sys.stdin is None:
+                raise ModelError("standard input is closed")
+            lines = sys.stdin.buffer
+        else:
+            lines = pairs.open("rb")
+        with lines:
+            for number, pair in _pairs(lines):
+                if isinstance(pair, str):
+                    bad += 1
+                    say(f"{pairs}, line {number}: {pair}")
+                    continue
+                logits = model.logits(model.encode(pair["premise"], pair["hypothesis"]))
+                typer.echo(json.dumps({**pair, "score": probability(logits), "logits": logits}))
+    except ModelError as error:
+        raise _fail(str(error)) from None
+    except BrokenPipeError:
+        raise  # the reader has seen enough
+    except OSError as error:
+        raise _fail(f"{pairs}: {error.strerror or error}") from None
+    if bad:
+        raise typer.Exit(1)

@@ -1,0 +1,218 @@
+"""The ONNX graph of HHEM: a T5 encoder with a classifier on its first position.
+
+One pair at a time: the input `ids` is int64 [n], the output `logits` float32 [2]. What is
+done other than in a plain export, because it is faster on a CPU (`benchmarks/hhem.py`):
+
+* Attention goes over the heads and over tiles of queries. Scores of all pairs of tokens, 12 x n x n
+  numbers, would travel to memory and back several times; those of a tile mostly stay in the cache.
+  Memory then grows with n and not with n squared.
+* The bias depends on the distance of two tokens only, so it is a table of [heads, distances]. A
+  tile's bias is a slice of one skewed copy of it, shared by all tiles and layers.
+* The classifier reads position 0 only, so the last block computes that position only. Its keys and
+  values are never made: q0 (W_k x) is (q0 W_k) x, and a weighted sum of W_v x is W_v times a sum.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from agent.models.checkpoint import (
+    BIAS,
+    EMBEDDING,
+    FINAL_NORM,
+    HEAD,
+    HEAD_BIAS,
+    Checkpoint,
+    Shape,
+    block_key,
+)
+from agent.models.net import CONTRIB, Net
+from agent.models.quantise import Quantiser
+
+if TYPE_CHECKING:
+    import numpy as np
+    import onnx
+    from numpy.typing import NDArray
+
+    Linear = Callable[[str, str, NDArray[np.float32]], str]
+
+__all__ = ["bias_table", "build"]
+
+
+OPSET, IR = 21, 10  # what ONNX Runtime 1.20 reads
+TILE = 256  # most queries of a tile: shorter and longer ones were measured to be slower
+
+
+def bias_table(weights: NDArray[np.float32], shape: Shape) -> NDArray[np.float32]:
+    """The relative bias by distance key - query: [heads, 2 * distance + 1], from -distance up.
+
+    `weights` is [buckets, heads]. Half of the buckets are for keys to the right; in each half the
+    first half are single distances, the others grow as the logarithm (T5, arXiv 1910.10683).
+    """
+    half = shape.buckets // 2
+    single = half // 2
+    rows = []
+    for distance in range(-shape.distance, shape.distance + 1):
+        away = abs(distance)
+        bucket = away
+        if away >= single:
+            part = math.log(away / single) / math.log(shape.distance / single)
+            bucket = min(single + int(part * (half - single)), half - 1)
+        rows.append(bucket + (half if distance > 0 else 0))
+    table: NDArray[np.float32] = weights[rows].T
+    return table
+
+
+class _Builder(Net):
+    def __init__(self, checkpoint: Checkpoint, int8: bool) -> None:
+        super().__init__()
+        self.shape = checkpoint.shape
+        self.tensors = checkpoint.tensors
+        self.fast = Quantiser(self).linear if int8 else self.linear
+
+    def weight(self, layer: int, name: str) -> tuple[str, NDArray[np.float32]]:
+        key = block_key(layer, f"{name}.weight")
+        return key, self.tensors[key]
+
+    def tiling(self, n: str) -> None:
+        """Cut n queries into tiles of equal length, the last filled up with zeros; and the bias.
+
+        `base[h, i, c]` is the bias of head h at distance c - i - last, where `last` is the first
+        query of the last tile: the tile that begins at query s finds its bias, [rows, n] a head,
+        from column last - s on.
+        """
+        shape = self.shape
+        tiles = self.op("Div", [self.op("Add", [n, self.ints(TILE - 1)]), self.ints(TILE)])
+        rows = self.op("Div", [self.op("Sub", [self.op("Add", [n, tiles]), self.ints(1)]), tiles])
+        padded = self.op("Mul", [rows, tiles])
+        last = self.op("Sub", [padded, rows])
+        count, of_tile, end = (self.op("Squeeze", [x]) for x in (n, rows, padded))
+        zero, one = self.number(0), self.number(1)
+        self.n, self.rows, self.last = n, rows, last
+        missing = self.op("Sub", [padded, n])
+        self.filling = self.op("Concat", [self.ints(0, 0), missing, self.ints(0)], axis=0)
+        self.begins = self.op("Sub", [last, self.op("Range", [zero, end, of_tile])])
+        self.tiled = self.op("Concat", [tiles, rows, self.ints(shape.heads, shape.head)], axis=0)
+        first = self.op("Neg", [self.op("Squeeze", [last])])
+        column = self.op("Range", [first, count, one])
+        row = self.op("Unsqueeze", [self.op("Range", [zero, of_tile, one]), self.ints(1)])
+        far = shape.distance
+        distance = self.op("Sub", [column, row])
+        distance = self.op("Clip", [distance, self.number(-far), self.number(far)])
+        table = self.constant("bias", bias_table(self.tensors[block_key(0, BIAS)], shape))
+        index = self.op("Add", [distance, self.number(far)])
+        self.base = self.op("Gather", [table, index], axis=1)
+
+    def heads_of(self, x: str, *axes: int) -> str:
+        """[n, heads * head] as [n, heads, head] with its axes in another order."""
+        split = self.op("Reshape", [x, self.ints(-1, self.shape.heads, self.shape.head)])
+        return self.op("Transpose", [split], perm=axes)
+
+    def attention(self, layer: int, x: str) -> str:
+        """Self-attention of every position, [n, width] to [n, width], before the residual."""
+        name, columns = "layer.0.SelfAttention", self.shape.heads * self.shape.head
+        q, k, v = (self.fast(x, *self.weight(layer, f"{name}.{part}")) for part in "qkv")
+        q = self.op("Reshape", [self.op("Pad", [q, self.filling]), self.tiled])
+        tile = Net(self, f"tile_{layer}.")
+        begin, queries = "tile.begin", "tile.queries"  # [] and [rows, heads, head]
+        begins = tile.op("Unsqueeze", [begin, self.ints(0)])
+        ends = tile.op("Add", [begins, self.n])
+        head = Net(tile, f"head_{layer}.")
+        parts = ["head.q", "head.k", "head.v", "head.bias"]
+        scores = head.op("MatMul", parts[:2])  # not scaled in T5
+        bias = head.op("Slice", [parts[3], begins, ends, self.ints(1)])
+        shares = head.op("Softmax", [head.op("Add", [scores, bias])], axis=-1)
+        found = head.op("MatMul", [shares, parts[2]])
+        of_heads = [
+            tile.op("Transpose", [queries], perm=[1, 0, 2]),
+            self.heads_of(k, 1, 2, 0),
+            self.heads_of(v, 1, 0, 2),
+            self.base,
+        ]
+        found = tile.scan(of_heads, head.body(parts, found))  # [heads, rows, head]
+        found = tile.op("Transpose", [found], perm=[1, 0, 2])
+        found = self.scan([self.begins, q], tile.body([begin, queries], found))
+        flat = self.op("Reshape", [found, self.ints(-1, columns)])
+        kept = self.op("Slice", [flat, self.ints(0), self.n, self.ints(0)])
+        return self.fast(kept, *self.weight(layer, f"{name}.o"))
+
+    def attention_first(self, x: str) -> str:
+        """Self-attention of position 0 in the last block: [n, width] to [1, width].
+
+        Queries and sums are [heads, width] here: the key and value weights act on them and not on
+        every position.
+        """
+        layer, shape = self.shape.layers - 1, self.shape
+        name = "layer.0.SelfAttention"
+        first = self.op("Slice", [x, self.ints(0), self.ints(1), self.ints(0)])
+        q = self.linear(first, *self.weight(layer, f"{name}.q"))
+        q = self.op("Reshape", [q, self.ints(shape.heads, 1, shape.head)])
+        key, k = self.weight(layer, f"{name}.k")
+        k = k.reshape(shape.heads, shape.head, shape.width)
+        asked = self.op("MatMul", [q, self.constant(key, k)])  # [heads, 1, width]
+        asked = self.op("Squeeze", [asked, self.ints(1)])
+        scores = self.op("MatMul", [asked, self.op("Transpose", [x], perm=[1, 0])])
+        bias = self.op("Slice", [self.base, self.ints(0), self.ints(1), self.ints(1)])
+        bias = self.op("Squeeze", [bias, self.ints(1)])
+        end = self.op("Add", [self.last, self.n])
+        bias = self.op("Slice", [bias, self.last, end, self.ints(1)])  # [heads, n]
+        share = self.op("Softmax", [self.op("Add", [scores, bias])], axis=-1)
+        summed = self.op("Unsqueeze", [self.op("MatMul", [share, x]), self.ints(1)])
+        key, v = self.weight(layer, f"{name}.v")
+        v = v.reshape(shape.heads, shape.head, shape.width).transpose(0, 2, 1)
+        heads = self.op("MatMul", [summed, self.constant(key, v)])  # [heads, 1, head]
+        flat = self.op("Reshape", [heads, self.ints(1, -1)])
+        return self.linear(flat, *self.weight(layer, f"{name}.o"))
+
+    def feed_forward(self, layer: int, x: str, linear: Linear) -> str:
+        name = "layer.1.DenseReluDense"
+        gate = self.op("FastGelu", [linear(x, *self.weight(layer, f"{name}.wi_0"))], domain=CONTRIB)
+        inner = self.op("Mul", [gate, linear(x, *self.weight(layer, f"{name}.wi_1"))])
+        return linear(inner, *self.weight(layer, f"{name}.wo"))
+
+    def build(self) -> onnx.ModelProto:
+        shape = self.shape
+        self.tiling(self.op("Shape", ["ids"]))
+        x = self.op("Gather", [self.constant(EMBEDDING, self.tensors[EMBEDDING]), "ids"])
+        normed = self.norm(x, *self.weight(0, "layer.0.layer_norm"), shape.epsilon)
+        for layer in range(shape.layers - 1):
+            added = self.attention(layer, normed)
+            normed, x = self.skip_norm(
+                x, added, *self.weight(layer, "layer.1.layer_norm"), shape.epsilon
+            )
+            added = self.feed_forward(layer, normed, self.fast)
+            after = self.weight(layer + 1, "layer.0.layer_norm")
+            normed, x = self.skip_norm(x, added, *after, shape.epsilon)
+        layer = shape.layers - 1
+        added = self.attention_first(normed)
+        x = self.op("Slice", [x, self.ints(0), self.ints(1), self.ints(0)])
+        normed, x = self.skip_norm(
+            x, added, *self.weight(layer, "layer.1.layer_norm"), shape.epsilon
+        )
+        added = self.feed_forward(layer, normed, self.linear)
+        normed, _ = self.skip_norm(x, added, FINAL_NORM, self.tensors[FINAL_NORM], shape.epsilon)
+        head = self.constant(HEAD, self.tensors[HEAD])
+        bias = self.constant(HEAD_BIAS, self.tensors[HEAD_BIAS])
+        result = self.op("Gemm", [normed, head, bias], transB=1)
+        result = self.op("Reshape", [result, self.ints(2)])
+        self.nodes.append(self.onnx.helper.make_node("Identity", [result], ["logits"]))
+        helper, proto = self.onnx.helper, self.onnx.TensorProto
+        graph = helper.make_graph(
+            self.nodes,
+            "hhem",
+            [helper.make_tensor_value_info("ids", proto.INT64, ["n"])],
+            [helper.make_tensor_value_info("logits", proto.FLOAT, [2])],
+            list(self.constants.values()),
+        )
+        opsets = [helper.make_opsetid("", OPSET), helper.make_opsetid(CONTRIB, 1)]
+        model: onnx.ModelProto = helper.make_model(
+            graph, opset_imports=opsets, ir_version=IR, producer_name="ragmeter"
+        )
+        return model
+
+
+def build(checkpoint: Checkpoint, *, int8: bool = False) -> onnx.ModelProto:
+    """The graph of a checkpoint; with `int8` most products are of integers (`Quantiser`)."""
+    return _Builder(checkpoint, int8).build()
