@@ -14,6 +14,10 @@ from agent.judge.dialect import Complaint, Dialect
 from agent.judge.replies import Completion, Failure, read_reply
 from tests.judge.asking import completion, error
 
+FIELDS = ["choices", "message", "content", "error", "detail", "loc", "param", "code", "type"]
+FIELDS += ["usage", "prompt_tokens", "completion_tokens", "model", "system_fingerprint"]
+FIELDS += ["refusal", "finish_reason", "text"]
+
 anything = st.recursive(
     st.none()
     | st.booleans()
@@ -24,9 +28,7 @@ anything = st.recursive(
     lambda inner: (
         st.lists(inner, max_size=4)
         | st.dictionaries(
-            st.sampled_from(
-                ["choices", "message", "content", "error", "detail", "loc", "param", "code", "type", "usage", "prompt_tokens", "completion_tokens", "model", "refusal", "finish_reason", "text", "system_fingerprint"]
-            ),
+            st.sampled_from(FIELDS),
             inner,
             max_size=5,
         )
