@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -36,6 +37,15 @@ class LlamaServer:
     @property
     def port(self) -> int:
         return int(self.base_url.rsplit(":", 1)[1].removesuffix("/v1"))
+
+    @contextmanager
+    def standing_still(self) -> Iterator[None]:
+        """Connections are taken, and nothing is answered."""
+        self.process.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self.process.send_signal(signal.SIGCONT)
 
     def kill(self) -> None:
         self.process.kill()

@@ -204,6 +204,25 @@ def test_a_rotated_key_is_read_from_its_file(server: LlamaServer, tmp_path: Path
     run(asked, scenario)
 
 
+def test_a_server_that_stands_still_is_timed_out_and_served_again(server: LlamaServer) -> None:
+    asked = Asked(server.base_url, timeout_seconds=0.5, retries=0)
+
+    async def scenario() -> None:
+        with server.standing_still():
+            failed = await asyncio.gather(*(asked.fails(question(number)) for number in range(4)))
+        assert {one.reason for one in failed} == {"judge_timeout"}
+        assert asked.outcomes == ["timeout"] * 4
+        assert all(attempt.estimated for attempt in asked.attempts), "it may well have worked on it"
+
+    run(asked, scenario)
+    patient = Asked(server.base_url)
+
+    async def later() -> None:
+        assert (await patient.ask(question(1))).value in (0, 1, 2, 3)
+
+    run(patient, later)
+
+
 def test_a_server_killed_at_work_and_another_one_in_its_place(tmp_path: Path) -> None:
     """Calls in flight fail and name no grade, then nothing is sent; what serves later under the
     same address counts as another instrument."""
