@@ -25,23 +25,28 @@ _UNSEEN = re.compile(
     "\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\ufffe\uffff\ud800-\udfff\ue000-\uf8ff"
     "\U000e0000-\U000e0fff\U000f0000-\U0010ffff]"
 )
-_LINES = re.compile("\r\n?|[\u0085\u2028\u2029]")
+_ASCII_UNSEEN = bytes(n for n in range(128) if _UNSEEN.match(chr(n)))
 # Tokens with a role in the chat templates of Llama, Mistral, Qwen, Gemma, Phi, DeepSeek and their
 # kin, and our own fence. A space after the first sign leaves them readable and mere text.
+# Each alternative begins with a plain sign: the engine then looks for these signs alone.
 _MARKS = re.compile(
-    r"<(?=[|｜])"
-    r"|(?<=[|｜])(?=>)"
-    r"|<(?=/?(?:s|bos|eos|pad|unk|start_of_turn|end_of_turn|start_of_image)>)"
-    r"|<(?=</?SYS>>)"
-    r"|\[(?=/?(?:INST|SYSTEM_PROMPT|AVAILABLE_TOOLS|TOOL_CALLS|TOOL_RESULTS|TOOL_CONTENT|IMG)\])"
-    r"|\[(?=\[\s*(?:BEGIN|END)\b)",
-    re.IGNORECASE,
+    r"<(?=[|｜]|(?i:/?(?:s|bos|eos|pad|unk|start_of_turn|end_of_turn|start_of_image)>|</?SYS>>))"
+    r"|\|(?=>)"
+    r"|｜(?=>)"
+    r"|\[(?=(?i:/?(?:INST|SYSTEM_PROMPT|AVAILABLE_TOOLS|TOOL_CALLS|TOOL_RESULTS|TOOL_CONTENT|IMG)\]"
+    r"|\[\s*(?:BEGIN|END)\b))"
 )
 
 
 def clean(text: str) -> str:
     """The text as people see it, and nothing in it that a server takes for more than text."""
-    text = _UNSEEN.sub("", _LINES.sub("\n", text))
+    text = text.replace("\r\n", "\n").replace("\r", "\n")
+    if text.isascii():  # on bytes in C, many times quicker: cleaning is most of a prompt's work
+        text = text.encode().translate(None, _ASCII_UNSEEN).decode()
+    else:
+        for line_break in "\x85\u2028\u2029":
+            text = text.replace(line_break, "\n")
+        text = _UNSEEN.sub("", text)
     return _MARKS.sub(lambda found: f"{found.group()} ", text)
 
 

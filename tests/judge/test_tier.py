@@ -215,7 +215,8 @@ def test_a_call_that_breaks_is_an_internal_error_of_what_it_belongs_to() -> None
         ({"answer": "It takes 14 days."}, {"citation_f1": "no_citations"}),
         ({"status": "error"}, {"answered": "error", "nugget_all": "error", "relevance": 2.0}),
         ({"answer": "x" * 20_001}, {"answered": "too_long", "nugget_all": "too_long"}),
-        ({"answer": "No. [1] " * 400}, {"citation_f1": "too_long"}),
+        ({"answer": "Refunds take days [1]. " * 299}, {"citation_f1": 1.0}),
+        ({"answer": "Refunds take days [1]. " * 301}, {"citation_f1": "too_long"}),
         ({"query": "x" * 4_001}, {"relevance": "too_long", "nugget_all": "too_long"}),
         ({"passages": [{"id": "a"}]}, {"relevance": "no_text", "nugget_all": "no_text"}),
     ],
@@ -240,6 +241,20 @@ def test_nothing_is_asked_in_vain() -> None:
     nothing, judge, _ = judge_trace(example(), FakeJudge({"nuggets-create": {"nuggets": []}}))
     assert nothing["nugget_all"].reason == "no_nuggets"
     assert judge.count("nuggets-assign") == 0
+
+
+def test_nuggets_come_from_passages_of_grade_1_and_up_in_rank_order() -> None:
+    passages = [dict(PASSAGES[n], rank=5 - n) for n in range(5)]
+    judge = FakeJudge({"umbrela": lambda q: {"grade": "1" if "3 says" in q.user else "0"}})
+    judge_trace(example(passages=passages), judge)
+    (created,) = [q for q in judge.asked if family(q) == "nuggets-create"]
+    assert "Passage 3 says" in created.user
+    assert created.user.count("BEGIN passage") == 1
+    judge = FakeJudge({"umbrela": lambda q: {"grade": "0" if "3 says" in q.user else "1"}})
+    judge_trace(example(passages=passages), judge)
+    (created,) = [q for q in judge.asked if family(q) == "nuggets-create"]
+    shown = [created.user.index(f"Passage {n} says") for n in (4, 2, 1, 0)]
+    assert shown == sorted(shown)
 
 
 def test_what_is_too_long_is_not_cut_and_touches_no_other_passage() -> None:
@@ -299,6 +314,8 @@ def test_fingerprints_name_the_instrument() -> None:
     weighed = {found[name].fingerprint for name in NUGGETS if "_all" not in name}
     assert len(chain) == len(weighed) == 1
     assert chain.isdisjoint(weighed)
+    other = FakeJudge(fingerprints={**prints, "umbrela": "a" * 12})
+    assert judge_trace(example(), other)[0]["nugget_all"].fingerprint not in chain
     assert all(len(one or "") == 12 for one in chain | weighed)
     # the same chain with more nuggets than are kept
     many = FakeJudge({"nuggets-create": {"nuggets": facts(30)}}, fingerprints=prints)
