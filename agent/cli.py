@@ -21,6 +21,7 @@ from rich.table import Table
 from agent import __version__
 from agent.config import ConfigError, Settings, dump, load
 from agent.config_reference import reference
+from agent.models.cli import model_app
 from agent.terminal import plain, prepare, say, silence, talk
 from agent.trace import SCHEMA, Trace
 
@@ -35,6 +36,7 @@ app = typer.Typer(
 )
 config_app = typer.Typer(help="Show, check and document the settings.", no_args_is_help=True)
 app.add_typer(config_app, name="config")
+app.add_typer(model_app, name="model")
 
 ConfigOption = Annotated[
     Path | None, typer.Option("--config", "-c", help="YAML file with settings.")
@@ -103,6 +105,7 @@ def run(
 ) -> None:
     """Run the embedded agent: traces in, gauges, alerts and the status page out."""
     from agent.alerts import RuleError
+    from agent.models.errors import ModelError
     from agent.pipeline import Instrument
     from agent.rules import rules_of
     from agent.runner import run as run_agent
@@ -150,6 +153,10 @@ def run(
         )
     except RuleError as error:
         raise _fail(str(error), 2) from None
+    except ConfigError as error:
+        raise _fail(f"configuration: {error}", 2) from None
+    except ModelError as error:
+        raise _fail(f"hhem.path: {error}", 1) from None
     except (StateError, PortInUse, OSError) as error:
         raise _fail(str(error), 1) from None
     raise typer.Exit(status if shown or not exit_after_replay else 1)
@@ -172,13 +179,18 @@ def score(
     config: ConfigOption = None,
 ) -> None:
     """Score each trace of a file offline: every metric, no sampling."""
+    from agent.instruments import Instruments
+    from agent.models.errors import ModelError
     from agent.offline import SameFile, score_file
 
     settings = _load(config)
     try:
-        done, bad = asyncio.run(score_file(file, output, form, settings, say))
+        scorers = Instruments(settings).scorers
+        done, bad = asyncio.run(score_file(file, output, form, settings, say, scorers))
     except SameFile as error:
         raise _fail(str(error), 2) from None
+    except ModelError as error:
+        raise _fail(f"hhem.path: {error}", 1) from None
     except BrokenPipeError:
         raise  # the reader has seen enough
     except OSError as error:

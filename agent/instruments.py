@@ -2,32 +2,41 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
+import time
 from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
 from typing import Any
 
 from agent.budget import BudgetController, judge_controller, model_controller
-from agent.config import Settings
+from agent.config import ConfigError, Judge, Settings
 from agent.judge import prompts
 from agent.judge.attempt import Attempt
 from agent.judge.cache import CachedJudge, MemoryVerdicts, VerdictStore
 from agent.judge.client import JudgeClient
+from agent.judge.probes import ProbeRunner, load_probes, probe_settings
+from agent.judge.second import SecondOpinion, second_settings
 from agent.judge.tier import JudgeTier
-from agent.slow_tiers import SlowTiers, Spending
+from agent.slow_tiers import Extras, SlowTiers, Spending
 from agent.store.verdicts import SqliteVerdicts
 from agent.tiers import Cost, Pair, Tier, TierScorer
 from agent.trace import Score, Trace
 
 __all__ = ["Instruments", "slow_tiers"]
 
-MAIN = "judge"
+MAIN, SECOND = "judge", "second"
+
+PROBE_LOOK_SECONDS = 30.0
+"""Between two looks at whether probes are due; they are after hours."""
 
 
 class Instruments:
     """What is configured of judge and model: `scorers` by tier, one event loop's worth.
 
-    `saved` is what `state` gave before a restart, `verdicts` the memory of the judge. Loading a
-    model may take seconds and raise `agent.models.errors.ModelError`.
+    `saved` is what `state` gave before a restart, `verdicts` the memory of the judge. `watched`:
+    part of what is judged is judged again, and `probes` can watch the judge. Loading a model may
+    take seconds and raise `agent.models.errors.ModelError`; a broken file of probes `ConfigError`.
     """
 
     def __init__(
@@ -37,18 +46,23 @@ class Instruments:
         verdicts: VerdictStore | None = None,
         saved: Mapping[str, Any] | None = None,
         observe: Callable[[Attempt], None] = lambda attempt: None,
+        watched: bool = False,
     ) -> None:
         self.scorers: dict[Tier, TierScorer] = {}
+        self.probes: ProbeRunner | None = None
         self._settings = settings
-        self._client: JudgeClient | None = None
+        self._clients: list[tuple[JudgeClient, Judge]] = []
+        self._saved = saved or {}
+        self._observe = observe
         judge = settings.judge
         if judge.base_url is not None:
-            self._client = JudgeClient(
-                judge, name=MAIN, state=(saved or {}).get(MAIN), observe=observe
-            )
+            client = self._client(MAIN, judge)
             memory = verdicts or MemoryVerdicts(judge.cache.entries, judge.cache.days)
-            tier = JudgeTier(CachedJudge(self._client, memory), judge)
-            self.scorers["judge"] = _Closing(tier, self._client.aclose)
+            tier: TierScorer = JudgeTier(CachedJudge(client, memory), judge)
+            if watched:
+                tier = self._second(tier, client)
+                self.probes = self._prober(client)
+            self.scorers["judge"] = _Closing(tier, self._close)
         if settings.hhem.path is not None:
             from agent.models.hhem import Hhem  # late: it needs the extra
             from agent.models.hhem_tier import HhemTier
@@ -56,27 +70,70 @@ class Instruments:
             model = Hhem(settings.hhem.path, settings.hhem.int8)
             self.scorers["model"] = HhemTier(model, settings.hhem)
 
+    def _client(self, name: str, judge: Judge) -> JudgeClient:
+        client = JudgeClient(judge, name=name, state=self._saved.get(name), observe=self._observe)
+        self._clients.append((client, judge))
+        return client
+
+    def _second(self, first: TierScorer, client: JudgeClient) -> TierScorer:
+        judge = self._settings.judge
+        settings = second_settings(judge)
+        if settings is None:
+            return first
+        if (settings.base_url, settings.model) != (judge.base_url, judge.model):
+            client = self._client(SECOND, settings)
+        # past the memory: a judge that is read to from its own notes agrees with itself
+        again = JudgeTier(client, settings)
+        return SecondOpinion(first, again, judge.second.share, self._settings.sampling.salt)
+
+    def _prober(self, client: JudgeClient) -> ProbeRunner | None:
+        settings = probe_settings(self._settings.judge)
+        if settings is None:
+            return None
+        asked = [prompt.hash for prompt in _prompts()]
+        try:
+            probes = load_probes(settings.probes.file)
+        except (OSError, ValueError) as error:
+            raise ConfigError(f"judge.probes.file: {error}") from None
+        runner = ProbeRunner(
+            JudgeTier(client, settings),
+            probes,
+            hours=settings.probes.hours,
+            instrument=f"{settings.model} {settings.temperature} {settings.seed} {asked}",
+            clock=time.time,
+        )
+        with contextlib.suppress(ValueError, KeyError, TypeError):  # else they are due now
+            runner.load(self._saved["probes"])
+        return runner
+
+    async def _close(self) -> None:
+        for client, _ in self._clients:
+            await client.aclose()
+
     def state(self) -> dict[str, Any]:
         """JSON-able: what is worth knowing after a restart."""
-        return {} if self._client is None else {MAIN: self._client.state()}
+        return {client.name: client.state() for client, _ in self._clients}
 
     def labels(self) -> list[dict[str, str]]:
-        """Of each prompt: who is asked it, who served last, and the fingerprint of a verdict."""
-        client = self._client
-        if client is None or client.served is None:
-            return []
+        """Of each judge and prompt: who is asked, who served last, and the fingerprint."""
         return [
             {
-                "judge": MAIN,
-                "model": self._settings.judge.model or "",
+                "judge": client.name,
+                "model": judge.model or "",
                 "served": client.served.model,
                 "system_fingerprint": client.served.system_fingerprint,
                 "prompt": prompt.title,
                 "prompt_hash": prompt.hash,
                 "fingerprint": client.fingerprint(prompt.hash) or "",
             }
-            for prompt in (prompts.load(*name) for name in prompts.names())
+            for client, judge in self._clients
+            for prompt in _prompts()
+            if client.served is not None
         ]
+
+
+def _prompts() -> list[prompts.Prompt]:
+    return [prompts.load(*name) for name in prompts.names()]
 
 
 class _Closing:
@@ -123,20 +180,34 @@ def slow_tiers(settings: Settings, saved: Mapping[str, Any], *, paced: bool = Tr
         verdicts=verdicts,
         saved=saved.get("judges"),
         observe=lambda attempt: _count(spending, attempt),
+        watched=True,
     )
     controllers: dict[Tier, BudgetController] = {}
     if "judge" in found.scorers:
         controllers["judge"] = judge_controller(judge, paced=paced)
     if "model" in found.scorers and paced:
         controllers["model"] = model_controller(settings.hhem)
+    extras = Extras(dict((saved.get("judges") or {}).get("probes") or {}))
+    runner = found.probes if paced else None
     return SlowTiers(
         found.scorers,
         spending=spending,
         instruments=found.labels,
         controllers=controllers,
-        state=lambda: {"judges": found.state()},
+        jobs=[lambda: _probe(runner, extras)] if runner else [],
+        extras=extras,
+        state=lambda: {"judges": {**found.state(), "probes": extras.state}},
         close=close.close,
     )
+
+
+async def _probe(runner: ProbeRunner, extras: Extras) -> None:
+    """Judge the probes whenever they are due."""
+    while True:
+        if runner.due:
+            cost = Cost()
+            extras.put(await runner.run(cost), cost, deepcopy(runner.dump()))
+        await asyncio.sleep(PROBE_LOOK_SECONDS)
 
 
 def _count(spending: Spending, attempt: Attempt) -> None:

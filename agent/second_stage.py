@@ -12,6 +12,7 @@ from typing import Any
 
 from agent.config import Settings
 from agent.counters import CounterKey
+from agent.metrics.judges import PROBES
 from agent.sampling import Sampler
 from agent.score import Scored, Scorer
 from agent.slow_tiers import SlowTiers
@@ -19,12 +20,12 @@ from agent.store.rows import Draw, Queued
 from agent.store.sqlite import SqliteStore
 from agent.tier_worker import Finished, TierWorker
 from agent.tiers import TIERS, Cost, Pair, Tier
-from agent.trace import Score, State
+from agent.trace import Score, ScoredTrace, State
 
 __all__ = ["SecondStage"]
 
-TRACES_PER_WORKER = 2
-"""Of the model tier: one is scored while the next is read."""
+MODEL_TRACES = 64
+"""Under way in the model tier: the shortest of so many goes first."""
 
 
 class SecondStage:
@@ -54,7 +55,7 @@ class SecondStage:
         self._owed: Counter[Tier] = Counter(row.tier for row in store.waiting())
         in_flight: dict[Tier, int] = {
             "judge": settings.judge.concurrency,
-            "model": TRACES_PER_WORKER * settings.hhem.workers,
+            "model": MODEL_TRACES,
         }
         # a tier that is no longer configured still owes an answer to what it had drawn
         slow = [tier for tier in TIERS if tier in tiers.scorers or self._owed[tier]]
@@ -93,6 +94,16 @@ class SecondStage:
     def take(self) -> list[Finished]:
         """What was scored since the last call; each is given once."""
         return self._worker.take()
+
+    def extras(self) -> list[ScoredTrace]:
+        """Results that no trace owes: of probes. What they cost is charged to the judge."""
+        found = []
+        for scored, cost in self._tiers.extras.take():
+            found += scored
+            controller = self._tiers.controllers.get("judge")
+            if controller is not None:
+                controller.charge(PROBES, cost, self._clock())
+        return found
 
     def instruments(self) -> Sequence[Mapping[str, str]]:
         return self._tiers.instruments()

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from typing import Any
 
 from agent.budget import BudgetController
 from agent.counters import CounterKey
-from agent.tiers import Tier, TierScorer
+from agent.tiers import Cost, Tier, TierScorer
+from agent.trace import ScoredTrace
 
 __all__ = ["SlowTiers", "Spending"]
 
@@ -32,11 +34,34 @@ class Spending:
         return found
 
 
+class Extras:
+    """Results that no trace of the queue owes (probes of the judge), on their way to the worker.
+
+    `state` is what the last of them said of where its source stands, JSON-able.
+    """
+
+    def __init__(self, state: Mapping[str, Any] | None = None) -> None:
+        self._found: deque[tuple[list[ScoredTrace], Cost, Mapping[str, Any]]] = deque()
+        self.state = state or {}
+
+    def put(self, scored: list[ScoredTrace], cost: Cost, state: Mapping[str, Any]) -> None:
+        """`state` must not change any more."""
+        self._found.append((scored, cost, state))
+
+    def take(self) -> Iterator[tuple[list[ScoredTrace], Cost]]:
+        """What came since the last time; `state` follows."""
+        while self._found:
+            scored, cost, self.state = self._found.popleft()
+            yield scored, cost
+
+
 class SlowTiers:
     """`scorers` by tier. `spending` is what their calls add to; `instruments` gives the labels of
-    each judge as it is served now; `jobs` run beside the scoring in the same event loop.
-    `controllers` keep the spend of a tier within its budget. `state` gives what the scorers want
-    to find again after a restart, JSON-able by name. `close` is called after the last trace."""
+    each judge as it is served now; `jobs` run beside the scoring in the same event loop. `extras`
+    bring results of their own. `controllers` keep the spend of a tier within its budget. `state`
+    gives what the scorers want to find again after a restart, JSON-able by name. `close` is called
+    after the last trace.
+    """
 
     def __init__(
         self,
@@ -46,6 +71,7 @@ class SlowTiers:
         instruments: Callable[[], Sequence[Mapping[str, str]]] = lambda: (),
         jobs: Sequence[Callable[[], Coroutine[Any, Any, None]]] = (),
         controllers: Mapping[Tier, BudgetController] | None = None,
+        extras: Extras | None = None,
         state: Callable[[], Mapping[str, Any]] = dict,
         close: Callable[[], None] = lambda: None,
     ) -> None:
@@ -54,6 +80,7 @@ class SlowTiers:
         self.instruments = instruments
         self.jobs = tuple(jobs)
         self.controllers = dict(controllers or {})
+        self.extras = extras or Extras()
         self.state = state
         self.close = close
 

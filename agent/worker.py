@@ -181,6 +181,7 @@ class Worker:
                 self._wake.clear()
                 self.beat = self._monotonic()
                 self._finish_all(self._slow.take())
+                self._add_extras()
                 if self._slow.fatal:
                     self.fatal = self._slow.fatal
                     return
@@ -324,6 +325,20 @@ class Worker:
                 done.append((one.trace, part))
             self.aggregator.settle()
         self._commit(0, [], done, finished=finished)
+
+    def _add_extras(self) -> None:
+        """Count what came of probes, at the event time that has been reached: a wall clock would
+        take a replay along. Before the first trace there is no time to count them at."""
+        now = self.aggregator.windows.now
+        extras = self._slow.extras() if now is not None else []
+        if now is None or not extras:
+            return
+        with self.lock:
+            for scored in extras:
+                scored.timestamp, scored.partial = now, True
+                self.aggregator.add_extra(scored)
+            self.aggregator.settle()
+        self._commit(0, [], [])
 
     def _earlier(self, key: tuple[str, str], trace: Trace) -> list[dict[str, Any]]:
         """What is known of a trace besides what a slow tier has just found."""

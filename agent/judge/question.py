@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 Reason = str
 """Why a call gave no verdict: `judge_error`, `judge_timeout`, `judge_refused`,
-`judge_unavailable` (breaker open), `unparsable`, `too_long`, `budget`."""
+`judge_unavailable` (breaker open), `unparsable`, `too_long`."""
 
 
 class JudgeFailed(Exception):

@@ -89,6 +89,8 @@ class JudgeTier:
             elif isinstance(found, BaseException):
                 raise found
             out += found
+        for score in out:
+            score.probability = 1.0  # that of the tier's draw, which is not known here
         return out
 
     async def _relevance(self, trace: Trace, grading: _Grading) -> list[Score]:

@@ -13,7 +13,7 @@ from agent.metrics.spec import MetricSpec
 from agent.metrics.words import script
 from agent.trace import Score, Trace
 
-__all__ = ["SPECS", "abstains", "claims_more", "score", "verdict"]
+__all__ = ["SPECS", "abstains", "claims_more", "is_english", "score", "verdict"]
 
 SPECS = (
     MetricSpec(
@@ -145,7 +145,7 @@ def claims_more(answer: str) -> bool:
     return len(answer.strip()) - _opening(answer)[1] >= MORE
 
 
-def _is_english(text: str) -> bool:
+def is_english(text: str) -> bool:
     """Whether the rules, which are English, may speak; short texts get the benefit of the doubt."""
     kind = script(text)
     if kind != "latin":
@@ -174,6 +174,6 @@ def score(trace: Trace, answered: float | None) -> Score:
         return not_applicable("answered", trace, trace.status)
     if answered is None:
         return unscored("answered", trace, "no_text")
-    if answered and trace.abstained is None and not _is_english(trace.answer or ""):
+    if answered and trace.abstained is None and not is_english(trace.answer or ""):
         return unscored("answered", trace, "unsupported_language")
     return scored("answered", trace, answered)

@@ -30,9 +30,12 @@ SPECS = (
         name="grounding",
         kind="mean",
         tier="cheap",
-        scorers=(BUILTIN,),
+        scorers=("hhem", "hhem_fulltext", BUILTIN),
         meaning="consistency of the answer with its passages",
-        formula="fitted probability that people find nothing unsupported, from lexical features",
+        formula="`hhem`: mean over sentences of the best window's P(consistent); `hhem_fulltext`:"
+        " P(consistent) of the whole answer and the first 8192 characters of the passages;"
+        " `builtin`: fitted probability that people find nothing unsupported, from lexical"
+        " features",
         source="answer, passage and query texts",
     ),
 )

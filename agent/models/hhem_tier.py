@@ -83,7 +83,7 @@ def _gap(trace: Trace) -> Gap | None:
     if "other" in (script(trace.answer), _script(texts)):
         return Gap("unsupported_language")
     # both together: an answer alone is often too short to tell
-    if not answers._is_english(f"{trace.answer[:400]} {' '.join(texts)[:600]}"):
+    if not answers.is_english(f"{trace.answer[:400]} {' '.join(texts)[:600]}"):
         return Gap("unsupported_language")
     return None
 
