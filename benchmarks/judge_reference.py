@@ -19,6 +19,8 @@ import time
 from typing import Any
 from unittest.mock import MagicMock
 
+__all__ = ["main"]
+
 FAMILIES = {
     "UMBRELAScore": "relevance",
     "Nuggets": "nuggets",
