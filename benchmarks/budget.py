@@ -13,8 +13,7 @@ import json
 import math
 import random
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from typing import Any
 
 from agent.budget import BudgetController
@@ -22,228 +21,21 @@ from agent.config import Budget, Sampling
 from agent.metrics.spec import MetricSpec
 from agent.sampling import Sampler
 from agent.tiers import Cost
-from agent.trace import Score, ScoredTrace, State, Trace
+from agent.trace import Trace
 from agent.windows import Windows
-
-__all__ = [
-    "SCENARIOS",
-    "Freshness",
-    "Outcome",
-    "Scenario",
-    "cost_of_a_draw",
-    "coverage",
-    "freshness",
-    "main",
-    "simulate",
-]
-
-PRIOR = Cost(requests=8, input_tokens=10_000, output_tokens=1_000, usd=0.015, seconds=8.0)
-"""What a controller believes of a trace before the first is settled: not quite what holds."""
-
-START = 1_760_054_400.0  # 00:00 UTC of a day
-HOUR = 3600.0
-RATE = 0.2
-"""The configured sampling rate: it asks for four times the budget at 20 traces a second."""
-
-Rate = Callable[[float], float]
-"""Of seconds since the start."""
-
-
-def _steady(_: float) -> float:
-    return 20.0
-
-
-def _spike(t: float) -> float:
-    return 200.0 if 1500 <= t < 2100 else 20.0
-
-
-def _step(t: float) -> float:
-    return 200.0 if t >= 1800 else 20.0
-
-
-def _ramp(t: float) -> float:
-    return 20.0 * 10 ** (t / HOUR)
-
-
-def _bursts(t: float) -> float:
-    return 100.0 if t % 120 < 60 else 6.0
-
-
-def _flat(rate: float) -> Rate:
-    return lambda _: rate
-
-
-def _one(_: float) -> float:
-    return 1.0
-
-
-def _dearer(t: float) -> float:
-    return 5.0 if t >= 1200 else 1.0
-
-
-def _default_budget() -> Budget:
-    return Budget(requests_per_minute=600)
-
-
-@dataclass(frozen=True)
-class Scenario:
-    """`traffic` by service in traces a second; a trace costs `calls` requests on average, times
-    `dear(t)`; it is settled after `delay` seconds, uniform between the two. `reach` is the part of
-    the budget that the traffic can use, where caps keep it from all of it."""
-
-    name: str
-    traffic: Mapping[str, Rate]
-    budget: Budget = field(default_factory=_default_budget)
-    calls: float = 10.0
-    dear: Rate = _one
-    delay: tuple[float, float] = (2.0, 60.0)
-    seconds: float = HOUR
-    rate: float = RATE
-    start: float = START
-    reach: float = 1.0
-
-
-@dataclass
-class Outcome:
-    """Of one run. Minutes are whole minutes of the run; `spent` and the rest count what was
-    drawn in the run at what it really cost."""
-
-    arrived: int = 0
-    judged: int = 0
-    spent: float = 0.0
-    allowed: float = 0.0
-    by_service: dict[str, float] = field(default_factory=dict)
-    judged_minutes: list[int] = field(default_factory=list)
-    spent_minutes: list[float] = field(default_factory=list)
-    probabilities: set[float] = field(default_factory=set)
-    scored: list[ScoredTrace] = field(default_factory=list)
-    truth: float = 0.0
-    naive: float = 0.0
-
-    @property
-    def ratio(self) -> float:
-        """Spend over budget."""
-        return self.spent / self.allowed
-
-    def worst_minute(self) -> float:
-        """The greatest spend of a minute, as settled, over the budget of a minute."""
-        return max(self.spent_minutes) / (self.allowed / len(self.spent_minutes))
-
-
-def simulate(
-    scenario: Scenario,
-    seed: int,
-    quality: Callable[[float, random.Random], float] | None = None,
-    controller: BudgetController | None = None,
-) -> Outcome:
-    """One run. With `quality` (of time, a value for each trace) every drawn trace is kept as a
-    scored one, beside the true mean over all and the plain mean of the drawn ones."""
-    rng = random.Random(f"{scenario.name}:{seed}")
-    control = controller or BudgetController(scenario.budget, prior=PRIOR)
-    unit = _unit(scenario.budget)
-    minutes = math.ceil(scenario.seconds / 60)
-    out = Outcome(judged_minutes=[0] * minutes, spent_minutes=[0.0] * minutes)
-    out.allowed = scenario.reach * _allowed(scenario)
-    arrivals = [
-        (_next(0.0, rate, rng), service, rate) for service, rate in scenario.traffic.items()
-    ]
-    heapq.heapify(arrivals)
-    under_way: list[tuple[float, int, str, Cost]] = []
-    total = drawn = 0.0
-    while arrivals and arrivals[0][0] < scenario.seconds:
-        t, service, _ = heapq.heapreplace(
-            arrivals, (_next(arrivals[0][0], arrivals[0][2], rng), *arrivals[0][1:])
-        )
-        now = scenario.start + t
-        while under_way and under_way[0][0] <= t:
-            at, _, owner, cost = heapq.heappop(under_way)
-            control.settle(owner, cost, scenario.start + at)
-            out.spent_minutes[int(at // 60)] += unit(cost)
-        out.arrived += 1
-        value = quality(t, rng) if quality else 0.0
-        total += value
-        probability = scenario.rate * control.offer(service, now, scenario.rate)
-        if rng.random() >= probability:
-            continue
-        control.reserve(service, now)
-        cost = _cost(scenario.calls * scenario.dear(t), rng)
-        heapq.heappush(under_way, (t + rng.uniform(*scenario.delay), out.judged, service, cost))
-        out.judged += 1
-        out.spent += unit(cost)
-        out.by_service[service] = out.by_service.get(service, 0.0) + unit(cost)
-        out.judged_minutes[int(t // 60)] += 1
-        out.probabilities.add(probability)
-        drawn += value
-        if quality:
-            score = Score("quality", "judge", State.SCORED, value, None, probability)
-            out.scored.append(ScoredTrace(f"t{out.arrived}", service, now, "ok", [score]))
-    out.truth = total / max(1, out.arrived)
-    out.naive = drawn / max(1, out.judged)
-    return out
-
-
-def _next(t: float, rate: Rate, rng: random.Random) -> float:
-    """The next arrival of an inhomogeneous Poisson process. The rate is held for at most a second:
-    what comes later is drawn anew, which changes nothing in a process without memory."""
-    while t < 1e9:
-        gap = rng.expovariate(max(1e-9, rate(t)))
-        if gap <= 1.0:
-            return t + gap
-        t += 1.0
-    return math.inf
-
-
-def _cost(calls: float, rng: random.Random) -> Cost:
-    """Long-tailed, as traces are: a spread of about half the mean."""
-    factor = rng.lognormvariate(-0.11, 0.47)
-    requests = max(1, round(calls * factor))
-    tokens = round(900 * calls * factor)
-    return Cost(requests, tokens, tokens // 20, 1e-6 * tokens, 1.0 * requests)
-
-
-def _unit(budget: Budget) -> Callable[[Cost], float]:
-    if budget.requests_per_minute is not None:
-        return lambda cost: cost.requests
-    if budget.tokens_per_minute is not None:
-        return lambda cost: cost.input_tokens + cost.output_tokens
-    return lambda cost: cost.usd
-
-
-def _allowed(scenario: Scenario) -> float:
-    budget = scenario.budget
-    if budget.requests_per_minute is not None:
-        return budget.requests_per_minute * scenario.seconds / 60
-    if budget.tokens_per_minute is not None:
-        return budget.tokens_per_minute * scenario.seconds / 60
-    assert budget.usd_per_day is not None
-    left = 86400 - scenario.start % 86400
-    return budget.usd_per_day * min(1.0, scenario.seconds / left)
-
-
-BOT = "bot"
-SMALL = {f"small{n}": _flat(0.15) for n in range(10)}
-"""Together they ask for 0.3 of the budget."""
-
-SCENARIOS = (
-    Scenario("steady", {BOT: _steady}),
-    Scenario("tenfold spike of 10 min", {BOT: _spike}),
-    Scenario("the same, tokens", {BOT: _spike}, Budget(tokens_per_minute=600_000)),
-    Scenario("the same, USD a day", {BOT: _spike}, Budget(usd_per_day=200)),
-    Scenario("tenfold step", {BOT: _step}),
-    Scenario("ramp to tenfold", {BOT: _ramp}),
-    Scenario("bursts, 60 s on and off", {BOT: _bursts}),
-    Scenario("cost of a trace times 5", {BOT: _steady}, dear=_dearer),
-    Scenario("the same, settled in 2 s", {BOT: _steady}, dear=_dearer, delay=(1.0, 2.0)),
-    Scenario("one giant, ten small", {BOT: _flat(100.0), **SMALL}),
-    Scenario(
-        "the giant capped at 0.5",
-        {BOT: _flat(100.0), **SMALL},
-        Budget(requests_per_minute=600, shares={BOT: 0.5}),
-        reach=0.8,
-    ),
-    Scenario("6 traces a minute", {BOT: _spike}, Budget(requests_per_minute=60)),
+from benchmarks.budget_traffic import (
+    BOT,
+    DAYS,
+    RATE,
+    SCENARIOS,
+    SPIKE,
+    START,
+    Rate,
+    Scenario,
+    simulate,
 )
 
+__all__ = ["Freshness", "cost_of_a_draw", "coverage", "freshness", "main"]
 
 SPECS = {
     "quality": MetricSpec("quality", "mean", "judge", ("judge",), "", "", ""),
@@ -268,7 +60,7 @@ def coverage(kind: str, seeds: range) -> dict[str, float]:
     """Of the hour with the spike, by the windows themselves: mean error of the weighted and of
     the plain mean, and how often the 95 % interval held the true mean of all traces of the run."""
     metric, quality = ("quality", _graded) if kind == "mean" else ("good", _binary)
-    scenario = Scenario("tenfold spike of 10 min", {BOT: _spike}, rate=1.0)
+    scenario = replace(SPIKE, rate=1.0)
     weighted = naive = held = 0.0
     for seed in seeds:
         run = simulate(scenario, seed, quality)
@@ -353,7 +145,7 @@ def cost_of_a_draw() -> dict[str, float]:
         best = math.inf
         for _ in range(3):
             clock = [START]
-            control = BudgetController(_default_budget())
+            control = BudgetController(Budget(requests_per_minute=600))
             sampler = Sampler(
                 Sampling(judge=RATE),
                 {"judge": control} if controlled else None,
@@ -391,7 +183,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=5)
     parser.add_argument("--json", action="store_true", help="one JSON object")
     options = parser.parse_args()
-    rows = [_row(scenario, options.seeds) for scenario in SCENARIOS]
+    rows = [_row(scenario, options.seeds) for scenario in (*SCENARIOS, *DAYS)]
     draws = cost_of_a_draw()
     estimates = {kind: coverage(kind, range(20 * options.seeds)) for kind in ("mean", "ratio")}
     slow = {

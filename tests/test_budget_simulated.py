@@ -6,10 +6,10 @@ import math
 
 import pytest
 
-from benchmarks.budget import SCENARIOS, Scenario, coverage, freshness, simulate
+from benchmarks.budget import coverage, freshness
+from benchmarks.budget_traffic import DAYS, SCENARIOS, SPIKE, Scenario, simulate
 
 BY_NAME = {scenario.name: scenario for scenario in SCENARIOS}
-SPIKE = BY_NAME["tenfold spike of 10 min"]
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
@@ -24,6 +24,15 @@ def test_spend_is_within_two_per_cent_and_no_minute_is_without_an_estimate(
         assert sum(n == 0 for n in run.judged_minutes) <= 3
     else:
         assert min(run.judged_minutes) >= 1
+
+
+@pytest.mark.parametrize("scenario", DAYS, ids=lambda scenario: scenario.name)
+def test_a_day_spends_its_money_and_has_some_left_for_the_evening(scenario: Scenario) -> None:
+    run = simulate(scenario, 0)
+    assert 0.98 < run.ratio < 1.02
+    minutes = run.judged_minutes
+    for hour in range(len(minutes) // 60):
+        assert min(sum(minutes[at : at + 10]) for at in range(60 * hour, 60 * hour + 60, 10)) > 0
 
 
 def test_a_spike_costs_a_minute_at_most_half_as_much_again() -> None:
