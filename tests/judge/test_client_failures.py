@@ -14,9 +14,10 @@ import pytest
 
 from agent.config import Judge
 from agent.judge.client import JudgeClient
+from agent.judge.question import JudgeFailed
 from agent.judge.retries import RetryBudget
 from agent.tiers import Cost
-from tests.judge.asking import Asked, Reply, completion, error, question, script
+from tests.judge.asking import Asked, Clock, Reply, completion, error, question, script
 from tests.judge.stub_judge import StubJudge
 
 
@@ -526,6 +527,44 @@ def test_a_judge_that_only_says_later_is_left_alone_in_the_end() -> None:
             last = await asked.ask()
         assert last == "judge_unavailable"
         assert asked.client.limit == 1
+
+    asyncio.run(main())
+
+
+def test_who_waits_during_a_pause_does_not_wait_on_when_the_breaker_opens() -> None:
+    asked = Asked(
+        script(httpx.Response(429, headers={"retry-after": "60"})), concurrency=1, retries=0
+    )
+
+    async def main() -> None:
+        told = Counter(await asyncio.gather(*(asked.ask() for _ in range(30))))
+        assert told == {"judge_error": 10, "judge_unavailable": 20}
+        assert len(asked.clock.slept) == 9  # before each attempt but the first
+
+    asyncio.run(main())
+
+
+def test_nobody_queues_behind_a_trial() -> None:
+    async def main() -> None:
+        clock = Clock()
+        async with StubJudge(script=["http_404", "hang"]) as stub:
+            settings = Judge(model="asked-1", base_url=stub.base_url, concurrency=1)
+            client = JudgeClient(settings, monotonic=clock)
+            with pytest.raises(JudgeFailed, match="denied"):
+                await client.ask(question(), Cost())
+            clock.now += 5
+            trial = asyncio.create_task(client.ask(question(), Cost()))
+            await asyncio.sleep(0.1)
+            assert stub.in_flight == 1
+            with pytest.raises(JudgeFailed, match="is down"):
+                await asyncio.wait_for(client.ask(question(), Cost()), 1)
+            trial.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await trial
+            # a trial that was given up leaves room for the next
+            await asyncio.wait_for(client.ask(question(), Cost()), 1)
+            assert not client.is_down
+            await client.aclose()
 
     asyncio.run(main())
 

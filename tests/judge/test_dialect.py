@@ -228,6 +228,17 @@ def test_a_server_that_ignores_the_format_gets_the_schema_in_the_prompt() -> Non
     asyncio.run(main())
 
 
+def test_two_unreadable_answers_do_not_change_how_others_are_asked() -> None:
+    asked = Asked(script(completion("no"), completion("no"), completion()))
+
+    async def main() -> None:
+        assert await asked.ask() == 2
+        assert await asked.ask() == 2
+
+    asyncio.run(main())
+    assert ["response_format" in body for body in asked.bodies] == [True, True, False, True]
+
+
 def test_malformed_answers_do_not_weaken_a_mode_that_works() -> None:
     asked = Asked(script(completion(), *[completion("no")] * 30, completion()))
 
