@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import json
 import time
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
@@ -90,7 +91,9 @@ class Instruments:
         settings = probe_settings(self._settings.judge)
         if settings is None:
             return None
-        asked = [prompt.hash for prompt in _prompts()]
+        asked = [prompt.hash for prompt in _prompts() if not prompt.name.startswith("nuggets")]
+        parts = ("base_url", "model", "temperature", "seed", "structured", "passages_per_call")
+        instrument = {name: getattr(settings, name) for name in parts} | {"prompts": asked}
         try:
             probes = load_probes(settings.probes.file)
         except (OSError, ValueError) as error:
@@ -99,7 +102,7 @@ class Instruments:
             JudgeTier(client, settings),
             probes,
             hours=settings.probes.hours,
-            instrument=f"{settings.model} {settings.temperature} {settings.seed} {asked}",
+            instrument=json.dumps(instrument),
             clock=time.time,
         )
         with contextlib.suppress(ValueError, KeyError, TypeError):  # else they are due now

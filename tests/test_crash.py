@@ -6,10 +6,8 @@ import json
 import random
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +16,7 @@ import pytest
 
 from agent.windows import Windows
 from tests.crash import free_port, left_behind, settings_file, start, traffic
+from tests.judge.stub_process import stub_judge
 
 
 def finished(process: subprocess.Popen[bytes]) -> int:
@@ -89,19 +88,6 @@ def test_replay_killed_at_random_points_counts_as_if_undisturbed(
     assert found == expected
 
 
-@contextmanager
-def stub_judge(latency: float) -> Iterator[str]:
-    """The base URL of a stub judge in a process of its own."""
-    command = [sys.executable, "-m", "tests.judge.stub_judge", "--latency", str(latency)]
-    root = Path(__file__).parent.parent
-    with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=root, text=True) as process:
-        assert process.stdout is not None
-        try:
-            yield process.stdout.readline().split()[-1]
-        finally:
-            process.kill()
-
-
 @pytest.mark.parametrize(
     ("kills", "count"),
     [(2, 600), pytest.param(12, 6_000, marks=[pytest.mark.slow, pytest.mark.timeout(600)])],
@@ -111,7 +97,8 @@ def test_judged_traces_count_once_however_often_the_agent_is_killed(
 ) -> None:
     file = tmp_path / "traffic.jsonl"
     traffic(file, count, seed=kills)
-    with stub_judge(0.02) as judge:
+    with stub_judge(0.02) as stub:
+        judge = stub.base_url
         expected = replay_to_the_end(tmp_path / "calm", file, judge)
         rng = random.Random(kills)
         found = replay_with_kills(tmp_path / "killed", file, kills, rng, judge)

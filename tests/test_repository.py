@@ -40,7 +40,11 @@ REGISTRY_HOSTS = re.compile(
     )
 )
 
-PURE = ("agent/metrics", "agent/windows", "agent/alerts", "agent/trace.py", "agent/sampling.py")
+PURE = (
+    *("agent/metrics", "agent/windows", "agent/alerts", "agent/trace.py", "agent/sampling.py"),
+    *("agent/budget.py", "agent/accounts.py", "agent/arrivals.py", "agent/fair_share.py"),
+    "agent/fingerprints.py",
+)
 IMPURE_MODULES = {
     *("aiohttp", "asyncio", "http", "httpx", "multiprocessing", "requests", "select", "shutil"),
     *("socket", "sqlite3", "ssl", "subprocess", "tempfile", "threading", "time", "urllib.request"),

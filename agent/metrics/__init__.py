@@ -6,7 +6,16 @@ a state with its reason. `seen == sum(states)` rests on that.
 
 from __future__ import annotations
 
-from agent.metrics import answered, citations, cited, nuggets, operational, quality, ranking
+from agent.metrics import (
+    answered,
+    citations,
+    cited,
+    judges,
+    nuggets,
+    operational,
+    quality,
+    ranking,
+)
 from agent.metrics.markers import Cited, resolve
 from agent.metrics.spec import MetricSpec
 from agent.trace import Score, Trace
@@ -15,7 +24,7 @@ __all__ = ["METRICS", "MetricSpec", "score_builtin", "score_cheap"]
 
 METRICS: dict[str, MetricSpec] = {
     spec.name: spec
-    for family in (operational, answered, citations, quality, cited, ranking, nuggets)
+    for family in (operational, answered, citations, quality, cited, ranking, nuggets, judges)
     for spec in family.SPECS
 }
 

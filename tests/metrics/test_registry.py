@@ -96,6 +96,7 @@ def test_the_contract_names_are_registered() -> None:
         "ndcg_at_k",
         *("nugget_all", "nugget_vital", "nugget_weighted"),
         *("nugget_all_strict", "nugget_vital_strict", "nugget_weighted_strict"),
+        *("judge_disagreement", "judge_probe_agreement", "judge_probe_change"),
     }
     assert METRICS["relevance"].gauge == "rag_relevance_mean"
 
@@ -110,6 +111,7 @@ def test_the_scorers_of_the_judge_are_registered() -> None:
     assert {name for name, scorers in judged.items() if "judge" in scorers} == {
         *("answered", "citation_precision", "citation_recall", "citation_f1"),
         *("citation_passage_precision", "citation_passage_f1"),
+        *("judge_disagreement", "judge_probe_agreement", "judge_probe_change"),
     }
     nuggets = {name for name, scorers in judged.items() if "autonuggetizer" in scorers}
     assert nuggets == {name for name in METRICS if name.startswith("nugget_")}
