@@ -112,3 +112,36 @@ def score_pairs(
         raise _fail(f"{pairs}: {error.strerror or error}") from None
     if bad:
         raise typer.Exit(1)
+
+
+@model_app.command("check")
+def check_model(folder: Folder) -> None:
+    """Score the pairs of the model card: expected against got; exit 1 when it is off."""
+    from agent.models.check import check, report
+
+    try:
+        result = check(folder)
+    except ModelError as error:
+        raise _fail(str(error)) from None
+    for line in report(result):
+        typer.echo(line)
+    if not result.passed:
+        raise typer.Exit(1)
+
+
+@model_app.command("fetch")
+def fetch_model(
+    out: Annotated[Path, typer.Option("--out", help="Folder to download to.")] = Path("hhem"),
+    base_url: Annotated[
+        str | None,
+        typer.Option("--base-url", envvar="HF_ENDPOINT", help="A mirror of the model hub."),
+    ] = None,
+) -> None:
+    """Download the published model at its pinned revision, or say how to get it by hand."""
+    from agent.models.fetch import HUB, fetch
+
+    try:
+        fetch(out, say, base_url or HUB)
+    except ModelError as error:
+        raise _fail(str(error)) from None
+    say(f"next: ragmeter model convert {out}")

@@ -68,6 +68,8 @@ def bias_table(weights: NDArray[np.float32], shape: Shape) -> NDArray[np.float32
 class _Builder(Net):
     def __init__(self, checkpoint: Checkpoint, int8: bool) -> None:
         super().__init__()
+        self.model = self.onnx.ModelProto(ir_version=IR, producer_name="ragmeter")
+        self.graph = self.model.graph
         self.shape = checkpoint.shape
         self.tensors = checkpoint.tensors
         self.fast = Quantiser(self).linear if int8 else self.linear
@@ -89,21 +91,29 @@ class _Builder(Net):
         padded = self.op("Mul", [rows, tiles])
         last = self.op("Sub", [padded, rows])
         count, of_tile, end = (self.op("Squeeze", [x]) for x in (n, rows, padded))
-        zero, one = self.number(0), self.number(1)
         self.n, self.rows, self.last = n, rows, last
         missing = self.op("Sub", [padded, n])
         self.filling = self.op("Concat", [self.ints(0, 0), missing, self.ints(0)], axis=0)
-        self.begins = self.op("Sub", [last, self.op("Range", [zero, end, of_tile])])
+        self.begins = self.op("Sub", [last, self.op("Range", [self.number(0), end, of_tile])])
         self.tiled = self.op("Concat", [tiles, rows, self.ints(shape.heads, shape.head)], axis=0)
-        first = self.op("Neg", [self.op("Squeeze", [last])])
-        column = self.op("Range", [first, count, one])
-        row = self.op("Unsqueeze", [self.op("Range", [zero, of_tile, one]), self.ints(1)])
+        # One line of biases that is long enough, [heads, width], is written `rows` times in a row
+        # and read in lines that are one shorter: so it moves by one from line to line.
+        width = self.op("Add", [self.op("Add", [n, last]), rows])
+        first = self.op("Sub", [self.op("Neg", [self.op("Squeeze", [last])]), of_tile])
+        distance = self.op("Range", [first, count, self.number(1)])
         far = shape.distance
-        distance = self.op("Sub", [column, row])
         distance = self.op("Clip", [distance, self.number(-far), self.number(far)])
-        table = self.constant("bias", bias_table(self.tensors[block_key(0, BIAS)], shape))
         index = self.op("Add", [distance, self.number(far)])
-        self.base = self.op("Gather", [table, index], axis=1)
+        table = self.constant("bias", bias_table(self.tensors[block_key(0, BIAS)], shape))
+        line = self.op("Gather", [table, index], axis=1)
+        line = self.op("Unsqueeze", [line, self.ints(1)])
+        again = self.op("Concat", [self.ints(shape.heads), rows, width], axis=0)
+        flat = self.op("Reshape", [self.op("Expand", [line, again]), self.ints(shape.heads, -1)])
+        shorter = self.op("Sub", [width, self.ints(1)])
+        end = self.op("Add", [rows, self.op("Mul", [rows, shorter])])
+        flat = self.op("Slice", [flat, rows, end, self.ints(1)])
+        skewed = self.op("Concat", [self.ints(shape.heads), rows, shorter], axis=0)
+        self.base = self.op("Reshape", [flat, skewed])
 
     def heads_of(self, x: str, *axes: int) -> str:
         """[n, heads * head] as [n, heads, head] with its axes in another order."""
@@ -199,17 +209,13 @@ class _Builder(Net):
         result = self.op("Reshape", [result, self.ints(2)])
         self.nodes.append(self.onnx.helper.make_node("Identity", [result], ["logits"]))
         helper, proto = self.onnx.helper, self.onnx.TensorProto
-        graph = helper.make_graph(
-            self.nodes,
-            "hhem",
-            [helper.make_tensor_value_info("ids", proto.INT64, ["n"])],
-            [helper.make_tensor_value_info("logits", proto.FLOAT, [2])],
-            list(self.constants.values()),
-        )
-        opsets = [helper.make_opsetid("", OPSET), helper.make_opsetid(CONTRIB, 1)]
-        model: onnx.ModelProto = helper.make_model(
-            graph, opset_imports=opsets, ir_version=IR, producer_name="ragmeter"
-        )
+        model: onnx.ModelProto = self.model
+        model.opset_import.append(helper.make_opsetid("", OPSET))
+        model.opset_import.append(helper.make_opsetid(CONTRIB, 1))
+        self.graph.name = "hhem"
+        self.graph.node.extend(self.nodes)
+        self.graph.input.append(helper.make_tensor_value_info("ids", proto.INT64, ["n"]))
+        self.graph.output.append(helper.make_tensor_value_info("logits", proto.FLOAT, [2]))
         return model
 
 

@@ -26,7 +26,9 @@ class Net:
         self.np = require("numpy")
         self.prefix = prefix
         self.nodes: list[onnx.NodeProto] = []
-        self.constants: dict[str, onnx.TensorProto] = outer.constants if outer else {}
+        # weights go straight into the graph that is written: every copy of them is 440 MB
+        self.graph: onnx.GraphProto = outer.graph if outer else self.onnx.GraphProto()
+        self.constants: set[str] = outer.constants if outer else set()
 
     def op(self, kind: str, inputs: Sequence[str], *, domain: str = "", **attributes: Any) -> str:
         return self.ops(kind, inputs, 1, domain=domain, **attributes)[0]
@@ -46,8 +48,12 @@ class Net:
 
     def constant(self, name: str, value: Any) -> str:
         if name not in self.constants:
-            array = self.np.asarray(value, order="C")
-            self.constants[name] = self.onnx.numpy_helper.from_array(array, name)
+            self.constants.add(name)
+            tensor = self.graph.initializer.add()
+            tensor.name = name
+            tensor.data_type = self.onnx.helper.np_dtype_to_tensor_dtype(value.dtype)
+            tensor.dims.extend(value.shape)
+            tensor.raw_data = value.tobytes()  # in C order whatever the array's is
         return name
 
     def ints(self, *values: int) -> str:
