@@ -5,9 +5,9 @@
 A checkpoint of HHEM's exact shape with random weights is made, converted by our own code and scored
 one pair at a time: by our float32 and int8 graphs, and by transformers' T5 in another process. That
 process runs the given Python, which has torch, transformers (4.50) and safetensors; without one the
-ratios are left out. Times are CPU time, so other jobs on the machine matter little; ratios are taken
-within a round, then their median. Random weights rank the options: what int8 costs on the real ones
-is for `ragmeter model check`. Last comes the memory of a process that scores such pairs.
+ratios are left out. Times are CPU time, so that other jobs on the machine matter little; a ratio is
+taken within a round, then the median. Random weights rank the options: what int8 costs on the real
+ones is for `ragmeter model check`. Last comes the memory of a process that scores such pairs.
 """
 
 from __future__ import annotations
@@ -86,7 +86,8 @@ def reference(python: Path, weights: Path, stack: ExitStack) -> Scorer:
             text=True,
         )
     )
-    assert process.stdin and process.stdout
+    assert process.stdin is not None
+    assert process.stdout is not None
     stack.callback(process.stdin.close)
     to, back = process.stdin, process.stdout
     torch, transformers = json.loads(back.readline())

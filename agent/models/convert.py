@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -29,14 +28,18 @@ if TYPE_CHECKING:
 
 __all__ = ["convert"]
 
-STAGING = ".hhem-"  # prefix of the folder in which a conversion is made
+STAGING = ".hhem-new"  # folder in which a conversion is made
 
 
 @contextmanager
 def _staging(out: Path) -> Iterator[Path]:
-    """A folder within `out`, so on its file system, which is gone afterwards whatever happens."""
-    out.mkdir(parents=True, exist_ok=True)
-    folder = Path(tempfile.mkdtemp(prefix=STAGING, dir=out))
+    """A folder within `out`, so on its file system, that is gone afterwards whatever happens.
+
+    What a killed conversion has left in it goes first.
+    """
+    folder = out / STAGING
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
     try:
         yield folder
     finally:

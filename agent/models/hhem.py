@@ -7,6 +7,7 @@ truncation, one thread. Windows over long texts are made by the caller.
 from __future__ import annotations
 
 import math
+import platform
 import re
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,7 @@ from agent.models.manifest import FP32, INT8, SOURCE_KEY, TOKENIZER, read_manife
 
 __all__ = ["Hhem", "probability"]
 
+CPU_INFO = Path("/proc/cpuinfo")
 SURROGATE = re.compile("[\ud800-\udfff]")  # half a character: JSON can carry it, UTF-8 cannot
 
 
@@ -29,6 +31,21 @@ def probability(logits: tuple[float, float]) -> float:
     return 1 / (1 + math.exp(difference))
 
 
+def _exact_products() -> bool:
+    """Whether this CPU's fast products of 8-bit integers are exact.
+
+    On x86 the instructions of AVX2 and AVX-512 without VNNI add two products in 16 bits, which
+    overflow. A CPU that cannot be asked is taken for one of those.
+    """
+    if platform.machine() not in ("x86_64", "AMD64"):
+        return True
+    try:
+        flags = CPU_INFO.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return False
+    return re.search(r"\b(avx512_vnni|avx_vnni)\b", flags) is not None
+
+
 def _session(path: Path) -> Any:
     """A session of one thread that does not spin. Raises `ModelError`."""
     runtime = require("onnxruntime")
@@ -38,8 +55,8 @@ def _session(path: Path) -> Any:
     options.log_severity_level = 3  # errors only: they are raised, too
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     options.add_session_config_entry("session.inter_op.allow_spinning", "0")
-    # where the CPU has no instructions for 8-bit products, those of AVX2 overflow: use exact ones
-    options.add_session_config_entry("session.x64quantprecision", "1")
+    if not _exact_products():  # then take other kernels: slower ones, but exact
+        options.add_session_config_entry("session.x64quantprecision", "1")
     try:
         return runtime.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
     except Exception as error:  # the runtime's exceptions share no base
