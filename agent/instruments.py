@@ -19,7 +19,7 @@ from agent.judge.client import JudgeClient
 from agent.judge.probes import ProbeRunner, load_probes, probe_settings
 from agent.judge.second import SecondOpinion, second_settings
 from agent.judge.tier import JudgeTier
-from agent.slow_tiers import Extras, SlowTiers, Spending
+from agent.slow_tiers import Extras, Gauge, SlowTiers, Spending
 from agent.store.verdicts import SqliteVerdicts
 from agent.tiers import Cost, Pair, Tier, TierScorer
 from agent.trace import Score, Trace
@@ -58,8 +58,9 @@ class Instruments:
         judge = settings.judge
         if judge.base_url is not None:
             client = self._client(MAIN, judge)
-            memory = verdicts or MemoryVerdicts(judge.cache.entries, judge.cache.days)
-            tier: TierScorer = JudgeTier(CachedJudge(client, memory), judge)
+            if verdicts is None:
+                verdicts = MemoryVerdicts(judge.cache.entries, judge.cache.days)
+            tier: TierScorer = JudgeTier(CachedJudge(client, verdicts), judge)
             if watched:
                 tier = self._second(tier, client)
                 self.probes = self._prober(client)
@@ -116,6 +117,16 @@ class Instruments:
     def state(self) -> dict[str, Any]:
         """JSON-able: what is worth knowing after a restart."""
         return {client.name: client.state() for client, _ in self._clients}
+
+    def gauges(self) -> list[Gauge]:
+        """Whether each judge is up, its calls in flight and how many may be, verdicts kept."""
+        found: list[Gauge] = []
+        for client, _ in self._clients:
+            judge = (("judge", client.name),)
+            found.append(("ragmeter_judge_up", judge, float(not client.is_down)))
+            found.append(("ragmeter_judge_in_flight", judge, float(client.in_flight)))
+            found.append(("ragmeter_judge_in_flight_limit", judge, float(client.limit)))
+        return found
 
     def labels(self) -> list[dict[str, str]]:
         """Of each judge and prompt: who is asked, who served last, and the fingerprint."""
@@ -196,6 +207,7 @@ def slow_tiers(settings: Settings, saved: Mapping[str, Any], *, paced: bool = Tr
         found.scorers,
         spending=spending,
         instruments=found.labels,
+        gauges=found.gauges,
         controllers=controllers,
         jobs=[lambda: _probe(runner, extras)] if runner else [],
         extras=extras,

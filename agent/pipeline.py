@@ -131,6 +131,9 @@ class Instrument:
     def instruments(self) -> Sequence[Mapping[str, str]]:
         return self._worker.instruments()
 
+    def gauges(self) -> Sequence[tuple[str, tuple[tuple[str, str], ...], float]]:
+        return self._worker.gauges()
+
     def lock(self) -> AbstractContextManager[Any]:
         return self._worker.lock
 

@@ -53,6 +53,9 @@ class Reading(Protocol):
     def instruments(self) -> Sequence[Mapping[str, str]]:
         """What each judge is, as labels: name, model as served, prompts, fingerprint."""
 
+    def gauges(self) -> Sequence[tuple[str, tuple[tuple[str, str], ...], float]]:
+        """How the slow tiers are: (name, label pairs, value)."""
+
     def lock(self) -> AbstractContextManager[Any]: ...
 
     def alerts(self) -> Sequence[Alert]:

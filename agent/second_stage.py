@@ -15,7 +15,7 @@ from agent.counters import CounterKey
 from agent.metrics.judges import PROBES
 from agent.sampling import Sampler
 from agent.score import Scored, Scorer
-from agent.slow_tiers import SlowTiers
+from agent.slow_tiers import Gauge, SlowTiers
 from agent.store.rows import Draw, Queued
 from agent.store.sqlite import SqliteStore
 from agent.tier_worker import Finished, TierWorker
@@ -107,6 +107,15 @@ class SecondStage:
 
     def instruments(self) -> Sequence[Mapping[str, str]]:
         return self._tiers.instruments()
+
+    def gauges(self) -> list[Gauge]:
+        """How the tiers are, and the scale of the sampling rates by tier and service."""
+        scales: list[Gauge] = [
+            ("ragmeter_sampling_scale", (("tier", tier), ("service", service)), scale)
+            for tier, controller in self._tiers.controllers.items()
+            for service, scale in controller.scales().items()
+        ]
+        return [*scales, *self._tiers.gauges()]
 
     def restore(self, meta: Mapping[str, Any]) -> Counter[Pair]:
         """Begin with what the store holds; the results that are owed, by pair."""

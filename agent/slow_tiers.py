@@ -15,6 +15,10 @@ from agent.trace import ScoredTrace
 __all__ = ["SlowTiers", "Spending"]
 
 
+Gauge = tuple[str, tuple[tuple[str, str], ...], float]
+"""(name, label pairs, value)"""
+
+
 class Spending:
     """Counts of calls, tokens and money, added in the tiers' thread and taken by the worker, which
     makes them durable. Safe to use from several threads."""
@@ -56,11 +60,13 @@ class Extras:
 
 
 class SlowTiers:
-    """`scorers` by tier. `spending` is what their calls add to; `instruments` gives the labels of
-    each judge as it is served now; `jobs` run beside the scoring in the same event loop. `extras`
-    bring results of their own. `controllers` keep the spend of a tier within its budget. `state`
-    gives what the scorers want to find again after a restart, JSON-able by name. `close` is called
-    after the last trace.
+    """`scorers` by tier, and what belongs to them.
+
+    `spending` is what their calls add to. `instruments` gives the labels of each judge as it is
+    served now, `gauges` how they are. `jobs` run beside the scoring in the same event loop;
+    `extras` bring results of their own. `controllers` keep the spend of a tier within its budget.
+    `state` gives what the scorers want to find again after a restart, JSON-able by name. `close`
+    is called after the last trace.
     """
 
     def __init__(
@@ -69,6 +75,7 @@ class SlowTiers:
         *,
         spending: Spending | None = None,
         instruments: Callable[[], Sequence[Mapping[str, str]]] = lambda: (),
+        gauges: Callable[[], Sequence[Gauge]] = lambda: (),
         jobs: Sequence[Callable[[], Coroutine[Any, Any, None]]] = (),
         controllers: Mapping[Tier, BudgetController] | None = None,
         extras: Extras | None = None,
@@ -78,6 +85,7 @@ class SlowTiers:
         self.scorers = dict(scorers or {})
         self.spending = spending or Spending()
         self.instruments = instruments
+        self.gauges = gauges
         self.jobs = tuple(jobs)
         self.controllers = dict(controllers or {})
         self.extras = extras or Extras()

@@ -21,7 +21,7 @@ from agent.evidence import EvidenceKeeper, results_of
 from agent.ingest.native import Bad, decode_one
 from agent.score import Scored, complete, outline
 from agent.second_stage import SecondStage
-from agent.slow_tiers import MakeTiers, SlowTiers
+from agent.slow_tiers import Gauge, MakeTiers, SlowTiers
 from agent.sources.dead_letters import DeadLetters
 from agent.store.open import StateError, StateLost
 from agent.store.rows import Commit, Draw, OutboxItem, Queued
@@ -145,6 +145,10 @@ class Worker:
     def instruments(self) -> Sequence[Mapping[str, str]]:
         """Labels of each judge as it is served now."""
         return self._slow.instruments()
+
+    def gauges(self) -> Sequence[Gauge]:
+        """How the slow tiers are."""
+        return self._slow.gauges()
 
     @property
     def owed(self) -> dict[str, int]:

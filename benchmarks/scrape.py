@@ -60,6 +60,9 @@ class BenchReading:
     def instruments(self) -> Sequence[Mapping[str, str]]:
         return ()
 
+    def gauges(self) -> Sequence[tuple[str, tuple[tuple[str, str], ...], float]]:
+        return ()
+
     def alerts(self) -> Sequence[Alert]:
         return ()
 

@@ -194,9 +194,11 @@ class PrometheusExporter:
             "ragmeter_alerts_firing": firing,
             "ragmeter_build_info": {(("version", self._version),): 1.0},
         }
+        for name, labels, value in snapshot.gauges:
+            values.setdefault(name, {})[labels] = value
         for family in HEALTH:
             if family.type != "counter":
-                _family(family, values[family.name], parts, openmetrics)
+                _family(family, values.get(family.name, {}), parts, openmetrics)
 
     def _process(self, openmetrics: bool) -> str:
         latest = openmetrics_latest if openmetrics else text_latest

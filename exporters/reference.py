@@ -191,6 +191,24 @@ HEALTH = (
         ("judge",), "usd", "Judge",
     ),
     Family(
+        "ragmeter_judge_up", "gauge", "1 while a judge is asked, 0 while its breaker is open.",
+        ("judge",), "", "Judge",
+    ),
+    Family(
+        "ragmeter_judge_in_flight", "gauge", "Calls that a judge has not answered yet.",
+        ("judge",), "", "Judge",
+    ),
+    Family(
+        "ragmeter_judge_in_flight_limit", "gauge",
+        "Calls that may be in flight: judge.concurrency, less while the judge is overloaded.",
+        ("judge",), "", "Judge",
+    ),
+    Family(
+        "ragmeter_sampling_scale", "gauge",
+        "What budget and capacity leave of the configured sampling rate, 0 to 1.",
+        ("tier", "service"), "", "Judge",
+    ),
+    Family(
         "ragmeter_judge_info", "info", "Each judge as it is asked and served now.",
         (
             "judge", "model", "served", "system_fingerprint", "prompt", "prompt_hash",

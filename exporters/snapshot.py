@@ -39,6 +39,8 @@ class Snapshot:
     """Results that slow tiers owe, by (metric, scorer)."""
     instruments: list[tuple[tuple[str, str], ...]]
     """Labels of each judge as it is asked now."""
+    gauges: list[tuple[str, tuple[tuple[str, str], ...], float]]
+    """(name, label pairs, value) of the slow tiers."""
     estimates: list[tuple[str, str, str, str, str, Estimate]] = field(default_factory=list)
     """(service, segment, metric, scorer, window, estimate)"""
     quantiles: list[tuple[str, str, str, str, list[Quantile]]] = field(default_factory=list)
@@ -61,6 +63,7 @@ def take(reading: Reading) -> Snapshot:
             segments=tuple(reading.segments),
             waiting=dict(reading.waiting),
             instruments=[tuple(labels.items()) for labels in reading.instruments()],
+            gauges=list(reading.gauges()),
         )
     estimates, quantiles = snapshot.estimates, snapshot.quantiles
     for service in snapshot.services:

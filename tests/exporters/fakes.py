@@ -100,6 +100,7 @@ class FakeReading:
     state: Health = field(default_factory=Health)
     owed: dict[tuple[str, str], int] = field(default_factory=dict)
     judges: list[dict[str, str]] = field(default_factory=list)
+    measured: list[tuple[str, tuple[tuple[str, str], ...], float]] = field(default_factory=list)
     mutex: threading.Lock = field(default_factory=threading.Lock)
 
     @property
@@ -114,6 +115,9 @@ class FakeReading:
 
     def instruments(self) -> Sequence[Mapping[str, str]]:
         return self.judges
+
+    def gauges(self) -> Sequence[tuple[str, tuple[tuple[str, str], ...], float]]:
+        return self.measured
 
     def lock(self) -> AbstractContextManager[Any]:
         return self.mutex
@@ -186,6 +190,10 @@ def everything() -> FakeReading:
         oldest_unprocessed_seconds=1.5, processing_lag_seconds=0.2, drawn={"judge": 3}
     )
     judge = ("judge", "main")
+    for name in ("up", "in_flight", "in_flight_limit"):
+        reading.measured.append((f"ragmeter_judge_{name}", (judge,), 1.0))
+    own_scale = (("tier", "judge"), ("service", "bot"))
+    reading.measured.append(("ragmeter_sampling_scale", own_scale, 0.5))
     reading.judges.append({"judge": "main", "model": "m-1", "fingerprint": "0123456789ab"})
     counters = reading.counters
     own = ("service", "bot")
