@@ -48,6 +48,10 @@ bench: setup  ## speed, as ratios within one run
 	$(BIN)/python -m benchmarks.throughput --profile
 	$(BIN)/python -m benchmarks.windows
 	$(BIN)/python -m benchmarks.scrape
+	$(BIN)/python -m benchmarks.tiers
+	$(BIN)/python -m benchmarks.judge
+	$(BIN)/python -m benchmarks.budget --seeds 2
+	$(BIN)/python -m benchmarks.probes
 
 clean:  ## remove what setup and runs have made
 	rm -rf $(VENV) .ragmeter .mypy_cache .pytest_cache .ruff_cache .hypothesis
