@@ -15,7 +15,6 @@ from __future__ import annotations
 import argparse
 import json
 import multiprocessing
-import resource
 import shutil
 import subprocess
 import tempfile
@@ -105,7 +104,10 @@ def memory(folder: Path, int8: bool, lengths: list[int]) -> list[int]:
     """Largest resident megabytes of this process after loading and after each length."""
 
     def peak() -> int:
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024
+        for line in Path("/proc/self/status").read_text().splitlines():
+            if line.startswith("VmHWM"):
+                return int(line.split()[1]) // 1024
+        raise OSError("no VmHWM")
 
     model = Hhem(folder, int8)
     found = [peak()]

@@ -9,6 +9,7 @@ hold, which the published model was trained from.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -49,6 +50,7 @@ HEAD = "t5.classifier.weight"
 HEAD_BIAS = "t5.classifier.bias"
 BIAS = "layer.0.SelfAttention.relative_attention_bias.weight"
 CONFIG_BYTES = 1 << 20  # a config is a page of text; more is not one
+BLOCK = re.compile(r"t5\.transformer\.encoder\.block\.(\d{1,3})\.")
 GELU = ("gated-gelu", "gelu_new")
 
 
@@ -148,11 +150,7 @@ def _shape(sizes: Mapping[str, tuple[int, ...]], config: Mapping[str, Any], path
             raise ModelError(f"{key} has shape {list(sizes[key])}, where a matrix is needed")
         return sizes[key][0], sizes[key][1]
 
-    layers = 0
-    while block_key(layers, "layer.0.SelfAttention.q.weight") in sizes:
-        layers += 1
-    if not layers:
-        raise ModelError(f"the checkpoint lacks {block_key(0, 'layer.0.SelfAttention.q.weight')}")
+    layers = 1 + max((int(found[1]) for key in sizes if (found := BLOCK.match(key))), default=0)
     vocabulary, width = two(EMBEDDING)
     buckets, heads = two(block_key(0, BIAS))
     attention, _ = two(block_key(0, "layer.0.SelfAttention.q.weight"))

@@ -44,7 +44,8 @@ def forward(checkpoint: Checkpoint, ids: list[int]) -> Floats:
 
     def norm(x: Floats, key: str) -> Floats:
         mean = (x**2).mean(axis=-1, keepdims=True)
-        return x / np.sqrt(mean + shape.epsilon) * w[key]
+        result: Floats = x / np.sqrt(mean + shape.epsilon) * w[key]
+        return result
 
     def heads(x: Floats) -> Floats:
         return x.reshape(len(ids), shape.heads, shape.head).transpose(1, 0, 2)

@@ -6,10 +6,10 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import onnxruntime
 import pytest
 
 from agent.models.checkpoint import PROMPT, Checkpoint, Shape
+from agent.models.errors import require
 from agent.models.graph import TILE, bias_table, build
 from tests.models.t5 import bucket, forward, random_tensors
 
@@ -20,7 +20,7 @@ SMALL = Shape(
 
 def session(checkpoint: Checkpoint, int8: bool = False) -> Any:
     data = build(checkpoint, int8=int8).SerializeToString()
-    return onnxruntime.InferenceSession(data, providers=["CPUExecutionProvider"])
+    return require("onnxruntime").InferenceSession(data, providers=["CPUExecutionProvider"])
 
 
 def checkpoint(shape: Shape, seed: int = 0) -> Checkpoint:
