@@ -5,17 +5,21 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
+from functools import partial
 from typing import Any
 
 from agent.budget import BudgetController, judge_controller, model_controller
 from agent.config import ConfigError, Judge, Settings
+from agent.fingerprints import MAX_FINGERPRINTS
 from agent.judge import prompts
 from agent.judge.attempt import Attempt
 from agent.judge.cache import CachedJudge, MemoryVerdicts, VerdictStore
 from agent.judge.client import JudgeClient
+from agent.judge.fingerprint import Served
 from agent.judge.probes import ProbeRunner, load_probes, probe_settings
 from agent.judge.second import SecondOpinion, second_settings
 from agent.judge.tier import JudgeTier
@@ -25,6 +29,8 @@ from agent.tiers import Cost, Pair, Tier, TierScorer
 from agent.trace import Score, Trace
 
 __all__ = ["Instruments", "slow_tiers"]
+
+log = logging.getLogger("ragmeter.judge")
 
 MAIN, SECOND = "judge", "second"
 
@@ -52,6 +58,7 @@ class Instruments:
         self.scorers: dict[Tier, TierScorer] = {}
         self.probes: ProbeRunner | None = None
         self._settings = settings
+        self._served: set[Served] = set()
         self._clients: list[tuple[JudgeClient, Judge]] = []
         self._saved = saved or {}
         self._observe = observe
@@ -73,9 +80,25 @@ class Instruments:
             self.scorers["model"] = HhemTier(model, settings.hhem)
 
     def _client(self, name: str, judge: Judge) -> JudgeClient:
-        client = JudgeClient(judge, name=name, state=self._saved.get(name), observe=self._observe)
+        client = JudgeClient(
+            judge,
+            name=name,
+            state=self._saved.get(name),
+            observe=self._observe,
+            on_change=partial(self._changed, name),
+        )
         self._clients.append((client, judge))
         return client
+
+    def _changed(self, name: str, old: Served, new: Served) -> None:
+        """Say it once for each: some services answer from several builds in turn."""
+        if new in self._served or len(self._served) >= MAX_FINGERPRINTS:
+            return
+        self._served.update((old, new))
+        log.warning(
+            "%s is served by %s %s now, by %s %s before: a new series begins",
+            *(name, new.model, new.system_fingerprint, old.model, old.system_fingerprint),
+        )
 
     def _second(self, first: TierScorer, client: JudgeClient) -> TierScorer:
         judge = self._settings.judge

@@ -43,9 +43,10 @@ def _segment_json(
 ) -> dict[str, Any]:
     metrics = []
     for metric, scorer in windows.series(service, segment):
+        labels = _labels(metric, windows.current.get((metric, scorer), scorer))
         for name in names:
             found = windows.estimate(service, segment, metric, scorer, name)
-            item: dict[str, Any] = {**_names(metric, scorer), "window": name}
+            item: dict[str, Any] = {**labels, "window": name}
             if found is not None:
                 item |= {
                     "value": found.value,
@@ -73,14 +74,14 @@ def _segment_json(
     return {"seen": seen, "metrics": metrics, "latency": latency}
 
 
-def _names(metric: str, scorer: str) -> dict[str, Any]:
+def _labels(metric: str, scorer: str) -> dict[str, Any]:
     who, fingerprint = split_scorer(scorer)
-    names: dict[str, Any] = {"metric": base(metric), "scorer": who}
+    labels: dict[str, Any] = {"metric": base(metric), "scorer": who}
     if k := cutoff(metric):
-        names["k"] = int(k)
+        labels["k"] = int(k)
     if fingerprint:
-        names["fingerprint"] = fingerprint
-    return names
+        labels["fingerprint"] = fingerprint
+    return labels
 
 
 def _finite(item: Mapping[str, Any]) -> dict[str, Any]:

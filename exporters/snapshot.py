@@ -42,7 +42,7 @@ class Snapshot:
     gauges: list[tuple[str, tuple[tuple[str, str], ...], float]]
     """(name, label pairs, value) of the slow tiers."""
     estimates: list[tuple[str, str, str, str, str, Estimate]] = field(default_factory=list)
-    """(service, segment, metric, scorer, window, estimate)"""
+    """(service, segment, metric, scorer with its fingerprint, window, estimate)"""
     quantiles: list[tuple[str, str, str, str, list[Quantile]]] = field(default_factory=list)
     """(service, segment, stage, window, quantiles)"""
 
@@ -70,10 +70,11 @@ def take(reading: Reading) -> Snapshot:
         with reading.lock():
             for segment in ("", *windows.segments(service)):
                 for metric, scorer in windows.series(service, segment):
+                    series = windows.current.get((metric, scorer), scorer)
                     for window in names:
-                        found = windows.estimate(service, segment, metric, scorer, window)
+                        found = windows.estimate(service, segment, metric, series, window)
                         if found is not None:
-                            estimates.append((service, segment, metric, scorer, window, found))
+                            estimates.append((service, segment, metric, series, window, found))
                 for stage in windows.stages(service, segment):
                     for window in names:
                         values = windows.quantiles(service, segment, stage, window)

@@ -12,6 +12,7 @@ import pytest
 
 from agent.config import ConfigError, load
 from agent.instruments import Instruments, slow_tiers
+from agent.judge.fingerprint import Served
 from agent.models.errors import ModelError
 from agent.pipeline import Instrument
 from exporters.prometheus import PrometheusExporter
@@ -166,3 +167,13 @@ def test_mistakes_in_the_settings_are_named() -> None:
     judge = {"base_url": "http://127.0.0.1:9/v1", "model": "m", "probes": {"file": "/nowhere"}}
     with pytest.raises(ConfigError, match=r"judge\.probes\.file"):
         Instruments(load(environ={}, overrides={"judge": judge}), watched=True)
+
+
+def test_another_model_behind_the_name_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+    judge = {"base_url": "http://127.0.0.1:9/v1", "model": "m"}
+    found = Instruments(load(environ={}, overrides={"judge": judge}))
+    old, new = Served("a", "fp1"), Served("a", "fp2")
+    for _ in range(3):
+        found._changed("judge", old, new)
+        found._changed("judge", new, old)
+    assert caplog.text.count("a new series begins") == 1

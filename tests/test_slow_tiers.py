@@ -199,7 +199,7 @@ def test_a_new_fingerprint_starts_a_new_series(tmp_path: Path) -> None:
                 "ragmeter_instrument_changes_total",
                 (("metric", "relevance"), ("scorer", "umbrela")),
             )
-        assert series == ["builtin", "umbrela@f1", "umbrela@f2"]
+        assert series == ["builtin", "umbrela@f1", "umbrela"]
         assert samples == [20, 10, 20]  # who asks for the scorer gets its newest series
         assert changes == 1
     with running(tmp_path, fake) as instrument, instrument.lock():

@@ -11,7 +11,7 @@ Reading folds what was added since the last reading, so readers need the same lo
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from heapq import nsmallest
 
 from agent.metrics.names import base
@@ -60,8 +60,8 @@ class Windows(WindowState):
         super().__init__(windows, specs, name_worst)
         self._specs = specs
         self.current: Mapping[SeriesKey, str] = {}
-        """By (metric, scorer): the scorer's newest series, where it has several (one for each
-        version of an instrument). Readers that ask for the scorer get that one."""
+        """By (metric, scorer): the scorer's newest series, where each version of an instrument has
+        one of its own. Readers that ask for the scorer get that one."""
         self.min_samples = min_samples
         self._kinds: dict[str, tuple[bool, float | None, float | None]] = {
             name: (spec.kind == "ratio", spec.low, spec.high) for name, spec in specs.items()
@@ -78,11 +78,17 @@ class Windows(WindowState):
         return sorted(seg for name, seg in self._longest.totals if name == service and seg)
 
     def series(self, service: str, segment: str = "") -> list[SeriesKey]:
-        """(metric, scorer) seen in the longest window; of a scorer with several series, these."""
+        """(metric, scorer) seen in the longest window. Of a scorer with several series the current
+        one goes by the scorer's name, the older ones by their own."""
         total = self._total(service, segment, self._longest.name)
         if total is None:
             return []
-        return [key for key, _ in total.cells(self._slots) if key not in self.current]
+        names = {series: pair for pair, series in self._current_keys()}
+        return list(dict.fromkeys(names.get(key, key) for key, _ in total.cells(self._slots)))
+
+    def _current_keys(self) -> Iterator[tuple[SeriesKey, SeriesKey]]:
+        for pair, scorer in self.current.items():
+            yield pair, (pair[0], scorer)
 
     def stages(self, service: str, segment: str = "") -> list[str]:
         """Latency stages seen in the longest window."""

@@ -45,6 +45,7 @@ class FakeWindows:
     names: tuple[str, ...] = NAMES
     now: float | None = NOW
     min_samples: int = 5
+    current: dict[tuple[str, str], str] = field(default_factory=dict)
 
     def services(self) -> list[str]:
         return list(dict.fromkeys(key[0] for key in self.table))
