@@ -260,8 +260,14 @@ class ScoredTrace:
             "timestamp": datetime.fromtimestamp(self.timestamp, UTC)
             .isoformat()
             .replace("+00:00", "Z"),
+            "status": self.status,
             "results": [score.to_dict() for score in self.results],
         }
+        # what a backtest of operational rules and objectives needs besides the results
+        if self.timings:
+            out["timings"] = self.timings
+        if self.probability != 1:
+            out["probability"] = self.probability
         if self.tags:
             out["tags"] = self.tags
         return out
