@@ -18,6 +18,7 @@ from agent.metrics.names import base
 from agent.metrics.spec import MetricSpec
 from agent.windows.bucket import Bucket, SeriesKey, Total
 from agent.windows.estimators import mean_interval, moments, rate_interval, sample_variance
+from agent.windows.loghist import LogHist
 from agent.windows.records import Estimate, Quantile, Worst
 from agent.windows.state import WindowState
 from agent.windows.sums import STATE_NAMES, Cell
@@ -268,6 +269,43 @@ class Windows(WindowState):
                             entry for entry in unpacked(entries) if entry.timestamp >= since
                         )
         return found
+
+    def bucket(
+        self, service: str, segment: str, metric: str, scorer: str, width: int, start: float
+    ) -> Cell | None:
+        """The sums of the traces of [start, start + width) as far as they have come: from the
+        coarsest ring that has them and whose grain divides both. None without any, and where they
+        have expired. When such a bucket is closed is for the caller to say."""
+        scorer = self.current.get((metric, scorer), scorer)
+        found = [
+            cell
+            for bucket in self._between(service, segment, width, start)
+            if (cell := self._cell(bucket, metric, scorer)) is not None
+        ]
+        return Cell.total(found) if found else None
+
+    def bucket_latency(
+        self, service: str, segment: str, stage: str, width: int, start: float
+    ) -> LogHist | None:
+        """The latency histogram of a stage, from the same buckets; the caller may keep it."""
+        hist = LogHist()
+        for bucket in self._between(service, segment, width, start):
+            if stage in bucket.sketches:
+                hist.merge_sketch(bucket.sketches[stage])
+        return hist if hist.n else None
+
+    def _between(self, service: str, segment: str, width: int, start: float) -> Iterator[Bucket]:
+        if self._drafts:
+            self._fold()
+        for ring in reversed(self._rings):
+            first, offset = divmod(start, ring.width)
+            if width % ring.width or offset or ring.newest is None or first < ring.oldest:
+                continue
+            for index in range(int(first), int(first) + width // ring.width):
+                bucket = ring.rows.get(index, {}).get((service, segment))
+                if bucket is not None:
+                    yield bucket
+            return
 
     def _cell(self, sums: Total | Bucket | None, metric: str, scorer: str) -> Cell | None:
         place = self._slots.find((metric, scorer))

@@ -350,3 +350,44 @@ def test_state_is_bounded_however_long_the_stream() -> None:
     # 30 + 60 + 144 buckets and the clock; 5m at a trace a minute fills 5 of its 30.
     assert sizes[1:] == [sizes[-1]] * 5
     assert sizes[-1] == 5 + 60 + 144 + 1
+
+
+def test_a_bucket_of_the_past_by_its_width_and_start() -> None:
+    w = filled(100, 7.0)  # 700 s of traces: grains of 10, 60 and 600 s
+    assert w.bucket("bot", "", "error", "builtin", 60, BASE + 60).scored == 9  # type: ignore[union-attr]
+    cell = w.bucket("bot", "model=a", "error", "builtin", 300, BASE + 300)
+    assert cell is not None  # five buckets of a minute: the ring of ten seconds forgets too soon
+    times = [i * 7.0 for i in range(100)]
+    assert cell.scored == sum(300 <= at < 600 for at in times)
+    assert w.bucket("bot", "", "error", "builtin", 600, BASE).scored == 86  # type: ignore[union-attr]
+    hist = w.bucket_latency("bot", "", "total", 60, BASE + 600)
+    assert hist is not None
+    assert hist.n == sum(600 <= at < 660 for at in times)
+
+
+def test_there_is_no_bucket_that_no_ring_has() -> None:
+    w = filled()
+    bucket = w.bucket
+    assert bucket("bot", "", "error", "builtin", 60, BASE + 5) is None  # off every grid
+    assert bucket("bot", "", "error", "builtin", 7, BASE) is None
+    assert bucket("bot", "", "error", "builtin", 60, BASE + 120) is None  # nothing came
+    assert bucket("other", "", "error", "builtin", 60, BASE) is None
+    assert bucket("bot", "", "nothing", "builtin", 60, BASE) is None
+    assert w.bucket_latency("bot", "", "retrieval", 60, BASE) is None
+    assert Windows(specs=SPECS).bucket("bot", "", "error", "builtin", 60, BASE) is None
+    w.advance(BASE + 3700)
+    assert bucket("bot", "", "error", "builtin", 60, BASE) is None  # an hour has passed
+    assert bucket("bot", "", "error", "builtin", 600, BASE) is not None
+
+
+def test_a_late_trace_changes_its_own_bucket_only() -> None:
+    w = filled(600)
+    before = [w.bucket("bot", "", "error", "builtin", 60, BASE + at) for at in range(0, 600, 60)]
+    w.add(trace(1000, 70.0, {"error": 1.0}), "bot")
+    after = [w.bucket("bot", "", "error", "builtin", 60, BASE + at) for at in range(0, 600, 60)]
+    changed = [
+        i
+        for i, (a, b) in enumerate(zip(before, after, strict=True))
+        if a.n != b.n  # type: ignore[union-attr]
+    ]
+    assert changed == [1]
