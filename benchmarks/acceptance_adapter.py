@@ -7,15 +7,17 @@ ci,graded,sketch`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
+from agent.drift.baseline import HOUR, Baseline, Learner
+from agent.drift.stream import MIN_EDGES, MIN_MEAN, Stream
 from agent.windows.estimators import mean_interval, moments, rate_interval
 from agent.windows.exact import units, weight
 from agent.windows.loghist import LogHist
 from agent.windows.sums import add_scored, empty_sums
 
-__all__ = ["mean_ci", "rate_ci", "sketch"]
+__all__ = ["dist_detector", "mean_ci", "mean_detector", "rate_ci", "sketch"]
 
 
 def _sums(stratum: dict[str, Any]) -> list[int]:
@@ -62,3 +64,59 @@ class sketch(LogHist):
 
     def merge(self, other: LogHist, sign: float = 1.0) -> None:
         super().merge(other, int(sign))
+
+
+MINUTE = 60
+Buckets = Sequence[tuple[float, float, float]]
+SlotOf = Callable[[int], int]
+
+
+def _learn(buckets: Buckets, slots: int) -> Baseline:
+    """The baseline of consecutive one-minute buckets (n, sum, sum of squares) from midnight on."""
+    learner = Learner(MINUTE)
+    for i, (n, total, squares) in enumerate(buckets):
+        if n:
+            learner.add(i * MINUTE, n, total, squares)
+    baseline = learner.freeze(1, slots)
+    assert baseline is not None
+    return baseline
+
+
+class _Detector:
+    """A stream with a threshold, that starts again after each alarm; slots are hours of the day."""
+
+    def __init__(self, stream: Stream, arl_buckets: float) -> None:
+        self._stream = stream
+        self._threshold = arl_buckets
+
+    def update(self, n: float, totals: float | Sequence[float], slot: int = 0) -> bool:
+        sums = totals if isinstance(totals, Sequence) else (totals,)
+        statistic = self._stream.add(slot * HOUR, n, sums)
+        if statistic is None or statistic < self._threshold:
+            return False
+        self._stream.restart()
+        return True
+
+
+def mean_detector(
+    buckets: Buckets,
+    arl_buckets: float,
+    two_sided: bool = False,
+    slots: int = 1,
+    slot_of: SlotOf | None = None,
+) -> _Detector:
+    """Drift of a bucketed mean, up or both ways."""
+    baseline = _learn(buckets, slots)
+    return _Detector(Stream([baseline], 1, two_sided, MIN_MEAN), arl_buckets)
+
+
+def dist_detector(
+    list_of_buckets: Sequence[Buckets],
+    arl_buckets: float,
+    two_sided: bool = True,
+    slots: int = 1,
+    slot_of: SlotOf | None = None,
+) -> _Detector:
+    """Drift of the shares above some edges of a distribution."""
+    baselines = [_learn(buckets, slots) for buckets in list_of_buckets]
+    return _Detector(Stream(baselines, 1, two_sided, MIN_EDGES), arl_buckets)

@@ -1,0 +1,1 @@
+"""Drift: sequential detectors with a promised false-alarm rate, against frozen baselines."""
