@@ -224,16 +224,27 @@ class Alerts(_Section):
 
 
 class Slo(_Section):
-    name: str = Field(description="label value of the counters")
-    bad: Literal["failed", "slow"] = Field(
-        description="`failed`: status is not ok; `slow`: timings.total over `seconds`"
+    name: str = Field(min_length=1, max_length=64, description="label value of the counters")
+    objective: float = Field(0.99, gt=0, lt=1, description="share of events that should be good")
+    bad: Literal["failed", "error", "timeout", "slow", "low", "high"] = Field(
+        description="`failed`: status is not ok; `error`, `timeout`: status is that one; "
+        "`slow`: timings.total over `seconds`; `low`, `high`: the score of `metric` by `scorer` "
+        "is below or above `threshold`"
     )
     seconds: float | None = Field(None, gt=0, description="for `slow`: the objective in seconds")
+    metric: str | None = Field(None, min_length=1, description="for `low` and `high`")
+    scorer: str | None = Field(None, min_length=1, description="for `low` and `high`: `builtin`")
+    threshold: float | None = Field(None, description="for `low` and `high`")
 
     @model_validator(mode="after")
     def _complete(self) -> Slo:
         if self.bad == "slow" and self.seconds is None:
             raise ValueError("`slow` needs `seconds`")
+        if self.bad in ("low", "high"):
+            if self.metric is None or self.threshold is None:
+                raise ValueError(f"`{self.bad}` needs `metric` and `threshold`")
+        elif self.metric or self.scorer or self.threshold is not None:
+            raise ValueError(f"`{self.bad}` takes no `metric`, `scorer` or `threshold`")
         return self
 
 
@@ -277,8 +288,11 @@ class Settings(_Section):
     hhem: Hhem = Hhem()
     alerts: Alerts = Alerts()
     slos: list[Slo] = Field(
-        [Slo(name="availability", bad="failed"), Slo(name="latency", bad="slow", seconds=10)],
-        description="objectives counted for SLO tools",
+        [
+            Slo(name="availability", bad="failed"),
+            Slo(name="latency", bad="slow", seconds=10, objective=0.95),
+        ],
+        description="objectives with an error budget",
     )
     limits: Limits = Limits()
 

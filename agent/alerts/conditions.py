@@ -8,13 +8,25 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol
 
-from agent.alerts.durations import parse_duration
+from agent.alerts.burn import Burn, Evidence
+from agent.alerts.durations import parse_duration, whole_seconds
 from agent.alerts.rules import Rule
+from agent.alerts.summary import number
 
-__all__ = ["EstimateLike", "QuantileLike", "Reading", "WindowsLike", "WorstLike", "holds", "read"]
+__all__ = [
+    "BudgetsLike",
+    "EstimateLike",
+    "QuantileLike",
+    "Reading",
+    "WindowsLike",
+    "WorstLike",
+    "holds",
+    "read",
+    "read_burn",
+]
 
 
 class EstimateLike(Protocol):
@@ -70,9 +82,23 @@ class WindowsLike(Protocol):
     ) -> Sequence[WorstLike]: ...
 
 
+class BudgetsLike(Protocol):
+    """The part of `agent.alerts.burn.Budgets` that rules read."""
+
+    def names(self, service: str) -> list[str]: ...
+    def evidence(self, name: str) -> tuple[Evidence, ...]: ...
+    def burn(
+        self, service: str, name: str, long: int, short: int, factor: float, min_errors: float
+    ) -> Burn | None: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """An estimate and its interval, and `tested`: the one of them that the rule compares."""
+    """An estimate and its interval, and `tested`: the one of them that the rule compares.
+
+    `threshold` replaces the rule's own, `notes` go to the annotations: of error budgets, where
+    both come from the objective.
+    """
 
     tested: float
     value: float
@@ -80,6 +106,8 @@ class Reading:
     upper: float | None
     samples: int
     effective_samples: float
+    threshold: float | None = None
+    notes: Mapping[str, str] = field(default_factory=dict)
 
 
 _OPS: Mapping[str, Callable[[float, float], bool]] = {
@@ -94,6 +122,8 @@ def holds(rule: Rule, reading: Reading) -> bool:
     """Whether the condition is true of the reading."""
     if rule.absence:
         return reading.tested == 0
+    if rule.burn is not None:  # two windows and a floor on errors: found out when it was read
+        return reading.tested == 1
     return _OPS[rule.op](reading.tested, rule.threshold)
 
 
@@ -125,6 +155,35 @@ def read(rule: Rule, windows: WindowsLike, service: str, segment: str) -> Readin
     )
     return Reading(
         tested, found.value, found.lower, found.upper, found.samples, found.effective_samples
+    )
+
+
+def read_burn(rule: Rule, budgets: BudgetsLike, service: str, slo: str) -> Reading | None:
+    """The reading of a burn rule for one objective: the ratio of bad events over its window.
+    None where a window has no event, which is no sign that the budget is safe."""
+    line = rule.burn
+    assert line is not None
+    long = whole_seconds(rule.window)
+    found = budgets.burn(service, slo, long, line.seconds, line.factor, line.min_errors)
+    if found is None:
+        return None
+    notes = {
+        "objective": f"{found.objective:g}",
+        "burn_rate": number(found.rate),
+        "factor": f"{line.factor:g}",
+        "short": line.short,
+        "short_value": number(found.short_ratio),
+        "errors": number(found.errors),
+    }
+    return Reading(
+        float(found.holds),
+        found.ratio,
+        found.lower,
+        found.upper,
+        found.samples,
+        found.effective_samples,
+        found.threshold,
+        notes,
     )
 
 

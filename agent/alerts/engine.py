@@ -9,10 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
+from itertools import zip_longest
 from typing import Any
 
 from agent.alerts.alert import Alert, alert_id
-from agent.alerts.conditions import Reading, WindowsLike, holds, read
+from agent.alerts.conditions import BudgetsLike, Reading, WindowsLike, holds, read, read_burn
+from agent.alerts.durations import parse_duration
 from agent.alerts.rules import Rule
 from agent.alerts.summary import fill, render, values
 from agent.errors import UnknownVersion
@@ -47,6 +50,9 @@ class _Instance:
 class AlertEngine:
     """Evaluates rules; holds at most `max_alerts` alerts, pending and resolved ones included.
 
+    `budgets` is what burn rules read; without it they see nothing. Whoever calls `evaluate` moves
+    it to the same time before.
+
     After `evaluate`: `unevaluated` is how many (rule, service, segment) had no data, `overflow`
     how many true conditions found no room. Both describe the last evaluation only.
     """
@@ -57,11 +63,13 @@ class AlertEngine:
         *,
         max_alerts: int = MAX_ALERTS,
         keep_resolved: float = KEEP_RESOLVED,
+        budgets: BudgetsLike | None = None,
     ) -> None:
         # Critical ones first: where there is no room for all, they take it.
         self.rules = sorted(rules, key=lambda rule: (rule.severity != "critical", rule.name))
         self.unevaluated = 0
         self.overflow = 0
+        self._budgets = budgets
         self._by_name = {rule.name: rule for rule in self.rules}
         self._max_alerts = max_alerts
         self._keep_resolved = keep_resolved
@@ -92,7 +100,11 @@ class AlertEngine:
         for rule, service, segment in self._targets(windows):
             key = (rule.name, service, segment)
             visited.add(key)
-            reading = read(rule, windows, service, segment)
+            if rule.burn is None:
+                reading = read(rule, windows, service, segment)
+            else:
+                assert self._budgets is not None  # without it there are no such targets
+                reading = read_burn(rule, self._budgets, service, segment.partition("=")[2])
             self._step(rule, key, reading, windows, now, moved)
         for key in sorted(self._instances.keys() - visited):
             self._unvisited(key, windows, now, moved)
@@ -145,6 +157,12 @@ class AlertEngine:
                 segments: list[str] | None = None
                 series: dict[str, set[tuple[str, str]]] = {}
                 for rule in self._rules_of(service):
+                    if rule.burn is not None:
+                        if rule.severity == severity and self._budgets is not None:
+                            for name in self._budgets.names(service):
+                                if fnmatchcase(name, rule.burn.slo):
+                                    yield rule, service, f"slo={name}"
+                        continue
                     if rule.severity != severity or rule.window not in names:
                         continue
                     wanted = [""]
@@ -177,7 +195,7 @@ class AlertEngine:
         rule = self._by_name.get(name)
         if rule is None:
             reason = "the rule is no longer in force"
-        elif not rule.covers(service) or (rule.segment or "") != segment.partition("=")[0]:
+        elif not rule.covers(service) or rule.tag != segment.partition("=")[0]:
             reason = "the rule no longer covers this service or segment"
         else:
             self._step(rule, key, None, windows, now, moved)
@@ -278,7 +296,11 @@ class AlertEngine:
         if fires:
             alert.state, alert.fired_at = "firing", now
         if alert.state == "firing":
-            alert.worst = _worst(rule, alert, windows) or alert.worst
+            if rule.burn is None:
+                found = _worst(rule, alert, windows)
+            else:
+                found = self._broken(alert, windows)
+            alert.worst = found or alert.worst
         self._update(rule, instance, reading, now)
         if fires:
             moved.append(alert)
@@ -325,7 +347,8 @@ class AlertEngine:
         alert.no_data = False
         alert.value, alert.lower, alert.upper = reading.value, reading.lower, reading.upper
         alert.samples, alert.effective_samples = reading.samples, reading.effective_samples
-        alert.severity, alert.threshold, alert.window = rule.severity, rule.threshold, rule.window
+        alert.severity, alert.window = rule.severity, rule.window
+        alert.threshold = rule.threshold if reading.threshold is None else reading.threshold
         alert.statistic, alert.op = ("value", "<=") if rule.absence else (rule.statistic, rule.op)
         alert.updated_at = now
         alert.runbook = rule.runbook
@@ -333,8 +356,9 @@ class AlertEngine:
         if rule.latency is not None:
             alert.labels["stage"] = rule.latency.stage
             alert.labels["quantile"] = f"{rule.latency.quantile:g}"
+        alert.annotations = dict(reading.notes)
         fields = values(alert)
-        alert.annotations = {key: fill(text, fields) for key, text in rule.annotations.items()}
+        alert.annotations |= {key: fill(text, fields) for key, text in rule.annotations.items()}
         alert.summary = render(alert, rule.summary)
 
     def _resolve(
@@ -346,6 +370,25 @@ class AlertEngine:
         alert.summary = render(alert, rule.summary if rule is not None else "")
         instance.false_since = instance.no_data_since = None
         moved.append(alert)
+
+    def _broken(self, alert: Alert, windows: WindowsLike) -> list[str]:
+        """Traces that broke an objective, the worst first, in the longest configured window that
+        is not longer than the rule's; of several kinds (error, timeout) in turn."""
+        assert self._budgets is not None
+        length = parse_duration(alert.window)
+        names = sorted(windows.names, key=parse_duration)
+        window = max((n for n in names if parse_duration(n) <= length), default=names[0],
+                     key=parse_duration)  # fmt: skip
+        kinds = [
+            [
+                worst.trace_id
+                for worst in windows.worst(alert.service, metric, scorer, window, MAX_WORST)
+                if (worst.value > limit if above else worst.value < limit)
+            ]
+            for metric, scorer, limit, above in self._budgets.evidence(alert.segment[4:])
+        ]
+        ids = [found for row in zip_longest(*kinds) for found in row if found is not None]
+        return list(dict.fromkeys(ids))[:MAX_WORST]
 
     def _expire(self, now: float) -> None:
         for key in [

@@ -27,12 +27,23 @@ from pydantic import (
 )
 
 from agent.alerts.alert import Severity
-from agent.alerts.durations import parse_duration
+from agent.alerts.budget_rings import ring_of
+from agent.alerts.burn import MIN_ERRORS
+from agent.alerts.durations import parse_duration, whole_seconds
 from agent.alerts.summary import check_template
 from agent.metrics.names import base
 from agent.metrics.spec import MetricSpec
 
-__all__ = ["PROFILES", "Latency", "Profile", "Rule", "RuleError", "load_rules", "parse_rules"]
+__all__ = [
+    "PROFILES",
+    "BurnRate",
+    "Latency",
+    "Profile",
+    "Rule",
+    "RuleError",
+    "load_rules",
+    "parse_rules",
+]
 
 Profile = Literal["conservative", "balanced", "lenient"]
 PROFILES: tuple[Profile, ...] = get_args(Profile)
@@ -42,10 +53,10 @@ QUANTILES = (0.5, 0.95, 0.99)
 """Those that windows keep."""
 
 _LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
-RESERVED = frozenset({"alertname", "severity", "service", "metric", "scorer", "window"})
+RESERVED = frozenset({"alertname", "severity", "service", "slo", "metric", "scorer", "window"})
 """Labels that every notification carries itself."""
 
-_WATCHES = ("metric", "latency", "absence")
+_WATCHES = ("metric", "latency", "absence", "burn")
 _WATCH_KEYS = (*_WATCHES, "scorer", "statistic", "op", "threshold")
 
 
@@ -102,6 +113,23 @@ class Latency(_Model):
         return value
 
 
+class BurnRate(_Model):
+    """An error budget that is used up `factor` times too fast, over `window` and over `short`.
+
+    `slo` is a glob of names of objectives. Fewer than `min_errors` bad events fire nothing.
+    """
+
+    slo: str = Field(default="*", min_length=1, max_length=64)
+    short: Window
+    factor: float = Field(gt=0, le=1000, allow_inf_nan=False)
+    min_errors: float = Field(default=MIN_ERRORS, ge=0, allow_inf_nan=False)
+
+    @property
+    def seconds(self) -> int:
+        """The short window."""
+        return whole_seconds(self.short)
+
+
 class Rule(_Model):
     """One rule, with its threshold already chosen by profile and its durations in seconds."""
 
@@ -112,6 +140,7 @@ class Rule(_Model):
     scorer: str = Field(default="builtin", min_length=1, max_length=100)
     latency: Latency | None = None
     absence: bool = False
+    burn: BurnRate | None = None
     statistic: Literal["value", "lower", "upper"] = "value"
     op: Literal["<", "<=", ">", ">="] = ">"
     threshold: Annotated[float, BeforeValidator(_threshold)] = 0.0
@@ -163,6 +192,8 @@ class Rule(_Model):
             extra = sorted(given & {"scorer", "statistic", "op", "threshold", "segment"})
             if extra:
                 raise ValueError(f"an absence rule takes no {', '.join(extra)}")
+        elif self.burn:
+            self._two_windows(self.burn)
         elif not {"op", "threshold"} <= given:
             missing = sorted({"op", "threshold"} - given)
             raise ValueError(f"missing {' and '.join(missing)}")
@@ -170,11 +201,30 @@ class Rule(_Model):
             raise ValueError("a latency rule takes no scorer")
         return self
 
+    def _two_windows(self, burn: BurnRate) -> None:
+        taken = {"scorer", "statistic", "op", "threshold", "segment", "min_samples"}
+        if extra := sorted(self.model_fields_set & taken):
+            raise ValueError(f"a burn rule takes no {', '.join(extra)}")
+        for name, text in (("window", self.window), ("burn.short", burn.short)):
+            try:
+                ring_of(parse_duration(text))
+            except ValueError as error:
+                raise ValueError(f"{name} {text!r} is not allowed: {error}") from None
+        if burn.seconds >= parse_duration(self.window):
+            raise ValueError(f"burn.short {burn.short!r} must be shorter than window")
+
+    @property
+    def tag(self) -> str:
+        """What the segments of its alerts begin with; of a burn rule that is its objective."""
+        return "slo" if self.burn is not None else self.segment or ""
+
     @property
     def watched(self) -> tuple[str, str]:
         """(metric, scorer) as an alert names them."""
         if self.metric is not None:
             return self.metric, self.scorer
+        if self.burn is not None:
+            return "error_budget", ""
         return ("latency", "") if self.latency is not None else ("traces", "")
 
     def covers(self, service: str) -> bool:
@@ -273,7 +323,8 @@ def _explain(entry: dict[str, Any], item: Any) -> str:
     if kind == "missing":
         return f"{head}: is missing"
     if kind == "extra_forbidden":
-        model: type[BaseModel] = Latency if where.startswith("latency.") else Rule
+        models: dict[str, type[BaseModel]] = {"latency": Latency, "burn": BurnRate}
+        model = models.get(where.partition(".")[0], Rule) if "." in where else Rule
         keys = ", ".join(sorted(f.alias or n for n, f in model.model_fields.items()))
         return f"{head}: is not known; allowed: {keys}"
     if kind == "literal_error":
@@ -297,7 +348,8 @@ def _exists(
 
     if not rule.enabled:
         return
-    check("window", rule.window, windows)
+    if rule.burn is None:  # error budgets have windows of their own
+        check("window", rule.window, windows)
     if rule.segment is not None:
         check("segment", rule.segment, segments)
     if rule.metric is not None and metrics is not None:

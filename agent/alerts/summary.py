@@ -34,8 +34,18 @@ FIELDS = (
     "samples",
     "effective_samples",
     "worst",
+    "slo",
+    "objective",
+    "factor",
+    "burn_rate",
+    "short",
+    "short_value",
+    "errors",
 )
 """What may stand between braces in a template."""
+
+BURN_NOTES = ("objective", "factor", "burn_rate", "short", "short_value", "errors")
+"""What `conditions.read_burn` notes of a burn rule's reading."""
 
 MAX_FIELD = 200  # characters of one value: a service name is a label, never prose
 MAX_TEXT = 1_000  # characters of a finished text: what chat receivers show without folding
@@ -107,7 +117,15 @@ def values(alert: Alert) -> dict[str, str]:
         "samples": str(alert.samples),
         "effective_samples": number(alert.effective_samples),
         "worst": clean(", ".join(alert.worst), MAX_TEXT),
+        "slo": clean(_slo(alert)),
+        # what only a burn rule has is kept in its annotations
+        **{name: alert.annotations.get(name, "") for name in BURN_NOTES},
     }
+
+
+def _slo(alert: Alert) -> str:
+    tag, _, name = alert.segment.partition("=")
+    return name if alert.metric == "error_budget" and tag == "slo" else ""
 
 
 def _subject(alert: Alert) -> str:
@@ -126,6 +144,14 @@ def sentence(alert: Alert) -> str:
     if alert.metric == "traces":
         count = "no traces" if not alert.value else f"{alert.value:.0f} traces"
         return f"{where}: {count} in the last {alert.window}"
+    if alert.metric == "error_budget":
+        told = values(alert)
+        return (
+            f"{clean(alert.service)}: {told['slo']} uses up its error budget {told['burn_rate']} "
+            f"times too fast: {told['value']} of the events were bad over {alert.window} and "
+            f"{told['short_value']} over {told['short']}, above {told['threshold']} "
+            f"({told['errors']} errors, objective {told['objective']})"
+        )
     unit = " s" if alert.metric == "latency" else ""
     interval = (
         ""

@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from agent.alerts import PROFILES, Alert, Rule, load_rules, parse_rules
-from agent.alerts.rules import Latency
+from agent.alerts.rules import BurnRate, Latency
 from agent.alerts.summary import FIELDS
 from tests.exporters.alerts import make
 
@@ -36,6 +36,9 @@ def test_every_rule_key_has_its_row_and_no_row_is_without_a_key() -> None:
 def test_every_key_of_latency_is_told() -> None:
     for name in Latency.model_fields:
         assert f"`latency.{name}`" in section("Keys")
+    row = next(line for line in section("Keys").splitlines() if line.startswith("| `burn` "))
+    for name in BurnRate.model_fields:
+        assert name in row
 
 
 def test_defaults_of_keys_are_those_of_the_code() -> None:
@@ -67,6 +70,8 @@ def test_every_default_rule_is_told_with_its_thresholds() -> None:
     assert "warning, off" in absent
     assert set(rows) == set(by_profile[0])
     for name, row in rows.items():
+        if by_profile[0][name].burn is not None:
+            continue  # the next test's
         rules = [rules[name] for rules in by_profile]
         thresholds = " / ".join(f"{rule.threshold:g}" for rule in rules)
         told = re.search(r"over (\w+) ([<>]) ([\d. /]+?)(?: s)?(?: for (\w+))? \|", row)
@@ -78,6 +83,18 @@ def test_every_default_rule_is_told_with_its_thresholds() -> None:
         assert f" {rules[0].severity} |" in row
         told_of = "value of" if rules[0].statistic == "value" else f"{rules[0].statistic} bound"
         assert told_of in row
+
+
+def test_every_burn_rule_is_told_with_its_windows() -> None:
+    rows = dict(re.findall(r"^\| `(Rag\w+)` \|(.*)$", section("Default rules"), re.M))
+    found = [rule for rule in load_rules() if rule.burn is not None]
+    assert len(found) == 3
+    for rule in found:
+        assert rule.burn is not None
+        row = rows[rule.name]
+        assert f" {rule.severity} |" in row
+        assert f" in {rule.window}" in row
+        assert f" over {rule.burn.short} ({rule.burn.factor:g} time" in row
 
 
 @pytest.mark.parametrize("text", re.findall(r"```yaml\n(.*?)```", PAGE, re.S))

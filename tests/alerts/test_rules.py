@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 
 from agent.alerts import PROFILES, Rule, RuleError, load_rules, parse_rules
+from agent.alerts.burn import LINES, MIN_ERRORS
+from agent.alerts.durations import whole_seconds
 from agent.metrics import METRICS
 
 GOOD: dict[str, Any] = {
@@ -38,6 +40,14 @@ def test_the_profile_chooses_the_threshold(profile: str, threshold: float) -> No
     assert rule.threshold == threshold
 
 
+BURN: dict[str, Any] = {
+    "metric": ...,
+    "op": ...,
+    "threshold": ...,
+    "window": "1h",
+    "burn": {"short": "5m", "factor": 14.4},
+}
+
 MISTAKES: list[tuple[dict[str, Any], list[str]]] = [
     ({"severity": "page"}, ["'R'", "severity", "'page'", "'critical' or 'warning'"]),
     ({"severity": ...}, ["severity", "missing"]),
@@ -56,7 +66,7 @@ MISTAKES: list[tuple[dict[str, Any], list[str]]] = [
     ({"services": []}, ["services"]),
     ({"services": "bot"}, ["services", "'bot'"]),
     ({"fro": "5m"}, ["'R'", "fro", "not known", "for", "window"]),
-    ({"metric": ...}, ["exactly one of metric, latency, absence", "none"]),
+    ({"metric": ...}, ["exactly one of metric, latency, absence, burn", "none"]),
     ({"absence": True}, ["exactly one", "metric and absence"]),
     ({"metric": ..., "absence": True}, ["absence rule takes no op, threshold"]),
     ({"metric": ..., "latency": {"quantile": 0.9}}, ["latency.quantile", "0.9", "0.95"]),
@@ -71,6 +81,15 @@ MISTAKES: list[tuple[dict[str, Any], list[str]]] = [
     ({"annotations": {"note": "{nope}"}}, ["annotations", "{nope}"]),
     ({"runbook": "javascript:alert(1)"}, ["runbook", "https://"]),
     ({"name": "a b"}, ["'a b'", "name"]),
+    (BURN | {"burn": {"short": "5m"}}, ["burn.factor", "missing"]),
+    (BURN | {"burn": {"short": "5m", "factor": 0}}, ["burn.factor", "0", "greater"]),
+    (BURN | {"burn": {"short": "5m", "factor": 1, "slos": "x"}}, ["burn.slos", "short, slo"]),
+    (BURN | {"burn": {"short": "2h", "factor": 1}}, ["burn.short '2h'", "shorter than window"]),
+    (BURN | {"burn": {"short": "45s", "factor": 1}}, ["burn.short '45s'", "whole 30 s"]),
+    (BURN | {"window": "4d"}, ["window '4d'", "up to 3d"]),
+    (BURN | {"op": ">", "threshold": 1}, ["burn rule takes no op, threshold"]),
+    (BURN | {"segment": "model"}, ["burn rule takes no segment"]),
+    ({"labels": {"slo": "x"}}, ["labels", "'slo'", "itself"]),
 ]
 
 
@@ -188,6 +207,9 @@ def test_the_defaults_are_valid_in_every_profile(profile: str) -> None:
 def test_default_profiles_are_ordered_from_strict_to_lenient() -> None:
     by_profile = [load_rules(profile=profile) for profile in PROFILES]
     for strict, balanced, lenient in zip(*by_profile, strict=True):
+        if strict.burn is not None:
+            assert strict == balanced == lenient, "what is allowed is the objective's to say"
+            continue
         if strict.op == ">":
             assert strict.threshold < balanced.threshold < lenient.threshold
         else:
@@ -196,6 +218,9 @@ def test_default_profiles_are_ordered_from_strict_to_lenient() -> None:
 
 def test_defaults_test_the_bound_that_gives_the_benefit_of_the_doubt() -> None:
     for rule in load_rules():
+        if rule.burn is not None:
+            assert rule.burn.min_errors == MIN_ERRORS
+            continue
         assert rule.min_samples >= 20
         assert rule.keep_firing_for > 0
         if rule.metric in ("judge_probe_change", "judge_probe_agreement"):
@@ -205,6 +230,16 @@ def test_defaults_test_the_bound_that_gives_the_benefit_of_the_doubt() -> None:
         if rule.metric is not None:
             bad = "lower" if rule.op == ">" else "higher"
             assert METRICS[rule.metric].good == bad
+
+
+def test_the_burn_defaults_are_the_workbooks_lines() -> None:
+    found = [
+        (whole_seconds(rule.window), rule.burn.seconds, rule.burn.factor)
+        for rule in load_rules()
+        if rule.burn is not None
+    ]
+    assert found == list(LINES)
+    assert {rule.window for rule in load_rules(windows=["5m", "1h", "24h"])} >= {"6h", "3d"}
 
 
 def test_quality_defaults_never_page() -> None:

@@ -1,0 +1,234 @@
+"""Rings of event-time buckets with the weighted events of one objective of one service.
+
+A bucket is five whole numbers, so that sums are exact (`agent.windows.exact` says why) and a
+restart continues bit for bit: the count n of events; what their weights and squared weights are
+above 1 each (0 where nothing is sampled: such an int costs nothing to hold); and of the bad ones
+the sum of weights and of squared weights.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+from agent.windows.exact import WEIGHT_ONE
+
+__all__ = ["COARSE", "FIELDS", "FINE", "LONGEST", "BudgetSums", "Cells", "Rings", "ring_of"]
+
+FINE, COARSE = 30, 300
+"""Seconds a bucket: a tenth of the shortest window (5 m), and of the shortest of the long ones."""
+
+FINE_LENGTH, LONGEST = 6 * 3600, 3 * 86400
+"""Seconds that the fine ring and the coarse ring reach back."""
+
+FIELDS = 5
+_SQUARE_ONE = WEIGHT_ONE * WEIGHT_ONE
+
+Cells = list[int]
+"""The five numbers of a bucket or of a sum of buckets."""
+
+
+def ring_of(seconds: float) -> int:
+    """The bucket width of the ring that keeps a window of `seconds`; ValueError where none does."""
+    for width, length in ((FINE, FINE_LENGTH), (COARSE, LONGEST)):
+        if seconds <= length and seconds % width == 0 and seconds >= 2 * width:
+            return width
+    raise ValueError(
+        "a window of whole 30 s between 1m and 6h, or of whole 5 minutes up to 3d, is needed"
+    )
+
+
+class BudgetSums(NamedTuple):
+    """What a window holds, in natural units."""
+
+    samples: int
+    weight: float
+    bad: float
+    effective_samples: float
+    """(sum w)^2 / sum w^2: events of equal weight that would know as much."""
+    effective_errors: float
+    """The same of the bad events alone; their number where all weights are equal."""
+
+    @property
+    def ratio(self) -> float:
+        return self.bad / self.weight if self.weight else 0.0
+
+    @classmethod
+    def of(cls, cells: Sequence[int]) -> BudgetSums:
+        n, above, above2, bad, bad2 = cells
+        w, w2 = n * WEIGHT_ONE + above, n * _SQUARE_ONE + above2
+        return cls(
+            n,
+            w / WEIGHT_ONE,
+            bad / WEIGHT_ONE,
+            w * w / w2 if w2 else 0.0,
+            bad * bad / bad2 if bad2 else 0.0,
+        )
+
+
+class _Ring:
+    """Buckets of one width with a running total for each span (in buckets).
+
+    Totals cover [end - span, end); buckets from `end` on are there and not counted yet, so that
+    windows may end before the newest event.
+    """
+
+    __slots__ = ("_cells", "_size", "end", "reach", "totals", "width")
+
+    def __init__(self, width: int, length: int, spans: Sequence[int], ahead: int) -> None:
+        self.width = width
+        self.reach = length // width
+        self._size = self.reach + -(-ahead // width) + 1
+        self._cells = [0] * (self._size * FIELDS)
+        self.totals: dict[int, Cells] = {span: [0] * FIELDS for span in spans}
+        self.end = 0
+
+    def cells(self, index: int) -> Cells:
+        at = index % self._size * FIELDS
+        return self._cells[at : at + FIELDS]
+
+    def holds(self, index: int) -> bool:
+        return self.end - self.reach <= index < self.end - self.reach + self._size
+
+    def add(self, index: int, cells: Sequence[int]) -> None:
+        at = index % self._size * FIELDS
+        own = self._cells
+        for place, by in enumerate(cells):
+            if by:
+                own[at + place] += by
+        for span, total in self.totals.items():
+            if self.end - span <= index < self.end:
+                for place, by in enumerate(cells):
+                    total[place] += by
+
+    def advance(self, end: int) -> list[int]:
+        """Move the windows' end forward; the indexes of the buckets that were dropped."""
+        dropped: list[int] = []
+        if end - self.end >= self._size:
+            first = self.end - self.reach
+            dropped = [i for i in range(first, first + self._size) if self.cells(i)[0]]
+            self._cells = [0] * (self._size * FIELDS)
+            for total in self.totals.values():
+                total[:] = [0] * FIELDS
+            self.end = end
+            return dropped
+        while self.end < end:
+            entering = self.cells(self.end)
+            for span, total in self.totals.items():
+                leaving = self.cells(self.end - span)
+                if entering[0] or leaving[0]:
+                    total[:] = [
+                        t + new - old for t, new, old in zip(total, entering, leaving, strict=True)
+                    ]
+            oldest = self.end - self.reach
+            if self.cells(oldest)[0]:
+                dropped.append(oldest)
+                at = oldest % self._size * FIELDS
+                self._cells[at : at + FIELDS] = [0] * FIELDS
+            self.end += 1
+        return dropped
+
+    def rows(self) -> Iterator[tuple[int, Cells]]:
+        first = self.end - self.reach
+        for index in range(first, first + self._size):
+            cells = self.cells(index)
+            if cells[0]:
+                yield index, cells
+
+
+class Rings:
+    """Both rings of one objective of one service; `spans` are the windows to total, in seconds.
+
+    Windows end `lag` seconds before the time given to `advance`. `dirty` collects the (width,
+    index) of buckets that have changed or gone since it was last cleared.
+    """
+
+    __slots__ = ("_lag", "_newest", "_open", "_open_at", "_rings", "dirty")
+
+    def __init__(self, spans: Sequence[int], lag: int = 0) -> None:
+        by_width: dict[int, list[int]] = {FINE: [], COARSE: []}
+        for seconds in sorted(set(spans)):
+            width = ring_of(seconds)
+            by_width[width].append(seconds // width)
+        self._rings = {
+            width: _Ring(width, length, by_width[width], lag)
+            for width, length in ((FINE, FINE_LENGTH), (COARSE, LONGEST))
+        }
+        self._lag = lag
+        self._open_at: int | None = None  # a fine bucket whose events are not folded in yet
+        self._open: Cells = [0] * FIELDS
+        self._newest = 0
+        self.dirty: set[tuple[int, int]] = set()
+
+    def advance(self, now: float) -> None:
+        """Move to event time `now`; it never goes back."""
+        # the bucket that `now` lies in counts as far as it is filled; one that begins at `now`
+        # has nothing yet
+        end = int(-(-(now - self._lag) // FINE))
+        if end <= self._rings[FINE].end:
+            return
+        self.fold()
+        for width, ring in self._rings.items():
+            dropped = ring.advance(-(-end * FINE // width))
+            self.dirty.update((width, index) for index in dropped)
+
+    def add(self, timestamp: float, weight: int, bad: bool) -> None:
+        """Count one event of `weight` units (`agent.windows.exact.weight`). One that is older than
+        a ring reaches is left out of that ring. `advance` must have passed its time."""
+        at = int(timestamp // FINE)
+        if at != self._open_at:
+            self.fold()
+            self._open_at = at
+        cells = self._open
+        cells[0] += 1
+        if weight != WEIGHT_ONE:
+            cells[1] += weight - WEIGHT_ONE
+            cells[2] += weight * weight - _SQUARE_ONE
+        if bad:
+            cells[3] += weight
+            cells[4] += weight * weight
+
+    def fold(self) -> None:
+        """Bring the buckets up to what was added."""
+        if self._open_at is None:
+            return
+        self._newest = self.newest
+        for width, ring in self._rings.items():
+            index = self._open_at * FINE // width
+            if ring.holds(index):
+                ring.add(index, self._open)
+                self.dirty.add((width, index))
+        self._open_at, self._open = None, [0] * FIELDS
+
+    @property
+    def newest(self) -> int:
+        """The time of the newest event, to the grain of the coarse ring: a restart finds the
+        same."""
+        return max(self._newest, (self._open_at or 0) * FINE // COARSE * COARSE)
+
+    def sums(self, seconds: int) -> BudgetSums:
+        """What the window of so many seconds holds; it must be one of `spans`."""
+        self.fold()
+        width = ring_of(seconds)
+        return BudgetSums.of(self._rings[width].totals[seconds // width])
+
+    def cells(self, width: int, index: int) -> Cells | None:
+        """A bucket's content, None where there is none (any more)."""
+        self.fold()
+        ring = self._rings[width]
+        found = ring.cells(index) if ring.holds(index) else None
+        return found if found and found[0] else None
+
+    def restore(self, width: int, index: int, cells: Sequence[int]) -> None:
+        """Put back a saved bucket, after `advance` to the time of the save."""
+        ring = self._rings[width]
+        if ring.holds(index):
+            ring.add(index, cells)
+            self._newest = max(self._newest, index * width // COARSE * COARSE)
+
+    def rows(self) -> Iterator[tuple[int, int, Cells]]:
+        """(width, index, content) of every bucket that holds something."""
+        self.fold()
+        for width, ring in self._rings.items():
+            for index, cells in ring.rows():
+                yield width, index, cells
