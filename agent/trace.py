@@ -18,6 +18,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Fie
 __all__ = [
     "SCHEMA",
     "Citation",
+    "Frame",
     "Message",
     "Passage",
     "Reference",
@@ -200,6 +201,9 @@ class Score:
     causes multiplied; an estimate weights the value by 1/pi. `fingerprint` says which version of
     a judge or model gave the value: another one starts another series. The name of a metric with
     a cut-off ends in it: `precision_at_k:5`.
+
+    Results of a tier that samples carry, whatever their state, the `stratum` that the trace was
+    drawn from, and as `cheap` what the built-in scorer says of the same metric, if it does.
     """
 
     metric: str
@@ -210,6 +214,8 @@ class Score:
     probability: float = 1.0
     detail: dict[str, Any] | None = None
     fingerprint: str | None = None
+    stratum: str = ""
+    cheap: float | None = None
 
     def to_dict(self) -> dict[str, Any]:
         """The public JSON form: absent fields are left out."""
@@ -221,13 +227,21 @@ class Score:
             out["value"] = self.value
         if self.reason is not None:
             out["reason"] = self.reason
-        if self.state is State.SCORED:
+        if self.state is State.SCORED or self.stratum:
             out["probability"] = self.probability
+        if self.stratum:
+            out["stratum"] = self.stratum
+        if self.cheap is not None:
+            out["cheap"] = self.cheap
         if self.fingerprint is not None:
             out["fingerprint"] = self.fingerprint
         if self.detail:
             out["detail"] = self.detail
         return out
+
+
+Frame = tuple[str, str, str, float | None]
+"""(metric, scorer, stratum, cheap score) of a result that is still owed."""
 
 
 @dataclass(slots=True)
@@ -236,7 +250,8 @@ class ScoredTrace:
 
     `timestamp` is event time in Unix seconds; `timings` are seconds by stage. `probability` is
     the upstream one: operational counts are weighted by its inverse. A `partial` one brings
-    further results of a trace that was handed over before.
+    further results of a trace that was handed over before. `frame` says what those will be: a
+    trace belongs to its stratum from the start, however long a judge takes over it.
     """
 
     trace_id: str
@@ -251,6 +266,7 @@ class ScoredTrace:
     output_tokens: int | None = None
     cost_usd: float | None = None
     partial: bool = False
+    frame: list[Frame] = field(default_factory=list)
 
     def to_dict(self) -> dict[str, Any]:
         """The line that `ragmeter score` writes."""

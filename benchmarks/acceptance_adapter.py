@@ -13,7 +13,7 @@ from typing import Any
 from agent.drift.baseline import HOUR, Baseline, Learner
 from agent.drift.stream import MIN_EDGES, MIN_MEAN, Stream
 from agent.windows.estimators import mean_interval, moments, rate_interval
-from agent.windows.exact import units, weight
+from agent.windows.exact import WEIGHT_ONE, units, weight
 from agent.windows.loghist import LogHist
 from agent.windows.sums import add_scored, empty_sums
 
@@ -21,10 +21,10 @@ __all__ = ["dist_detector", "mean_ci", "mean_detector", "rate_ci", "sketch"]
 
 
 def _sums(stratum: dict[str, Any]) -> list[int]:
-    """The 14 sums of a stratum given as lists: N, F (mean cheap score), y, f, pi."""
+    """The sums of a stratum given as lists: N, F (mean cheap score), y, f, pi."""
     sums = empty_sums()
-    sums[0] = stratum["N"]
-    sums[1] = units(stratum["N"] * stratum["F"])
+    sums[0] = stratum["N"] * WEIGHT_ONE
+    sums[1] = units(stratum["N"] * stratum["F"]) * WEIGHT_ONE
     for value, cheap, probability in zip(stratum["y"], stratum["f"], stratum["pi"], strict=True):
         y, f = units(value), units(cheap)
         add_scored(sums, weight(probability), y, y * y, f=f, ff=f * f, yf=y * f)

@@ -3,25 +3,23 @@
 Adding a trace appends it to one list, whatever the number of windows, segments and metrics. The
 sums are made when somebody reads, a column of scores at a time; because they are exact, when that
 happens changes nothing. Scores are grouped by their inclusion probability, so a weight is turned
-into its sums once per group.
+into its sums once per group. What was drawn from a stratum is summed in `framed`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from operator import attrgetter, mul
+from operator import add, attrgetter, mul
 
 from agent.trace import Score, ScoredTrace, State
 from agent.windows.bucket import Bucket, SeriesKey, Slots
-from agent.windows.exact import VALUE_BITS, VALUE_ONE, WEIGHT_ONE, weight
+from agent.windows.exact import MAX_VALUE, VALUE_BITS, VALUE_ONE, WEIGHT_ONE, weight
+from agent.windows.framed import add_result, add_traces, stratum_of
 from agent.windows.loghist import Sketch, cell_of
-from agent.windows.sums import DEFAULT_STRATUM, add_scored, empty_sums
+from agent.windows.sums import DEFAULT_STRATUM, Strata, add_scored, empty_sums
 from agent.windows.worst import KEEP, LATENCY, Entry, keep, tie_break
 
 __all__ = ["make_bucket"]
-
-MAX_VALUE = 1e15
-"""Beyond it a value is no measurement, and the mean of a window could overflow a float."""
 
 FEW = 8
 """Up to so many traces a plain loop is faster than columns."""
@@ -29,6 +27,8 @@ FEW = 8
 _SCORED, _NOT_APPLICABLE, _SAMPLED_OUT = State.SCORED, State.NOT_APPLICABLE, State.SAMPLED_OUT
 _SHED = State.SHED
 _metric, _scorer = attrgetter("metric"), attrgetter("scorer")
+_state, _stratum = attrgetter("state"), attrgetter("stratum")
+_probability, _value = attrgetter("probability"), attrgetter("value")
 
 
 def make_bucket(traces: Sequence[ScoredTrace], slots: Slots) -> Bucket:
@@ -41,6 +41,9 @@ def make_bucket(traces: Sequence[ScoredTrace], slots: Slots) -> Bucket:
     else:
         for key, scores, owners in _columns(traces):
             make.column(key, scores, owners)
+    for trace in traces:
+        if trace.frame:
+            make.owed(trace)
     make.slowest(traces)
     bucket = make.bucket()
     bucket.seen = sum(not trace.partial for trace in traces)
@@ -85,6 +88,7 @@ class _Maker:
         self._counts = [0] * slots.size
         self._ties: dict[str, int] = {}
         self._weighted: dict[int, list[int]] = {}
+        self._strata: dict[int, Strata] = {}
         self._worst: dict[SeriesKey, list[Entry]] = {}
 
     def _column(self, key: SeriesKey) -> tuple[int, int, float]:
@@ -101,6 +105,10 @@ class _Maker:
             for score in trace.results:
                 key = (score.metric, score.scorer)
                 place, sign, bar = columns.get(key) or self._column(key)
+                if score.stratum:
+                    self._framed(key, [score], [trace])
+                    counts = self._counts
+                    continue
                 state = score.state
                 value = score.value
                 if state is _SCORED and value is not None and _valid(score):
@@ -126,8 +134,12 @@ class _Maker:
         self, key: SeriesKey, scores: Sequence[Score], traces: Sequence[ScoredTrace]
     ) -> None:
         place, sign, bar = self._column(key)
+        if any(map(_stratum, scores)):
+            scores, traces = self._framed(key, scores, traces)
+            if not scores:
+                return
         counts = self._counts
-        states = [score.state for score in scores]
+        states = list(map(_state, scores))
         total = len(states)
         if states.count(_SCORED) != total:
             for offset, state in ((0, _NOT_APPLICABLE), (1, _SAMPLED_OUT), (3, _SHED)):
@@ -136,8 +148,8 @@ class _Maker:
                 total -= found
             live = [i for i, state in enumerate(states) if state is _SCORED]
             scores, traces = [scores[i] for i in live], [traces[i] for i in live]
-        values: list[float] = [score.value for score in scores]  # type: ignore[misc]
-        probabilities = {score.probability for score in scores}
+        values: list[float] = list(map(_value, scores))
+        probabilities = set(map(_probability, scores))
         if not _sound(values, probabilities):
             live = [i for i, score in enumerate(scores) if _valid(score)]
             scores, traces = [scores[i] for i in live], [traces[i] for i in live]
@@ -154,6 +166,52 @@ class _Maker:
                 self._sum(place, p, len(some), *_powers(some))
         if values and sign:
             self._keep_some(key, [sign * value for value in values], bar, traces)
+
+    def owed(self, trace: ScoredTrace) -> None:
+        """The strata of results that a slow tier will bring."""
+        for metric, scorer, stratum, cheap in trace.frame:
+            strata = self._strata.setdefault(self._column((metric, scorer))[0], {})
+            add_traces(strata, stratum_of(stratum, cheap), trace.probability, [cheap])
+
+    def _framed(
+        self, key: SeriesKey, scores: Sequence[Score], traces: Sequence[ScoredTrace]
+    ) -> tuple[list[Score], list[ScoredTrace]]:
+        """Sum the scores that belong to a sampling stratum; gives back the others."""
+        others: tuple[list[Score], list[ScoredTrace]] = [], []
+        place, sign, bar = self._column(key)
+        name, _, version = key[1].partition("@")
+        whole = self._column((key[0], name))[0] if version else place
+        strata = self._strata.setdefault(place, {})
+        found: dict[tuple[str, float], list[float | None]] = {}
+        counts = [0, 0, 0, 0]
+        for score, trace in zip(scores, traces, strict=True):
+            if not score.stratum:
+                others[0].append(score)
+                others[1].append(trace)
+                continue
+            cheap = score.cheap
+            stratum = stratum_of(score.stratum, cheap)
+            if not trace.partial:
+                group = (stratum, trace.probability)
+                if group in found:
+                    found[group].append(cheap)
+                else:
+                    found[group] = [cheap]
+            state = score.state
+            if state is _SAMPLED_OUT:
+                counts[1] += 1
+                continue
+            if state is _SCORED and not _valid(score):
+                state = State.UNSCORED
+            add_result(strata.setdefault(stratum, empty_sums()), score, state)
+            if state is _SCORED and sign and sign * score.value <= bar:  # type: ignore[operator]
+                self._keep(key, sign * score.value, trace)  # type: ignore[operator]
+            elif state is not _SCORED:
+                counts[0 if state is _NOT_APPLICABLE else 3 if state is _SHED else 2] += 1
+        for (stratum, probability), cheaps in found.items():
+            add_traces(self._strata.setdefault(whole, {}), stratum, probability, cheaps)
+        self._counts[place : place + 4] = map(add, self._counts[place : place + 4], counts)
+        return others
 
     def _sum(self, place: int, probability: float, n: int, y: int, yy: int) -> None:
         w = WEIGHT_ONE if probability == 1.0 else weight(probability)
@@ -202,7 +260,9 @@ class _Maker:
     def bucket(self) -> Bucket:
         bucket = Bucket()
         bucket.counts = self._counts
-        bucket.strata = {place: {DEFAULT_STRATUM: sums} for place, sums in self._weighted.items()}
+        bucket.strata = {place: strata for place, strata in self._strata.items() if strata}
+        for place, sums in self._weighted.items():
+            bucket.strata.setdefault(place, {})[DEFAULT_STRATUM] = sums
         bucket.worst.update(self._worst)
         return bucket
 

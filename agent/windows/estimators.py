@@ -1,10 +1,10 @@
 """Interval estimates from additive sums. Pure functions; 95 % throughout.
 
-Two estimators: a rate over all traffic by the stratified, prediction-powered difference estimator
-with a Wilson interval on its effective sample size, and the mean of graded scores by the stratified
-self-normalised (Hajek) mean with a t interval. Without cheap scores and with one stratum the
-first is the weighted share itself. Inference is by design: the only randomness is which traces
-were scored, and that comes from a hash.
+Both over all traffic, by the stratified, prediction-powered difference estimator: a rate with a
+Wilson interval on its effective sample size, the mean of graded scores with a t interval. Without
+cheap scores they are the stratified self-normalised (Hajek) means, and with one stratum the
+weighted mean itself. Inference is by design: the only randomness is which traces were scored, and
+that comes from a hash.
 """
 
 from __future__ import annotations
@@ -20,10 +20,12 @@ __all__ = [
     "Moments",
     "mean_interval",
     "moments",
+    "past_slope",
     "rate_interval",
     "sample_variance",
     "t975",
     "wilson",
+    "with_missing",
 ]
 
 Z = 1.959963984540054
@@ -66,7 +68,7 @@ class Moments(NamedTuple):
     squared deviations; `linearised` = sum w**2 (y - ybar)**2 / (sum w)**2.
     """
 
-    size: int
+    size: float
     n: int
     w: float
     w2: float
@@ -103,7 +105,7 @@ def wilson(share: float, n: float) -> tuple[float, float]:
 
 
 def moments(strata: Sequence[Sequence[int]]) -> list[Moments]:
-    """Moments per stratum from the 14 whole-number sums each (order: `sums.FIELDS`).
+    """Moments per stratum from the whole-number sums of each (order: `sums.FIELDS`).
 
     Strata without a scored trace join a neighbour (their N and SF); an empty list comes back if
     nothing at all was scored. Differences are taken on whole numbers, so nothing cancels.
@@ -126,11 +128,11 @@ def moments(strata: Sequence[Sequence[int]]) -> list[Moments]:
 
 
 def _moments(sums: Sequence[int]) -> Moments:
-    size, sf, n, w, w2, wy, wf, w2y, w2yy, y, f, yy, ff, yf = sums
+    size, sf, n, w, w2, wy, wf, w2y, w2yy, y, f, yy, ff, yf = sums[:14]
     spread = w * w * w2yy - 2 * w * wy * w2y + wy * wy * w2
     scale = n << (2 * VALUE_BITS)
     return Moments(
-        size=size,
+        size=size / WEIGHT_ONE,
         n=n,
         w=w / WEIGHT_ONE,
         w2=w2 / (WEIGHT_ONE * WEIGHT_ONE),
@@ -142,6 +144,20 @@ def _moments(sums: Sequence[int]) -> Moments:
         yf=(n * yf - y * f) / scale,
         linearised=spread / (w**4 << (2 * VALUE_BITS)),
     )
+
+
+def with_missing(
+    interval: Interval, share: float, low: float | None, high: float | None
+) -> Interval:
+    """The interval of the mean over all that should have been scored, a `share` of which was not:
+    those may all have the worst value or all the best (Manski's bounds, 1989). The point stays.
+    A mean without a bound cannot be bounded; its end stays as well."""
+    value, lower, upper, effective = interval
+    if low is not None:
+        lower = min(lower, (1 - share) * lower + share * low)
+    if high is not None:
+        upper = max(upper, (1 - share) * upper + share * high)
+    return Interval(value, lower, upper, effective)
 
 
 def sample_variance(strata: Sequence[Moments]) -> tuple[float, int]:
@@ -185,8 +201,14 @@ def rate_interval(
     return Interval(value, *wilson(value, effective), effective)
 
 
+def past_slope(strata: Sequence[Moments]) -> float:
+    """The slope that a longer window lends to a shorter one: itself shrunk to no slope at all."""
+    n, total = sum(s.n for s in strata), sum(s.size for s in strata)
+    return _slope(strata, n, total, 0.0, SLOPE_PRIOR)[0] if n else 0.0
+
+
 def _slope(
-    strata: Sequence[Moments], n: int, total: int, history: float, prior: float
+    strata: Sequence[Moments], n: int, total: float, history: float, prior: float
 ) -> tuple[float, float]:
     """(slope of the score on the cheap score within strata, share of variance it explains)."""
     c = vf = vy = 0.0
@@ -210,26 +232,40 @@ def mean_interval(
     low: float | None = None,
     high: float | None = None,
     prior: float = VARIANCE_PRIOR,
+    slope_history: float | None = None,
 ) -> Interval:
     """The mean of graded scores over all traffic, cut to [low, high] where given.
 
     Per stratum the self-normalised mean; its variance per sample, taken from the linearised
     (Hajek) variance, is shrunk to `variance_history[h]` with `prior` pseudo-observations. Degrees
     of freedom and `effective` count Kish's effective samples.
+
+    With `slope_history` cheap scores are used as in `rate_interval`: the slope within strata moves
+    the mean by what the scored traces' cheap scores differ from those of all, and the share of
+    variance that it explains is taken off, so much at most as n - 2 of n samples can show.
     """
     total = sum(s.size for s in strata)
-    value = variance = effective = 0.0
+    value = variance = effective = slope = explained = 0.0
+    freedom_used = len(strata)
+    if slope_history is not None:
+        n = sum(s.n for s in strata)
+        slope, explained = _slope(strata, n, total, slope_history, SLOPE_PRIOR)
+        freedom_used += 1
     for h, s in enumerate(strata):
         part, kish = s.size / total, s.kish
-        value += part * s.y
+        value += part * (s.y + slope * (s.population_f - s.f))
         # linearised * n/(n-1) is the variance of the mean; times kish: of one sample.
         sample = s.linearised * kish * s.n / (s.n - 1) if s.n > 1 else 0.0
         history = variance_history[min(h, len(variance_history) - 1)]
         freedom = max(0.0, kish - 1)
         shrunk = (freedom * sample + prior * history) / (freedom + prior)
-        variance += part * part * shrunk / kish
+        variance += part * part * shrunk / kish * (1 - explained)
         effective += kish
-    half = t975(effective - len(strata)) * math.sqrt(variance)
+    half = t975(effective - freedom_used) * math.sqrt(variance)
+    effective /= 1 - explained
+    if slope:
+        value = max(value if low is None else low, value)
+        value = min(value if high is None else high, value)
     lower, upper = value - half, value + half
     if low is not None:
         lower = min(value, max(low, lower))

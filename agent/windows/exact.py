@@ -14,7 +14,16 @@ that within minutes, while the squares of costs of 0.0003 dollars vanish below a
 
 from __future__ import annotations
 
-__all__ = ["MAX_WEIGHT", "VALUE_BITS", "VALUE_ONE", "WEIGHT_BITS", "WEIGHT_ONE", "units", "weight"]
+__all__ = [
+    "MAX_VALUE",
+    "MAX_WEIGHT",
+    "VALUE_BITS",
+    "VALUE_ONE",
+    "WEIGHT_BITS",
+    "WEIGHT_ONE",
+    "units",
+    "weight",
+]
 
 VALUE_BITS = 30
 """Values in units of 2**-30 (1e-9): a thousandth of a per cent of a cost of 0.0001 dollars."""
@@ -24,6 +33,9 @@ WEIGHT_BITS = 24
 
 VALUE_ONE = 1 << VALUE_BITS
 WEIGHT_ONE = 1 << WEIGHT_BITS
+
+MAX_VALUE = 1e15
+"""Beyond it a value is no measurement, and the mean of a window could overflow a float."""
 
 MAX_WEIGHT = 1e9
 """A probability comes from outside: below 1e-9 it says nothing but would own every estimate."""

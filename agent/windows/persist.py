@@ -12,13 +12,15 @@ from typing import Any
 
 from agent.errors import UnknownVersion
 from agent.windows.bucket import Bucket, Slots
+from agent.windows.exact import WEIGHT_ONE
 from agent.windows.loghist import Sketch
 from agent.windows.sums import FIELDS, WIDTH
 from agent.windows.worst import Entry, tie_break, unpacked
 
 __all__ = ["VERSION", "decode_bucket", "decode_clock", "encode_bucket", "encode_clock"]
 
-VERSION = 1
+VERSION = 2
+"""1 had 14 sums a stratum, its N and SF in counts of traces."""
 
 
 _encode = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
@@ -28,15 +30,16 @@ def _pack(content: object) -> bytes:
     return bytes([VERSION]) + _encode(content).encode("ascii")
 
 
-def _unpack(data: bytes) -> Any:
+def _unpack(data: bytes) -> tuple[int, Any]:
+    """(version, content)"""
     if data and data[0] > VERSION:
         raise UnknownVersion(
-            f"window state of format version {data[0]}; this program reads version {VERSION}"
+            f"window state of format version {data[0]}; this program reads up to {VERSION}"
         )
     try:
-        if not data or data[0] != VERSION:
+        if not data or not data[0]:
             raise ValueError("its version is none of ours")
-        return json.loads(data[1:])
+        return data[0], json.loads(data[1:])
     except ValueError as error:
         raise ValueError(f"window state that cannot be read: {error}") from None
 
@@ -62,16 +65,18 @@ def encode_bucket(bucket: Bucket, slots: Slots) -> bytes:
 
 def decode_bucket(data: bytes, slots: Slots) -> Bucket:
     """ValueError for another version and for content that is no bucket."""
-    content = _unpack(data)
+    version, content = _unpack(data)
     try:
-        return _bucket(content, slots)
+        return _bucket(content, slots, version)
     except (TypeError, ValueError, KeyError, IndexError, AttributeError) as error:
         raise ValueError(f"window state that is no bucket: {error}") from None
 
 
-def _bucket(content: Any, slots: Slots) -> Bucket:
+def _bucket(content: Any, slots: Slots, version: int) -> Bucket:
     bucket = Bucket()
     bucket.seen, cells, sketches, worst = content
+    if version == 1:
+        cells = [(*cell, [_from_1(*named) for named in weighted]) for *cell, weighted in cells]
     for metric, scorer, counts, weighted in cells:
         place, _, _ = slots.column((metric, scorer))
         missing = place + WIDTH - len(bucket.counts)
@@ -93,12 +98,16 @@ def _bucket(content: Any, slots: Slots) -> Bucket:
     return bucket
 
 
+def _from_1(name: str, sums: list[int]) -> tuple[str, list[int]]:
+    return name, [sums[0] * WEIGHT_ONE, sums[1] * WEIGHT_ONE, *sums[2:], 0, 0]
+
+
 def encode_clock(now: float) -> bytes:
     return _pack({"now": now})
 
 
 def decode_clock(data: bytes) -> float:
-    content = _unpack(data)
+    _, content = _unpack(data)
     try:
         return float(content["now"])
     except (TypeError, ValueError, KeyError) as error:

@@ -17,6 +17,8 @@ class Estimate:
     """A 95 % interval, with how many equal-weight samples would know as much.
 
     `samples` were scored; `states` counts all traces by state, and its sum is what was seen.
+    `unscored` is the weighted share of what should have a value and has none: `lower` and `upper`
+    hold whatever those values are, `value` is of those that are there.
     """
 
     value: float
@@ -25,6 +27,7 @@ class Estimate:
     effective_samples: float
     samples: int
     states: Mapping[str, int]
+    unscored: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,10 @@
 """The additive sums of one metric by one scorer: what a bucket holds and a window adds up.
 
-Per stratum there are 14 sums: over all eligible traces N and SF (their cheap scores f), over the
-scored ones, with w = 1/probability, n w w2 wy wf w2y w2yy y f yy ff yf. Almost all scores have
-w = 1 and no cheap score beside them; those need only n, y and yy, from which the other sums
-follow. So a series is 7 numbers (`COUNTS`), and full strata are kept only for the rest.
+Per stratum there are 16 sums: over all its traces N and SF (their cheap scores f), over the
+scored ones, with w = 1/probability, n w w2 wy wf w2y w2yy y f yy ff yf, and the weights of those
+that were drawn in vain: that turned out not to be applicable (wn), or got no value (wu). Almost
+all scores have w = 1 and belong to no sampling stratum; those need only n, y and yy, from which
+the other sums follow. So a series is 7 numbers (`COUNTS`), and strata are kept only for the rest.
 """
 
 from __future__ import annotations
@@ -17,8 +18,12 @@ __all__ = [
     "COUNTS",
     "DEFAULT_STRATUM",
     "FIELDS",
+    "NOT_APPLICABLE",
+    "NO_VALUE",
+    "OF_CHEAP",
     "STATE_NAMES",
     "WIDTH",
+    "WITHOUT_CHEAP",
     "Cell",
     "Strata",
     "add_scored",
@@ -32,9 +37,21 @@ __all__ = [
 FIELDS = (
     *("N", "SF", "n", "w", "w2", "wy", "wf"),
     *("w2y", "w2yy", "y", "f", "yy", "ff", "yf"),
+    *("wn", "wu"),
 )
-"""Order of a stratum's sums, all whole numbers: N and n count, y and f are in value units,
-w in weight units, products in the products of their units (yy: value units squared)."""
+"""Order of a stratum's sums, all whole numbers: n counts, y and f are in value units, w in weight
+units, products in the products of their units (yy: value units squared). N and SF are weighted by
+the inverse of the upstream probability alone, which is what a trace stands for before our own draw.
+"""
+
+OF_TRACES = (0, 1)
+"""The places of N and SF: known of every trace, scored or not."""
+
+NOT_APPLICABLE, NO_VALUE = 14, 15
+"""The places of wn and wu."""
+
+OF_CHEAP = (1, 6, 10, 12, 13)
+"""The places of the sums that the cheap score is in: without them the plain estimate is left."""
 
 COUNTS = ("not_applicable", "sampled_out", "unscored", "shed", "n", "y", "yy")
 """Order of a series' numbers; n, y and yy are over the scores of weight 1."""
@@ -42,12 +59,16 @@ COUNTS = ("not_applicable", "sampled_out", "unscored", "shed", "n", "y", "yy")
 WIDTH = len(COUNTS)
 
 DEFAULT_STRATUM = ""
+"""Of scores that no draw of ours has chosen. Its N is the weight of what was scored in it."""
+
+WITHOUT_CHEAP = "-"
+"""Ends the name of the part of a stratum that has no cheap score: where the built-in scorer cannot
+say anything, a judge mostly cannot either, and an F of the others must not stand for it."""
 
 STATE_NAMES = ("scored", "not_applicable", "sampled_out", "unscored", "shed")
 
 Strata = dict[str, list[int]]
-"""The sums by name of stratum. N of the default stratum stays 0: it is what is eligible (all
-but not_applicable) less the N of the named strata."""
+"""The sums by name of stratum."""
 
 
 def empty_sums() -> list[int]:
@@ -61,7 +82,7 @@ def add_scored(
     business of the caller: they count traces that were not scored, too."""
     ww = w * w
     values = (n, n * w, n * ww, w * y, w * f, ww * y, ww * yy, y, f, yy, ff, yf)
-    sums[2:] = map(add, sums[2:], values)
+    sums[2:14] = map(add, sums[2:14], values)
 
 
 def add_up(mine: list[int], other: list[int]) -> list[int]:
@@ -89,8 +110,7 @@ def subtract_strata(mine: Strata, other: Strata) -> Strata:
     new = dict(mine)
     for name, sums in other.items():
         left = take_away(new[name], sums)
-        # N, SF and n at zero mean that nothing is left: every other sum is then zero as well.
-        if left[0] or left[1] or left[2]:
+        if any(left):
             new[name] = left
         else:
             del new[name]
@@ -122,16 +142,66 @@ class Cell:
             "shed": self.shed,
         }
 
-    def sums(self) -> list[Sequence[int]]:
-        """The 14 sums of each stratum with eligible traces, the default one first."""
-        strata = self.strata or {}
-        default = list(strata.get(DEFAULT_STRATUM, ())) or empty_sums()
+    @property
+    def has_cheap(self) -> bool:
+        """Whether cheap scores lie beside the values."""
+        return any(not name.endswith(WITHOUT_CHEAP) for name in self.strata or () if name)
+
+    def joined(self, frame: Cell | None) -> Cell:
+        """With the N and SF that `frame` has: traces are counted under the scorer's own name, what
+        a version of it has found under the version's."""
+        if frame is None or not frame.strata:
+            return self
+        strata = dict(self.strata or {})
+        for name, sums in frame.strata.items():
+            own = list(strata.get(name, ())) or empty_sums()
+            for place in (*OF_TRACES, NOT_APPLICABLE, NO_VALUE):
+                own[place] += sums[place]
+            if name and any(own):
+                strata[name] = own
+        counts = [getattr(self, name) for name in COUNTS]
+        return Cell(counts, strata)
+
+    def sums(self) -> dict[str, list[int]]:
+        """The sums of each stratum that has traces the metric applies to, the default one first.
+
+        Whether it applies to a trace that was not drawn nobody knows: N and SF are cut by the
+        share of what was drawn that it did apply to.
+        """
+        found: dict[str, list[int]] = {}
+        default = list((self.strata or {}).get(DEFAULT_STRATUM, ())) or empty_sums()
         if self.n:
             add_scored(default, WEIGHT_ONE, self.y, self.yy, self.n)
-        named = [strata[name] for name in sorted(strata) if name != DEFAULT_STRATUM]
-        eligible = self.scored + self.sampled_out + self.unscored + self.shed
-        default[0] = eligible - sum(sums[0] for sums in named)
-        return [sums for sums in (default, *named) if sums[0]]
+        default[0] = default[3]
+        if default[2]:
+            found[DEFAULT_STRATUM] = default
+        for name in sorted(self.strata or ()):
+            if name == DEFAULT_STRATUM:
+                continue
+            sums = list((self.strata or {})[name])
+            w, wn = sums[3], sums[NOT_APPLICABLE]
+            if sums[0] == 0:  # counted before there were strata, or by another version
+                sums[0] = w
+            if wn:
+                sums[:2] = (sums[0] * w // (w + wn), sums[1] * w // (w + wn))
+            if sums[0]:
+                found[name] = sums
+        return found
+
+    def unscored_share(self) -> float | None:
+        """The weighted share of what should have a value and has none, of what was drawn (all that
+        was neither left out by sampling nor not applicable). None where nothing was drawn."""
+        lost = total = 0.0
+        for name, sums in self.sums().items():
+            drawn = sums[3] + sums[NO_VALUE]
+            if name and drawn:
+                total += sums[0]
+                lost += sums[0] * sums[NO_VALUE] / drawn
+        if total and self.strata:
+            total += (self.strata.get(DEFAULT_STRATUM) or empty_sums())[3] + self.n * WEIGHT_ONE
+            return lost / total
+        drawn = self.scored + self.unscored + self.shed
+        return (self.unscored + self.shed) / drawn if drawn else None
 
     @classmethod
     def total(cls, cells: Iterable[Cell]) -> Cell:

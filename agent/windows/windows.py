@@ -17,17 +17,27 @@ from heapq import nsmallest
 from agent.metrics.names import base
 from agent.metrics.spec import MetricSpec
 from agent.windows.bucket import Bucket, SeriesKey, Total
-from agent.windows.estimators import mean_interval, moments, rate_interval, sample_variance
+from agent.windows.estimators import with_missing
 from agent.windows.loghist import LogHist
 from agent.windows.records import Estimate, Quantile, Worst
 from agent.windows.state import WindowState
+from agent.windows.stratified import (
+    History,
+    assisted,
+    history_of,
+    is_assisted,
+    stratified,
+    without_help,
+)
 from agent.windows.sums import STATE_NAMES, Cell
-from agent.windows.units import unit_mean, unit_rate, unit_variance
+from agent.windows.units import unit_mean, unit_rate
 from agent.windows.worst import Entry, direction_of, unpacked
 
 __all__ = ["Windows"]
 
 QUANTILES = (0.5, 0.95, 0.99)
+
+_NO_HISTORY = History()
 
 _UNKNOWN: tuple[bool, float | None, float | None] = (False, None, None)
 
@@ -85,7 +95,19 @@ class Windows(WindowState):
         if total is None:
             return []
         names = {series: pair for pair, series in self._current_keys()}
-        return list(dict.fromkeys(names.get(key, key) for key, _ in total.cells(self._slots)))
+        found: dict[SeriesKey, None] = {}
+        for key, cell in total.cells(self._slots):
+            name = names.get(key, key)
+            found[name] = None
+            if cell.scored and cell.has_cheap:
+                found[name[0], assisted(name[1])] = None
+        return list(found)
+
+    def named(self, metric: str, scorer: str) -> str:
+        """The series that a scorer's name stands for: its newest version, where it has versions."""
+        plain = without_help(scorer)
+        series = self.current.get((metric, plain), plain)
+        return assisted(series) if is_assisted(scorer) else series
 
     def _current_keys(self) -> Iterator[tuple[SeriesKey, SeriesKey]]:
         for pair, scorer in self.current.items():
@@ -105,6 +127,7 @@ class Windows(WindowState):
         self, service: str, segment: str, metric: str, scorer: str, window: str
     ) -> dict[str, int]:
         """Traces in the window by state; all zero for what was never seen."""
+        scorer = without_help(scorer)
         total = self._total(service, segment, window)
         cached = total.cache.get((metric, scorer)) if total else None
         if cached and cached[1] is not None:
@@ -130,7 +153,7 @@ class Windows(WindowState):
         past = self._longest.totals.get(owner)
         # A mean leans on the longest window's variance, so its version counts, too.
         version = past.version if past else 0
-        scorer = self.current.get((metric, scorer), scorer)
+        scorer = self.named(metric, scorer)
         key = (metric, scorer)
         cached: tuple[int, Estimate | None] | None = total.cache.get(key)
         if cached and cached[0] == version:
@@ -138,44 +161,57 @@ class Windows(WindowState):
         cell = self._cell(total, metric, scorer)
         estimate = None
         if cell is not None and cell.scored >= self.min_samples:
-            estimate = self._estimate(cell, metric, self._spread(past, metric, scorer))
+            estimate = self._estimate(cell, metric, scorer, self._history(past, metric, scorer))
         total.cache[key] = (version, estimate)
         return estimate
 
-    def _spread(self, past: Total | None, metric: str, scorer: str) -> float:
-        """The variance of one score in the longest window. Of a bounded score one
-        pseudo-observation of the uniform variance is added: five equal scores must not claim to
-        know the mean exactly."""
-        ratio, low, high = self._kinds.get(base(metric), _UNKNOWN)
-        if ratio or past is None:
-            return 0.0
-        key = ("spread", metric, scorer)
-        spread: float | None = past.cache.get(key)
-        if spread is None:
-            cell = self._cell(past, metric, scorer)
-            spread, weight = _variance(cell) if cell else (0.0, 0)
-            if low is not None and high is not None:
-                uniform = (high - low) ** 2 / 12
-                spread = (spread * weight + uniform) / (weight + 1)
-            past.cache[key] = spread
-        return spread
+    def unscored(
+        self, service: str, segment: str, metric: str, scorer: str, window: str
+    ) -> tuple[float, int] | None:
+        """(weighted share, number behind it) of the traces that should have a value and have none.
+        None with fewer than `min_samples` of those that should."""
+        cell = self._cell(self._total(service, segment, window), metric, self.named(metric, scorer))
+        if cell is None:
+            return None
+        number = cell.scored + cell.unscored + cell.shed
+        share = cell.unscored_share()
+        return None if share is None or number < self.min_samples else (share, number)
 
-    def _estimate(self, cell: Cell, metric: str, spread: float) -> Estimate | None:
+    def _history(self, past: Total | None, metric: str, scorer: str) -> History:
+        """What the longest window knows of one score. Of a bounded score one pseudo-observation of
+        the uniform variance is added: five equal scores must not claim to know the mean exactly."""
+        if past is None:
+            return _NO_HISTORY
+        key = ("history", metric, scorer)
+        found: History | None = past.cache.get(key)
+        if found is None:
+            ratio, low, high = self._kinds.get(base(metric), _UNKNOWN)
+            if ratio and not is_assisted(scorer):
+                found = _NO_HISTORY
+            else:
+                cell = self._cell(past, metric, scorer)
+                uniform = None if low is None or high is None else (high - low) ** 2 / 12
+                found = history_of(cell, uniform) if cell else _NO_HISTORY
+            past.cache[key] = found
+        return found
+
+    def _estimate(self, cell: Cell, metric: str, scorer: str, history: History) -> Estimate | None:
         states = cell.states()
         samples = states["scored"]
         if not samples:
             return None
         ratio, low, high = self._kinds.get(base(metric), _UNKNOWN)
+        missing = 0.0
         if cell.strata:
-            strata = moments(cell.sums())
-            interval = (
-                rate_interval(strata) if ratio else mean_interval(strata, (spread,), low, high)
-            )
+            interval = stratified(cell, ratio, low, high, history, is_assisted(scorer))
         elif ratio:
             interval = unit_rate(cell.n, cell.y)
         else:
-            interval = unit_mean(cell.n, cell.y, cell.yy, spread, low, high)
-        return Estimate(*interval, samples, states)
+            interval = unit_mean(cell.n, cell.y, cell.yy, history.variance, low, high)
+        if cell.unscored or cell.shed:
+            missing = cell.unscored_share() or 0.0
+            interval = with_missing(interval, missing, *((0.0, 1.0) if ratio else (low, high)))
+        return Estimate(*interval, samples, states, missing)
 
     def quantiles(self, service: str, segment: str, stage: str, window: str) -> list[Quantile]:
         """Of the 50th, 95th and 99th percentile those that have a sample beyond them."""
@@ -197,27 +233,25 @@ class Windows(WindowState):
         A point needs one scored trace, not `min_samples`: its interval says how little it knows.
         """
         self._fold()
-        scorer = self.current.get((metric, scorer), scorer)
+        scorer = self.named(metric, scorer)
         ring, span = self._spans[window]
         if ring.newest is None:
             return []
         # One bucket less, so that a group cut by either end of the window never makes it 61.
         group = 1 if span.buckets <= HISTORY_POINTS else -(-span.buckets // (HISTORY_POINTS - 1))
         first, last = span.oldest // group, ring.newest // group
-        points: dict[int, list[Cell]] = {at: [] for at in range(first, last + 1)}
+        points: dict[int, list[Bucket]] = {at: [] for at in range(first, last + 1)}
         for index, row in ring.buckets(span):
-            cell = self._cell(row.get((service, segment)), metric, scorer)
-            if cell is not None:
-                points[index // group].append(cell)
+            if (service, segment) in row:
+                points[index // group].append(row[service, segment])
         past = self._longest.totals.get((service, segment))
-        spread = self._spread(past, metric, scorer)
-        return [
-            (
-                float(at * group * ring.width),
-                self._estimate(Cell.total(cells), metric, spread) if cells else None,
-            )
-            for at, cells in points.items()
-        ]
+        known = self._history(past, metric, scorer)
+        found: list[tuple[float, Estimate | None]] = []
+        for at, buckets in points.items():
+            cell = self._sum(buckets, metric, scorer)
+            estimate = self._estimate(cell, metric, scorer, known) if cell else None
+            found.append((float(at * group * ring.width), estimate))
+        return found
 
     def worst(
         self, service: str, metric: str, scorer: str, window: str, limit: int = 5
@@ -229,7 +263,7 @@ class Windows(WindowState):
         """
         self._fold()
         sign = direction_of(metric, self._specs)
-        key = (metric, self.current.get((metric, scorer), scorer))
+        key = (metric, without_help(self.named(metric, scorer)))
         entries = self._entries(service, window, key).get(key, set()) if sign else set()
         found: dict[str, Worst] = {}
         for entry in sorted(entries):
@@ -276,13 +310,8 @@ class Windows(WindowState):
         """The sums of the traces of [start, start + width) as far as they have come: from the
         coarsest ring that has them and whose grain divides both. None without any, and where they
         have expired. When such a bucket is closed is for the caller to say."""
-        scorer = self.current.get((metric, scorer), scorer)
-        found = [
-            cell
-            for bucket in self._between(service, segment, width, start)
-            if (cell := self._cell(bucket, metric, scorer)) is not None
-        ]
-        return Cell.total(found) if found else None
+        between = list(self._between(service, segment, width, start))
+        return self._sum(between, metric, self.named(metric, scorer))
 
     def bucket_latency(
         self, service: str, segment: str, stage: str, width: int, start: float
@@ -308,12 +337,18 @@ class Windows(WindowState):
             return
 
     def _cell(self, sums: Total | Bucket | None, metric: str, scorer: str) -> Cell | None:
+        return None if sums is None else self._sum([sums], metric, scorer)
+
+    def _sum(self, parts: Sequence[Total | Bucket], metric: str, scorer: str) -> Cell | None:
+        """The sums of a series, with the strata that its scorer's traces belong to."""
+        scorer = without_help(scorer)
+        cell = self._added(parts, metric, scorer)
+        name, _, version = scorer.partition("@")
+        return cell.joined(self._added(parts, metric, name)) if cell and version else cell
+
+    def _added(self, parts: Sequence[Total | Bucket], metric: str, scorer: str) -> Cell | None:
         place = self._slots.find((metric, scorer))
-        return None if sums is None or place is None else sums.cell(place)
-
-
-def _variance(cell: Cell) -> tuple[float, int]:
-    """(variance of one score, number of scores behind it)."""
-    if cell.strata:
-        return sample_variance(moments(cell.sums()))
-    return unit_variance(cell.n, cell.y, cell.yy), cell.n if cell.n > 1 else 0
+        if place is None:
+            return None
+        cells = [cell for part in parts if (cell := part.cell(place)) is not None]
+        return cells[0] if len(cells) == 1 else Cell.total(cells) if cells else None

@@ -8,7 +8,9 @@ import pytest
 from agent.trace import Score, ScoredTrace, State
 from agent.windows.bucket import Bucket, Slots
 from agent.windows.draft import make_bucket
+from agent.windows.exact import VALUE_ONE, WEIGHT_ONE
 from agent.windows.persist import encode_bucket
+from agent.windows.sums import FIELDS
 from tests.windows.helpers import SPECS, score, trace
 
 STATES = [State.SCORED] * 6 + [
@@ -22,9 +24,13 @@ STATES = [State.SCORED] * 6 + [
 def some_score(metric: str, rng: random.Random) -> Score:
     state = rng.choice(STATES)
     value = float(rng.random() < 0.5) if SPECS[metric].kind == "ratio" else rng.random()
-    return score(
+    found = score(
         metric, value if state is State.SCORED else None, rng.choice([1.0, 1.0, 0.3]), state
     )
+    if rng.random() < 0.3:  # one that a sampling tier has answered for
+        found.stratum = rng.choice(["low", "rest"])
+        found.cheap = rng.choice([None, rng.random()])
+    return found
 
 
 def some_traces(number: int, rng: random.Random, ragged: bool) -> list[ScoredTrace]:
@@ -34,6 +40,10 @@ def some_traces(number: int, rng: random.Random, ragged: bool) -> list[ScoredTra
         if ragged:
             rng.shuffle(scores)
         found.append(trace(i, i, scores, timings={"total": rng.random()}))
+        found[-1].partial = rng.random() < 0.3
+        found[-1].probability = rng.choice([1.0, 0.2])
+        if rng.random() < 0.2:
+            found[-1].frame = [("error", "judge", "low", 0.5), ("error", "hhem", "rest", None)]
     return found
 
 
@@ -81,3 +91,61 @@ def test_a_timing_is_weighted_by_the_upstream_probability() -> None:
     one.probability = 0.25
     sketch = make_bucket([one], Slots(SPECS)).sketches["total"]
     assert [count for _, count in sketch.items()] == [4 << 24]
+
+
+def framed(metric: str, state: State, probability: float, cheap: float | None) -> Score:
+    found = score(metric, 1.0 if state is State.SCORED else None, probability, state)
+    found.stratum, found.cheap = "low", cheap
+    return found
+
+
+@pytest.mark.parametrize("copies", [1, 5])  # by rows, and by columns
+def test_a_stratum_counts_all_its_traces_and_weighs_what_was_drawn(copies: int) -> None:
+    slots = Slots(SPECS)
+    out = trace(0, 0, [framed("error", State.SAMPLED_OUT, 1.0, 0.5)])
+    out.probability = 0.25
+    done = trace(1, 0, [framed("error", State.SCORED, 0.5, 0.25)])
+    done.probability, done.partial = 0.5, True
+    owed = trace(1, 0)
+    owed.probability, owed.frame = 0.5, [("error", "builtin", "low", 0.25)]
+    lost = trace(2, 0, [framed("error", State.UNSCORED, 0.5, 0.75)])
+    bucket = make_bucket([out, done, owed, lost] * copies, slots)
+    cell = bucket.cell(0)
+    assert cell is not None
+    assert cell.states() == {
+        "scored": copies,
+        "not_applicable": 0,
+        "sampled_out": copies,
+        "unscored": copies,
+        "shed": 0,
+    }
+    sums = dict(zip(FIELDS, cell.sums()["low"], strict=True))
+    assert sums["N"] == (4 + 2 + 1) * copies * WEIGHT_ONE
+    assert sums["SF"] == (4 * 0.5 + 2 * 0.25 + 0.75) * copies * WEIGHT_ONE * VALUE_ONE
+    assert sums["w"] == sums["wu"] == 2 * copies * WEIGHT_ONE
+    assert sums["yf"] == 0.25 * copies * VALUE_ONE**2
+    assert cell.unscored_share() == 0.5
+
+
+def test_a_version_counts_its_traces_under_the_scorer() -> None:
+    slots = Slots(SPECS)
+    one = framed("error", State.SCORED, 0.5, 0.5)
+    one.scorer = "judge@1"
+    bucket = make_bucket([trace(0, 0, [one])], slots)
+    place = slots.find(("error", "judge"))
+    assert place is not None
+    whole = bucket.cell(place)
+    assert whole is not None
+    assert (whole.scored, whole.sums()["low"][0]) == (0, WEIGHT_ONE)
+
+
+def test_traces_without_a_cheap_score_are_a_part_of_their_own() -> None:
+    slots = Slots(SPECS)
+    cheaps = [None, math.nan, 0.5]
+    traces = [
+        trace(i, 0, [framed("error", State.SCORED, 1.0, cheap)]) for i, cheap in enumerate(cheaps)
+    ]
+    cell = make_bucket(traces, slots).cell(0)
+    assert cell is not None
+    assert {name: sums[2] for name, sums in cell.sums().items()} == {"low": 1, "low-": 2}
+    assert cell.has_cheap

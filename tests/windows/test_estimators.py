@@ -13,7 +13,7 @@ from agent.windows.estimators import (
     t975,
     wilson,
 )
-from agent.windows.exact import units, weight
+from agent.windows.exact import WEIGHT_ONE, units, weight
 from agent.windows.sums import add_scored, empty_sums
 
 SCIPY_T = {1: 12.7062047, 5: 2.5705818, 9: 2.2621572, 10: 2.2281389, 30: 2.0422725, 1000: 1.9623390}
@@ -24,7 +24,7 @@ def stratum(
     values: list[float], probabilities: list[float], cheap: list[float], size: int, mean_f: float
 ) -> list[int]:
     sums = empty_sums()
-    sums[0], sums[1] = size, units(size * mean_f)
+    sums[0], sums[1] = size * WEIGHT_ONE, units(size * mean_f) * WEIGHT_ONE
     for value, probability, f in zip(values, probabilities, cheap, strict=True):
         y, x = units(value), units(f)
         add_scored(sums, weight(probability), y, y * y, f=x, ff=x * x, yf=x * y)

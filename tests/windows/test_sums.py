@@ -68,16 +68,52 @@ def test_unit_and_weighted_scores_share_the_default_stratum() -> None:
     y = units(0.5)
     add_scored(sums, weight(0.1), y, y * y)
     cell = Cell([7, 2, 1, 1, 3, 3 * y, 3 * y * y], {DEFAULT_STRATUM: sums})
-    (default,) = cell.sums()
+    assert list(cell.sums()) == [DEFAULT_STRATUM]
+    default = cell.sums()[DEFAULT_STRATUM]
     assert cell.scored == 4
-    assert default[FIELDS.index("N")] == 4 + 2 + 1 + 1  # not_applicable is not eligible
-    assert default[FIELDS.index("w")] == 13 * WEIGHT_ONE
+    assert default[FIELDS.index("w")] == default[FIELDS.index("N")] == 13 * WEIGHT_ONE
     assert default[FIELDS.index("yy")] == 4 * y * y
+    assert cell.unscored_share() == 2 / 6  # not_applicable and sampled_out need no value
 
 
-def test_named_strata_take_their_size_from_the_default() -> None:
-    tail = empty_sums()
-    tail[0] = 3
-    add_scored(tail, weight(0.5), 0, 0)
-    cell = Cell([0, 5, 0, 0, 2, 0, 0], {"tail": tail})
-    assert [sums[0] for sums in cell.sums()] == [5, 3]
+def stratum(size: int, probabilities: list[float], **more: int) -> list[int]:
+    sums = empty_sums()
+    sums[0] = size * WEIGHT_ONE
+    for probability in probabilities:
+        add_scored(sums, weight(probability), 0, 0)
+    for name, value in more.items():
+        sums[FIELDS.index(name)] = value * WEIGHT_ONE
+    return sums
+
+
+def sizes(cell: Cell) -> dict[str, float]:
+    return {name: sums[0] / WEIGHT_ONE for name, sums in cell.sums().items()}
+
+
+def test_the_default_stratum_is_as_large_as_what_was_scored_in_it_stands_for() -> None:
+    tail = stratum(30, [0.5])
+    assert sizes(Cell([0, 5, 0, 0, 2, 0, 0], {"tail": tail})) == {"": 2, "tail": 30}
+    assert sizes(Cell([0, 5, 0, 0, 0, 0, 0], {"tail": tail})) == {"tail": 30}
+
+
+def test_a_stratum_is_cut_to_the_traces_that_the_metric_applies_to() -> None:
+    half = stratum(100, [0.5, 0.5], wn=4, SF=60)
+    cell = Cell([2, 96, 0, 0, 0, 0, 0], {"low": half, "rest": stratum(40, [], wn=9)})
+    assert sizes(cell) == {"low": 50}
+    assert cell.sums()["low"][1] == 30 * WEIGHT_ONE
+
+
+def test_the_unscored_share_weighs_strata_by_their_size() -> None:
+    strata = {"low": stratum(10, [0.5], wu=2), "rest": stratum(90, [0.1, 0.1, 0.1], wu=10)}
+    share = Cell([0, 0, 2, 0, 0, 0, 0], strata).unscored_share()
+    assert share == (10 * 0.5 + 90 * 0.25) / 100
+    assert Cell([3, 8, 0, 0, 0, 0, 0], None).unscored_share() is None
+
+
+def test_a_version_of_a_scorer_has_the_strata_of_the_scorer() -> None:
+    whole = Cell([0, 9, 0, 0, 0, 0, 0], {"low": stratum(10, []), "rest": stratum(90, [])})
+    own = Cell([0, 0, 0, 0, 0, 0, 0], {"low": stratum(0, [0.5])})
+    joined = own.joined(whole)
+    assert sizes(joined) == {"low": 10, "rest": 90}
+    assert (joined.scored, joined.sampled_out) == (1, 0)
+    assert own.joined(None) is own

@@ -1,0 +1,139 @@
+"""From the sums of a series with sampling strata to its interval, with the help of the cheap score
+or without it, and the names of the two.
+
+The estimate that joins the judge's values with the built-in scores of all traces is a series of
+its own, `umbrela+builtin` beside `umbrela`, of the same sums: nothing more is stored for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from agent.windows.estimators import (
+    WILSON_BELOW,
+    Interval,
+    mean_interval,
+    moments,
+    past_slope,
+    rate_interval,
+    sample_variance,
+)
+from agent.windows.sums import OF_CHEAP, Cell
+from agent.windows.units import unit_variance
+
+__all__ = [
+    "HELP",
+    "History",
+    "assisted",
+    "history_of",
+    "is_assisted",
+    "stratified",
+    "without_help",
+]
+
+HELP = "+builtin"
+"""Ends the scorer's name (before its version) of a prediction-powered series."""
+
+
+def assisted(scorer: str) -> str:
+    """`umbrela@3f2a` -> `umbrela+builtin@3f2a`."""
+    name, at, version = scorer.partition("@")
+    return f"{name}{HELP}{at}{version}"
+
+
+def is_assisted(scorer: str) -> bool:
+    return scorer.partition("@")[0].endswith(HELP)
+
+
+def without_help(scorer: str) -> str:
+    """The scorer whose values they are."""
+    name, at, version = scorer.partition("@")
+    return f"{name.removesuffix(HELP)}{at}{version}"
+
+
+@dataclass(frozen=True, slots=True)
+class History:
+    """What the longest window knows: the variance of one score, all over and by stratum, and the
+    slope of the scores on the cheap ones."""
+
+    variance: float = 0.0
+    slope: float = 0.0
+    by_stratum: Mapping[str, float] = field(default_factory=dict)
+
+
+def history_of(cell: Cell, uniform: float | None) -> History:
+    """`uniform` is the variance of one pseudo-observation, None for a score without bounds."""
+    if not cell.strata:
+        number = cell.n if cell.n > 1 else 0
+        return History(_with(unit_variance(cell.n, cell.y, cell.yy), number, uniform))
+    found = _named(cell, True)
+    each = {name: moments([sums])[0] for name, sums in found.items()}
+    strata = list(each.values())
+    overall = _with(*sample_variance(strata), uniform)
+    by_stratum = {
+        # a stratum of few is taken to vary as the others do, by as many pseudo-observations
+        name: (own * number + overall * _FEW) / (number + _FEW)
+        for name, s in each.items()
+        for own, number in [sample_variance([s])]
+    }
+    return History(overall, past_slope(strata), by_stratum)
+
+
+_FEW = 10
+
+
+def _with(variance: float, number: int, uniform: float | None) -> float:
+    return variance if uniform is None else (variance * number + uniform) / (number + 1)
+
+
+def stratified(
+    cell: Cell,
+    ratio: bool,
+    low: float | None,
+    high: float | None,
+    history: History,
+    helped: bool,
+) -> Interval:
+    """The estimate of a cell that has scored traces. `helped`: with the cheap scores, from 50
+    scored traces on; the slope is found anew each time and shrunk, so that a cheap score that
+    knows nothing costs next to nothing."""
+    helped = helped and cell.scored >= WILSON_BELOW
+    found = _named(cell, helped)
+    strata = moments(list(found.values()))
+    if ratio:
+        return rate_interval(strata, history.slope if helped else 0.0)
+    variances = [history.by_stratum.get(name, history.variance) for name in found]
+    return mean_interval(
+        strata, variances, low, high, slope_history=history.slope if helped else None
+    )
+
+
+def _named(cell: Cell, helped: bool) -> dict[str, list[int]]:
+    """Sums by stratum; those in which nothing was scored are added to the one before (the first
+    to the one after): they are taken to be like it."""
+    found: dict[str, list[int]] = {}
+    size = 0
+    last: list[int] | None = None
+    for name, sums in cell.sums().items():
+        if not helped:
+            for place in OF_CHEAP:
+                sums[place] = 0
+        if not sums[2]:
+            if last is None:
+                size += sums[0]
+            else:
+                _grow(last, sums[0])
+            continue
+        if size:
+            _grow(sums, size)
+            size = 0
+        found[name] = last = sums
+    return found
+
+
+def _grow(sums: list[int], by: int) -> None:
+    """More traces with the same mean cheap score."""
+    size = sums[0] or 1
+    sums[1] = sums[1] * (size + by) // size
+    sums[0] += by
