@@ -48,6 +48,11 @@ class Format(StrEnum):
     CSV = "csv"
 
 
+class Shown(StrEnum):
+    TABLE = "table"
+    JSON = "json"
+
+
 def _fail(message: str, code: int) -> typer.Exit:
     talk.print(plain(f"ragmeter: {message}"), style="red", markup=False, emoji=False)
     return typer.Exit(code)
@@ -198,6 +203,50 @@ def score(
     talk.print(f"{done} traces scored, {bad} items unreadable")
     if bad and not done:
         raise typer.Exit(1)
+
+
+@app.command()
+def backtest(
+    file: Annotated[
+        Path, typer.Argument(help="What `ragmeter score` wrote: JSON lines, gzip too; - is stdin.")
+    ],
+    rules: Annotated[
+        Path | None,
+        typer.Option("--rules", help="YAML file of rules over the default ones (alerts.rules)."),
+    ] = None,
+    config: ConfigOption = None,
+    form: Annotated[
+        Shown,
+        typer.Option(
+            "--format", "-f", help="table: what would have fired; json: that and every estimate."
+        ),
+    ] = Shown.TABLE,
+    picture: Annotated[
+        Path | None, typer.Option("--picture", help="Draw the alerts over time into this SVG file.")
+    ] = None,
+) -> None:
+    """Replay scored traces through windows and rules: what would have fired, and when."""
+    from agent.alerts import RuleError
+    from agent.backtest_run import UsageError, run_backtest
+    from agent.rules import rules_of
+
+    settings = _load(config, {"alerts": {"rules": str(rules)}} if rules else None)
+    try:
+        known = rules_of(settings)
+    except (RuleError, OSError) as error:
+        raise _fail(str(error), 2) from None
+    try:
+        found = run_backtest(
+            file, settings, known, form, picture, say, apart=[p for p in (rules, config) if p]
+        )
+    except UsageError as error:
+        raise _fail(str(error), 2) from None
+    except BrokenPipeError:
+        raise  # the reader has seen enough
+    except OSError as error:
+        raise _fail(str(error), 1) from None
+    if not found:
+        raise _fail(f"{file}: no scored trace could be read", 1)
 
 
 @app.command()
