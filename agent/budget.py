@@ -49,6 +49,9 @@ UTILISATION = 0.9
 MEMORY, MEMORY_ALL = 32, 64
 """Settled traces that the cost of one trace is averaged over, of a service and of all."""
 
+RATE_PART = 1 / 64
+"""Of each trace in the mean rate, which moves with the mix of strata."""
+
 MAX_SERVICES = 256
 REST = "__other__"
 """Where services beyond `MAX_SERVICES` are counted together: names come from outside."""
@@ -87,14 +90,15 @@ def _mix(old: Vector, new: Vector, part: float) -> Vector:
 class _Service:
     """What is known of one service: arrivals, cost of a trace, and what is under way."""
 
-    __slots__ = ("arrivals", "cost", "pending", "rate", "scale", "seconds", "settled")
+    __slots__ = ("arrivals", "cost", "pending", "rate", "rated", "scale", "seconds", "settled")
 
     def __init__(self, now: float, cost: Vector) -> None:
         self.arrivals = Arrivals(now)
         self.cost = cost
         self.settled = 0
         self.pending = 0
-        self.rate = 1.0
+        self.rate = 1.0  # the mean over the last traces
+        self.rated = False
         self.scale = 1.0
         self.seconds = 0.0  # of income that one draw costs, of the scarcest resource
 
@@ -146,13 +150,17 @@ class BudgetController:
     def offer(self, service: str, now: float, rate: float = 1.0) -> float:
         """A trace of `service` has arrived: the scale in (0, 1] that holds for its draw.
 
-        `rate` in (0, 1] is the configured sampling rate, which the scale multiplies.
+        `rate` is the sampling rate that the scale multiplies: the configured one times the ratio
+        of the trace's stratum. Above 1 it only counts as far as the scale lets it.
         """
         state = self._services.get(service)
         if state is None:
             state = self._find(service, now)
         state.arrivals.count += 1
-        state.rate = rate
+        state.rate += (min(rate, 1 / state.scale) - state.rate) * (
+            RATE_PART if state.rated else 1.0
+        )
+        state.rated = True
         if now >= self._due or now < self._last:
             self._update(now)
         return state.scale

@@ -108,11 +108,34 @@ class Rates(_Section):
     judge: Share = Field(0.05, description="share of traces for LLM judges")
 
 
+Ratio = Annotated[float, Field(ge=1, le=5)]
+
+
+class Ratios(_Section):
+    error: Ratio = Field(3, description="traces that failed or have no answer")
+    new: Ratio = Field(3, description="traces of a model or prompt version that is new")
+    low: Ratio = Field(3, description="traces with the lowest cheap scores")
+    rare: Ratio = Field(3, description="traces of segments with little traffic")
+
+
 class Sampling(Rates):
     salt: str = Field(
         "ragmeter", description="key of the sampling hash; not shared with upstream samplers"
     )
     services: dict[str, Rates] = Field({}, description="other rates for single services, by name")
+    ratios: Ratios = Ratios()
+    low: Names = Field(
+        ["grounding", "relevance"], description="metrics whose lowest built-in scores are `low`"
+    )
+    low_share: float = Field(
+        0.2, gt=0, le=0.5, description="share of traces below the cuts of `low`, all together"
+    )
+    new_seconds: float = Field(
+        3600, ge=0, description="how long a model or prompt version is `new`"
+    )
+    rare_share: float = Field(
+        0.02, ge=0, le=0.2, description="a segment with less of the traffic is `rare`"
+    )
 
 
 class Endpoint(_Section):

@@ -16,7 +16,12 @@ from agent.config import Rates, Sampling
 from agent.tiers import TIERS, Tier
 from agent.trace import Trace
 
-__all__ = ["Draw", "Sampler", "uniform"]
+__all__ = ["FLOOR", "Draw", "Sampler", "uniform"]
+
+
+FLOOR = 0.002
+"""The scale never falls below this: whatever the budget, no stratum is without any draw for long,
+and no weight above 500 times the usual one owns an estimate."""
 
 
 def _key(salt: bytes) -> blake2b:
@@ -58,31 +63,36 @@ class Sampler:
     ) -> None:
         if controllers and clock is None:
             raise ValueError("controllers need a clock")
-        # blake2b keys are at most 64 bytes: a longer salt is folded, not cut
-        self._keys = {
-            tier: _key(blake2b(f"{tier}:{settings.salt}".encode()).digest()) for tier in TIERS
-        }
-        services: dict[str, Rates] = settings.services
-        self._rates: dict[Tier, tuple[float, dict[str, float]]] = {
-            "model": (settings.model, {name: r.model for name, r in services.items()}),
-            "judge": (settings.judge, {name: r.judge for name, r in services.items()}),
-        }
         self._controllers = dict(controllers or {})
         self._clock = clock
+        self.update(settings)
 
-    def draw(self, trace: Trace, tier: Tier) -> Draw:
-        """Whether `tier` scores `trace`. Where it does, the expected cost is committed and must
-        be settled with the controller when it is done."""
+    def update(self, settings: Sampling) -> None:
+        """Other rates, or another salt, from the next draw on. No estimate jumps: each draw
+        carries the probability that held, and its weight is the inverse. Any thread may call."""
+        # blake2b keys are at most 64 bytes: a longer salt is folded, not cut
+        keys = {tier: _key(blake2b(f"{tier}:{settings.salt}".encode()).digest()) for tier in TIERS}
+        services: dict[str, Rates] = settings.services
+        # in one step: another thread may be drawing
+        self._plan: dict[Tier, tuple[blake2b, float, dict[str, float]]] = {
+            "model": (keys["model"], settings.model, {n: r.model for n, r in services.items()}),
+            "judge": (keys["judge"], settings.judge, {n: r.judge for n, r in services.items()}),
+        }
+
+    def draw(self, trace: Trace, tier: Tier, ratio: float = 1.0) -> Draw:
+        """Whether `tier` scores `trace`, which is drawn `ratio` times as often as the rest. Where
+        it does, the expected cost is committed and must be settled with the controller when it is
+        done."""
         service = trace.service
-        default, rates = self._rates[tier]
-        rate = rates.get(service, default)
+        key, default, rates = self._plan[tier]
+        rate = rates.get(service, default) * ratio
         controller = self._controllers.get(tier)
-        if controller is None or self._clock is None:
-            taken = rate >= 1 or _fraction(trace.trace_id, self._keys[tier]) < rate
-            return Draw(taken, rate * trace.probability)
-        now = self._clock()
-        rate *= controller.offer(service, now, rate)
-        taken = rate >= 1 or _fraction(trace.trace_id, self._keys[tier]) < rate
-        if taken:
+        now = 0.0
+        if controller is not None and self._clock is not None:
+            now = self._clock()
+            rate *= max(FLOOR, controller.offer(service, now, rate))
+        rate = min(1.0, rate)
+        taken = rate >= 1 or _fraction(trace.trace_id, key) < rate
+        if taken and controller is not None:
             controller.reserve(service, now)
         return Draw(taken, rate * trace.probability)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from agent.metrics import METRICS, score_builtin, score_cheap
 from agent.metrics.names import spec_of
 from agent.sampling import Sampler
+from agent.strata import REST, Strata
 from agent.tiers import Pair, Tier
 from agent.trace import Score, ScoredTrace, State, Trace
 
@@ -20,10 +21,13 @@ log = logging.getLogger("ragmeter.score")
 @dataclass(slots=True)
 class Scored:
     """What is known of a trace at once, and the tiers that have drawn it, each with the
-    inclusion probability of what it will find."""
+    inclusion probability of what it will find. `stratum` is what it was drawn from and `cheap`
+    has its built-in scores by metric: the results of those tiers carry both."""
 
     trace: ScoredTrace
     drawn: dict[Tier, float] = field(default_factory=dict)
+    stratum: str = ""
+    cheap: dict[str, float] = field(default_factory=dict)
 
 
 class Scorer:
@@ -41,6 +45,7 @@ class Scorer:
         *,
         sampler: Sampler | None = None,
         tiers: Mapping[Tier, Sequence[Pair]] | None = None,
+        strata: Strata | None = None,
     ) -> None:
         if tiers and sampler is None:
             raise ValueError("tiers need a sampler")
@@ -50,6 +55,7 @@ class Scorer:
             (part, [(score.metric, score.scorer) for score in part(probe)]) for part in parts
         ]
         self._sampler = sampler
+        self._strata = strata
         self.tiers: dict[Tier, tuple[Pair, ...]] = {
             tier: tuple(pairs) for tier, pairs in (tiers or {}).items()
         }
@@ -76,15 +82,51 @@ class Scorer:
     def score(self, trace: Trace, timestamp: float | None = None) -> Scored:
         """`timestamp` (Unix seconds) replaces the trace's own where its clock was wrong."""
         results = self.at_once(trace)
-        drawn: dict[Tier, float] = {}
+        if not self.tiers:
+            return Scored(outline(trace, results, timestamp))
+        assert self._sampler is not None
+        cheap = _cheap(results)
+        at = trace.timestamp.timestamp() if timestamp is None else timestamp
+        # before the draws: what a tier finds must not choose its stratum
+        stratum = self._strata.of(trace, results, at) if self._strata else REST
+        found = Scored(outline(trace, results, timestamp), {}, stratum.name, cheap)
         for tier, promised in self.tiers.items():
-            assert self._sampler is not None
-            draw = self._sampler.draw(trace, tier)
+            draw = self._sampler.draw(trace, tier, stratum.ratio)
             if draw.taken:
-                drawn[tier] = draw.probability
+                found.drawn[tier] = draw.probability
+                found.trace.frame += [(*p, stratum.name, cheap.get(p[0])) for p in promised]
             else:
-                results += [Score(*pair, State.SAMPLED_OUT) for pair in promised]
-        return Scored(outline(trace, results, timestamp), drawn)
+                found.trace.results += complete(
+                    [Score(*pair, State.SAMPLED_OUT) for pair in promised],
+                    promised,
+                    draw.probability,
+                    stratum=stratum.name,
+                    cheap=cheap,
+                )
+        return found
+
+    def shed(self, found: Scored, tier: Tier) -> None:
+        """What `tier` has drawn will not be scored: its results are known now."""
+        pairs = self.tiers[tier]
+        probability = found.drawn.pop(tier)
+        gone = set(pairs)
+        found.trace.frame = [row for row in found.trace.frame if (row[0], row[1]) not in gone]
+        found.trace.results += complete(
+            [Score(*pair, State.SHED) for pair in pairs],
+            pairs,
+            probability,
+            stratum=found.stratum,
+            cheap=found.cheap,
+        )
+
+
+def _cheap(results: Sequence[Score]) -> dict[str, float]:
+    """The built-in scores by metric."""
+    return {
+        score.metric: score.value
+        for score in results
+        if score.scorer == "builtin" and score.state is State.SCORED and score.value is not None
+    }
 
 
 def outline(trace: Trace, results: list[Score], timestamp: float | None = None) -> ScoredTrace:
@@ -115,10 +157,14 @@ def complete(
     pairs: Sequence[Pair],
     probability: float,
     missing: str = "internal_error",
+    *,
+    stratum: str = "",
+    cheap: Mapping[str, float] | None = None,
 ) -> list[Score]:
     """One result for each of `pairs`, in their order, whatever a scorer has returned: what it
     left out is `unscored` with the reason `missing`. All get the inclusion probability that held,
-    multiplied by what the score says of a share of its own."""
+    multiplied by what the score says of a share of its own, the stratum that the trace was drawn
+    from, and the built-in score of the same metric."""
     found = {(score.metric, score.scorer): score for score in scores}
     results = []
     for pair in pairs:
@@ -126,5 +172,8 @@ def complete(
         if score is None:
             score = Score(*pair, State.UNSCORED, reason=missing)
         score.probability = probability * score.probability
+        score.stratum = stratum
+        if cheap:
+            score.cheap = cheap.get(score.metric)
         results.append(score)
     return results

@@ -4,8 +4,9 @@ import pytest
 
 from agent.budget import BudgetController
 from agent.config import Budget, load
-from agent.sampling import Sampler, uniform
+from agent.sampling import FLOOR, Sampler, uniform
 from agent.tiers import Cost
+from agent.trace import Trace
 from tests.traces import START, make_trace
 
 
@@ -92,6 +93,51 @@ def test_a_drawn_trace_is_reserved() -> None:
     for n in range(3):
         judged.draw(make_trace(n), "judge")
     assert control.pending == {"bot": 3}
+
+
+def test_a_stratum_is_drawn_more_often_and_counts_for_more_of_the_budget() -> None:
+    """A third of the traces at three times the rate: 100 draws a minute are kept all the same."""
+    clock = Clock()
+    control = BudgetController(Budget(requests_per_minute=100), prior=Cost(requests=1))
+    settings = load(environ={}, overrides={"sampling": {"judge": 0.5}}).sampling
+    judged = Sampler(settings, {"judge": control}, clock)
+    taken = {1.0: 0, 3.0: 0}
+    stood_for = {1.0: 0.0, 3.0: 0.0}
+    for n in range(60_000):
+        clock.now += 0.02
+        ratio = 3.0 if n % 3 == 0 else 1.0
+        draw = judged.draw(make_trace_fast(n), "judge", ratio)
+        if draw.taken:
+            taken[ratio] += 1
+            stood_for[ratio] += 1 / draw.probability
+            control.settle("bot", Cost(requests=1), clock.now)
+    assert taken[3.0] / taken[1.0] == pytest.approx(1.5, rel=0.15)
+    assert sum(taken.values()) == pytest.approx(2000, rel=0.1)
+    assert stood_for[3.0] == pytest.approx(20_000, rel=0.15)
+    assert stood_for[1.0] == pytest.approx(40_000, rel=0.15)
+
+
+def make_trace_fast(number: int) -> Trace:
+    """Validation would be most of the test."""
+    return make_trace().model_copy(update={"trace_id": f"t{number}"})
+
+
+def test_no_stratum_is_starved() -> None:
+    clock = Clock()
+    control = BudgetController(Budget(requests_per_minute=0.001), prior=Cost(requests=1))
+    settings = load(environ={}, overrides={"sampling": {"judge": 0.5}}).sampling
+    judged = Sampler(settings, {"judge": control}, clock)
+    pis = [judged.draw(make_trace(n), "judge", 3.0).probability for n in range(300)]
+    assert min(pis) == pytest.approx(0.5 * 3 * FLOOR)
+
+
+def test_rates_and_salt_change_from_the_next_draw_on() -> None:
+    judged = sampler(judge=0.1, salt="a")
+    settings = load(environ={}, overrides={"sampling": {"judge": 0.4, "salt": "b"}}).sampling
+    ids = [make_trace(n) for n in range(300)]
+    judged.update(settings)
+    fresh = Sampler(settings)
+    assert [judged.draw(t, "judge") for t in ids] == [fresh.draw(t, "judge") for t in ids]
 
 
 def test_controllers_need_a_clock() -> None:

@@ -1,0 +1,113 @@
+"""What the score half is told of the traffic."""
+
+from __future__ import annotations
+
+import json
+import random
+
+import pytest
+
+from agent.config import Sampling, load
+from agent.control import ENOUGH, MAX_VALUES, REVISE, Control, Learner
+from agent.trace import Score, ScoredTrace, State
+
+HOUR = 3600.0
+
+
+def settings(**values: object) -> Sampling:
+    return load(environ={}, overrides={"sampling": values}).sampling
+
+
+def trace(at: float, grounding: float | None = None, **tags: str) -> ScoredTrace:
+    results = []
+    if grounding is not None:
+        results.append(Score("grounding", "builtin", State.SCORED, grounding))
+    return ScoredTrace("t", "bot", at, "ok", results, tags=tags)
+
+
+def taught(number: int = 2000, low_share: float = 0.2) -> Learner:
+    rng = random.Random(1)
+    learner = Learner(settings(low=["grounding"], low_share=low_share))
+    for n in range(number):
+        tenant = "small" if n % 100 == 0 else "large"
+        learner.observe(trace(n, rng.betavariate(8, 2)), "bot", [f"tenant={tenant}"])
+    learner.observe(trace(2 * HOUR, 1.0), "bot")
+    return learner
+
+
+@pytest.mark.parametrize("low_share", [0.1, 0.2, 0.5])
+def test_the_low_cut_is_a_quantile_of_the_cheap_score(low_share: float) -> None:
+    cut = taught(low_share=low_share).record.low["bot"]["grounding"]
+    rng = random.Random(2)
+    below = sum(rng.betavariate(8, 2) < cut for _ in range(20_000)) / 20_000
+    assert below == pytest.approx(low_share, abs=0.03)
+
+
+def test_the_share_is_divided_by_the_metrics() -> None:
+    learner = Learner(settings(low=["grounding", "relevance"], low_share=0.4))
+    for n in range(1000):
+        learner.observe(trace(0, n / 1000), "bot")
+    learner.observe(trace(2 * HOUR), "bot")
+    assert learner.record.low["bot"]["grounding"] == pytest.approx(0.2, abs=0.006)
+
+
+def test_little_traffic_says_nothing() -> None:
+    record = taught(ENOUGH - 10).record
+    assert (record.low, record.rare) == ({}, {})
+
+
+def test_of_a_score_that_is_mostly_the_worst_nothing_is_low() -> None:
+    learner = Learner(settings(low=["grounding"]))
+    for n in range(1000):
+        learner.observe(trace(0, float(n % 3 == 0)), "bot")
+    learner.observe(trace(2 * HOUR), "bot")
+    assert learner.record.low == {}
+
+
+def test_a_segment_with_little_traffic_is_rare() -> None:
+    assert taught().record.rare == {"bot": ["tenant=small"]}
+
+
+def test_a_record_comes_hourly_and_at_once_when_a_version_appears() -> None:
+    learner = Learner(settings())
+    changed = [n for n in range(8000) if learner.observe(trace(float(n)), "bot")]
+    assert changed == [0, int(REVISE), 2 * int(REVISE)]
+    before = learner.record
+    assert learner.observe(trace(8000.0, model="x"), "bot")
+    assert learner.record.version == before.version + 1
+    assert learner.record.first["bot"] == {"": 0.0, "model=x": 8000.0}
+    assert not learner.observe(trace(8001.0, model="x"), "bot")
+
+
+def test_the_versions_longest_unseen_are_forgotten() -> None:
+    learner = Learner(settings())
+    for n in range(MAX_VALUES + 10):
+        learner.observe(trace(float(n), model=f"m{n}"), "bot")
+        learner.observe(trace(float(n), model="m0"), "bot")
+    first = learner.record.first["bot"]
+    assert len(first) == MAX_VALUES + 1
+    assert {"", "model=m0", f"model=m{MAX_VALUES + 9}"} <= first.keys()
+    assert "model=m1" not in first
+
+
+def test_a_restart_changes_nothing() -> None:
+    learner, other = taught(), Learner(settings(low=["grounding"]))
+    other.load(json.loads(json.dumps(learner.dump())))
+    assert other.record == learner.record
+    assert other.dump() == learner.dump()
+    for one in (learner, other):
+        for n in range(3000):
+            one.observe(trace(2 * HOUR + 4 * n, n % 7 / 7, model="new"), "bot", ["tenant=new"])
+    assert other.dump() == learner.dump()
+    assert Control.from_dict(json.loads(json.dumps(learner.record.to_dict()))) == learner.record
+
+
+def test_old_counts_fade() -> None:
+    learner = Learner(settings(low=["grounding"]))
+    for value, number in ((0.9, 15_000), (0.3, 60_000)):
+        for n in range(number):
+            learner.observe(trace(0, value - n % 10 / 100), "bot")
+    learner.observe(trace(2 * HOUR), "bot")
+    assert 0.2 < learner.record.low["bot"]["grounding"] < 0.31
+    learner.forget([])
+    assert learner.dump()["services"] == {}
