@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import socket
-import subprocess
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +13,7 @@ from agent.aggregate import DURATION_EDGES
 from agent.counters import Exemplar
 from tests.exporters.fakes import everything
 from tests.exporters.server import serving
-from tests.real import require
+from tests.prometheus_server import prometheus
 
 CONFIG = """
 global:
@@ -28,37 +24,6 @@ scrape_configs:
       - targets: ["127.0.0.1:{port}"]
 """
 SECONDS = 40  # two shared cores need up to ten to start it
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
-@contextmanager
-def prometheus(target: int, folder: Path) -> Iterator[httpx.Client]:
-    program, port = require("prometheus"), free_port()
-    config = folder / "prometheus.yml"
-    config.write_text(CONFIG.format(port=target))
-    with (folder / "log").open("wb") as log:
-        process = subprocess.Popen(
-            [
-                program,
-                f"--config.file={config}",
-                f"--storage.tsdb.path={folder / 'data'}",
-                f"--web.listen-address=127.0.0.1:{port}",
-                "--enable-feature=exemplar-storage",
-            ],
-            stdout=log,
-            stderr=log,
-        )
-    try:
-        with httpx.Client(base_url=f"http://127.0.0.1:{port}/api/v1", timeout=5) as client:
-            yield client
-    finally:
-        process.terminate()
-        process.wait(20)
 
 
 def ask(client: httpx.Client, path: str, **parameters: Any) -> Any:
@@ -90,7 +55,7 @@ def test_prometheus_gives_back_what_was_exported(tmp_path: Path) -> None:
     service, trace_id = (("service", "bot"),), "mtrag:8d/7 é"
     exemplar = Exemplar(trace_id, 0.6, now)
     reading.counters.observe("rag_trace_duration_seconds", service, 0.6, DURATION_EDGES, exemplar)
-    with serving(reading) as port, prometheus(port, tmp_path) as client:
+    with serving(reading) as port, prometheus(tmp_path, CONFIG.format(port=port)) as client:
         assert value(client, 'rag_grounding_mean{model="",tag_service="",window="1h"}') == 0.8
         assert value(client, 'rag_relevance_ci_upper{model="m-1",window="24h"}') == 2.15
         assert value(client, 'rag_traces_total{service="bot",status="timeout"}') == 0

@@ -1,0 +1,134 @@
+"""The burn-rate rules as a rule file for Prometheus, from the same rules and objectives.
+
+It reads the counters that the agent exports, so both see the same events: whoever trusts their
+Prometheus more than the agent's own alerts loads this file, and gets the same pages.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from fnmatch import fnmatchcase
+from typing import Any
+
+import yaml
+
+from agent.alerts.burn import Objective, limit_of
+from agent.alerts.durations import whole_seconds
+from agent.alerts.rules import Rule
+
+__all__ = ["BAD", "BAD_SQUARES", "EVENTS", "INTERVAL", "regex", "rule_file", "rule_groups"]
+
+EVENTS = "rag_slo_events_total"
+BAD = "rag_slo_bad_events_total"
+BAD_SQUARES = "rag_slo_bad_events_squared_total"
+"""Sum of the squared weights of bad events: (sum w)^2 / sum w^2 is their effective number."""
+
+INTERVAL = 30
+"""Seconds between two evaluations: a tenth of the shortest window."""
+
+HALF_AN_ERROR = 0.5
+"""`increase` of whole numbers is no whole number: it is stretched to the ends of the window. So
+"at least 10 errors" is "more than 9.5" there."""
+
+_BY = "sum by (service, slo)"
+_RATIO = "service_slo:rag_slo_bad:ratio_rate"
+_ERRORS = "service_slo:rag_slo_bad:effective_increase"
+
+
+def rule_file(rules: Sequence[Rule], objectives: Sequence[Objective]) -> str:
+    """The YAML file; rules that are no burn rules are left out."""
+    return yaml.safe_dump(
+        rule_groups(rules, objectives), sort_keys=False, width=100, allow_unicode=True
+    )
+
+
+def rule_groups(rules: Sequence[Rule], objectives: Sequence[Objective]) -> dict[str, Any]:
+    """The file as a tree. All is one group: it is evaluated in order, so that an alert sees the
+    ratios of its own moment and not of the one before."""
+    burning = [rule for rule in rules if rule.burn is not None]
+    long = {rule.window for rule in burning}
+    short = {rule.burn.short for rule in burning if rule.burn is not None}
+    recorded = [
+        {
+            "record": f"{_RATIO}{window}",
+            "expr": f"{_BY} (rate({BAD}[{window}])) / {_BY} (rate({EVENTS}[{window}]))",
+        }
+        for window in sorted(long | short, key=whole_seconds)
+    ]
+    recorded += [
+        {
+            "record": f"{_ERRORS}{window}",
+            "expr": f"{_BY} (increase({BAD}[{window}])) ^ 2"
+            f" / {_BY} (increase({BAD_SQUARES}[{window}]))",
+        }
+        for window in sorted(long, key=whole_seconds)
+    ]
+    alerts = [
+        _alert(rule, one)
+        for rule in burning
+        for one in objectives
+        if rule.burn is not None and fnmatchcase(one.name, rule.burn.slo)
+    ]
+    group = {"name": "ragmeter-slo", "interval": f"{INTERVAL}s", "rules": [*recorded, *alerts]}
+    return {"groups": [group]}
+
+
+def _alert(rule: Rule, objective: Objective) -> dict[str, Any]:
+    burn = rule.burn
+    assert burn is not None
+    limit = limit_of(burn.factor, objective.target)
+    only = "{" + ",".join([f"slo={_quoted(objective.name)}", *_services(rule)]) + "}"
+    expr = (
+        f"{_RATIO}{rule.window}{only} > {limit:.10g} and {_RATIO}{burn.short}{only} > {limit:.10g}"
+    )
+    if burn.min_errors > 0:
+        expr += f" and {_ERRORS}{rule.window}{only} > {burn.min_errors - HALF_AN_ERROR:.10g}"
+    found: dict[str, Any] = {"alert": rule.name, "expr": expr}
+    if rule.for_:
+        found["for"] = f"{rule.for_:.0f}s"
+    if rule.keep_firing_for:  # Prometheus 2.42 or newer
+        found["keep_firing_for"] = f"{rule.keep_firing_for:.0f}s"
+    # the objective once more: rules that differ in nothing but their expression are a fault
+    own = {"severity": rule.severity, "slo": objective.name, "window": rule.window}
+    found["labels"] = {**own, **rule.labels}
+    found["annotations"] = _annotations(rule, objective)
+    return found
+
+
+def _annotations(rule: Rule, objective: Objective) -> Mapping[str, str]:
+    assert rule.burn is not None
+    told = {
+        "summary": "{{ $labels.service }}: {{ $labels.slo }} uses up its error budget more than "
+        f"{rule.burn.factor:g} times too fast: {{{{ $value | humanizePercentage }}}} of the events "
+        f"were bad over {rule.window}, and it goes on over {rule.burn.short} "
+        f"(objective {objective.target:g})"
+    }
+    if rule.runbook:
+        told["runbook_url"] = rule.runbook
+    return told
+
+
+def _quoted(text: str) -> str:
+    """A text as a PromQL string."""
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    return f'"{escaped}"'
+
+
+def _services(rule: Rule) -> list[str]:
+    """The matcher of the rule's services; none where it covers all."""
+    if "*" in rule.services:
+        return []
+    return [f"service=~{_quoted('|'.join(map(regex, rule.services)))}"]
+
+
+def regex(glob: str) -> str:
+    """A shell glob as an RE2 expression (Prometheus anchors it itself)."""
+    parts: Sequence[str] = re.findall(r"\[!?\]?[^\]]*\]|.", glob, re.DOTALL)
+    return "".join(
+        ".*" if part == "*"
+        else "." if part == "?"
+        else "[" + re.sub(r"^!", "^", part[1:-1].replace("\\", "\\\\")) + "]" if len(part) > 1
+        else re.escape(part)
+        for part in parts
+    )  # fmt: skip

@@ -1,0 +1,46 @@
+"""A real Prometheus server with a configuration and a data folder of the test's own."""
+
+from __future__ import annotations
+
+import socket
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+
+from tests.real import require
+
+__all__ = ["prometheus"]
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+@contextmanager
+def prometheus(folder: Path, config: str) -> Iterator[httpx.Client]:
+    """A client of its API; the data lie in `folder`/data. Skips where there is no Prometheus."""
+    program, port = require("prometheus"), free_port()
+    (folder / "prometheus.yml").write_text(config)
+    with (folder / "log").open("wb") as log:
+        process = subprocess.Popen(
+            [
+                program,
+                f"--config.file={folder / 'prometheus.yml'}",
+                f"--storage.tsdb.path={folder / 'data'}",
+                f"--web.listen-address=127.0.0.1:{port}",
+                "--enable-feature=exemplar-storage",
+            ],
+            stdout=log,
+            stderr=log,
+        )
+    try:
+        with httpx.Client(base_url=f"http://127.0.0.1:{port}/api/v1", timeout=5) as client:
+            yield client
+    finally:
+        process.terminate()
+        process.wait(20)
