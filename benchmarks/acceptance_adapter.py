@@ -10,14 +10,15 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from agent.drift.baseline import HOUR, Baseline, Learner
+from agent.alerts.burn import LINES, MIN_ERRORS, Budgets, Objective
+from agent.drift.baseline import HOUR, MINUTE, Baseline, Learner
 from agent.drift.stream import MIN_EDGES, MIN_MEAN, Stream
 from agent.windows.estimators import mean_interval, moments, rate_interval
 from agent.windows.exact import WEIGHT_ONE, units, weight
 from agent.windows.loghist import LogHist
 from agent.windows.sums import add_scored, empty_sums
 
-__all__ = ["dist_detector", "mean_ci", "mean_detector", "rate_ci", "sketch"]
+__all__ = ["burn", "dist_detector", "mean_ci", "mean_detector", "rate_ci", "sketch"]
 
 
 def _sums(stratum: dict[str, Any]) -> list[int]:
@@ -66,7 +67,6 @@ class sketch(LogHist):
         super().merge(other, int(sign))
 
 
-MINUTE = 60
 Buckets = Sequence[tuple[float, float, float]]
 SlotOf = Callable[[int], int]
 
@@ -120,3 +120,23 @@ def dist_detector(
     """Drift of the shares above some edges of a distribution."""
     baselines = [_learn(buckets, slots) for buckets in list_of_buckets]
     return _Detector(Stream(baselines, 1, two_sided, MIN_EDGES), arl_buckets)
+
+
+def burn(
+    n: Sequence[int], e: Sequence[int], width: int, slo: float, min_errors: float = MIN_ERRORS
+) -> dict[str, list[bool]]:
+    """At the end of each bucket of `width` seconds with n events and e errors: does a page, does a
+    ticket fire?"""
+    budgets = Budgets([Objective("slo", slo)])
+    out: dict[str, list[bool]] = {"page": [], "ticket": []}
+    for i, (events, errors) in enumerate(zip(n, e, strict=True)):
+        at = i * width
+        for count, bad in ((int(events - errors), False), (int(errors), True)):
+            if count:
+                budgets.add("bot", "slo", at + width / 2, WEIGHT_ONE, bad, count)
+        budgets.advance(at + width)
+        found = [budgets.burn("bot", "slo", *line, min_errors) for line in LINES]
+        holds = [burn is not None and burn.holds for burn in found]
+        out["page"].append(holds[0] or holds[1])
+        out["ticket"].append(holds[2])
+    return out

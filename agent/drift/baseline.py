@@ -13,9 +13,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-__all__ = ["DAY", "HOUR", "QUARANTINE", "Baseline", "Learner", "ladder"]
+__all__ = ["DAY", "HOUR", "MINUTE", "QUARANTINE", "Baseline", "Learner", "ladder"]
 
-HOUR, DAY = 3600, 86400
+MINUTE, HOUR, DAY = 60, 3600, 86400
 
 GUARD = 3.0
 """One day shows only a few cycles of a slow wave, so its size is badly known: on bursts of 100 and
@@ -100,13 +100,17 @@ class Baseline:
 class Learner:
     """The sums of one mean, per hour of the day, and the last hours in quarantine."""
 
-    __slots__ = ("_groups", "_hour", "_ladder", "_pending", "_slots", "end", "start", "width")
+    __slots__ = (
+        *("_committed", "_groups", "_hour", "_ladder", "_pending", "_slots"),
+        *("end", "start", "width"),
+    )
 
     def __init__(self, width: int) -> None:
         self.width = width
         self._ladder = ladder(width)
         self._slots: dict[int, array[float]] = {}
         self._pending: list[tuple[int, array[float]]] = []
+        self._committed = 0
         self._hour = -1
         self._groups: list[list[float]] = []  # the open group of each rung: index, n, S
         self.start = math.inf
@@ -157,6 +161,7 @@ class Learner:
         self._hour = -1
 
     def _commit(self, hour: int, sums: array[float]) -> None:
+        self._committed += 1
         slot = hour % 24
         own = self._slots.get(slot)
         self._slots[slot] = array("d", map(sum, zip(own, sums, strict=True))) if own else sums
@@ -173,6 +178,7 @@ class Learner:
         each keeps its own groups."""
         for hour, sums in other._snapshot():
             self._commit(hour, array("d", sums))
+        self._committed += other.hours - len(other._snapshot())
         self.start = min(self.start, other.start)
         self.end = max(self.end, other.end)
 
@@ -192,10 +198,9 @@ class Learner:
         return sum(s[1] for s in self._slots.values()) + sum(s[1] for _, s in self._pending)
 
     @property
-    def hours(self) -> float:
-        """Hours of buckets that had samples."""
-        buckets = sum(s[0] for s in self._slots.values()) + sum(s[0] for _, s in self._pending)
-        return buckets * self.width / HOUR
+    def hours(self) -> int:
+        """Hours of the clock that had samples, the open one included."""
+        return self._committed + len(self._pending)
 
     def freeze(
         self, version: int, slots: int, unit: float = 1.0, precision: float | None = None
@@ -261,6 +266,7 @@ class Learner:
             "width": self.width,
             "slots": [[slot, *sums] for slot, sums in self._slots.items()],
             "pending": [[hour, *sums] for hour, sums in self._pending],
+            "committed": self._committed,
             "hour": self._hour,
             "groups": [list(group) for group in self._groups],
             "span": [self.start, self.end] if self.end > -math.inf else None,
@@ -271,6 +277,7 @@ class Learner:
         new = cls(state["width"])
         new._slots = {row[0]: array("d", row[1:]) for row in state["slots"]}
         new._pending = [(row[0], array("d", row[1:])) for row in state["pending"]]
+        new._committed = state["committed"]
         new._hour = state["hour"]
         new._groups = [list(group) for group in state["groups"]]
         if state["span"]:

@@ -1,0 +1,121 @@
+"""Histograms of scores per closed bucket: what the windows' sums cannot tell of a distribution."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from agent.metrics.names import spec_of
+from agent.metrics.spec import MetricSpec
+from agent.trace import ScoredTrace, State
+
+__all__ = ["CELLS", "GRAIN", "ScoreCells"]
+
+CELLS = 64
+"""Cells of equal width over the range of a metric: edges are quantiles to within 1.6 % of it."""
+
+GRAIN = 10
+
+OPEN = 90
+"""Buckets of ten seconds that one service may have open: fifteen minutes. Older ones are lost."""
+
+_SCORED = State.SCORED
+Histogram = dict[int, float]
+_Series = tuple[str, str]
+
+
+class ScoreCells:
+    """Counts of the cheap tier's bounded scores, by service, ten seconds and cell.
+
+    Weighted by 1/probability; `sizes` keeps Kish's sums. A bucket is forgotten when it is taken.
+    """
+
+    def __init__(self, specs: Mapping[str, MetricSpec]) -> None:
+        self._specs = specs
+        self._scale: dict[_Series, tuple[float, float] | None] = {}
+        self._open: dict[str, dict[int, dict[_Series, list[float]]]] = {}
+
+    def edge(self, metric: str, cell: int) -> float:
+        """The value at the lower end of a cell."""
+        spec = spec_of(self._specs, metric)
+        low, high = (spec.low, spec.high or 1.0) if spec else (0.0, 1.0)
+        return low + (high - low) * cell / CELLS
+
+    def add(self, traces: Iterable[ScoredTrace]) -> None:
+        """Count the scores of some traces."""
+        scales, scale_of = self._scale, self._scale_of
+        for trace in traces:
+            buckets = self._open.get(trace.service)
+            if buckets is None:
+                buckets = self._open[trace.service] = {}
+            index = int(trace.timestamp // GRAIN)
+            bucket = buckets.get(index)
+            if bucket is None:
+                bucket = buckets[index] = {}
+                if len(buckets) > OPEN:
+                    del buckets[min(buckets)]
+            for score in trace.results:
+                value = score.value
+                if value is None or score.state is not _SCORED:
+                    continue
+                key = (score.metric, score.scorer)
+                try:
+                    scale = scales[key]
+                except KeyError:
+                    scale = scale_of(key)
+                if scale is None:
+                    continue
+                # not a number, or outside its range: windows leave the first out, too
+                place = (value - scale[0]) * scale[1]
+                if not 0 <= place <= CELLS:
+                    continue
+                counts = bucket.get(key)
+                if counts is None:
+                    counts = bucket[key] = [0.0] * (CELLS + 2)
+                w = 1.0 / score.probability if score.probability > 0 else 0.0
+                counts[int(place) if place < CELLS else CELLS - 1] += w
+                counts[CELLS] += w
+                counts[CELLS + 1] += w * w
+
+    def _scale_of(self, key: _Series) -> tuple[float, float] | None:
+        spec = spec_of(self._specs, key[0])
+        found = None
+        if spec and spec.kind == "mean" and spec.high is not None and key[1] == "builtin":
+            found = (spec.low, CELLS / (spec.high - spec.low))
+        self._scale[key] = found
+        return found
+
+    def take(
+        self, service: str, metric: str, scorer: str, width: int, start: float
+    ) -> Sequence[float] | None:
+        """Weight by cell, then the sum of weights and that of squared weights, of a bucket whose
+        width is a multiple of ten seconds; it is forgotten. None where nothing came."""
+        buckets = self._open.get(service, {})
+        first = int(start // GRAIN)
+        found: list[float] | None = None
+        for index in range(first, first + width // GRAIN):
+            counts = buckets.get(index, {}).pop((metric, scorer), None)
+            if counts is not None:
+                found = [a + b for a, b in zip(found, counts, strict=True)] if found else counts
+        return found
+
+    def forget(self, service: str, before: float) -> None:
+        """Drop the buckets that everybody has taken."""
+        buckets = self._open.get(service)
+        if buckets:
+            for index in [i for i in buckets if (i + 1) * GRAIN <= before]:
+                del buckets[index]
+
+    def dump(self) -> list[Any]:
+        return [
+            [service, index, metric, scorer, counts]
+            for service, buckets in self._open.items()
+            for index, bucket in buckets.items()
+            for (metric, scorer), counts in bucket.items()
+        ]
+
+    def load(self, state: Sequence[Any]) -> None:
+        self._open = {}
+        for service, index, metric, scorer, counts in state:
+            bucket = self._open.setdefault(service, {}).setdefault(index, {})
+            bucket[(metric, scorer)] = list(counts)

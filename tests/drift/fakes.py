@@ -1,0 +1,110 @@
+"""Traffic by the bucket: a source of minute sums, and streams to fill it with."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Sequence
+
+from agent.drift import Alarm, DriftMonitor, DriftSettings
+from agent.drift.baseline import HOUR
+from agent.metrics.spec import MetricSpec
+from agent.windows.exact import units, weight
+from agent.windows.loghist import LogHist
+from agent.windows.sums import Cell, add_scored, empty_sums
+
+SPECS = {
+    "error": MetricSpec("error", "ratio", "cheap", ("builtin",), "", "", "", good="lower"),
+    "grounding": MetricSpec("grounding", "mean", "cheap", ("builtin",), "", "", ""),
+    "tokens": MetricSpec("tokens", "mean", "cheap", ("builtin",), "", "", "", high=None, good=None),
+}
+QUICK = DriftSettings(milestones=((6 * HOUR, 1),))
+Key = tuple[str, str, str, str]  # service, segment, metric, scorer
+
+
+class Fake:
+    """A source of cells by the minute."""
+
+    def __init__(self) -> None:
+        self.cells: dict[Key, dict[int, Cell]] = {}
+        self.latencies: dict[tuple[str, str, str], dict[int, LogHist]] = {}
+
+    def put(self, minute: int, n: int, total: float, squares: float, *key: str) -> None:
+        """n scores of weight 1. `key`: metric, scorer; service and segment, if not "bot", ""."""
+        metric, scorer, service, segment = (*key, *("bot", "")[len(key) - 2 :])
+        counts = [0, 0, 0, 0, n, units(total), round(squares * 2**60)]
+        cells = self.cells.setdefault((service, segment, metric, scorer), {})
+        own = Cell(counts, None)
+        cells[minute] = Cell.total([cells[minute], own]) if minute in cells else own
+
+    def services(self) -> Sequence[str]:
+        return sorted({key[0] for key in (*self.cells, *self.latencies)})
+
+    def segments(self, service: str) -> Sequence[str]:
+        return sorted({key[1] for key in (*self.cells, *self.latencies) if key[0] == service})
+
+    def series(self, service: str, segment: str = "") -> Sequence[tuple[str, str]]:
+        return sorted(key[2:] for key in self.cells if key[:2] == (service, segment))
+
+    def stages(self, service: str, segment: str = "") -> Sequence[str]:
+        return sorted(key[2] for key in self.latencies if key[:2] == (service, segment))
+
+    def bucket(
+        self, service: str, segment: str, metric: str, scorer: str, width: int, start: float
+    ) -> Cell | None:
+        rows = self.cells.get((service, segment, metric, scorer), {})
+        first = int(start // 60)
+        found = [rows[i] for i in range(first, first + width // 60) if i in rows]
+        return Cell.total(found) if found else None
+
+    def bucket_latency(
+        self, service: str, segment: str, stage: str, width: int, start: float
+    ) -> LogHist | None:
+        rows = self.latencies.get((service, segment, stage), {})
+        hist = LogHist()
+        first = int(start // 60)
+        for i in range(first, first + width // 60):
+            if i in rows:
+                hist.merge(rows[i])
+        return hist if hist.n else None
+
+
+def judged(
+    rng: random.Random, n: int, bad: float, wrong: float, rates: dict[str, float]
+) -> tuple[Cell, tuple[int, float, float]]:
+    """n answers of five minutes, `bad` of them bad: (the judge's cell, n and sums of the cheap
+    score). The cheap score is low for bad answers, mostly; the judge calls a good answer bad with
+    probability `wrong`. Strata "low" and "rest" at their rates."""
+    strata = {name: empty_sums() for name in rates}
+    total = squares = 0.0
+    for _ in range(n):
+        is_bad = rng.random() < bad
+        f = rng.betavariate(3, 4) if is_bad else rng.betavariate(12, 3)
+        total += f
+        squares += f * f
+        name = "low" if f < 0.65 else "rest"
+        sums = strata[name]
+        sums[0] += weight(1.0)
+        sums[1] += weight(1.0) * units(f)
+        if rng.random() < rates[name]:
+            y = units(float(not is_bad and rng.random() >= wrong))
+            x = units(f)
+            add_scored(sums, weight(rates[name]), y, y * y, f=x, ff=x * x, yf=x * y)
+    scored = sum(sums[2] for sums in strata.values())
+    return Cell([0, n - scored, 0, 0, 0, 0, 0], strata), (n, total, squares)
+
+
+def run(
+    monitor: DriftMonitor,
+    source: Fake,
+    minutes: range,
+    fill: Callable[[int], None] | None = None,
+    step: int = 1,
+) -> list[Alarm]:
+    """Fill a minute, then advance: what was said on the way."""
+    out = []
+    for minute in minutes:
+        if fill is not None:
+            fill(minute)
+        if (minute + 1) % step == 0:
+            out += monitor.advance((minute + 1) * 60.0 + 60, source)
+    return out

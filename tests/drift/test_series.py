@@ -1,0 +1,133 @@
+"""A series' life: milestones, alarm, clearing, promotion; alarms do not poison what is learned."""
+
+from __future__ import annotations
+
+import json
+import random
+
+from agent.drift.baseline import HOUR
+from agent.drift.series import Found, Series, Watch
+
+H = 43200.0
+
+
+class Feed:
+    """A rate in one-minute buckets of 60."""
+
+    def __init__(self, series: Series, seed: int = 1) -> None:
+        self.series, self.minute, self.rng = series, 0, random.Random(seed)
+
+    def run(self, hours: float, rate: float) -> list[Found]:
+        out = []
+        for _ in range(int(hours * 60)):
+            k = float(sum(self.rng.random() < rate for _ in range(60)))
+            found = self.series.feed(self.minute * 60.0, 60, (k,), (k,), H)
+            self.minute += 1
+            out += [found] if found else []
+        return out
+
+
+def series(*milestones: tuple[float, int]) -> Series:
+    return Series(Watch(60), milestones or ((6 * HOUR, 1),))
+
+
+def test_baselines_come_at_their_milestones() -> None:
+    one = series((6 * HOUR, 1), (24 * HOUR, 1), (48 * HOUR, 24))
+    feed = Feed(one)
+    seen = []
+    for _ in range(60):
+        feed.run(1, 0.05)
+        levels = len(one.stream.baselines[0].levels) if one.stream else 0
+        seen.append((one.version, levels))
+    assert seen[5:7] == [(0, 0), (1, 1)]
+    assert seen[23:25] == [(1, 1), (2, 1)]
+    assert seen[47:49] == [(2, 1), (3, 24)]
+    assert seen[-1] == (3, 24)
+
+
+def test_an_alarm_says_since_when_and_is_said_once_until_it_clears() -> None:
+    one = series()
+    feed = Feed(one)
+    assert feed.run(12, 0.05) == []
+    found = feed.run(3, 0.15)
+    assert len(found) == 1
+    change = found[0].change
+    assert change.earliest - 120 <= 12 * HOUR <= change.latest + 120
+    assert abs(change.since - 12 * HOUR) <= 600
+    assert abs(found[0].level + change.shift - 0.15) < 0.04
+    assert one.active
+    assert feed.run(4, 0.05) == []
+    assert not one.active
+    assert len(feed.run(2, 0.15)) == 1
+
+
+def test_what_came_with_an_alarm_is_not_learned() -> None:
+    clean, hit = series((6 * HOUR, 1), (24 * HOUR, 1)), series((6 * HOUR, 1), (24 * HOUR, 1))
+    one, two = Feed(clean), Feed(hit)
+    one.run(40, 0.05)
+    two.run(12, 0.05)
+    assert len(two.run(5, 0.30)) == 1
+    two.run(30, 0.05)
+    assert clean.stream is not None
+    assert hit.stream is not None
+    assert hit.version == clean.version == 2
+    levels = [s.stream.baselines[0].levels[0] for s in (clean, hit) if s.stream]
+    assert abs(levels[0] - levels[1]) < 0.003
+
+
+def test_an_acknowledged_alarm_makes_the_new_state_normal() -> None:
+    one = series()
+    feed = Feed(one)
+    feed.run(8, 0.05)
+    assert len(feed.run(7, 0.15)) == 1
+    assert one.promote(feed.minute * 60.0)
+    assert one.stream is not None
+    assert abs(one.stream.baselines[0].levels[0] - 0.15) < 0.02
+    assert (one.version, one.active) == (2, False)
+    assert feed.run(10, 0.15) == []
+
+
+def test_a_promotion_too_early_learns_anew_under_the_old_baseline() -> None:
+    one = series()
+    feed = Feed(one)
+    feed.run(8, 0.05)
+    assert not one.promote(feed.minute * 60.0)
+    feed.run(5, 0.05)
+    assert one.version == 1
+    feed.run(3, 0.05)
+    assert one.version == 2
+
+
+def test_the_schedule_waits_for_calm_and_for_enough_learned() -> None:
+    one = series((6 * HOUR, 1), (8 * HOUR, 1))
+    feed = Feed(one)
+    feed.run(10, 0.05)
+    assert not one.due(feed.minute * 60.0, 3600)
+    feed.run(10, 0.05)
+    assert one.due(feed.minute * 60.0, 3600)
+    assert not one.due(feed.minute * 60.0, 1e9)
+    feed.run(1, 0.3)
+    assert not one.due(feed.minute * 60.0, 3600)
+
+
+def test_a_restart_in_any_phase_changes_no_bit() -> None:
+    for hours, rate in ((3.3, 0.05), (9.1, 0.05), (9.5, 0.2), (13.7, 0.2)):
+        feed = Feed(series((6 * HOUR, 1), (12 * HOUR, 24)))
+        feed.run(min(hours, 9), 0.05)
+        feed.run(max(0.0, hours - 9), rate)
+        copy = Feed(Series.load(json.loads(json.dumps(feed.series.dump()))))
+        copy.minute = feed.minute
+        copy.rng.setstate(feed.rng.getstate())
+        assert feed.run(8, 0.06) == copy.run(8, 0.06)
+        assert feed.series.dump() == copy.series.dump()
+
+
+def test_state_is_bounded() -> None:
+    one = series((6 * HOUR, 1), (24 * HOUR, 24))
+    feed = Feed(one)
+    sizes = []
+    for _ in range(4):
+        feed.run(24, 0.05)
+        sizes.append(len(json.dumps(one.dump())))
+    assert max(sizes[1:]) < 1.2 * min(sizes[1:])
+    assert max(sizes) < 25_000
