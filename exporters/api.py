@@ -43,7 +43,7 @@ def _segment_json(
 ) -> dict[str, Any]:
     metrics = []
     for metric, scorer in windows.series(service, segment):
-        labels = _labels(metric, windows.current.get((metric, scorer), scorer))
+        labels = _labels(metric, windows.named(metric, scorer))
         for name in names:
             found = windows.estimate(service, segment, metric, scorer, name)
             item: dict[str, Any] = {**labels, "window": name}

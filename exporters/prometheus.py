@@ -100,20 +100,18 @@ class PrometheusExporter:
             key = (service, segment, f"{k}@{scorer}" if k else scorer, window)
             block = blocks.get(key)
             if block is None:
-                name, fingerprint = split_scorer(scorer)
-                more = f',fingerprint="{escape(fingerprint)}"' if fingerprint else ""
-                more += f',k="{escape(k)}"' if k else ""
-                block = blocks[key] = (
-                    f'{prefixes.of(service, segment)},scorer="{escape(name)}"{more},'
-                    f'window="{escape(window)}"}} '
-                )
+                block = blocks[key] = _block(prefixes.of(service, segment), scorer, k, window)
             known = rows.get(base(metric))
             if known is not None:  # a score of a metric that nobody has declared has no name
                 known.append((block, found))
+        shares = self._shares(snapshot, prefixes)
         for metric, pairs in rows.items():
+            mean, lower, upper, samples, unscored = self._families[metric]
+            if shares[metric]:
+                parts.append(header(unscored, openmetrics))
+                parts += [f"{unscored.name}{line}" for line in shares[metric]]
             if not pairs:
                 continue
-            mean, lower, upper, samples = self._families[metric]
             # Four plain loops: they are most of the text, and an indirection doubles their time.
             # Ten digits: intervals are known to two or three, and the seventeen of repr() take
             # twice the time and make the page a fifth longer.
@@ -129,6 +127,15 @@ class PrometheusExporter:
             name = samples.name
             parts.append(header(samples, openmetrics))
             parts += [f"{name}{block}{found.effective_samples:.10g}\n" for block, found in pairs]
+
+    def _shares(self, snapshot: Snapshot, prefixes: _Prefixes) -> dict[str, list[str]]:
+        """Labels and values of the unscored shares, by metric."""
+        lines: dict[str, list[str]] = {metric: [] for metric in self._specs}
+        for service, metric, scorer, window, share in snapshot.unscored:
+            if base(metric) in lines:
+                block = _block(prefixes.of(service, ""), scorer, cutoff(metric), window)
+                lines[base(metric)].append(f"{block}{share:.10g}\n")
+        return lines
 
     def _latency(self, snapshot: Snapshot, parts: list[str], openmetrics: bool) -> None:
         rows: list[tuple[str, Quantile]] = []
@@ -203,6 +210,14 @@ class PrometheusExporter:
     def _process(self, openmetrics: bool) -> str:
         latest = openmetrics_latest if openmetrics else text_latest
         return latest(self._registry).decode("utf-8").removesuffix("# EOF\n")
+
+
+def _block(prefix: str, scorer: str, k: str | None, window: str) -> str:
+    """The labels of a quality gauge."""
+    name, fingerprint = split_scorer(scorer)
+    more = f',fingerprint="{escape(fingerprint)}"' if fingerprint else ""
+    more += f',k="{escape(k)}"' if k else ""
+    return f'{prefix},scorer="{escape(name)}"{more},window="{escape(window)}"}} '
 
 
 class _Prefixes:

@@ -33,8 +33,9 @@ _WINDOWED = ("service", "scorer", "window")
 _LATENCY = ("service", "stage", "quantile", "window")
 
 
-def quality_families(spec: MetricSpec) -> tuple[Family, Family, Family, Family]:
-    """Point estimate, lower bound, upper bound, effective samples of one quality metric."""
+def quality_families(spec: MetricSpec) -> tuple[Family, Family, Family, Family, Family]:
+    """Point estimate, lower bound, upper bound, effective samples of one quality metric, and the
+    share of traces that have none."""
     what = spec.meaning.strip().rstrip(".")
     what = what[:1].upper() + what[1:]
     over = "over the window" if spec.kind == "ratio" else "mean over the window"
@@ -51,6 +52,14 @@ def quality_families(spec: MetricSpec) -> tuple[Family, Family, Family, Family]:
         family(
             f"{stem}_effective_samples",
             f"Equally weighted traces that would carry as much evidence as {spec.gauge} has.",
+        ),
+        Family(
+            f"{stem}_unscored_ratio",
+            "gauge",
+            f"Share of the traces that {spec.gauge} should cover and that got no value.",
+            _WINDOWED,
+            "ratio",
+            "Quality",
         ),
     )
 

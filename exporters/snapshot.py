@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from agent.counters import CounterKey, Exemplar
+from agent.windows.stratified import is_assisted
 
 if TYPE_CHECKING:
     from agent.alerts.alert import Alert
@@ -43,6 +44,8 @@ class Snapshot:
     """(name, label pairs, value) of the slow tiers."""
     estimates: list[tuple[str, str, str, str, str, Estimate]] = field(default_factory=list)
     """(service, segment, metric, scorer with its fingerprint, window, estimate)"""
+    unscored: list[tuple[str, str, str, str, float]] = field(default_factory=list)
+    """(service, metric, scorer with its fingerprint, window, share), of whole services"""
     quantiles: list[tuple[str, str, str, str, list[Quantile]]] = field(default_factory=list)
     """(service, segment, stage, window, quantiles)"""
 
@@ -70,11 +73,17 @@ def take(reading: Reading) -> Snapshot:
         with reading.lock():
             for segment in ("", *windows.segments(service)):
                 for metric, scorer in windows.series(service, segment):
-                    series = windows.current.get((metric, scorer), scorer)
+                    series = windows.named(metric, scorer)
                     for window in names:
                         found = windows.estimate(service, segment, metric, series, window)
                         if found is not None:
                             estimates.append((service, segment, metric, series, window, found))
+                        if segment or is_assisted(series):
+                            continue
+                        # also where nothing at all could be scored, and so no estimate is
+                        missing = windows.unscored(service, "", metric, series, window)
+                        if missing is not None:
+                            snapshot.unscored.append((service, metric, series, window, missing[0]))
                 for stage in windows.stages(service, segment):
                     for window in names:
                         values = windows.quantiles(service, segment, stage, window)

@@ -170,12 +170,17 @@ class Windows(WindowState):
     ) -> tuple[float, int] | None:
         """(weighted share, number behind it) of the traces that should have a value and have none.
         None with fewer than `min_samples` of those that should."""
-        cell = self._cell(self._total(service, segment, window), metric, self.named(metric, scorer))
-        if cell is None:
+        total = self._total(service, segment, window)
+        if total is None:
             return None
-        number = cell.scored + cell.unscored + cell.shed
-        share = cell.unscored_share()
-        return None if share is None or number < self.min_samples else (share, number)
+        key = ("unscored", metric, without_help(self.named(metric, scorer)))
+        found: tuple[float, int] | None = total.cache.get(key)
+        if found is None:
+            cell = self._cell(total, metric, key[2])
+            number = cell.scored + cell.unscored + cell.shed if cell else 0
+            share = cell.unscored_share() if cell else None
+            found = total.cache[key] = (share or 0.0, number)
+        return found if found[1] >= self.min_samples else None
 
     def _history(self, past: Total | None, metric: str, scorer: str) -> History:
         """What the longest window knows of one score. Of a bounded score one pseudo-observation of

@@ -47,6 +47,15 @@ class FakeWindows:
     min_samples: int = 5
     current: dict[tuple[str, str], str] = field(default_factory=dict)
 
+    def named(self, metric: str, scorer: str) -> str:
+        return self.current.get((metric, scorer), scorer)
+
+    def unscored(
+        self, service: str, segment: str, metric: str, scorer: str, window: str
+    ) -> tuple[float, int] | None:
+        found = self.estimate(service, segment, metric, scorer, window)
+        return None if found is None else (found.unscored, found.samples)
+
     def services(self) -> list[str]:
         return list(dict.fromkeys(key[0] for key in self.table))
 

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -49,6 +50,24 @@ def test_an_estimate_gives_four_gauges(openmetrics: bool) -> None:
     assert at(found, "rag_answered_ratio", **whole) == 0.8
     assert at(found, "rag_relevance_mean", model="m-1", **whole) == 2.1
     assert at(found, "rag_relevance_mean", tag_service="inner", **whole) == 2.1
+
+
+def test_the_share_without_a_value_is_a_gauge_of_whole_services() -> None:
+    reading = everything()
+    fake = reading.fake
+    fake.table["bot", "", "grounding", "umbrela@3f", "1h"] = estimate_missing = replace(
+        estimate(), unscored=0.25
+    )
+    fake.table["bot", "", "grounding", "umbrela+builtin@3f", "1h"] = estimate_missing
+    found = samples(reading)
+    whole = {"service": "bot", "window": "1h"}
+    name = "rag_grounding_unscored_ratio"
+    assert at(found, name, scorer="builtin", **whole) == 0
+    assert at(found, name, scorer="umbrela", fingerprint="3f", **whole) == 0.25
+    assert at(found, name, scorer="umbrela+builtin", fingerprint="3f", **whole) is None
+    assert at(found, "rag_relevance_unscored_ratio", scorer="builtin", model="m-1", **whole) is None
+    helped = {"scorer": "umbrela+builtin", "fingerprint": "3f", **whole}
+    assert at(found, "rag_grounding_mean", **helped) == 0.8
 
 
 def test_a_gauge_without_evidence_is_absent() -> None:
