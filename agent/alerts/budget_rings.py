@@ -172,21 +172,21 @@ class Rings:
             dropped = ring.advance(-(-end * FINE // width))
             self.dirty.update((width, index) for index in dropped)
 
-    def add(self, timestamp: float, weight: int, bad: bool) -> None:
-        """Count one event of `weight` units (`agent.windows.exact.weight`). One that is older than
-        a ring reaches is left out of that ring. `advance` must have passed its time."""
+    def add(self, timestamp: float, weight: int, bad: bool, count: int = 1) -> None:
+        """Count events of `weight` units each (`agent.windows.exact.weight`). Those that are older
+        than a ring reaches are left out of that ring. `advance` must have passed their time."""
         at = int(timestamp // FINE)
         if at != self._open_at:
             self.fold()
             self._open_at = at
         cells = self._open
-        cells[0] += 1
+        cells[0] += count
         if weight != WEIGHT_ONE:
-            cells[1] += weight - WEIGHT_ONE
-            cells[2] += weight * weight - _SQUARE_ONE
+            cells[1] += (weight - WEIGHT_ONE) * count
+            cells[2] += (weight * weight - _SQUARE_ONE) * count
         if bad:
-            cells[3] += weight
-            cells[4] += weight * weight
+            cells[3] += weight * count
+            cells[4] += weight * weight * count
 
     def fold(self) -> None:
         """Bring the buckets up to what was added."""

@@ -131,8 +131,10 @@ class Budgets:
                 ]:
                     self._drop(service)
 
-    def add(self, service: str, name: str, timestamp: float, weight: int, bad: bool) -> None:
-        """Count an event of `weight` units for an objective. One from ahead moves event time."""
+    def add(
+        self, service: str, name: str, timestamp: float, weight: int, bad: bool, count: int = 1
+    ) -> None:
+        """Count events of `weight` units each for an objective. One from ahead moves event time."""
         objective = self._objectives[name]
         self.advance(timestamp)
         assert self._now is not None
@@ -147,7 +149,7 @@ class Budgets:
         if rings is None:
             rings = own[name] = Rings(self._spans, objective.lag)
         rings.advance(self._now)
-        rings.add(timestamp, weight, bad)
+        rings.add(timestamp, weight, bad, count)
 
     def services(self) -> list[str]:
         return sorted(self._services)

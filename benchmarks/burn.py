@@ -1,0 +1,179 @@
+"""Burn-rate rules beside the plain rule "error ratio of five minutes above x".
+
+    python -m benchmarks.burn [--months 2] [--seeds 8]
+
+Simulated traffic in 30 s buckets: Poisson events, binomial errors. Prints minutes from the start
+of an incident to the first page (median over seeds), false pages per month while errors stay at
+half of what the objective allows, how often a page comes and goes at its very threshold, and what
+the rings cost. The rules are the shipped ones (`agent/alerts/burn.py`), evaluated every 30 s.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import time
+import tracemalloc
+from collections.abc import Iterator
+
+import numpy as np
+import numpy.typing as npt
+
+from agent.alerts.burn import LINES, Budgets, Objective
+from agent.windows.exact import WEIGHT_ONE, weight
+from benchmarks.acceptance_adapter import burn
+
+__all__ = ["main"]
+
+WIDTH = 30
+HOUR, DAY, MONTH = 3600, 86400, 30 * 86400
+PLAIN = (0.01, 0.05, 0.2)
+"""Thresholds of the plain rule."""
+
+Counts = npt.NDArray[np.int64]
+
+
+def traffic(
+    seed: int, rate: float, seconds: int, share: float, since: int = 0, then: float = 0.0
+) -> tuple[Counts, Counts]:
+    """(events, errors) by bucket; the error share is `then` from the time `since` on, if given."""
+    rng = np.random.default_rng(seed)
+    n = rng.poisson(rate * WIDTH, seconds // WIDTH)
+    shares = np.full(len(n), share)
+    if since:
+        shares[since // WIDTH :] = then
+    return n, rng.binomial(n, shares)
+
+
+def plain(n: Counts, e: Counts, limit: float) -> npt.NDArray[np.bool_]:
+    """The rule that most begin with: the error ratio of the last five minutes."""
+    kernel = np.ones(300 // WIDTH)
+    events = np.convolve(n, kernel)[: len(n)]
+    errors = np.convolve(e, kernel)[: len(n)]
+    return errors > limit * events
+
+
+def pages(n: Counts, e: Counts, slo: float, min_errors: float = 10) -> npt.NDArray[np.bool_]:
+    return np.asarray(burn(n.tolist(), e.tolist(), WIDTH, slo, min_errors)["page"])
+
+
+def rises(fires: npt.NDArray[np.bool_]) -> int:
+    return int(np.sum(fires[1:] & ~fires[:-1]) + fires[0])
+
+
+def _shown(minutes: list[float]) -> str:
+    middle = statistics.median(minutes)
+    return f"{middle:.1f}" if middle < float("inf") else "never"
+
+
+def detection(seeds: int) -> Iterator[str]:
+    yield (
+        "| objective | traces/s | errors | burn rate | "
+        + " | ".join(f"5 min > {limit:.0%}" for limit in PLAIN)
+        + " |"
+    )
+    yield "| --- | --- | --- | --- |" + " --- |" * len(PLAIN)
+    for slo, rate, shares in (
+        (0.99, 1.0, (1.0, 0.5, 0.2, 0.1)),
+        (0.999, 1.0, (1.0, 0.1, 0.05, 0.02)),
+        (0.999, 0.1, (1.0, 0.1, 0.05, 0.02)),
+    ):
+        for share in shares:
+            took: list[list[float]] = [[] for _ in range(1 + len(PLAIN))]
+            for seed in range(seeds):
+                since = 6 * HOUR
+                n, e = traffic(seed, rate, since + 8 * HOUR, 0.2 * (1 - slo), since, share)
+                found = [pages(n, e, slo), *(plain(n, e, limit) for limit in PLAIN)]
+                for place, fires in enumerate(found):
+                    after = np.flatnonzero(fires[since // WIDTH :])
+                    minutes = (after[0] + 1) * WIDTH / 60 if len(after) else float("inf")
+                    took[place].append(minutes)
+            cells = " | ".join(map(_shown, took))
+            yield f"| {slo:.1%} | {rate:g} | {share:.0%} | {cells} |"
+
+
+def false_pages(months: int) -> Iterator[str]:
+    yield (
+        "| objective | traces/s | burn rate | without the floor of 10 errors | "
+        + " | ".join(f"5 min > {limit:.0%}" for limit in PLAIN)
+        + " |"
+    )
+    yield "| --- | --- | --- | --- |" + " --- |" * len(PLAIN)
+    for slo in (0.99, 0.999):
+        for rate in (0.02, 0.1, 1.0):
+            counts = [0] * (2 + len(PLAIN))
+            for month in range(months):
+                n, e = traffic(1000 + month, rate, MONTH, 0.5 * (1 - slo))
+                found = [pages(n, e, slo), pages(n, e, slo, 0)]
+                found += [plain(n, e, limit) for limit in PLAIN]
+                counts = [c + rises(fires) for c, fires in zip(counts, found, strict=True)]
+            yield (
+                f"| {slo:.1%} | {rate:g} | "
+                + " | ".join(f"{count / months:.1f}" for count in counts)
+                + " |"
+            )
+
+
+def at_the_threshold(seeds: int) -> str:
+    """Pages a day where the error ratio stays exactly at the threshold of the fast page."""
+    counts = []
+    for seed in range(seeds):
+        n, e = traffic(seed, 1.0, DAY, 0.144)
+        line = np.asarray(list(_fast_line(n.tolist(), e.tolist(), 0.99)), dtype=np.bool_)
+        counts.append(rises(line))
+    return f"at 14.4 % of errors for a day (99 %, 1/s): {statistics.mean(counts):.1f} fast pages"
+
+
+def _fast_line(n: list[int], e: list[int], slo: float) -> Iterator[bool]:
+    budgets = Budgets([Objective("slo", slo)])
+    for i, (events, errors) in enumerate(zip(n, e, strict=True)):
+        budgets.add("bot", "slo", i * WIDTH + 15, WEIGHT_ONE, False, events - errors)
+        budgets.add("bot", "slo", i * WIDTH + 15, WEIGHT_ONE, True, errors)
+        budgets.advance((i + 1) * WIDTH)
+        found = budgets.burn("bot", "slo", *LINES[0])
+        yield found is not None and found.holds
+
+
+def costs() -> Iterator[str]:
+    budgets = Budgets([Objective("slo", 0.99)])
+    number, begin = 200_000, time.process_time()
+    for i in range(number):
+        budgets.add("bot", "slo", i * 0.1, WEIGHT_ONE, i % 100 == 0)
+    each = (time.process_time() - begin) / number
+    yield f"{each * 1e6:.2f} us for an event (10/s)"
+    begin = time.process_time()
+    for i in range(2_000):
+        budgets.advance(20_000 + 15 * i)
+        for line in LINES:
+            budgets.burn("bot", "slo", *line)
+    yield f"{(time.process_time() - begin) / 2_000 * 1e6:.0f} us for three lines at one step"
+    for name, units in (("all traces", WEIGHT_ONE), ("a sample of 5 %", weight(0.05))):
+        tracemalloc.start()
+        full = Budgets([Objective("slo", 0.99)])
+        for i in range(3 * DAY // 10):
+            full.add("bot", "slo", i * 10.0, units, i % 100 == 0)
+        full.advance(3 * DAY)
+        full.burn("bot", "slo", *LINES[0])
+        rows = full.drain()
+        del rows
+        size = tracemalloc.get_traced_memory()[0]
+        tracemalloc.stop()
+        yield f"{size / 1e3:.0f} kB for three days of one objective of one service, {name}"
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--months", type=int, default=2)
+    parser.add_argument("--seeds", type=int, default=8)
+    given = parser.parse_args()
+    print("Minutes to page\n")
+    print("\n".join(detection(given.seeds)))
+    print("\nFalse pages per month at half the budget\n")
+    for row in false_pages(given.months):
+        print(row, flush=True)
+    print(f"\n{at_the_threshold(given.seeds)}\n")
+    print("\n".join(costs()))
+
+
+if __name__ == "__main__":
+    main()
