@@ -98,7 +98,7 @@ def _traces(windows: Windows) -> Iterator[dict[str, Any]]:
 def _estimates(windows: Windows) -> Iterator[dict[str, Any]]:
     for service, segment in _owners(windows):
         for metric, scorer in sorted(windows.series(service, segment)):
-            who, fingerprint = split_scorer(windows.current.get((metric, scorer), scorer))
+            who, fingerprint = split_scorer(windows.named(metric, scorer))
             labels = {"service": service, "segment": segment, **_metric(metric), "scorer": who}
             if fingerprint:
                 labels["fingerprint"] = fingerprint
@@ -113,6 +113,7 @@ def _estimates(windows: Windows) -> Iterator[dict[str, Any]]:
                     "upper": found and found.upper,
                     "effective_samples": found and found.effective_samples,
                     "samples": states["scored"],
+                    "unscored": found and found.unscored,
                     "states": dict(states),
                 }
 

@@ -210,16 +210,46 @@ def test_scores_of_a_judge_are_weighted_and_have_a_fingerprint() -> None:
             n,
             {"metric": "answered", "scorer": "judge", "state": "scored", "value": n % 2,
              "probability": 0.5 if n % 2 else 0.05, "fingerprint": "3f2a"},
+            timings={"total": 1.0},
         )
         for n in range(40)
     ]  # fmt: skip
     lines.append(line_dict(41, {"metric": "answered", "scorer": "judge", "state": "sampled_out"}))
-    rows = [row for row in read(run(lines))["estimates"] if row["window"] == "1h"]
-    (row,) = rows
+    found = read(run(lines))
+    (row,) = [row for row in found["estimates"] if row["window"] == "1h"]
+    assert {row["samples"] for row in found["latency"]} == {40}  # timed once a trace
     assert (row["scorer"], row["fingerprint"]) == ("judge", "3f2a")
     assert row["value"] == pytest.approx(1 / 11, abs=1e-6)
     assert row["effective_samples"] < row["samples"] == 40
     assert row["states"]["sampled_out"] == 1
+
+
+def test_strata_give_the_estimate_with_the_cheap_scores_help() -> None:
+    """A judge sees a tenth of the traces, nine tenths of those that failed more often; the
+    estimate for all holds the truth, with the built-in score's help in a shorter interval."""
+    rng = random.Random(11)
+    lines, truth = [], []
+    for n in range(3_000):
+        stratum, p, good = ("rest", 0.1, 0.9) if n % 2 else ("rare", 0.9, 0.4)
+        y = float(rng.random() < good)
+        f = y if rng.random() < 0.9 else 1 - y
+        more: dict[str, Any] = {"probability": p, "stratum": stratum, "cheap": f}
+        drawn = rng.random() < p
+        judged = {"state": "scored", "value": y} if drawn else {"state": "sampled_out"}
+        judge = {"metric": "answered", "scorer": "judge", "fingerprint": "3f2a", **judged, **more}
+        lines.append(line_dict(n, result("answered", f), judge))
+        truth.append(y)
+    found = read(run(lines))
+    rows = {row["scorer"]: row for row in found["estimates"] if row["window"] == "1h"}
+    assert set(rows) == {"builtin", "judge", "judge+builtin"}
+    plain, helped = rows["judge"], rows["judge+builtin"]
+    assert plain["fingerprint"] == helped["fingerprint"] == "3f2a"
+    mean = sum(truth) / len(truth)
+    assert plain["lower"] < mean < plain["upper"]
+    assert helped["lower"] < mean < helped["upper"]
+    assert helped["upper"] - helped["lower"] < 0.8 * (plain["upper"] - plain["lower"])
+    assert plain["states"]["sampled_out"] + plain["samples"] == 3_000
+    assert plain["unscored"] == 0
 
 
 def test_segments_have_rows_of_their_own() -> None:
@@ -292,7 +322,8 @@ def test_memory_does_not_grow_with_the_file() -> None:
     """What the agent hands to its store has no taker here: it must be let go."""
     backtest = Backtest(settings(), rules())
     for n in range(3 * module.SETTLE):
-        backtest.feed(line_of(n))
+        # each is the worst of its minute
+        backtest.feed(line_of(n, result("error", 1.0), timestamp=START + 60 * n))
     assert len(backtest.windows._named) < module.SETTLE
     assert backtest._aggregator._results.total() < 20 * module.SETTLE
 
