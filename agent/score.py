@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from agent.metrics import METRICS, score_builtin, score_cheap
 from agent.metrics.names import spec_of
 from agent.sampling import Sampler
-from agent.strata import REST, Strata
+from agent.strata import REST, Strata, drawn_at
 from agent.tiers import Pair, Tier
 from agent.trace import Score, ScoredTrace, State, Trace
 
@@ -21,12 +21,12 @@ log = logging.getLogger("ragmeter.score")
 @dataclass(slots=True)
 class Scored:
     """What is known of a trace at once, and the tiers that have drawn it, each with the
-    inclusion probability of what it will find. `stratum` is what it was drawn from and `cheap`
-    has its built-in scores by metric: the results of those tiers carry both."""
+    inclusion probability of what it will find. `strata` says by tier what it was drawn from and
+    `cheap` has its built-in scores by metric: the results of those tiers carry both."""
 
     trace: ScoredTrace
     drawn: dict[Tier, float] = field(default_factory=dict)
-    stratum: str = ""
+    strata: dict[Tier, str] = field(default_factory=dict)
     cheap: dict[str, float] = field(default_factory=dict)
 
 
@@ -89,18 +89,20 @@ class Scorer:
         at = trace.timestamp.timestamp() if timestamp is None else timestamp
         # before the draws: what a tier finds must not choose its stratum
         stratum = self._strata.of(trace, results, at) if self._strata else REST
-        found = Scored(outline(trace, results, timestamp), {}, stratum.name, cheap)
+        found = Scored(outline(trace, results, timestamp), cheap=cheap)
         for tier, promised in self.tiers.items():
             draw = self._sampler.draw(trace, tier, stratum.ratio)
+            name = drawn_at(stratum.name, draw.probability / trace.probability)
+            found.strata[tier] = name
             if draw.taken:
                 found.drawn[tier] = draw.probability
-                found.trace.frame += [(*p, stratum.name, cheap.get(p[0])) for p in promised]
+                found.trace.frame += [(*pair, name, cheap.get(pair[0])) for pair in promised]
             else:
                 found.trace.results += complete(
                     [Score(*pair, State.SAMPLED_OUT) for pair in promised],
                     promised,
                     draw.probability,
-                    stratum=stratum.name,
+                    stratum=name,
                     cheap=cheap,
                 )
         return found
@@ -115,7 +117,7 @@ class Scorer:
             [Score(*pair, State.SHED) for pair in pairs],
             pairs,
             probability,
-            stratum=found.stratum,
+            stratum=found.strata[tier],
             cheap=found.cheap,
         )
 

@@ -8,14 +8,16 @@ bends it. A ratio is at least 1 and at most 5: from 10 on it costs more width th
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from agent.config import Sampling
 from agent.control import VERSION_TAGS, Control
 from agent.trace import Score, State, Trace
+from agent.windows.sums import OCTAVE
 
-__all__ = ["REST", "STRATA", "Strata", "Stratum"]
+__all__ = ["REST", "STRATA", "Strata", "Stratum", "drawn_at"]
 
 STRATA = ("error", "new", "low", "rare", "rest")
 """A trace belongs to the first that fits."""
@@ -29,6 +31,17 @@ class Stratum(NamedTuple):
 
 
 REST = Stratum("rest", 1.0)
+
+
+def drawn_at(name: str, rate: float) -> str:
+    """The name of the part of a stratum that was drawn at about `rate`, our own share of the
+    inclusion probability: `low:3` is 2**-3.
+
+    Where a budget has lowered the rate (a burst of traffic), a few traces stand for many. How many
+    there were is known, so they are a stratum of their own; left to their weights, a budget that
+    follows tenfold bursts covers .87 instead of .95.
+    """
+    return f"{name}{OCTAVE}{max(0, round(-math.log2(rate)))}"
 
 
 class Strata:

@@ -11,7 +11,7 @@ from agent.control import Control
 from agent.metrics import METRICS
 from agent.sampling import Sampler
 from agent.score import Scorer, complete, outline
-from agent.strata import REST, STRATA, Strata
+from agent.strata import REST, Strata, drawn_at
 from agent.tiers import Pair
 from agent.trace import Score, State
 from agent.windows import Windows
@@ -93,10 +93,12 @@ def test_every_metric_of_a_tier_scores_the_same_traces_with_one_stratum() -> Non
         told = [score for score in found.trace.results if score.scorer == "judge"]
         assert len(told) == (0 if found.drawn else 2)
         assert len(found.trace.frame) == (2 if found.drawn else 0)
-        assert found.stratum == ("error" if n % 3 == 0 else found.stratum)
-        assert {score.stratum for score in told} <= {found.stratum}
+        name = "error:1" if n % 3 == 0 else found.strata["judge"]
+        assert name in ("error:1", "low:1", "rest:2")
+        assert found.strata == {"judge": name}
+        assert {score.stratum for score in told} <= {name}
         for probability in found.drawn.values():
-            assert probability == pytest.approx(0.6 if found.stratum in STRATA[:3] else 0.2)
+            assert probability == pytest.approx(0.2 if name == "rest:2" else 0.6)
         for score in told:
             assert score.cheap == found.cheap.get(score.metric)
 
@@ -108,7 +110,7 @@ def test_what_is_shed_keeps_its_stratum() -> None:
     scorer.shed(found, "judge")
     assert (found.drawn, found.trace.frame) == ({}, [])
     last = found.trace.results[-2:]
-    assert {(s.state, s.stratum, s.probability) for s in last} == {(State.SHED, "rest", 0.5)}
+    assert {(s.state, s.stratum, s.probability) for s in last} == {(State.SHED, "rest:0", 0.5)}
 
 
 def run(change: bool, over: float = 3.0) -> tuple[list[float], float, Windows]:
@@ -133,7 +135,11 @@ def run(change: bool, over: float = 3.0) -> tuple[list[float], float, Windows]:
         value = float(good) if draw.taken else None
         judged = [Score("answered", "judge", state, value)]
         found = complete(
-            judged, PAIRS[:1], draw.probability, stratum=stratum.name, cheap={"answered": cheap}
+            judged,
+            PAIRS[:1],
+            draw.probability,
+            stratum=drawn_at(stratum.name, draw.probability),
+            cheap={"answered": cheap},
         )
         windows.add(outline(trace, found), "bot")
         if n % 3000 == 2999:

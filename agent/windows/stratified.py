@@ -13,13 +13,14 @@ from dataclasses import dataclass, field
 from agent.windows.estimators import (
     WILSON_BELOW,
     Interval,
+    Moments,
     mean_interval,
     moments,
     past_slope,
     rate_interval,
     sample_variance,
 )
-from agent.windows.sums import OF_CHEAP, Cell
+from agent.windows.sums import OCTAVE, OF_CHEAP, Cell, add_up, split
 from agent.windows.units import unit_variance
 
 __all__ = [
@@ -68,19 +69,22 @@ def history_of(cell: Cell, uniform: float | None) -> History:
         number = cell.n if cell.n > 1 else 0
         return History(_with(unit_variance(cell.n, cell.y, cell.yy), number, uniform))
     found = _named(cell, True)
-    each = {name: moments([sums])[0] for name, sums in found.items()}
-    strata = list(each.values())
+    strata = moments(list(found.values()))
     overall = _with(*sample_variance(strata), uniform)
+    parts: dict[str, list[Moments]] = {}
+    for name, s in zip(found, strata, strict=True):
+        parts.setdefault(split(name)[0], []).append(s)
     by_stratum = {
         # a stratum of few is taken to vary as the others do, by as many pseudo-observations
         name: (own * number + overall * _FEW) / (number + _FEW)
-        for name, s in each.items()
-        for own, number in [sample_variance([s])]
+        for name, part in parts.items()
+        for own, number in [sample_variance(part)]
     }
     return History(overall, past_slope(strata), by_stratum)
 
 
 _FEW = 10
+"""Below it a stratum is smoothed by more than it knows."""
 
 
 def _with(variance: float, number: int, uniform: float | None) -> float:
@@ -103,32 +107,52 @@ def stratified(
     strata = moments(list(found.values()))
     if ratio:
         return rate_interval(strata, history.slope if helped else 0.0)
-    variances = [history.by_stratum.get(name, history.variance) for name in found]
+    variances = [history.by_stratum.get(split(name)[0], history.variance) for name in found]
     return mean_interval(
         strata, variances, low, high, slope_history=history.slope if helped else None
     )
 
 
 def _named(cell: Cell, helped: bool) -> dict[str, list[int]]:
-    """Sums by stratum; those in which nothing was scored are added to the one before (the first
+    """Sums by stratum. The classes of probability of a stratum in which less than ten were scored
+    join the next one; strata in which nothing was scored are added to the one before (the first
     to the one after): they are taken to be like it."""
-    found: dict[str, list[int]] = {}
-    size = 0
-    last: list[int] | None = None
+    groups: dict[str, list[tuple[int, list[int]]]] = {}
     for name, sums in cell.sums().items():
         if not helped:
             for place in OF_CHEAP:
                 sums[place] = 0
-        if not sums[2]:
-            if last is None:
-                size += sums[0]
-            else:
-                _grow(last, sums[0])
-            continue
-        if size:
-            _grow(sums, size)
-            size = 0
-        found[name] = last = sums
+        stratum, octave = split(name)
+        groups.setdefault(stratum, []).append((octave, sums))
+    found: dict[str, list[int]] = {}
+    size = 0
+    last: list[int] | None = None
+    for stratum, classes in groups.items():
+        for number, sums in enumerate(_joined([sums for _, sums in sorted(classes)])):
+            if not sums[2]:
+                if last is None:
+                    size += sums[0]
+                else:
+                    _grow(last, sums[0])
+                continue
+            if size:
+                _grow(sums, size)
+                size = 0
+            found[f"{stratum}{OCTAVE}{number}"] = last = sums
+    return found
+
+
+def _joined(classes: list[list[int]]) -> list[list[int]]:
+    """Neighbours together until each has `_FEW` scored; what is left over joins the last."""
+    found: list[list[int]] = []
+    for sums in classes:
+        if found and (found[-1][2] < _FEW or sums[2] == 0):
+            found[-1] = add_up(found[-1], sums)
+        else:
+            found.append(sums)
+    if len(found) > 1 and found[-1][2] < _FEW:
+        last = found.pop()
+        found[-1] = add_up(found[-1], last)
     return found
 
 

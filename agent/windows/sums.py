@@ -20,6 +20,7 @@ __all__ = [
     "FIELDS",
     "NOT_APPLICABLE",
     "NO_VALUE",
+    "OCTAVE",
     "OF_CHEAP",
     "STATE_NAMES",
     "WIDTH",
@@ -30,6 +31,7 @@ __all__ = [
     "add_strata",
     "add_up",
     "empty_sums",
+    "split",
     "subtract_strata",
     "take_away",
 ]
@@ -65,10 +67,20 @@ WITHOUT_CHEAP = "-"
 """Ends the name of the part of a stratum that has no cheap score: where the built-in scorer cannot
 say anything, a judge mostly cannot either, and an F of the others must not stand for it."""
 
+OCTAVE = ":"
+"""Before the class of probability in the name of a stratum: `low:3`, drawn at about 2**-3."""
+
 STATE_NAMES = ("scored", "not_applicable", "sampled_out", "unscored", "shed")
 
 Strata = dict[str, list[int]]
 """The sums by name of stratum."""
+
+
+def split(name: str) -> tuple[str, int]:
+    """("low-", 3) of `low:3-`: the stratum and its class of probability (0 where it has none)."""
+    stratum, found, octave = name.removesuffix(WITHOUT_CHEAP).partition(OCTAVE)
+    end = WITHOUT_CHEAP if name.endswith(WITHOUT_CHEAP) else ""
+    return stratum + end, int(octave) if found and octave.isdigit() else 0
 
 
 def empty_sums() -> list[int]:
