@@ -100,8 +100,8 @@ class Budgets:
     """The events of every objective of every service, three days of them.
 
     `spans` are the windows that `burn` will be asked for, in seconds. At most `max_services` are
-    kept: another one takes the place of the one that is silent for longest. A service takes some
-    65 kB for each objective (`benchmarks/burn.py`).
+    kept: another one takes the place of the one that is silent for longest. A service takes up to
+    200 kB for each objective (`benchmarks/burn.py`).
     """
 
     def __init__(
