@@ -318,9 +318,10 @@ def test_a_service_under_another_name_for_its_length_keeps_its_judge_scores() ->
     assert {pair[1] for pair in backtest.windows.series(service)} == {"builtin", "judge"}
 
 
-def test_memory_does_not_grow_with_the_file() -> None:
+def test_memory_does_not_grow_with_the_file(monkeypatch: pytest.MonkeyPatch) -> None:
     """What the agent hands to its store has no taker here: it must be let go."""
-    backtest = Backtest(settings(), rules())
+    monkeypatch.setattr(module, "SETTLE", 64)
+    backtest = Backtest(settings(windows=SHORT), rules())
     for n in range(3 * module.SETTLE):
         # each is the worst of its minute
         backtest.feed(line_of(n, result("error", 1.0), timestamp=START + 60 * n))
