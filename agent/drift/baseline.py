@@ -38,7 +38,8 @@ _HEAD = 5  # buckets, n, sum, sum of squares, sum of n squared; then (groups, su
 
 
 def ladder(width: int) -> tuple[int, ...]:
-    """Widths in buckets at which over-dispersion is looked at: all divide the hour."""
+    """Widths in buckets at which over-dispersion is looked at: each divides the next, and the
+    hour."""
     return (1, *(s // width for s in _STEPS if s > width and not s % width))
 
 
@@ -127,20 +128,34 @@ class Learner:
         sums[2] += total
         sums[3] += squares
         sums[4] += n * n
-        index = int(start - hour * HOUR) // self.width
-        place = _HEAD
-        for k, group in zip(self._ladder, self._groups, strict=True):
-            number = index // k
-            if number != group[0] and group[1]:
-                sums[place] += 1.0
-                sums[place + 1] += group[2] * group[2] / group[1]
-                group[1] = group[2] = 0.0
-            group[0] = number
+        sums[5] += 1.0
+        sums[6] += total * total / n
+        self._gather(0, int(start - hour * HOUR) // self.width, n, total)
+        if start < self.start:
+            self.start = start
+        if start + self.width > self.end:
+            self.end = start + self.width
+
+    def _gather(self, rung: int, index: int, n: float, total: float) -> None:
+        """Into the open group of a rung; a full one goes on to the next wider rung."""
+        group = self._groups[rung]
+        number = index // self._ladder[rung + 1]
+        if number != group[0]:
+            if group[1]:
+                self._pass_on(rung, group)
+            group[0], group[1], group[2] = number, n, total
+        else:
             group[1] += n
             group[2] += total
-            place += 2
-        self.start = min(self.start, start)
-        self.end = max(self.end, start + self.width)
+
+    def _pass_on(self, rung: int, group: list[float]) -> None:
+        place = _HEAD + 2 + 2 * rung
+        sums = self._pending[-1][1]
+        sums[place] += 1.0
+        sums[place + 1] += group[2] * group[2] / group[1]
+        if rung + 1 < len(self._groups):
+            first = int(group[0]) * self._ladder[rung + 1]
+            self._gather(rung + 1, first, group[1], group[2])
 
     def _open(self, hour: int) -> None:
         self._close()
@@ -148,15 +163,12 @@ class Learner:
         while len(self._pending) >= QUARANTINE:
             self._commit(*self._pending.pop(0))
         self._pending.append((hour, array("d", bytes(8 * (_HEAD + 2 * len(self._ladder))))))
-        self._groups = [[-1.0, 0.0, 0.0] for _ in self._ladder]
+        self._groups = [[-1.0, 0.0, 0.0] for _ in self._ladder[1:]]
 
     def _close(self) -> None:
-        if self._groups:
-            sums = self._pending[-1][1]
-            for place, group in zip(range(_HEAD, len(sums), 2), self._groups, strict=True):
-                if group[1]:
-                    sums[place] += 1.0
-                    sums[place + 1] += group[2] * group[2] / group[1]
+        for rung, group in enumerate(self._groups):
+            if group[1]:
+                self._pass_on(rung, group)
         self._groups = []
         self._hour = -1
 
@@ -184,14 +196,13 @@ class Learner:
 
     def _snapshot(self) -> list[tuple[int, array[float]]]:
         """(hour, sums) of everything, the open groups counted, nothing changed."""
-        out = [*self._slots.items(), *((h, array("d", s)) for h, s in self._pending)]
         if self._groups:
-            sums = out[-1][1]
-            for place, group in zip(range(_HEAD, len(sums), 2), self._groups, strict=True):
-                if group[1]:
-                    sums[place] += 1.0
-                    sums[place + 1] += group[2] * group[2] / group[1]
-        return out
+            return Learner.load(self.dump())._closed()
+        return [*self._slots.items(), *self._pending]
+
+    def _closed(self) -> list[tuple[int, array[float]]]:
+        self._close()
+        return self._snapshot()
 
     @property
     def samples(self) -> float:

@@ -83,18 +83,17 @@ class DriftMonitor:
         if now >= self._discover:
             self._find(now, source)
             self._discover = now - now % MINUTE + MINUTE
-        order = sorted(self._trackers)
-        while order:
-            due = min(self._due(self._trackers[key]) for key in order)
+        trackers = [self._trackers[key] for key in sorted(self._trackers)]
+        while trackers:
+            due = min([t.next + t.wait for t in trackers])
             if due > now:
                 break
             if due < now - RETENTION:
                 self._skip(now)
                 continue
-            for key in order:
-                tracker = self._trackers[key]
-                if self._due(tracker) <= due:
-                    sharing, streams = self._streams.get(key[0], 1), tracker.streams
+            for tracker in trackers:
+                if tracker.next + tracker.wait <= due:
+                    sharing, streams = self._streams.get(tracker.service, 1), tracker.streams
                     h = threshold(self.settings.seconds_per_alarm, 1.0, sharing)
                     for event in tracker.read(source, self._scores, h):
                         out += self._event(tracker, event, source)
@@ -102,18 +101,13 @@ class DriftMonitor:
                         self._count()
             out += self._noted(self._verdicts.release(due, self._cheap_alarm))
             self._scheduled(due)
-        for service in {key[0] for key in order}:
+        for service in {tracker.service for tracker in trackers}:
             self._scores.forget(service, now - self.settings.lateness - 2 * MINUTE)
         return out
 
-    def _due(self, tracker: Tracker) -> float:
-        judged = isinstance(tracker, JudgedTracker)
-        late = self.settings.judged_lateness if judged else self.settings.lateness
-        return tracker.next + tracker.width + late
-
     def _skip(self, now: float) -> None:
         for tracker in self._trackers.values():
-            if self._due(tracker) < now - RETENTION:
+            if tracker.next + tracker.wait < now - RETENTION:
                 tracker.next = now - RETENTION - (now - RETENTION) % HOUR + HOUR
 
     def _find(self, now: float, source: Source) -> None:
@@ -144,10 +138,16 @@ class DriftMonitor:
         if len(self._trackers) >= self.settings.max_series:
             self.refused += 1
             return
-        tracker.milestones = self.settings.milestones
+        self._set_up(tracker)
         # what has not closed yet, on the grid of its width
         tracker.next = now - now % tracker.width - tracker.width
         self._trackers[key] = tracker
+
+    def _set_up(self, tracker: Tracker) -> None:
+        tracker.milestones = self.settings.milestones
+        judged = isinstance(tracker, JudgedTracker)
+        late = self.settings.judged_lateness if judged else self.settings.lateness
+        tracker.pace(tracker.width, late)
 
     def _event(self, tracker: Tracker, event: Event, source: Source) -> list[Alarm]:
         key = tracker.service, tracker.metric, tracker.scorer
@@ -283,7 +283,7 @@ class DriftMonitor:
         self._trackers = {}
         for item in state["trackers"]:
             tracker = load_tracker(item)
-            tracker.milestones = self.settings.milestones
+            self._set_up(tracker)
             key = (tracker.service, tracker.metric, tracker.scorer, type(tracker).__name__)
             self._trackers[key] = tracker
         self._scores.load(state["scores"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from operator import add
 from typing import Any
 
 from agent.metrics.names import spec_of
@@ -96,7 +97,7 @@ class ScoreCells:
         for index in range(first, first + width // GRAIN):
             counts = buckets.get(index, {}).pop((metric, scorer), None)
             if counts is not None:
-                found = [a + b for a, b in zip(found, counts, strict=True)] if found else counts
+                found = list(map(add, found, counts)) if found else counts
         return found
 
     def forget(self, service: str, before: float) -> None:

@@ -50,6 +50,13 @@ class Tracker(ABC):
         self.width = MINUTE
         self.series: dict[Kind, Series] = {}
         self.milestones: Sequence[tuple[float, int]] = MILESTONES
+        self.lateness = 0.0
+        self.wait = 0.0
+        """From the start of a bucket to when it may be read."""
+
+    def pace(self, width: int, lateness: float) -> None:
+        """Read buckets of `width`, `lateness` seconds after their end."""
+        self.width, self.lateness, self.wait = width, lateness, width + lateness
 
     @property
     def streams(self) -> int:
@@ -126,7 +133,7 @@ class MeanTracker(Tracker):
             self._first = [self._first[0] + 1, self._first[1] + found.n]
             if self._first[0] >= FIRST:
                 fast = self._first[1] >= FAST_RATE * MINUTE * FIRST
-                self.width = FAST if fast else MINUTE
+                self.pace(FAST if fast else MINUTE, self.lateness)
                 sign, two_sided, unit = self._watch
                 watch = Watch(self.width, int(sign), bool(two_sided), unit=unit)
                 self.series[self._kind] = Series(watch, self.milestones)
@@ -214,7 +221,7 @@ class SharesTracker(Tracker):
             self._first = [0.0, 0.0]  # all values equal so far: look again
             return
         fast = self._first[1] >= FAST_RATE * MINUTE * self._first[0]
-        self.width = FAST if fast else MINUTE
+        self.pace(FAST if fast else MINUTE, self.lateness)
         watch = Watch(self.width, two_sided=self._kind != "latency", edges=len(self.edges))
         self.series[self._kind] = Series(watch, self.milestones)
 

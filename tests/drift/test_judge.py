@@ -15,7 +15,7 @@ from agent.windows.exact import units, weight
 from agent.windows.sums import Cell, add_scored, empty_sums
 from tests.drift.fakes import QUICK, SPECS, Fake, judged, run
 
-CHANGE = 1500  # minutes: a day and an hour
+CHANGE = 600  # minutes: ten hours
 RATES = {"low": 0.1, "rest": 0.02}
 
 
