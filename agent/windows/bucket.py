@@ -65,6 +65,11 @@ class _Sums:
         self.counts: list[int] = []
         self.strata: dict[int, Strata] = {}
 
+    @property
+    def empty(self) -> bool:
+        """Whether nothing is left, of results that came without their trace either."""
+        return not self.seen and not self.strata and not any(self.counts)
+
     def cell(self, place: int) -> Cell | None:
         """The series in slot `place`; None where nothing was seen of it."""
         counts = self.counts[place : place + WIDTH]

@@ -117,7 +117,7 @@ class Ring:
             for owner, bucket in self.rows[index].items():
                 total = span.totals[owner]
                 total.subtract(bucket)
-                if not total.seen:
+                if total.empty:
                     del span.totals[owner]
         span.oldest = oldest
         return changed

@@ -159,6 +159,18 @@ def test_where_nothing_could_be_scored_the_share_is_known_all_the_same() -> None
     assert w.unscored("bot", "", "answered", "other", "5m") is None
 
 
+def test_results_that_came_without_their_trace_expire_as_well() -> None:
+    w = windows()
+    w.add(judged(0, 1.0, 0.5, "rest", 0.5), "bot", ["model=a"])
+    part = judged(70_000, 1.0, 0.5, "rest", 0.5)
+    part.partial = True
+    w.add(part, "bot", ["model=a"])
+    w.advance(BASE + 10_000)
+    assert w.seen("bot", "model=a", "24h") == 1
+    w.advance(BASE + 200_000)
+    assert w.services() == []
+
+
 def test_names() -> None:
     assert assisted("umbrela@3f") == "umbrela+builtin@3f"
     assert without_help("umbrela+builtin@3f") == "umbrela@3f"
