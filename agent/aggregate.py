@@ -14,15 +14,18 @@ from dataclasses import replace
 from typing import Any
 
 from agent.alerts import Alert, AlertEngine, Rule
+from agent.alerts.burn import Budgets
+from agent.alerts.durations import whole_seconds
 from agent.config import Settings
 from agent.counters import CounterKey, Counters, Exemplar
 from agent.fingerprints import Fingerprints
 from agent.labels import LabelBounds
 from agent.metrics import METRICS
+from agent.slos import events, objectives
 from agent.tiers import Pair
 from agent.trace import Score, ScoredTrace, State
 from agent.windows import Windows
-from agent.windows.exact import MAX_WEIGHT
+from agent.windows.exact import WEIGHT_ONE
 from agent.windows.periods import seconds_of
 
 __all__ = ["DURATION_EDGES", "Aggregator"]
@@ -57,7 +60,15 @@ class Aggregator:
             settings.windows, specs=METRICS, min_samples=limits.min_samples, name_worst=True
         )
         self.counters = Counters()
-        self.engine = AlertEngine(rules)
+        spans = [
+            seconds
+            for rule in rules
+            if rule.burn is not None
+            for seconds in (whole_seconds(rule.window), rule.burn.seconds)
+        ]
+        # one more than named services: `__other__`
+        self.budgets = Budgets(objectives(settings.slos), spans, max_services=limits.services + 1)
+        self.engine = AlertEngine(rules, budgets=self.budgets)
         self._bounds = LabelBounds(
             limits.services, limits.segment_values, limits.label_chars, self._overflow
         )
@@ -96,6 +107,7 @@ class Aggregator:
         else:
             self.waiting.update(owed)
         self._count_operations(scored, scored.service)
+        self._count_objectives(scored)
         return transitions
 
     def finish(self, scored: ScoredTrace) -> None:
@@ -103,6 +115,7 @@ class Aggregator:
         the buckets of the trace's own time. `scored.partial` must be set."""
         self.waiting.subtract((score.metric, score.scorer) for score in scored.results)
         self._place(scored)
+        self._count_objectives(scored)
 
     def lose(self, results: Sequence[Score]) -> None:
         """Count results that were owed for a trace that nobody can read any more."""
@@ -155,23 +168,23 @@ class Aggregator:
         if scored.cost_usd:
             counters.inc("rag_cost_usd_total", (label,), scored.cost_usd)
         total = scored.timings.get("total")
-        weight = min(1 / scored.probability, MAX_WEIGHT)
-        for slo in self._slos:
-            if slo.bad == "failed":
-                bad = scored.status != "ok"
-            elif total is None:
-                continue
-            else:
-                bad = total > (slo.seconds or math.inf)
-            key = (label, ("slo", slo.name))
-            counters.inc("rag_slo_events_total", key, weight)
-            # a series that starts at 0 loses no first increase to `rate()`
-            counters.inc("rag_slo_bad_events_total", key, weight if bad else 0)
         if total is not None:
             exemplar = Exemplar(scored.trace_id, total, scored.timestamp)
             counters.observe(
                 "rag_trace_duration_seconds", (label,), total, DURATION_EDGES, exemplar
             )
+
+    def _count_objectives(self, scored: ScoredTrace) -> None:
+        """One count for both who read it: counters for Prometheus, budgets for our own rules."""
+        for event in events(scored, self._slos):
+            key = (("service", scored.service), ("slo", event.slo))
+            weight = event.weight / WEIGHT_ONE
+            bad = weight if event.bad else 0.0
+            self.counters.inc("rag_slo_events_total", key, weight)
+            # a series that starts at 0 loses no first increase to `rate()`
+            self.counters.inc("rag_slo_bad_events_total", key, bad)
+            self.counters.inc("rag_slo_bad_events_squared_total", key, bad * bad)
+            self.budgets.add(scored.service, event.slo, scored.timestamp, event.weight, event.bad)
 
     def advance(self, now: float) -> list[Alert]:
         """Move event time to `now`, evaluating the rules at every step in between."""
@@ -180,6 +193,7 @@ class Aggregator:
             last = min(now, self._next_step + self._longest_gap)
             while self._next_step <= last:
                 self.windows.advance(self._next_step)
+                self.budgets.advance(self._next_step)
                 # without alerts that wait for their time, the same windows say the same again:
                 # a night without traffic is 234 expiries, not 6,240 evaluations
                 if self.engine.waiting or self.windows.changes != self._evaluated:
@@ -190,6 +204,7 @@ class Aggregator:
         if self._next_step is None or self._next_step <= now:
             self._next_step = math.floor(now / self._step) * self._step + self._step
         self.windows.advance(now)
+        self.budgets.advance(now)
         return transitions
 
     def _forget_gone(self) -> None:

@@ -26,7 +26,7 @@ def rules_of(settings: Settings) -> list[Rule]:
     defaults = {rule.name: rule for rule in load_rules(profile=alerts.profile)}
     kept = []
     for rule in rules:
-        if rule.window in settings.windows:
+        if rule.burn is not None or rule.window in settings.windows:
             kept.append(rule)
         elif defaults.get(rule.name) == rule:
             log.warning("rule %s is off: there is no window %s", rule.name, rule.window)

@@ -125,7 +125,10 @@ class Worker:
 
     def _load(self, aggregator: Aggregator) -> Aggregator:
         saved = self._store.saved()
-        aggregator.windows.load(saved.buckets)
+        aggregator.windows.load([row for row in saved.buckets if row[2] >= 0])
+        aggregator.budgets.load(
+            [row for row in saved.buckets if row[2] < 0], aggregator.windows.now
+        )
         aggregator.counters.load(saved.counters)
         aggregator.load(saved.meta)
         aggregator.waiting.update(self._slow.restore(saved.meta))
@@ -373,7 +376,7 @@ class Worker:
                 self.aggregator.counters.inc(*key, by)
             step = Commit(
                 upto,
-                buckets=self.aggregator.windows.drain(),
+                buckets=[*self.aggregator.windows.drain(), *self.aggregator.budgets.drain()],
                 counters=self.aggregator.counters.drain(),
                 meta={
                     **self.aggregator.dump(),

@@ -286,7 +286,8 @@ def _counter_series(snapshot: Snapshot) -> Series:
     for label in ("service", *snapshot.segments):
         series["ragmeter_label_overflow_total"].setdefault((("label", label),), 0.0)
     for labels in list(series.get("rag_slo_events_total", {})):
-        series["rag_slo_bad_events_total"].setdefault(labels, 0.0)
+        for name in ("rag_slo_bad_events_total", "rag_slo_bad_events_squared_total"):
+            series[name].setdefault(labels, 0.0)
     for labels in list(series.get("ragmeter_seen_total", {})):
         for state in STATES:
             series["ragmeter_results_total"].setdefault((*labels, ("state", state)), 0.0)

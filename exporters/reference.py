@@ -110,6 +110,11 @@ TRAFFIC = (
         "Events that broke an objective, weighted by the inverse sampling probability.",
         ("service", "slo"), "", "Objectives",
     ),
+    Family(
+        "rag_slo_bad_events_squared_total", "counter",
+        "Squared weights of events that broke an objective: for their effective number.",
+        ("service", "slo"), "", "Objectives",
+    ),
 )  # fmt: skip
 
 HEALTH = (
