@@ -66,7 +66,9 @@ def test_what_came_with_an_alarm_is_not_learned() -> None:
     one, two = Feed(clean), Feed(hit)
     one.run(40, 0.05)
     two.run(12, 0.05)
-    assert len(two.run(5, 0.30)) == 1
+    found = two.run(5, 0.30)
+    assert len(found) == 1
+    assert hit.dump()["learners"][0]["span"][1] <= found[0].change.since
     two.run(30, 0.05)
     assert clean.stream is not None
     assert hit.stream is not None
