@@ -97,6 +97,8 @@ class Windows(WindowState):
         names = {series: pair for pair, series in self._current_keys()}
         found: dict[SeriesKey, None] = {}
         for key, cell in total.cells(self._slots):
+            if not any(cell.states().values()):
+                continue  # traces of a scorer whose versions have series of their own
             name = names.get(key, key)
             found[name] = None
             if cell.scored and cell.has_cheap:
