@@ -18,6 +18,7 @@ from agent.alerts.burn import Budgets
 from agent.alerts.durations import whole_seconds
 from agent.config import Settings
 from agent.counters import CounterKey, Counters, Exemplar
+from agent.drifting import DriftWatch
 from agent.fingerprints import Fingerprints
 from agent.labels import LabelBounds
 from agent.metrics import METRICS
@@ -69,6 +70,7 @@ class Aggregator:
         # one more than named services: `__other__`
         self.budgets = Budgets(objectives(settings.slos), spans, max_services=limits.services + 1)
         self.engine = AlertEngine(rules, budgets=self.budgets)
+        self.drift = DriftWatch(settings.drift, self.windows, self.engine.drift, self.counters)
         self._bounds = LabelBounds(
             limits.services, limits.segment_values, limits.label_chars, self._overflow
         )
@@ -106,6 +108,7 @@ class Aggregator:
             self._results.update([(*pair, State.LATE, None) for pair in owed])
         else:
             self.waiting.update(owed)
+            self.drift.observe(scored)
         self._count_operations(scored, scored.service)
         self._count_objectives(scored)
         return transitions
@@ -192,6 +195,7 @@ class Aggregator:
         if self._next_step is not None:
             last = min(now, self._next_step + self._longest_gap)
             while self._next_step <= last:
+                transitions += self.drift.advance(self._next_step)
                 self.windows.advance(self._next_step)
                 self.budgets.advance(self._next_step)
                 # without alerts that wait for their time, the same windows say the same again:
@@ -203,6 +207,7 @@ class Aggregator:
                 self._next_step += self._step
         if self._next_step is None or self._next_step <= now:
             self._next_step = math.floor(now / self._step) * self._step + self._step
+            self.drift.skip(now)
         self.windows.advance(now)
         self.budgets.advance(now)
         return transitions
@@ -210,8 +215,11 @@ class Aggregator:
     def _forget_gone(self) -> None:
         """Free the places and counters of services that every window has forgotten. At the steps
         of event time only: when it happens must not depend on batches."""
-        for service in self._bounds.keep_services(self.windows.services()):
+        gone = self._bounds.keep_services(self.windows.services())
+        for service in gone:
             self.counters.forget("service", service)
+        if gone:
+            self.drift.keep(self.windows.services())
         for service in self._bounds.services_with_full_segments():
             self._bounds.keep_segments(service, self.windows.segments(service))
 
@@ -234,12 +242,19 @@ class Aggregator:
             self.counters.inc("ragmeter_label_overflow_total", label, self.windows.ignored_stages)
             self.windows.ignored_stages = 0
 
+    def drain(self) -> dict[str, Any]:
+        """The large parts of the state that changed since the last call, by name; each replaces
+        the one of its name. Before `dump`."""
+        return self.drift.drain()
+
     def dump(self) -> dict[str, Any]:
-        """What a restart needs besides counters and windows, which hold the event time."""
+        """What a restart needs besides counters and windows, which hold the event time, and what
+        `drain` has given."""
         return {
             "alerts": self.engine.dump(),
             "labels": self._bounds.dump(),
             "fingerprints": self._fingerprints.dump(),
+            "drift": self.drift.dump(),
             "next_step": self._next_step,
             "evaluated": self._evaluated == self.windows.changes,
         }
@@ -251,6 +266,7 @@ class Aggregator:
         self.engine.load(state["alerts"])
         self._bounds.load(state["labels"])
         self._fingerprints.load(state.get("fingerprints", []))
+        self.drift.load(state)
         self._next_step = state["next_step"]
         if state["evaluated"]:
             self._evaluated = self.windows.changes

@@ -271,6 +271,17 @@ class Slo(_Section):
         return self
 
 
+class Drift(_Section):
+    enabled: bool = Field(True, description="watch every series for drift")
+    false_alarm_days: float = Field(
+        30, gt=0, description="days with one false alarm per service, over all its series together"
+    )
+    promote_days: float | None = Field(
+        None, gt=0, description="days until a new baseline is taken, in calm; none: never by itself"
+    )
+    max_series: int = Field(5_000, ge=1, description="series watched; those beyond it are not")
+
+
 class Limits(_Section):
     body_bytes: int = Field(
         20 * 2**20, ge=1024, description="largest request body, also after decompression"
@@ -317,6 +328,7 @@ class Settings(_Section):
         ],
         description="objectives with an error budget",
     )
+    drift: Drift = Drift()
     limits: Limits = Limits()
 
     @field_validator("windows")

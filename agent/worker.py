@@ -150,8 +150,8 @@ class Worker:
         return self._slow.instruments()
 
     def gauges(self) -> Sequence[Gauge]:
-        """How the slow tiers are."""
-        return self._slow.gauges()
+        """How the slow tiers and the drift detectors are. Under `lock`."""
+        return [*self._slow.gauges(), *self.aggregator.drift.gauges()]
 
     @property
     def owed(self) -> dict[str, int]:
@@ -379,6 +379,7 @@ class Worker:
                 buckets=[*self.aggregator.windows.drain(), *self.aggregator.budgets.drain()],
                 counters=self.aggregator.counters.drain(),
                 meta={
+                    **self.aggregator.drain(),
                     **self.aggregator.dump(),
                     **self._slow.state(),
                     "wall_time": now,

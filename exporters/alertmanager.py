@@ -263,9 +263,28 @@ def _annotations(alert: Alert) -> dict[str, str]:
         "worst_traces": _ids(alert.worst),
         "no_data": "true" if alert.no_data else "",
         "runbook_url": alert.runbook,
+        **_drift(alert),
         **{name: text for name, text in alert.annotations.items() if name not in _OWN},
     }
     return {name: clean(text, MAX_ANNOTATION) for name, text in raw.items() if text}
+
+
+def _drift(alert: Alert) -> dict[str, str]:
+    """What a drift detector knows beside the reading; the times in UTC."""
+    found = alert.drift
+    if found is None:
+        return {}
+    return {
+        "baseline": _number(found["baseline"]),
+        "statistic": _number(found["statistic"]),
+        "since": _iso(alert.since),
+        "since_earliest": _iso(found["since_earliest"]),
+        "since_latest": _iso(found["since_latest"]),
+        "top_segment": found["segment"] or "",
+        "judge_fingerprint": found["fingerprint"],
+        "cause": found["cause"],
+        "provisional": "true" if found["provisional"] else "",
+    }
 
 
 _OWN = frozenset(
@@ -280,6 +299,15 @@ _OWN = frozenset(
         "worst_traces",
         "no_data",
         "runbook_url",
+        "baseline",
+        "statistic",
+        "since",
+        "since_earliest",
+        "since_latest",
+        "top_segment",
+        "judge_fingerprint",
+        "cause",
+        "provisional",
     }
 )
 """Annotations that a rule's own never replace."""

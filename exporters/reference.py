@@ -230,6 +230,16 @@ HEALTH = (
         ), "", "Judge",
     ),
     Family(
+        "ragmeter_drift_statistic", "gauge",
+        "Statistic of a drift detector over its threshold; 1 raises the alarm. For latency the"
+        " metric is the stage.",
+        ("service", "metric", "scorer", "kind"), "", "Drift",
+    ),
+    Family(
+        "ragmeter_drift_alarms_total", "counter", "Alarms of a drift detector that became alerts.",
+        ("service", "metric", "scorer", "kind"), "", "Drift",
+    ),
+    Family(
         "ragmeter_ready", "gauge", "1 when the agent is ready, 0 when /readyz says why not.",
         (), "", "Agent",
     ),

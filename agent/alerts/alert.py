@@ -27,6 +27,9 @@ class Alert:
     the first reading or where the reading has no interval. `metric` is `latency` for a latency
     rule and `traces` for an absence rule; `scorer` is then empty. `labels` and `annotations` come
     from the rule (a latency rule adds `stage` and `quantile` to the labels).
+
+    `drift` is what only an alarm of a drift detector has (`agent.alerts.drift.evidence`): `since`
+    is then the estimated time of the change, `threshold` that of the detector's statistic.
     """
 
     id: str
@@ -57,6 +60,7 @@ class Alert:
     labels: dict[str, str] = field(default_factory=dict)
     annotations: dict[str, str] = field(default_factory=dict)
     runbook: str = ""
+    drift: dict[str, Any] | None = None
 
     def copy(self) -> Alert:
         """A copy that shares nothing that changes."""
@@ -65,6 +69,7 @@ class Alert:
             worst=list(self.worst),
             labels=dict(self.labels),
             annotations=dict(self.annotations),
+            drift=None if self.drift is None else dict(self.drift),
         )
 
     def to_dict(self) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from typing import Any
 
 from agent.alerts.alert import Alert, alert_id
 from agent.alerts.conditions import BudgetsLike, Reading, WindowsLike, holds, read, read_burn
+from agent.alerts.drift import DriftAlerts
 from agent.alerts.durations import parse_duration
 from agent.alerts.rules import Rule
 from agent.alerts.summary import fill, render, values
@@ -74,6 +75,8 @@ class AlertEngine:
         self._max_alerts = max_alerts
         self._keep_resolved = keep_resolved
         self._instances: dict[Key, _Instance] = {}
+        self.drift = DriftAlerts(max_alerts=max_alerts, keep_resolved=keep_resolved)
+        """What no rule raises: the alarms of the drift detectors, in the shape of alerts."""
         self._covering: dict[str, list[Rule]] = {}  # what the globs say, by service
         self._now: float | None = None
 
@@ -84,7 +87,8 @@ class AlertEngine:
 
     def alerts(self) -> list[Alert]:
         """Copies of all alerts held: pending, firing and lately resolved; in a fixed order."""
-        return [self._instances[key].alert.copy() for key in sorted(self._instances)]
+        ruled = [self._instances[key].alert.copy() for key in sorted(self._instances)]
+        return ruled + self.drift.alerts()
 
     def evaluate(self, windows: WindowsLike, now: float) -> list[Alert]:
         """Evaluate every rule at event time `now`; copies of the alerts that fired or resolved.
@@ -123,6 +127,7 @@ class AlertEngine:
                 }
                 for _, instance in sorted(self._instances.items())
             ],
+            "drift": self.drift.dump(),
         }
 
     def load(self, state: dict[str, Any]) -> None:
@@ -132,6 +137,7 @@ class AlertEngine:
                 f"alert state of version {state.get('version')!r}, not {STATE_VERSION}"
             )
         self._now = state["now"]
+        self.drift.load(state.get("drift", []))
         self._instances = {}
         for item in state["alerts"]:
             alert = Alert.from_dict(item["alert"])

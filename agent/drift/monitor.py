@@ -52,6 +52,8 @@ class DriftSettings:
     quiet: float = QUIET
     hold: float = HOLD
     max_series: int = 5000
+    finest: int = 10
+    """The narrowest bucket that the source has, 10 or 60 seconds."""
 
 
 class DriftMonitor:
@@ -145,6 +147,7 @@ class DriftMonitor:
 
     def _set_up(self, tracker: Tracker) -> None:
         tracker.milestones = self.settings.milestones
+        tracker.finest = self.settings.finest
         judged = isinstance(tracker, JudgedTracker)
         late = self.settings.judged_lateness if judged else self.settings.lateness
         tracker.pace(tracker.width, late)
@@ -264,16 +267,57 @@ class DriftMonitor:
                     out.append((tracker.metric, tracker.scorer, kind, statistic, h, series.version))
         return out
 
-    def dump(self) -> dict[str, Any]:
-        """All state, for JSON: a monitor that loads it goes on bit for bit."""
+    def ratios(self) -> list[tuple[str, str, str, Kind, float]]:
+        """(service, metric, scorer, kind, statistic / threshold) of what is watched."""
+        out = []
+        for key in sorted(self._trackers):
+            tracker = self._trackers[key]
+            sharing = self._streams.get(tracker.service, 1)
+            h = threshold(self.settings.seconds_per_alarm, tracker.width, sharing)
+            for kind, series in tracker.series.items():
+                if series.stream is not None:
+                    out.append((*key[:3], kind, series.stream.esr.statistic / h))
+        return out
+
+    def keep(self, services: Iterable[str]) -> None:
+        """Forget every other service: nobody has heard of it for the longest window."""
+        kept = set(services)
+        if all(key[0] in kept for key in self._trackers):
+            return
+        self._trackers = {key: t for key, t in self._trackers.items() if key[0] in kept}
+        for service in {key[0] for key in self._alarms} - kept:
+            self._verdicts.forget(service)
+        self._alarms = {key: a for key, a in self._alarms.items() if key[0] in kept}
+        self._count()
+
+    def dump_services(self) -> dict[str, list[Any]]:
+        """The trackers' part of `dump`, by service; `dump_head` is the small rest."""
+        out: dict[str, list[Any]] = {}
+        for key in sorted(self._trackers):
+            out.setdefault(key[0], []).append(self._trackers[key].dump())
+        return out
+
+    def dump_head(self) -> dict[str, Any]:
+        """What `dump` has besides trackers and scores."""
         return {
             "version": 1,
-            "trackers": [self._trackers[key].dump() for key in sorted(self._trackers)],
-            "scores": self._scores.dump(),
             "verdicts": self._verdicts.dump(),
             "alarms": [alarm.to_dict() for alarm in self._alarms.values()],
             "refused": self.refused,
             "discover": None if self._discover == -math.inf else self._discover,
+        }
+
+    def drain_scores(self) -> list[tuple[str, int, Any]]:
+        """(service, slot, content) of the score buckets that were added to since the last call:
+        for `load`'s `scores`. There are as many slots as buckets may be open."""
+        return self._scores.drain()
+
+    def dump(self) -> dict[str, Any]:
+        """All state, for JSON: a monitor that loads it goes on bit for bit."""
+        return {
+            **self.dump_head(),
+            "trackers": [self._trackers[key].dump() for key in sorted(self._trackers)],
+            "scores": self._scores.dump(),
         }
 
     def load(self, state: Mapping[str, Any]) -> None:

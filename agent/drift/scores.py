@@ -20,6 +20,8 @@ GRAIN = 10
 OPEN = 90
 """Buckets of ten seconds that one service may have open: fifteen minutes. Older ones are lost."""
 
+SLOTS = 96
+
 _SCORED = State.SCORED
 Histogram = dict[int, float]
 _Series = tuple[str, str]
@@ -35,6 +37,7 @@ class ScoreCells:
         self._specs = specs
         self._scale: dict[_Series, tuple[float, float] | None] = {}
         self._open: dict[str, dict[int, dict[_Series, list[float]]]] = {}
+        self._touched: dict[tuple[str, int], None] = {}
 
     def edge(self, metric: str, cell: int) -> float:
         """The value at the lower end of a cell."""
@@ -55,6 +58,7 @@ class ScoreCells:
                 bucket = buckets[index] = {}
                 if len(buckets) > OPEN:
                     del buckets[min(buckets)]
+            self._touched[trace.service, index] = None
             for score in trace.results:
                 value = score.value
                 if value is None or score.state is not _SCORED:
@@ -106,6 +110,21 @@ class ScoreCells:
         if buckets:
             for index in [i for i in buckets if (i + 1) * GRAIN <= before]:
                 del buckets[index]
+
+    def drain(self) -> list[tuple[str, int, Any]]:
+        """(service, slot, rows as `dump` has them) of the buckets that `add` changed since the
+        last call. Buckets share `SLOTS` slots in turn, so that what is saved has a bound."""
+        out = []
+        for service, index in self._touched:
+            bucket = self._open.get(service, {}).get(index)
+            if bucket:
+                rows = [
+                    [service, index, metric, scorer, counts]
+                    for (metric, scorer), counts in bucket.items()
+                ]
+                out.append((service, index % SLOTS, rows))
+        self._touched.clear()
+        return out
 
     def dump(self) -> list[Any]:
         return [

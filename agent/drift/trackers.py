@@ -50,12 +50,14 @@ class Tracker(ABC):
         self.width = MINUTE
         self.series: dict[Kind, Series] = {}
         self.milestones: Sequence[tuple[float, int]] = MILESTONES
+        self.finest = FAST
         self.lateness = 0.0
         self.wait = 0.0
         """From the start of a bucket to when it may be read."""
 
     def pace(self, width: int, lateness: float) -> None:
         """Read buckets of `width`, `lateness` seconds after their end."""
+        width = max(width, self.finest)
         self.width, self.lateness, self.wait = width, lateness, width + lateness
 
     @property

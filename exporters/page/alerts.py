@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from agent.metrics import METRICS
 from agent.metrics.names import spec_of
@@ -88,6 +88,8 @@ def _card(alert: Alert, now: float | None) -> Markup:
 
 
 def _reading(alert: Alert) -> list[Child]:
+    if alert.drift is not None:
+        return _drift_reading(alert, alert.drift)
     limit = f" {alert.op} {_number(alert, alert.threshold)} in {alert.window}"
     if alert.value is None:
         return [el("b", "no data"), el("span", limit, class_="soft")]
@@ -99,6 +101,21 @@ def _reading(alert: Alert) -> list[Child]:
         else:
             band = f" ({interval(alert.lower, alert.upper, spec)})"
     return [el("b", _number(alert, alert.value)), band, el("span", limit, class_="soft")]
+
+
+def _drift_reading(alert: Alert, found: dict[str, Any]) -> list[Child]:
+    """From what to what; of a distribution or latency that is the share above an edge."""
+    edge = found["edge"]
+    above = ""
+    if edge is not None:
+        above = f" above {seconds(edge) if alert.metric == 'latency' else f'{edge:.3g}'}"
+    band = ""
+    if alert.lower is not None and alert.upper is not None:
+        band = f" ({alert.lower:.3g} – {alert.upper:.3g})"
+    was = f"{found['baseline']:.3g} → "
+    value = "" if alert.value is None else f"{alert.value:.3g}"
+    statistic = f" · detector {found['statistic']:.3g} ≥ {alert.threshold:.3g}"
+    return [was, el("b", value), f"{band}{above}", el("span", statistic, class_="soft")]
 
 
 def _number(alert: Alert, number: float) -> str:
@@ -114,8 +131,15 @@ def _more(alert: Alert, now: float | None) -> list[Child]:
     lasted = f" ({ago(end - begin)})" if end is not None and end >= begin else ""
     word = {"pending": "Pending", "firing": "Firing"}.get(alert.state, "Fired")
     parts: list[Child] = [f"{word} since {moment(begin)}{lasted}"]
+    if alert.drift is not None:
+        early, late = alert.drift["since_earliest"], alert.drift["since_latest"]
+        parts.append(f" · changed {moment(alert.since)} ({moment(early)} – {moment(late)})")
+        if alert.drift["segment"]:
+            parts.append(f" · most in {one_line(alert.drift['segment'], LABEL)}")
+        if alert.drift["fingerprint"]:
+            parts.append(f" · judge {one_line(alert.drift['fingerprint'], LABEL)}")
     if alert.state == "resolved":
-        parts = [f"Resolved {moment(alert.resolved_at)}{lasted}"]
+        parts[0] = f"Resolved {moment(alert.resolved_at)}{lasted}"
         if alert.reason:
             parts.append(f" · {one_line(alert.reason, LABEL)}")
     parts.append(f" · {_what(alert)}")

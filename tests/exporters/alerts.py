@@ -35,3 +35,18 @@ def make(**changes: Any) -> Alert:
     }
     fields.setdefault("id", alert_id(fields["rule"], fields["service"], fields["segment"]))
     return Alert(**fields)
+
+
+def drifted(**changes: Any) -> Alert:
+    """Grounding went from .8 to .6 at event time 700; told at 1000."""
+    found = {
+        "kind": "mean", "baseline": 0.8, "baseline_version": 1, "baseline_hours": 6.0,
+        "provisional": True, "statistic": 51234.0, "since_earliest": 640.0, "since_latest": 760.0,
+        "span_seconds": 300.0, "edge": None, "segment": "model=<b>", "segment_words": "",
+        "fingerprint": "ab12cd34ef56", "cause": "",
+    }  # fmt: skip
+    return make(
+        rule="RagDrift", severity="warning", metric="grounding", value=0.6, lower=0.55, upper=0.65,
+        threshold=43200.0, statistic="drift", op=">=", since=700.0, labels={"kind": "mean"},
+        drift={**found, **changes.pop("drift", {})}, **changes,
+    )  # fmt: skip

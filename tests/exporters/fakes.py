@@ -204,6 +204,10 @@ def everything() -> FakeReading:
         reading.measured.append((f"ragmeter_judge_{name}", (judge,), 1.0))
     own_scale = (("tier", "judge"), ("service", "bot"))
     reading.measured.append(("ragmeter_sampling_scale", own_scale, 0.5))
+    detector = (
+        *(("service", "bot"), ("metric", "grounding"), ("scorer", "builtin"), ("kind", "mean")),
+    )
+    reading.measured.append(("ragmeter_drift_statistic", detector, 0.25))
     reading.judges.append({"judge": "main", "model": "m-1", "fingerprint": "0123456789ab"})
     counters = reading.counters
     own = ("service", "bot")
@@ -211,6 +215,7 @@ def everything() -> FakeReading:
     counters.inc("rag_tokens_total", (own, ("direction", "input")), 1000)
     counters.inc("rag_cost_usd_total", (own,), 0.25)
     counters.inc("rag_slo_events_total", (own, ("slo", "answers")), 40)
+    counters.inc("ragmeter_drift_alarms_total", detector)
     counters.inc("ragmeter_traces_received_total", (("source", "http"),), 40)
     counters.inc("ragmeter_dead_letters_total", (("reason", "not_json"),))
     counters.inc("ragmeter_label_overflow_total", (("label", "service"),))

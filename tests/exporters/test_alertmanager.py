@@ -17,7 +17,7 @@ from aiohttp import web
 from agent.alerts import Alert
 from exporters.alertmanager import Alertmanager, labels_of, payload
 from exporters.page.tables import service_url
-from tests.exporters.alerts import make
+from tests.exporters.alerts import drifted, make
 from tests.exporters.stub import Stub, serve, until
 
 WALL = 5_000.0
@@ -63,6 +63,23 @@ def test_annotations_carry_the_evidence() -> None:
         "runbook_url": "https://wiki.example/x",
         "note": "n",
     }
+
+
+def test_drift_says_since_when_from_what_and_where() -> None:
+    told = payload(drifted(), WALL, None, 60)["annotations"]
+    assert told["value"] == "0.6"
+    assert told["baseline"] == "0.8"
+    assert told["statistic"] == "51234"
+    assert told["threshold"] == "drift >= 43200"
+    assert [seconds(told[name]) for name in ("since", "since_earliest", "since_latest")] == [
+        700,
+        640,
+        760,
+    ]
+    assert told["top_segment"] == "model=<b>"
+    assert told["judge_fingerprint"] == "ab12cd34ef56"
+    assert told["provisional"] == "true"
+    assert "cause" not in told
 
 
 def test_annotations_are_bounded_and_hold_whole_ids_only() -> None:

@@ -1,0 +1,208 @@
+"""The drift monitor in the running agent: when it looks, what it reads, what it says, its state.
+
+It looks at whole minutes of event time, so batches and restarts change nothing. State is kept in
+parts, for a service has some 300 kB of it: what every commit writes is the small head and the open
+score buckets of the last seconds; detectors are written when they have read a bucket, once a
+minute.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+from agent.alerts.alert import Alert
+from agent.alerts.drift import DriftAlerts
+from agent.config import Drift
+from agent.counters import Counters
+from agent.drift import DriftMonitor, DriftSettings
+from agent.drift.baseline import DAY, HOUR, MINUTE
+from agent.fingerprints import split_scorer
+from agent.metrics import METRICS
+from agent.slow_tiers import Gauge
+from agent.trace import ScoredTrace
+from agent.windows import Windows
+from agent.windows.loghist import LogHist
+from agent.windows.periods import grain_of, seconds_of
+from agent.windows.stratified import is_assisted
+from agent.windows.sums import Cell
+
+__all__ = ["DriftWatch"]
+
+SILENCE = HOUR + 10 * MINUTE
+"""After so long without a trace all has been read; a night without traffic costs no looks."""
+
+JUDGE_SERVICE = "_judge"
+"""Probes: a rule watches them, and they are no traffic."""
+
+
+class _Series:
+    """The windows as the monitor reads them: every series once, under the name of its scorer. What
+    an older version of an instrument has scored gets no new data; the estimates with help are made
+    of the same sums."""
+
+    def __init__(self, windows: Windows) -> None:
+        self._windows = windows
+
+    def services(self) -> Sequence[str]:
+        return [name for name in self._windows.services() if name != JUDGE_SERVICE]
+
+    def segments(self, service: str) -> Sequence[str]:
+        return self._windows.segments(service)
+
+    def series(self, service: str, segment: str = "") -> Sequence[tuple[str, str]]:
+        return [
+            (metric, scorer)
+            for metric, scorer in self._windows.series(service, segment)
+            if not is_assisted(scorer) and not split_scorer(scorer)[1]
+        ]
+
+    def stages(self, service: str, segment: str = "") -> Sequence[str]:
+        return self._windows.stages(service, segment)
+
+    def bucket(
+        self, service: str, segment: str, metric: str, scorer: str, width: int, start: float
+    ) -> Cell | None:
+        return self._windows.bucket(service, segment, metric, scorer, width, start)
+
+    def bucket_latency(
+        self, service: str, segment: str, stage: str, width: int, start: float
+    ) -> LogHist | None:
+        return self._windows.bucket_latency(service, segment, stage, width, start)
+
+
+class DriftWatch:
+    """Watches `windows`; alerts go to `alerts`, their number to `counters`.
+
+    `enabled` is False where it is switched off and where no window has buckets of a minute.
+    """
+
+    def __init__(
+        self, settings: Drift, windows: Windows, alerts: DriftAlerts, counters: Counters
+    ) -> None:
+        grain = min(grain_of(seconds_of(name)) for name in windows.names)
+        self.enabled = settings.enabled and MINUTE % grain == 0
+        promote = settings.promote_days
+        self.monitor = DriftMonitor(
+            DriftSettings(
+                seconds_per_alarm=settings.false_alarm_days * DAY,
+                promote_every=None if promote is None else promote * DAY,
+                max_series=settings.max_series,
+                finest=10 if 10 % grain == 0 else MINUTE,
+            ),
+            METRICS,
+        )
+        self._windows = windows
+        self._source = _Series(windows)
+        self._alerts = alerts
+        self._counters = counters
+        self._next: float | None = None
+        self._heard = -math.inf  # the latest trace
+        self._places: dict[str, int] = {}  # number in the store by service; free ones are reused
+        self._moved = False  # whether detectors have read since the last drain
+
+    def observe(self, scored: ScoredTrace) -> None:
+        """Count a trace that has a place in the windows, under its bounded name."""
+        if self.enabled:
+            self._heard = max(self._heard, scored.timestamp)
+            self.monitor.observe((scored,))
+
+    def advance(self, until: float) -> list[Alert]:
+        """Look at every whole minute up to event time `until`; what fired or resolved."""
+        moved: list[Alert] = []
+        for at in self._due(until):
+            self._windows.advance(at)
+            said = self.monitor.advance(at, self._source)
+            self._moved = True
+            moved += self._alerts.take(said, self.monitor.active(), self._windows, at)
+        for alert in moved:
+            if alert.state == "firing" and alert.drift is not None:
+                stage = alert.labels.get("stage", alert.metric)
+                key = _labels(alert.service, stage, alert.scorer, alert.drift["kind"])
+                self._counters.inc("ragmeter_drift_alarms_total", key)
+        return moved
+
+    def _due(self, until: float) -> Iterator[float]:
+        while self.enabled and self._next is not None and self._next <= until:
+            at = self._next
+            if at > self._heard + SILENCE:
+                self.skip(until)
+                return
+            self._next += MINUTE
+            yield at
+
+    def skip(self, to: float) -> None:
+        """Event time begins or jumps: look next at the first whole minute after it."""
+        if self._next is None or self._next <= to:
+            self._next = math.floor(to / MINUTE) * MINUTE + MINUTE
+
+    def keep(self, services: Iterable[str]) -> None:
+        """Forget every other service."""
+        kept = set(services)
+        self.monitor.keep(kept)
+        self._places = {name: place for name, place in self._places.items() if name in kept}
+
+    def gauges(self) -> list[Gauge]:
+        """How near each detector is to its alarm."""
+        return [
+            ("ragmeter_drift_statistic", _labels(service, metric, scorer, kind), ratio)
+            for service, metric, scorer, kind, ratio in self.monitor.ratios()
+        ]
+
+    def dump(self) -> dict[str, Any]:
+        """The small part, for every commit; `drain` has the rest."""
+        return {
+            "monitor": self.monitor.dump_head(),
+            "next": self._next,
+            "heard": None if self._heard == -math.inf else self._heard,
+            "places": self._places,
+        }
+
+    def drain(self) -> dict[str, Any]:
+        """By name, the parts that changed since the last call. Before `dump`: it gives places."""
+        out: dict[str, Any] = {}
+        for service, slot, rows in self.monitor.drain_scores():
+            out[f"drift.{self._place(service)}.{slot}"] = rows
+        if self._moved:
+            self._moved = False
+            for service, trackers in self.monitor.dump_services().items():
+                out[f"drift.{self._place(service)}"] = {"service": service, "trackers": trackers}
+        return out
+
+    def _place(self, service: str) -> int:
+        place = self._places.get(service)
+        if place is None:
+            taken = set(self._places.values())
+            place = next(n for n in range(len(taken) + 1) if n not in taken)
+            self._places[service] = place
+        return place
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Back from all that `dump` (under `drift`) and every `drain` gave. What another version
+        has written is left out: baselines are learned anew."""
+        head = state.get("drift")
+        if not self.enabled or head is None or head["monitor"]["version"] != 1:
+            return
+        self._next = head["next"]
+        self._heard = -math.inf if head["heard"] is None else head["heard"]
+        self._places = dict(head["places"])
+        trackers: list[Any] = []
+        scores: list[Any] = []
+        names = {place: service for service, place in self._places.items()}
+        for name, part in state.items():
+            kind, _, rest = name.partition(".")
+            if kind != "drift" or not rest:
+                continue
+            place, _, slot = rest.partition(".")
+            service = names.get(int(place))
+            if slot:  # a place may have had another service before
+                scores += [row for row in part if row[0] == service]
+            elif part["service"] == service:
+                trackers += part["trackers"]
+        self.monitor.load({**head["monitor"], "trackers": trackers, "scores": scores})
+
+
+def _labels(service: str, metric: str, scorer: str, kind: str) -> tuple[tuple[str, str], ...]:
+    pairs = (("service", service), ("metric", metric), ("scorer", scorer), ("kind", kind))
+    return tuple(pair for pair in pairs if pair[1])

@@ -1,0 +1,215 @@
+"""Drift in the running aggregate: what becomes an alert and what it knows, restarts, size."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterator
+from functools import cache
+from typing import Any
+
+import pytest
+
+from agent.aggregate import Aggregator
+from agent.alerts import Alert
+from agent.config import load
+from agent.trace import Score, ScoredTrace, State
+from tests.traces import START
+
+HOUR = 3600
+BASE = START - START % HOUR
+EVERY = 4.0  # seconds between two traces
+CHANGE = 7 * HOUR
+END = 9 * HOUR
+RATE = 0.25  # of the traces, judged
+
+
+def story(bad: bool = False, swapped: bool = False, slow: bool = False) -> Iterator[ScoredTrace]:
+    """Two models, a score and a latency. From CHANGE on model b is `bad`, the judge of another
+    version and stricter, or everything slower."""
+    rng = random.Random(5)
+    for n in range(int(END / EVERY)):
+        at = n * EVERY
+        late = at >= CHANGE
+        model = "ab"[n % 2]
+        score = rng.betavariate(8, 2) * (0.7 if bad and late and model == "b" else 1.0)
+        results = [
+            Score("error", "builtin", State.SCORED, float(rng.random() < 0.02)),
+            Score("grounding", "builtin", State.SCORED, score),
+        ]
+        judge = min(1.0, max(0.0, score + rng.gauss(0, 0.05) - 0.3 * (swapped and late)))
+        judged = rng.random() < RATE
+        more: dict[str, Any] = {"probability": RATE, "stratum": "all", "cheap": score}
+        if judged:
+            version = "new" if swapped and late else "old"
+            more |= {"value": judge, "fingerprint": version}
+        state = State.SCORED if judged else State.SAMPLED_OUT
+        rest = Score("grounding", "judge", state, **more)
+        if not judged:
+            results.append(rest)
+        seconds = rng.lognormvariate(0, 0.5) * (3 if slow and late else 1)
+        yield ScoredTrace(
+            f"t{n}", "bot", BASE + at, "ok", results, timings={"total": seconds},
+            tags={"model": model},
+            frame=[("grounding", "judge", "all", score)] if judged else [],
+        )  # fmt: skip
+        if judged:
+            yield ScoredTrace(
+                f"t{n}", "bot", BASE + at, "ok", [rest], tags={"model": model}, partial=True
+            )
+
+
+def fresh(**changes: Any) -> Aggregator:
+    return Aggregator(load(environ={}, overrides={"segments": ["model"], **changes}), [], [])
+
+
+class Saved:
+    """What the store would hold."""
+
+    def __init__(self) -> None:
+        self.rows: dict[Any, Any] = {}
+        self.meta: dict[str, Any] = {}
+
+    def commit(self, one: Aggregator) -> dict[str, str]:
+        self.rows |= {row[:4]: row for row in one.windows.drain()}
+        parts = {name: json.dumps(part) for name, part in {**one.drain(), **one.dump()}.items()}
+        self.meta |= parts
+        return parts
+
+    def reopen(self) -> Aggregator:
+        one = fresh()
+        one.windows.load([row for row in self.rows.values() if row[4] is not None])
+        one.load({name: json.loads(text) for name, text in self.meta.items()})
+        return one
+
+
+def tell(
+    one: Aggregator, restart: int = 0, commit: int = 97, **changes: bool
+) -> tuple[list[Alert], Aggregator]:
+    moved: list[Alert] = []
+    saved = Saved()
+    for n, scored in enumerate(story(**changes)):
+        if scored.partial:
+            one.finish(scored)
+        else:
+            moved += one.apply(scored)
+        if restart and n % commit == 0:
+            saved.commit(one)
+            if n // commit % restart == restart - 1:
+                one = saved.reopen()
+    return moved, one
+
+
+@cache
+def told(**changes: bool) -> tuple[list[Alert], Aggregator]:
+    return tell(fresh(), **changes)
+
+
+def test_a_fall_of_quality_is_an_alert_with_all_there_is_to_know() -> None:
+    moved, one = told(bad=True)
+    assert {(a.rule, a.severity, a.state) for a in moved} == {("RagDrift", "warning", "firing")}
+    alert = next(a for a in moved if (a.scorer, a.labels["kind"]) == ("builtin", "mean"))
+    found = alert.drift
+    assert found is not None
+    assert (alert.service, alert.metric, alert.window) == ("bot", "grounding", "1h")
+    change = BASE + CHANGE
+    assert alert.fired_at is not None
+    assert change < alert.fired_at < change + 2000
+    assert abs(alert.since - change) < 600
+    assert found["since_earliest"] <= alert.since <= found["since_latest"]
+    assert found["baseline"] == pytest.approx(0.8, abs=0.02)
+    assert alert.lower is not None
+    assert alert.upper is not None
+    assert alert.lower < 0.68 < alert.upper < 0.8
+    assert found["statistic"] >= alert.threshold > 1000
+    assert alert.effective_samples > 20
+    assert (found["segment"], found["provisional"]) == ("model=b", True)
+    assert len(alert.worst) == 5
+    for name in alert.worst:  # since the change, and of the segment
+        assert int(name[1:]) * EVERY >= CHANGE - 600
+        assert int(name[1:]) % 2 == 1
+    assert "grounding went from 0.8" in alert.summary
+    assert "model=b" in alert.summary
+    assert [a.id for a in one.engine.alerts()].count(alert.id) == 1
+    count = one.counters.get(
+        "ragmeter_drift_alarms_total",
+        (("service", "bot"), ("metric", "grounding"), ("scorer", "builtin"), ("kind", "mean")),
+    )
+    assert count == 1
+
+
+def test_without_drift_there_is_no_alert_and_detectors_say_how_near_they_are() -> None:
+    moved, one = told()
+    assert moved == []
+    gauges = {labels: value for _, labels, value in one.drift.gauges()}
+    latency = (("service", "bot"), ("metric", "total"), ("kind", "latency"))
+    assert latency in gauges
+    assert all(0 <= value < 1 for value in gauges.values())
+    judged = [dict(labels)["kind"] for labels in gauges if ("scorer", "judge") in labels]
+    assert sorted(judged) == ["judge", "mean"]
+
+
+def test_a_swapped_judge_is_told_as_such_with_its_fingerprint_and_is_no_fall_of_quality() -> None:
+    moved, _ = told(swapped=True)
+    assert [(a.rule, a.scorer, a.state) for a in moved] == [("RagJudgeChanged", "judge", "firing")]
+    found = moved[0].drift
+    assert found is not None
+    assert found["fingerprint"] == "new"
+    assert "the judge has changed" in found["cause"]
+
+
+def test_slowness_is_an_alert_of_the_stage() -> None:
+    moved, _ = told(slow=True)
+    assert [(a.metric, a.labels) for a in moved] == [
+        ("latency", {"kind": "latency", "stage": "total"})
+    ]
+    assert moved[0].drift is not None
+    assert moved[0].drift["edge"] > 0.5
+    assert len(moved[0].worst) == 5
+
+
+@pytest.mark.parametrize("restart", [3, 50])
+def test_restarts_and_batches_change_nothing(restart: int) -> None:
+    expected, through = told(bad=True)
+    moved, one = tell(fresh(), restart=restart, bad=True)
+    assert [a.to_dict() for a in moved] == [a.to_dict() for a in expected]
+    assert one.engine.drift.dump() == through.engine.drift.dump()
+    assert one.drift.monitor.ratios() == through.drift.monitor.ratios()
+
+
+def test_a_commit_between_two_looks_writes_no_detectors() -> None:
+    _, one = tell(fresh(), bad=True)
+    saved = Saved()
+    whole = saved.commit(one)
+    assert len(whole["drift.0"]) > 10_000
+    after = saved.commit(one)
+    assert "drift.0" not in after
+    assert sum(map(len, after.values())) < 20_000
+
+
+def test_switched_off_it_watches_nothing() -> None:
+    moved, one = tell(fresh(drift={"enabled": False}), bad=True)
+    assert moved == []
+    assert one.drift.gauges() == []
+
+
+def test_a_new_baseline_ends_the_alert() -> None:
+    moved, one = tell(fresh(), bad=True)
+    assert moved
+    one.drift.monitor.promote("bot", BASE + END)
+    ended = one.advance(BASE + END + 120)
+    assert {a.state for a in ended} == {"resolved"}
+    assert {a.reason for a in ended} == {"no longer watched, or by a new baseline"}
+
+
+def test_a_night_without_traffic_costs_no_looks() -> None:
+    one = fresh()
+    one.apply(next(story()))
+    one.advance(BASE + 20 * HOUR)
+    looks = one.drift._due(BASE + 30 * HOUR)
+    assert list(looks) == []
+
+
+def test_windows_without_buckets_of_a_minute_cannot_be_watched() -> None:
+    assert not fresh(windows=["24h"]).drift.enabled
+    assert fresh(windows=["1h"]).drift.monitor.settings.finest == 60
