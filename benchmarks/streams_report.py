@@ -61,7 +61,7 @@ def _cell(r: Row) -> str:
 def _summary(lines: Sequence[Sequence[Row]]) -> str:
     """Per detector: on how many lines its median is the lowest, and below ours fitted."""
     names = [r.detector for r in lines[0]]
-    head = "| on how many lines | " + " | ".join(names) + " |"
+    head = f"| of {len(lines)} lines, how many | " + " | ".join(names) + " |"
     out = [head, "| --- |" + " ---: |" * len(names)]
     for what, key in (("fewest samples, median", 0.5), ("fewest samples, p90", 0.9)):
         best = [min(r.delay(key) for r in line) for line in lines]
@@ -78,8 +78,16 @@ def _summary(lines: Sequence[Sequence[Row]]) -> str:
         out.append(f"| {what} | " + " | ".join(map(str, sooner)) + " |")
     missed = [sum(line[i].missed for line in lines) / len(lines) for i in range(len(names))]
     out.append("| missed, mean | " + " | ".join(f"{m:.0%}" for m in missed) + " |")
-    alarms = [sum(line[i].false_alarms for line in lines) / len(lines) for i in range(len(names))]
-    out.append("| false alarms, mean | " + " | ".join(f"{a:.2f}" for a in alarms) + " |")
+    rates: list[tuple[str, Callable[[Row], float | None]]] = [
+        (f"alarms per {EVERY} without a swap", lambda r: r.false_alarms),
+        (f"the same, answers {REPEATS:.0f} times in a row", lambda r: r.elsewhere),
+    ]
+    for what, rate in rates:
+        columns = [[rate(line[i]) for line in lines] for i in range(len(names))]
+        known = [[a for a in column if a is not None] for column in columns]
+        if all(known):
+            cells = [f"{sum(k) / len(k):.2f} (most {max(k):.2f})" for k in known]
+            out.append(f"| {what} | " + " | ".join(cells) + " |")
     return "\n".join(out)
 
 
