@@ -49,7 +49,9 @@ class SqliteVerdicts:
         self._flushes = 0
         self._reader = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
         self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-        self._db.execute("PRAGMA synchronous=off")
+        # A commit waits for no disk, a checkpoint does: whoever makes one (after any commit) puts
+        # the worker's pages into the file too, and unsynced they may not outlive a power cut.
+        self._db.execute("PRAGMA synchronous=normal")
         self._db.execute("PRAGMA busy_timeout=5000")
         # not in the event loop of the judge: a commit of the worker may hold the file for a while
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="ragmeter-verdicts")
