@@ -104,8 +104,8 @@ class BudgetController:
 
     `budget` are the limits in money and calls, `capacity` the seconds of calls or of cores that
     can be worked off per second, `prior` what a trace costs before the first is settled. Time is
-    Unix seconds by the caller's clock, the same one for all methods. `settle` and `charge` may be
-    called from any thread; all else belongs to the thread that draws.
+    Unix seconds by the caller's clock, the same one for all methods. `settle`, `charge` and
+    `scales` may be called from any thread; all else belongs to the thread that draws.
     """
 
     def __init__(
@@ -188,7 +188,8 @@ class BudgetController:
 
     def scales(self) -> dict[str, float]:
         """The scale in force, by service."""
-        return {name: state.scale for name, state in self._services.items()}
+        services = self._services.copy()  # in one step: the thread that draws finds new ones
+        return {name: state.scale for name, state in services.items()}
 
     def standing(self) -> dict[str, tuple[float, float]]:
         """By limited resource: units that come in per second, and the balance in units (below 0:

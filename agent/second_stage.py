@@ -70,7 +70,7 @@ class SecondStage:
     @property
     def owed(self) -> dict[str, int]:
         """How many traces wait for each tier."""
-        return {str(tier): number for tier, number in self._owed.items()}
+        return {str(tier): number for tier, number in dict(self._owed).items()}
 
     @property
     def full(self) -> bool:
