@@ -144,18 +144,18 @@ class SecondStage:
             if late or (live and self._owed[tier] >= self._most):
                 del found.drawn[tier]
                 found.trace.results += [Score(*pair, State.SHED) for pair in pairs]
-                self.settle(tier, found.trace.service, None)
+                self.settle(tier, found.trace.service, Cost())
             else:
                 self._owed[tier] += 1
                 service = found.trace.service
                 draws.append(Draw(tier, service, queued.timestamp, probability, pairs, queued.body))
         return draws
 
-    def settle(self, tier: Tier, service: str, finished: Finished | None) -> None:
-        """A drawn trace is done; None: nothing was asked."""
+    def settle(self, tier: Tier, service: str, cost: Cost) -> None:
+        """A drawn trace is done. Before `state` is taken for the commit that takes it off the
+        table: later, a kill in between would forget what it cost."""
         controller = self._tiers.controllers.get(tier)
         if controller is not None:
-            cost = finished.cost if finished else Cost()
             controller.settle(service, cost, self._clock())
 
     def spent(self) -> Mapping[CounterKey, float]:
@@ -171,9 +171,7 @@ class SecondStage:
     def committed(self, drawn: Sequence[Draw], finished: Sequence[Finished], *, live: bool) -> None:
         """These rows are in the table now, and those are off it."""
         for one in finished:
-            draw = one.drawn.draw
-            self._owed[draw.tier] -= 1
-            self.settle(draw.tier, draw.service, one)
+            self._owed[one.drawn.draw.tier] -= 1
         if live:
             for tier, controller in self._tiers.controllers.items():
                 controller.backlog(self._owed[tier], self._most)

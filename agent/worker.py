@@ -371,6 +371,8 @@ class Worker:
         with self.lock:
             for key, by in self._slow.spent().items():
                 self.aggregator.counters.inc(*key, by)
+            for one in finished:
+                self._slow.settle(one.drawn.draw.tier, one.drawn.draw.service, one.cost)
             step = Commit(
                 upto,
                 buckets=self.aggregator.windows.drain(),

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import sqlite3
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -11,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from agent.config import Settings, load
+from agent.budget import BudgetController
+from agent.config import Budget, Settings, load
 from agent.pipeline import Instrument
 from agent.reading import Health
 from agent.slow_tiers import SlowTiers
@@ -239,3 +242,24 @@ def test_results_that_cannot_be_counted_become_unscored(
         assert instrument.fatal is None
         assert states(instrument, "relevance", "umbrela") == {"scored": 19, "unscored": 1}
         assert mismatch(instrument) == 0
+
+
+def test_what_a_trace_cost_is_in_the_commit_that_counts_it(tmp_path: Path) -> None:
+    instrument = Instrument(
+        settings(tmp_path),
+        [],
+        live=False,
+        tiers=lambda saved: SlowTiers(
+            {"judge": Fake()}, controllers={"judge": BudgetController(Budget())}
+        ),
+    )
+    instrument.start()
+    try:
+        instrument.accept([good(1)], "test")
+        instrument.wait_idle()
+        # what a kill would leave now: no later commit has come to put it right
+        with sqlite3.connect(tmp_path / "s.sqlite") as db:
+            (text,) = db.execute("SELECT value FROM meta WHERE name='budgets'").fetchone()
+    finally:
+        instrument.stop(2)
+    assert json.loads(text)["judge"]["settled"] == 1
