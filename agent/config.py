@@ -159,6 +159,7 @@ class Probes(_Section):
 class Judge(Endpoint):
     metrics: Annotated[list[Family], BeforeValidator(_list)] = Field(
         ["relevance", "answered", "citations", "nuggets"],
+        min_length=1,
         description="what the judge is asked for",
     )
     k: Annotated[list[Cutoff], BeforeValidator(_list)] = Field(
@@ -187,6 +188,12 @@ class Judge(Endpoint):
         for name, endpoint in (("", self), ("second.", self.second)):
             if endpoint.base_url is not None and not endpoint.model:
                 raise ValueError(f"{name}base_url needs {name}model: the name of the model to ask")
+        priced = self.input_usd_per_million or self.output_usd_per_million
+        if self.budget.usd_per_day is not None and not priced:
+            # without prices every call is free, and the budget would hold nothing
+            raise ValueError(
+                "budget.usd_per_day needs input_usd_per_million or output_usd_per_million"
+            )
         return self
 
 

@@ -135,3 +135,16 @@ def test_a_key_of_a_judge_is_never_shown(tmp_path: Path) -> None:
 def test_a_judge_needs_the_name_of_a_model() -> None:
     with pytest.raises(ConfigError, match="base_url needs model"):
         load(environ={"RAGMETER_JUDGE__BASE_URL": "http://127.0.0.1:1/v1"})
+
+
+def test_a_budget_in_money_needs_prices() -> None:
+    tree = {"judge": {"budget": {"usd_per_day": 5}}}
+    with pytest.raises(ConfigError, match=r"budget\.usd_per_day needs input_usd_per_million"):
+        load(environ={}, overrides=tree)
+    tree["judge"]["output_usd_per_million"] = 0.6  # type: ignore[assignment]
+    assert load(environ={}, overrides=tree).judge.budget.usd_per_day == 5
+
+
+def test_a_judge_is_asked_for_something() -> None:
+    with pytest.raises(ConfigError, match=r"judge\.metrics"):
+        load(environ={}, overrides={"judge": {"metrics": []}})
