@@ -105,7 +105,7 @@ class Instruments:
         settings = second_settings(judge)
         if settings is None:
             return first
-        if (settings.base_url, settings.model) != (judge.base_url, judge.model):
+        if settings != judge.model_copy(update={"metrics": settings.metrics}):
             client = self._client(SECOND, settings)
         # past the memory: a judge that is read to from its own notes agrees with itself
         again = JudgeTier(client, settings)

@@ -177,3 +177,20 @@ def test_another_model_behind_the_name_is_told_once(caplog: pytest.LogCaptureFix
         found._changed("judge", old, new)
         found._changed("judge", new, old)
     assert caplog.text.count("a new series begins") == 1
+
+
+@pytest.mark.parametrize(
+    ("second", "judges"),
+    [
+        ({}, {"judge"}),
+        ({"model": "m"}, {"judge"}),
+        ({"model": "other"}, {"judge", "second"}),
+        ({"api_key": "its own"}, {"judge", "second"}),
+    ],
+)
+def test_a_second_judge_is_one_that_is_asked_in_another_way(
+    second: dict[str, Any], judges: set[str]
+) -> None:
+    judge = {"base_url": "http://127.0.0.1:9/v1", "model": "m", "api_key": "k", "second": second}
+    found = Instruments(load(environ={}, overrides={"judge": judge}), watched=True)
+    assert set(found.state()) == judges
