@@ -193,12 +193,15 @@ class Aggregator:
         return transitions
 
     def _forget_gone(self) -> None:
-        """Free the places and counters of services that every window has forgotten. At the steps
-        of event time only: when it happens must not depend on batches."""
+        """Free the places and counters of services and fingerprints that every window has
+        forgotten. At the steps of event time only: when it happens must not depend on batches."""
         for service in self._bounds.keep_services(self.windows.services()):
             self.counters.forget("service", service)
         for service in self._bounds.services_with_full_segments():
             self._bounds.keep_segments(service, self.windows.segments(service))
+        if self._fingerprints.full:
+            services = self.windows.services()
+            self._fingerprints.keep({pair for one in services for pair in self.windows.series(one)})
 
     def settle(self) -> None:
         """Bring the counters of results up to what was applied; once for many traces."""

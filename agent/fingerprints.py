@@ -8,20 +8,20 @@ current one. What has no fingerprint (a call that failed) counts with the curren
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container
 from typing import Any
 
+from agent.tiers import Pair
 from agent.trace import Score
 
 __all__ = ["MAX_FINGERPRINTS", "Fingerprints", "split_scorer"]
 
-Pair = tuple[str, str]
-
 MAX_FINGERPRINTS = 16
-"""Series per metric and scorer. Fingerprints come from a server: one that makes up a new one for
-each reply must not fill the memory."""
+"""Series per metric and scorer at a time. Fingerprints come from a server: one that makes up a new
+one for each reply must not fill the memory."""
 
 OTHER = "other"
+"""In place of the fingerprints beyond; a series of several instruments, until `keep` makes room."""
 
 
 def split_scorer(scorer: str) -> tuple[str, str]:
@@ -31,7 +31,7 @@ def split_scorer(scorer: str) -> tuple[str, str]:
 
 
 class Fingerprints:
-    """The fingerprints seen of each (metric, scorer), oldest first.
+    """The fingerprints known of each (metric, scorer), oldest first.
 
     `current` maps it to the name of its newest series.
     """
@@ -57,6 +57,20 @@ class Fingerprints:
         self.current[pair] = name
         return name, new and len(seen) > 1
 
+    @property
+    def full(self) -> bool:
+        """Whether a new fingerprint of any pair would have no series of its own."""
+        return any(len(seen) >= MAX_FINGERPRINTS for seen in self._seen.values())
+
+    def keep(self, alive: Container[Pair]) -> None:
+        """Forget the fingerprints whose series (metric, name) is neither `alive` nor current."""
+        for (metric, scorer), seen in self._seen.items():
+            current = self.current.get((metric, scorer))
+            names = {mark: f"{scorer}@{mark}" for mark in seen}
+            seen[:] = [
+                mark for mark, name in names.items() if name == current or (metric, name) in alive
+            ]
+
     def dump(self) -> list[list[Any]]:
         """JSON-able."""
         return [
@@ -69,7 +83,3 @@ class Fingerprints:
             self._seen[metric, scorer] = list(seen)
             if current:
                 self.current[metric, scorer] = current
-
-    def names(self) -> Mapping[Pair, list[str]]:
-        """The fingerprints by (metric, scorer)."""
-        return self._seen

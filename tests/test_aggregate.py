@@ -10,7 +10,7 @@ from agent.aggregate import Aggregator
 from agent.alerts import parse_rules
 from agent.config import load
 from agent.score import Scorer
-from agent.trace import ScoredTrace, Trace
+from agent.trace import Score, ScoredTrace, State, Trace
 from tests.traces import START, make_trace
 
 SCORER = Scorer()
@@ -190,3 +190,16 @@ def test_alerts_do_not_depend_on_batches_looks_or_restarts(
     expected = told([1] * 900, look=True, restart=False)
     assert [state for _, state, _ in expected] == ["firing", "resolved"]
     assert told(batches, look, restart) == expected
+
+
+def test_every_change_of_a_judge_over_the_years_has_a_series_of_its_own() -> None:
+    one = aggregator(alerts={"evaluation_seconds": 3600})
+    for number in range(20):
+        at = START + number * 30 * 86_400
+        one.apply(SCORER.score(make_trace(number, timestamp=at)).trace)
+        score = Score("relevance", "umbrela", State.SCORED, 2.0, fingerprint=f"f{number}")
+        one.finish(ScoredTrace(f"t{number}", "bot", at, "ok", [score], partial=True))
+    one.settle()
+    assert one.windows.current["relevance", "umbrela"] == "umbrela@f19"
+    key = labels(metric="relevance", scorer="umbrela")
+    assert one.counters.get("ragmeter_instrument_changes_total", key) == 19
