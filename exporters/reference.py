@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from agent.metrics import METRICS
+from agent.metrics.results import BUILTIN
 from agent.metrics.spec import MetricSpec
 from exporters.exposition import Family
 
@@ -29,7 +30,6 @@ __all__ = [
 BEGIN = "<!-- names:begin -->"
 END = "<!-- names:end -->"
 
-_WINDOWED = ("service", "scorer", "window")
 _LATENCY = ("service", "stage", "quantile", "window")
 
 
@@ -41,8 +41,12 @@ def quality_families(spec: MetricSpec) -> tuple[Family, Family, Family, Family]:
     stem = f"rag_{spec.name}"
     unit = "ratio" if spec.kind == "ratio" else spec.unit
 
+    # a version of its own has what was not built in: a judge, a model
+    version = ("fingerprint",) if set(spec.scorers) - {BUILTIN} else ()
+    labels = ("service", "scorer", *version, *spec.labels, "window")
+
     def family(name: str, text: str, unit: str = "") -> Family:
-        return Family(name, "gauge", text, _WINDOWED, unit, "Quality", segmented=True)
+        return Family(name, "gauge", text, labels, unit, "Quality", segmented=True)
 
     return (
         family(spec.gauge, f"{what}; {over}.", unit),
