@@ -67,6 +67,14 @@ async def score_drawn(drawn: Drawn, scorer: TierScorer | None) -> Finished:
     return Finished(drawn, item.trace, results, cost)
 
 
+async def _told(job: Coroutine[Any, Any, None]) -> None:
+    """The job, whose failure nobody would hear of until the end: no one awaits it."""
+    try:
+        await job
+    except Exception:
+        log.exception("a job beside the slow tiers has ended")
+
+
 class TierWorker:
     """Runs `scorers` in an event loop of its own, `in_flight` traces of each at a time.
 
@@ -144,7 +152,7 @@ class TierWorker:
             # a tier that is no longer configured still owes an answer to what it had drawn
             self._news = {tier: asyncio.Event() for tier in self._in_flight}
             self._loop = asyncio.get_running_loop()
-            others = [asyncio.create_task(job()) for job in self._also]
+            others = [asyncio.create_task(_told(job())) for job in self._also]
             async with asyncio.TaskGroup() as group:
                 for tier in self._in_flight:
                     group.create_task(self._serve(tier))
