@@ -16,7 +16,7 @@ from agent.judge.client import JudgeClient
 from agent.judge.question import JudgeFailed
 from agent.judge.retries import RetryBudget
 from agent.tiers import Cost
-from tests.judge.asking import Asked, Clock, Reply, completion, error, question, script
+from tests.judge.asking import Asked, Clock, Reply, completion, error, question, script, until
 from tests.judge.stub_judge import StubJudge
 
 
@@ -228,8 +228,7 @@ def test_nobody_queues_behind_a_trial() -> None:
                 await client.ask(question(), Cost())
             clock.now += 5
             trial = asyncio.create_task(client.ask(question(), Cost()))
-            await asyncio.sleep(0.1)
-            assert stub.in_flight == 1
+            await until(lambda: stub.in_flight == 1)
             with pytest.raises(JudgeFailed, match="is down"):
                 await asyncio.wait_for(client.ask(question(), Cost()), 1)
             trial.cancel()
@@ -262,8 +261,7 @@ def test_a_hung_judge_holds_its_own_slots_and_no_others() -> None:
                 return "scored"
 
             stuck = [asyncio.create_task(reason(number)) for number in range(60)]
-            await asyncio.sleep(0.05)
-            assert hung.max_in_flight == 4
+            await until(lambda: hung.max_in_flight == 4)
             begun = asyncio.get_running_loop().time()
             await asyncio.gather(*(second.ask(question(str(n)), Cost()) for n in range(50)))
             assert asyncio.get_running_loop().time() - begun < 2
