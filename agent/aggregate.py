@@ -82,6 +82,10 @@ class Aggregator:
     def _overflow(self, label: str) -> None:
         self.counters.inc("ragmeter_label_overflow_total", (("label", label),))
 
+    def label(self, service: str) -> str:
+        """The bounded name that a service has in the windows, `__other__` where it has none."""
+        return self._bounds.service(service, admit=False)
+
     def apply(self, scored: ScoredTrace, owed: Sequence[Pair] = ()) -> list[Alert]:
         """Count one scored trace. Returns the alerts that fired or resolved on the way to it.
 

@@ -108,14 +108,16 @@ class SecondStage:
     def instruments(self) -> Sequence[Mapping[str, str]]:
         return self._tiers.instruments()
 
-    def gauges(self) -> list[Gauge]:
-        """How the tiers are, and the scale of the sampling rates by tier and service."""
-        scales: list[Gauge] = [
-            ("ragmeter_sampling_scale", (("tier", tier), ("service", service)), scale)
-            for tier, controller in self._tiers.controllers.items()
-            for service, scale in controller.scales().items()
-        ]
-        return [*scales, *self._tiers.gauges()]
+    def gauges(self, label: Callable[[str], str]) -> list[Gauge]:
+        """How the tiers are, and the scale of the sampling rates by tier and service; `label`
+        gives the bounded name of a service, the lowest scale of those that share one counts."""
+        scales: dict[tuple[tuple[str, str], ...], float] = {}
+        for tier, controller in self._tiers.controllers.items():
+            for service, scale in controller.scales().items():
+                labels = (("tier", tier), ("service", label(service)))
+                scales[labels] = min(scale, scales.get(labels, scale))
+        found: list[Gauge] = [("ragmeter_sampling_scale", *item) for item in scales.items()]
+        return [*found, *self._tiers.gauges()]
 
     def restore(self, meta: Mapping[str, Any]) -> Counter[Pair]:
         """Begin with what the store holds; the results that are owed, by pair."""

@@ -147,8 +147,8 @@ class Worker:
         return self._slow.instruments()
 
     def gauges(self) -> Sequence[Gauge]:
-        """How the slow tiers are."""
-        return self._slow.gauges()
+        """How the slow tiers are. Hold `lock`."""
+        return self._slow.gauges(self.aggregator.label)
 
     @property
     def owed(self) -> dict[str, int]:

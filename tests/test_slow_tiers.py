@@ -263,3 +263,24 @@ def test_what_a_trace_cost_is_in_the_commit_that_counts_it(tmp_path: Path) -> No
     finally:
         instrument.stop(2)
     assert json.loads(text)["judge"]["settled"] == 1
+
+
+def test_scales_go_by_the_bounded_names_of_services(tmp_path: Path) -> None:
+    control = BudgetController(Budget(requests_per_minute=1))
+    instrument = Instrument(
+        settings(tmp_path, services=2, label_chars=20),
+        [],
+        live=False,
+        tiers=lambda saved: SlowTiers({"judge": Fake()}, controllers={"judge": control}),
+    )
+    instrument.start()
+    try:
+        instrument.accept([good(n, service=f"{n}" + "x" * 400) for n in range(5)], "test")
+        instrument.wait_idle()
+        with instrument.lock():
+            found = [labels for name, labels, _ in instrument.gauges()]
+            known = instrument.windows.services()
+    finally:
+        instrument.stop(2)
+    assert len(known) == 3  # two and `__other__`
+    assert found == [(("tier", "judge"), ("service", name)) for name in sorted(known)]
