@@ -52,19 +52,15 @@ class SecondStage:
             sampler=Sampler(settings.sampling, tiers.controllers, clock),
             tiers={name: tier.pairs for name, tier in tiers.scorers.items()},
         )
-        self._owed: Counter[Tier] = Counter(row.tier for row in store.waiting())
+        self._owed: Counter[Tier] = Counter()
+        # both, always: a tier that is no longer configured still owes an answer to what it had
+        # drawn, and the table is not read before `restore`, which may find it broken
         in_flight: dict[Tier, int] = {
             "judge": settings.judge.concurrency,
             "model": MODEL_TRACES,
         }
-        # a tier that is no longer configured still owes an answer to what it had drawn
-        slow = [tier for tier in TIERS if tier in tiers.scorers or self._owed[tier]]
         self._worker = TierWorker(
-            store,
-            tiers.scorers,
-            {tier: in_flight[tier] for tier in slow},
-            finished=finished,
-            also=tiers.jobs,
+            store, tiers.scorers, in_flight, finished=finished, also=tiers.jobs
         )
 
     @property

@@ -149,7 +149,6 @@ class TierWorker:
             for scorer in self._scorers.values():
                 if isinstance(scorer, contextlib.AbstractAsyncContextManager):
                     await stack.enter_async_context(scorer)
-            # a tier that is no longer configured still owes an answer to what it had drawn
             self._news = {tier: asyncio.Event() for tier in self._in_flight}
             self._loop = asyncio.get_running_loop()
             others = [asyncio.create_task(_told(job())) for job in self._also]

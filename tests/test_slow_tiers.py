@@ -284,3 +284,16 @@ def test_scales_go_by_the_bounded_names_of_services(tmp_path: Path) -> None:
         instrument.stop(2)
     assert len(known) == 3  # two and `__other__`
     assert found == [(("tier", "judge"), ("service", name)) for name in sorted(known)]
+
+
+def test_a_table_of_drawn_traces_that_makes_no_sense_is_quarantined(tmp_path: Path) -> None:
+    with running(tmp_path, Fake(lambda trace: asyncio.sleep(60))) as instrument:
+        instrument.accept([good(1)], "test")
+        until(lambda: instrument.health().drawn == {"judge": 1})
+    with sqlite3.connect(tmp_path / "s.sqlite") as db:
+        db.execute("UPDATE drawn SET pairs='{'")
+    with running(tmp_path, Fake()) as instrument:
+        assert instrument.counters.get("ragmeter_state_quarantined_total") == 1
+        instrument.accept([good(2)], "test")
+        instrument.wait_idle()
+        assert states(instrument, "relevance", "umbrela") == {"scored": 1}
