@@ -3,7 +3,9 @@
 A judge that answers with another model, or is asked with another prompt, is another instrument:
 its scores must not be averaged with those of the old one. So the scores of a scorer with
 fingerprints go to series of their own, named `scorer@fingerprint`, and the newest of them is the
-current one. What has no fingerprint (a call that failed) counts with the current series.
+current one. What has no fingerprint (a call that failed, a blank answer) goes to a series by the
+scorer's name, which readers add to the current one: by then, and not here, for the order in which
+verdicts come back must not decide where anything counts.
 """
 
 from __future__ import annotations
@@ -44,7 +46,7 @@ class Fingerprints:
         """The name of the series that `score` belongs to, and whether it starts a new one."""
         pair = (score.metric, score.scorer)
         if score.fingerprint is None:
-            return self.current.get(pair, score.scorer), False
+            return score.scorer, False
         seen = self._seen.setdefault(pair, [])
         fingerprint = score.fingerprint
         new = fingerprint not in seen

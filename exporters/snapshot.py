@@ -72,7 +72,7 @@ def take(reading: Reading) -> Snapshot:
                 for metric, scorer in windows.series(service, segment):
                     series = windows.current.get((metric, scorer), scorer)
                     for window in names:
-                        found = windows.estimate(service, segment, metric, series, window)
+                        found = windows.estimate(service, segment, metric, scorer, window)
                         if found is not None:
                             estimates.append((service, segment, metric, series, window, found))
                 for stage in windows.stages(service, segment):

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import itertools
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 from hypothesis import HealthCheck, given, settings
@@ -203,3 +205,25 @@ def test_every_change_of_a_judge_over_the_years_has_a_series_of_its_own() -> Non
     assert one.windows.current["relevance", "umbrela"] == "umbrela@f19"
     key = labels(metric="relevance", scorer="umbrela")
     assert one.counters.get("ragmeter_instrument_changes_total", key) == 19
+
+
+def test_the_order_in_which_verdicts_come_back_changes_nothing() -> None:
+    """A blank answer is 0 without a call, and so without a fingerprint."""
+    blank = Score("answered", "judge", State.SCORED, 0.0)
+    failed = Score("answered", "judge", State.UNSCORED, reason="judge_timeout")
+    judged = Score("answered", "judge", State.SCORED, 1.0, fingerprint="f1")
+    found = []
+    for order in itertools.permutations((blank, failed, judged)):
+        one = aggregator(limits={"min_samples": 1})
+        for number in range(3):
+            one.apply(SCORER.score(make_trace(number)).trace)
+        for score in order:
+            one.finish(ScoredTrace("t1", "bot", START, "ok", [replace(score)], partial=True))
+        one.settle()
+        estimate = one.windows.estimate("bot", "", "answered", "judge", "24h")
+        assert estimate is not None
+        assert (estimate.value, estimate.samples) == (0.5, 2)
+        assert estimate.states["unscored"] == 1
+        assert [at.value for at in one.windows.worst("bot", "answered", "judge", "24h")] == [0.0]
+        found.append(sorted(one.windows.drain()))
+    assert all(rows == found[0] for rows in found)

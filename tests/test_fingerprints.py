@@ -20,7 +20,7 @@ def test_the_newest_fingerprint_is_current_and_a_new_one_is_told() -> None:
     assert marks.series(by("f1")) == ("umbrela@f1", False)  # the first changes nothing
     assert marks.series(by("f2")) == ("umbrela@f2", True)
     assert marks.series(by("f2")) == ("umbrela@f2", False)
-    assert marks.series(by(None)) == ("umbrela@f2", False)
+    assert marks.series(by(None)) == ("umbrela", False)
     assert marks.series(by("f1")) == ("umbrela@f1", False)  # back to what is known
     assert marks.current == {PAIR: "umbrela@f1"}
 

@@ -61,7 +61,7 @@ class Windows(WindowState):
         self._specs = specs
         self.current: Mapping[SeriesKey, str] = {}
         """By (metric, scorer): the scorer's newest series, where each version of an instrument has
-        one of its own. Readers that ask for the scorer get that one."""
+        one of its own. Readers that ask for the scorer get that one, with what has no version."""
         self.min_samples = min_samples
         self._kinds: dict[str, tuple[bool, float | None, float | None]] = {
             name: (spec.kind == "ratio", spec.low, spec.high) for name, spec in specs.items()
@@ -105,16 +105,11 @@ class Windows(WindowState):
     ) -> dict[str, int]:
         """Traces in the window by state; all zero for what was never seen."""
         total = self._total(service, segment, window)
-        cached = total.cache.get((metric, scorer)) if total else None
+        cached = total.cache.get(self._key(metric, scorer)) if total else None
         if cached and cached[1] is not None:
             return dict(cached[1].states)
-        counts = dict.fromkeys(STATE_NAMES, 0)
-        # what was sampled out was seen by no version of the instrument
-        for name in {scorer, self.current.get((metric, scorer), scorer)}:
-            cell = self._cell(total, metric, name)
-            for state, number in cell.states().items() if cell else ():
-                counts[state] += number
-        return counts
+        cell = self._cell(total, metric, scorer)
+        return cell.states() if cell else dict.fromkeys(STATE_NAMES, 0)
 
     def estimate(
         self, service: str, segment: str, metric: str, scorer: str, window: str
@@ -129,8 +124,7 @@ class Windows(WindowState):
         past = self._longest.totals.get(owner)
         # A mean leans on the longest window's variance, so its version counts, too.
         version = past.version if past else 0
-        scorer = self.current.get((metric, scorer), scorer)
-        key = (metric, scorer)
+        key = self._key(metric, scorer)
         cached: tuple[int, Estimate | None] | None = total.cache.get(key)
         if cached and cached[0] == version:
             return cached[1]
@@ -148,7 +142,7 @@ class Windows(WindowState):
         ratio, low, high = self._kinds.get(base(metric), _UNKNOWN)
         if ratio or past is None:
             return 0.0
-        key = ("spread", metric, scorer)
+        key = ("spread", self._key(metric, scorer))
         spread: float | None = past.cache.get(key)
         if spread is None:
             cell = self._cell(past, metric, scorer)
@@ -196,7 +190,6 @@ class Windows(WindowState):
         A point needs one scored trace, not `min_samples`: its interval says how little it knows.
         """
         self._fold()
-        scorer = self.current.get((metric, scorer), scorer)
         ring, span = self._spans[window]
         if ring.newest is None:
             return []
@@ -228,8 +221,9 @@ class Windows(WindowState):
         """
         self._fold()
         sign = direction_of(metric, self._specs)
-        key = (metric, self.current.get((metric, scorer), scorer))
-        entries = self._entries(service, window, key).get(key, set()) if sign else set()
+        entries: set[Entry] = set()
+        for name in dict.fromkeys(self._key(metric, scorer)[1:]) if sign else ():
+            entries |= self._entries(service, window, (metric, name)).get((metric, name), set())
         found: dict[str, Worst] = {}
         for entry in sorted(entries):
             if len(found) == limit:
@@ -269,9 +263,22 @@ class Windows(WindowState):
                         )
         return found
 
+    def _key(self, metric: str, scorer: str) -> tuple[str, str, str]:
+        """(metric, scorer, its current series): what `_cell` is a function of."""
+        return metric, scorer, self.current.get((metric, scorer), scorer)
+
     def _cell(self, sums: Total | Bucket | None, metric: str, scorer: str) -> Cell | None:
-        place = self._slots.find((metric, scorer))
-        return None if sums is None or place is None else sums.cell(place)
+        """The series of a scorer: the current version's, and with it what no version has found
+        (sampled out, failed, or known without asking)."""
+        if sums is None:
+            return None
+        cells = []
+        for name in dict.fromkeys(self._key(metric, scorer)[1:]):
+            place = self._slots.find((metric, name))
+            cell = None if place is None else sums.cell(place)
+            if cell is not None:
+                cells.append(cell)
+        return Cell.total(cells) if len(cells) > 1 else (cells[0] if cells else None)
 
 
 def _variance(cell: Cell) -> tuple[float, int]:
