@@ -116,8 +116,10 @@ class Instruments:
         if settings is None:
             return None
         asked = [prompt.hash for prompt in _prompts() if not prompt.name.startswith("nuggets")]
-        parts = ("base_url", "model", "temperature", "seed", "structured", "passages_per_call")
-        instrument = {name: getattr(settings, name) for name in parts} | {"prompts": asked}
+        parts = ("model", "temperature", "seed", "structured", "passages_per_call")
+        instrument = {name: getattr(settings, name) for name in parts}
+        # the endpoint is the address without user and password: this goes to the state file
+        instrument |= {"endpoint": client.endpoint, "prompts": asked}
         try:
             probes = load_probes(settings.probes.file)
         except (OSError, ValueError) as error:

@@ -169,6 +169,14 @@ def test_mistakes_in_the_settings_are_named() -> None:
         Instruments(load(environ={}, overrides={"judge": judge}), watched=True)
 
 
+def test_no_password_of_the_address_is_kept() -> None:
+    judge = {"base_url": "http://user:hush@127.0.0.1:9/v1", "model": "m", "api_key": "hush"}
+    found = Instruments(load(environ={}, overrides={"judge": judge}), watched=True)
+    assert found.probes is not None
+    assert "127.0.0.1:9" in str(found.probes.dump())
+    assert "hush" not in str([found.state(), found.probes.dump(), found.labels()])
+
+
 def test_another_model_behind_the_name_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
     judge = {"base_url": "http://127.0.0.1:9/v1", "model": "m"}
     found = Instruments(load(environ={}, overrides={"judge": judge}))
