@@ -408,8 +408,9 @@ def load(
 
 
 def _redacted(text: str) -> str:
-    """Without user and password, where the text is or holds a URL."""
-    return re.sub(r"(https?://)[^/@\s'\"]+@", r"\1***@", text)
+    """Without user and password, where the text is or holds a URL. A password may hold what only a
+    broken URL has, `@` and `/`: all up to the last `@` goes."""
+    return re.sub(r"(\w+://)[^\s'\"]*@", r"\1***@", text)
 
 
 def _shown(value: object) -> object:
@@ -418,7 +419,9 @@ def _shown(value: object) -> object:
     if isinstance(value, list):
         return [_shown(item) for item in value]
     if isinstance(value, str) and value.startswith(("http://", "https://")):
-        parts = urlsplit(_redacted(value))
+        parts = urlsplit(value)
+        _, at, host = parts.netloc.rpartition("@")
+        parts = parts._replace(netloc=f"***@{host}" if at else host)
         # chat webhooks carry their secret in the path; that of an API is its version
         hidden = parts.path if parts.path.rstrip("/") in ("", "/v1") else "/***"
         return urlunsplit(parts._replace(path=hidden, query="***" if parts.query else ""))

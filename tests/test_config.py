@@ -100,6 +100,19 @@ def test_secrets_are_in_no_dump_and_no_error() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    "url", ["ftp://u:hush@host", "http://u:hu/hush@host", "http://u:x@hush@:0"]
+)
+def test_no_password_of_a_broken_address_is_shown(url: str) -> None:
+    assert "hush" not in error(environ={}, overrides={"judge": {"base_url": url, "model": "m"}})
+
+
+def test_a_password_with_an_at_sign_is_not_shown() -> None:
+    judge = {"base_url": "http://u:x@hush@host/v1", "model": "m"}
+    shown = dump(load(environ={}, overrides={"judge": judge}))
+    assert "http://***@host/v1" in shown
+
+
 def test_the_reference_is_written_and_complete() -> None:
     """`ragmeter config reference > docs/configuration.md` mends it."""
     assert (ROOT / "docs" / "configuration.md").read_text() == reference()
