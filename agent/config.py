@@ -127,7 +127,13 @@ class Endpoint(_Section):
         None, description="file with the key, read anew when the API refuses the old one"
     )
 
-    _urls = field_validator("base_url")(_http_url)
+    @field_validator("base_url")
+    @classmethod
+    def _url(cls, value: str | None) -> str | None:
+        value = _http_url(value)
+        if value is not None and re.search(r"[?#\s]", value):
+            raise ValueError("a base URL has no query, no fragment and no space")
+        return value
 
 
 class Cache(_Section):

@@ -113,6 +113,11 @@ def test_a_password_with_an_at_sign_is_not_shown() -> None:
     assert "http://***@host/v1" in shown
 
 
+@pytest.mark.parametrize("url", ["http://h/v1?key=hush", "http://h/v1#x", "http://a b/v1"])
+def test_the_base_url_of_a_judge_is_a_base(url: str) -> None:
+    assert "no query" in error(environ={}, overrides={"judge": {"base_url": url, "model": "m"}})
+
+
 def test_the_reference_is_written_and_complete() -> None:
     """`ragmeter config reference > docs/configuration.md` mends it."""
     assert (ROOT / "docs" / "configuration.md").read_text() == reference()
