@@ -89,7 +89,7 @@ class AiohttpTransport(httpx.AsyncBaseTransport):
                 allow_redirects=False,
                 proxy=self._proxy,
             )
-        except (aiohttp.ClientError, OSError) as error:
+        except (aiohttp.ClientError, OSError, UnicodeError) as error:  # the last: of a host's name
             # the text names hosts and may name the user and password of a proxy
             raise httpx.ConnectError(type(error).__name__, request=request) from None
         encoding = reply.headers.get("content-encoding", "identity").strip().lower()

@@ -59,6 +59,16 @@ def test_a_refused_connection_is_a_connect_error_without_the_address() -> None:
     asyncio.run(main())
 
 
+def test_a_host_that_can_have_no_name_is_a_connect_error() -> None:
+    async def main() -> None:
+        client = make_client("http://h/v1")
+        with pytest.raises(httpx.ConnectError):
+            await client.send(request(f"http://{'a' * 64}.invalid/v1"))
+        await client.aclose()
+
+    asyncio.run(main())
+
+
 def test_connections_are_used_again() -> None:
     async def main() -> int:
         peers = set()
