@@ -19,6 +19,7 @@ from agent.counters import CounterKey, Counters, Exemplar
 from agent.fingerprints import Fingerprints
 from agent.labels import LabelBounds
 from agent.metrics import METRICS
+from agent.metrics.judges import PROBES
 from agent.tiers import Pair
 from agent.trace import Score, ScoredTrace, State
 from agent.windows import Windows
@@ -124,7 +125,10 @@ class Aggregator:
         """Put the results of a trace into its windows; whether it is too late for all of them."""
         late = self.windows.too_late(scored.timestamp)
         # under its bounded name from here on; a late trace has no window to take a place in
-        service = scored.service = self._bounds.service(scored.service, admit=not late)
+        # (probes are ours, and their alerts look for them by name: they need no place)
+        if scored.service != PROBES:
+            scored.service = self._bounds.service(scored.service, admit=not late)
+        service = scored.service
         if late:
             self._results.update((s.metric, s.scorer, State.LATE, None) for s in scored.results)
             return True

@@ -219,14 +219,24 @@ def config_show(config: ConfigOption = None) -> None:
 
 @config_app.command("check")
 def config_check(config: ConfigOption = None) -> None:
-    """Check the settings and the alert rules they name."""
+    """Check the settings and what they name: rules, probes, key files, the local model."""
     from agent.alerts import RuleError
+    from agent.instruments import Instruments
+    from agent.models.errors import ModelError
     from agent.rules import rules_of
 
     settings = _load(config)
     try:
         rules = rules_of(settings)
-    except (RuleError, OSError) as error:
+        Instruments(settings, watched=True)
+        for endpoint in (settings.judge, settings.judge.second):
+            if endpoint.api_key_file is not None:
+                endpoint.api_key_file.read_text("ascii")
+    except ModelError as error:
+        raise _fail(f"hhem.path: {error}", 2) from None
+    except ConfigError as error:
+        raise _fail(f"configuration: {error}", 2) from None
+    except (RuleError, OSError, UnicodeDecodeError) as error:
         raise _fail(str(error), 2) from None
     talk.print(f"the configuration is sound; {len(rules)} alert rules")
 

@@ -154,6 +154,12 @@ class Budget(_Section):
 
 class Second(Endpoint):
     share: float = Field(0.05, ge=0, le=1, description="part of the judged traces judged again")
+    input_usd_per_million: float | None = Field(
+        None, ge=0, description="price of a million tokens in; none: as the first judge's"
+    )
+    output_usd_per_million: float | None = Field(
+        None, ge=0, description="price of a million tokens out; none: as the first judge's"
+    )
 
 
 class Probes(_Section):
@@ -194,6 +200,8 @@ class Judge(Endpoint):
         for name, endpoint in (("", self), ("second.", self.second)):
             if endpoint.base_url is not None and not endpoint.model:
                 raise ValueError(f"{name}base_url needs {name}model: the name of the model to ask")
+        if self.base_url is None and (self.model or self.api_key_file):
+            raise ValueError("model and api_key_file need base_url: without it no judge is asked")
         priced = self.input_usd_per_million or self.output_usd_per_million
         if self.budget.usd_per_day is not None and not priced:
             # without prices every call is free, and the budget would hold nothing

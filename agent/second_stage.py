@@ -6,8 +6,10 @@ what the tier has found. Not safe to use from several threads but for `owed`.
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
 from typing import Any
 
 from agent.config import Settings
@@ -23,6 +25,8 @@ from agent.tiers import TIERS, Cost, Pair, Tier
 from agent.trace import Score, ScoredTrace, State
 
 __all__ = ["SecondStage"]
+
+log = logging.getLogger("ragmeter")
 
 MODEL_TRACES = 64
 """Under way in the model tier: the shortest of so many goes first."""
@@ -126,8 +130,13 @@ class SecondStage:
             results.update(dict.fromkeys(row.pairs, row.number))
         self._owed = owed  # in one step: other threads read it
         for tier, controller in self._tiers.controllers.items():
-            if tier in meta.get("budgets", {}):
-                controller.load(meta["budgets"][tier], pending[tier])
+            saved = meta.get("budgets", {}).get(tier)
+            try:
+                if saved is not None:
+                    deepcopy(controller).load(saved, pending[tier])  # whole or not at all
+                    controller.load(saved, pending[tier])
+            except (ValueError, KeyError, TypeError, AttributeError) as error:
+                log.warning("the budget of the %s tier starts anew: %r", tier, error)
         return results
 
     def draws(self, queued: Queued, found: Scored, *, late: bool, live: bool) -> list[Draw]:

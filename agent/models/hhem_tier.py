@@ -139,7 +139,7 @@ class HhemTier:
         return [(METRIC, HHEM), *([(METRIC, FULLTEXT)] if self._fulltext else [])]
 
     async def score(self, trace: Trace, cost: Cost) -> list[Score]:
-        """One result for each of `pairs`. `cost.seconds` are CPU seconds of the workers."""
+        """One result for each of `pairs`. `cost.seconds` are busy seconds of the workers."""
         gap = _gap(trace)
         if gap is not None:
             return [self._missing(scorer, gap) for _, scorer in self.pairs]
