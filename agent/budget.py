@@ -357,8 +357,8 @@ def _read(saved: Any) -> Vector:
     return a, b, c, d
 
 
-def judge_controller(settings: Judge, *, paced: bool = True) -> BudgetController:
-    """The controller of the judge tier: its budget, and if `paced` its slots as the capacity."""
+def judge_controller(settings: Judge) -> BudgetController:
+    """The controller of the judge tier: its budget, and its slots as the capacity."""
     prior = JUDGE_PRIOR
     usd = (
         prior.input_tokens * settings.input_usd_per_million
@@ -366,7 +366,7 @@ def judge_controller(settings: Judge, *, paced: bool = True) -> BudgetController
     ) / 1e6
     return BudgetController(
         settings.budget,
-        capacity=UTILISATION * settings.concurrency if paced else None,
+        capacity=UTILISATION * settings.concurrency,
         prior=Cost(prior.requests, prior.input_tokens, prior.output_tokens, usd, prior.seconds),
     )
 

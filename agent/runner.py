@@ -69,7 +69,7 @@ async def run(
         live=not files,
         notify=senders.notify,
         announced=senders.announced,
-        tiers=lambda saved: slow_tiers(settings, saved, paced=not files),
+        tiers=lambda saved: slow_tiers(settings, saved),
     )
     instrument.start()
     asyncio.get_running_loop().set_exception_handler(calm())

@@ -44,10 +44,11 @@ class Draw(NamedTuple):
 class Sampler:
     """Draws by service and tier.
 
-    A tier that has a controller in `controllers` is drawn at its configured rate times the scale
-    that the controller allows at that moment; the others at their configured rate. `clock` gives
-    Unix seconds and is what the controllers live by. Draws of tiers with a controller depend on
-    what was drawn before: draw each trace once, in the order of arrival, and keep the result.
+    A tier that has a controller in `controllers` is drawn, while `paced`, at its configured rate
+    times the scale that the controller allows at that moment; the others at their configured rate.
+    `clock` gives Unix seconds and is what the controllers live by. Draws of tiers with a controller
+    depend on what was drawn before: draw each trace once, in the order of arrival, and keep the
+    result.
     """
 
     def __init__(
@@ -69,6 +70,9 @@ class Sampler:
         }
         self._controllers = dict(controllers or {})
         self._clock = clock
+        self.paced = True
+        """Whether the controllers hold. A replay is drawn by its rates alone: so its draws depend
+        on the traces and not on when they are read."""
 
     def draw(self, trace: Trace, tier: Tier) -> Draw:
         """Whether `tier` scores `trace`. Where it does, the expected cost is committed and must
@@ -77,7 +81,7 @@ class Sampler:
         default, rates = self._rates[tier]
         rate = rates.get(service, default)
         controller = self._controllers.get(tier)
-        if controller is None or self._clock is None:
+        if controller is None or self._clock is None or not self.paced:
             taken = rate >= 1 or _fraction(trace.trace_id, self._keys[tier]) < rate
             return Draw(taken, rate * trace.probability)
         now = self._clock()

@@ -51,9 +51,11 @@ class SecondStage:
         self._tiers = tiers
         self._clock = clock
         self._most = settings.limits.drawn
+        self._sampler = Sampler(settings.sampling, tiers.controllers, clock)
+        self.live = False
         self.scorer = Scorer(
             settings.builtin_scorers,
-            sampler=Sampler(settings.sampling, tiers.controllers, clock),
+            sampler=self._sampler,
             tiers={name: tier.pairs for name, tier in tiers.scorers.items()},
         )
         self._owed: Counter[Tier] = Counter()
@@ -66,6 +68,16 @@ class SecondStage:
         self._worker = TierWorker(
             store, tiers.scorers, in_flight, finished=finished, also=tiers.jobs
         )
+
+    @property
+    def live(self) -> bool:
+        """Whether live traffic has been seen. A replay waits for its judge and spends what its
+        rates say; live traffic is paced by budget and capacity, and watched by probes."""
+        return self._sampler.paced
+
+    @live.setter
+    def live(self, value: bool) -> None:
+        self._sampler.paced = self._tiers.extras.live = value
 
     @property
     def owed(self) -> dict[str, int]:
@@ -139,7 +151,7 @@ class SecondStage:
                 log.warning("the budget of the %s tier starts anew: %r", tier, error)
         return results
 
-    def draws(self, queued: Queued, found: Scored, *, late: bool, live: bool) -> list[Draw]:
+    def draws(self, queued: Queued, found: Scored, *, late: bool) -> list[Draw]:
         """The rows of a trace for the tiers that have drawn it, before they are committed.
 
         Where the trace is too late for every window, or live traffic has filled the table, its
@@ -148,7 +160,7 @@ class SecondStage:
         draws = []
         for tier, probability in list(found.drawn.items()):
             pairs = self.scorer.tiers[tier]
-            if late or (live and self._owed[tier] >= self._most):
+            if late or (self.live and self._owed[tier] >= self._most):
                 del found.drawn[tier]
                 found.trace.results += [Score(*pair, State.SHED) for pair in pairs]
                 self.settle(tier, found.trace.service, Cost())
@@ -175,11 +187,11 @@ class SecondStage:
         budgets = {tier: controller.dump() for tier, controller in controllers.items()}
         return {**self._tiers.state(), "budgets": budgets}
 
-    def committed(self, drawn: Sequence[Draw], finished: Sequence[Finished], *, live: bool) -> None:
+    def committed(self, drawn: Sequence[Draw], finished: Sequence[Finished]) -> None:
         """These rows are in the table now, and those are off it."""
         for one in finished:
             self._owed[one.drawn.draw.tier] -= 1
-        if live:
+        if self.live:
             for tier, controller in self._tiers.controllers.items():
                 controller.backlog(self._owed[tier], self._most)
         if drawn:

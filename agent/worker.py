@@ -85,7 +85,6 @@ class Worker:
         self._monotonic = monotonic
         self._notify = notify
         self._announced = announced
-        self.live = live
         self.lock = threading.RLock()
         self.intake_lock = threading.Lock()
         """Held while traces are accepted and counted; taken before `lock`."""
@@ -99,6 +98,7 @@ class Worker:
         self._slow = SecondStage(
             settings, store, tiers(store.meta()), clock=clock, finished=self._wake.set
         )
+        self._slow.live = live
         self.scorer = self._slow.scorer
         self._start_aggregator()
         self._stopping = False
@@ -141,6 +141,15 @@ class Worker:
     def start(self) -> None:
         self._thread.start()
         self._slow.start()
+
+    @property
+    def live(self) -> bool:
+        """Whether live traffic has been seen."""
+        return self._slow.live
+
+    @live.setter
+    def live(self, value: bool) -> None:
+        self._slow.live = value
 
     def instruments(self) -> Sequence[Mapping[str, str]]:
         """Labels of each judge as it is served now."""
@@ -274,7 +283,7 @@ class Worker:
             with self.lock:
                 for queued, _, found in scored:
                     late = self.aggregator.windows.too_late(queued.timestamp)
-                    drawn += self._slow.draws(queued, found, late=late, live=self.live)
+                    drawn += self._slow.draws(queued, found, late=late)
                     owed = [pair for tier in found.drawn for pair in self.scorer.tiers[tier]]
                     transitions += self.aggregator.apply(found.trace, owed)
                 self.aggregator.settle()
@@ -394,7 +403,7 @@ class Worker:
         step.evidence = self._keeper.rows(named, keyed, self._earlier)
         step.outbox = [item for alert in transitions for item in self._notify(alert, now)]
         self._persist(lambda: self._store.commit(step))
-        self._slow.committed(drawn, finished, live=self.live)
+        self._slow.committed(drawn, finished)
         if transitions:
             self._announced()
         self._saved_at = self._monotonic()

@@ -270,12 +270,14 @@ def test_scales_go_by_the_bounded_names_of_services(tmp_path: Path) -> None:
     instrument = Instrument(
         settings(tmp_path, services=2, label_chars=20),
         [],
-        live=False,
+        live=True,
         tiers=lambda saved: SlowTiers({"judge": Fake()}, controllers={"judge": control}),
     )
     instrument.start()
     try:
-        instrument.accept([good(n, service=f"{n}" + "x" * 400) for n in range(5)], "test")
+        now = time.time()
+        named = [good(n, timestamp=now, service=f"{n}" + "x" * 400) for n in range(5)]
+        instrument.accept(named, "test", live=True)
         instrument.wait_idle()
         with instrument.lock():
             found = [labels for name, labels, _ in instrument.gauges()]
@@ -297,3 +299,27 @@ def test_a_table_of_drawn_traces_that_makes_no_sense_is_quarantined(tmp_path: Pa
         instrument.accept([good(2)], "test")
         instrument.wait_idle()
         assert states(instrument, "relevance", "umbrela") == {"scored": 1}
+
+
+def test_a_replay_is_drawn_by_its_rates_and_live_traffic_by_the_budget(tmp_path: Path) -> None:
+    """So a replay gives the same draws whenever it is read."""
+
+    def tiers(saved: Any) -> SlowTiers:
+        tight = BudgetController(Budget(requests_per_minute=1))
+        return SlowTiers({"judge": Fake()}, controllers={"judge": tight})
+
+    instrument = Instrument(settings(tmp_path), [], live=False, tiers=tiers)
+    instrument.start()
+    try:
+        instrument.accept([good(n) for n in range(50)], "test")
+        instrument.wait_idle()
+        assert states(instrument, "relevance", "umbrela") == {"scored": 50}
+        live = [good(n, timestamp=time.time()) for n in range(50, 500)]
+        instrument.accept(live[:1], "test", live=True)
+        instrument.wait_idle()
+        instrument.accept(live[1:], "test", live=True)
+        instrument.wait_idle()
+        assert states(instrument, "relevance", "umbrela")["sampled_out"] > 300
+        assert mismatch(instrument) == 0
+    finally:
+        instrument.stop(2)
