@@ -115,7 +115,8 @@ def test_five_percent_of_malformed_replies_lose_nothing() -> None:
 # Breaker and limiter
 
 
-def test_a_dead_judge_is_left_alone_and_tried_again() -> None:
+def test_a_dead_judge_is_left_alone_and_tried_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("agent.judge.breaker.PATIENCE", 0.0)
     alive = False
 
     def serve(_: dict[str, Any], __: httpx.Request) -> Reply:
@@ -212,8 +213,9 @@ def test_who_waits_during_a_pause_does_not_wait_on_when_the_breaker_opens() -> N
 
     async def main() -> None:
         told = Counter(await asyncio.gather(*(asked.ask() for _ in range(30))))
-        assert told == {"judge_error": 10, "judge_unavailable": 20}
-        assert len(asked.clock.slept) == 9  # before each attempt but the first
+        # nine that fail, the tenth that opens it, and the trial that gives the judge up
+        assert told == {"judge_error": 11, "judge_unavailable": 19}
+        assert asked.clock.now == 1000 + 10 * 60
 
     asyncio.run(main())
 
@@ -242,7 +244,9 @@ def test_nobody_queues_behind_a_trial() -> None:
     asyncio.run(main())
 
 
-def test_a_hung_judge_holds_its_own_slots_and_no_others() -> None:
+def test_a_hung_judge_holds_its_own_slots_and_no_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("agent.judge.breaker.PATIENCE", 0.0)
+
     async def main() -> None:
         async with StubJudge(faults={"hang": 1.0}) as hung, StubJudge() as well:
             first = JudgeClient(
