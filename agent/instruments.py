@@ -14,7 +14,6 @@ from typing import Any
 
 from agent.budget import BudgetController, judge_controller, model_controller
 from agent.config import ConfigError, Judge, Settings
-from agent.fingerprints import MAX_FINGERPRINTS
 from agent.judge import prompts
 from agent.judge.attempt import Attempt
 from agent.judge.cache import CachedJudge, MemoryVerdicts, VerdictStore
@@ -58,7 +57,6 @@ class Instruments:
         self.scorers: dict[Tier, TierScorer] = {}
         self.probes: ProbeRunner | None = None
         self._settings = settings
-        self._served: set[Served] = set()
         self._clients: list[tuple[JudgeClient, Judge]] = []
         self._saved = saved or {}
         self._observe = observe
@@ -91,10 +89,6 @@ class Instruments:
         return client
 
     def _changed(self, name: str, old: Served, new: Served) -> None:
-        """Say it once for each: some services answer from several builds in turn."""
-        if new in self._served or len(self._served) >= MAX_FINGERPRINTS:
-            return
-        self._served.update((old, new))
         log.warning(
             "%s is served by %s %s now, by %s %s before: a new series begins",
             *(name, new.model, new.system_fingerprint, old.model, old.system_fingerprint),
@@ -154,7 +148,7 @@ class Instruments:
         return found
 
     def labels(self) -> list[dict[str, str]]:
-        """Of each judge and prompt: who is asked, who served last, and the fingerprint."""
+        """Of each judge and prompt: who is asked, who answers (`Epochs`), the fingerprint."""
         return [
             {
                 "judge": client.name,

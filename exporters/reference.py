@@ -178,7 +178,7 @@ HEALTH = (
     ),
     Family(
         "ragmeter_instrument_changes_total", "counter",
-        "Changes of the fingerprint of a judge or model; each starts a new series.",
+        "Changes of the fingerprint that a metric goes on with, also back to an earlier one.",
         ("metric", "scorer"), "", "Judge",
     ),
     Family(

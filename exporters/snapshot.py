@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from agent.counters import CounterKey, Exemplar
+from agent.fingerprints import is_mixture
 
 if TYPE_CHECKING:
     from agent.alerts.alert import Alert
@@ -70,6 +71,8 @@ def take(reading: Reading) -> Snapshot:
         with reading.lock():
             for segment in ("", *windows.segments(service)):
                 for metric, scorer in windows.series(service, segment):
+                    if is_mixture(scorer):
+                        continue
                     series = windows.current.get((metric, scorer), scorer)
                     for window in names:
                         found = windows.estimate(service, segment, metric, scorer, window)

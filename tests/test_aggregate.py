@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from agent.aggregate import Aggregator
 from agent.alerts import parse_rules
 from agent.config import load
+from agent.fingerprints import CONFIRMED
 from agent.score import Scorer
 from agent.trace import Score, ScoredTrace, State, Trace
 from tests.traces import START, make_trace
@@ -198,9 +199,10 @@ def test_every_change_of_a_judge_over_the_years_has_a_series_of_its_own() -> Non
     one = aggregator(alerts={"evaluation_seconds": 3600})
     for number in range(20):
         at = START + number * 30 * 86_400
-        one.apply(SCORER.score(make_trace(number, timestamp=at)).trace)
-        score = Score("relevance", "umbrela", State.SCORED, 2.0, fingerprint=f"f{number}")
-        one.finish(ScoredTrace(f"t{number}", "bot", at, "ok", [score], partial=True))
+        for item in range(CONFIRMED):
+            one.apply(SCORER.score(make_trace(100 * number + item, timestamp=at)).trace)
+            score = Score("relevance", "umbrela", State.SCORED, 2.0, fingerprint=f"f{number}")
+            one.finish(ScoredTrace(f"t{number}", "bot", at, "ok", [score], partial=True))
     one.settle()
     assert one.windows.current["relevance", "umbrela"] == "umbrela@f19"
     key = labels(metric="relevance", scorer="umbrela")

@@ -206,7 +206,9 @@ def test_builds_that_answer_in_turn_are_one_series(tmp_path: Path, builds: int) 
     assert sum(series.values()) == 160
     assert series["umbrela"] >= 120  # of those after the first 40, all
     info = values(text, "ragmeter_judge_info") or values(text, "ragmeter_judge_info_info")
-    assert len({labels.split('system_fingerprint="')[1].split('"')[0] for labels, _ in info}) == 1
+    assert (
+        len({labels.partition('system_fingerprint="')[2].split('"')[0] for labels, _ in info}) == 1
+    )
 
 
 @pytest.mark.parametrize(

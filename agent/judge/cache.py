@@ -1,8 +1,9 @@
 """Verdicts that were paid for once: a judge with a memory.
 
-The key is a hash of the fingerprint that the answer carries (prompt, parameters, model as
-served), of the endpoint, and of the rendered question with its schema. While a server does not
-show another model, its old verdicts hold; the reply that shows one makes all of them misses.
+The key is a hash of the fingerprint that the answer carries (prompt, parameters, who stands for
+the instrument), of the endpoint, and of the rendered question with its schema. While no new epoch
+begins (`agent/judge/epoch.py`), old verdicts hold; the reply that begins one makes all of them
+misses.
 """
 
 from __future__ import annotations

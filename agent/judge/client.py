@@ -112,7 +112,7 @@ class JudgeClient:
 
     `name` stands in counters and logs. `http`: a client of the caller's, not closed here; none:
     one of our own. `state`: what `state()` gave before a restart. `observe` sees every attempt,
-    `on_change(old, new)` every change of who serves. Clocks in seconds, `clock` in Unix time.
+    `on_change(old, new)` every new epoch (`Epochs`). Clocks in seconds, `clock` in Unix time.
     """
 
     def __init__(
@@ -152,7 +152,7 @@ class JudgeClient:
         self._held_until = float("-inf")
         self._logged = float("-inf")
         self._worked = float("-inf")
-        self._known = Instrument(settings, str(self._url), name, state or {}, on_change)
+        self._known = Instrument(settings, str(self._url), name, state or {}, on_change, monotonic)
 
     async def ask(self, question: Question[T], cost: Cost) -> Verdict[T]:
         """The verdict of the judge. Raises `JudgeFailed`.
@@ -188,7 +188,7 @@ class JudgeClient:
 
     @property
     def served(self) -> Served | None:
-        """Who gave the last reply; none before the first."""
+        """Who stands for the instrument now (`Epochs`); none before the first reply."""
         return self._known.served
 
     @property
@@ -216,8 +216,8 @@ class JudgeClient:
         return self._limiter.size
 
     def fingerprint(self, prompt_hash: str) -> str | None:
-        """What the next answer to this prompt carries if the same model serves it; none before
-        the first reply."""
+        """What the next answer to this prompt carries if it begins no epoch; none before the first
+        reply."""
         known = self._known
         if known.served is None:
             return None
@@ -291,7 +291,7 @@ class JudgeClient:
             self._bill.add(cost, outcome, characters, completion, seconds)
 
     def _read(self, talk: _Talk[T], reply: Completion) -> Answer[T] | Miss:
-        self._known.answered(reply.served, talk.dialect, learned=talk.learned)
+        served = self._known.answered(reply.served, talk.dialect, learned=talk.learned)
         if reply.refused:
             return Miss("refused", "by the model or a filter")
         question = talk.question
@@ -306,7 +306,7 @@ class JudgeClient:
                 return Miss("cut_off", "by the output limit")
             return Miss("malformed", "no readable answer", text=reply.text, error=str(error))
         self._known.readable(talk.dialect, roomy=talk.roomy)
-        mark = self._known.fingerprint(reply.served, question.prompt_hash, talk.dialect)
+        mark = self._known.fingerprint(served, question.prompt_hash, talk.dialect)
         return Answer(value, data, mark)
 
     def _consider(self, talk: _Talk[Any], miss: Miss, header: str | None) -> None:

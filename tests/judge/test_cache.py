@@ -9,6 +9,7 @@ import pytest
 from agent.config import Judge
 from agent.judge.cache import CachedJudge, MemoryVerdicts
 from agent.judge.client import JudgeClient
+from agent.judge.epoch import PAUSE
 from agent.judge.question import JudgeFailed
 from agent.tiers import Cost
 from tests.judge.asking import Asked, Clock, Reply, completion, question, script
@@ -98,6 +99,10 @@ def test_a_new_model_makes_old_verdicts_misses_and_the_old_one_finds_them_again(
         assert second.fingerprint != first.fingerprint
         model = "served-1"
         await judge.ask(question("c"), Cost())
+        assert (await judge.ask(question("b"), Cost())).cached  # they may answer in turn
+        for number in range(22):  # no: the new one is absent
+            asked.clock.now += PAUSE
+            await judge.ask(question(f"d{number}"), Cost())
         third = await judge.ask(question("a"), Cost())
         assert third.cached
         assert third.fingerprint == first.fingerprint
