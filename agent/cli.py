@@ -178,7 +178,11 @@ def score(
     ] = Format.JSONL,
     config: ConfigOption = None,
 ) -> None:
-    """Score each trace of a file offline: every metric, no sampling."""
+    """Score each trace of a file offline: every metric, no sampling.
+
+    Results that the judge or the model failed to give are unscored, each with its reason, and
+    counted at the end. The exit status is 1 where one that was asked gave no result at all.
+    """
     from agent.instruments import Instruments
     from agent.models.errors import ModelError
     from agent.offline import SameFile, score_file
@@ -186,7 +190,7 @@ def score(
     settings = _load(config)
     try:
         scorers = Instruments(settings).scorers
-        done, bad = asyncio.run(score_file(file, output, form, settings, say, scorers))
+        done = asyncio.run(score_file(file, output, form, settings, say, scorers))
     except SameFile as error:
         raise _fail(str(error), 2) from None
     except ModelError as error:
@@ -195,8 +199,10 @@ def score(
         raise  # the reader has seen enough
     except OSError as error:
         raise _fail(str(error), 1) from None
-    talk.print(f"{done} traces scored, {bad} items unreadable")
-    if bad and not done:
+    talk.print(f"{done.traces} traces scored, {done.bad} items unreadable")
+    for line in done.lines():
+        say(line)
+    if (done.bad and not done.traces) or done.dead:
         raise typer.Exit(1)
 
 

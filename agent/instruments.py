@@ -69,7 +69,7 @@ class Instruments:
             if watched:
                 tier = self._second(tier, client)
                 self.probes = self._prober(client)
-            self.scorers["judge"] = _Closing(tier, self._close)
+            self.scorers["judge"] = _Closing(tier, client, self._close)
         if settings.hhem.path is not None:
             from agent.models.hhem import Hhem  # late: it needs the extra
             from agent.models.hhem_tier import HhemTier
@@ -170,10 +170,12 @@ def _prompts() -> list[prompts.Prompt]:
 
 
 class _Closing:
-    """A tier with what must be closed after its last trace."""
+    """A tier with what must be closed after its last trace; `Pausing` while the first judge is
+    down. That the second is down holds up nothing."""
 
-    def __init__(self, tier: TierScorer, close: Callable[[], Any]) -> None:
+    def __init__(self, tier: TierScorer, first: JudgeClient, close: Callable[[], Any]) -> None:
         self._tier = tier
+        self._first = first
         self._close = close
 
     @property
@@ -183,6 +185,14 @@ class _Closing:
     @property
     def pairs(self) -> Sequence[Pair]:
         return self._tier.pairs
+
+    @property
+    def paused(self) -> bool:
+        return self._first.is_down
+
+    @property
+    def trying(self) -> bool:
+        return self._first.takes_trial
 
     async def score(self, trace: Trace, cost: Cost) -> list[Score]:
         return await self._tier.score(trace, cost)

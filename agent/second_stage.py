@@ -66,7 +66,12 @@ class SecondStage:
             "model": MODEL_TRACES,
         }
         self._worker = TierWorker(
-            store, tiers.scorers, in_flight, finished=finished, also=tiers.jobs
+            store,
+            tiers.scorers,
+            in_flight,
+            finished=finished,
+            also=tiers.jobs,
+            live=lambda: self.live,
         )
 
     @property

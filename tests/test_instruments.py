@@ -109,7 +109,11 @@ def test_malformed_answers_leave_reasons_and_nothing_is_lost(tmp_path: Path) -> 
         assert mismatch(instrument) == 0
 
 
-def test_a_judge_that_is_not_there_leaves_everything_else(tmp_path: Path) -> None:
+def test_a_judge_that_is_not_there_leaves_everything_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("agent.judge.breaker.PATIENCE", 1.0)
+    monkeypatch.setattr("agent.tier_worker.HOLD", 1.0)
     nowhere = StubProcess("http://127.0.0.1:9/v1")
     with running(tmp_path, nowhere, retries=0) as instrument:
         instrument.accept(judged(30), "test")
