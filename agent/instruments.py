@@ -33,8 +33,8 @@ log = logging.getLogger("ragmeter.judge")
 
 MAIN, SECOND = "judge", "second"
 
-PROBE_LOOK_SECONDS = 30.0
-"""Between two looks at whether probes are due; they are after hours."""
+PROBE_LOOK_SECONDS = 5.0
+"""Between two looks at whether live traffic is there and probes are due."""
 
 
 class Instruments:
@@ -204,13 +204,9 @@ class _Closing:
         await self._close()
 
 
-def slow_tiers(settings: Settings, saved: Mapping[str, Any], *, paced: bool = True) -> SlowTiers:
-    """The slow tiers of the embedded agent: verdicts in the state file, which is open already,
-    spend within the budget.
-
-    `paced`: what the judge and the model can work off lowers the sampled share, too. Not so in a
-    replay, which waits for them: its draws depend on the traces alone.
-    """
+def slow_tiers(settings: Settings, saved: Mapping[str, Any]) -> SlowTiers:
+    """The slow tiers of the embedded agent: verdicts in the state file, which is open already;
+    budget, capacity and probes for live traffic."""
     spending = Spending()
     judge = settings.judge
     close = contextlib.ExitStack()
@@ -227,11 +223,11 @@ def slow_tiers(settings: Settings, saved: Mapping[str, Any], *, paced: bool = Tr
     )
     controllers: dict[Tier, BudgetController] = {}
     if "judge" in found.scorers:
-        controllers["judge"] = judge_controller(judge, paced=paced)
-    if "model" in found.scorers and paced:
+        controllers["judge"] = judge_controller(judge)
+    if "model" in found.scorers:
         controllers["model"] = model_controller(settings.hhem)
     extras = Extras(dict((saved.get("judges") or {}).get("probes") or {}))
-    runner = found.probes if paced else None
+    runner = found.probes
     return SlowTiers(
         found.scorers,
         spending=spending,
@@ -248,7 +244,7 @@ def slow_tiers(settings: Settings, saved: Mapping[str, Any], *, paced: bool = Tr
 async def _probe(runner: ProbeRunner, extras: Extras) -> None:
     """Judge the probes whenever they are due."""
     while True:
-        if runner.due:
+        if extras.live and runner.due:
             cost = Cost()
             extras.put(await runner.run(cost), cost, deepcopy(runner.dump()))
         await asyncio.sleep(PROBE_LOOK_SECONDS)
