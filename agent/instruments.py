@@ -40,9 +40,10 @@ PROBE_LOOK_SECONDS = 5.0
 class Instruments:
     """What is configured of judge and model: `scorers` by tier, one event loop's worth.
 
-    `saved` is what `state` gave before a restart, `verdicts` the memory of the judge. `watched`:
-    part of what is judged is judged again, and `probes` can watch the judge. Loading a model may
-    take seconds and raise `agent.models.errors.ModelError`; a broken file of probes `ConfigError`.
+    `saved` is what `state` gave before a restart, `verdicts` the memory of the judge. `observe`
+    sees every attempt, `count` how each question was answered (`CachedJudge`). `watched`: part of
+    what is judged is judged again, and `probes` can watch the judge. Loading a model may take
+    seconds and raise `agent.models.errors.ModelError`; a broken file of probes `ConfigError`.
     """
 
     def __init__(
@@ -52,6 +53,7 @@ class Instruments:
         verdicts: VerdictStore | None = None,
         saved: Mapping[str, Any] | None = None,
         observe: Callable[[Attempt], None] = lambda attempt: None,
+        count: Callable[[str], None] = lambda source: None,
         watched: bool = False,
     ) -> None:
         self.scorers: dict[Tier, TierScorer] = {}
@@ -65,7 +67,7 @@ class Instruments:
             client = self._client(MAIN, judge)
             if verdicts is None:
                 verdicts = MemoryVerdicts(judge.cache.entries, judge.cache.days)
-            tier: TierScorer = JudgeTier(CachedJudge(client, verdicts), judge)
+            tier: TierScorer = JudgeTier(CachedJudge(client, verdicts, count=count), judge)
             if watched:
                 tier = self._second(tier, client)
                 self.probes = self._prober(client)
@@ -138,7 +140,7 @@ class Instruments:
         return {client.name: client.state() for client, _ in self._clients}
 
     def gauges(self) -> list[Gauge]:
-        """Whether each judge is up, its calls in flight and how many may be, verdicts kept."""
+        """Whether each judge is up, its calls in flight and how many may be."""
         found: list[Gauge] = []
         for client, _ in self._clients:
             judge = (("judge", client.name),)
@@ -219,6 +221,9 @@ def slow_tiers(settings: Settings, saved: Mapping[str, Any]) -> SlowTiers:
         verdicts=verdicts,
         saved=saved.get("judges"),
         observe=lambda attempt: _count(spending, attempt),
+        count=lambda source: spending.add(
+            "ragmeter_judge_verdicts_total", (("judge", MAIN), ("source", source))
+        ),
         watched=True,
     )
     controllers: dict[Tier, BudgetController] = {}

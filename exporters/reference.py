@@ -186,6 +186,11 @@ HEALTH = (
         ("judge", "outcome"), "", "Judge",
     ),
     Family(
+        "ragmeter_judge_verdicts_total", "counter",
+        "Questions by how they were answered: kept (no call), shared (the call of another), asked.",
+        ("judge", "source"), "", "Judge",
+    ),
+    Family(
         "ragmeter_judge_tokens_total", "counter", "Tokens of all attempts, input and output.",
         ("judge", "direction"), "", "Judge",
     ),
