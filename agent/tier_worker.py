@@ -178,7 +178,16 @@ class TierWorker:
             await asyncio.gather(*others, return_exceptions=True)
 
     async def _serve(self, tier: Tier) -> None:
-        news, tasks, after = self._news[tier], set[asyncio.Task[None]](), 0
+        tasks = set[asyncio.Task[None]]()
+        try:
+            await self._score_all(tier, tasks)
+        finally:
+            # however it ends: the scorer is closed next, and what is not scored is durable
+            late = [task for task in tasks if task.cancel()]
+            await asyncio.gather(*late, return_exceptions=True)
+
+    async def _score_all(self, tier: Tier, tasks: set[asyncio.Task[None]]) -> None:
+        news, after = self._news[tier], 0
         while not self._stopping.is_set():
             news.clear()
             held = self._held(tier)
@@ -201,10 +210,7 @@ class TierWorker:
         if tasks:
             # a judge that is down is not waited for: its traces are durable
             patience = 0.0 if self._pausing(tier) else self._deadline
-            _, late = await asyncio.wait(tasks, timeout=patience)
-            for task in late:
-                task.cancel()
-            await asyncio.gather(*late, return_exceptions=True)
+            await asyncio.wait(tasks, timeout=patience)
 
     def _pausing(self, tier: Tier) -> bool:
         scorer = self._scorers.get(tier)

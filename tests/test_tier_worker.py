@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
 import pytest
 
@@ -144,3 +145,41 @@ def test_stop_does_not_wait_for_a_judge_that_is_down() -> None:
         assert worker.stop(30)
         assert time.monotonic() - begun < 5
         assert worker.take() == []  # they stay in the store
+
+
+def test_where_one_tier_breaks_the_other_leaves_its_traces_durable() -> None:
+    """A result of a scorer that is closed under a trace would be no result of the trace."""
+    ended: list[str] = []
+
+    class Slow:
+        tier: Tier = "judge"
+        pairs: Sequence[Pair] = (("relevance", "umbrela"),)
+
+        async def score(self, trace: Trace, cost: Cost) -> list[Score]:
+            try:
+                await asyncio.sleep(60)
+            except asyncio.CancelledError:
+                ended.append("cancelled")
+                raise
+            return []
+
+        async def __aenter__(self) -> Slow:
+            return self
+
+        async def __aexit__(self, *_: object) -> None:
+            ended.append("closed")
+
+    class Broken(Backlog):
+        def drawn(self, tier: Tier, after: int, limit: int) -> list[Drawn]:
+            if tier == "model":
+                time.sleep(0.1)
+                raise OSError("the disk is gone")
+            return super().drawn(tier, after, limit)
+
+    scorers: dict[Tier, Any] = {"judge": Slow(), "model": Slow()}
+    worker = TierWorker(Broken(), scorers, {"judge": 4, "model": 4}, finished=lambda: None)
+    worker.start()
+    worker._thread.join(10)
+    assert worker.fatal is not None
+    assert ended[0] == "cancelled"
+    assert worker.take() == []
