@@ -22,6 +22,7 @@ from agent.drifting import DriftWatch
 from agent.fingerprints import Fingerprints
 from agent.labels import LabelBounds
 from agent.metrics import METRICS
+from agent.metrics.judges import PROBES
 from agent.slos import events, objectives
 from agent.tiers import Pair
 from agent.trace import Score, ScoredTrace, State
@@ -95,6 +96,10 @@ class Aggregator:
     def _overflow(self, label: str) -> None:
         self.counters.inc("ragmeter_label_overflow_total", (("label", label),))
 
+    def label(self, service: str) -> str:
+        """The bounded name that a service has in the windows, `__other__` where it has none."""
+        return self._bounds.service(service, admit=False)
+
     def apply(self, scored: ScoredTrace, owed: Sequence[Pair] = ()) -> list[Alert]:
         """Count one scored trace. Returns the alerts that fired or resolved on the way to it.
 
@@ -136,7 +141,10 @@ class Aggregator:
         """Put the results of a trace into its windows; whether it is too late for all of them."""
         late = self.windows.too_late(scored.timestamp)
         # under its bounded name from here on; a late trace has no window to take a place in
-        service = scored.service = self._bounds.service(scored.service, admit=not late)
+        # (probes are ours, and their alerts look for them by name: they need no place)
+        if scored.service != PROBES:
+            scored.service = self._bounds.service(scored.service, admit=not late)
+        service = scored.service
         if late:
             self._results.update((s.metric, s.scorer, State.LATE, None) for s in scored.results)
             return True
@@ -213,8 +221,8 @@ class Aggregator:
         return transitions
 
     def _forget_gone(self) -> None:
-        """Free the places and counters of services that every window has forgotten. At the steps
-        of event time only: when it happens must not depend on batches."""
+        """Free the places and counters of services and fingerprints that every window has
+        forgotten. At the steps of event time only: when it happens must not depend on batches."""
         gone = self._bounds.keep_services(self.windows.services())
         for service in gone:
             self.counters.forget("service", service)
@@ -222,6 +230,9 @@ class Aggregator:
             self.drift.keep(self.windows.services())
         for service in self._bounds.services_with_full_segments():
             self._bounds.keep_segments(service, self.windows.segments(service))
+        if self._fingerprints.full:
+            services = self.windows.services()
+            self._fingerprints.keep({pair for one in services for pair in self.windows.series(one)})
 
     def settle(self) -> None:
         """Bring the counters of results up to what was applied; once for many traces."""

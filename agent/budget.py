@@ -108,8 +108,8 @@ class BudgetController:
 
     `budget` are the limits in money and calls, `capacity` the seconds of calls or of cores that
     can be worked off per second, `prior` what a trace costs before the first is settled. Time is
-    Unix seconds by the caller's clock, the same one for all methods. `settle` and `charge` may be
-    called from any thread; all else belongs to the thread that draws.
+    Unix seconds by the caller's clock, the same one for all methods. `settle`, `charge` and
+    `scales` may be called from any thread; all else belongs to the thread that draws.
     """
 
     def __init__(
@@ -196,7 +196,8 @@ class BudgetController:
 
     def scales(self) -> dict[str, float]:
         """The scale in force, by service."""
-        return {name: state.scale for name, state in self._services.items()}
+        services = self._services.copy()  # in one step: the thread that draws finds new ones
+        return {name: state.scale for name, state in services.items()}
 
     def standing(self) -> dict[str, tuple[float, float]]:
         """By limited resource: units that come in per second, and the balance in units (below 0:
@@ -364,8 +365,8 @@ def _read(saved: Any) -> Vector:
     return a, b, c, d
 
 
-def judge_controller(settings: Judge, *, paced: bool = True) -> BudgetController:
-    """The controller of the judge tier: its budget, and if `paced` its slots as the capacity."""
+def judge_controller(settings: Judge) -> BudgetController:
+    """The controller of the judge tier: its budget, and its slots as the capacity."""
     prior = JUDGE_PRIOR
     usd = (
         prior.input_tokens * settings.input_usd_per_million
@@ -373,7 +374,7 @@ def judge_controller(settings: Judge, *, paced: bool = True) -> BudgetController
     ) / 1e6
     return BudgetController(
         settings.budget,
-        capacity=UTILISATION * settings.concurrency if paced else None,
+        capacity=UTILISATION * settings.concurrency,
         prior=Cost(prior.requests, prior.input_tokens, prior.output_tokens, usd, prior.seconds),
     )
 

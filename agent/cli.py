@@ -183,7 +183,11 @@ def score(
     ] = Format.JSONL,
     config: ConfigOption = None,
 ) -> None:
-    """Score each trace of a file offline: every metric, no sampling."""
+    """Score each trace of a file offline: every metric, no sampling.
+
+    Results that the judge or the model failed to give are unscored, each with its reason, and
+    counted at the end. The exit status is 1 where one that was asked gave no result at all.
+    """
     from agent.instruments import Instruments
     from agent.models.errors import ModelError
     from agent.offline import SameFile, score_file
@@ -191,7 +195,7 @@ def score(
     settings = _load(config)
     try:
         scorers = Instruments(settings).scorers
-        done, bad = asyncio.run(score_file(file, output, form, settings, say, scorers))
+        done = asyncio.run(score_file(file, output, form, settings, say, scorers))
     except SameFile as error:
         raise _fail(str(error), 2) from None
     except ModelError as error:
@@ -200,8 +204,10 @@ def score(
         raise  # the reader has seen enough
     except OSError as error:
         raise _fail(str(error), 1) from None
-    talk.print(f"{done} traces scored, {bad} items unreadable")
-    if bad and not done:
+    talk.print(f"{done.traces} traces scored, {done.bad} items unreadable")
+    for line in done.lines():
+        say(line)
+    if (done.bad and not done.traces) or done.dead:
         raise typer.Exit(1)
 
 
@@ -268,14 +274,24 @@ def config_show(config: ConfigOption = None) -> None:
 
 @config_app.command("check")
 def config_check(config: ConfigOption = None) -> None:
-    """Check the settings and the alert rules they name."""
+    """Check the settings and what they name: rules, probes, key files, the local model."""
     from agent.alerts import RuleError
+    from agent.instruments import Instruments
+    from agent.models.errors import ModelError
     from agent.rules import rules_of
 
     settings = _load(config)
     try:
         rules = rules_of(settings)
-    except (RuleError, OSError) as error:
+        Instruments(settings, watched=True)
+        for endpoint in (settings.judge, settings.judge.second):
+            if endpoint.api_key_file is not None:
+                endpoint.api_key_file.read_text("ascii")
+    except ModelError as error:
+        raise _fail(f"hhem.path: {error}", 2) from None
+    except ConfigError as error:
+        raise _fail(f"configuration: {error}", 2) from None
+    except (RuleError, OSError, UnicodeDecodeError) as error:
         raise _fail(str(error), 2) from None
     talk.print(f"the configuration is sound; {len(rules)} alert rules")
 

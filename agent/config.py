@@ -150,7 +150,13 @@ class Endpoint(_Section):
         None, description="file with the key, read anew when the API refuses the old one"
     )
 
-    _urls = field_validator("base_url")(_http_url)
+    @field_validator("base_url")
+    @classmethod
+    def _url(cls, value: str | None) -> str | None:
+        value = _http_url(value)
+        if value is not None and re.search(r"[?#\s]", value):
+            raise ValueError("a base URL has no query, no fragment and no space")
+        return value
 
 
 class Cache(_Section):
@@ -171,6 +177,12 @@ class Budget(_Section):
 
 class Second(Endpoint):
     share: float = Field(0.05, ge=0, le=1, description="part of the judged traces judged again")
+    input_usd_per_million: float | None = Field(
+        None, ge=0, description="price of a million tokens in; none: as the first judge's"
+    )
+    output_usd_per_million: float | None = Field(
+        None, ge=0, description="price of a million tokens out; none: as the first judge's"
+    )
 
 
 class Probes(_Section):
@@ -182,6 +194,7 @@ class Probes(_Section):
 class Judge(Endpoint):
     metrics: Annotated[list[Family], BeforeValidator(_list)] = Field(
         ["relevance", "answered", "citations", "nuggets"],
+        min_length=1,
         description="what the judge is asked for",
     )
     k: Annotated[list[Cutoff], BeforeValidator(_list)] = Field(
@@ -210,6 +223,14 @@ class Judge(Endpoint):
         for name, endpoint in (("", self), ("second.", self.second)):
             if endpoint.base_url is not None and not endpoint.model:
                 raise ValueError(f"{name}base_url needs {name}model: the name of the model to ask")
+        if self.base_url is None and (self.model or self.api_key_file):
+            raise ValueError("model and api_key_file need base_url: without it no judge is asked")
+        priced = self.input_usd_per_million or self.output_usd_per_million
+        if self.budget.usd_per_day is not None and not priced:
+            # without prices every call is free, and the budget would hold nothing
+            raise ValueError(
+                "budget.usd_per_day needs input_usd_per_million or output_usd_per_million"
+            )
         return self
 
 
@@ -450,8 +471,9 @@ def load(
 
 
 def _redacted(text: str) -> str:
-    """Without user and password, where the text is or holds a URL."""
-    return re.sub(r"(https?://)[^/@\s'\"]+@", r"\1***@", text)
+    """Without user and password, where the text is or holds a URL. A password may hold what only a
+    broken URL has, `@` and `/`: all up to the last `@` goes."""
+    return re.sub(r"(\w+://)[^\s'\"]*@", r"\1***@", text)
 
 
 def _shown(value: object) -> object:
@@ -460,7 +482,9 @@ def _shown(value: object) -> object:
     if isinstance(value, list):
         return [_shown(item) for item in value]
     if isinstance(value, str) and value.startswith(("http://", "https://")):
-        parts = urlsplit(_redacted(value))
+        parts = urlsplit(value)
+        _, at, host = parts.netloc.rpartition("@")
+        parts = parts._replace(netloc=f"***@{host}" if at else host)
         # chat webhooks carry their secret in the path; that of an API is its version
         hidden = parts.path if parts.path.rstrip("/") in ("", "/v1") else "/***"
         return urlunsplit(parts._replace(path=hidden, query="***" if parts.query else ""))

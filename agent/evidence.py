@@ -25,9 +25,7 @@ Results = Sequence[dict[str, Any]]
 """Scores in their public JSON form."""
 
 
-def _document(
-    trace: Trace, timings: dict[str, float], results: Results, limit: int
-) -> dict[str, Any]:
+def _document(trace: Trace, results: Results, limit: int) -> dict[str, Any]:
     """The trace with each text cut to `limit` characters, and its scores."""
     return {
         "trace": {
@@ -57,7 +55,8 @@ def _document(
             "abstained": trace.abstained,
             "status": trace.status,
             "error": _cut(trace.error, limit),
-            "timings": timings,
+            # the trace's own: those of a partial result are empty, as they were counted before
+            "timings": {k: v for k, v in (trace.timings or {}).items() if v is not None},
             "usage": trace.usage.model_dump(exclude_none=True) if trace.usage else None,
             "model": _cut(trace.model, 200),
             "prompt_version": _cut(trace.prompt_version, 200),
@@ -87,7 +86,7 @@ def evidence_body(trace: Trace, scored: ScoredTrace, limit: int, earlier: Result
     results = [item for item in earlier if _place(item) not in new] + found
     characters = limit
     while characters >= 50:
-        document = _document(trace, scored.timings, results, characters)
+        document = _document(trace, results, characters)
         body = json.dumps(document, ensure_ascii=False).encode("utf-8", "replace")
         if len(body) <= limit:
             return body
@@ -121,15 +120,18 @@ class EvidenceKeeper:
         """Rows to write: those of `done` that were `named` among the worst, and those kept already
         of which more is known now. `earlier` gives the scores that a partial one comes on top
         of."""
-        rows = []
+        rows: dict[Key, tuple[str, str, float, bytes]] = {}
         for key, trace, scored in done:
             if key in named or (scored.partial and key in self._kept):
-                before = earlier(key, trace) if scored.partial else ()
+                before: Results = ()
+                if scored.partial:
+                    # two tiers may have ended in this step: the store knows of neither yet
+                    before = results_of(rows[key][-1]) if key in rows else earlier(key, trace)
                 body = evidence_body(trace, scored, self._limit, before)
-                rows.append((*key, scored.timestamp, body))
-        self._kept.update((service, trace_id) for service, trace_id, *_ in rows)
+                rows[key] = (*key, scored.timestamp, body)
+        self._kept.update(rows)
         self.added += len(rows)
-        return rows
+        return list(rows.values())
 
     def forget(self, worst: Set[Key]) -> list[Key]:
         """Keys to delete: those kept that are no longer among the `worst`."""

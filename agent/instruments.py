@@ -14,7 +14,6 @@ from typing import Any
 
 from agent.budget import BudgetController, judge_controller, model_controller
 from agent.config import ConfigError, Judge, Settings
-from agent.fingerprints import MAX_FINGERPRINTS
 from agent.judge import prompts
 from agent.judge.attempt import Attempt
 from agent.judge.cache import CachedJudge, MemoryVerdicts, VerdictStore
@@ -34,16 +33,17 @@ log = logging.getLogger("ragmeter.judge")
 
 MAIN, SECOND = "judge", "second"
 
-PROBE_LOOK_SECONDS = 30.0
-"""Between two looks at whether probes are due; they are after hours."""
+PROBE_LOOK_SECONDS = 5.0
+"""Between two looks at whether live traffic is there and probes are due."""
 
 
 class Instruments:
     """What is configured of judge and model: `scorers` by tier, one event loop's worth.
 
-    `saved` is what `state` gave before a restart, `verdicts` the memory of the judge. `watched`:
-    part of what is judged is judged again, and `probes` can watch the judge. Loading a model may
-    take seconds and raise `agent.models.errors.ModelError`; a broken file of probes `ConfigError`.
+    `saved` is what `state` gave before a restart, `verdicts` the memory of the judge. `observe`
+    sees every attempt, `count` how each question was answered (`CachedJudge`). `watched`: part of
+    what is judged is judged again, and `probes` can watch the judge. Loading a model may take
+    seconds and raise `agent.models.errors.ModelError`; a broken file of probes `ConfigError`.
     """
 
     def __init__(
@@ -53,12 +53,12 @@ class Instruments:
         verdicts: VerdictStore | None = None,
         saved: Mapping[str, Any] | None = None,
         observe: Callable[[Attempt], None] = lambda attempt: None,
+        count: Callable[[str], None] = lambda source: None,
         watched: bool = False,
     ) -> None:
         self.scorers: dict[Tier, TierScorer] = {}
         self.probes: ProbeRunner | None = None
         self._settings = settings
-        self._served: set[Served] = set()
         self._clients: list[tuple[JudgeClient, Judge]] = []
         self._saved = saved or {}
         self._observe = observe
@@ -67,11 +67,11 @@ class Instruments:
             client = self._client(MAIN, judge)
             if verdicts is None:
                 verdicts = MemoryVerdicts(judge.cache.entries, judge.cache.days)
-            tier: TierScorer = JudgeTier(CachedJudge(client, verdicts), judge)
+            tier: TierScorer = JudgeTier(CachedJudge(client, verdicts, count=count), judge)
             if watched:
                 tier = self._second(tier, client)
                 self.probes = self._prober(client)
-            self.scorers["judge"] = _Closing(tier, self._close)
+            self.scorers["judge"] = _Closing(tier, client, self._close)
         if settings.hhem.path is not None:
             from agent.models.hhem import Hhem  # late: it needs the extra
             from agent.models.hhem_tier import HhemTier
@@ -91,10 +91,6 @@ class Instruments:
         return client
 
     def _changed(self, name: str, old: Served, new: Served) -> None:
-        """Say it once for each: some services answer from several builds in turn."""
-        if new in self._served or len(self._served) >= MAX_FINGERPRINTS:
-            return
-        self._served.update((old, new))
         log.warning(
             "%s is served by %s %s now, by %s %s before: a new series begins",
             *(name, new.model, new.system_fingerprint, old.model, old.system_fingerprint),
@@ -105,7 +101,7 @@ class Instruments:
         settings = second_settings(judge)
         if settings is None:
             return first
-        if (settings.base_url, settings.model) != (judge.base_url, judge.model):
+        if settings != judge.model_copy(update={"metrics": settings.metrics}):
             client = self._client(SECOND, settings)
         # past the memory: a judge that is read to from its own notes agrees with itself
         again = JudgeTier(client, settings)
@@ -116,8 +112,10 @@ class Instruments:
         if settings is None:
             return None
         asked = [prompt.hash for prompt in _prompts() if not prompt.name.startswith("nuggets")]
-        parts = ("base_url", "model", "temperature", "seed", "structured", "passages_per_call")
-        instrument = {name: getattr(settings, name) for name in parts} | {"prompts": asked}
+        parts = ("model", "temperature", "seed", "structured", "passages_per_call")
+        instrument = {name: getattr(settings, name) for name in parts}
+        # the endpoint is the address without user and password: this goes to the state file
+        instrument |= {"endpoint": client.endpoint, "prompts": asked}
         try:
             probes = load_probes(settings.probes.file)
         except (OSError, ValueError) as error:
@@ -142,7 +140,7 @@ class Instruments:
         return {client.name: client.state() for client, _ in self._clients}
 
     def gauges(self) -> list[Gauge]:
-        """Whether each judge is up, its calls in flight and how many may be, verdicts kept."""
+        """Whether each judge is up, its calls in flight and how many may be."""
         found: list[Gauge] = []
         for client, _ in self._clients:
             judge = (("judge", client.name),)
@@ -152,7 +150,7 @@ class Instruments:
         return found
 
     def labels(self) -> list[dict[str, str]]:
-        """Of each judge and prompt: who is asked, who served last, and the fingerprint."""
+        """Of each judge and prompt: who is asked, who answers (`Epochs`), the fingerprint."""
         return [
             {
                 "judge": client.name,
@@ -174,10 +172,12 @@ def _prompts() -> list[prompts.Prompt]:
 
 
 class _Closing:
-    """A tier with what must be closed after its last trace."""
+    """A tier with what must be closed after its last trace; `Pausing` while the first judge is
+    down. That the second is down holds up nothing."""
 
-    def __init__(self, tier: TierScorer, close: Callable[[], Any]) -> None:
+    def __init__(self, tier: TierScorer, first: JudgeClient, close: Callable[[], Any]) -> None:
         self._tier = tier
+        self._first = first
         self._close = close
 
     @property
@@ -187,6 +187,14 @@ class _Closing:
     @property
     def pairs(self) -> Sequence[Pair]:
         return self._tier.pairs
+
+    @property
+    def paused(self) -> bool:
+        return self._first.is_down
+
+    @property
+    def trying(self) -> bool:
+        return self._first.takes_trial
 
     async def score(self, trace: Trace, cost: Cost) -> list[Score]:
         return await self._tier.score(trace, cost)
@@ -198,13 +206,9 @@ class _Closing:
         await self._close()
 
 
-def slow_tiers(settings: Settings, saved: Mapping[str, Any], *, paced: bool = True) -> SlowTiers:
-    """The slow tiers of the embedded agent: verdicts in the state file, which is open already,
-    spend within the budget.
-
-    `paced`: what the judge and the model can work off lowers the sampled share, too. Not so in a
-    replay, which waits for them: its draws depend on the traces alone.
-    """
+def slow_tiers(settings: Settings, saved: Mapping[str, Any]) -> SlowTiers:
+    """The slow tiers of the embedded agent: verdicts in the state file, which is open already;
+    budget, capacity and probes for live traffic."""
     spending = Spending()
     judge = settings.judge
     close = contextlib.ExitStack()
@@ -217,15 +221,18 @@ def slow_tiers(settings: Settings, saved: Mapping[str, Any], *, paced: bool = Tr
         verdicts=verdicts,
         saved=saved.get("judges"),
         observe=lambda attempt: _count(spending, attempt),
+        count=lambda source: spending.add(
+            "ragmeter_judge_verdicts_total", (("judge", MAIN), ("source", source))
+        ),
         watched=True,
     )
     controllers: dict[Tier, BudgetController] = {}
     if "judge" in found.scorers:
-        controllers["judge"] = judge_controller(judge, paced=paced)
-    if "model" in found.scorers and paced:
+        controllers["judge"] = judge_controller(judge)
+    if "model" in found.scorers:
         controllers["model"] = model_controller(settings.hhem)
     extras = Extras(dict((saved.get("judges") or {}).get("probes") or {}))
-    runner = found.probes if paced else None
+    runner = found.probes
     return SlowTiers(
         found.scorers,
         spending=spending,
@@ -242,7 +249,7 @@ def slow_tiers(settings: Settings, saved: Mapping[str, Any], *, paced: bool = Tr
 async def _probe(runner: ProbeRunner, extras: Extras) -> None:
     """Judge the probes whenever they are due."""
     while True:
-        if runner.due:
+        if extras.live and runner.due:
             cost = Cost()
             extras.put(await runner.run(cost), cost, deepcopy(runner.dump()))
         await asyncio.sleep(PROBE_LOOK_SECONDS)

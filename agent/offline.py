@@ -9,9 +9,10 @@ import json
 import logging
 import os
 import stat
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
@@ -21,9 +22,9 @@ from agent.progress import ReplayProgress
 from agent.score import Scorer, complete, outline
 from agent.sources.files import STDIN, Source
 from agent.tiers import Cost, Tier, TierScorer
-from agent.trace import Score, ScoredTrace, Trace
+from agent.trace import Score, ScoredTrace, State, Trace
 
-__all__ = ["SameFile", "score_file"]
+__all__ = ["Done", "SameFile", "score_file"]
 
 log = logging.getLogger("ragmeter.score")
 
@@ -74,6 +75,44 @@ def _writing(output: Path) -> Iterator[IO[str]]:
         part.unlink(missing_ok=True)
 
 
+def _failed(score: Score) -> bool:
+    """Whether it is unscored on account of the judge or the model, and not of the trace."""
+    reason = score.reason or ""
+    failures = ("unparsable", "model_error", "internal_error")
+    return score.state is State.UNSCORED and (reason.startswith("judge_") or reason in failures)
+
+
+@dataclass(slots=True)
+class Done:
+    """What became of a file: traces scored, items that were bad, and of each tier the results
+    scored and those that failed, by reason."""
+
+    traces: int = 0
+    bad: int = 0
+    scored: Counter[Tier] = field(default_factory=Counter)
+    failed: dict[Tier, Counter[str]] = field(default_factory=dict)
+
+    def add(self, tier: Tier, scores: list[Score]) -> None:
+        self.scored[tier] += sum(score.state is State.SCORED for score in scores)
+        reasons = Counter(str(score.reason) for score in scores if _failed(score))
+        self.failed.setdefault(tier, Counter()).update(reasons)
+
+    @property
+    def dead(self) -> list[Tier]:
+        """The tiers that were asked and gave no result at all."""
+        return [tier for tier, lost in self.failed.items() if lost and not self.scored[tier]]
+
+    def lines(self) -> list[str]:
+        """For the terminal: of each tier that failed, how often and why."""
+        found = []
+        for tier, lost in self.failed.items():
+            if lost:
+                every = self.scored[tier] + lost.total()
+                why = ", ".join(f"{reason} {number:,}" for reason, number in lost.most_common())
+                found.append(f"{tier}: {lost.total():,} of {every:,} results unscored ({why})")
+        return found
+
+
 class _Jsonl:
     def __init__(self, file: IO[str], pairs: list[tuple[str, str]]) -> None:
         self._file = file
@@ -105,6 +144,7 @@ class _Whole:
     def __init__(self, settings: Settings, tiers: Mapping[Tier, TierScorer]) -> None:
         self._scorer = Scorer(settings.builtin_scorers)
         self._tiers = tiers
+        self.done = Done()
         self.expected = list(self._scorer.expected)
         self.expected += [pair for tier in tiers.values() for pair in tier.pairs]
 
@@ -115,14 +155,15 @@ class _Whole:
             results += scores
         return outline(trace, results)
 
-    @staticmethod
-    async def _run(tier: TierScorer, trace: Trace) -> list[Score]:
+    async def _run(self, tier: TierScorer, trace: Trace) -> list[Score]:
         scores: list[Score] = []
         try:
             scores = await tier.score(trace, Cost())
         except Exception:
             log.exception("the %s tier failed on trace %r", tier.tier, trace.trace_id[:80])
-        return complete(scores, tier.pairs, trace.probability)
+        scores = complete(scores, tier.pairs, trace.probability)
+        self.done.add(tier.tier, scores)
+        return scores
 
 
 async def score_file(
@@ -132,8 +173,8 @@ async def score_file(
     settings: Settings,
     say: Callable[[str], None],
     tiers: Mapping[Tier, TierScorer] | None = None,
-) -> tuple[int, int]:
-    """Score every trace of `path`; returns how many were scored and how many items were bad.
+) -> Done:
+    """Score every trace of `path`.
 
     `form` is `jsonl` or `csv`. Lines are written in the order of the file; `judge.concurrency`
     traces are under way at a time. Raises OSError, and `SameFile` when `output` is `path`.
@@ -142,7 +183,7 @@ async def score_file(
     source = Source(path)
     whole = _Whole(settings, tiers or {})
     most = settings.judge.concurrency if tiers else 1
-    done = bad = 0
+    done = whole.done
     under_way: deque[asyncio.Task[ScoredTrace]] = deque()
     items = source.read(settings.limits.trace_bytes)
     async with contextlib.AsyncExitStack() as stack:
@@ -154,20 +195,20 @@ async def score_file(
         writer = (_Csv if form == "csv" else _Jsonl)(file, whole.expected)
         for number, (item, position) in enumerate(items, start=1):
             if isinstance(item, Bad):
-                bad += 1
-                if bad <= MAX_SHOWN:
+                done.bad += 1
+                if done.bad <= MAX_SHOWN:
                     why = "; ".join(f"{field or 'item'}: {why}" for field, why in item.errors)
                     say(f"item {number}: {item.reason}: {why}")
             else:
                 under_way.append(asyncio.create_task(whole.score(item.trace)))
                 while len(under_way) >= most:
                     writer.write(await under_way.popleft())
-                    done += 1
+                    done.traces += 1
             if tiers or number % 256 == 0:
-                progress.read(number, bad, position)
+                progress.read(number, done.bad, position)
         while under_way:
             writer.write(await under_way.popleft())
-            done += 1
+            done.traces += 1
     if source.empty:
         say(f"{source.name}: the file is empty")
-    return done, bad
+    return done

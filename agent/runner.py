@@ -27,6 +27,9 @@ __all__ = ["run"]
 log = logging.getLogger("ragmeter")
 
 
+# A judge that keeps up is not worth a line.
+QUIET_SECONDS = 2.0
+
 # Readiness goes off after 30 s already; then whoever watches has this long to look.
 STALLED_SECONDS = 120.0
 
@@ -69,7 +72,7 @@ async def run(
         live=not files,
         notify=senders.notify,
         announced=senders.announced,
-        tiers=lambda saved: slow_tiers(settings, saved, paced=not files),
+        tiers=lambda saved: slow_tiers(settings, saved),
     )
     instrument.start()
     asyncio.get_running_loop().set_exception_handler(calm())
@@ -130,7 +133,7 @@ async def _replay(
                 stopped=stop.event.is_set,
                 warn=say,
             )
-            await asyncio.to_thread(instrument.wait_idle, stop.event.is_set)
+            await _worked_off(instrument, source.name, stop, say)
         except Unavailable:
             return True  # the agent died and says why itself
     if stop.event.is_set():
@@ -138,6 +141,33 @@ async def _replay(
     else:
         say(f"{source.name}: {_outcome(done, settings)}")
     return done.bad == 0 or done.bad < done.items
+
+
+async def _worked_off(
+    instrument: Instrument, name: str, stop: _Stop, say: Callable[[str], None]
+) -> None:
+    """Wait for what is queued and drawn; say what is waited for where that takes time."""
+    idle = asyncio.create_task(asyncio.to_thread(instrument.wait_idle, stop.event.is_set))
+    done, _ = await asyncio.wait([idle], timeout=QUIET_SECONDS)
+    before = _drawn(instrument)
+    if before and not done:
+        say(f"{name}: read; {before}")
+    await idle
+    left = _drawn(instrument)
+    if left:
+        say(f"{name}: {left}; they are durable and scored after the next start")
+    elif before and not done:
+        say(f"{name}: none waits any more")
+
+
+def _drawn(instrument: Instrument) -> str:
+    """How many traces wait for the slow tiers, in words; empty where none does."""
+    drawn = instrument.health().drawn
+    return " and ".join(
+        f"{number:,} {'trace waits' if number == 1 else 'traces wait'} for the {tier}"
+        for tier, number in drawn.items()
+        if number
+    )
 
 
 def _outcome(done: Replayed, settings: Settings) -> str:

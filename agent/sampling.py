@@ -49,10 +49,11 @@ class Draw(NamedTuple):
 class Sampler:
     """Draws by service and tier.
 
-    A tier that has a controller in `controllers` is drawn at its configured rate times the scale
-    that the controller allows at that moment; the others at their configured rate. `clock` gives
-    Unix seconds and is what the controllers live by. Draws of tiers with a controller depend on
-    what was drawn before: draw each trace once, in the order of arrival, and keep the result.
+    A tier that has a controller in `controllers` is drawn, while `paced`, at its configured rate
+    times the scale that the controller allows at that moment; the others at their configured rate.
+    `clock` gives Unix seconds and is what the controllers live by. Draws of tiers with a controller
+    depend on what was drawn before: draw each trace once, in the order of arrival, and keep the
+    result.
     """
 
     def __init__(
@@ -65,6 +66,9 @@ class Sampler:
             raise ValueError("controllers need a clock")
         self._controllers = dict(controllers or {})
         self._clock = clock
+        self.paced = True
+        """Whether the controllers hold. A replay is drawn by its rates alone: so its draws depend
+        on the traces and not on when they are read."""
         self.update(settings)
 
     def update(self, settings: Sampling) -> None:
@@ -87,12 +91,13 @@ class Sampler:
         key, default, rates = self._plan[tier]
         rate = rates.get(service, default) * ratio
         controller = self._controllers.get(tier)
-        now = 0.0
-        if controller is not None and self._clock is not None:
-            now = self._clock()
-            rate *= max(FLOOR, controller.offer(service, now, rate))
-        rate = min(1.0, rate)
+        if controller is None or self._clock is None or not self.paced:
+            rate = min(1.0, rate)
+            taken = rate >= 1 or _fraction(trace.trace_id, key) < rate
+            return Draw(taken, rate * trace.probability)
+        now = self._clock()
+        rate = min(1.0, rate * max(FLOOR, controller.offer(service, now, rate)))
         taken = rate >= 1 or _fraction(trace.trace_id, key) < rate
-        if taken and controller is not None:
+        if taken:
             controller.reserve(service, now)
         return Draw(taken, rate * trace.probability)

@@ -6,8 +6,10 @@ what the tier has found. Not safe to use from several threads but for `owed`.
 
 from __future__ import annotations
 
+import logging
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from copy import deepcopy
 from typing import Any
 
 from agent.config import Settings
@@ -23,6 +25,8 @@ from agent.tiers import TIERS, Cost, Pair, Tier
 from agent.trace import Score, ScoredTrace, State
 
 __all__ = ["SecondStage"]
+
+log = logging.getLogger("ragmeter")
 
 MODEL_TRACES = 64
 """Under way in the model tier: the shortest of so many goes first."""
@@ -47,30 +51,43 @@ class SecondStage:
         self._tiers = tiers
         self._clock = clock
         self._most = settings.limits.drawn
+        self._sampler = Sampler(settings.sampling, tiers.controllers, clock)
+        self.live = False
         self.scorer = Scorer(
             settings.builtin_scorers,
-            sampler=Sampler(settings.sampling, tiers.controllers, clock),
+            sampler=self._sampler,
             tiers={name: tier.pairs for name, tier in tiers.scorers.items()},
         )
-        self._owed: Counter[Tier] = Counter(row.tier for row in store.waiting())
+        self._owed: Counter[Tier] = Counter()
+        # both, always: a tier that is no longer configured still owes an answer to what it had
+        # drawn, and the table is not read before `restore`, which may find it broken
         in_flight: dict[Tier, int] = {
             "judge": settings.judge.concurrency,
             "model": MODEL_TRACES,
         }
-        # a tier that is no longer configured still owes an answer to what it had drawn
-        slow = [tier for tier in TIERS if tier in tiers.scorers or self._owed[tier]]
         self._worker = TierWorker(
             store,
             tiers.scorers,
-            {tier: in_flight[tier] for tier in slow},
+            in_flight,
             finished=finished,
             also=tiers.jobs,
+            live=lambda: self.live,
         )
+
+    @property
+    def live(self) -> bool:
+        """Whether live traffic has been seen. A replay waits for its judge and spends what its
+        rates say; live traffic is paced by budget and capacity, and watched by probes."""
+        return self._sampler.paced
+
+    @live.setter
+    def live(self, value: bool) -> None:
+        self._sampler.paced = self._tiers.extras.live = value
 
     @property
     def owed(self) -> dict[str, int]:
         """How many traces wait for each tier."""
-        return {str(tier): number for tier, number in self._owed.items()}
+        return {str(tier): number for tier, number in dict(self._owed).items()}
 
     @property
     def full(self) -> bool:
@@ -108,14 +125,16 @@ class SecondStage:
     def instruments(self) -> Sequence[Mapping[str, str]]:
         return self._tiers.instruments()
 
-    def gauges(self) -> list[Gauge]:
-        """How the tiers are, and the scale of the sampling rates by tier and service."""
-        scales: list[Gauge] = [
-            ("ragmeter_sampling_scale", (("tier", tier), ("service", service)), scale)
-            for tier, controller in self._tiers.controllers.items()
-            for service, scale in controller.scales().items()
-        ]
-        return [*scales, *self._tiers.gauges()]
+    def gauges(self, label: Callable[[str], str]) -> list[Gauge]:
+        """How the tiers are, and the scale of the sampling rates by tier and service; `label`
+        gives the bounded name of a service, the lowest scale of those that share one counts."""
+        scales: dict[tuple[tuple[str, str], ...], float] = {}
+        for tier, controller in self._tiers.controllers.items():
+            for service, scale in controller.scales().items():
+                labels = (("tier", tier), ("service", label(service)))
+                scales[labels] = min(scale, scales.get(labels, scale))
+        found: list[Gauge] = [("ragmeter_sampling_scale", *item) for item in scales.items()]
+        return [*found, *self._tiers.gauges()]
 
     def restore(self, meta: Mapping[str, Any]) -> Counter[Pair]:
         """Begin with what the store holds; the results that are owed, by pair."""
@@ -128,11 +147,16 @@ class SecondStage:
             results.update(dict.fromkeys(row.pairs, row.number))
         self._owed = owed  # in one step: other threads read it
         for tier, controller in self._tiers.controllers.items():
-            if tier in meta.get("budgets", {}):
-                controller.load(meta["budgets"][tier], pending[tier])
+            saved = meta.get("budgets", {}).get(tier)
+            try:
+                if saved is not None:
+                    deepcopy(controller).load(saved, pending[tier])  # whole or not at all
+                    controller.load(saved, pending[tier])
+            except (ValueError, KeyError, TypeError, AttributeError) as error:
+                log.warning("the budget of the %s tier starts anew: %r", tier, error)
         return results
 
-    def draws(self, queued: Queued, found: Scored, *, late: bool, live: bool) -> list[Draw]:
+    def draws(self, queued: Queued, found: Scored, *, late: bool) -> list[Draw]:
         """The rows of a trace for the tiers that have drawn it, before they are committed.
 
         Where the trace is too late for every window, or live traffic has filled the table, its
@@ -141,21 +165,21 @@ class SecondStage:
         draws = []
         for tier, probability in list(found.drawn.items()):
             pairs = self.scorer.tiers[tier]
-            if late or (live and self._owed[tier] >= self._most):
+            if late or (self.live and self._owed[tier] >= self._most):
                 del found.drawn[tier]
                 found.trace.results += [Score(*pair, State.SHED) for pair in pairs]
-                self.settle(tier, found.trace.service, None)
+                self.settle(tier, found.trace.service, Cost())
             else:
                 self._owed[tier] += 1
                 service = found.trace.service
                 draws.append(Draw(tier, service, queued.timestamp, probability, pairs, queued.body))
         return draws
 
-    def settle(self, tier: Tier, service: str, finished: Finished | None) -> None:
-        """A drawn trace is done; None: nothing was asked."""
+    def settle(self, tier: Tier, service: str, cost: Cost) -> None:
+        """A drawn trace is done. Before `state` is taken for the commit that takes it off the
+        table: later, a kill in between would forget what it cost."""
         controller = self._tiers.controllers.get(tier)
         if controller is not None:
-            cost = finished.cost if finished else Cost()
             controller.settle(service, cost, self._clock())
 
     def spent(self) -> Mapping[CounterKey, float]:
@@ -168,13 +192,11 @@ class SecondStage:
         budgets = {tier: controller.dump() for tier, controller in controllers.items()}
         return {**self._tiers.state(), "budgets": budgets}
 
-    def committed(self, drawn: Sequence[Draw], finished: Sequence[Finished], *, live: bool) -> None:
+    def committed(self, drawn: Sequence[Draw], finished: Sequence[Finished]) -> None:
         """These rows are in the table now, and those are off it."""
         for one in finished:
-            draw = one.drawn.draw
-            self._owed[draw.tier] -= 1
-            self.settle(draw.tier, draw.service, one)
-        if live:
+            self._owed[one.drawn.draw.tier] -= 1
+        if self.live:
             for tier, controller in self._tiers.controllers.items():
                 controller.backlog(self._owed[tier], self._most)
         if drawn:

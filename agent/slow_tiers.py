@@ -41,12 +41,14 @@ class Spending:
 class Extras:
     """Results that no trace of the queue owes (probes of the judge), on their way to the worker.
 
-    `state` is what the last of them said of where its source stands, JSON-able.
+    `state` is what the last of them said of where its source stands, JSON-able. `live`: whether
+    live traffic has been seen, which is when probes mean something.
     """
 
     def __init__(self, state: Mapping[str, Any] | None = None) -> None:
         self._found: deque[tuple[list[ScoredTrace], Cost, Mapping[str, Any]]] = deque()
         self.state = state or {}
+        self.live = False
 
     def put(self, scored: list[ScoredTrace], cost: Cost, state: Mapping[str, Any]) -> None:
         """`state` must not change any more."""

@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from agent.alerts import Alert
+from agent.fingerprints import is_mixture
 from agent.labels import bounded
 from agent.metrics import METRICS
 from agent.metrics.names import base
@@ -41,7 +42,8 @@ def _states(states: Mapping[str, int]) -> str:
 
 
 def _ordered(reading: Reading, service: str) -> list[tuple[str, str]]:
-    return sorted(reading.windows.series(service), key=lambda pair: (rank(pair[0]), pair))
+    found = [pair for pair in reading.windows.series(service) if not is_mixture(pair[1])]
+    return sorted(found, key=lambda pair: (rank(pair[0]), pair))
 
 
 def _rows(reading: Reading, service: str) -> Iterator[tuple[str, ...]]:

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import logging
 import threading
+import time
 from collections import deque
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,12 +19,18 @@ from typing import Any, Protocol
 from agent.ingest.native import Bad, decode_one
 from agent.score import complete
 from agent.store.rows import Drawn
-from agent.tiers import Cost, Pair, Tier, TierScorer
+from agent.tiers import Cost, Pair, Pausing, Tier, TierScorer
 from agent.trace import Score, Trace
 
-__all__ = ["DrawnStore", "Finished", "TierWorker", "score_drawn"]
+__all__ = ["HOLD", "DrawnStore", "Finished", "TierWorker", "score_drawn"]
 
 log = logging.getLogger("ragmeter")
+
+HOLD = 120.0
+"""Seconds of outage for which a replay holds back traces: it must end."""
+
+LOOK_SECONDS = 0.5
+"""Between two looks at whether a scorer that has paused goes on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,12 +74,24 @@ async def score_drawn(drawn: Drawn, scorer: TierScorer | None) -> Finished:
     return Finished(drawn, item.trace, results, cost)
 
 
+async def _told(job: Coroutine[Any, Any, None]) -> None:
+    """The job, whose failure nobody would hear of until the end: no one awaits it."""
+    try:
+        await job
+    except Exception:
+        log.exception("a job beside the slow tiers has ended")
+
+
 class TierWorker:
     """Runs `scorers` in an event loop of its own, `in_flight` traces of each at a time.
 
     `finished` is told, from the loop's thread, that `take` has something. A scorer that is an
     async context manager is entered before its first trace and left after its last. `also` are
     further jobs for the same loop; they are cancelled at the end.
+
+    While a scorer is `Pausing`, traces stay in the store, but for one at a time that tries it:
+    for as long as it lasts where `live`, else for `hold` seconds, after which they are taken and
+    fail.
     """
 
     def __init__(
@@ -83,12 +102,19 @@ class TierWorker:
         *,
         finished: Callable[[], None],
         also: Sequence[Callable[[], Coroutine[Any, Any, None]]] = (),
+        live: Callable[[], bool] = lambda: True,
+        hold: float | None = None,
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._store = store
         self._scorers = scorers
         self._in_flight = in_flight
         self._finished = finished
         self._also = also
+        self._live = live
+        self._hold = HOLD if hold is None else hold
+        self._monotonic = monotonic
+        self._paused: dict[Tier, float] = {}  # since when
         self._done: deque[Finished] = deque()
         self._stopping = threading.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -141,10 +167,9 @@ class TierWorker:
             for scorer in self._scorers.values():
                 if isinstance(scorer, contextlib.AbstractAsyncContextManager):
                     await stack.enter_async_context(scorer)
-            # a tier that is no longer configured still owes an answer to what it had drawn
             self._news = {tier: asyncio.Event() for tier in self._in_flight}
             self._loop = asyncio.get_running_loop()
-            others = [asyncio.create_task(job()) for job in self._also]
+            others = [asyncio.create_task(_told(job())) for job in self._also]
             async with asyncio.TaskGroup() as group:
                 for tier in self._in_flight:
                     group.create_task(self._serve(tier))
@@ -153,10 +178,22 @@ class TierWorker:
             await asyncio.gather(*others, return_exceptions=True)
 
     async def _serve(self, tier: Tier) -> None:
-        news, tasks, after = self._news[tier], set[asyncio.Task[None]](), 0
+        tasks = set[asyncio.Task[None]]()
+        try:
+            await self._score_all(tier, tasks)
+        finally:
+            # however it ends: the scorer is closed next, and what is not scored is durable
+            late = [task for task in tasks if task.cancel()]
+            await asyncio.gather(*late, return_exceptions=True)
+
+    async def _score_all(self, tier: Tier, tasks: set[asyncio.Task[None]]) -> None:
+        news, after = self._news[tier], 0
         while not self._stopping.is_set():
             news.clear()
+            held = self._held(tier)
             room = self._in_flight[tier] - len(tasks)
+            if held:
+                room = 1 if self._trying(tier) and not tasks else 0
             rows: Sequence[Drawn] = ()
             if room > 0:
                 # not in the loop: a commit may hold the state file for the time of an fsync
@@ -168,12 +205,29 @@ class TierWorker:
                 task.add_done_callback(tasks.discard)
                 task.add_done_callback(lambda _: news.set())
             if not rows and not self._stopping.is_set():
-                await news.wait()
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(news.wait(), LOOK_SECONDS if held else None)
         if tasks:
-            _, late = await asyncio.wait(tasks, timeout=self._deadline)
-            for task in late:
-                task.cancel()
-            await asyncio.gather(*late, return_exceptions=True)
+            # a judge that is down is not waited for: its traces are durable
+            patience = 0.0 if self._pausing(tier) else self._deadline
+            await asyncio.wait(tasks, timeout=patience)
+
+    def _pausing(self, tier: Tier) -> bool:
+        scorer = self._scorers.get(tier)
+        return isinstance(scorer, Pausing) and scorer.paused
+
+    def _trying(self, tier: Tier) -> bool:
+        scorer = self._scorers.get(tier)
+        return isinstance(scorer, Pausing) and scorer.trying
+
+    def _held(self, tier: Tier) -> bool:
+        """Whether traces are left in the store now."""
+        if not self._pausing(tier):
+            self._paused.pop(tier, None)
+            return False
+        now = self._monotonic()
+        since = self._paused.setdefault(tier, now)
+        return self._live() or now - since < self._hold
 
     async def _score(self, row: Drawn) -> None:
         self._done.append(await score_drawn(row, self._scorers.get(row.draw.tier)))

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 from agent.trace import Score, Trace
 
-__all__ = ["TIERS", "Cost", "Pair", "Tier", "TierScorer"]
+__all__ = ["TIERS", "Cost", "Pair", "Pausing", "Tier", "TierScorer"]
 
 Tier = Literal["model", "judge"]
 TIERS: tuple[Tier, ...] = ("model", "judge")
@@ -38,7 +38,7 @@ class TierScorer(Protocol):
     `pairs` are the (metric, scorer) pairs it answers for. `score` gives at most one result for
     each pair and adds what that cost to `cost`; a pair it leaves out or that makes it raise is
     `unscored` with `internal_error`. It runs in an event loop that it must not block, many traces
-    side by side. Probabilities are not its business.
+    side by side. Probabilities are not its business. It may be `Pausing`.
     """
 
     @property
@@ -48,3 +48,18 @@ class TierScorer(Protocol):
     def pairs(self) -> Sequence[Pair]: ...
 
     async def score(self, trace: Trace, cost: Cost) -> list[Score]: ...
+
+
+@runtime_checkable
+class Pausing(Protocol):
+    """What a `TierScorer` may say of itself: whether traces should wait for it.
+
+    `paused`: what it asks is down. `trying`: it is paused, and one trace taken now would find out
+    whether it still is.
+    """
+
+    @property
+    def paused(self) -> bool: ...
+
+    @property
+    def trying(self) -> bool: ...

@@ -85,7 +85,6 @@ class Worker:
         self._monotonic = monotonic
         self._notify = notify
         self._announced = announced
-        self.live = live
         self.lock = threading.RLock()
         self.intake_lock = threading.Lock()
         """Held while traces are accepted and counted; taken before `lock`."""
@@ -99,6 +98,7 @@ class Worker:
         self._slow = SecondStage(
             settings, store, tiers(store.meta()), clock=clock, finished=self._wake.set
         )
+        self._slow.live = live
         self.scorer = self._slow.scorer
         self._start_aggregator()
         self._stopping = False
@@ -145,13 +145,22 @@ class Worker:
         self._thread.start()
         self._slow.start()
 
+    @property
+    def live(self) -> bool:
+        """Whether live traffic has been seen."""
+        return self._slow.live
+
+    @live.setter
+    def live(self, value: bool) -> None:
+        self._slow.live = value
+
     def instruments(self) -> Sequence[Mapping[str, str]]:
         """Labels of each judge as it is served now."""
         return self._slow.instruments()
 
     def gauges(self) -> Sequence[Gauge]:
-        """How the slow tiers and the drift detectors are. Under `lock`."""
-        return [*self._slow.gauges(), *self.aggregator.drift.gauges()]
+        """How the slow tiers and the drift detectors are. Hold `lock`."""
+        return [*self._slow.gauges(self.aggregator.label), *self.aggregator.drift.gauges()]
 
     @property
     def owed(self) -> dict[str, int]:
@@ -277,7 +286,7 @@ class Worker:
             with self.lock:
                 for queued, _, found in scored:
                     late = self.aggregator.windows.too_late(queued.timestamp)
-                    drawn += self._slow.draws(queued, found, late=late, live=self.live)
+                    drawn += self._slow.draws(queued, found, late=late)
                     owed = [pair for tier in found.drawn for pair in self.scorer.tiers[tier]]
                     transitions += self.aggregator.apply(found.trace, owed)
                 self.aggregator.settle()
@@ -374,6 +383,8 @@ class Worker:
         with self.lock:
             for key, by in self._slow.spent().items():
                 self.aggregator.counters.inc(*key, by)
+            for one in finished:
+                self._slow.settle(one.drawn.draw.tier, one.drawn.draw.service, one.cost)
             step = Commit(
                 upto,
                 buckets=[*self.aggregator.windows.drain(), *self.aggregator.budgets.drain()],
@@ -396,7 +407,7 @@ class Worker:
         step.evidence = self._keeper.rows(named, keyed, self._earlier)
         step.outbox = [item for alert in transitions for item in self._notify(alert, now)]
         self._persist(lambda: self._store.commit(step))
-        self._slow.committed(drawn, finished, live=self.live)
+        self._slow.committed(drawn, finished)
         if transitions:
             self._announced()
         self._saved_at = self._monotonic()

@@ -15,6 +15,8 @@ import time
 from importlib import import_module
 from typing import Any
 
+__all__ = ["main"]
+
 
 def main() -> None:
     torch: Any = import_module("torch")

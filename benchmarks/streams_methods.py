@@ -114,7 +114,7 @@ def _window_mean(size: int) -> Method:
 
     def method(x: Floats, baseline: int) -> Alarms:
         means = _roll(x[baseline:], size) / size - x[:baseline].mean()
-        return _crossings(means, np.arange(baseline + size, len(x) + 1), size)
+        return _crossings(means, np.arange(baseline + size, len(x) + 1, dtype=float), size)
 
     return method
 
@@ -130,7 +130,7 @@ def _histograms(x: Floats, edges: Floats, baseline: int, size: int) -> tuple[Flo
 
 
 def _ends(baseline: int, size: int, count: int) -> Floats:
-    return baseline + size + BUCKET * np.arange(count)
+    return baseline + size + BUCKET * np.arange(count, dtype=float)
 
 
 def _ks(size: int) -> Method:

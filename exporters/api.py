@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
-from agent.fingerprints import split_scorer
+from agent.fingerprints import is_mixture, split_scorer
 from agent.metrics.names import base, cutoff
 from exporters.page.views import base_view
 
@@ -43,6 +43,8 @@ def _segment_json(
 ) -> dict[str, Any]:
     metrics = []
     for metric, scorer in windows.series(service, segment):
+        if is_mixture(scorer):
+            continue
         labels = _labels(metric, windows.named(metric, scorer))
         for name in names:
             found = windows.estimate(service, segment, metric, scorer, name)

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from agent.metrics import METRICS
+from agent.metrics.results import BUILTIN
 from agent.metrics.spec import MetricSpec
 from exporters.exposition import Family
 
@@ -29,7 +30,6 @@ __all__ = [
 BEGIN = "<!-- names:begin -->"
 END = "<!-- names:end -->"
 
-_WINDOWED = ("service", "scorer", "window")
 _LATENCY = ("service", "stage", "quantile", "window")
 
 
@@ -42,8 +42,12 @@ def quality_families(spec: MetricSpec) -> tuple[Family, Family, Family, Family, 
     stem = f"rag_{spec.name}"
     unit = "ratio" if spec.kind == "ratio" else spec.unit
 
+    # a version of its own has what was not built in: a judge, a model
+    version = ("fingerprint",) if set(spec.scorers) - {BUILTIN} else ()
+    labels = ("service", "scorer", *version, *spec.labels, "window")
+
     def family(name: str, text: str, unit: str = "") -> Family:
-        return Family(name, "gauge", text, _WINDOWED, unit, "Quality", segmented=True)
+        return Family(name, "gauge", text, labels, unit, "Quality", segmented=True)
 
     return (
         family(spec.gauge, f"{what}; {over}.", unit),
@@ -57,7 +61,7 @@ def quality_families(spec: MetricSpec) -> tuple[Family, Family, Family, Family, 
             f"{stem}_unscored_ratio",
             "gauge",
             f"Share of the traces that {spec.gauge} should cover and that got no value.",
-            _WINDOWED,
+            labels,
             "ratio",
             "Quality",
         ),
@@ -188,12 +192,17 @@ HEALTH = (
     ),
     Family(
         "ragmeter_instrument_changes_total", "counter",
-        "Changes of the fingerprint of a judge or model; each starts a new series.",
+        "Changes of the fingerprint that a metric goes on with, also back to an earlier one.",
         ("metric", "scorer"), "", "Judge",
     ),
     Family(
         "ragmeter_judge_requests_total", "counter", "Attempts to call a judge by how they ended.",
         ("judge", "outcome"), "", "Judge",
+    ),
+    Family(
+        "ragmeter_judge_verdicts_total", "counter",
+        "Questions by how they were answered: kept (no call), shared (the call of another), asked.",
+        ("judge", "source"), "", "Judge",
     ),
     Family(
         "ragmeter_judge_tokens_total", "counter", "Tokens of all attempts, input and output.",

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from agent.counters import CounterKey, Exemplar
+from agent.fingerprints import is_mixture
 from agent.windows.stratified import is_assisted
 
 if TYPE_CHECKING:
@@ -73,9 +74,11 @@ def take(reading: Reading) -> Snapshot:
         with reading.lock():
             for segment in ("", *windows.segments(service)):
                 for metric, scorer in windows.series(service, segment):
+                    if is_mixture(scorer):
+                        continue
                     series = windows.named(metric, scorer)
                     for window in names:
-                        found = windows.estimate(service, segment, metric, series, window)
+                        found = windows.estimate(service, segment, metric, scorer, window)
                         if found is not None:
                             estimates.append((service, segment, metric, series, window, found))
                         if segment or is_assisted(series):

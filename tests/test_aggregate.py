@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import itertools
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 from hypothesis import HealthCheck, given, settings
@@ -9,8 +11,9 @@ from hypothesis import strategies as st
 from agent.aggregate import Aggregator
 from agent.alerts import parse_rules
 from agent.config import load
+from agent.fingerprints import CONFIRMED
 from agent.score import Scorer
-from agent.trace import ScoredTrace, Trace
+from agent.trace import Score, ScoredTrace, State, Trace
 from tests.traces import START, make_trace
 
 SCORER = Scorer()
@@ -190,3 +193,39 @@ def test_alerts_do_not_depend_on_batches_looks_or_restarts(
     expected = told([1] * 900, look=True, restart=False)
     assert [state for _, state, _ in expected] == ["firing", "resolved"]
     assert told(batches, look, restart) == expected
+
+
+def test_every_change_of_a_judge_over_the_years_has_a_series_of_its_own() -> None:
+    one = aggregator(alerts={"evaluation_seconds": 3600})
+    for number in range(20):
+        at = START + number * 30 * 86_400
+        for item in range(CONFIRMED):
+            one.apply(SCORER.score(make_trace(100 * number + item, timestamp=at)).trace)
+            score = Score("relevance", "umbrela", State.SCORED, 2.0, fingerprint=f"f{number}")
+            one.finish(ScoredTrace(f"t{number}", "bot", at, "ok", [score], partial=True))
+    one.settle()
+    assert one.windows.current["relevance", "umbrela"] == "umbrela@f19"
+    key = labels(metric="relevance", scorer="umbrela")
+    assert one.counters.get("ragmeter_instrument_changes_total", key) == 19
+
+
+def test_the_order_in_which_verdicts_come_back_changes_nothing() -> None:
+    """A blank answer is 0 without a call, and so without a fingerprint."""
+    blank = Score("answered", "judge", State.SCORED, 0.0)
+    failed = Score("answered", "judge", State.UNSCORED, reason="judge_timeout")
+    judged = Score("answered", "judge", State.SCORED, 1.0, fingerprint="f1")
+    found = []
+    for order in itertools.permutations((blank, failed, judged)):
+        one = aggregator(limits={"min_samples": 1})
+        for number in range(3):
+            one.apply(SCORER.score(make_trace(number)).trace)
+        for score in order:
+            one.finish(ScoredTrace("t1", "bot", START, "ok", [replace(score)], partial=True))
+        one.settle()
+        estimate = one.windows.estimate("bot", "", "answered", "judge", "24h")
+        assert estimate is not None
+        assert (estimate.value, estimate.samples) == (0.5, 2)
+        assert estimate.states["unscored"] == 1
+        assert [at.value for at in one.windows.worst("bot", "answered", "judge", "24h")] == [0.0]
+        found.append(sorted(one.windows.drain()))
+    assert all(rows == found[0] for rows in found)

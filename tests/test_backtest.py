@@ -100,8 +100,8 @@ def replayed(path: Path, folder: Path) -> list[Alert]:
 
 def backtested(path: Path, folder: Path, tracks: Tracks | None) -> tuple[list[Alert], Backtest]:
     scores = folder / "scores.jsonl"
-    done, _ = asyncio.run(score_file(path, scores, "jsonl", settings(), lambda line: None))
-    assert done
+    done = asyncio.run(score_file(path, scores, "jsonl", settings(), lambda line: None))
+    assert done.traces
     told: list[Alert] = []
     backtest = Backtest(settings(windows=SHORT), rules(), tracks)
     note = backtest._note

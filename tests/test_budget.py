@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import random
+import sys
+import threading
 
 import pytest
 
@@ -227,3 +229,29 @@ def test_controllers_from_the_settings() -> None:
     assert judge["seconds"][0] == 9.0
     model = model_controller(settings.hhem).standing()
     assert model == {"seconds": (1.8, 0.0)}
+
+
+def test_scales_can_be_read_while_new_services_are_found() -> None:
+    control = BudgetController(Budget())
+    broken: list[RuntimeError] = []
+    done = threading.Event()
+
+    def read() -> None:
+        while not done.is_set():
+            try:
+                control.scales()
+            except RuntimeError as error:  # a dictionary that changed under its reader
+                broken.append(error)
+
+    usual = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    reader = threading.Thread(target=read)
+    reader.start()
+    try:
+        for number in range(MAX_SERVICES):
+            control.offer(f"bot{number}", NOW)
+    finally:
+        done.set()
+        reader.join()
+        sys.setswitchinterval(usual)
+    assert broken == []

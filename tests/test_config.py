@@ -100,6 +100,24 @@ def test_secrets_are_in_no_dump_and_no_error() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    "url", ["ftp://u:hush@host", "http://u:hu/hush@host", "http://u:x@hush@:0"]
+)
+def test_no_password_of_a_broken_address_is_shown(url: str) -> None:
+    assert "hush" not in error(environ={}, overrides={"judge": {"base_url": url, "model": "m"}})
+
+
+def test_a_password_with_an_at_sign_is_not_shown() -> None:
+    judge = {"base_url": "http://u:x@hush@host/v1", "model": "m"}
+    shown = dump(load(environ={}, overrides={"judge": judge}))
+    assert "http://***@host/v1" in shown
+
+
+@pytest.mark.parametrize("url", ["http://h/v1?key=hush", "http://h/v1#x", "http://a b/v1"])
+def test_the_base_url_of_a_judge_is_a_base(url: str) -> None:
+    assert "no query" in error(environ={}, overrides={"judge": {"base_url": url, "model": "m"}})
+
+
 def test_the_reference_is_written_and_complete() -> None:
     """`ragmeter config reference > docs/configuration.md` mends it."""
     assert (ROOT / "docs" / "configuration.md").read_text() == reference()
@@ -135,3 +153,16 @@ def test_a_key_of_a_judge_is_never_shown(tmp_path: Path) -> None:
 def test_a_judge_needs_the_name_of_a_model() -> None:
     with pytest.raises(ConfigError, match="base_url needs model"):
         load(environ={"RAGMETER_JUDGE__BASE_URL": "http://127.0.0.1:1/v1"})
+
+
+def test_a_budget_in_money_needs_prices() -> None:
+    tree = {"judge": {"budget": {"usd_per_day": 5}}}
+    with pytest.raises(ConfigError, match=r"budget\.usd_per_day needs input_usd_per_million"):
+        load(environ={}, overrides=tree)
+    tree["judge"]["output_usd_per_million"] = 0.6  # type: ignore[assignment]
+    assert load(environ={}, overrides=tree).judge.budget.usd_per_day == 5
+
+
+def test_a_judge_is_asked_for_something() -> None:
+    with pytest.raises(ConfigError, match=r"judge\.metrics"):
+        load(environ={}, overrides={"judge": {"metrics": []}})

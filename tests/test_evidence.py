@@ -6,7 +6,7 @@ import pytest
 
 from agent.evidence import CUT, EvidenceKeeper, evidence_body
 from agent.score import Scorer
-from agent.trace import ScoredTrace, Trace
+from agent.trace import Score, ScoredTrace, State, Trace
 from tests.traces import make_trace
 
 SCORER = Scorer()
@@ -49,3 +49,22 @@ def test_only_the_worst_are_kept_and_the_others_forgotten() -> None:
     assert [row[:2] for row in rows] == [("bot", "t1")]
     assert keeper.forget({("bot", "t1")}) == [("bot", "old")]
     assert keeper.forget(set()) == [("bot", "t1")]
+
+
+def partial(trace: Trace, score: Score) -> ScoredTrace:
+    return ScoredTrace(trace.trace_id, trace.service, 0.0, "ok", [score], partial=True)
+
+
+def test_two_tiers_that_end_in_one_step_are_both_kept() -> None:
+    trace, result = scored(make_trace(1, timings={"total": 2.5}))
+    key = ("bot", "t1")
+    before = [score.to_dict() for score in result.results]
+    judged = partial(trace, Score("answered", "judge", State.SCORED, 1.0))
+    grounded = partial(trace, Score("grounding", "hhem", State.SCORED, 0.2))
+    keeper = EvidenceKeeper([key], 64_000)
+    rows = keeper.rows(set(), [(key, trace, judged), (key, trace, grounded)], lambda *_: before)
+    assert [row[:2] for row in rows] == [key]
+    kept = json.loads(rows[0][-1])
+    found = {(item["metric"], item["scorer"]) for item in kept["results"]}
+    assert found >= {("answered", "judge"), ("grounding", "hhem"), ("error", "builtin")}
+    assert kept["trace"]["timings"] == {"total": 2.5}

@@ -41,7 +41,7 @@ def running(
     }
     settings = load(environ={}, overrides=tree)
     instrument = Instrument(
-        settings, [], live=live, tiers=lambda saved: slow_tiers(settings, saved, paced=live)
+        settings, [], live=live, tiers=lambda saved: slow_tiers(settings, saved)
     )
     instrument.start()
     try:
@@ -109,7 +109,11 @@ def test_malformed_answers_leave_reasons_and_nothing_is_lost(tmp_path: Path) -> 
         assert mismatch(instrument) == 0
 
 
-def test_a_judge_that_is_not_there_leaves_everything_else(tmp_path: Path) -> None:
+def test_a_judge_that_is_not_there_leaves_everything_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("agent.judge.breaker.PATIENCE", 1.0)
+    monkeypatch.setattr("agent.tier_worker.HOLD", 1.0)
     nowhere = StubProcess("http://127.0.0.1:9/v1")
     with running(tmp_path, nowhere, retries=0) as instrument:
         instrument.accept(judged(30), "test")
@@ -169,11 +173,60 @@ def test_mistakes_in_the_settings_are_named() -> None:
         Instruments(load(environ={}, overrides={"judge": judge}), watched=True)
 
 
-def test_another_model_behind_the_name_is_told_once(caplog: pytest.LogCaptureFixture) -> None:
+def test_no_password_of_the_address_is_kept() -> None:
+    judge = {"base_url": "http://user:hush@127.0.0.1:9/v1", "model": "m", "api_key": "hush"}
+    found = Instruments(load(environ={}, overrides={"judge": judge}), watched=True)
+    assert found.probes is not None
+    assert "127.0.0.1:9" in str(found.probes.dump())
+    assert "hush" not in str([found.state(), found.probes.dump(), found.labels()])
+
+
+def test_each_new_epoch_of_a_judge_is_told(caplog: pytest.LogCaptureFixture) -> None:
     judge = {"base_url": "http://127.0.0.1:9/v1", "model": "m"}
     found = Instruments(load(environ={}, overrides={"judge": judge}))
     old, new = Served("a", "fp1"), Served("a", "fp2")
-    for _ in range(3):
-        found._changed("judge", old, new)
-        found._changed("judge", new, old)
-    assert caplog.text.count("a new series begins") == 1
+    found._changed("judge", old, new)
+    found._changed("judge", new, old)
+    assert caplog.text.count("a new series begins") == 2
+
+
+@pytest.mark.parametrize("builds", [2, 5, 10**9])
+def test_builds_that_answer_in_turn_are_one_series(tmp_path: Path, builds: int) -> None:
+    """A thousand million: another one in every reply."""
+    with stub_judge(builds=builds) as stub, running(tmp_path, stub) as instrument:
+        instrument.accept(judged(40), "test")
+        instrument.wait_idle()  # by now all of them were heard
+        first = stub.stats()["calls"]
+        instrument.accept(judged(160, start=40), "test")
+        instrument.wait_idle()
+        assert stub.stats()["calls"] > first
+        text = PrometheusExporter(instrument).render().decode()
+        with instrument.lock():
+            series = {
+                scorer: instrument.windows.states("bot", "", "relevance", scorer, "24h")["scored"]
+                for metric, scorer in instrument.windows.series("bot")
+                if metric == "relevance" and scorer.startswith("umbrela")
+            }
+    assert sum(series.values()) == 160
+    assert series["umbrela"] >= 120  # of those after the first 40, all
+    info = values(text, "ragmeter_judge_info") or values(text, "ragmeter_judge_info_info")
+    assert (
+        len({labels.partition('system_fingerprint="')[2].split('"')[0] for labels, _ in info}) == 1
+    )
+
+
+@pytest.mark.parametrize(
+    ("second", "judges"),
+    [
+        ({}, {"judge"}),
+        ({"model": "m"}, {"judge"}),
+        ({"model": "other"}, {"judge", "second"}),
+        ({"api_key": "its own"}, {"judge", "second"}),
+    ],
+)
+def test_a_second_judge_is_one_that_is_asked_in_another_way(
+    second: dict[str, Any], judges: set[str]
+) -> None:
+    judge = {"base_url": "http://127.0.0.1:9/v1", "model": "m", "api_key": "k", "second": second}
+    found = Instruments(load(environ={}, overrides={"judge": judge}), watched=True)
+    assert set(found.state()) == judges

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import sqlite3
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -11,7 +13,8 @@ from typing import Any
 
 import pytest
 
-from agent.config import Settings, load
+from agent.budget import BudgetController
+from agent.config import Budget, Settings, load
 from agent.pipeline import Instrument
 from agent.reading import Health
 from agent.slow_tiers import SlowTiers
@@ -239,3 +242,84 @@ def test_results_that_cannot_be_counted_become_unscored(
         assert instrument.fatal is None
         assert states(instrument, "relevance", "umbrela") == {"scored": 19, "unscored": 1}
         assert mismatch(instrument) == 0
+
+
+def test_what_a_trace_cost_is_in_the_commit_that_counts_it(tmp_path: Path) -> None:
+    instrument = Instrument(
+        settings(tmp_path),
+        [],
+        live=False,
+        tiers=lambda saved: SlowTiers(
+            {"judge": Fake()}, controllers={"judge": BudgetController(Budget())}
+        ),
+    )
+    instrument.start()
+    try:
+        instrument.accept([good(1)], "test")
+        instrument.wait_idle()
+        # what a kill would leave now: no later commit has come to put it right
+        with sqlite3.connect(tmp_path / "s.sqlite") as db:
+            (text,) = db.execute("SELECT value FROM meta WHERE name='budgets'").fetchone()
+    finally:
+        instrument.stop(2)
+    assert json.loads(text)["judge"]["settled"] == 1
+
+
+def test_scales_go_by_the_bounded_names_of_services(tmp_path: Path) -> None:
+    control = BudgetController(Budget(requests_per_minute=1))
+    instrument = Instrument(
+        settings(tmp_path, services=2, label_chars=20),
+        [],
+        live=True,
+        tiers=lambda saved: SlowTiers({"judge": Fake()}, controllers={"judge": control}),
+    )
+    instrument.start()
+    try:
+        now = time.time()
+        named = [good(n, timestamp=now, service=f"{n}" + "x" * 400) for n in range(5)]
+        instrument.accept(named, "test", live=True)
+        instrument.wait_idle()
+        with instrument.lock():
+            found = [labels for name, labels, _ in instrument.gauges()]
+            known = instrument.windows.services()
+    finally:
+        instrument.stop(2)
+    assert len(known) == 3  # two and `__other__`
+    assert found == [(("tier", "judge"), ("service", name)) for name in sorted(known)]
+
+
+def test_a_table_of_drawn_traces_that_makes_no_sense_is_quarantined(tmp_path: Path) -> None:
+    with running(tmp_path, Fake(lambda trace: asyncio.sleep(60))) as instrument:
+        instrument.accept([good(1)], "test")
+        until(lambda: instrument.health().drawn == {"judge": 1})
+    with sqlite3.connect(tmp_path / "s.sqlite") as db:
+        db.execute("UPDATE drawn SET pairs='{'")
+    with running(tmp_path, Fake()) as instrument:
+        assert instrument.counters.get("ragmeter_state_quarantined_total") == 1
+        instrument.accept([good(2)], "test")
+        instrument.wait_idle()
+        assert states(instrument, "relevance", "umbrela") == {"scored": 1}
+
+
+def test_a_replay_is_drawn_by_its_rates_and_live_traffic_by_the_budget(tmp_path: Path) -> None:
+    """So a replay gives the same draws whenever it is read."""
+
+    def tiers(saved: Any) -> SlowTiers:
+        tight = BudgetController(Budget(requests_per_minute=1))
+        return SlowTiers({"judge": Fake()}, controllers={"judge": tight})
+
+    instrument = Instrument(settings(tmp_path), [], live=False, tiers=tiers)
+    instrument.start()
+    try:
+        instrument.accept([good(n) for n in range(50)], "test")
+        instrument.wait_idle()
+        assert states(instrument, "relevance", "umbrela") == {"scored": 50}
+        live = [good(n, timestamp=time.time()) for n in range(50, 500)]
+        instrument.accept(live[:1], "test", live=True)
+        instrument.wait_idle()
+        instrument.accept(live[1:], "test", live=True)
+        instrument.wait_idle()
+        assert states(instrument, "relevance", "umbrela")["sampled_out"] > 300
+        assert mismatch(instrument) == 0
+    finally:
+        instrument.stop(2)

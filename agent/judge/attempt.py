@@ -85,6 +85,16 @@ COSTLY: frozenset[Outcome] = frozenset(
 )
 
 
+MOST_OUTPUT = 200_000
+"""Tokens of one reply, hidden thoughts included: more than any model writes."""
+
+
+def _credible(usage: Usage, characters: int) -> bool:
+    """Whether a count can be true: a character is at most four tokens (its bytes), and a chat
+    template adds some hundreds. A gateway that counts wrongly must not use up a day's budget."""
+    return usage.input_tokens <= 4 * characters + 1000 and usage.output_tokens <= MOST_OUTPUT
+
+
 class Bill:
     """Counts what the attempts of one judge use, by its prices in USD a million tokens."""
 
@@ -111,6 +121,8 @@ class Bill:
         """Adds one attempt whose prompt had so many characters to `cost`."""
         tokens_in = tokens_out = 0
         usage = completion.usage if completion is not None else None
+        if usage is not None and not _credible(usage, characters):
+            usage = None
         estimated = usage is None and outcome in COSTLY
         if usage is not None:
             tokens_in, tokens_out = usage.input_tokens, usage.output_tokens

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 
-__all__ = ["Breaker", "Ticket"]
+__all__ = ["PATIENCE", "Breaker", "Ticket"]
 
 Ticket = int
 """Permission for one attempt; its result is reported with it."""
@@ -19,6 +19,10 @@ MAX_AGE = 600.0
 # Seconds before the first trial, and at most between trials that fail.
 FIRST_PAUSE, LONGEST_PAUSE = 5.0, 60.0
 
+# So many seconds of outage are worth waiting for: a restart or a new version of a server takes
+# less, and traces that wait for longer hold up all others.
+PATIENCE = 60.0
+
 
 class Breaker:
     """Closed, open, or half open with one trial at a time.
@@ -26,7 +30,9 @@ class Breaker:
     It opens where half of the last attempts failed (as many attempts as four rounds of everything
     in flight, at least 10), or where none of the last two rounds succeeded; the second rule counts
     answers of "too many requests" as well, which are no failures otherwise. After a pause one
-    trial is let through: its success closes the breaker, its failure doubles the pause.
+    trial is let through: its success closes the breaker, its failure doubles the pause. A judge is
+    given up where a trial fails after `PATIENCE` seconds, which are never slept through, or where
+    a failure is hopeless.
     """
 
     def __init__(self, concurrency: int, monotonic: Callable[[], float]) -> None:
@@ -37,6 +43,9 @@ class Breaker:
         self._counts = {"ok": 0, "failed": 0, "limited": 0}
         self._generation = 0
         self._open_until: float | None = None
+        self._opened = 0.0
+        self._lost = False
+        self._patience = PATIENCE
         self._pause = FIRST_PAUSE
         self._trial = False
 
@@ -51,6 +60,19 @@ class Breaker:
     def is_open(self) -> bool:
         """Whether the judge counts as down, trials or not."""
         return self._open_until is not None
+
+    @property
+    def lost(self) -> bool:
+        """Whether the judge is down and not worth waiting for."""
+        return self._lost
+
+    @property
+    def until_trial(self) -> float | None:
+        """Seconds until a trial may be made, at least 0; none where nobody needs to wait for that
+        time: the breaker is closed, or a trial is out."""
+        if self._open_until is None or self._trial:
+            return None
+        return max(0.0, self._open_until - self._monotonic())
 
     def enter(self) -> Ticket | None:
         """A ticket for one attempt, to be given back by one of the methods below; none: refused."""
@@ -80,7 +102,9 @@ class Breaker:
         """A failure that every call will meet: opens at once."""
         if ticket != self._generation:
             return False
-        return self._open()
+        self._open()
+        self._lost = True
+        return True
 
     def abandoned(self, ticket: Ticket) -> None:
         """The attempt ended without a result."""
@@ -111,8 +135,15 @@ class Breaker:
             self._counts[self._results.popleft()[1]] -= 1
 
     def _open(self) -> bool:
-        self._pause = FIRST_PAUSE if self._open_until is None else self._pause
-        self._open_until = self._monotonic() + self._pause
+        now = self._monotonic()
+        if self._open_until is None:
+            self._pause, self._opened = FIRST_PAUSE, now
+        end = self._opened + self._patience
+        self._open_until = now + self._pause
+        if now >= end:
+            self._lost = True
+        elif not self._lost:
+            self._open_until = min(self._open_until, end)  # one more before it is given up
         self._pause = min(self._pause * 2, LONGEST_PAUSE)
         self._trial = False
         self._generation += 1
@@ -120,6 +151,7 @@ class Breaker:
 
     def _close(self) -> None:
         self._open_until = None
+        self._lost = False
         self._trial = False
         self._generation += 1
         self._results.clear()

@@ -1,8 +1,9 @@
 """Verdicts that were paid for once: a judge with a memory.
 
-The key is a hash of the fingerprint that the answer carries (prompt, parameters, model as
-served), of the endpoint, and of the rendered question with its schema. While a server does not
-show another model, its old verdicts hold; the reply that shows one makes all of them misses.
+The key is a hash of the fingerprint that the answer carries (prompt, parameters, who stands for
+the instrument), of the endpoint, and of the rendered question with its schema. While no new epoch
+begins (`agent/judge/epoch.py`), old verdicts hold; the reply that begins one makes all of them
+misses.
 """
 
 from __future__ import annotations
@@ -83,20 +84,24 @@ class MemoryVerdicts:
 class CachedJudge:
     """Answers from the store, else asks `inner` once for equal questions at the same time.
 
-    `fresh` is the way past the memory, for probes and second opinions. An error of the store is
-    the caller's: it is neither the judge's nor the network's.
+    `count` hears of every question how it was answered: `kept`, `shared` or `asked`. Probes and
+    second opinions ask `inner` itself. An error of the store is the caller's: it is neither the
+    judge's nor the network's.
     """
 
     def __init__(
-        self, inner: Answering, store: VerdictStore, *, clock: Callable[[], float] = time.time
+        self,
+        inner: Answering,
+        store: VerdictStore,
+        *,
+        clock: Callable[[], float] = time.time,
+        count: Callable[[str], None] = lambda source: None,
     ) -> None:
         self._inner = inner
         self._store = store
         self._clock = clock
         self._flights: SingleFlight[Answer[Any]] = SingleFlight()
-        self.hits = 0
-        self.misses = 0
-        self.shared = 0
+        self._count = count
 
     async def ask(self, question: Question[T], cost: Cost) -> Verdict[T]:
         """The verdict, from the store or the judge. Raises `JudgeFailed`."""
@@ -105,7 +110,7 @@ class CachedJudge:
         key = _key(mark or "", content)
         found = self._found(key, question) if mark is not None else None
         if found is not None:
-            self.hits += 1
+            self._count("kept")
             return found
 
         async def call(cost: Cost) -> Answer[Any]:
@@ -117,20 +122,15 @@ class CachedJudge:
 
         answer, joined = await self._flights.run(key, call, cost)
         if not joined:
-            self.misses += 1
+            self._count("asked")
             return Verdict(answer.value, answer.fingerprint)
-        self.shared += 1
+        self._count("shared")
         try:
             # an own reading: values may be mutable
             value = question.read(answer.data)
         except ValueError:
             raise JudgeFailed("unparsable") from None
         return Verdict(value, answer.fingerprint, cached=True)
-
-    async def fresh(self, question: Question[T], cost: Cost) -> Verdict[T]:
-        """A verdict that the judge gives now; it is not kept."""
-        answer = await self._inner.answer(question, cost)
-        return Verdict(answer.value, answer.fingerprint)
 
     def _found(self, key: bytes, question: Question[T]) -> Verdict[T] | None:
         kept = self._store.get(key)

@@ -19,9 +19,10 @@ import httpx
 from agent.config import Judge
 from agent.judge.attempt import Attempt, Bill, Outcome
 from agent.judge.breaker import Breaker, Ticket
-from agent.judge.dialect import Dialect, Message, encode, first_messages
+from agent.judge.dialect import Dialect, Message, correction, encode, first_messages
 from agent.judge.exchange import Exchange, Miss
 from agent.judge.fingerprint import Served
+from agent.judge.gate import Gate
 from agent.judge.instrument import Instrument
 from agent.judge.key import ApiKey
 from agent.judge.limiter import Limiter
@@ -46,11 +47,11 @@ REPAIRS = 2
 # model that runs away is still stopped.
 ROOMY_FACTOR = 8
 
-# Of a malformed answer, shown to the judge with what is wrong with it.
-SHOWN_CHARS = 2000
-ERROR_CHARS = 500
-
 LOG_SECONDS = 60.0
+
+# Without budget for a retry a call looks after so long whether the judge is down altogether: then
+# it waits for it like others. A round of a server that fails takes less.
+LOOK_SECONDS = 2.0
 
 # So long after an answer, key and address of a judge are taken to be right.
 TRUSTED_SECONDS = 60.0
@@ -86,6 +87,7 @@ class _Talk(Generic[T]):
     """One call: what has been said and tried so far.
 
     `adapted`: its dialect is its own; `learned`: and is kept for others if it gets an answer.
+    `unpaid`: the budget has no retry for it, unless the judge is down and comes back.
     """
 
     question: Question[T]
@@ -96,6 +98,7 @@ class _Talk(Generic[T]):
     corrections: list[Message] = field(default_factory=list)
     repairs: int = 0
     failures: int = 0
+    unpaid: bool = False
     rekeyed: bool = False
     resized: bool = False
 
@@ -109,7 +112,7 @@ class JudgeClient:
 
     `name` stands in counters and logs. `http`: a client of the caller's, not closed here; none:
     one of our own. `state`: what `state()` gave before a restart. `observe` sees every attempt,
-    `on_change(old, new)` every change of who serves. Clocks in seconds, `clock` in Unix time.
+    `on_change(old, new)` every new epoch (`Epochs`). Clocks in seconds, `clock` in Unix time.
     """
 
     def __init__(
@@ -144,20 +147,24 @@ class JudgeClient:
         self._rng = rng or random.Random()
         self._limiter = Limiter(settings.concurrency)
         self._breaker = Breaker(settings.concurrency, monotonic)
+        self._gate = Gate(self._breaker, sleep)
         self._budget = RetryBudget()
         self._held_until = float("-inf")
         self._logged = float("-inf")
         self._worked = float("-inf")
-        self._known = Instrument(settings, str(self._url), name, state or {}, on_change)
+        self._known = Instrument(settings, str(self._url), name, state or {}, on_change, monotonic)
 
     async def ask(self, question: Question[T], cost: Cost) -> Verdict[T]:
-        """The verdict of the judge. Raises `JudgeFailed`."""
+        """The verdict of the judge. Raises `JudgeFailed`.
+
+        While the judge is down it waits, for about `agent.judge.breaker.PATIENCE` seconds.
+        """
         answer = await self.answer(question, cost)
         return Verdict(answer.value, answer.fingerprint)
 
     async def answer(self, question: Question[T], cost: Cost) -> Answer[T]:
         """As `ask`, with the decoded JSON."""
-        if self._breaker.refuses:
+        if not await self._gate.passed():
             raise JudgeFailed("judge_unavailable", f"{self.name} is down")
         self._budget.call(self._monotonic())
         talk = _Talk(question, self._known.dialect, self._known.roomy)
@@ -176,10 +183,12 @@ class JudgeClient:
                 raise self._failed(result)
             if pause > 0:
                 await self._sleep(pause)
+            if talk.unpaid and not self._breaker.is_open:
+                raise self._failed(result)
 
     @property
     def served(self) -> Served | None:
-        """Who gave the last reply; none before the first."""
+        """Who stands for the instrument now (`Epochs`); none before the first reply."""
         return self._known.served
 
     @property
@@ -193,6 +202,11 @@ class JudgeClient:
         return self._breaker.is_open
 
     @property
+    def takes_trial(self) -> bool:
+        """Whether the judge is down and a call would find out now if it still is."""
+        return self._breaker.is_open and not self._breaker.refuses
+
+    @property
     def in_flight(self) -> int:
         return self._limiter.in_flight
 
@@ -202,8 +216,8 @@ class JudgeClient:
         return self._limiter.size
 
     def fingerprint(self, prompt_hash: str) -> str | None:
-        """What the next answer to this prompt carries if the same model serves it; none before
-        the first reply."""
+        """What the next answer to this prompt carries if it begins no epoch; none before the first
+        reply."""
         known = self._known
         if known.served is None:
             return None
@@ -218,28 +232,37 @@ class JudgeClient:
             await self._http.aclose()
 
     async def _attempt(self, talk: _Talk[T], cost: Cost) -> Answer[T] | Miss | None:
-        """One attempt, when it is its turn; none: the breaker is open, and nothing was sent."""
-        round_ = await self._limiter.acquire()
-        try:
-            while (wait := self._held_until - self._monotonic()) > 0:
-                if self._breaker.refuses:
-                    return None
-                await self._sleep(wait)
-            ticket = self._breaker.enter()
-            if ticket is None:
-                return None
+        """One attempt, when it is its turn; none: the judge is given up, and nothing was sent."""
+        while await self._gate.passed():
+            round_ = await self._limiter.acquire()
             try:
+                while not self._breaker.refuses and (wait := self._held()) > 0:
+                    await self._sleep(wait)
+                ticket = self._breaker.enter()
+                if ticket is not None:
+                    return await self._entered(talk, cost, ticket, round_)
+            finally:
+                self._limiter.release()
+        return None
+
+    def _held(self) -> float:
+        return self._held_until - self._monotonic()
+
+    async def _entered(
+        self, talk: _Talk[T], cost: Cost, ticket: Ticket, round_: int
+    ) -> Answer[T] | Miss:
+        try:
+            result = await self._sent(talk, cost)
+            # in the same slot: behind others in the queue, all of them would find it out too
+            while isinstance(result, Miss) and self._adapted(talk, result):
                 result = await self._sent(talk, cost)
-                # in the same slot: behind others in the queue, all of them would find it out too
-                while isinstance(result, Miss) and self._adapted(talk, result):
-                    result = await self._sent(talk, cost)
-            except BaseException:
-                self._breaker.abandoned(ticket)
-                raise
             self._report(result, ticket, round_)
-            return result
+        except BaseException:
+            self._breaker.abandoned(ticket)
+            raise
         finally:
-            self._limiter.release()
+            self._gate.changed()
+        return result
 
     async def _sent(self, talk: _Talk[T], cost: Cost) -> Answer[T] | Miss:
         if not talk.adapted:
@@ -268,7 +291,7 @@ class JudgeClient:
             self._bill.add(cost, outcome, characters, completion, seconds)
 
     def _read(self, talk: _Talk[T], reply: Completion) -> Answer[T] | Miss:
-        self._known.answered(reply.served, talk.dialect, learned=talk.learned)
+        served = self._known.answered(reply.served, talk.dialect, learned=talk.learned)
         if reply.refused:
             return Miss("refused", "by the model or a filter")
         question = talk.question
@@ -283,7 +306,7 @@ class JudgeClient:
                 return Miss("cut_off", "by the output limit")
             return Miss("malformed", "no readable answer", text=reply.text, error=str(error))
         self._known.readable(talk.dialect, roomy=talk.roomy)
-        mark = self._known.fingerprint(reply.served, question.prompt_hash, talk.dialect)
+        mark = self._known.fingerprint(served, question.prompt_hash, talk.dialect)
         return Answer(value, data, mark)
 
     def _consider(self, talk: _Talk[Any], miss: Miss, header: str | None) -> None:
@@ -336,7 +359,7 @@ class JudgeClient:
             if talk.repairs >= REPAIRS or not self._budget.allows(now):
                 return None
             talk.repairs += 1
-            talk.corrections = _correction(miss)
+            talk.corrections = correction(miss.text, miss.error)
             other = self._known.doubted(talk.dialect)
             if other is not None:
                 talk.dialect, talk.adapted = other[0], True
@@ -348,27 +371,15 @@ class JudgeClient:
                 return None
             talk.roomy, talk.resized = not talk.roomy, True
             return 0.0
-        if miss.outcome not in TRANSIENT or miss.hopeless or self._breaker.refuses:
-            return None
-        if talk.failures >= self._settings.retries or not self._budget.allows(now):
+        hopeless = miss.outcome not in TRANSIENT or miss.hopeless or self._breaker.lost
+        if hopeless or talk.failures >= self._settings.retries:
             return None
         pause = backoff(talk.failures, self._rng)
         talk.failures += 1
-        return max(pause, miss.retry_after or 0.0)
+        # what waits for the judge to come back is no load on one that fails
+        talk.unpaid = not self._breaker.is_open and not self._budget.allows(now)
+        return max(LOOK_SECONDS if talk.unpaid else pause, miss.retry_after or 0.0)
 
     def _failed(self, miss: Miss) -> JudgeFailed:
         reason = REASONS.get(miss.outcome, "judge_error")
         return JudgeFailed(reason, f"{self.name}: {miss.outcome}: {miss.detail}")
-
-
-def _correction(miss: Miss) -> list[Message]:
-    """The malformed answer and what is wrong with it; only the last one, so that a conversation
-    does not grow."""
-    return [
-        {"role": "assistant", "content": miss.text[:SHOWN_CHARS] or "(no answer)"},
-        {
-            "role": "user",
-            "content": f"That answer cannot be used: {miss.error[:ERROR_CHARS]}. Answer the "
-            "question again, with one JSON object that satisfies the schema and nothing else.",
-        },
-    ]

@@ -14,10 +14,23 @@ from typing import Any, Literal
 
 from agent.judge.question import Question
 
-__all__ = ["Complaint", "Dialect", "Message", "Mode", "encode", "first_messages", "restored"]
+__all__ = [
+    "Complaint",
+    "Dialect",
+    "Message",
+    "Mode",
+    "correction",
+    "encode",
+    "first_messages",
+    "restored",
+]
 
 Mode = Literal["schema", "object_schema", "object", "prompt"]
 MODES: tuple[Mode, ...] = ("schema", "object_schema", "object", "prompt")
+
+# Of a malformed answer, shown to the judge with what is wrong with it.
+SHOWN_CHARS = 2000
+ERROR_CHARS = 500
 
 Message = dict[str, str]
 
@@ -153,3 +166,16 @@ def encode(
         body["response_format"] = {"type": "json_object"}
     # escaped: a lone surrogate in a trace must not stop the encoding
     return json.dumps(body, separators=(",", ":")).encode("ascii")
+
+
+def correction(answer: str, error: str) -> list[Message]:
+    """A malformed answer and what is wrong with it; only the last one, so that a conversation
+    does not grow."""
+    return [
+        {"role": "assistant", "content": answer[:SHOWN_CHARS] or "(no answer)"},
+        {
+            "role": "user",
+            "content": f"That answer cannot be used: {error[:ERROR_CHARS]}. Answer the "
+            "question again, with one JSON object that satisfies the schema and nothing else.",
+        },
+    ]

@@ -9,6 +9,7 @@ from typing import Any
 
 from agent.config import Judge
 from agent.judge.dialect import Complaint, Dialect, restored
+from agent.judge.epoch import Epochs
 from agent.judge.fingerprint import Served, fingerprint
 
 __all__ = ["Instrument"]
@@ -24,7 +25,8 @@ MAX_MARKS = 256
 
 
 class Instrument:
-    """One model at one endpoint. `on_change(old, new)` hears of every change of who serves."""
+    """One model at one endpoint. `on_change(old, new)` hears of every new epoch (`Epochs`); `clock`
+    is monotonic."""
 
     def __init__(
         self,
@@ -33,6 +35,7 @@ class Instrument:
         name: str,
         state: Mapping[str, Any],
         on_change: Callable[[Served, Served], None],
+        clock: Callable[[], float],
     ) -> None:
         self._settings = settings
         self._name = name
@@ -45,18 +48,23 @@ class Instrument:
         self.dialect = Dialect(mode="prompt" if settings.structured == "prompt" else "schema")
         self.roomy = False
         """Whether the model needs more output tokens than a question grants."""
-        self.served: Served | None = None
+        known: object = None
         if state.get("asked") == self._asked:  # else of another endpoint or model: nothing holds
             self.dialect = restored(state.get("dialect")) or self.dialect
             self.roomy = state.get("roomy") is True
-            if isinstance(state.get("served"), Mapping):
-                self.served = Served.from_reply(state["served"])
+            known = state.get("served")
+        self._epochs = Epochs(clock, known)
+
+    @property
+    def served(self) -> Served | None:
+        """Who stands for the instrument now; none before the first reply."""
+        return self._epochs.current
 
     def state(self) -> dict[str, Any]:
         """For the next start, as JSON."""
         return {
             "asked": self._asked,
-            "served": asdict(self.served) if self.served else None,
+            "served": self._epochs.state(),
             "dialect": asdict(self.dialect),
             "roomy": self.roomy,
         }
@@ -75,8 +83,9 @@ class Instrument:
             self._marks[key] = known
         return known
 
-    def answered(self, served: Served, dialect: Dialect, *, learned: bool) -> None:
-        """A completion came. `learned`: the dialect was found out by the call that got it.
+    def answered(self, served: Served, dialect: Dialect, *, learned: bool) -> Served:
+        """A completion came that names itself `served`: who stands for the instrument that gave it.
+        `learned`: the dialect was found out by the call that got it.
 
         An answer proves a dialect; a complaint does not, as its text may quote a trace.
         """
@@ -84,9 +93,10 @@ class Instrument:
         if learned and dialect != self.dialect:
             self.dialect = dialect
             log.info("%s: asked by %s from now on", self._name, dialect)
-        before, self.served = self.served, served
-        if before is not None and before != served:
-            self._on_change(before, served)
+        before, now = self.served, self._epochs.heard(served)
+        if before is not None and before != now:
+            self._on_change(before, now)
+        return now
 
     def readable(self, dialect: Dialect, *, roomy: bool) -> None:
         """The completion could be read."""

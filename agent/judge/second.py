@@ -6,6 +6,7 @@ says nothing about which of them is right; a rise says that one has changed, or 
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Sequence
 from hashlib import blake2b
@@ -23,6 +24,9 @@ __all__ = ["METRIC", "SecondOpinion", "second_settings"]
 log = logging.getLogger("ragmeter.judge")
 
 METRIC = "judge_disagreement"
+PATIENCE = 30.0
+"""Seconds for all verdicts of the second judge on a trace: the first judge's wait for them."""
+
 MAX_DIFFERENCES = 10  # named in the detail of a score
 
 Comparable = Literal["relevance", "answered", "citations"]
@@ -41,7 +45,10 @@ def second_settings(settings: Judge) -> Judge | None:
         return None
     own = {
         name: value
-        for name in ("base_url", "model", "api_key", "api_key_file")
+        for name in (
+            *("base_url", "model", "api_key", "api_key_file"),
+            *("input_usd_per_million", "output_usd_per_million"),
+        )
         if (value := getattr(second, name)) is not None
     }
     if second.base_url is not None:
@@ -60,9 +67,17 @@ class SecondOpinion:
     A failure of `second` touches nothing but that score.
     """
 
-    def __init__(self, first: TierScorer, second: TierScorer, share: float, salt: str) -> None:
+    def __init__(
+        self,
+        first: TierScorer,
+        second: TierScorer,
+        share: float,
+        salt: str,
+        patience: float = PATIENCE,
+    ) -> None:
         if not 0 < share <= 1:
             raise ValueError("the share of second opinions must be in (0, 1]")
+        self._patience = patience
         self._first = first
         self._second = second
         self._share = share
@@ -87,11 +102,20 @@ class SecondOpinion:
         first = verdicts(scores)
         if not first:
             return self._score(*absence(scores))
+        own = Cost()
         try:
-            again = await self._second.score(trace, cost)
+            again = await asyncio.wait_for(self._second.score(trace, own), self._patience)
+        except TimeoutError:
+            return self._score(State.UNSCORED, "judge_timeout")
         except Exception:
             log.exception("the second opinion on trace %r failed", trace.trace_id[:80])
             return self._score(State.UNSCORED, "internal_error")
+        finally:
+            # its money counts; the slots it holds are its own, and say nothing of the first judge's
+            cost.requests += own.requests
+            cost.input_tokens += own.input_tokens
+            cost.output_tokens += own.output_tokens
+            cost.usd += own.usd
         return self._difference(first, verdicts(again), again)
 
     def _difference(self, first: Verdicts, second: Verdicts, again: list[Score]) -> Score:

@@ -22,6 +22,10 @@ KEEP_ALIVE = 4.0
 
 CHUNK = 64 * 1024
 
+# Of an encoded reply, which nobody asked for: gzip swells to a thousand times its size, and a whole
+# chunk is decoded before its size is seen.
+ENCODED_CHUNK = 1024
+
 
 class DirectClient(httpx.AsyncClient):
     """Hands requests straight to its transport: no redirects, cookies, hooks or auth flows, which
@@ -85,11 +89,13 @@ class AiohttpTransport(httpx.AsyncBaseTransport):
                 allow_redirects=False,
                 proxy=self._proxy,
             )
-        except (aiohttp.ClientError, OSError) as error:
+        except (aiohttp.ClientError, OSError, UnicodeError) as error:  # the last: of a host's name
             # the text names hosts and may name the user and password of a proxy
             raise httpx.ConnectError(type(error).__name__, request=request) from None
+        encoding = reply.headers.get("content-encoding", "identity").strip().lower()
+        body = _Body(reply, CHUNK if encoding == "identity" else ENCODED_CHUNK)
         return httpx.Response(
-            reply.status, headers=list(reply.raw_headers), stream=_Body(reply), request=request
+            reply.status, headers=list(reply.raw_headers), stream=body, request=request
         )
 
     async def aclose(self) -> None:
@@ -99,12 +105,13 @@ class AiohttpTransport(httpx.AsyncBaseTransport):
 
 
 class _Body(httpx.AsyncByteStream):
-    def __init__(self, reply: aiohttp.ClientResponse) -> None:
+    def __init__(self, reply: aiohttp.ClientResponse, chunk: int) -> None:
         self._reply = reply
+        self._chunk = chunk
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
         try:
-            while chunk := await self._reply.content.read(CHUNK):
+            while chunk := await self._reply.content.read(self._chunk):
                 yield chunk
         except (aiohttp.ClientError, OSError) as error:
             raise httpx.ReadError(type(error).__name__) from None

@@ -9,13 +9,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
+from agent.metrics.ranking import RELEVANT
 from agent.metrics.results import JUDGE
 from agent.metrics.spec import MetricSpec
 from agent.trace import Score, State
 
 __all__ = [
     "PROBES",
-    "RELEVANT",
     "SPECS",
     "Verdicts",
     "absence",
@@ -26,10 +26,6 @@ __all__ = [
 
 PROBES = "_judge"
 """The service under which probes are counted."""
-
-RELEVANT = 2
-"""Grades are compared by whether they reach it, as precision does: 0 against 1 changes nothing
-that is reported, and judges of equal worth often differ there."""
 
 Verdicts = dict[str, int | str]
 """By what was judged: `grade:INDEX` of a passage in the order of the trace (0 to 3), `attempt`
@@ -94,7 +90,11 @@ def verdicts(scores: Iterable[Score]) -> Verdicts:
 
 
 def differ(one: int | str, other: int | str) -> bool:
-    """Whether two verdicts on the same thing are not the same."""
+    """Whether two verdicts on the same thing are not the same.
+
+    Grades are compared by whether they reach `RELEVANT`, as precision does: 0 against 1 changes no
+    such score, and judges of equal worth often differ there.
+    """
     if isinstance(one, int) and isinstance(other, int):
         return (one >= RELEVANT) != (other >= RELEVANT)
     return one != other

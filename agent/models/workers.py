@@ -73,7 +73,7 @@ class Turn:
         self._arrived = arrived
 
     async def run(self, tasks: Iterable[Task[T]], cost: Cost) -> list[T]:
-        """The results of the tasks, in their order; CPU seconds are added to `cost`.
+        """The results of the tasks, in their order; busy seconds are added to `cost`.
 
         The first task that raises ends the run: what has not begun of it is dropped, and `run`
         raises the same. So does a cancelled run. Raises `Closed` once the workers are closed.
@@ -97,10 +97,12 @@ class Workers:
         *,
         admitted: int = ADMITTED,
         clock: Callable[[], float] = time.monotonic,
-        cpu_seconds: Callable[[], float] = time.thread_time,
+        timer: Callable[[], float] = time.monotonic,
     ) -> None:
         self._clock = clock
-        self._cpu_seconds = cpu_seconds
+        # not CPU time: where the cores are short, a task takes its worker for longer, and that is
+        # what the budget of the tier must see
+        self._timer = timer
         self._places = asyncio.Semaphore(admitted)
         self._change = threading.Condition()
         self._jobs: list[_Job] = []  # those with tasks that no worker has taken
@@ -167,13 +169,13 @@ class Workers:
             job, index, task = taken
             result: Any = None
             error: BaseException | None = None
-            began = self._cpu_seconds()
+            began = self._timer()
             try:
                 result = task.call()
             except BaseException as raised:
                 error = raised  # whatever it is, the trace hears of it and the worker lives on
             with self._change:
-                job.busy += self._cpu_seconds() - began
+                job.busy += self._timer() - began
                 job.results[index] = result
                 job.open -= 1
                 if error is not None and job.error is None:

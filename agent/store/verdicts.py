@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
+from functools import cached_property
 from pathlib import Path
 
 __all__ = ["SqliteVerdicts"]
@@ -47,13 +48,24 @@ class SqliteVerdicts:
         self._waiting: dict[bytes, tuple[str, bytes, float]] = {}
         self._written = clock()
         self._flushes = 0
-        self._reader = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-        self._db = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-        self._db.execute("PRAGMA synchronous=off")
-        self._db.execute("PRAGMA busy_timeout=5000")
+        self._path = path
         # not in the event loop of the judge: a commit of the worker may hold the file for a while
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="ragmeter-verdicts")
         self._writing: Future[None] | None = None
+
+    @cached_property
+    def _reader(self) -> sqlite3.Connection:
+        # opened at first use: by then a broken state file has been moved aside
+        return sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
+
+    @cached_property
+    def _db(self) -> sqlite3.Connection:
+        connection = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
+        # A commit waits for no disk, a checkpoint does: whoever makes one (after any commit) puts
+        # the worker's pages into the file too, and unsynced they may not outlive a power cut.
+        connection.execute("PRAGMA synchronous=normal")
+        connection.execute("PRAGMA busy_timeout=5000")
+        return connection
 
     def get(self, key: bytes) -> tuple[str, bytes] | None:
         """(fingerprint, body); None where there is none, or it is too old."""
@@ -83,9 +95,11 @@ class SqliteVerdicts:
 
     def close(self) -> None:
         self._writer.shutdown()
-        self._flush(self._clock())
-        self._reader.close()
-        self._db.close()
+        if self._waiting:
+            self._flush(self._clock())
+        for name in ("_reader", "_db"):
+            if name in self.__dict__:
+                self.__dict__.pop(name).close()
 
     def _flush(self, now: float) -> None:
         with self._mutex:

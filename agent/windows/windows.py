@@ -72,7 +72,7 @@ class Windows(WindowState):
         self._specs = specs
         self.current: Mapping[SeriesKey, str] = {}
         """By (metric, scorer): the scorer's newest series, where each version of an instrument has
-        one of its own. Readers that ask for the scorer get that one."""
+        one of its own. Readers that ask for the scorer get that one, with what has no version."""
         self.min_samples = min_samples
         self._kinds: dict[str, tuple[bool, float | None, float | None]] = {
             name: (spec.kind == "ratio", spec.low, spec.high) for name, spec in specs.items()
@@ -131,16 +131,11 @@ class Windows(WindowState):
         """Traces in the window by state; all zero for what was never seen."""
         scorer = without_help(scorer)
         total = self._total(service, segment, window)
-        cached = total.cache.get((metric, scorer)) if total else None
+        cached = total.cache.get(self._key(metric, scorer)) if total else None
         if cached and cached[1] is not None:
             return dict(cached[1].states)
-        counts = dict.fromkeys(STATE_NAMES, 0)
-        # what was sampled out was seen by no version of the instrument
-        for name in {scorer, self.current.get((metric, scorer), scorer)}:
-            cell = self._cell(total, metric, name)
-            for state, number in cell.states().items() if cell else ():
-                counts[state] += number
-        return counts
+        cell = self._cell(total, metric, scorer)
+        return cell.states() if cell else dict.fromkeys(STATE_NAMES, 0)
 
     def estimate(
         self, service: str, segment: str, metric: str, scorer: str, window: str
@@ -155,8 +150,7 @@ class Windows(WindowState):
         past = self._longest.totals.get(owner)
         # A mean leans on the longest window's variance, so its version counts, too.
         version = past.version if past else 0
-        scorer = self.named(metric, scorer)
-        key = (metric, scorer)
+        key = self._key(metric, scorer)
         cached: tuple[int, Estimate | None] | None = total.cache.get(key)
         if cached and cached[0] == version:
             return cached[1]
@@ -175,10 +169,10 @@ class Windows(WindowState):
         total = self._total(service, segment, window)
         if total is None:
             return None
-        key = ("unscored", metric, without_help(self.named(metric, scorer)))
+        key = ("unscored", *self._key(metric, without_help(scorer)))
         found: tuple[float, int] | None = total.cache.get(key)
         if found is None:
-            cell = self._cell(total, metric, key[2])
+            cell = self._cell(total, metric, scorer)
             number = cell.scored + cell.unscored + cell.shed if cell else 0
             share = cell.unscored_share() if cell else None
             found = total.cache[key] = (share or 0.0, number)
@@ -189,7 +183,7 @@ class Windows(WindowState):
         the uniform variance is added: five equal scores must not claim to know the mean exactly."""
         if past is None:
             return _NO_HISTORY
-        key = ("history", metric, scorer)
+        key = ("history", *self._key(metric, scorer))
         found: History | None = past.cache.get(key)
         if found is None:
             ratio, low, high = self._kinds.get(base(metric), _UNKNOWN)
@@ -240,7 +234,6 @@ class Windows(WindowState):
         A point needs one scored trace, not `min_samples`: its interval says how little it knows.
         """
         self._fold()
-        scorer = self.named(metric, scorer)
         ring, span = self._spans[window]
         if ring.newest is None:
             return []
@@ -270,8 +263,9 @@ class Windows(WindowState):
         """
         self._fold()
         sign = direction_of(metric, self._specs)
-        key = (metric, without_help(self.named(metric, scorer)))
-        entries = self._entries(service, window, key).get(key, set()) if sign else set()
+        entries: set[Entry] = set()
+        for name in dict.fromkeys(self._key(metric, without_help(scorer))[1:]) if sign else ():
+            entries |= self._entries(service, window, (metric, name)).get((metric, name), set())
         found: dict[str, Worst] = {}
         for entry in sorted(entries):
             if len(found) == limit:
@@ -318,7 +312,7 @@ class Windows(WindowState):
         coarsest ring that has them and whose grain divides both. None without any, and where they
         have expired. When such a bucket is closed is for the caller to say."""
         between = list(self._between(service, segment, width, start))
-        return self._sum(between, metric, self.named(metric, scorer))
+        return self._sum(between, metric, scorer)
 
     def bucket_latency(
         self, service: str, segment: str, stage: str, width: int, start: float
@@ -346,12 +340,24 @@ class Windows(WindowState):
     def _cell(self, sums: Total | Bucket | None, metric: str, scorer: str) -> Cell | None:
         return None if sums is None else self._sum([sums], metric, scorer)
 
+    def _key(self, metric: str, scorer: str) -> tuple[str, str, str]:
+        """(metric, scorer, its current series): what `_cell` is a function of."""
+        return metric, scorer, self.current.get((metric, without_help(scorer)), scorer)
+
     def _sum(self, parts: Sequence[Total | Bucket], metric: str, scorer: str) -> Cell | None:
-        """The sums of a series, with the strata that its scorer's traces belong to."""
+        """The sums of a series. By a scorer's name: the current version's, with what no version
+        has found (sampled out, failed, or known without asking) and the strata of all traces. By
+        a version's name: its own, with those strata."""
         scorer = without_help(scorer)
-        cell = self._added(parts, metric, scorer)
         name, _, version = scorer.partition("@")
-        return cell.joined(self._added(parts, metric, name)) if cell and version else cell
+        plain = self._added(parts, metric, name)
+        if version:
+            cell = self._added(parts, metric, scorer)
+            return cell.joined(plain) if cell else None
+        series = self.current.get((metric, name), name)
+        current = self._added(parts, metric, series) if series != name else None
+        cells = [cell for cell in (plain, current) if cell is not None]
+        return Cell.total(cells) if len(cells) > 1 else (cells[0] if cells else None)
 
     def _added(self, parts: Sequence[Total | Bucket], metric: str, scorer: str) -> Cell | None:
         place = self._slots.find((metric, scorer))

@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+from agent.fingerprints import is_mixture
 from agent.metrics import METRICS
 from agent.metrics.names import base as base_name
 from agent.metrics.names import spec_of
@@ -238,7 +239,11 @@ def _service(reading: Reading, service: str, base: Base, *, full: bool) -> Servi
 def _rows(windows: Windows, service: str, base: Base, full: bool) -> list[MetricRow]:
     rows = []
     needed: int | None = windows.min_samples
-    series = [pair for pair in windows.series(service, "") if spec_of(METRICS, pair[0])]
+    series = [
+        (metric, scorer)
+        for metric, scorer in windows.series(service, "")
+        if spec_of(METRICS, metric) and not is_mixture(scorer)
+    ]
     for metric, scorer in sorted(series, key=lambda pair: (rank(pair[0]), pair)):
         cells = {
             name: Cell(

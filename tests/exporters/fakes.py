@@ -221,6 +221,7 @@ def everything() -> FakeReading:
     counters.inc("ragmeter_label_overflow_total", (("label", "service"),))
     counters.inc("ragmeter_notifications_total", (("target", "webhook"), ("outcome", "ok")))
     counters.inc("ragmeter_judge_requests_total", (judge, ("outcome", "ok")), 9)
+    counters.inc("ragmeter_judge_verdicts_total", (judge, ("source", "kept")), 3)
     counters.inc("ragmeter_judge_tokens_total", (judge, ("direction", "input")), 900)
     counters.inc("ragmeter_judge_cost_usd_total", (judge,), 0.01)
     counters.inc(

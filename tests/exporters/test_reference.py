@@ -10,7 +10,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from agent.metrics import METRICS
 from exporters.prometheus import PrometheusExporter
 from exporters.reference import BEGIN, END, families, table, update
-from tests.exporters.fakes import as_reading, everything
+from tests.exporters.fakes import as_reading, estimate, everything
 from tests.real import require
 
 DOCS = Path(__file__).parents[2] / "docs" / "metrics.md"
@@ -51,7 +51,10 @@ def test_the_docs_are_the_reference() -> None:
 def test_exported_labels_are_the_documented_ones() -> None:
     known = {family.name: family for family in families()}
     tags = {"model", "tag_service"}
-    text = PrometheusExporter(as_reading(everything())).render().decode("utf-8")
+    reading = everything()
+    reading.fake.table["bot", "", "precision_at_k:5", "umbrela@f1", "1h"] = estimate()
+    text = PrometheusExporter(as_reading(reading)).render().decode("utf-8")
+    assert 'fingerprint="f1",k="5"' in text
     for metric in text_string_to_metric_families(text):
         for sample in metric.samples:
             name = sample.name

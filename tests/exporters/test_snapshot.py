@@ -1,12 +1,18 @@
 from __future__ import annotations
 
+import io
 import re
 
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.console import Console
 
+from agent.fingerprints import OTHER
+from agent.table import windows_table
+from exporters.api import windows_json
+from exporters.page.views import service_view
 from exporters.snapshot import segment_labels, split_segment, take
-from tests.exporters.fakes import as_reading, everything
+from tests.exporters.fakes import NAMES, as_reading, estimate, everything
 
 
 def test_tags_become_label_names() -> None:
@@ -42,3 +48,28 @@ def test_a_snapshot_changes_no_more() -> None:
     reading.counters.inc("more")
     reading.told[0].state = "resolved"
     assert (len(snapshot.counters), snapshot.alerts[0].state) == before
+
+
+def test_the_mean_of_several_instruments_is_shown_nowhere() -> None:
+    reading = everything()
+    for window in NAMES:
+        for mark in ("older", OTHER):
+            reading.fake.table["bot", "", "relevance", f"umbrela@{mark}", window] = estimate(2.0)
+    shown = as_reading(reading)
+    console = Console(width=200, record=True, file=io.StringIO())
+    with reading.mutex:
+        console.print(windows_table(shown, "bot"))
+    view = service_view(shown, "bot")
+    for text in (
+        str(take(shown).estimates),
+        str([row.scorer for row in view.service.rows] if view else None),
+        str(
+            [
+                row.get("fingerprint")
+                for row in windows_json(shown)["services"]["bot"][""]["metrics"]
+            ]
+        ),
+        console.export_text(),
+    ):
+        assert "older" in text
+        assert not re.search(rf"\b{OTHER}\b", text)

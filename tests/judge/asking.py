@@ -54,6 +54,13 @@ class Clock:
         await asyncio.sleep(0)
 
 
+async def until(condition: Callable[[], bool]) -> None:
+    """Return when it holds: how long a machine takes that is busy with other jobs, nobody knows."""
+    async with asyncio.timeout(30):
+        while not condition():  # noqa: ASYNC110 - a stub has no event for it
+            await asyncio.sleep(0.005)
+
+
 def completion(
     content: str | None = '{"grade": 2}', finish: str = "stop", **changes: Any
 ) -> dict[str, Any]:
@@ -78,12 +85,19 @@ Server = Callable[[dict[str, Any], httpx.Request], Reply]
 class Asked:
     """A client, its clock, what it sent, and what it told."""
 
-    def __init__(self, server: Server, *, state: Mapping[str, Any] | None = None, **settings: Any):
+    def __init__(
+        self,
+        server: Server,
+        *,
+        state: Mapping[str, Any] | None = None,
+        clock: Clock | None = None,
+        **settings: Any,
+    ):
         self.bodies: list[dict[str, Any]] = []
         self.requests: list[httpx.Request] = []
         self.attempts: list[Attempt] = []
         self.changes: list[tuple[Served, Served]] = []
-        self.clock = Clock()
+        self.clock = clock or Clock()
         self.cost = Cost()
 
         def handle(request: httpx.Request) -> httpx.Response:

@@ -65,7 +65,8 @@ class StubJudge:
     """`faults`: name -> share of requests, drawn with `seed`; `malformed` is one of four at random.
     `script`: faults of the next requests, before any drawing. `formats`: the `response_format`
     types that are known, others are refused with 400; `ignores_format`: takes any, and answers with
-    prose. `lacks`: parameters that are refused. `api_key`: what must come, else 401."""
+    prose. `lacks`: parameters that are refused. `api_key`: what must come, else 401. `builds`: so
+    many answer in turn, at random."""
 
     def __init__(
         self,
@@ -77,6 +78,7 @@ class StubJudge:
         seed: int = 0,
         model: str = "stub-1",
         system_fingerprint: str | None = "fp_stub",
+        builds: int = 1,
         formats: Iterable[str] = ("json_schema", "json_object", "json_object_schema"),
         ignores_format: bool = False,
         lacks: Iterable[str] = (),
@@ -93,6 +95,8 @@ class StubJudge:
         self.script = deque(script)
         self.model = model
         self.system_fingerprint = system_fingerprint
+        self.builds = builds
+        self._build = random.Random(seed)
         self.formats = set(formats)
         self.ignores_format = ignores_format
         self.lacks = set(lacks)
@@ -271,6 +275,8 @@ class StubJudge:
         }
         if self.system_fingerprint is not None:
             reply["system_fingerprint"] = self.system_fingerprint
+            if self.builds > 1:
+                reply["system_fingerprint"] += f"_{self._build.randrange(self.builds)}"
         if self.usage:
             reply["usage"] = {
                 "prompt_tokens": tokens_in,
@@ -339,6 +345,7 @@ async def serve(arguments: argparse.Namespace) -> None:
         latency=arguments.latency,
         faults={name: float(share) for name, share in faults.items()},
         seed=arguments.seed,
+        builds=arguments.builds,
         keep_bodies=False,
     )
     print(await stub.start(arguments.port), flush=True)
@@ -354,6 +361,7 @@ def main() -> int:
     parser.add_argument("--latency", type=float, default=0.2, help="seconds")
     parser.add_argument("--fault", action="append", default=[], metavar="NAME=SHARE")
     parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--builds", type=int, default=1)
     with contextlib.suppress(KeyboardInterrupt):
         asyncio.run(serve(parser.parse_args()))
     return 0

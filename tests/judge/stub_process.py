@@ -29,9 +29,10 @@ class StubProcess:
 
 
 @contextmanager
-def stub_judge(latency: float = 0.0, **faults: float) -> Iterator[StubProcess]:
+def stub_judge(latency: float = 0.0, *, builds: int = 1, **faults: float) -> Iterator[StubProcess]:
     """A stub that answers after `latency` seconds; `faults` are shares of requests by name."""
     command = [sys.executable, "-m", "tests.judge.stub_judge", "--latency", str(latency)]
+    command += ["--builds", str(builds)]
     for name, share in faults.items():
         command += ["--fault", f"{name}={share}"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, cwd=ROOT, text=True) as process:

@@ -1,6 +1,8 @@
 from __future__ import annotations
 
-from agent.judge.breaker import FIRST_PAUSE, LONGEST_PAUSE, MIN_ATTEMPTS, Breaker
+import pytest
+
+from agent.judge.breaker import FIRST_PAUSE, LONGEST_PAUSE, MIN_ATTEMPTS, PATIENCE, Breaker
 from tests.judge.asking import Clock
 
 
@@ -90,7 +92,8 @@ def test_a_trial_that_succeeds_closes_it() -> None:
     assert not breaker.is_open  # with nothing remembered of before
 
 
-def test_trials_that_fail_double_the_pause_up_to_a_minute() -> None:
+def test_trials_that_fail_double_the_pause_up_to_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("agent.judge.breaker.PATIENCE", 0.0)
     clock = Clock()
     breaker = opened(Breaker(4, clock))
     pause = FIRST_PAUSE
@@ -145,3 +148,23 @@ def test_a_hopeless_failure_opens_at_once() -> None:
     assert ticket is not None
     assert breaker.hopeless(ticket)
     assert breaker.refuses
+    assert breaker.lost
+
+
+def test_it_is_given_up_by_the_trial_that_fails_when_patience_is_over() -> None:
+    clock = Clock()
+    breaker = opened(Breaker(4, clock))
+    begun, trials = clock.now, []
+    while not breaker.lost:
+        wait = breaker.until_trial
+        assert wait is not None
+        clock.now += wait
+        trials.append(clock.now - begun)
+        assert breaker.enter() is not None
+        assert breaker.until_trial is None  # the trial's end is told
+        breaker.failed(breaker._generation)
+    assert trials == [5, 15, 35, PATIENCE]  # the last one before the pause of 40 s is over
+    clock.now += LONGEST_PAUSE
+    go(breaker, "+")
+    assert not breaker.lost
+    assert not opened(breaker).lost  # another outage

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import random
 from pathlib import Path
 from typing import Any
 
@@ -200,6 +201,35 @@ def test_a_change_of_who_serves_is_told_once() -> None:
         assert asked.client.served == Served("served-2", "fp_1")
         await asked.ask()
         assert asked.client.served == Served("", "fp_1")
+
+    asyncio.run(main())
+
+
+def test_builds_that_answer_in_turn_share_a_fingerprint_until_one_is_gone() -> None:
+    builds = ["a", "b"]
+    rng = random.Random(3)
+    asked = Asked(lambda *_: completion(system_fingerprint=rng.choice(builds)))
+
+    async def marks(count: int) -> list[str]:
+        found = []
+        for number in range(count):
+            asked.clock.now += 1.0
+            verdict = await asked.client.ask(question(f"{asked.clock.now} {number}"), Cost())
+            found.append(verdict.fingerprint)
+        return found
+
+    async def main() -> None:
+        early = await marks(20)
+        assert len(set(early)) == 2  # one alone, then both
+        both = await marks(500)
+        assert set(both) == {early[-1]} == {asked.client.fingerprint("hash-1")}
+        assert len(asked.changes) == 1
+        (named,) = {asked.client.served.system_fingerprint} if asked.client.served else {""}
+        builds.remove(named)
+        alone = await marks(700)
+        assert alone[0] == early[-1] != alone[-1]
+        assert len(asked.changes) == 2
+        assert asked.changes[-1][1].system_fingerprint == builds[0]
 
     asyncio.run(main())
 

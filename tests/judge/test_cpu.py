@@ -1,52 +1,76 @@
-"""What a call costs us: CPU time of this process, the stub in another, 64 calls in flight."""
+"""What a call costs us, beside the bare HTTP call: CPU time of this process, the stub in another,
+64 calls in flight. The figure in milliseconds is for benchmarks/judge.py to say."""
 
 from __future__ import annotations
 
 import asyncio
 import itertools
-import subprocess
-import sys
 import time
+from collections.abc import Awaitable, Callable
+
+import aiohttp
 
 from agent.config import Judge
 from agent.judge.cache import CachedJudge, MemoryVerdicts
 from agent.judge.client import JudgeClient
 from agent.tiers import Cost
 from tests.judge.asking import question
+from tests.judge.stub_process import stub_judge
 
-IN_FLIGHT, ROUNDS = 64, 6
+IN_FLIGHT, ROUNDS = 64, 4
+# Measured 2.6 to 2.8 times a bare aiohttp call; with httpx's own transport it was 50 times.
+MOST = 6
+
+_numbers = itertools.count()
 
 
-async def seconds_a_call(base_url: str) -> float:
-    client = JudgeClient(Judge(base_url=base_url, model="asked-1", concurrency=IN_FLIGHT))
-    judge = CachedJudge(client, MemoryVerdicts(10_000, 30))
-    numbers = itertools.count()
+def _text() -> str:
+    # about as long as a prompt with a passage
+    return f"{next(_numbers)} " + "a passage of some words, ünd more " * 80
+
+
+async def _seconds(call: Callable[[str], Awaitable[object]]) -> float:
+    """CPU seconds a call."""
 
     async def work(rounds: int) -> None:
         for _ in range(rounds):
-            # about as long as a prompt with a passage
-            text = f"{next(numbers)} " + "a passage of some words, ünd more " * 80
-            await judge.ask(question(text, system="You grade. " * 100), Cost())
+            await call(_text())
 
     await asyncio.gather(*(work(1) for _ in range(IN_FLIGHT)))  # connections are open now
     begun = time.process_time()
     await asyncio.gather(*(work(ROUNDS) for _ in range(IN_FLIGHT)))
-    used = time.process_time() - begun
-    await client.aclose()
-    return used / (IN_FLIGHT * ROUNDS)
+    return (time.process_time() - begun) / (IN_FLIGHT * ROUNDS)
 
 
-def test_a_call_costs_at_most_a_millisecond_of_cpu() -> None:
-    command = [sys.executable, "-m", "tests.judge.stub_judge", "--latency", "0.2"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as stub:
-        try:
-            assert stub.stdout is not None
-            url = stub.stdout.readline().strip()
-            best = 1.0
-            for _ in range(5):  # the best: others on the machine only ever add
-                best = min(best, asyncio.run(seconds_a_call(url)))
-                if best < 0.001:
-                    break
-            assert best < 0.001
-        finally:
-            stub.terminate()
+async def _ours(base_url: str) -> float:
+    client = JudgeClient(Judge(base_url=base_url, model="asked-1", concurrency=IN_FLIGHT))
+    judge = CachedJudge(client, MemoryVerdicts(10_000, 30))
+    try:
+        return await _seconds(
+            lambda text: judge.ask(question(text, system="You grade. " * 100), Cost())
+        )
+    finally:
+        await client.aclose()
+
+
+async def _bare(base_url: str) -> float:
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
+
+        async def call(text: str) -> None:
+            system = {"role": "system", "content": "You grade. " * 100}
+            messages = [system, {"role": "user", "content": text}]
+            body = {"model": "asked-1", "messages": messages}
+            async with session.post(f"{base_url}/chat/completions", json=body) as reply:
+                await reply.read()
+
+        return await _seconds(call)
+
+
+def test_a_call_costs_a_few_times_the_bare_one() -> None:
+    with stub_judge(0.1) as stub:
+        ratios = []
+        for _ in range(5):  # the best: others on the machine only ever add
+            ratios.append(asyncio.run(_ours(stub.base_url)) / asyncio.run(_bare(stub.base_url)))
+            if ratios[-1] < MOST:
+                break
+    assert min(ratios) < MOST, ratios

@@ -223,9 +223,12 @@ def test_a_server_that_stands_still_is_timed_out_and_served_again(server: LlamaS
     run(patient, later)
 
 
-def test_a_server_killed_at_work_and_another_one_in_its_place(tmp_path: Path) -> None:
+def test_a_server_killed_at_work_and_another_one_in_its_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Calls in flight fail and name no grade, then nothing is sent; what serves later under the
     same address counts as another instrument."""
+    monkeypatch.setattr("agent.judge.breaker.PATIENCE", 0.0)  # its clock stands still
     now = 0.0
     port = free_port()
     asked = Asked(f"http://127.0.0.1:{port}/v1", clock=lambda: now, concurrency=4, retries=1)

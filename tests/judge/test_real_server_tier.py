@@ -172,7 +172,10 @@ def test_a_passage_over_the_context_loses_what_rests_on_it_and_no_more(server: L
     assert scores["answered"].state is State.SCORED
 
 
-def test_a_server_that_is_gone_gives_no_metric_a_value(server: LlamaServer) -> None:
+def test_a_server_that_is_gone_gives_no_metric_a_value(
+    server: LlamaServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("agent.judge.breaker.PATIENCE", 0.0)
     gone = server.base_url.replace(str(server.port), "9")  # the port of `discard`: no one listens
     found, heard, _ = judged(gone, [trace(n) for n in range(3)], retries=0)
     for scores, said in zip(found, heard, strict=True):

@@ -160,3 +160,28 @@ def test_another_endpoint_is_never_sent_the_first_key() -> None:
 def test_there_may_be_nothing_to_ask() -> None:
     assert settings(share=0) is None
     assert second_settings(Judge.model_validate({**FIRST, "metrics": ["nuggets"]})) is None
+
+
+def test_a_second_judge_that_hangs_costs_its_own_score_only() -> None:
+    class Hanging(FakeJudge):
+        async def ask(self, question: Question[Any], cost: Cost) -> Any:
+            cost.requests += 1
+            cost.seconds += 1000.0
+            await asyncio.sleep(3600)
+
+    both = SecondOpinion(tier(FakeJudge()), tier(Hanging()), 1.0, "salt", patience=0.05)
+    cost = Cost()
+    scores = asyncio.run(both.score(make_trace(), cost))
+    assert scores[0].value == 2.0
+    assert (scores[-1].state, scores[-1].reason) == (State.UNSCORED, "judge_timeout")
+    assert cost.requests == 8  # what was asked of it counts
+    assert cost.seconds < 100  # the time it hung does not
+
+
+def test_the_second_judge_has_prices_of_its_own() -> None:
+    own = {"base_url": "http://b/v1", "model": "b", "input_usd_per_million": 5}
+    judge = {"base_url": "http://a/v1", "model": "a", "input_usd_per_million": 1}
+    both = Judge.model_validate({**judge, "output_usd_per_million": 2, "second": own})
+    second = second_settings(both)
+    assert second is not None
+    assert (second.input_usd_per_million, second.output_usd_per_million) == (5, 2)

@@ -1,8 +1,10 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
 import socket
+import tracemalloc
 
 import httpx
 import pytest
@@ -57,6 +59,16 @@ def test_a_refused_connection_is_a_connect_error_without_the_address() -> None:
     asyncio.run(main())
 
 
+def test_a_host_that_can_have_no_name_is_a_connect_error() -> None:
+    async def main() -> None:
+        client = make_client("http://h/v1")
+        with pytest.raises(httpx.ConnectError):
+            await client.send(request(f"http://{'a' * 64}.invalid/v1"))
+        await client.aclose()
+
+    asyncio.run(main())
+
+
 def test_connections_are_used_again() -> None:
     async def main() -> int:
         peers = set()
@@ -88,6 +100,33 @@ def test_a_huge_reply_is_left_unread_and_its_connection_closed() -> None:
                 await client.ask(question(), Cost())
             await client.ask(question(), Cost())
             await client.aclose()
+
+    asyncio.run(main())
+
+
+def test_a_reply_that_swells_when_decoded_is_bounded() -> None:
+    bomb = gzip.compress(b" " * 100_000_000)
+
+    async def swollen(request: web.Request) -> web.Response:
+        return web.Response(body=bomb, headers={"Content-Encoding": "gzip"})
+
+    async def main() -> None:
+        app = web.Application()
+        app.router.add_post("/v1/chat/completions", swollen)
+        runner = web.AppRunner(app)
+        await runner.setup()
+        port = free_port()
+        await web.TCPSite(runner, "127.0.0.1", port).start()
+        client = JudgeClient(Judge(base_url=f"http://127.0.0.1:{port}/v1", model="m"))
+        tracemalloc.start()
+        try:
+            with pytest.raises(JudgeFailed, match="too_large"):
+                await client.ask(question(), Cost())
+            assert tracemalloc.get_traced_memory()[1] < 8_000_000
+        finally:
+            tracemalloc.stop()
+            await client.aclose()
+            await runner.cleanup()
 
     asyncio.run(main())
 

@@ -191,9 +191,9 @@ def test_what_is_not_read_whole_is_too_long() -> None:
 def test_whole_text_of_too_many_tokens_is_too_long() -> None:
     class Fine(Fake):
         def encode(self, premise: str, hypothesis: str) -> list[int]:
-            return [0] * (10 + len(premise) + len(hypothesis))
+            return [0] * (10 + 2 * len(premise) + len(hypothesis))
 
-    passages = [{"id": "a", "text": FILLER * 100}]
+    passages = [{"id": "a", "text": FILLER * 200}]
     found = score(make_trace(passages=passages), Fine())
     assert (found[FULLTEXT].state, found[FULLTEXT].reason) == (State.UNSCORED, "too_long")
 

@@ -195,7 +195,7 @@ def test_an_error_ends_its_own_trace_only_and_drops_what_is_left_of_it() -> None
     run(story)
 
 
-def test_cpu_seconds_are_counted_of_a_failed_run_too() -> None:
+def test_busy_seconds_are_counted_of_a_failed_run_too() -> None:
     ticks = iter(range(100))
 
     def fail() -> str:
@@ -210,16 +210,16 @@ def test_cpu_seconds_are_counted_of_a_failed_run_too() -> None:
             await bench.trace(Task(1, fail), cost=cost)
         assert cost == Cost(seconds=3.0)
 
-    run(story, cpu_seconds=lambda: float(next(ticks)))
+    run(story, timer=lambda: float(next(ticks)))
 
 
-def test_sleeping_costs_no_cpu() -> None:
+def test_a_worker_that_gets_no_core_is_busy_all_the_same() -> None:
     async def main() -> None:
         workers, cost = Workers(1), Cost()
         async with workers.turn() as turn:
             await turn.run([Task(1, lambda: time.sleep(0.2))], cost)
         await workers.close()
-        assert cost.seconds < 0.1
+        assert cost.seconds >= 0.2
 
     asyncio.run(main())
 

@@ -77,3 +77,10 @@ def test_a_state_file_that_cannot_be_written_costs_verdicts_only(
     assert kept.get(b"k1") is not None
     kept.close()
     assert "cannot keep 1 verdicts" in caplog.text
+
+
+def test_a_checkpoint_of_ours_is_as_durable_as_one_of_the_state_file(path: Path) -> None:
+    kept = SqliteVerdicts(path, 10, 30, Clock())
+    normal = 1  # 0 is off: pages of the worker's commits would be checkpointed without a sync
+    assert kept._db.execute("PRAGMA synchronous").fetchone() == (normal,)
+    kept.close()
