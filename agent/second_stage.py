@@ -22,7 +22,7 @@ from agent.store.rows import Draw, Queued
 from agent.store.sqlite import SqliteStore
 from agent.tier_worker import Finished, TierWorker
 from agent.tiers import TIERS, Cost, Pair, Tier
-from agent.trace import Score, ScoredTrace, State
+from agent.trace import ScoredTrace
 
 __all__ = ["SecondStage"]
 
@@ -166,13 +166,26 @@ class SecondStage:
         for tier, probability in list(found.drawn.items()):
             pairs = self.scorer.tiers[tier]
             if late or (self.live and self._owed[tier] >= self._most):
-                del found.drawn[tier]
-                found.trace.results += [Score(*pair, State.SHED) for pair in pairs]
+                self.scorer.shed(found, tier)
                 self.settle(tier, found.trace.service, Cost())
             else:
                 self._owed[tier] += 1
-                service = found.trace.service
-                draws.append(Draw(tier, service, queued.timestamp, probability, pairs, queued.body))
+                draws.append(
+                    Draw(
+                        tier,
+                        found.trace.service,
+                        queued.timestamp,
+                        probability,
+                        pairs,
+                        queued.body,
+                        found.strata[tier],
+                        {
+                            metric: found.cheap[metric]
+                            for metric, _ in pairs
+                            if metric in found.cheap
+                        },
+                    )
+                )
         return draws
 
     def settle(self, tier: Tier, service: str, cost: Cost) -> None:

@@ -18,11 +18,11 @@ from typing import Any, Protocol
 
 from agent.ingest.native import Bad, decode_one
 from agent.score import complete
-from agent.store.rows import Drawn
+from agent.store.rows import Draw, Drawn
 from agent.tiers import Cost, Pair, Pausing, Tier, TierScorer
 from agent.trace import Score, Trace
 
-__all__ = ["HOLD", "DrawnStore", "Finished", "TierWorker", "score_drawn"]
+__all__ = ["HOLD", "DrawnStore", "Finished", "TierWorker", "completed", "score_drawn"]
 
 log = logging.getLogger("ragmeter")
 
@@ -57,7 +57,7 @@ async def score_drawn(drawn: Drawn, scorer: TierScorer | None) -> Finished:
     draw, cost = drawn.draw, Cost()
     item = decode_one(draw.body, len(draw.body))
     if isinstance(item, Bad):
-        return Finished(drawn, None, complete([], draw.pairs, draw.probability, "old_schema"), cost)
+        return Finished(drawn, None, completed(draw, [], "old_schema"), cost)
     scores: list[Score] = []
     missing = "internal_error"
     if scorer is None:
@@ -70,8 +70,19 @@ async def score_drawn(drawn: Drawn, scorer: TierScorer | None) -> Finished:
         pairs: set[Pair] = set(scorer.pairs)
         if not pairs.issuperset(draw.pairs) and scores:
             missing = "not_configured"  # drawn under other settings
-    results = complete(scores, draw.pairs, draw.probability, missing)
-    return Finished(drawn, item.trace, results, cost)
+    return Finished(drawn, item.trace, completed(draw, scores, missing), cost)
+
+
+def completed(draw: Draw, scores: Sequence[Score], missing: str = "internal_error") -> list[Score]:
+    """One result for each pair that was promised, under what held when the trace was drawn."""
+    return complete(
+        scores,
+        draw.pairs,
+        draw.probability,
+        missing,
+        stratum=draw.stratum,
+        cheap=draw.cheap,
+    )
 
 
 async def _told(job: Coroutine[Any, Any, None]) -> None:

@@ -19,14 +19,14 @@ from agent.errors import UnknownVersion
 from agent.event_time import EventTime
 from agent.evidence import EvidenceKeeper, results_of
 from agent.ingest.native import Bad, decode_one
-from agent.score import Scored, complete, outline
+from agent.score import Scored, outline
 from agent.second_stage import SecondStage
 from agent.slow_tiers import Gauge, MakeTiers, SlowTiers
 from agent.sources.dead_letters import DeadLetters
 from agent.store.open import StateError, StateLost
 from agent.store.rows import Commit, Draw, OutboxItem, Queued
 from agent.store.sqlite import SqliteStore
-from agent.tier_worker import Finished
+from agent.tier_worker import Finished, completed
 from agent.trace import ScoredTrace, Trace
 
 __all__ = ["Notify", "Worker"]
@@ -325,7 +325,7 @@ class Worker:
             log.exception("the results of drawn trace %d cannot be counted", one.drawn.id)
             self._reload()
             draw = one.drawn.draw
-            blank = complete([], draw.pairs, draw.probability)
+            blank = completed(draw, [])
             self._finish([Finished(one.drawn, one.trace, blank, one.cost)])
 
     def _finish(self, finished: Sequence[Finished]) -> None:

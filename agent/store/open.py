@@ -22,7 +22,7 @@ __all__ = [
 ]
 
 APPLICATION_ID = 0x5241474D  # "RAGM": tells our file from another program's database
-SCHEMA_VERSION = 2
+SCHEMA_VERSION = 3
 
 SCHEMA = """
 CREATE TABLE inbox(
@@ -58,7 +58,13 @@ CREATE TABLE verdicts(
 CREATE INDEX verdicts_by_age ON verdicts(at);
 """
 
-MIGRATIONS = {1: SECOND}
+# What version 3 added: where a drawn trace belongs in the estimate, and what is known of it.
+THIRD = """
+ALTER TABLE drawn ADD COLUMN stratum TEXT NOT NULL DEFAULT '';
+ALTER TABLE drawn ADD COLUMN cheap TEXT NOT NULL DEFAULT '{}';
+"""
+
+MIGRATIONS = {1: SECOND, 2: THIRD}
 """By version: the statements that bring a file to the next one."""
 
 
@@ -130,7 +136,7 @@ def _checked(path: Path, synchronous: str) -> sqlite3.Connection:
         version = connection.execute("PRAGMA user_version").fetchone()[0]
         if empty:
             connection.executescript(
-                f"BEGIN; {SCHEMA} {SECOND} PRAGMA application_id={APPLICATION_ID};"
+                f"BEGIN; {SCHEMA} {SECOND} {THIRD} PRAGMA application_id={APPLICATION_ID};"
                 f" PRAGMA user_version={SCHEMA_VERSION}; COMMIT;"
             )
         elif owner != APPLICATION_ID:

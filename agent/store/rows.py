@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -72,7 +72,8 @@ class Draw:
     """A trace that a slow tier has drawn, with the inclusion probability that held.
 
     `pairs` are the (metric, scorer) pairs that were promised for it: each gets one result,
-    whatever the configuration says by then.
+    whatever the configuration says by then. `stratum` is what it was drawn from, `cheap` the
+    built-in scores by metric.
     """
 
     tier: Tier
@@ -81,6 +82,8 @@ class Draw:
     probability: float
     pairs: tuple[Pair, ...]
     body: bytes
+    stratum: str = ""
+    cheap: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -255,8 +255,8 @@ class SqliteStore:
             )
             self._put_meta(step.meta)
             db.executemany(
-                "INSERT INTO drawn(tier, service, timestamp, probability, pairs, body)"
-                " VALUES(?, ?, ?, ?, ?, ?)",
+                "INSERT INTO drawn(tier, service, timestamp, probability, pairs, body, stratum, cheap)"
+                " VALUES(?, ?, ?, ?, ?, ?, ?, ?)",
                 [
                     (
                         draw.tier,
@@ -265,6 +265,8 @@ class SqliteStore:
                         draw.probability,
                         json.dumps(draw.pairs),
                         draw.body,
+                        draw.stratum,
+                        json.dumps(dict(draw.cheap)),
                     )
                     for draw in step.drawn
                 ],
@@ -277,13 +279,19 @@ class SqliteStore:
         """Traces that wait for `tier` with `id > after`, oldest first. They stay."""
         with self._mutex:
             rows = self._db.execute(
-                "SELECT id, service, timestamp, probability, pairs, body FROM drawn"
+                "SELECT id, service, timestamp, probability, pairs, body, stratum, cheap FROM drawn"
                 " WHERE tier=? AND id > ? ORDER BY id LIMIT ?",
                 (tier, after, limit),
             ).fetchall()
         return [
-            Drawn(number, Draw(tier, service, timestamp, probability, _pairs(pairs), body))
-            for number, service, timestamp, probability, pairs, body in rows
+            Drawn(
+                number,
+                Draw(
+                    *(tier, service, timestamp, probability),
+                    *(_pairs(pairs), body, stratum, json.loads(cheap)),
+                ),
+            )
+            for number, service, timestamp, probability, pairs, body, stratum, cheap in rows
         ]
 
     def waiting(self) -> list[Waiting]:
