@@ -248,14 +248,14 @@ def test_what_a_trace_cost_is_in_the_commit_that_counts_it(tmp_path: Path) -> No
     instrument = Instrument(
         settings(tmp_path),
         [],
-        live=False,
+        live=True,
         tiers=lambda saved: SlowTiers(
             {"judge": Fake()}, controllers={"judge": BudgetController(Budget())}
         ),
     )
     instrument.start()
     try:
-        instrument.accept([good(1)], "test")
+        instrument.accept([good(1, timestamp=time.time())], "test", live=True)
         instrument.wait_idle()
         # what a kill would leave now: no later commit has come to put it right
         with sqlite3.connect(tmp_path / "s.sqlite") as db:
