@@ -192,7 +192,7 @@ class SecondStage:
         """A drawn trace is done. Before `state` is taken for the commit that takes it off the
         table: later, a kill in between would forget what it cost."""
         controller = self._tiers.controllers.get(tier)
-        if controller is not None:
+        if controller is not None and self.live:  # what a replay costs is no debt of live traffic
             controller.settle(service, cost, self._clock())
 
     def spent(self) -> Mapping[CounterKey, float]:

@@ -250,14 +250,14 @@ def test_what_a_trace_cost_is_in_the_commit_that_counts_it(tmp_path: Path) -> No
     instrument = Instrument(
         settings(tmp_path),
         [],
-        live=False,
+        live=True,
         tiers=lambda saved: SlowTiers(
             {"judge": Fake()}, controllers={"judge": BudgetController(Budget())}
         ),
     )
     instrument.start()
     try:
-        instrument.accept([good(1)], "test")
+        instrument.accept([good(1, timestamp=time.time())], "test", live=True)
         instrument.wait_idle()
         # what a kill would leave now: no later commit has come to put it right
         with sqlite3.connect(tmp_path / "s.sqlite") as db:
@@ -304,10 +304,10 @@ def test_a_table_of_drawn_traces_that_makes_no_sense_is_quarantined(tmp_path: Pa
 
 
 def test_a_replay_is_drawn_by_its_rates_and_live_traffic_by_the_budget(tmp_path: Path) -> None:
-    """So a replay gives the same draws whenever it is read."""
+    """So a replay gives the same draws whenever it is read, and leaves no debt."""
+    tight = BudgetController(Budget(requests_per_minute=1))
 
     def tiers(saved: Any) -> SlowTiers:
-        tight = BudgetController(Budget(requests_per_minute=1))
         return SlowTiers({"judge": Fake()}, controllers={"judge": tight})
 
     instrument = Instrument(settings(tmp_path), [], live=False, tiers=tiers)
@@ -316,6 +316,7 @@ def test_a_replay_is_drawn_by_its_rates_and_live_traffic_by_the_budget(tmp_path:
         instrument.accept([good(n) for n in range(50)], "test")
         instrument.wait_idle()
         assert states(instrument, "relevance", "umbrela") == {"scored": 50}
+        assert tight.standing()["requests"][1] >= 0
         live = [good(n, timestamp=time.time()) for n in range(50, 500)]
         instrument.accept(live[:1], "test", live=True)
         instrument.wait_idle()
