@@ -29,6 +29,7 @@ from agent.accounts import Account, DayAccount
 from agent.arrivals import Arrivals
 from agent.config import Budget, Hhem, Judge
 from agent.fair_share import divide
+from agent.labels import OTHER
 from agent.tiers import Cost
 
 __all__ = ["GRID", "RESOURCES", "BudgetController", "judge_controller", "model_controller"]
@@ -50,7 +51,7 @@ MEMORY, MEMORY_ALL = 32, 64
 """Settled traces that the cost of one trace is averaged over, of a service and of all."""
 
 MAX_SERVICES = 256
-REST = "__other__"
+REST = OTHER
 """Where services beyond `MAX_SERVICES` are counted together: names come from outside."""
 
 IDLE_RATE = 1e-4
