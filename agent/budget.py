@@ -29,6 +29,7 @@ from agent.accounts import Account, DayAccount
 from agent.arrivals import Arrivals
 from agent.config import Budget, Hhem, Judge
 from agent.fair_share import divide
+from agent.labels import OTHER
 from agent.tiers import Cost
 
 __all__ = ["GRID", "RESOURCES", "BudgetController", "judge_controller", "model_controller"]
@@ -53,7 +54,7 @@ RATE_PART = 1 / 64
 """Of each trace in the mean rate, which moves with the mix of strata."""
 
 MAX_SERVICES = 256
-REST = "__other__"
+REST = OTHER
 """Where services beyond `MAX_SERVICES` are counted together: names come from outside."""
 
 IDLE_RATE = 1e-4

@@ -15,6 +15,7 @@ from typing import Any
 from agent.config import Settings
 from agent.counters import CounterKey
 from agent.metrics.judges import PROBES
+from agent.models.workers import ADMITTED
 from agent.sampling import Sampler
 from agent.score import Scored, Scorer
 from agent.slow_tiers import Gauge, SlowTiers
@@ -27,9 +28,6 @@ from agent.trace import ScoredTrace
 __all__ = ["SecondStage"]
 
 log = logging.getLogger("ragmeter")
-
-MODEL_TRACES = 64
-"""Under way in the model tier: the shortest of so many goes first."""
 
 
 class SecondStage:
@@ -63,7 +61,7 @@ class SecondStage:
         # drawn, and the table is not read before `restore`, which may find it broken
         in_flight: dict[Tier, int] = {
             "judge": settings.judge.concurrency,
-            "model": MODEL_TRACES,
+            "model": ADMITTED,  # the shortest of so many goes first
         }
         self._worker = TierWorker(
             store,

@@ -31,6 +31,13 @@ class Cost:
     usd: float = 0.0
     seconds: float = 0.0
 
+    def add(self, other: Cost) -> None:
+        self.requests += other.requests
+        self.input_tokens += other.input_tokens
+        self.output_tokens += other.output_tokens
+        self.usd += other.usd
+        self.seconds += other.seconds
+
 
 class TierScorer(Protocol):
     """A scorer of the `model` or `judge` tier: it sees only the traces its tier has drawn.

@@ -112,10 +112,8 @@ class SecondOpinion:
             return self._score(State.UNSCORED, "internal_error")
         finally:
             # its money counts; the slots it holds are its own, and say nothing of the first judge's
-            cost.requests += own.requests
-            cost.input_tokens += own.input_tokens
-            cost.output_tokens += own.output_tokens
-            cost.usd += own.usd
+            own.seconds = 0.0
+            cost.add(own)
         return self._difference(first, verdicts(again), again)
 
     def _difference(self, first: Verdicts, second: Verdicts, again: list[Score]) -> Score:

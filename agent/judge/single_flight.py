@@ -54,7 +54,7 @@ class SingleFlight(Generic[V]):
             if task.done():
                 if not flight.paid:
                     flight.paid = True
-                    _add(cost, flight.cost)
+                    cost.add(flight.cost)
             elif flight.waiters == 0:
                 self._forget(key, flight)  # before it ends: nobody may join what is cancelled
                 task.cancel()
@@ -70,11 +70,3 @@ class SingleFlight(Generic[V]):
     def _forget(self, key: bytes, flight: _Flight[V]) -> None:
         if self._flights.get(key) is flight:
             del self._flights[key]
-
-
-def _add(cost: Cost, more: Cost) -> None:
-    cost.requests += more.requests
-    cost.input_tokens += more.input_tokens
-    cost.output_tokens += more.output_tokens
-    cost.usd += more.usd
-    cost.seconds += more.seconds

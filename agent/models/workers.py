@@ -19,7 +19,7 @@ from typing import Any, Generic, TypeVar
 
 from agent.tiers import Cost
 
-__all__ = ["AGEING", "Closed", "Task", "Turn", "Workers"]
+__all__ = ["ADMITTED", "AGEING", "Closed", "Task", "Turn", "Workers"]
 
 T = TypeVar("T")
 
