@@ -255,7 +255,8 @@ class SqliteStore:
             )
             self._put_meta(step.meta)
             db.executemany(
-                "INSERT INTO drawn(tier, service, timestamp, probability, pairs, body, stratum, cheap)"
+                "INSERT INTO drawn"
+                "(tier, service, timestamp, probability, pairs, body, stratum, cheap)"
                 " VALUES(?, ?, ?, ?, ?, ?, ?, ?)",
                 [
                     (
