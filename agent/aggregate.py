@@ -16,7 +16,8 @@ from typing import Any
 from agent.alerts import Alert, AlertEngine, Rule
 from agent.alerts.burn import Budgets
 from agent.alerts.durations import whole_seconds
-from agent.config import Settings
+from agent.config import Sampling, Settings
+from agent.control import Control, Learner
 from agent.counters import CounterKey, Counters, Exemplar
 from agent.drifting import DriftWatch
 from agent.fingerprints import Fingerprints
@@ -76,6 +77,7 @@ class Aggregator:
             limits.services, limits.segment_values, limits.label_chars, self._overflow
         )
         self._segments = settings.segments
+        self._learner = Learner(settings.sampling)
         self._slos = settings.slos
         self._step = settings.alerts.evaluation_seconds
         self._longest_gap = max(map(seconds_of, settings.windows)) + AFTER_WINDOWS
@@ -100,14 +102,22 @@ class Aggregator:
         """The bounded name that a service has in the windows, `__other__` where it has none."""
         return self._bounds.service(service, admit=False)
 
-    def apply(self, scored: ScoredTrace, owed: Sequence[Pair] = ()) -> list[Alert]:
+    def control(self, turn: int) -> Control:
+        """What the score half should know in this turn, when all earlier ones were applied."""
+        return self._learner.at(turn)
+
+    def resample(self, settings: Sampling) -> None:
+        """Other settings of what is `low` and `rare`."""
+        self._learner.update(settings)
+
+    def apply(self, scored: ScoredTrace, owed: Sequence[Pair] = (), turn: int = 0) -> list[Alert]:
         """Count one scored trace. Returns the alerts that fired or resolved on the way to it.
 
         `owed` are the pairs whose results a slow tier will `finish`. `scored.service` and the
-        names of its stages become the bounded ones.
+        names of its stages become the bounded ones. `turn`: see `agent.control`.
         """
         transitions = self.advance(scored.timestamp)
-        late = self._place(scored)
+        late = self._place(scored, turn)
         self._seen += 1
         if late:
             self._results.update([(*pair, State.LATE, None) for pair in owed])
@@ -137,8 +147,9 @@ class Aggregator:
             self.counters.inc("ragmeter_seen_total", labels)
         self._place(scored)
 
-    def _place(self, scored: ScoredTrace) -> bool:
-        """Put the results of a trace into its windows; whether it is too late for all of them."""
+    def _place(self, scored: ScoredTrace, turn: int | None = None) -> bool:
+        """Put the results of a trace into its windows; whether it is too late for all of them.
+        With `turn` it is one that was never handed over before."""
         late = self.windows.too_late(scored.timestamp)
         # under its bounded name from here on; a late trace has no window to take a place in
         # (probes are ours, and their alerts look for them by name: they need no place)
@@ -160,6 +171,8 @@ class Aggregator:
         if scored.partial:  # only slow tiers have fingerprints
             scored = replace(scored, results=[self._in_series(score) for score in scored.results])
         self.windows.add(scored, service, segments)
+        if turn is not None:
+            self._learner.observe(scored, service, segments, turn)
         return False
 
     def _in_series(self, score: Score) -> Score:
@@ -227,7 +240,9 @@ class Aggregator:
         for service in gone:
             self.counters.forget("service", service)
         if gone:
-            self.drift.keep(self.windows.services())
+            kept = self.windows.services()
+            self.drift.keep(kept)
+            self._learner.keep(kept)
         for service in self._bounds.services_with_full_segments():
             self._bounds.keep_segments(service, self.windows.segments(service))
         if self._fingerprints.full:
@@ -256,7 +271,7 @@ class Aggregator:
     def drain(self) -> dict[str, Any]:
         """The large parts of the state that changed since the last call, by name; each replaces
         the one of its name. Before `dump`."""
-        return self.drift.drain()
+        return {**self.drift.drain(), **self._learner.drain()}
 
     def dump(self) -> dict[str, Any]:
         """What a restart needs besides counters and windows, which hold the event time, and what
@@ -266,6 +281,7 @@ class Aggregator:
             "labels": self._bounds.dump(),
             "fingerprints": self._fingerprints.dump(),
             "drift": self.drift.dump(),
+            "control": self._learner.dump(),
             "next_step": self._next_step,
             "evaluated": self._evaluated == self.windows.changes,
         }
@@ -278,6 +294,7 @@ class Aggregator:
         self._bounds.load(state["labels"])
         self._fingerprints.load(state.get("fingerprints", []))
         self.drift.load(state)
+        self._learner.load(state)
         self._next_step = state["next_step"]
         if state["evaluated"]:
             self._evaluated = self.windows.changes

@@ -120,7 +120,8 @@ def run(
 
     if exit_after_replay and not replay:
         raise _fail("--exit-after-replay needs --replay FILE", 2)
-    settings = _load(config, {"state": {"path": str(state)}} if state else None)
+    overrides = {"state": {"path": str(state)}} if state else None
+    settings = _load(config, overrides)
     out = Console(width=None if sys.stdout.isatty() else 120, highlight=False)
 
     shown = True
@@ -152,6 +153,7 @@ def run(
                 rules,
                 files=replay or [],
                 exit_after_replay=exit_after_replay,
+                reread=lambda: load(config, overrides=overrides),
                 say=say,
                 show=show,
             )

@@ -18,7 +18,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from agent.alerts import Alert, Rule
-from agent.config import Settings
+from agent.config import Sampling, Settings
 from agent.counters import Counters
 from agent.intake import Intake, Item, Unavailable
 from agent.reading import Health
@@ -185,6 +185,10 @@ class Instrument:
             f"event time is {ahead / 3600:.1f} hours ahead of the clock (a replayed trace was dated"
             " in the future): live traces count as late; move the state file aside or use --fresh"
         )
+
+    def resample(self, settings: Sampling) -> None:
+        """Draw by other rates and strata from the next trace on: no estimate jumps."""
+        self._worker.resample(settings)
 
     # Traces in ----------------------------------------------------------------------------------
 

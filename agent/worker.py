@@ -10,11 +10,12 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from itertools import groupby
 from typing import Any
 
 from agent.aggregate import Aggregator
 from agent.alerts import Alert, Rule
-from agent.config import Settings
+from agent.config import Sampling, Settings
 from agent.errors import UnknownVersion
 from agent.event_time import EventTime
 from agent.evidence import EvidenceKeeper, results_of
@@ -34,7 +35,7 @@ __all__ = ["Notify", "Worker"]
 log = logging.getLogger("ragmeter")
 
 BATCH = 256  # traces a commit: one fsync for many, and under 0.3 s of work to redo after a kill
-LOCK_SLICE = 16  # traces scored between two chances for a scrape to read
+LOCK_SLICE = 16  # traces scored between two chances for a scrape to read: a turn of the control
 IDLE_SECONDS = 1.0  # how often event time moves on while nothing arrives
 LINGER_SECONDS = 0.2  # live traffic is gathered so long: a commit costs more than a trace
 COLLECT_SECONDS = 60.0  # how often the text of traces that are no longer the worst is let go
@@ -167,6 +168,13 @@ class Worker:
         """How many traces wait for each slow tier."""
         return self._slow.owed
 
+    def resample(self, settings: Sampling) -> None:
+        """Draw by other rates and strata from the next trace on."""
+        self._slow.resample(settings)
+        with self.lock:
+            self._settings = self._settings.model_copy(update={"sampling": settings})
+            self.aggregator.resample(settings)
+
     def wake(self) -> None:
         """Look at the queue now: something was put in."""
         self._wake.set()
@@ -273,9 +281,10 @@ class Worker:
         drawn: list[Draw] = []
         transitions: list[Alert] = []
         unreadable: list[tuple[Bad, int]] = []
-        for start in range(0, len(batch), LOCK_SLICE):
+        for turn, part in groupby(batch, lambda queued: queued.seq // LOCK_SLICE):
             scored: list[tuple[Queued, Trace, Scored]] = []
-            for queued in batch[start : start + LOCK_SLICE]:
+            self._slow.learn(self.aggregator.control(turn))
+            for queued in part:
                 item = decode_one(queued.body, len(queued.body))
                 if isinstance(item, Bad):  # queued by a version with another schema
                     unreadable.append((item, queued.seq))
@@ -288,7 +297,7 @@ class Worker:
                     late = self.aggregator.windows.too_late(queued.timestamp)
                     drawn += self._slow.draws(queued, found, late=late)
                     owed = [pair for tier in found.drawn for pair in self.scorer.tiers[tier]]
-                    transitions += self.aggregator.apply(found.trace, owed)
+                    transitions += self.aggregator.apply(found.trace, owed, turn)
                 self.aggregator.settle()
             done += [(trace, found.trace) for _, trace, found in scored]
         if unreadable:

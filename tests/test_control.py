@@ -25,6 +25,11 @@ def trace(at: float, grounding: float | None = None, **tags: str) -> ScoredTrace
     return ScoredTrace("t", "bot", at, "ok", results, tags=tags)
 
 
+def saved(learner: Learner, into: Learner) -> None:
+    state = {**learner.drain(), "control": learner.dump()}
+    into.load(json.loads(json.dumps(state)))
+
+
 def taught(number: int = 2000, low_share: float = 0.2) -> Learner:
     rng = random.Random(1)
     learner = Learner(settings(low=["grounding"], low_share=low_share))
@@ -70,13 +75,32 @@ def test_a_segment_with_little_traffic_is_rare() -> None:
 
 def test_a_record_comes_hourly_and_at_once_when_a_version_appears() -> None:
     learner = Learner(settings())
-    changed = [n for n in range(8000) if learner.observe(trace(float(n)), "bot")]
+    changed = []
+    for n in range(8000):
+        before = learner.record
+        learner.observe(trace(float(n)), "bot")
+        if learner.record is not before:
+            changed.append(n)
     assert changed == [0, int(REVISE), 2 * int(REVISE)]
     before = learner.record
-    assert learner.observe(trace(8000.0, model="x"), "bot")
-    assert learner.record.version == before.version + 1
-    assert learner.record.first["bot"] == {"": 0.0, "model=x": 8000.0}
-    assert not learner.observe(trace(8001.0, model="x"), "bot")
+    learner.observe(trace(8000.0, model="x"), "bot")
+    after = learner.record
+    assert after.version == before.version + 1
+    assert after.first["bot"] == {"": 0.0, "model=x": 8000.0}
+    learner.observe(trace(8001.0, model="x"), "bot")
+    assert learner.record is after
+
+
+def test_a_record_holds_from_the_turn_after_the_one_it_was_learned_in() -> None:
+    learner = Learner(settings())
+    learner.observe(trace(0.0), "bot", turn=3)
+    learner.observe(trace(1.0, model="x"), "bot", turn=3)
+    assert learner.at(3).version == 0
+    assert learner.at(4) is learner.record
+    assert learner.record.version == 2
+    learner.observe(trace(2.0, model="y"), "bot", turn=4)
+    assert learner.at(4).version == 2
+    assert learner.at(5).version == 3
 
 
 def test_the_versions_longest_unseen_are_forgotten() -> None:
@@ -92,7 +116,7 @@ def test_the_versions_longest_unseen_are_forgotten() -> None:
 
 def test_a_restart_changes_nothing() -> None:
     learner, other = taught(), Learner(settings(low=["grounding"]))
-    other.load(json.loads(json.dumps(learner.dump())))
+    saved(learner, other)
     assert other.record == learner.record
     assert other.dump() == learner.dump()
     for one in (learner, other):
@@ -109,5 +133,18 @@ def test_old_counts_fade() -> None:
             learner.observe(trace(0, value - n % 10 / 100), "bot")
     learner.observe(trace(2 * HOUR), "bot")
     assert 0.2 < learner.record.low["bot"]["grounding"] < 0.31
-    learner.forget([])
-    assert learner.dump()["services"] == {}
+
+
+def test_a_service_that_is_gone_leaves_its_place_to_the_next() -> None:
+    learner, state = Learner(settings()), {}
+    for n, name in enumerate(("a", "b", "c")):
+        for _ in range(n + 1):
+            learner.observe(trace(float(n)), name)
+        state |= learner.drain()
+        learner.keep(["b", "c"])
+    assert sorted(state) == ["control.0", "control.1"]
+    assert state["control.0"]["service"] == "c"
+    other = Learner(settings())
+    other.load({**state, "control": learner.dump()})
+    other.observe(trace(9.0), "c")
+    assert other.drain()["control.0"]["traces"] == 4
