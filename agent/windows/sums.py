@@ -215,6 +215,25 @@ class Cell:
         drawn = self.scored + self.unscored + self.shed
         return (self.unscored + self.shed) / drawn if drawn else None
 
+    def without(self, other: Cell) -> Cell | None:
+        """What is left without a part of it; None where that is nothing."""
+        counts = [getattr(self, name) - getattr(other, name) for name in COUNTS]
+        mine = {name: list(sums) for name, sums in (self.strata or {}).items()}
+        theirs = {name: list(sums) for name, sums in (other.strata or {}).items()}
+        if min(counts) < 0 or theirs.keys() - mine.keys():
+            return None  # no part of it
+        strata = subtract_strata(mine, theirs)
+        return Cell(counts, strata or None) if strata or any(counts) else None
+
+    @property
+    def kish(self) -> float:
+        """(sum w)^2 / sum w^2 of the scored ones: how many of equal weight would know as much."""
+        w = w2 = float(self.n)
+        for sums in (self.strata or {}).values():
+            w += sums[3] / WEIGHT_ONE
+            w2 += sums[4] / (WEIGHT_ONE * WEIGHT_ONE)
+        return w * w / w2 if w2 else 0.0
+
     @classmethod
     def total(cls, cells: Iterable[Cell]) -> Cell:
         """Their sum."""

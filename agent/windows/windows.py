@@ -11,15 +11,17 @@ Reading folds what was added since the last reading, so readers need the same lo
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from heapq import nsmallest
 
 from agent.metrics.names import base
 from agent.metrics.spec import MetricSpec
 from agent.windows.bucket import Bucket, SeriesKey, Total
 from agent.windows.estimators import with_missing
+from agent.windows.failures import add_failures, failed_of
 from agent.windows.loghist import LogHist
-from agent.windows.records import Estimate, Quantile, Worst
+from agent.windows.records import Estimate, Failed, Quantile, Worst
+from agent.windows.rings import OwnerKey
 from agent.windows.state import WindowState
 from agent.windows.stratified import (
     History,
@@ -51,7 +53,8 @@ class Windows(WindowState):
     `specs` says of each metric how it combines, its range and direction (default: the registry
     `agent.metrics.METRICS`); a metric it does not know is an unbounded mean. Estimates need
     `min_samples` scored traces. `name_worst` collects ids for `take_named`, which must then be
-    called. ValueError for window names that `periods` does not know.
+    called. Worst traces are kept for the whole service, and for each segment of the tags in
+    `worst_of`. ValueError for window names that `periods` does not know.
     """
 
     def __init__(
@@ -61,6 +64,7 @@ class Windows(WindowState):
         specs: Mapping[str, MetricSpec] | None = None,
         min_samples: int = 5,
         name_worst: bool = False,
+        worst_of: Collection[str] = (),
     ) -> None:
         if specs is None:
             from agent.metrics import METRICS  # late: tests and tools bring specs of their own
@@ -68,7 +72,7 @@ class Windows(WindowState):
             specs = METRICS
         if min_samples < 1:
             raise ValueError("min_samples: at least 1")
-        super().__init__(windows, specs, name_worst)
+        super().__init__(windows, specs, name_worst, worst_of)
         self._specs = specs
         self.current: Mapping[SeriesKey, str] = {}
         """By (metric, scorer): the scorer's newest series, where each version of an instrument has
@@ -178,6 +182,85 @@ class Windows(WindowState):
             found = total.cache[key] = (share or 0.0, number)
         return found if found[1] >= self.min_samples else None
 
+    def failed(
+        self, service: str, segment: str, metric: str, scorer: str, window: str
+    ) -> Failed | None:
+        """The part of `unscored` that is a fault of ours. None with fewer than `min_samples`."""
+        total = self._total(service, segment, window)
+        return None if total is None else self._failed(total, metric, without_help(scorer))
+
+    def _failed(self, total: Total, metric: str, scorer: str) -> Failed | None:
+        key = ("failed", *self._key(metric, scorer))
+        if key not in total.cache:
+            cell = self._cell(total, metric, scorer)
+            reasons = (total.failures or {}).get((metric, scorer.partition("@")[0]), {})
+            total.cache[key] = failed_of(cell, reasons) if cell else None
+        found: Failed | None = total.cache[key]
+        return found if found and found.samples >= self.min_samples else None
+
+    def failing(self, service: str, window: str) -> list[SeriesKey]:
+        """(metric, scorer without version) with a result in the window that failed."""
+        total = self._total(service, "", window)
+        return sorted(total.failures or ()) if total else []
+
+    def before(
+        self, service: str, segment: str, metric: str, scorer: str, window: str
+    ) -> Cell | None:
+        """The sums of the longest window without those of `window`: how it was before. None where
+        nothing is left."""
+        past, total = self._two(service, segment, window)
+        cell = self._cell(past, metric, scorer)
+        now = self._cell(total, metric, scorer)
+        return cell.without(now) if cell and now else cell
+
+    def before_latency(self, service: str, segment: str, stage: str, window: str) -> LogHist | None:
+        """The same of a stage's latency."""
+        past, total = self._two(service, segment, window)
+        if past is None or stage not in past.sketches:
+            return None
+        hist = LogHist()
+        hist.merge(past.sketches[stage])
+        if total and stage in total.sketches:
+            hist.merge(total.sketches[stage], -1)
+        return hist if hist.n else None
+
+    def before_failed(
+        self, service: str, segment: str, metric: str, scorer: str, window: str
+    ) -> Failed | None:
+        """The same of `failed`."""
+        cell = self.before(service, segment, metric, scorer, window)
+        past, total = self._two(service, segment, window)
+        if cell is None or past is None:
+            return None
+        left = add_failures(past.failures, total.failures if total else None, -1) or {}
+        return failed_of(cell, left.get((metric, scorer.partition("@")[0]), {}))
+
+    def _two(self, service: str, segment: str, window: str) -> tuple[Total | None, Total | None]:
+        """The totals of the longest window and of `window`; every trace of this lies in that."""
+        return (
+            self._total(service, segment, self._longest.name),
+            self._total(service, segment, window),
+        )
+
+    def value_of(self, cell: Cell, service: str, metric: str, scorer: str) -> float | None:
+        """The estimate of sums that were read; None with fewer than `min_samples`."""
+        if cell.scored < self.min_samples:
+            return None
+        past = self._total(service, "", self._longest.name)
+        found = self._estimate(cell, metric, scorer, self._history(past, metric, scorer))
+        return found.value if found else None
+
+    def cell(
+        self, service: str, segment: str, metric: str, scorer: str, window: str
+    ) -> Cell | None:
+        """The sums of a window."""
+        return self._cell(self._total(service, segment, window), metric, scorer)
+
+    def latency(self, service: str, segment: str, stage: str, window: str) -> LogHist | None:
+        """The latency histogram of a window; not to be changed."""
+        total = self._total(service, segment, window)
+        return total.sketches.get(stage) if total else None
+
     def _history(self, past: Total | None, metric: str, scorer: str) -> History:
         """What the longest window knows of one score. Of a bounded score one pseudo-observation of
         the uniform variance is added: five equal scores must not claim to know the mean exactly."""
@@ -254,10 +337,17 @@ class Windows(WindowState):
         return found
 
     def worst(
-        self, service: str, metric: str, scorer: str, window: str, limit: int = 5
+        self,
+        service: str,
+        metric: str,
+        scorer: str,
+        window: str,
+        limit: int = 5,
+        segment: str = "",
     ) -> list[Worst]:
         """The worst traces of the window, worst first; at most 5 of each of its buckets are known.
-        Metric `latency` with a stage as scorer gives the slowest.
+        Metric `latency` with a stage as scorer gives the slowest. Of a segment there are some if
+        its tag is in `worst_of`.
 
         A window of finer grain than a minute reads the buckets of the next ring that has them.
         """
@@ -265,7 +355,8 @@ class Windows(WindowState):
         sign = direction_of(metric, self._specs)
         entries: set[Entry] = set()
         for name in dict.fromkeys(self._key(metric, without_help(scorer))[1:]) if sign else ():
-            entries |= self._entries(service, window, (metric, name)).get((metric, name), set())
+            key = (metric, name)
+            entries |= self._entries((service, segment), window, key).get(key, set())
         found: dict[str, Worst] = {}
         for entry in sorted(entries):
             if len(found) == limit:
@@ -279,15 +370,19 @@ class Windows(WindowState):
         """The ids of the `depth` worst traces of each metric and window, the five that are shown
         and those that may follow them: whose evidence to keep."""
         self._fold()
+        owners = [(service, "")]
+        if self._worst_of:
+            owners += [(service, name) for name in self.segments(service)]
         return {
             entry.trace_id
             for window in self.names
-            for entries in self._entries(service, window).values()
+            for owner in owners
+            for entries in self._entries(owner, window).values()
             for entry in nsmallest(depth, entries)
         }
 
     def _entries(
-        self, service: str, window: str, only: SeriesKey | None = None
+        self, owner: OwnerKey, window: str, only: SeriesKey | None = None
     ) -> dict[SeriesKey, set[Entry]]:
         """What the buckets of a window know of its worst traces, of all series or of one."""
         ring, span = self._spans[window]
@@ -297,8 +392,8 @@ class Windows(WindowState):
         since = span.oldest * ring.width
         source = next(r for r in self._rings if r.worst and r.width >= ring.width)
         for index, row in source.rows.items():
-            if (index + 1) * source.width > since and (service, "") in row:
-                for key, entries in row[service, ""].worst.items():
+            if (index + 1) * source.width > since and owner in row:
+                for key, entries in row[owner].worst.items():
                     if only in (None, key):
                         found.setdefault(key, set()).update(
                             entry for entry in unpacked(entries) if entry.timestamp >= since
