@@ -222,7 +222,8 @@ class Aggregator:
                 # without alerts that wait for their time, the same windows say the same again:
                 # a night without traffic is 234 expiries, not 6,240 evaluations
                 if self.engine.waiting or self.windows.changes != self._evaluated:
-                    transitions += self.engine.evaluate(self.windows, self._next_step)
+                    moved = self.engine.evaluate(self.windows, self._next_step)
+                    transitions += [*moved, *self.drift.heard(moved, self._next_step)]
                     self._evaluated = self.windows.changes
                     self._forget_gone()
                 self._next_step += self._step

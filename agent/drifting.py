@@ -20,6 +20,10 @@ from agent.drift import DriftMonitor, DriftSettings
 from agent.drift.baseline import DAY, HOUR, MINUTE
 from agent.fingerprints import split_scorer
 from agent.metrics import METRICS
+from agent.metrics.judges import PROBES
+from agent.metrics.nuggets import AUTONUGGETIZER
+from agent.metrics.ranking import UMBRELA
+from agent.metrics.results import JUDGE
 from agent.slow_tiers import Gauge
 from agent.trace import ScoredTrace
 from agent.windows import Windows
@@ -33,8 +37,11 @@ __all__ = ["DriftWatch"]
 SILENCE = HOUR + 10 * MINUTE
 """After so long without a trace all has been read; a night without traffic costs no looks."""
 
-JUDGE_SERVICE = "_judge"
-"""Probes: a rule watches them, and they are no traffic."""
+PROBED = "judge_probe_change"
+"""What an alert of it says of the judge is told to the monitor."""
+
+JUDGES = (JUDGE, UMBRELA, AUTONUGGETIZER)
+"""The scorers behind which the judge of the probes is."""
 
 
 class _Series:
@@ -46,7 +53,8 @@ class _Series:
         self._windows = windows
 
     def services(self) -> Sequence[str]:
-        return [name for name in self._windows.services() if name != JUDGE_SERVICE]
+        # probes are no traffic, and a rule watches them
+        return [name for name in self._windows.services() if name != PROBES]
 
     def segments(self, service: str) -> Sequence[str]:
         return self._windows.segments(service)
@@ -100,6 +108,7 @@ class DriftWatch:
         self._next: float | None = None
         self._heard = -math.inf  # the latest trace
         self._places: dict[str, int] = {}  # number in the store by service; free ones are reused
+        self._probed: list[str] = []  # alerts that fire on the probes
         self._moved = False  # whether detectors have read since the last drain
 
     def observe(self, scored: ScoredTrace) -> None:
@@ -122,6 +131,20 @@ class DriftWatch:
                 key = _labels(alert.service, stage, alert.scorer, alert.drift["kind"])
                 self._counters.inc("ragmeter_drift_alarms_total", key)
         return moved
+
+    def heard(self, moved: Sequence[Alert], at: float) -> list[Alert]:
+        """What rules fired or resolved at event time `at`: alerts on the probes hold back the drift
+        alerts of the judge's scores. The alerts that this moved."""
+        was = bool(self._probed)
+        for alert in moved:
+            if alert.service == PROBES and alert.metric == PROBED:
+                self._probed = [name for name in self._probed if name != alert.id]
+                if alert.state == "firing":
+                    self._probed.append(alert.id)
+        if not self.enabled or bool(self._probed) == was:
+            return []
+        said = self.monitor.probes(JUDGES, not was, at)
+        return self._alerts.take(said, self.monitor.active(), self._windows, at)
 
     def _due(self, until: float) -> Iterator[float]:
         while self.enabled and self._next is not None and self._next <= until:
@@ -157,6 +180,7 @@ class DriftWatch:
             "next": self._next,
             "heard": None if self._heard == -math.inf else self._heard,
             "places": self._places,
+            "probed": self._probed,
         }
 
     def drain(self) -> dict[str, Any]:
@@ -187,6 +211,7 @@ class DriftWatch:
         self._next = head["next"]
         self._heard = -math.inf if head["heard"] is None else head["heard"]
         self._places = dict(head["places"])
+        self._probed = list(head.get("probed", []))
         trackers: list[Any] = []
         scores: list[Any] = []
         names = {place: service for service, place in self._places.items()}

@@ -15,6 +15,7 @@ from agent.alerts.burn import Burn, Evidence
 from agent.alerts.durations import parse_duration, whole_seconds
 from agent.alerts.rules import Rule
 from agent.alerts.summary import number
+from agent.metrics.judges import PROBES
 
 __all__ = [
     "BudgetsLike",
@@ -135,9 +136,10 @@ def read(rule: Rule, windows: WindowsLike, service: str, segment: str) -> Readin
     """
     if rule.absence:
         return _absence(rule, windows, service)
-    # An estimate costs tens of microseconds, a count none: most quiet services end here.
+    # An estimate costs tens of microseconds, a count none: most quiet services end here. Probes
+    # are no traces of the name that they are counted under.
     seen = windows.seen(service, segment, rule.window)
-    if not seen or seen < rule.min_samples:
+    if service != PROBES and (not seen or seen < rule.min_samples):
         return None
     if rule.latency is not None:
         return _quantile(rule, windows, service, segment)

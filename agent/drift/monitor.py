@@ -7,7 +7,7 @@ The operator's allowance of false alarms is per service: a service's detectors s
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -158,7 +158,7 @@ class DriftMonitor:
         if event.found is None:
             if judged:
                 if event.kind == "judge":
-                    self._verdicts.judge_cleared(key)
+                    self._verdicts.judge_cleared(key, event.at)
                 else:
                     self._verdicts.quality_cleared(key)
             last = self._alarms.pop((*key, event.kind), None)
@@ -243,11 +243,10 @@ class DriftMonitor:
         self._alarms = {key: a for key, a in self._alarms.items() if key[0] != service}
         return ready
 
-    def probe_alarm(self, alarm: Alarm) -> list[Alarm]:
-        """The probe set has alarmed (kind "judge"): judge drift. It holds back the judged score's
-        alarm if the cheap score is quiet."""
-        cheap = self._cheap_alarm(alarm.service, alarm.metric)
-        return self._noted(self._verdicts.judge(alarm, cheap, probes=True))
+    def probes(self, judges: Collection[str], drifting: bool, at: float) -> list[Alarm]:
+        """The stored probes say from `at` on that these judges have changed, or no longer: holds
+        back, or lets go, the alarms of what they score. What that moved."""
+        return self._noted(self._verdicts.probes(judges, drifting, at, self._cheap_alarm))
 
     def active(self) -> list[Alarm]:
         """Alarms that are out or held."""
