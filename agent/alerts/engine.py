@@ -10,13 +10,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatchcase
-from itertools import zip_longest
 from typing import Any
 
+from agent.alerts import evidence
 from agent.alerts.alert import Alert, alert_id
-from agent.alerts.conditions import BudgetsLike, Reading, WindowsLike, holds, read, read_burn
+from agent.alerts.conditions import (
+    BudgetsLike,
+    Reading,
+    WindowsLike,
+    holds,
+    read,
+    read_burn,
+    read_failed,
+)
 from agent.alerts.drift import DriftAlerts
-from agent.alerts.durations import parse_duration
 from agent.alerts.rules import Rule
 from agent.alerts.summary import fill, render, values
 from agent.errors import UnknownVersion
@@ -33,10 +40,10 @@ keeps its resolved alerts for 15 minutes too."""
 MAX_ALERTS = 1_000
 """Alerts held at once. More at one time is an outage of everything: the first thousand say so."""
 
-MAX_WORST = 5
+MAX_REASONS = 5
 
 Key = tuple[str, str, str]
-"""(rule, service, segment)"""
+"""(rule, service, subject): the segment, or of an unscored rule "metric scorer"."""
 
 
 @dataclass(slots=True)
@@ -48,13 +55,18 @@ class _Instance:
     no_data_since: float | None = None
 
 
+def _key(alert: Alert) -> Key:
+    pair = f"{alert.metric} {alert.scorer}"
+    return alert.rule, alert.service, alert.segment if alert.unscored is None else pair
+
+
 class AlertEngine:
     """Evaluates rules; holds at most `max_alerts` alerts, pending and resolved ones included.
 
     `budgets` is what burn rules read; without it they see nothing. Whoever calls `evaluate` moves
     it to the same time before.
 
-    After `evaluate`: `unevaluated` is how many (rule, service, segment) had no data, `overflow`
+    After `evaluate`: `unevaluated` is how many (rule, service, subject) had no data, `overflow`
     how many true conditions found no room. Both describe the last evaluation only.
     """
 
@@ -104,7 +116,10 @@ class AlertEngine:
         for rule, service, segment in self._targets(windows):
             key = (rule.name, service, segment)
             visited.add(key)
-            if rule.burn is None:
+            if rule.unscored is not None:
+                metric, _, scorer = segment.partition(" ")
+                reading = read_failed(rule, windows, service, metric, scorer)
+            elif rule.burn is None:
                 reading = read(rule, windows, service, segment)
             else:
                 assert self._budgets is not None  # without it there are no such targets
@@ -141,14 +156,14 @@ class AlertEngine:
         self._instances = {}
         for item in state["alerts"]:
             alert = Alert.from_dict(item["alert"])
-            self._instances[alert.rule, alert.service, alert.segment] = _Instance(
+            self._instances[_key(alert)] = _Instance(
                 alert, item["false_since"], item["no_data_since"]
             )
 
     # -- what to look at
 
     def _targets(self, windows: WindowsLike) -> Iterator[tuple[Rule, str, str]]:
-        """Every rule with each service and segment it covers, in an order that is always the same.
+        """Every rule with each service and subject it covers, in an order that is always the same.
 
         A rule without a series to look at is left out here: where it holds an alert, that is
         found again among the unvisited.
@@ -157,6 +172,7 @@ class AlertEngine:
         if len(self._covering) > 2 * len(services) + 1_000:  # services come and go
             self._covering.clear()
         names = set(windows.names)
+        held = self._held()
         # Not rule by rule: a service's series are asked for once in each round.
         for severity in ("critical", "warning"):
             for service in services:
@@ -170,6 +186,12 @@ class AlertEngine:
                                     yield rule, service, f"slo={name}"
                         continue
                     if rule.severity != severity or rule.window not in names:
+                        continue
+                    if rule.unscored is not None:
+                        pairs = set(windows.failing(service, rule.window))
+                        for metric, scorer in sorted(pairs | held.get((rule.name, service), set())):
+                            if rule.unscored.matches(metric, scorer):
+                                yield rule, service, f"{metric} {scorer}"
                         continue
                     wanted = [""]
                     if rule.segment is not None:
@@ -188,6 +210,15 @@ class AlertEngine:
                                 continue
                         yield rule, service, segment
 
+    def _held(self) -> dict[tuple[str, str], set[tuple[str, str]]]:
+        """(metric, scorer) of the alerts on failed results, by rule and service."""
+        found: dict[tuple[str, str], set[tuple[str, str]]] = {}
+        for (rule, service, _), instance in self._instances.items():
+            alert = instance.alert
+            if alert.unscored is not None:
+                found.setdefault((rule, service), set()).add((alert.metric, alert.scorer))
+        return found
+
     def _rules_of(self, service: str) -> list[Rule]:
         found = self._covering.get(service)
         if found is None:
@@ -197,11 +228,11 @@ class AlertEngine:
     def _unvisited(self, key: Key, windows: WindowsLike, now: float, moved: list[Alert]) -> None:
         """An alert that no rule looked at: its rule is gone, or its service fell silent."""
         instance = self._instances[key]
-        name, service, segment = key
+        name, service, _ = key
         rule = self._by_name.get(name)
         if rule is None:
             reason = "the rule is no longer in force"
-        elif not rule.covers(service) or rule.tag != segment.partition("=")[0]:
+        elif not rule.covers(service) or rule.tag != instance.alert.segment.partition("=")[0]:
             reason = "the rule no longer covers this service or segment"
         else:
             self._step(rule, key, None, windows, now, moved)
@@ -215,7 +246,7 @@ class AlertEngine:
         """End the alerts of rules that kept their name and now watch something else."""
         for key, instance in sorted(self._instances.items()):
             rule, alert = self._by_name.get(key[0]), instance.alert
-            if rule is None or rule.watched == (alert.metric, alert.scorer):
+            if rule is None or rule.watches(alert.metric, alert.scorer, alert.unscored is not None):
                 continue
             if alert.state == "firing":
                 self._resolve(instance, now, moved, "the rule now watches something else", rule)
@@ -241,14 +272,14 @@ class AlertEngine:
                 self._no_data(rule, key, instance, now, moved)
         elif holds(rule, reading):
             if instance is None or state == "resolved":
-                instance = self._begin(rule, key, now)
+                instance = self._begin(rule, key, windows, now)
                 if instance is None:
                     return
             self._true(rule, instance, reading, windows, now, moved)
         elif instance is not None:
             self._false(rule, key, instance, reading, now, moved)
 
-    def _begin(self, rule: Rule, key: Key, now: float) -> _Instance | None:
+    def _begin(self, rule: Rule, key: Key, windows: WindowsLike, now: float) -> _Instance | None:
         """A new pending alert, in the place of a resolved one of its own or of another."""
         if key not in self._instances and len(self._instances) >= self._max_alerts:
             resolved = [
@@ -260,10 +291,12 @@ class AlertEngine:
                 self.overflow += 1
                 return None
             del self._instances[min(resolved)[1]]
-        name, service, segment = key
-        metric, scorer = rule.watched
+        name, service, subject = key
+        segment, (metric, scorer) = subject, rule.watched
+        if rule.unscored is not None:
+            segment, (metric, _, scorer) = "", subject.partition(" ")
         alert = Alert(
-            id=alert_id(name, service, segment),
+            id=alert_id(name, service, subject),
             rule=name,
             severity=rule.severity,
             state="pending",
@@ -283,7 +316,9 @@ class AlertEngine:
             resolved_at=None,
             updated_at=now,
             summary="",
+            unscored=None if rule.unscored is None else {},
         )
+        alert.baseline = evidence.baseline(rule, alert, windows, self._budgets)
         instance = self._instances[key] = _Instance(alert)
         return instance
 
@@ -301,12 +336,12 @@ class AlertEngine:
         fires = alert.state == "pending" and now - alert.since >= rule.for_
         if fires:
             alert.state, alert.fired_at = "firing", now
+            alert.top_segment, alert.top_segment_words = evidence.origin(
+                rule, alert, windows, self._budgets
+            )
         if alert.state == "firing":
-            if rule.burn is None:
-                found = _worst(rule, alert, windows)
-            else:
-                found = self._broken(alert, windows)
-            alert.worst = found or alert.worst
+            alert.worst = evidence.worst(rule, alert, windows, self._budgets) or alert.worst
+            alert.fingerprint = evidence.fingerprint(rule, alert, windows, self._budgets)
         self._update(rule, instance, reading, now)
         if fires:
             moved.append(alert)
@@ -356,6 +391,8 @@ class AlertEngine:
         alert.severity, alert.window = rule.severity, rule.window
         alert.threshold = rule.threshold if reading.threshold is None else reading.threshold
         alert.statistic, alert.op = ("value", "<=") if rule.absence else (rule.statistic, rule.op)
+        if alert.unscored is not None and reading.reasons:
+            alert.unscored = dict(list(reading.reasons.items())[:MAX_REASONS])
         alert.updated_at = now
         alert.runbook = rule.runbook
         alert.labels = dict(rule.labels)
@@ -377,25 +414,6 @@ class AlertEngine:
         instance.false_since = instance.no_data_since = None
         moved.append(alert)
 
-    def _broken(self, alert: Alert, windows: WindowsLike) -> list[str]:
-        """Traces that broke an objective, the worst first, in the longest configured window that
-        is not longer than the rule's; of several kinds (error, timeout) in turn."""
-        assert self._budgets is not None
-        length = parse_duration(alert.window)
-        names = sorted(windows.names, key=parse_duration)
-        window = max((n for n in names if parse_duration(n) <= length), default=names[0],
-                     key=parse_duration)  # fmt: skip
-        kinds = [
-            [
-                worst.trace_id
-                for worst in windows.worst(alert.service, metric, scorer, window, MAX_WORST)
-                if (worst.value > limit if above else worst.value < limit)
-            ]
-            for metric, scorer, limit, above in self._budgets.evidence(alert.segment[4:])
-        ]
-        ids = [found for row in zip_longest(*kinds) for found in row if found is not None]
-        return list(dict.fromkeys(ids))[:MAX_WORST]
-
     def _expire(self, now: float) -> None:
         for key in [
             key
@@ -404,22 +422,3 @@ class AlertEngine:
             and now - instance.alert.resolved_at >= self._keep_resolved
         ]:
             del self._instances[key]
-
-
-def _worst(rule: Rule, alert: Alert, windows: WindowsLike) -> list[str]:
-    """The worst traces, but none that is on the good side of the threshold.
-
-    Where three of a hundred traces failed, the fourth worst is a success and no evidence.
-    """
-    if rule.absence:
-        return []
-    # Of a latency the stage stands where a metric has its scorer.
-    place = rule.latency.stage if rule.latency is not None else alert.scorer
-    found = windows.worst(alert.service, alert.metric, place, alert.window, MAX_WORST)
-    above = rule.op in (">", ">=")
-    kept = [
-        worst.trace_id
-        for worst in found
-        if (worst.value > rule.threshold if above else worst.value < rule.threshold)
-    ]
-    return kept[:MAX_WORST]

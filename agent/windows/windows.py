@@ -256,7 +256,7 @@ class Windows(WindowState):
         """The sums of a window."""
         return self._cell(self._total(service, segment, window), metric, scorer)
 
-    def latency(self, service: str, segment: str, stage: str, window: str) -> LogHist | None:
+    def histogram(self, service: str, segment: str, stage: str, window: str) -> LogHist | None:
         """The latency histogram of a window; not to be changed."""
         total = self._total(service, segment, window)
         return total.sketches.get(stage) if total else None
