@@ -336,10 +336,12 @@ class AlertEngine:
         fires = alert.state == "pending" and now - alert.since >= rule.for_
         if fires:
             alert.state, alert.fired_at = "firing", now
-            alert.top_segment, alert.top_segment_words = evidence.origin(
-                rule, alert, windows, self._budgets
-            )
         if alert.state == "firing":
+            # the first reading may hold too few bad ones to tell: look for a window's length
+            if not alert.top_segment and now - (alert.fired_at or now) <= rule.seconds:
+                alert.top_segment, alert.top_segment_words = evidence.origin(
+                    rule, alert, windows, self._budgets
+                )
             alert.worst = evidence.worst(rule, alert, windows, self._budgets) or alert.worst
             alert.fingerprint = evidence.fingerprint(rule, alert, windows, self._budgets)
         self._update(rule, instance, reading, now)

@@ -1,7 +1,8 @@
 """What an alert brings along: how it was before, where it is worst, who says so, and which traces.
 
 Pure reading of the windows. The level before is read when the condition begins, for later the
-trouble itself is in it; the segment when the alert fires, for it costs two sums a segment.
+trouble itself is in it; the segment when the alert fires or as soon after as one stands out, for
+it costs two sums of each.
 """
 
 from __future__ import annotations

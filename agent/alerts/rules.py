@@ -231,6 +231,11 @@ class Rule(_Model):
             raise ValueError(f"burn.short {burn.short!r} must be shorter than window")
 
     @property
+    def seconds(self) -> float:
+        """The length of its window."""
+        return parse_duration(self.window)
+
+    @property
     def tag(self) -> str:
         """What the segments of its alerts begin with; of a burn rule that is its objective."""
         return "slo" if self.burn is not None else self.segment or ""

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["alerts_section", "firing_counts"]
 
 SHOWN = 50
+OPS = {"<=": "≤", ">=": "≥"}
 MARKS = {"critical": "■ Critical", "warning": "▲ Warning"}
 
 
@@ -82,8 +83,9 @@ def _card(alert: Alert, now: float | None) -> Markup:
             class_="what",
         ),
         el("div", _reading(alert), class_="num"),
-        el("div", one_line(alert.summary, 400)) if alert.summary else None,
+        el("div", one_line(alert.summary, 400), class_="said") if alert.summary else None,
         el("div", _more(alert, now), class_="more"),
+        el("div", _worst(alert), class_="more") if alert.worst else None,
         class_=f"alert {alert.severity}",
     )
 
@@ -93,8 +95,10 @@ def _reading(alert: Alert) -> list[Child]:
     if alert.drift is not None:
         return _drift_reading(alert, alert.drift)
     bound = {"lower": ", even the lower end", "upper": ", even the upper end"}
-    beyond = f"{alert.op} {_number(alert, alert.threshold)}"
-    limit = el("span", f"{beyond} in {alert.window}{bound.get(alert.statistic, '')}", class_="soft")
+    beyond = f"{OPS.get(alert.op, alert.op)} {_number(alert, alert.threshold)} "
+    if alert.metric == "traces":
+        beyond = ""  # that none is too few goes without saying
+    limit = el("span", f"{beyond}in {alert.window}{bound.get(alert.statistic, '')}", class_="soft")
     if alert.value is None:
         return [el("b", "no data"), " ", limit]
     band = ""
@@ -127,7 +131,7 @@ def _drift_reading(alert: Alert, found: dict[str, Any]) -> list[Child]:
         band = f" ({alert.lower:.3g} – {alert.upper:.3g})"
     was = "" if alert.baseline is None else f"{alert.baseline:.3g} → "
     value = "" if alert.value is None else f"{alert.value:.3g}"
-    statistic = f" · detector {found['statistic']:.3g} ≥ {alert.threshold:.3g}"
+    statistic = f" · detector {count(found['statistic'])} ≥ {count(alert.threshold)}"
     return [was, el("b", value), f"{band}{above}", el("span", statistic, class_="soft")]
 
 
@@ -167,16 +171,19 @@ def _more(alert: Alert, now: float | None) -> list[Child]:
     parts += _evidence(alert)
     if alert.no_data:
         parts.append(" · no data now: the condition cannot be judged")
-    if alert.worst:
-        parts.append(" · worst: ")
-        parts += [
-            [
-                ", " if index else "",
-                el("a", one_line(trace_id, 24), href=trace_url(alert.service, trace_id)),
-            ]
-            for index, trace_id in enumerate(alert.worst[:5])
-        ]
     return parts
+
+
+def _worst(alert: Alert) -> list[Child]:
+    """Each opens the whole trace."""
+    links: list[Child] = [
+        [
+            ", " if index else "",
+            el("a", one_line(trace_id, 36), href=trace_url(alert.service, trace_id)),
+        ]
+        for index, trace_id in enumerate(alert.worst[:5])
+    ]
+    return ["Worst: ", links]
 
 
 def _evidence(alert: Alert) -> list[Child]:
