@@ -149,13 +149,13 @@ def test_a_fall_of_quality_is_an_alert_with_all_there_is_to_know() -> None:
     assert change < alert.fired_at < change + 3000
     assert abs(alert.since - change) < 600
     assert found["since_earliest"] <= alert.since <= found["since_latest"]
-    assert found["baseline"] == pytest.approx(0.8, abs=0.02)
+    assert alert.baseline == pytest.approx(0.8, abs=0.02)
     assert alert.lower is not None
     assert alert.upper is not None
     assert alert.lower < 0.52 < alert.upper < 0.75
     assert found["statistic"] >= alert.threshold > 1000
     assert alert.effective_samples > 20
-    assert (found["segment"], found["provisional"]) == ("model=b", True)
+    assert (alert.top_segment, found["provisional"]) == ("model=b", True)
     assert len(alert.worst) == 5
     for name in alert.worst:  # since the change, and of the segment
         assert int(name[1:]) * EVERY >= CHANGE - 600
@@ -186,7 +186,7 @@ def test_a_swapped_judge_is_told_as_such_with_its_fingerprint_and_is_no_fall_of_
     assert [(a.rule, a.scorer, a.state) for a in moved] == [("RagJudgeChanged", "judge", "firing")]
     found = moved[0].drift
     assert found is not None
-    assert found["fingerprint"] == "new"
+    assert moved[0].fingerprint == "new"
     assert "the judge has changed" in found["cause"]
 
 
