@@ -234,6 +234,11 @@ class Aggregator:
         self.budgets.advance(now)
         return transitions
 
+    def promote(self, service: str | None) -> tuple[dict[str, Any], list[Alert]] | None:
+        """What is normal at the event time reached becomes the drift baseline of a service, or of
+        all. What came of it, and the alerts that ended; None where the service is not watched."""
+        return self.drift.promote(service, self.windows.now)
+
     def _forget_gone(self) -> None:
         """Free the places and counters of services and fingerprints that every window has
         forgotten. At the steps of event time only: when it happens must not depend on batches."""

@@ -160,6 +160,35 @@ class DriftWatch:
         if self._next is None or self._next <= to:
             self._next = math.floor(to / MINUTE) * MINUTE + MINUTE
 
+    def baselines(self) -> list[dict[str, Any]]:
+        """What each series is compared with."""
+        return self.monitor.baselines()
+
+    def promote(
+        self, service: str | None, at: float | None
+    ) -> tuple[dict[str, Any], list[Alert]] | None:
+        """A new baseline of one service or of all at event time `at`: how many series have it at
+        once, how many learn it, and the versions; and the alerts that this ended. None where the
+        service is not watched."""
+        watched = self.monitor.services()
+        if service is not None and service not in watched:
+            return None
+        done: dict[str, Any] = {}
+        moved: list[Alert] = []
+        for name in watched if service is None else [service]:
+            assert at is not None  # what is watched has had a trace
+            ready = self.monitor.promote(name, at)
+            rows = [row for row in self.monitor.baselines() if row["service"] == name]
+            done[name] = {
+                "promoted": ready,
+                "learning": len(rows) - ready,
+                "version": max((row["version"] for row in rows), default=0),
+            }
+        if done and at is not None:
+            self._moved = True
+            moved = self._alerts.take([], self.monitor.active(), self._windows, at)
+        return {"at": at, "services": done}, moved
+
     def keep(self, services: Iterable[str]) -> None:
         """Forget every other service."""
         kept = set(services)

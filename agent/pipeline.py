@@ -234,6 +234,18 @@ class Instrument:
         """How many traces the queue still takes."""
         return self._intake.room()
 
+    def baselines(self) -> list[dict[str, Any]]:
+        """What the drift detectors compare with, a row a series."""
+        with self._worker.lock:
+            return self._worker.aggregator.drift.baselines()
+
+    def promote(self, service: str | None) -> dict[str, Any]:
+        """Make what is normal now the drift baseline of a service, or of all: done and durable on
+        return. Raises `agent.orders.UnknownService` and `Unavailable`."""
+        if self.fatal or self._worker.ended:
+            raise Unavailable(self.fatal or "the agent is stopping")
+        return self._worker.orders.promote(service)
+
     def position(self, source: str) -> int:
         return self._store.position(source)
 

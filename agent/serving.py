@@ -15,6 +15,7 @@ from aiohttp.http_exceptions import HttpProcessingError
 
 from agent.config import Settings
 from agent.pipeline import Instrument
+from agent.sources.baselines import BaselinesEndpoint
 from agent.sources.http import TracesEndpoint
 from exporters.web import metrics_app
 
@@ -55,6 +56,7 @@ async def serving(instrument: Instrument, settings: Settings) -> AsyncIterator[t
     traces = web.Application()
     for app in (page, traces):
         endpoint.add_to(app)
+    BaselinesEndpoint(instrument).add_to(page)
     runners: list[web.AppRunner] = []
     await endpoint.start()
     try:

@@ -20,6 +20,7 @@ from agent.errors import UnknownVersion
 from agent.event_time import EventTime
 from agent.evidence import EvidenceKeeper, results_of
 from agent.ingest.native import Bad, decode_one
+from agent.orders import Orders, UnknownService
 from agent.score import Scored, outline
 from agent.second_stage import SecondStage
 from agent.slow_tiers import Gauge, MakeTiers, SlowTiers
@@ -96,6 +97,7 @@ class Worker:
         """When the worker last moved."""
         self._wake = threading.Event()
         self._hurry = threading.Event()
+        self.orders = Orders(self._wake.set)
         self._slow = SecondStage(
             settings, store, tiers(store.meta()), clock=clock, finished=self._wake.set
         )
@@ -103,6 +105,8 @@ class Worker:
         self.scorer = self._slow.scorer
         self._start_aggregator()
         self._stopping = False
+        self.ended = False
+        """Whether the thread has come to its end: no order is carried out any more."""
         self._thread = threading.Thread(target=self._run, name="ragmeter-worker", daemon=True)
 
     # State --------------------------------------------------------------------------------------
@@ -206,6 +210,7 @@ class Worker:
                 self.beat = self._monotonic()
                 self._finish_all(self._slow.take())
                 self._add_extras()
+                self.orders.carry_out(self._promote)
                 if self._slow.fatal:
                     self.fatal = self._slow.fatal
                     return
@@ -233,6 +238,9 @@ class Worker:
         except Exception as error:
             log.exception("the worker stopped")
             self.fatal = f"the worker stopped: {error!r}"
+        finally:
+            self.ended = True
+            self.orders.refuse(self.fatal or "the agent is stopping")
 
     def damaged(self, error: Exception) -> None:
         self.fatal = f"the state file is damaged: {error}; a restart moves it aside"
@@ -364,6 +372,16 @@ class Worker:
                 self.aggregator.add_extra(scored)
             self.aggregator.settle()
         self._commit(0, [], [])
+
+    def _promote(self, service: str | None) -> dict[str, Any]:
+        """At the event time that has been reached, between two batches; committed on return."""
+        with self.lock:
+            found = self.aggregator.promote(service)
+            if found is None:
+                raise UnknownService(f"no service {service!r} is watched for drift")
+            done, transitions = found
+        self._commit(0, transitions, [])
+        return done
 
     def _earlier(self, key: tuple[str, str], trace: Trace) -> list[dict[str, Any]]:
         """What is known of a trace besides what a slow tier has just found."""

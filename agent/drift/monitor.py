@@ -252,6 +252,19 @@ class DriftMonitor:
         """Alarms that are out or held."""
         return [self._alarms[key] for key in sorted(self._alarms)]
 
+    def services(self) -> list[str]:
+        """What is watched."""
+        return sorted({key[0] for key in self._trackers})
+
+    def baselines(self) -> list[dict[str, Any]]:
+        """A row a series: what it is, and what it is compared with (`Series.describe`)."""
+        out = []
+        for key in sorted(self._trackers):
+            for kind, series in self._trackers[key].series.items():
+                names = zip(("service", "metric", "scorer"), key, strict=False)
+                out.append({**dict(names), "kind": kind, **series.describe()})
+        return out
+
     def statistics(self, service: str) -> list[tuple[str, str, Kind, float, float, int]]:
         """(metric, scorer, kind, statistic, threshold, baseline version) of what is watched."""
         out = []
