@@ -42,6 +42,10 @@ MAX_ALERTS = 1_000
 
 MAX_REASONS = 5
 
+LOOKS = 20
+"""Times in one evaluation that the segment behind an alert is looked for: with 64 segments each
+takes some milliseconds. Where more fire at once it is an outage of everything; the others wait."""
+
 Key = tuple[str, str, str]
 """(rule, service, subject): the segment, or of an unscored rule "metric scorer"."""
 
@@ -53,6 +57,7 @@ class _Instance:
     alert: Alert
     false_since: float | None = None  # first false reading after the last true one
     no_data_since: float | None = None
+    look_at: float | None = None  # when to look for the segment that is behind it
 
 
 def _key(alert: Alert) -> Key:
@@ -91,6 +96,7 @@ class AlertEngine:
         """What no rule raises: the alarms of the drift detectors, in the shape of alerts."""
         self._covering: dict[str, list[Rule]] = {}  # what the globs say, by service
         self._now: float | None = None
+        self._looks = LOOKS
 
     @property
     def waiting(self) -> bool:
@@ -109,6 +115,7 @@ class AlertEngine:
         """
         now = self._now = now if self._now is None else max(now, self._now)
         self.unevaluated = self.overflow = 0
+        self._looks = LOOKS
         moved: list[Alert] = []
         self._expire(now)
         visited: set[Key] = set()
@@ -139,6 +146,7 @@ class AlertEngine:
                     "alert": instance.alert.to_dict(),
                     "false_since": instance.false_since,
                     "no_data_since": instance.no_data_since,
+                    "look_at": instance.look_at,
                 }
                 for _, instance in sorted(self._instances.items())
             ],
@@ -157,7 +165,7 @@ class AlertEngine:
         for item in state["alerts"]:
             alert = Alert.from_dict(item["alert"])
             self._instances[_key(alert)] = _Instance(
-                alert, item["false_since"], item["no_data_since"]
+                alert, item["false_since"], item["no_data_since"], item.get("look_at")
             )
 
     # -- what to look at
@@ -335,18 +343,27 @@ class AlertEngine:
         instance.false_since = None
         fires = alert.state == "pending" and now - alert.since >= rule.for_
         if fires:
-            alert.state, alert.fired_at = "firing", now
+            alert.state, alert.fired_at, instance.look_at = "firing", now, now
         if alert.state == "firing":
-            # the first reading may hold too few bad ones to tell: look for a window's length
-            if not alert.top_segment and now - (alert.fired_at or now) <= rule.seconds:
-                alert.top_segment, alert.top_segment_words = evidence.origin(
-                    rule, alert, windows, self._budgets
-                )
+            self._look(rule, instance, windows, now)
             alert.worst = evidence.worst(rule, alert, windows, self._budgets) or alert.worst
             alert.fingerprint = evidence.fingerprint(rule, alert, windows, self._budgets)
         self._update(rule, instance, reading, now)
         if fires:
             moved.append(alert)
+
+    def _look(self, rule: Rule, instance: _Instance, windows: WindowsLike, now: float) -> None:
+        """Look for the segment behind an alert, and again at each quarter of its first window: the
+        first reading may hold too few bad ones to tell."""
+        alert = instance.alert
+        if instance.look_at is None or now < instance.look_at or not self._looks:
+            return
+        self._looks -= 1
+        found = evidence.origin(rule, alert, windows, self._budgets)
+        alert.top_segment, alert.top_segment_words = found
+        again = now + rule.seconds / 4
+        late = found.segment or again > (alert.fired_at or now) + rule.seconds
+        instance.look_at = None if late else again
 
     def _false(
         self,

@@ -11,6 +11,7 @@ Reading folds what was added since the last reading, so readers need the same lo
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from heapq import nsmallest
 
@@ -18,7 +19,7 @@ from agent.metrics.names import base
 from agent.metrics.spec import MetricSpec
 from agent.windows.bucket import Bucket, SeriesKey, Total
 from agent.windows.estimators import with_missing
-from agent.windows.failures import add_failures, failed_of
+from agent.windows.failures import failed_of
 from agent.windows.loghist import LogHist
 from agent.windows.records import Estimate, Failed, Quantile, Worst
 from agent.windows.rings import OwnerKey
@@ -232,8 +233,10 @@ class Windows(WindowState):
         past, total = self._two(service, segment, window)
         if cell is None or past is None:
             return None
-        left = add_failures(past.failures, total.failures if total else None, -1) or {}
-        return failed_of(cell, left.get((metric, scorer.partition("@")[0]), {}))
+        key = (metric, scorer.partition("@")[0])
+        reasons = Counter((past.failures or {}).get(key, {}))
+        reasons -= Counter((total.failures or {}).get(key, {}) if total else {})
+        return failed_of(cell, reasons)
 
     def _two(self, service: str, segment: str, window: str) -> tuple[Total | None, Total | None]:
         """The totals of the longest window and of `window`; every trace of this lies in that."""
