@@ -60,7 +60,11 @@ class Aggregator:
     ) -> None:
         limits = settings.limits
         self.windows = Windows(
-            settings.windows, specs=METRICS, min_samples=limits.min_samples, name_worst=True
+            settings.windows,
+            specs=METRICS,
+            min_samples=limits.min_samples,
+            name_worst=True,
+            worst_of={rule.segment for rule in rules if rule.segment},
         )
         self.counters = Counters()
         spans = [

@@ -396,11 +396,12 @@ class Windows(WindowState):
         source = next(r for r in self._rings if r.worst and r.width >= ring.width)
         for index, row in source.rows.items():
             if (index + 1) * source.width > since and owner in row:
-                for key, entries in row[owner].worst.items():
-                    if only in (None, key):
-                        found.setdefault(key, set()).update(
-                            entry for entry in unpacked(entries) if entry.timestamp >= since
-                        )
+                held = row[owner].worst
+                wanted = held if only is None else {only: held[only]} if only in held else {}
+                for key, entries in wanted.items():
+                    found.setdefault(key, set()).update(
+                        entry for entry in unpacked(entries) if entry.timestamp >= since
+                    )
         return found
 
     def bucket(
