@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from typing import Any
 
 import pytest
 
@@ -136,7 +137,8 @@ def test_old_counts_fade() -> None:
 
 
 def test_a_service_that_is_gone_leaves_its_place_to_the_next() -> None:
-    learner, state = Learner(settings()), {}
+    learner = Learner(settings())
+    state: dict[str, Any] = {}
     for n, name in enumerate(("a", "b", "c")):
         for _ in range(n + 1):
             learner.observe(trace(float(n)), name)
