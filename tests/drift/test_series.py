@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import random
 
-from agent.drift.baseline import HOUR
+from agent.drift.baseline import DAY, HOUR
 from agent.drift.series import MILESTONES, Found, Series, Watch, milestones_of
 
 H = 43200.0
