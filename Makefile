@@ -24,7 +24,7 @@ $(STAMP): pyproject.toml requirements/dev.lock
 lock:  ## write requirements/dev.lock anew from pyproject.toml
 	$(BIN)/python -m pip install --quiet uv==$(UV_VERSION)
 	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-emit-find-links \
-		--no-annotate --no-header --python-version 3.11 --upgrade --extra hhem --group dev pyproject.toml --output-file requirements/dev.lock
+		--no-annotate --no-header --python-version 3.11 --upgrade --extra hhem --extra kafka --group dev pyproject.toml --output-file requirements/dev.lock
 
 run: setup  ## replay the bundled traces through the whole pipeline and serve the page
 	$(BIN)/ragmeter run --config examples/demo.yaml --fresh --replay examples/mtrag.jsonl
