@@ -91,7 +91,7 @@ def test_promises_hold_in_any_order_of_events(seed: int, most: int, partitions: 
     for step in rng.choices(steps, [30, 30, 30, 3, 1], k=400):
         step()
     # and it comes to an end: all that was delivered is acknowledged
-    while broker.running or broker.book.waiting:
+    for _ in range(2_000):
         broker.begin()
         broker.end()
     for partition, offsets in broker.delivered.items():
