@@ -28,7 +28,8 @@ same key, one that was acknowledged earlier (an idempotent producer, or one requ
 broker at a time). Compaction keeps the last record of each key; a tombstone may vanish with all
 that was before it. Reading begins when the new generation is formed, and goes to the end. Nothing
 is assumed of the order of writes that are under way together, of time, or of how long a zombie
-lives.
+lives. Generations grow; those of a group that was deleted begin anew, and then something is
+written before they pass the last one of the old group.
 
 Pure: the caller does the writing.
 """

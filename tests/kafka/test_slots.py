@@ -44,14 +44,17 @@ class World:
         self.fenced: bytes | None = None
         self.owners: list[Owner] = []
         self.takeover: int | None = None
-        self.recoveries = 0
+        self.length = -1  # of the log when the group began anew
 
     def rebalance(self) -> None:
-        # a group that was deleted begins at 1 again, and only when all its members are gone
-        if self.rng.random() < 0.05:
+        # a group that was deleted begins at 1 again, and only when all its members are gone; what
+        # it may not do is go past its old generations before it has written anything
+        anew = self.rng.random() < 0.05
+        if anew or self.length == len(self.log):
             self.owners.clear()
             self.strays.clear()
-            self.generation = 0
+        if anew:
+            self.generation, self.length = 0, len(self.log)
         self.generation += 1
         self.takeover = self.generation
 
@@ -60,7 +63,6 @@ class World:
             return
         self.takeover = None
         ledger, found = Ledger.recover(7, self.generation, self.log)
-        self.recoveries += 1
         assert found.rows == (self.states[found.head].rows if found.head else {})
         ancestor = found.head
         while ancestor != self.fenced and ancestor is not None:
@@ -107,13 +109,14 @@ class World:
             self.rebalance()
 
     def compact(self) -> None:
-        until = self.rng.randint(0, len(self.log))
+        until, anew = self.rng.randint(0, len(self.log)), self.length == len(self.log)
         last = {write.key: number for number, write in enumerate(self.log)}
         self.log = [
             write
             for number, write in enumerate(self.log)
             if number >= until or (last[write.key] == number and write.value is not None)
         ]
+        self.length = len(self.log) if anew else -1
 
     def step(self) -> None:
         chance = self.rng.random()
