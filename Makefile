@@ -6,7 +6,7 @@ STAMP := $(VENV)/.stamp
 UV_VERSION := 0.13.9
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lock run test test-slow lint format bench figures clean
+.PHONY: help setup lock run test test-slow kafka lint format bench figures clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -35,6 +35,9 @@ test: setup  ## the fast tests
 test-slow: setup  ## the longer suites: crash tests, flat memory, real outside parts
 	$(BIN)/pytest -m slow
 
+kafka: setup  ## fetch Apache Kafka for the tests, by Maven into .cache
+	$(BIN)/python -m tests.kafka_server
+
 lint: setup  ## formatter, linter and strict type check
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
@@ -61,4 +64,4 @@ figures: setup  ## the statistics of the docs, simulated anew: hours
 	$(BIN)/python -m benchmarks.burn
 
 clean:  ## remove what setup and runs have made
-	rm -rf $(VENV) .ragmeter .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .cache .ragmeter .mypy_cache .pytest_cache .ruff_cache .hypothesis
