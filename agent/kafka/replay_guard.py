@@ -40,7 +40,7 @@ class ReplayGuard:
     def __init__(self, width: int) -> None:
         if width < 1:
             raise ValueError("the window needs at least one offset")
-        self._width = width
+        self.width = width
         self._mask = (1 << width) - 1
         self._windows: dict[tuple[int, int], tuple[int, int]] = {}  # highest offset, bits below it
 
@@ -56,10 +56,10 @@ class ReplayGuard:
         ahead = source.offset - top
         if ahead > 0:
             # a shift by a gap of millions would build a number of as many bits
-            bits = (bits << ahead | 1) & self._mask if ahead < self._width else 1
+            bits = (bits << ahead | 1) & self._mask if ahead < self.width else 1
             self._windows[key] = (source.offset, bits)
             return True
-        if -ahead >= self._width or bits >> -ahead & 1:
+        if -ahead >= self.width or bits >> -ahead & 1:
             return False
         self._windows[key] = (top, bits | 1 << -ahead)
         return True
@@ -79,7 +79,7 @@ class ReplayGuard:
     def dump(self) -> dict[str, Any]:
         """JSON-able; of each source [epoch, partition, highest offset, bits in hexadecimal]."""
         rows = [[*key, top, f"{bits:x}"] for key, (top, bits) in sorted(self._windows.items())]
-        return {"width": self._width, "sources": rows}
+        return {"width": self.width, "sources": rows}
 
     @classmethod
     def load(cls, width: int, saved: Mapping[str, Any]) -> ReplayGuard:

@@ -1,0 +1,287 @@
+"""The aggregate half of one partition of the scores: what it holds, and what a step has changed.
+
+Pure but for the clocks it is given. What it counts depends on the records of its partition and
+their order alone: batches, crashes and redeliveries leave no trace in it.
+
+    state = PartitionState(...); state.load(recovered.rows, recovered.head)
+    state.apply(records); step = state.step(); (make `step` durable); acknowledge the records
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from agent.aggregate import Aggregator
+from agent.alerts import Alert, Rule
+from agent.config import Settings
+from agent.control import Control
+from agent.errors import UnknownVersion
+from agent.event_time import EventTime
+from agent.kafka.kept_ids import KeptIds
+from agent.kafka.outbox import Outbox
+from agent.kafka.records import ScoreRecord, decode_record, encode_record
+from agent.kafka.replay_guard import ReplayGuard, Source
+from agent.kafka.slots import LedgerError
+from agent.kafka.state_rows import Rows, StateRows, key_of, parts_of
+from agent.steps import take, worst
+from agent.store.rows import OutboxItem
+from agent.tiers import Pair
+from agent.trace import Score, State
+
+__all__ = ["PartitionState", "Step"]
+
+log = logging.getLogger("ragmeter.kafka")
+
+COLLECT_SECONDS = 60.0  # of event time: how often what is no longer among the worst is let go
+COLLECT_ROWS = 5_000  # or after so many more were kept
+SAVE_IDLE_SECONDS = 60.0  # how often event time is written down when nothing else changed
+
+TraceKey = tuple[str, str]
+"""(service by its bounded name, trace id)"""
+
+_RECORD, _TEXT = b"r", b"t"  # evidence: the scores alone, or the text as well
+
+
+class Step(NamedTuple):
+    """For `Ledger.begin` and `Ledger.marker`; `transitions` are the alerts that moved."""
+
+    rows: Rows
+    head: bytes
+    transitions: Sequence[Alert]
+
+
+class PartitionState:
+    """`expected` are the pairs that every record has one result for; `width` is that of the replay
+    guard, 2K; `dedupe` seconds of event time an id is known, at least.
+
+    An exception of `apply` spoils the state: it must be loaded anew, then the records applied one
+    by one, each with its step, and the one that fails given up (`give_up`).
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        rules: Sequence[Rule],
+        expected: Sequence[Pair],
+        *,
+        width: int,
+        dedupe: float,
+        clock: Callable[[], float],
+        monotonic: Callable[[], float],
+        notify: Callable[[Alert, float], Sequence[OutboxItem]] = lambda alert, now: (),
+    ) -> None:
+        self.aggregator = Aggregator(settings, rules, expected)
+        self.time = EventTime()
+        self.outbox = Outbox()
+        self._expected = list(expected)
+        self._pairs = set(expected)
+        self._guard = ReplayGuard(width)
+        self._ids = KeptIds(dedupe)
+        self._rows = StateRows()
+        self._clock = clock
+        self._monotonic = monotonic
+        self._notify = notify
+        self._evidence: dict[TraceKey, bytes] = {}
+        self._given: Rows = {}  # rows that were put in between two steps
+        self._done: dict[TraceKey, ScoreRecord] = {}
+        self._transitions: list[Alert] = []
+        self._added = 0
+        self._collected: float | None = None
+        self._changed = False
+        self._spoiled = False
+        self._saved_at = monotonic()
+
+    # Records in ---------------------------------------------------------------------------------
+
+    def apply(self, records: Sequence[ScoreRecord]) -> None:
+        """Count the records of the partition, in its order. They become the state's own."""
+        self._spoiled = True
+        for record in records:
+            self._apply(record)
+        self.aggregator.settle()
+        self._spoiled = False
+        self.time.reached(self.aggregator.windows.now, self._monotonic())
+
+    def _apply(self, record: ScoreRecord) -> None:
+        aggregator, scored, source = self.aggregator, record.scored, record.source
+        now = aggregator.windows.now
+        if source is None:  # of a probe: at the time that has been reached, and not before any
+            if now is not None and self._ids.first(
+                scored.service, scored.trace_id, scored.timestamp
+            ):
+                self._changed = True
+                scored.timestamp, scored.partial = now, True
+                aggregator.add_extra(scored)
+            return
+        if not self._guard.first(source):
+            aggregator.counters.inc("ragmeter_replayed_total")
+            return
+        self._changed = True
+        if not self._ids.first(scored.service, scored.trace_id, scored.timestamp):
+            label = (("source", "kafka"),)
+            aggregator.counters.inc("ragmeter_traces_duplicate_total", label)
+            return
+        self._reconcile(record)
+        self._transitions += aggregator.apply(scored)
+        self._done[scored.service, scored.trace_id] = record
+
+    def _reconcile(self, record: ScoreRecord) -> None:
+        """While settings change, workers with other scorers send what this one does not expect: it
+        is dropped, and what is missing is said to be. Else a trace would be seen, and in no
+        state."""
+        scored = record.scored
+        pairs = [(score.metric, score.scorer) for score in scored.results]
+        if pairs == self._expected:
+            return
+        found = set(pairs)
+        if found - self._pairs:
+            scored.results = [
+                score for score in scored.results if (score.metric, score.scorer) in self._pairs
+            ]
+            self.aggregator.counters.inc(
+                "ragmeter_unexpected_results_total", by=len(pairs) - len(scored.results)
+            )
+        if self._pairs - found:
+            scored.results += [
+                Score(
+                    *pair, State.UNSCORED, reason="not_configured", probability=scored.probability
+                )
+                for pair in self._expected
+                if pair not in found
+            ]
+
+    def give_up(self, source: Source | None, reason: str = "internal_error") -> None:
+        """A record that cannot be counted: it became a dead letter, and is not counted again."""
+        if source is None or self._guard.first(source):
+            self._changed = True
+            label = (("reason", reason),)
+            self.aggregator.counters.inc("ragmeter_dead_letters_total", label)
+
+    def tick(self) -> None:
+        """Move event time on by the time that passed while nothing arrived."""
+        event = self.time.now(self._monotonic())
+        if event is None:
+            return
+        moved = self.aggregator.advance(event)
+        self._transitions += moved
+        if moved or self._monotonic() - self._saved_at >= SAVE_IDLE_SECONDS:
+            self._changed = True
+
+    def promote(self, service: str | None) -> dict[str, Any] | None:
+        """A new drift baseline, as `Aggregator.promote`."""
+        found = self.aggregator.promote(service)
+        if found is None:
+            return None
+        self._transitions += found[1]
+        self._changed = True
+        return found[0]
+
+    @property
+    def control(self) -> Control:
+        """What stage 1 should know; its version says whether it is new."""
+        return self.aggregator.control(1)
+
+    # Evidence -----------------------------------------------------------------------------------
+
+    def wanted(self) -> list[tuple[TraceKey, ScoreRecord]]:
+        """The worst traces whose text is not kept yet, and their records: where to read it."""
+        return [
+            (key, decode_record(data[1:]))
+            for key, data in self._evidence.items()
+            if data[:1] == _RECORD
+        ]
+
+    def keep_text(self, key: TraceKey, body: bytes | None) -> None:
+        """What was read, by `agent.evidence.evidence_body`; None: it is gone from the topic. From
+        the next step on it is durable. One that is no longer among the worst is left out."""
+        kept = self._evidence.get(key)
+        if kept is not None and kept[:1] == _RECORD:
+            if body is None:
+                results = [score.to_dict() for score in decode_record(kept[1:]).scored.results]
+                body = json.dumps({"trace": None, "results": results}).encode()
+            self._keep(key, _TEXT + body)
+
+    def evidence(self, key: TraceKey) -> bytes | None:
+        """What was kept of a trace, its text included."""
+        kept = self._evidence.get(key)
+        return kept[1:] if kept is not None and kept[:1] == _TEXT else None
+
+    def _keep(self, key: TraceKey, data: bytes) -> None:
+        self._evidence[key] = self._given[key_of("e", *key)] = data
+        self._changed = True
+
+    def _collect(self) -> None:
+        """Keep what became one of the worst, let go what is so no longer. By event time, for what
+        is kept must not depend on batches."""
+        for key in self.aggregator.windows.take_named():
+            record = self._done.get(key)
+            if record is not None:
+                self._keep(key, _RECORD + encode_record(record))
+                self._added += 1
+        self._done.clear()
+        now = self.aggregator.windows.now
+        if now is None:
+            return
+        if self._collected is None:
+            self._collected = now
+        if now - self._collected >= COLLECT_SECONDS or self._added >= COLLECT_ROWS:
+            self._collected, self._added = now, 0
+            for key in self._evidence.keys() - worst(self.aggregator):
+                del self._evidence[key]
+                self._given[key_of("e", *key)] = None
+
+    # State --------------------------------------------------------------------------------------
+
+    @property
+    def changed(self) -> bool:
+        """Whether there is anything to make durable. Records that were all counted before need no
+        step: they may be acknowledged at once."""
+        return self._changed or self.outbox.changed
+
+    def step(self) -> Step:
+        """All that changed since the last call. If it cannot be made durable, this object must be
+        given up and loaded anew."""
+        if self._spoiled:
+            raise RuntimeError("a record has failed half-way: the state must be loaded anew")
+        now = self._clock()
+        self._collect()
+        transitions, self._transitions = self._transitions, []
+        for alert in transitions:
+            self.outbox.add(self._notify(alert, now))
+        rows = self._rows.of(take(self.aggregator))
+        rows.update(self._given)
+        rows.update((key_of("o", name), data) for name, data in self.outbox.drain().items())
+        rows.update((key_of("s", *key), data) for key, data in self._ids.drain().items())
+        head = {"guard": self._guard.dump(), "seen": self._ids.dump(), "wall_time": now}
+        self._given, self._changed = {}, False
+        self._saved_at = self._monotonic()
+        return Step(rows, json.dumps(head, separators=(",", ":")).encode(), transitions)
+
+    def load(self, rows: Mapping[bytes, bytes], head: bytes | None) -> None:
+        """What a ledger has recovered, into a new object. Raises `UnknownVersion` for what a newer
+        program has written, `LedgerError` for what makes no sense."""
+        if head is None:
+            return
+        try:
+            self._load(rows, json.loads(head))
+        except UnknownVersion:
+            raise
+        except (ValueError, KeyError, TypeError, AssertionError, AttributeError) as error:
+            raise LedgerError(f"rows of the state that make no sense: {error!r}") from None
+
+    def _load(self, rows: Mapping[bytes, bytes], head: dict[str, Any]) -> None:
+        by_kind: dict[str, list[tuple[list[Any], bytes]]] = {}
+        for row, data in rows.items():
+            kind, parts = parts_of(row)
+            by_kind.setdefault(kind, []).append((parts, data))
+        self._rows.load(self.aggregator, by_kind)
+        self.outbox.load([(name, data) for (name,), data in by_kind.get("o", ())])
+        seen = [((generation, chunk), data) for (generation, chunk), data in by_kind.get("s", ())]
+        self._ids.load(head["seen"], seen)
+        self._guard = ReplayGuard.load(self._guard.width, head["guard"])
+        self._evidence = {(service, name): data for (service, name), data in by_kind.get("e", ())}
+        down = self._clock() - head["wall_time"]
+        self.time.restore(self.aggregator.windows.now, down, self._monotonic())
