@@ -1,5 +1,5 @@
-"""Which sums the windows hold, by service, segment, series, and window or bucket. The estimates that
-are made of them are in `windows`."""
+"""Which sums the windows hold, by service, segment, series, and window or bucket. The estimates
+that are made of them are in `windows`."""
 
 from __future__ import annotations
 
