@@ -17,7 +17,7 @@ from agent.alerts import Alert, AlertEngine, Rule
 from agent.alerts.burn import Budgets
 from agent.alerts.durations import whole_seconds
 from agent.config import Sampling, Settings
-from agent.control import Control, Learner
+from agent.control import Control, ControlLearner
 from agent.counters import CounterKey, Counters, Exemplar
 from agent.drifting import DriftWatch
 from agent.fingerprints import Fingerprints
@@ -81,7 +81,7 @@ class Aggregator:
             limits.services, limits.segment_values, limits.label_chars, self._overflow
         )
         self._segments = settings.segments
-        self._learner = Learner(settings.sampling)
+        self._learner = ControlLearner(settings.sampling)
         self._slos = settings.slos
         self._step = settings.alerts.evaluation_seconds
         self._longest_gap = max(map(seconds_of, settings.windows)) + AFTER_WINDOWS
