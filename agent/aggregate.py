@@ -11,6 +11,7 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from operator import attrgetter
 from typing import Any
 
 from agent.alerts import Alert, AlertEngine, Rule
@@ -44,6 +45,8 @@ AFTER_WINDOWS = 2 * 3600
 
 _Result = tuple[str, str, str, str | None]
 """(metric, scorer, state, reason)"""
+
+_result = attrgetter("metric", "scorer", "state", "reason")
 
 
 class Aggregator:
@@ -142,7 +145,7 @@ class Aggregator:
     def lose(self, results: Sequence[Score]) -> None:
         """Count results that were owed for a trace that nobody can read any more."""
         self.waiting.subtract((score.metric, score.scorer) for score in results)
-        self._results.update((s.metric, s.scorer, s.state, s.reason) for s in results)
+        self._results.update(map(_result, results))
 
     def add_extra(self, scored: ScoredTrace) -> None:
         """Count results that no trace of the queue owes (probes of a judge)."""
@@ -171,7 +174,7 @@ class Aggregator:
             for tag in self._segments
             if tag in scored.tags
         ]
-        self._results.update((s.metric, s.scorer, s.state, s.reason) for s in scored.results)
+        self._results.update(map(_result, scored.results))
         if scored.partial:  # only slow tiers have fingerprints
             scored = replace(scored, results=[self._in_series(score) for score in scored.results])
         self.windows.add(scored, service, segments)

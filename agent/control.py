@@ -19,7 +19,7 @@ from agent.config import Sampling
 from agent.metrics import METRICS
 from agent.metrics.names import spec_of
 from agent.places import Places
-from agent.trace import ScoredTrace, State
+from agent.trace import Score, ScoredTrace, State
 
 __all__ = ["VERSION_TAGS", "Control", "ControlLearner"]
 
@@ -106,6 +106,7 @@ class ControlLearner:
         self._before = self.record  # what held before `_turn`
         self._places = Places()
         self._touched: set[str] = set()
+        self._where: dict[str, int] = {}  # position of a built-in score in a trace's results
 
     def update(self, settings: Sampling) -> None:
         """Other settings from the next trace on."""
@@ -134,18 +135,24 @@ class ControlLearner:
         for segment in segments:
             if segment in known.segments or len(known.segments) < MAX_VALUES:
                 known.segments[segment] = known.segments.get(segment, 0) + 1
-        for score in scored.results:
-            if (
-                score.scorer == "builtin"
-                and score.metric in self._settings.low
-                and score.state is State.SCORED
-                and score.value is not None
-            ):
-                place = _bin(score.metric, score.value)
-                if place is not None:
-                    known.cheap.setdefault(score.metric, [0] * BINS)[place] += 1
+        for metric in self._settings.low:
+            value = self._cheap(metric, scored.results)
+            place = None if value is None else _bin(metric, value)
+            if place is not None:
+                known.cheap.setdefault(metric, [0] * BINS)[place] += 1
         if appeared or scored.timestamp >= self._due:
             self._revise(scored.timestamp, turn)
+
+    def _cheap(self, metric: str, results: Sequence[Score]) -> float | None:
+        """The built-in score of a metric; almost always where the last trace had it."""
+        at = self._where.get(metric, 0)
+        if at >= len(results) or not _is_builtin(results[at], metric):
+            found = (n for n, score in enumerate(results) if _is_builtin(score, metric))
+            at = self._where[metric] = next(found, len(results))
+            if at == len(results):
+                return None
+        score = results[at]
+        return score.value if score.state is State.SCORED else None
 
     def _revise(self, now: float, turn: int) -> None:
         old = self.record
@@ -234,6 +241,10 @@ class ControlLearner:
             known.segments = dict(fields["segments"])
             known.first, known.last = dict(fields["first"]), dict(fields["last"])
             known.cheap = {m: list(c) for m, c in fields["cheap"].items() if len(c) == BINS}
+
+
+def _is_builtin(score: Score, metric: str) -> bool:
+    return score.metric == metric and score.scorer == "builtin"
 
 
 def _range(metric: str) -> tuple[float, float] | None:

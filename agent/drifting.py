@@ -18,6 +18,7 @@ from agent.config import Drift
 from agent.counters import Counters
 from agent.drift import DriftMonitor, DriftSettings
 from agent.drift.baseline import DAY, HOUR, MINUTE
+from agent.drift.series import milestones_of
 from agent.fingerprints import split_scorer
 from agent.metrics import METRICS
 from agent.metrics.judges import PROBES
@@ -98,6 +99,7 @@ class DriftWatch:
                 seconds_per_alarm=settings.false_alarm_days * DAY,
                 promote_every=None if promote is None else promote * DAY,
                 max_series=settings.max_series,
+                milestones=milestones_of(settings.baseline_days),
                 finest=10 if 10 % grain == 0 else MINUTE,
             ),
             METRICS,

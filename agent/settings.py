@@ -300,6 +300,12 @@ class Drift(Section):
     false_alarm_days: float = Field(
         30, gt=0, description="days with one false alarm per service, over all its series together"
     )
+    baseline_days: float = Field(
+        7,
+        ge=0.25,
+        le=28,
+        description="days a baseline is learned from; of a week or more by hour of the day",
+    )
     promote_days: float | None = Field(
         None, gt=0, description="days until a new baseline is taken, in calm; none: never by itself"
     )

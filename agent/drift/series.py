@@ -12,7 +12,7 @@ from agent.drift.baseline import DAY, HOUR, Baseline, Learner, slack
 from agent.drift.changepoint import ChangePoint, Step, find_change
 from agent.drift.stream import MIN_EDGES, MIN_MEAN, Stream
 
-__all__ = ["CLEAR_STEPS", "MILESTONES", "RHYTHM", "Found", "Series", "Watch"]
+__all__ = ["CLEAR_STEPS", "MILESTONES", "RHYTHM", "Found", "Series", "Watch", "milestones_of"]
 
 MILESTONES = ((6 * HOUR, 1), (DAY, 1), (7 * DAY, 24))
 """Learned time and levels of successive baselines: one level after six hours and after a day, the
@@ -31,6 +31,14 @@ CLEAR_STEPS = 30
 
 LEAST_LEARNED = 200
 """Samples below which six hours are no baseline."""
+
+
+def milestones_of(days: float) -> tuple[tuple[float, int], ...]:
+    """`MILESTONES` for a baseline that is learned from so many days: the earlier ones on the way,
+    then the whole; below a week the hours of the day are not told apart."""
+    whole = days * DAY
+    last = (whole, 24 if whole >= MILESTONES[-1][0] else 1)
+    return (*(item for item in MILESTONES if item[0] < whole), last)
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from agent.windows.loghist import Sketch, cell_of
 from agent.windows.sums import DEFAULT_STRATUM, StrataSums, add_scored, empty_sums
 from agent.windows.worst import KEEP, LATENCY, Entry, keep, tie_break
 
-__all__ = ["make_bucket"]
+__all__ = ["columns", "make_bucket"]
 
 FEW = 8
 """Up to so many traces a plain loop is faster than columns."""
@@ -40,7 +40,7 @@ def make_bucket(traces: Sequence[ScoredTrace], slots: Slots) -> Bucket:
     if len(traces) <= FEW:
         make.rows(traces)
     else:
-        for key, scores, owners in _columns(traces):
+        for key, scores, owners in columns(traces):
             make.column(key, scores, owners)
     for trace in traces:
         if trace.frame:
@@ -52,7 +52,7 @@ def make_bucket(traces: Sequence[ScoredTrace], slots: Slots) -> Bucket:
     return bucket
 
 
-def _columns(
+def columns(
     traces: Sequence[ScoredTrace],
 ) -> Iterator[tuple[SeriesKey, Sequence[Score], Sequence[ScoredTrace]]]:
     """Scores by (metric, scorer), each with its trace."""
