@@ -148,7 +148,8 @@ def load(
             loaded = yaml.safe_load(path.read_text("utf-8"))
         except OSError as error:
             raise ConfigError(f"{path}: {error.strerror}") from None
-        except (yaml.YAMLError, UnicodeDecodeError) as error:
+        except (yaml.YAMLError, ValueError, RecursionError) as error:
+            # ValueError: no UTF-8, a date that is none, a number of thousands of digits
             raise ConfigError(f"{path}: not YAML: {error}") from None
         if loaded is not None and not isinstance(loaded, dict):
             raise ConfigError(f"{path}: a mapping of settings is needed")
