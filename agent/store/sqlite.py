@@ -51,7 +51,8 @@ def _pairs(text: str) -> tuple[Pair, ...]:
 class SqliteStore:
     """Safe to use from several threads; one transaction at a time.
 
-    `horizon` is the dedupe horizon in event-time seconds (`agent.seen_clock`). `warn` is told about a quarantine. Raises `StateError` when the file cannot be used.
+    `horizon` is the dedupe horizon in event-time seconds (`agent.seen_clock`). `warn` is told about
+    a quarantine. Raises `StateError` when the file cannot be used.
     """
 
     def __init__(
