@@ -26,6 +26,7 @@ from agent.labels import LabelBounds
 from agent.metrics import METRICS
 from agent.metrics.judges import PROBES
 from agent.slos import events, objectives
+from agent.slow_tiers import Gauge
 from agent.tiers import Pair
 from agent.trace import Score, ScoredTrace, State
 from agent.windows import Windows
@@ -280,6 +281,11 @@ class Aggregator:
             label = (("label", "stage"),)
             self.counters.inc("ragmeter_label_overflow_total", label, self.windows.ignored_stages)
             self.windows.ignored_stages = 0
+
+    def gauges(self) -> list[Gauge]:
+        """How the detectors are, and the alerts that found no room."""
+        lost = float(self.engine.overflow + self.engine.drift.overflow)
+        return [*self.drift.gauges(), ("ragmeter_alerts_refused", (), lost)]
 
     def drain(self) -> dict[str, Any]:
         """The large parts of the state that changed since the last call, by name; each replaces

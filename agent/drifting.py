@@ -199,11 +199,12 @@ class DriftWatch:
         self._places.keep(kept)
 
     def gauges(self) -> list[Gauge]:
-        """How near each detector is to its alarm."""
-        return [
+        """How near each detector is to its alarm, and what there was no room for."""
+        found: list[Gauge] = [
             ("ragmeter_drift_statistic", _labels(service, metric, scorer, kind), ratio)
             for service, metric, scorer, kind, ratio in self.monitor.ratios()
         ]
+        return [*found, ("ragmeter_drift_series_refused", (), float(self.monitor.refused))]
 
     def dump(self) -> dict[str, Any]:
         """The small part, for every commit; `drain` has the rest."""
