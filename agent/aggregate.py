@@ -18,7 +18,7 @@ from agent.alerts import Alert, AlertEngine, Rule
 from agent.alerts.burn import Budgets
 from agent.alerts.durations import whole_seconds
 from agent.config import Sampling, Settings
-from agent.control import Control, Learner
+from agent.control import Control, ControlLearner
 from agent.counters import CounterKey, Counters, Exemplar
 from agent.drifting import DriftWatch
 from agent.fingerprints import Fingerprints
@@ -26,6 +26,7 @@ from agent.labels import LabelBounds
 from agent.metrics import METRICS
 from agent.metrics.judges import PROBES
 from agent.slos import events, objectives
+from agent.slow_tiers import Gauge
 from agent.tiers import Pair
 from agent.trace import Score, ScoredTrace, State
 from agent.windows import Windows
@@ -84,7 +85,7 @@ class Aggregator:
             limits.services, limits.segment_values, limits.label_chars, self._overflow
         )
         self._segments = settings.segments
-        self._learner = Learner(settings.sampling)
+        self._learner = ControlLearner(settings.sampling)
         self._slos = settings.slos
         self._step = settings.alerts.evaluation_seconds
         self._longest_gap = max(map(seconds_of, settings.windows)) + AFTER_WINDOWS
@@ -280,6 +281,11 @@ class Aggregator:
             label = (("label", "stage"),)
             self.counters.inc("ragmeter_label_overflow_total", label, self.windows.ignored_stages)
             self.windows.ignored_stages = 0
+
+    def gauges(self) -> list[Gauge]:
+        """How the detectors are, and the alerts that found no room."""
+        lost = float(self.engine.overflow + self.engine.drift.overflow)
+        return [*self.drift.gauges(), ("ragmeter_alerts_refused", (), lost)]
 
     def drain(self) -> dict[str, Any]:
         """The large parts of the state that changed since the last call, by name; each replaces

@@ -19,6 +19,7 @@ baseline_app = typer.Typer(
 )
 
 URL = "http://127.0.0.1:9464"
+HEADERS = {"Content-Type": "application/json"}
 SECONDS = 70.0  # longer than the agent waits for its own disk
 
 Url = Annotated[str, typer.Option("--url", help="The agent's metrics port.")]
@@ -30,29 +31,36 @@ def _fail(message: str) -> typer.Exit:
     return typer.Exit(1)
 
 
-def _ask(method: str, url: str, path: str, body: Any = None) -> dict[str, Any]:
+def _ask(method: str, url: str, path: str, key: str, body: Any = None) -> Any:
+    """What the agent answers under `key`."""
     where = f"{url.rstrip('/')}{path}"
+    nobody = f"{where}: no answer of an agent"
     try:
         # no environment: a proxy would be asked for the loopback address
         with httpx.Client(timeout=SECONDS, trust_env=False) as client:
-            reply = client.request(method, where, json=body)
-        found = reply.json()
+            # ASCII: a name on the command line may hold bytes that are no text
+            content = None if body is None else json.dumps(body)
+            reply = client.request(method, where, content=content, headers=HEADERS)
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         raise _fail(f"{where}: {error}") from None
-    except ValueError:
-        raise _fail(f"{where}: no answer of an agent (status {reply.status_code})") from None
+    try:
+        found = reply.json()
+    except (ValueError, RecursionError):
+        raise _fail(f"{nobody} (status {reply.status_code})") from None
     if reply.status_code != 200 or not isinstance(found, dict):
         what = found.get("error") if isinstance(found, dict) else None
         raise _fail(f"{where}: {what or f'status {reply.status_code}'}")
-    return found
+    if key not in found:
+        raise _fail(nobody)
+    return found[key]
 
 
 @baseline_app.command("promote")
 def promote(service: Service = None, url: Url = URL) -> None:
     """Take what is normal now as the new baseline, after a deploy or an alarm that is accepted."""
     body = {} if service is None else {"service": service}
-    done = _ask("POST", url, "/v1/baselines/promote", body)
-    for name, found in done["services"].items():
+    done = _ask("POST", url, "/v1/baselines/promote", "services", body)
+    for name, found in done.items():
         learning = found["learning"]
         typer.echo(
             plain(
@@ -60,7 +68,7 @@ def promote(service: Service = None, url: Url = URL) -> None:
                 + (f"; {learning} are silent until six hours are known" if learning else "")
             )
         )
-    if not done["services"]:
+    if not done:
         typer.echo("no service is watched yet")
 
 
@@ -71,7 +79,7 @@ def show(
     as_json: Annotated[bool, typer.Option("--json", help="Every series, as JSON.")] = False,
 ) -> None:
     """Print the version of each service's baseline, what it was learned over, and since when."""
-    rows = _ask("GET", url, "/v1/baselines")["baselines"]
+    rows = _ask("GET", url, "/v1/baselines", "baselines")
     rows = [row for row in rows if service in (None, row["service"])]
     if as_json:
         typer.echo(json.dumps(rows, indent=2, ensure_ascii=False))

@@ -1,8 +1,8 @@
 """What the score half needs to know of the traffic as a whole: a small, versioned record.
 
-The aggregate half learns it from the traces it counts (`Learner`) and hands it back now and then;
-the score half reads the last one it got (`Control`). One that comes late changes which traces are
-drawn, and no estimate: each draw carries its probability. Pure, on event time.
+The aggregate half learns it from the traces it counts (`ControlLearner`) and hands it back now and
+then; the score half reads the last one it got (`Control`). One that comes late changes which traces
+are drawn, and no estimate: each draw carries its probability. Pure, on event time.
 
 So that the draws of a replay depend on its traces alone, and not on batches and restarts, a record
 holds from the turn after the one it was learned in; a turn is a fixed stretch of the queue.
@@ -21,7 +21,7 @@ from agent.metrics.names import spec_of
 from agent.places import Places
 from agent.trace import Score, ScoredTrace, State
 
-__all__ = ["VERSION_TAGS", "Control", "Learner"]
+__all__ = ["VERSION_TAGS", "Control", "ControlLearner"]
 
 VERSION_TAGS = ("model", "prompt_version")
 """What a deployment changes."""
@@ -93,7 +93,7 @@ class _Service:
         return True
 
 
-class Learner:
+class ControlLearner:
     """Counts traces and makes a new `Control` of it, `record`, when there is something to say: when
     a version appears, else every hour of event time."""
 

@@ -25,6 +25,7 @@ from agent.metrics.judges import PROBES
 from agent.metrics.nuggets import AUTONUGGETIZER
 from agent.metrics.ranking import UMBRELA
 from agent.metrics.results import JUDGE
+from agent.places import Places
 from agent.slow_tiers import Gauge
 from agent.trace import ScoredTrace
 from agent.windows import Windows
@@ -109,7 +110,7 @@ class DriftWatch:
         self._counters = counters
         self._next: float | None = None
         self._heard = -math.inf  # the latest trace
-        self._places: dict[str, int] = {}  # number in the store by service; free ones are reused
+        self._places = Places()
         self._probed: list[str] = []  # alerts that fire on the probes
         self._moved = False  # whether detectors have read since the last drain
 
@@ -195,14 +196,15 @@ class DriftWatch:
         """Forget every other service."""
         kept = set(services)
         self.monitor.keep(kept)
-        self._places = {name: place for name, place in self._places.items() if name in kept}
+        self._places.keep(kept)
 
     def gauges(self) -> list[Gauge]:
-        """How near each detector is to its alarm."""
-        return [
+        """How near each detector is to its alarm, and what there was no room for."""
+        found: list[Gauge] = [
             ("ragmeter_drift_statistic", _labels(service, metric, scorer, kind), ratio)
             for service, metric, scorer, kind, ratio in self.monitor.ratios()
         ]
+        return [*found, ("ragmeter_drift_series_refused", (), float(self.monitor.refused))]
 
     def dump(self) -> dict[str, Any]:
         """The small part, for every commit; `drain` has the rest."""
@@ -210,7 +212,7 @@ class DriftWatch:
             "monitor": self.monitor.dump_head(),
             "next": self._next,
             "heard": None if self._heard == -math.inf else self._heard,
-            "places": self._places,
+            "places": self._places.dump(),
             "probed": self._probed,
         }
 
@@ -218,20 +220,13 @@ class DriftWatch:
         """By name, the parts that changed since the last call. Before `dump`: it gives places."""
         out: dict[str, Any] = {}
         for service, slot, rows in self.monitor.drain_scores():
-            out[f"drift.{self._place(service)}.{slot}"] = rows
+            out[f"drift.{self._places.of(service)}.{slot}"] = rows
         if self._moved:
             self._moved = False
             for service, trackers in self.monitor.dump_services().items():
-                out[f"drift.{self._place(service)}"] = {"service": service, "trackers": trackers}
+                part = {"service": service, "trackers": trackers}
+                out[f"drift.{self._places.of(service)}"] = part
         return out
-
-    def _place(self, service: str) -> int:
-        place = self._places.get(service)
-        if place is None:
-            taken = set(self._places.values())
-            place = next(n for n in range(len(taken) + 1) if n not in taken)
-            self._places[service] = place
-        return place
 
     def load(self, state: Mapping[str, Any]) -> None:
         """Back from all that `dump` (under `drift`) and every `drain` gave. What another version
@@ -241,21 +236,16 @@ class DriftWatch:
             return
         self._next = head["next"]
         self._heard = -math.inf if head["heard"] is None else head["heard"]
-        self._places = dict(head["places"])
+        self._places.load(head["places"])
         self._probed = list(head.get("probed", []))
-        trackers: list[Any] = []
-        scores: list[Any] = []
-        names = {place: service for service, place in self._places.items()}
-        for name, part in state.items():
-            kind, _, rest = name.partition(".")
-            if kind != "drift" or not rest:
-                continue
-            place, _, slot = rest.partition(".")
-            service = names.get(int(place))
-            if slot:  # a place may have had another service before
-                scores += [row for row in part if row[0] == service]
-            elif part["service"] == service:
-                trackers += part["trackers"]
+        parts = self._places.parts(state, "drift")
+        trackers = [tracker for _, part in parts for tracker in part["trackers"]]
+        scores = [
+            row
+            for service, slot, rows in self._places.slots(state, "drift")
+            for row in (rows if slot else ())
+            if row[0] == service  # a place may have had another service before
+        ]
         self.monitor.load({**head["monitor"], "trackers": trackers, "scores": scores})
 
 

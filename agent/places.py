@@ -31,10 +31,19 @@ class Places:
     def parts(self, state: Mapping[str, Any], kind: str) -> Iterator[tuple[str, dict[str, Any]]]:
         """Each service with its part `KIND.PLACE` of a saved state; a part that still holds what a
         service before it has left is passed over."""
-        for service, place in self._places.items():
-            part = state.get(f"{kind}.{place}")
-            if part is not None and part["service"] == service:
+        for service, slot, part in self.slots(state, kind):
+            if not slot and part["service"] == service:
                 yield service, part
+
+    def slots(self, state: Mapping[str, Any], kind: str) -> Iterator[tuple[str, str, Any]]:
+        """(service, slot, part) of every part `KIND.PLACE` (slot "") and `KIND.PLACE.SLOT` of a
+        saved state whose place has a service now; whose it was is for the caller to tell."""
+        services = {str(place): service for service, place in self._places.items()}
+        for name, part in state.items():
+            found, _, rest = name.partition(".")
+            place, _, slot = rest.partition(".")
+            if found == kind and place in services:
+                yield services[place], slot, part
 
     def dump(self) -> dict[str, int]:
         """JSON-able."""

@@ -161,7 +161,7 @@ class Worker:
 
     def gauges(self) -> Sequence[Gauge]:
         """How the slow tiers and the drift detectors are. Hold `lock`."""
-        return [*self._slow.gauges(self.aggregator.label), *self.aggregator.drift.gauges()]
+        return [*self._slow.gauges(self.aggregator.label), *self.aggregator.gauges()]
 
     @property
     def owed(self) -> dict[str, int]:

@@ -8,7 +8,9 @@ import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 
 import httpx
 import pytest
@@ -69,11 +71,17 @@ def test_a_promotion_is_durable_when_it_is_answered(tmp_path: Path) -> None:
         assert "provisional" in out
         status, _, said = ragmeter("promote", "--service", "nobody", "--url", url)
         assert (status, "no service 'nobody' is watched" in said) == (1, True)
+        status, _, said = ragmeter("promote", "--service", "\udcff", "--url", url)
+        assert (status, "is watched" in said, "Traceback" in said) == (1, True, False)
         with httpx.Client(base_url=url, trust_env=False) as client:
             refused = client.post("/v1/baselines/promote", content=b"{}")
             assert refused.status_code == 415  # what a page of another site could send
             kind = {"Content-Type": "application/json"}
-            for body in (b"[]", b"{", b'{"service": 3}', b'{"servise": "bot"}'):
+            page = client.post(
+                "/v1/baselines/promote", content=b"{}", headers={**kind, "Origin": url}
+            )
+            assert page.status_code == 403
+            for body in (b"[]", b"{", b'{"service": 3}', b'{"servise": "bot"}', b"[" * 4_000):
                 refused = client.post("/v1/baselines/promote", content=body, headers=kind)
                 assert refused.status_code == 400
             large = client.post("/v1/baselines/promote", content=b" " * 5_000, headers=kind)
@@ -96,6 +104,35 @@ def test_without_an_agent_the_commands_say_so() -> None:
         assert (status, out) == (1, "")
         assert f"{url}/v1/baselines" in said.replace(" ", "")
         assert "Traceback" not in said
+
+
+class _Other(BaseHTTPRequestHandler):
+    """JSON, but not an agent's."""
+
+    def do_GET(self) -> None:
+        body = b'{"status": "ok"}'
+        self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    do_POST = do_GET
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+def test_what_is_no_agent_is_told_in_a_line() -> None:
+    with ThreadingHTTPServer(("127.0.0.1", 0), _Other) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_port}"
+        for command in ("show", "promote"):
+            status, out, said = ragmeter(command, "--url", url)
+            assert (status, out) == (1, "")
+            assert "no answer of an agent" in said
+            assert "Traceback" not in said
+        server.shutdown()
 
 
 @pytest.mark.parametrize("by_hour", [False, True])

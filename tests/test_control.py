@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from agent.config import Sampling, load
-from agent.control import ENOUGH, MAX_VALUES, REVISE, Control, Learner
+from agent.control import ENOUGH, MAX_VALUES, REVISE, Control, ControlLearner
 from agent.trace import Score, ScoredTrace, State
 
 HOUR = 3600.0
@@ -26,14 +26,14 @@ def trace(at: float, grounding: float | None = None, **tags: str) -> ScoredTrace
     return ScoredTrace("t", "bot", at, "ok", results, tags=tags)
 
 
-def saved(learner: Learner, into: Learner) -> None:
+def saved(learner: ControlLearner, into: ControlLearner) -> None:
     state = {**learner.drain(), "control": learner.dump()}
     into.load(json.loads(json.dumps(state)))
 
 
-def taught(number: int = 2000, low_share: float = 0.2) -> Learner:
+def taught(number: int = 2000, low_share: float = 0.2) -> ControlLearner:
     rng = random.Random(1)
-    learner = Learner(settings(low=["grounding"], low_share=low_share))
+    learner = ControlLearner(settings(low=["grounding"], low_share=low_share))
     for n in range(number):
         tenant = "small" if n % 100 == 0 else "large"
         learner.observe(trace(n, rng.betavariate(8, 2)), "bot", [f"tenant={tenant}"])
@@ -50,7 +50,7 @@ def test_the_low_cut_is_a_quantile_of_the_cheap_score(low_share: float) -> None:
 
 
 def test_the_share_is_divided_by_the_metrics() -> None:
-    learner = Learner(settings(low=["grounding", "relevance"], low_share=0.4))
+    learner = ControlLearner(settings(low=["grounding", "relevance"], low_share=0.4))
     for n in range(1000):
         learner.observe(trace(0, n / 1000), "bot")
     learner.observe(trace(2 * HOUR), "bot")
@@ -63,7 +63,7 @@ def test_little_traffic_says_nothing() -> None:
 
 
 def test_of_a_score_that_is_mostly_the_worst_nothing_is_low() -> None:
-    learner = Learner(settings(low=["grounding"]))
+    learner = ControlLearner(settings(low=["grounding"]))
     for n in range(1000):
         learner.observe(trace(0, float(n % 3 == 0)), "bot")
     learner.observe(trace(2 * HOUR), "bot")
@@ -75,7 +75,7 @@ def test_a_segment_with_little_traffic_is_rare() -> None:
 
 
 def test_a_record_comes_hourly_and_at_once_when_a_version_appears() -> None:
-    learner = Learner(settings())
+    learner = ControlLearner(settings())
     changed = []
     for n in range(8000):
         before = learner.record
@@ -93,7 +93,7 @@ def test_a_record_comes_hourly_and_at_once_when_a_version_appears() -> None:
 
 
 def test_a_record_holds_from_the_turn_after_the_one_it_was_learned_in() -> None:
-    learner = Learner(settings())
+    learner = ControlLearner(settings())
     learner.observe(trace(0.0), "bot", turn=3)
     learner.observe(trace(1.0, model="x"), "bot", turn=3)
     assert learner.at(3).version == 0
@@ -105,7 +105,7 @@ def test_a_record_holds_from_the_turn_after_the_one_it_was_learned_in() -> None:
 
 
 def test_the_versions_longest_unseen_are_forgotten() -> None:
-    learner = Learner(settings())
+    learner = ControlLearner(settings())
     for n in range(MAX_VALUES + 10):
         learner.observe(trace(float(n), model=f"m{n}"), "bot")
         learner.observe(trace(float(n), model="m0"), "bot")
@@ -116,7 +116,7 @@ def test_the_versions_longest_unseen_are_forgotten() -> None:
 
 
 def test_a_restart_changes_nothing() -> None:
-    learner, other = taught(), Learner(settings(low=["grounding"]))
+    learner, other = taught(), ControlLearner(settings(low=["grounding"]))
     saved(learner, other)
     assert other.record == learner.record
     assert other.dump() == learner.dump()
@@ -128,7 +128,7 @@ def test_a_restart_changes_nothing() -> None:
 
 
 def test_old_counts_fade() -> None:
-    learner = Learner(settings(low=["grounding"]))
+    learner = ControlLearner(settings(low=["grounding"]))
     for value, number in ((0.9, 15_000), (0.3, 60_000)):
         for n in range(number):
             learner.observe(trace(0, value - n % 10 / 100), "bot")
@@ -137,7 +137,7 @@ def test_old_counts_fade() -> None:
 
 
 def test_a_service_that_is_gone_leaves_its_place_to_the_next() -> None:
-    learner = Learner(settings())
+    learner = ControlLearner(settings())
     state: dict[str, Any] = {}
     for n, name in enumerate(("a", "b", "c")):
         for _ in range(n + 1):
@@ -146,7 +146,7 @@ def test_a_service_that_is_gone_leaves_its_place_to_the_next() -> None:
         learner.keep(["b", "c"])
     assert sorted(state) == ["control.0", "control.1"]
     assert [state[f"control.{place}"]["service"] for place in (0, 1)] == ["b", "c"]
-    other = Learner(settings())
+    other = ControlLearner(settings())
     other.load({**state, "control": learner.dump()})
     other.observe(trace(9.0), "c")
     assert other.drain()["control.1"]["traces"] == 4

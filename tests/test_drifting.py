@@ -233,7 +233,7 @@ def test_switched_off_it_watches_nothing() -> None:
     one = fresh(drift={"enabled": False})
     assert play(one, story(end=HOUR)) == []
     assert one.drift.monitor.dump()["trackers"] == []
-    assert one.drift.gauges() == []
+    assert one.drift.gauges() == [("ragmeter_drift_series_refused", (), 0.0)]
 
 
 def test_a_new_baseline_ends_the_alert() -> None:

@@ -34,8 +34,9 @@ LINES = (Line(3600, 300, 14.4), Line(21600, 1800, 6.0), Line(259200, 21600, 1.0)
 share of the budget x 30 days / long window, and a short window a twelfth of the long one."""
 
 MIN_ERRORS = 10.0
-"""Errors in the long window below which nothing fires: at 0.02 traces/s and 99.9 %, one chance
-error is 14 % of an hour. Without it 13 false pages a month at half the budget, with it none."""
+"""Errors in the long window below which nothing fires: at 0.02 traces/s one chance error is 1.4 %
+of an hour's traces, at 99.9 % a burn rate of 14. Without the floor `benchmarks/burn.py` has 14
+false pages a month at half the budget, with it none."""
 
 CAP = 0.5
 """The highest threshold: 14.4 x 10 % is more than everything, and could never fire."""

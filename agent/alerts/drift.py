@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 from agent.alerts.alert import Alert, alert_id
 from agent.alerts.durations import parse_duration
+from agent.alerts.evidence import MAX_WORST
 from agent.alerts.summary import clean, number
 from agent.drift.alarm import Alarm
 from agent.fingerprints import split_scorer
@@ -21,8 +22,6 @@ DRIFT = "RagDrift"
 JUDGE_CHANGED = "RagJudgeChanged"
 """The judge differs from the cheap score by more than it used to. `RagJudgeDrift` is the rule on
 the frozen probes."""
-
-MAX_WORST = 5
 
 Key = tuple[str, str, str, str]
 """(service, metric, scorer, kind): an alarm that is raised again is the same alert."""

@@ -7,9 +7,8 @@ whatever the wall clock and however often the process was restarted between step
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
 from typing import Any
 
 from agent.alerts import evidence
@@ -26,8 +25,8 @@ from agent.alerts.conditions import (
 from agent.alerts.drift import DriftAlerts
 from agent.alerts.rules import Rule
 from agent.alerts.summary import fill, render, values
+from agent.alerts.targets import Targets
 from agent.errors import UnknownVersion
-from agent.fingerprints import split_scorer
 
 __all__ = ["AlertEngine"]
 
@@ -94,7 +93,7 @@ class AlertEngine:
         self._instances: dict[Key, _Instance] = {}
         self.drift = DriftAlerts(max_alerts=max_alerts, keep_resolved=keep_resolved)
         """What no rule raises: the alarms of the drift detectors, in the shape of alerts."""
-        self._covering: dict[str, list[Rule]] = {}  # what the globs say, by service
+        self._targets = Targets(self.rules, budgets)
         self._now: float | None = None
         self._looks = LOOKS
 
@@ -120,7 +119,7 @@ class AlertEngine:
         self._expire(now)
         visited: set[Key] = set()
         self._drop_rewritten(now, moved)
-        for rule, service, segment in self._targets(windows):
+        for rule, service, segment in self._targets.of(windows, self._held()):
             key = (rule.name, service, segment)
             visited.add(key)
             if rule.unscored is not None:
@@ -168,55 +167,7 @@ class AlertEngine:
                 alert, item["false_since"], item["no_data_since"], item.get("look_at")
             )
 
-    # -- what to look at
-
-    def _targets(self, windows: WindowsLike) -> Iterator[tuple[Rule, str, str]]:
-        """Every rule with each service and subject it covers, in an order that is always the same.
-
-        A rule without a series to look at is left out here: where it holds an alert, that is
-        found again among the unvisited.
-        """
-        services = sorted(windows.services())
-        if len(self._covering) > 2 * len(services) + 1_000:  # services come and go
-            self._covering.clear()
-        names = set(windows.names)
-        held = self._held()
-        # Not rule by rule: a service's series are asked for once in each round.
-        for severity in ("critical", "warning"):
-            for service in services:
-                segments: list[str] | None = None
-                series: dict[str, set[tuple[str, str]]] = {}
-                for rule in self._rules_of(service):
-                    if rule.burn is not None:
-                        if rule.severity == severity and self._budgets is not None:
-                            for name in self._budgets.names(service):
-                                if fnmatchcase(name, rule.burn.slo):
-                                    yield rule, service, f"slo={name}"
-                        continue
-                    if rule.severity != severity or rule.window not in names:
-                        continue
-                    if rule.unscored is not None:
-                        pairs = set(windows.failing(service, rule.window))
-                        for metric, scorer in sorted(pairs | held.get((rule.name, service), set())):
-                            if rule.unscored.matches(metric, scorer):
-                                yield rule, service, f"{metric} {scorer}"
-                        continue
-                    wanted = [""]
-                    if rule.segment is not None:
-                        if segments is None:
-                            segments = sorted(windows.segments(service))
-                        prefix = f"{rule.segment}="
-                        wanted = [name for name in segments if name.startswith(prefix)]
-                    for segment in wanted:
-                        if rule.metric is not None:
-                            if segment not in series:
-                                series[segment] = {
-                                    (metric, split_scorer(scorer)[0])
-                                    for metric, scorer in windows.series(service, segment)
-                                }
-                            if (rule.metric, rule.scorer) not in series[segment]:
-                                continue
-                        yield rule, service, segment
+    # -- alerts that no rule looked at
 
     def _held(self) -> dict[tuple[str, str], set[tuple[str, str]]]:
         """(metric, scorer) of the alerts on failed results, by rule and service."""
@@ -225,12 +176,6 @@ class AlertEngine:
             alert = instance.alert
             if alert.unscored is not None:
                 found.setdefault((rule, service), set()).add((alert.metric, alert.scorer))
-        return found
-
-    def _rules_of(self, service: str) -> list[Rule]:
-        found = self._covering.get(service)
-        if found is None:
-            found = self._covering[service] = [rule for rule in self.rules if rule.covers(service)]
         return found
 
     def _unvisited(self, key: Key, windows: WindowsLike, now: float, moved: list[Alert]) -> None:

@@ -18,7 +18,7 @@ from agent.alerts.conditions import BudgetsLike, WindowsLike
 from agent.alerts.durations import parse_duration, whole_seconds
 from agent.alerts.rules import Rule
 from agent.drift.reading import part_of
-from agent.drift.segments import LEAST, LEVEL, Part, top_segment
+from agent.drift.segments import LEAST, LEVEL, Part, rest_of, squared_error, top_segment
 from agent.fingerprints import split_scorer
 from agent.windows.failures import place_of
 from agent.windows.loghist import LogHist, cell_of
@@ -141,21 +141,19 @@ def _apart(service: Part, parts: Mapping[str, Part], above: bool) -> Origin:
     """The segment that is furthest from the rest on the bad side, by its standard error."""
     found: list[tuple[float, str, float, float]] = []
     for name, own in parts.items():
-        n = service.n - own.n
-        if own.n < LEAST or n < LEAST:
+        rest = rest_of(service, own)
+        if own.n < LEAST or rest is None:
             continue
-        rest = (service.n * service.mean - own.n * own.mean) / n
-        # a variance of 0 (all values equal) is one pseudo-sample's worth
-        error = max(own.variance, 1e-3 / own.n) / own.n + max(service.variance, 1e-3 / n) / n
-        z = (own.mean - rest) / math.sqrt(error) * (1 if above else -1)
-        found.append((-z, name, own.mean, rest))
+        error = squared_error(own) + squared_error(rest)
+        z = (own.mean - rest.mean) / math.sqrt(error) * (1 if above else -1)
+        found.append((-z, name, own.mean, rest.mean))
     if not found or min(found)[0] >= 0:
         return Origin()
-    z, name, own_mean, rest = min(found)
+    z, name, own_mean, rest_mean = min(found)
     p = min(1.0, len(found) * math.erfc(-z / math.sqrt(2)))
     if p > LEVEL:
         return Origin()
-    words = f"{name} is at {own_mean:.3g}, the rest at {rest:.3g}"
+    words = f"{name} is at {own_mean:.3g}, the rest at {rest_mean:.3g}"
     return Origin(name, f"{words} (p = {p:.1g} over {len(found)} segments)")
 
 

@@ -284,7 +284,8 @@ def load_rules(
     if path is not None:
         try:
             layers.append(yaml.safe_load(Path(path).read_text("utf-8")))
-        except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        except (OSError, yaml.YAMLError, ValueError, RecursionError) as error:
+            # ValueError: no UTF-8, a date that is none, a number of thousands of digits
             raise RuleError(f"rules file {path}: {error}") from error
     return parse_rules(layers, profile=profile, metrics=metrics, windows=windows, segments=segments)
 

@@ -59,8 +59,8 @@ class DriftSettings:
 class DriftMonitor:
     """Feed it closed buckets (`advance`) and the traces themselves for distributions (`observe`).
 
-    `specs` say which way of a metric is bad. Series beyond `max_series` are not watched, and
-    counted in `refused`.
+    `specs` say which way of a metric is bad. Series beyond `max_series` are not watched; `refused`
+    is how many there were at the last look.
     """
 
     def __init__(self, settings: DriftSettings, specs: Mapping[str, MetricSpec]) -> None:
@@ -114,6 +114,7 @@ class DriftMonitor:
 
     def _find(self, now: float, source: Source) -> None:
         """Begin to watch what has turned up, from the last whole bucket on."""
+        self.refused = 0
         cheap = self.settings.cheap_scorer
         for service in sorted(source.services()):
             for metric, scorer in source.series(service):

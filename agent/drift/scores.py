@@ -33,7 +33,8 @@ _Series = tuple[str, str]
 class ScoreCells:
     """Counts of the cheap tier's bounded scores, by service, ten seconds and cell.
 
-    Weighted by 1/probability; `sizes` keeps Kish's sums. A bucket is forgotten when it is taken.
+    Weighted by 1/probability; the sums of weights and of their squares lie behind the cells. A
+    bucket is forgotten when it is taken.
     """
 
     def __init__(self, specs: Mapping[str, MetricSpec]) -> None:

@@ -40,6 +40,9 @@ class BaselinesEndpoint:
         # a page of another site cannot send this type without asking, and is not let
         if request.content_type != "application/json":
             return _error(415, "send application/json")
+        # nor one whose name was pointed at this address, for which we are its own site
+        if "Origin" in request.headers:
+            return _error(403, "not from a page in a browser")
         try:
             async with self._bodies.read(request) as body:
                 service = _service(body)
@@ -60,7 +63,7 @@ def _service(body: bytes) -> str | None:
     """The service that the body names, None for all. Raises `Refused`."""
     try:
         asked = json.loads(body or b"{}")
-    except ValueError:
+    except (ValueError, RecursionError):
         raise Refused(400, "the body is not JSON") from None
     if not isinstance(asked, dict) or not asked.keys() <= {"service"}:
         raise Refused(400, 'the body is {"service": NAME}, or {} for all services')

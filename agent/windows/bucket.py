@@ -9,7 +9,15 @@ from agent.metrics.names import spec_of
 from agent.metrics.spec import MetricSpec
 from agent.windows.failures import Failures, add_failures
 from agent.windows.loghist import LogHist, Sketch
-from agent.windows.sums import WIDTH, Cell, Strata, add_strata, add_up, subtract_strata, take_away
+from agent.windows.sums import (
+    WIDTH,
+    Cell,
+    StrataSums,
+    add_strata,
+    add_up,
+    subtract_strata,
+    take_away,
+)
 from agent.windows.worst import Packed, direction, merge, packed
 
 __all__ = ["Bucket", "SeriesKey", "Slots", "Total"]
@@ -65,7 +73,7 @@ class _Sums:
     def __init__(self) -> None:
         self.seen = 0
         self.counts: list[int] = []
-        self.strata: dict[int, Strata] = {}
+        self.strata: dict[int, StrataSums] = {}
         self.failures: Failures | None = None
 
     @property

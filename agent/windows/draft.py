@@ -17,7 +17,7 @@ from agent.windows.exact import MAX_VALUE, VALUE_BITS, VALUE_ONE, WEIGHT_ONE, we
 from agent.windows.failures import Failures, fault, place_of
 from agent.windows.framed import add_result, add_traces, stratum_of
 from agent.windows.loghist import Sketch, cell_of
-from agent.windows.sums import DEFAULT_STRATUM, Strata, add_scored, empty_sums
+from agent.windows.sums import DEFAULT_STRATUM, StrataSums, add_scored, empty_sums
 from agent.windows.worst import KEEP, LATENCY, Entry, keep, tie_break
 
 __all__ = ["columns", "make_bucket"]
@@ -89,7 +89,7 @@ class _Maker:
         self._counts = [0] * slots.size
         self._ties: dict[str, int] = {}
         self._weighted: dict[int, list[int]] = {}
-        self._strata: dict[int, Strata] = {}
+        self._strata: dict[int, StrataSums] = {}
         self._worst: dict[SeriesKey, list[Entry]] = {}
         self._failures: Failures = {}
 

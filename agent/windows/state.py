@@ -1,4 +1,5 @@
-"""The state behind `Windows`: what waits, the rings, what changed. The readers are in `windows`."""
+"""The state behind `Windows`: what waits, the rings, what changed. Readers are in `lookup`
+and `windows`."""
 
 from __future__ import annotations
 

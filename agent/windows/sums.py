@@ -26,7 +26,7 @@ __all__ = [
     "WIDTH",
     "WITHOUT_CHEAP",
     "Cell",
-    "Strata",
+    "StrataSums",
     "add_scored",
     "add_strata",
     "add_up",
@@ -72,7 +72,7 @@ OCTAVE = ":"
 
 STATE_NAMES = ("scored", "not_applicable", "sampled_out", "unscored", "shed")
 
-Strata = dict[str, list[int]]
+StrataSums = dict[str, list[int]]
 """The sums by name of stratum."""
 
 
@@ -109,7 +109,7 @@ def take_away(mine: list[int], other: list[int]) -> list[int]:
     return [*map(sub, mine, other), *mine[len(other) :]]
 
 
-def add_strata(mine: Strata | None, other: Strata) -> Strata:
+def add_strata(mine: StrataSums | None, other: StrataSums) -> StrataSums:
     """A new mapping with both summed."""
     new = dict(mine or {})
     for name, sums in other.items():
@@ -117,7 +117,7 @@ def add_strata(mine: Strata | None, other: Strata) -> Strata:
     return new
 
 
-def subtract_strata(mine: Strata, other: Strata) -> Strata:
+def subtract_strata(mine: StrataSums, other: StrataSums) -> StrataSums:
     """Undo `add_strata`; an empty stratum disappears."""
     new = dict(mine)
     for name, sums in other.items():
