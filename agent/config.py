@@ -124,7 +124,7 @@ def _explain(error: ValidationError) -> str:
             value = repr(item["input"])
             shown = value if len(value) <= 80 else value[:77] + "..."
             message = item["msg"].removeprefix("Value error, ")
-            if key.endswith("api_key"):
+            if key.endswith(("api_key", "password")):
                 shown = "what is given"
             elif isinstance(item["input"], Mapping) and item["type"] == "value_error":
                 lines.append(f"{key}: {message}")  # a section as a whole may hold secrets

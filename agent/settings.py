@@ -12,15 +12,15 @@ from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
 from pydantic import (
-    BaseModel,
     BeforeValidator,
-    ConfigDict,
     Field,
     SecretStr,
     field_validator,
     model_validator,
 )
 
+from agent.settings_kafka import Kafka
+from agent.settings_section import Section
 from agent.windows.periods import grain_of, seconds_of
 
 __all__ = [
@@ -65,12 +65,6 @@ Share = Annotated[float, Field(gt=0, le=1)]
 
 Cutoff = Annotated[int, Field(ge=1, le=100)]
 Family = Literal["relevance", "answered", "citations", "nuggets"]
-
-
-class Section(BaseModel):
-    """What all sections have in common: no unknown key, no change, no NaN."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 def _http_url(value: str | None) -> str | None:
@@ -359,6 +353,7 @@ class Settings(Section):
         description="objectives with an error budget",
     )
     drift: Drift = Drift()
+    kafka: Kafka = Kafka()
     limits: Limits = Limits()
 
     @field_validator("windows")
