@@ -26,7 +26,7 @@ __all__ = ["commit_in"]
 PAUSE_SECONDS = 0.1  # as aiokafka's own retry
 
 
-async def commit_in(app: AppT[Any], generation: int, tp: TP, offset: int, seconds: float) -> bool:
+async def commit_in(app: AppT, generation: int, tp: TP, offset: int, seconds: float) -> bool:
     """Whether the coordinator has accepted `offset` from this member in `generation`. While it
     cannot be asked this is repeated for `seconds`; then the error is raised."""
     thread = app.consumer._thread  # type: ignore[attr-defined]

@@ -36,7 +36,7 @@ class _SafeRecovery(Recovery):
         consumer, flow = self.app.consumer, self.app.flow_control
         consumer.stop_flow()
         flow.suspend()
-        await consumer.wait_for_stopped_flow()
+        await consumer.wait_for_stopped_flow()  # type: ignore[attr-defined]
         await asyncio.sleep(0)  # what the fetcher had in hand is put into the queues by now
         owner = cast(Owner, self.app)
         if self.app.consumer_generation_id == generation_id:

@@ -45,8 +45,6 @@ class StateTable(faust.Table[bytes, bytes]):
             partitions=partitions,
             key_type=bytes,
             value_type=bytes,
-            key_serializer="raw",
-            value_serializer="raw",
             default=None,
         )
         app.tables.add(table)

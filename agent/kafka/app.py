@@ -1,0 +1,151 @@
+"""The Faust app of a worker: its settings, and both stages put together."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import faust
+from faust.types import TP, ProducerT
+
+from agent.alerts import Alert, Rule
+from agent.config import Settings
+from agent.counters import Counters
+from agent.kafka.aggregate_stage import AggregateStage
+from agent.kafka.partition_state import PartitionState
+from agent.kafka.recovery import SafeTableManager
+from agent.kafka.score_stage import ScoreStage
+from agent.kafka.security import faust_options
+from agent.kafka.sending import DeadTopic, raw_topic
+from agent.kafka.slow import InLine
+from agent.kafka.state_table import IdempotentProducer, StateTable
+from agent.store.rows import OutboxItem
+
+__all__ = ["WorkerApp", "make_app"]
+
+log = logging.getLogger("ragmeter.kafka")
+
+SESSION_SECONDS = 30.0  # a worker that was killed is replaced after so long
+HEARTBEAT_SECONDS = 5.0
+REBALANCE_SECONDS = 60.0  # all deadlines of what is under way fit into it: agent.kafka.slow
+SEND_SECONDS = 60.0  # a send that takes longer ends the worker; Faust's 1,200 would hide an outage
+ENVELOPE = 64 * 1024  # headers and batch around the largest trace, which a dead letter repeats
+
+
+class WorkerApp(faust.App):
+    """Tells the stages what is owned; remembers the first thing that ended it."""
+
+    score: ScoreStage
+    aggregate: AggregateStage
+    fatal: str | None = None
+    ready = False
+    """Whether the partitions of this generation are loaded and read."""
+
+    def _new_producer(self) -> ProducerT:
+        transport: Any = self.transport
+        transport.Producer = IdempotentProducer
+        return super()._new_producer()
+
+    async def _on_partitions_revoked(self, revoked: set[TP]) -> None:
+        self.ready = False
+        await super()._on_partitions_revoked(revoked)  # waits for what is under way
+        self.score.release()
+        self.aggregate.release()
+
+    def take_over(self, generation: int, partitions: set[int]) -> None:
+        self.aggregate.take_over(generation, partitions)
+
+    def taken_over(self, generation: int) -> None:
+        self.aggregate.taken_over(generation)
+        self.ready = True
+
+    async def fail(self, error: BaseException) -> None:
+        """Nothing is acknowledged any more; the worker ends."""
+        if self.fatal is None:
+            self.fatal = f"the worker stopped: {error!r}"
+            log.error("%s", self.fatal, exc_info=error)
+
+
+def make_app(
+    settings: Settings,
+    rules: Sequence[Rule],
+    tiers: InLine,
+    counters: Counters,
+    datadir: Path,
+    *,
+    notify: Callable[[Alert, float], Sequence[OutboxItem]],
+    announced: Callable[[], None],
+) -> WorkerApp:
+    """To be called in the loop that it runs in. Raises `agent.kafka.security.SecurityError`."""
+    kafka = settings.kafka
+    app = WorkerApp(
+        kafka.group,
+        **faust_options(kafka),
+        loop=asyncio.get_running_loop(),
+        datadir=datadir,  # Faust makes it, though tables are in memory
+        store="memory://",
+        TableManager=SafeTableManager,
+        # topics are made by `ragmeter kafka`, with the right partitions and retention
+        topic_allow_declare=False,
+        topic_disable_leader=True,
+        topic_partitions=kafka.partitions,
+        table_standby_replicas=0,  # a standby in memory reads from the beginning all the same
+        # what was begun is finished before a rebalance: without it Faust acknowledges what it cuts
+        stream_wait_empty=True,
+        # what is queued is delivered again after each rebalance
+        stream_buffer_maxsize=256,
+        broker_max_poll_records=500,
+        broker_commit_interval=1.0,
+        broker_session_timeout=SESSION_SECONDS,
+        broker_heartbeat_interval=HEARTBEAT_SECONDS,
+        broker_rebalance_timeout=REBALANCE_SECONDS,
+        consumer_auto_offset_reset="earliest",
+        producer_request_timeout=SEND_SECONDS,
+        producer_max_request_size=settings.limits.trace_bytes + ENVELOPE,
+        consumer_max_fetch_size=settings.limits.trace_bytes + ENVELOPE,
+        web_enabled=False,  # ours is served instead; Faust's shows tables to anybody
+    )
+    topics = kafka.topics
+    dead = DeadTopic(raw_topic(app, topics.dead))
+    scores = raw_topic(app, topics.scores)
+    expected = list(tiers.scorer.expected)
+
+    def build() -> PartitionState:
+        return PartitionState(
+            settings,
+            rules,
+            expected,
+            width=2 * kafka.in_flight,
+            dedupe=kafka.dedupe_hours * 3600,
+            clock=time.time,
+            monotonic=time.monotonic,
+            notify=notify,
+        )
+
+    app.score = ScoreStage(
+        settings.limits,
+        tiers,
+        scores,
+        dead,
+        counters,
+        epoch=kafka.traces_epoch,
+        in_flight=kafka.in_flight,
+        failed=app.fail,
+    )
+    app.aggregate = AggregateStage(
+        app,
+        StateTable.add_to(app, kafka.partitions),
+        topics.scores,
+        dead,
+        counters,
+        build=build,
+        failed=app.fail,
+        announced=announced,
+    )
+    app.agent(raw_topic(app, topics.traces), name="score")(app.score.agent)
+    app.agent(scores, name="aggregate")(app.aggregate.agent)
+    return app

@@ -1,0 +1,72 @@
+"""Sends that are awaited until the broker has them, and the topic of dead letters."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping
+from typing import Any
+
+import faust
+from aiokafka.errors import MessageSizeTooLargeError
+from faust.types import EventT, TopicT
+
+__all__ = ["DeadTopic", "deliver", "raw_topic"]
+
+log = logging.getLogger("ragmeter.kafka")
+
+MAX_ERROR = 500  # bytes of a header
+
+
+def raw_topic(app: faust.App, name: str) -> TopicT:
+    """Keys and values as bytes: a typed topic acknowledges what it cannot decode."""
+    return app.topic(
+        name, key_type=bytes, value_type=bytes, key_serializer="raw", value_serializer="raw"
+    )
+
+
+async def deliver(
+    topic: TopicT,
+    key: bytes | None,
+    value: bytes | None,
+    headers: Mapping[str, bytes] | None = None,
+) -> None:
+    """Returns when all replicas in sync have it; raises what the producer does."""
+    await (await topic.send(key=key, value=value, headers=dict(headers or {})))
+
+
+class DeadTopic:
+    """Messages that cannot be read go there as they came, with headers that say why and whence."""
+
+    def __init__(self, topic: TopicT) -> None:
+        self._topic = topic
+
+    async def send(
+        self, event: EventT[Any], reason: str, errors: tuple[tuple[str, str], ...]
+    ) -> None:
+        message = event.message
+        text = json.dumps([{"field": field, "why": why} for field, why in errors])
+        headers = {
+            "reason": reason.encode(),
+            "error": text.encode("utf-8", "replace")[:MAX_ERROR],
+            "topic": message.topic.encode(),
+            "partition": b"%d" % message.partition,
+            "offset": b"%d" % message.offset,
+            # of the delivery to this topic: `ragmeter kafka redrive` counts on
+            "attempt": _attempt(message.headers),
+        }
+        try:
+            await deliver(self._topic, message.key, message.value, headers)
+        except MessageSizeTooLargeError:
+            # it must not stop the partition for ever: where it lies is said
+            await deliver(self._topic, None, None, {**headers, "truncated": b"1"})
+        where = f"{message.topic}/{message.partition}/{message.offset}"
+        log.warning("%s is a dead letter: %s", where, reason)
+
+
+def _attempt(headers: Any) -> bytes:
+    found = dict(headers or {}).get("attempt", b"0")
+    try:
+        return b"%d" % (int(found) + 1)
+    except (TypeError, ValueError):
+        return b"1"

@@ -1,0 +1,207 @@
+"""`ragmeter worker`: one member of the group, from start to stop."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import signal
+import tempfile
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from pathlib import Path
+
+import httpx
+from aiohttp import web
+
+from agent.aggregate import Aggregator
+from agent.alerts import Rule
+from agent.config import Settings
+from agent.kafka.app import WorkerApp, make_app
+from agent.kafka.reach import Unreachable, reach
+from agent.kafka.reading import OwnedReading
+from agent.kafka.slow import InLine
+from agent.kafka.watchdog import READY_SECONDS, STALL_SECONDS, Watchdog, marks_of, picture
+from agent.serving import PortInUse, calm, quiet
+from exporters.senders import Senders
+from exporters.web import metrics_app
+
+__all__ = ["run_worker"]
+
+log = logging.getLogger("ragmeter.kafka")
+
+LOOK_SECONDS = 0.5
+FIRST_PAUSE, LONGEST_PAUSE = 1.0, 30.0  # between two tries to reach a broker
+END_SECONDS = 10.0  # for a worker that has failed to leave the group; then it just ends
+REPEAT_SECONDS = 10.0  # between two equal lines of the clients: an outage writes thousands
+
+
+class _Seldom(logging.Filter):
+    """Lets each message of a client's logger through once in a while."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._said: dict[tuple[str, object], float] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if record.name.startswith("ragmeter"):
+            return True
+        key, now = (record.name, record.msg), time.monotonic()
+        if now - self._said.get(key, -REPEAT_SECONDS) < REPEAT_SECONDS:
+            return False
+        if len(self._said) > 1000:
+            self._said.clear()
+        self._said[key] = now
+        return True
+
+
+def _calm_clients() -> None:
+    seldom = _Seldom()
+    for handler in logging.getLogger().handlers:
+        handler.addFilter(seldom)
+    for name in ("faust", "mode", "aiokafka"):
+        logging.getLogger(name).setLevel(logging.WARNING)
+
+
+class _Worker:
+    def __init__(self, settings: Settings, say: Callable[[str], None]) -> None:
+        self._settings = settings
+        self._say = say
+        self.stop = asyncio.Event()
+        self.app: WorkerApp | None = None
+        self.problem: str | None = "not connected to Kafka yet"
+        self.stalled = 0.0
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, self._signal, number)
+
+    def _signal(self, number: signal.Signals) -> None:
+        if self.stop.is_set():  # a second one ends the process at once
+            signal.signal(number, signal.SIG_DFL)
+            signal.raise_signal(number)
+        self.stop.set()
+
+    def problems(self) -> list[str]:
+        app = self.app
+        found = [self.problem, app.fatal if app else None]
+        if self.problem is None and app is not None and not app.ready:
+            found.append("the group forms anew or the state is loaded")
+        if self.stalled > READY_SECONDS:
+            found.append(f"nothing has moved for {self.stalled:.0f} s although messages wait")
+        return [text for text in found if text]
+
+    async def pause(self, seconds: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self.stop.wait(), seconds)
+
+    async def connect(self) -> None:
+        """Returns when a broker lets us in, or it is time to stop. Credentials that are wrong
+        today may be right tomorrow, too: the brokers may be restarting with them."""
+        pause = FIRST_PAUSE
+        while not self.stop.is_set():
+            try:
+                await reach(self._settings.kafka)
+            except Unreachable as error:
+                self.problem = str(error)
+                log.warning("%s; next try in %.0f s", error, pause)
+                await self.pause(pause)
+                pause = min(2 * pause, LONGEST_PAUSE)
+            else:
+                self.problem = None
+                return
+
+    async def watch(self, app: WorkerApp) -> int:
+        """The exit status, when it is time to end."""
+        topics = {self._settings.kafka.topics.traces, self._settings.kafka.topics.scores}
+        watchdog = Watchdog(time.monotonic)
+        while not self.stop.is_set():
+            if app.fatal is None and app.should_stop:
+                app.fatal = f"Faust has stopped: {app.crash_reason!r}"
+                log.error("%s", app.fatal)
+            if app.fatal is not None:
+                return 1
+            progress = (app.aggregate.steps, app.consumer_generation_id)
+            self.stalled = watchdog.look(marks_of(app, topics), progress)
+            if self.stalled > STALL_SECONDS:
+                log.error("stalled; a restart goes on where it stopped: %s", picture(app))
+                return 1
+            await self.pause(LOOK_SECONDS)
+        return 0
+
+
+@contextlib.asynccontextmanager
+async def _page(reading: OwnedReading, settings: Settings) -> AsyncIterator[str]:
+    quiet()
+    host, port = settings.http.host, settings.http.metrics_port
+    runner = web.AppRunner(metrics_app(reading), access_log=None, shutdown_timeout=2)
+    await runner.setup()
+    try:
+        try:
+            await web.TCPSite(runner, host, port).start()
+        except OSError as error:
+            raise PortInUse(f"cannot listen on {host}:{port}: {error.strerror or error}") from None
+        shown = f"[{host}]" if ":" in host else host
+        yield f"http://{shown}:{runner.addresses[0][1]}"
+    finally:
+        await runner.cleanup()
+
+
+async def run_worker(
+    settings: Settings, rules: Sequence[Rule], *, say: Callable[[str], None]
+) -> int:
+    """Run until stopped; the exit status. Raises `PortInUse`, `agent.kafka.security.SecurityError`
+    and what the local model raises."""
+    _calm_clients()
+    asyncio.get_running_loop().set_exception_handler(calm())
+    worker = _Worker(settings, say)
+    senders = Senders(settings.alerts)
+    empty = Aggregator(settings, rules, []).windows
+    tiers: list[InLine] = []
+    reading = OwnedReading(
+        settings.segments,
+        empty,
+        problems=worker.problems,
+        labels=lambda: tiers[0].instruments.labels() if tiers else (),
+        gauges=lambda: tiers[0].gauges() if tiers else (),
+    )
+    status = 0
+    async with contextlib.AsyncExitStack() as stack:
+        datadir = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ragmeter-")))
+        tiers.append(await stack.enter_async_context(InLine(settings, reading.process)))
+        app = make_app(
+            settings,
+            rules,
+            tiers[0],
+            reading.process,
+            datadir,
+            notify=senders.notify,
+            announced=senders.announced,
+        )
+        reading.stage = app.aggregate
+        url = await stack.enter_async_context(_page(reading, settings))
+        client = await stack.enter_async_context(httpx.AsyncClient())
+        senders.start(client, reading)
+        stack.push_async_callback(senders.stop)
+        say(f"metrics:     {url}/metrics")
+        say(f"status page: {url}/")
+        await worker.connect()
+        if not worker.stop.is_set():
+            worker.app = app
+            try:
+                await app.start()
+                status = await worker.watch(app)
+            finally:
+                await _end(app, settings.limits.drain_seconds if not status else END_SECONDS)
+    return status
+
+
+async def _end(app: WorkerApp, seconds: float) -> None:
+    """What is under way is finished and committed; what is left is delivered again."""
+    try:
+        await asyncio.wait_for(app.stop(), seconds)
+    except TimeoutError:
+        log.warning("not all was finished in %.0f s; it is delivered again", seconds)
+    except Exception:
+        log.exception("the worker did not stop in order; what it had begun is delivered again")
+    app.score.release()
+    app.aggregate.release()
