@@ -74,11 +74,12 @@ class KeptIds(SeenIds):
 
     def dump(self) -> list[Any]:
         """JSON-able; belongs to the rows of the same step."""
-        return [self._key[0], self._start]
+        return [self._key[0], self._clock.start, self._clock.outside]
 
     def load(self, saved: list[Any], rows: Iterable[tuple[Key, bytes]]) -> None:
         """Into an empty object."""
-        generation, self._start = int(saved[0]), saved[1]
+        generation = int(saved[0])
+        self._clock.start, self._clock.outside = saved[1], int(saved[2])
         self._key = (generation, 0)
         for key, data in sorted(rows):
             age = generation - key[0]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 import signal
 import tempfile
 import time
@@ -59,7 +60,8 @@ def _calm_clients() -> None:
     seldom = _Seldom()
     for handler in logging.getLogger().handlers:
         handler.addFilter(seldom)
-    for name in ("faust", "mode", "aiokafka"):
+    # "agent": Faust names the logger of a subclass after its module; ours are all "ragmeter"
+    for name in ("faust", "mode", "aiokafka", "agent"):
         logging.getLogger(name).setLevel(logging.WARNING)
 
 
@@ -187,21 +189,31 @@ async def run_worker(
         await worker.connect()
         if not worker.stop.is_set():
             worker.app = app
+            status = 1
             try:
                 await app.start()
                 status = await worker.watch(app)
             finally:
-                await _end(app, settings.limits.drain_seconds if not status else END_SECONDS)
+                await _end(app, status, settings.limits.drain_seconds)
     return status
 
 
-async def _end(app: WorkerApp, seconds: float) -> None:
+async def _end(app: WorkerApp, status: int, drain: float) -> None:
     """What is under way is finished and committed; what is left is delivered again."""
-    try:
-        await asyncio.wait_for(app.stop(), seconds)
-    except TimeoutError:
-        log.warning("not all was finished in %.0f s; it is delivered again", seconds)
-    except Exception:
-        log.exception("the worker did not stop in order; what it had begun is delivered again")
+    if status:
+        _release(app)  # else Faust would wait for acks that never come
+    seconds = END_SECONDS if status else drain
+    stopping = asyncio.create_task(app.stop())
+    done, _ = await asyncio.wait([stopping], timeout=seconds)
+    _release(app)
+    if done and stopping.exception() is None:
+        return
+    log.warning("the worker did not stop in %.0f s; what it had begun is delivered again", seconds)
+    # Faust's waiting cannot be cancelled; a supervisor must not wait for its patience
+    logging.shutdown()
+    os._exit(status)
+
+
+def _release(app: WorkerApp) -> None:
     app.score.release()
     app.aggregate.release()
