@@ -93,6 +93,7 @@ def test_a_worker_that_is_killed_loses_nothing_and_counts_nothing_twice(
         producing = threading.Thread(target=produce, args=(server, lines))
         producing.start()
         until(lambda: worker.traces() >= 100)
+        assert worker.traces() < good(lines), "the kill comes too late to show anything"
         worker.kill()
         producing.join()
         worker.start()
