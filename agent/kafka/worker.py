@@ -63,6 +63,8 @@ def _calm_clients() -> None:
     # "agent": Faust names the logger of a subclass after its module; ours are all "ragmeter"
     for name in ("faust", "mode", "aiokafka", "agent"):
         logging.getLogger(name).setLevel(logging.WARNING)
+    # "producer buffer full": a step of more than 100 rows waits for its turn, as it should
+    logging.getLogger("faust.transport.producer").setLevel(logging.ERROR)
 
 
 class _Worker:

@@ -75,10 +75,12 @@ def traffic(count: int = 300) -> list[bytes]:
     return lines
 
 
-def produce(server: KafkaServer, lines: Sequence[bytes], first: int = 0) -> None:
+def produce(
+    server: KafkaServer, lines: Sequence[bytes], first: int = 0, topic: str = "rag.traces"
+) -> None:
     producer = KafkaProducer(bootstrap_servers=server.bootstrap, acks="all")
     for number, line in enumerate(lines, first):
-        producer.send("rag.traces", line, partition=number % PARTITIONS)
+        producer.send(topic, line, partition=number % PARTITIONS)
     producer.flush(30)
     producer.close(timeout=5)
 

@@ -15,6 +15,7 @@ from agent.pipeline import Instrument
 from agent.rules import rules_of
 from exporters.prometheus import PrometheusExporter
 from tests.kafka.cluster import (
+    PARTITIONS,
     SERVICES,
     SETTINGS,
     Worker,
@@ -28,6 +29,7 @@ from tests.kafka.cluster import (
     workers,
 )
 from tests.kafka_server import KafkaServer, kafka_server
+from tests.traces import trace_line
 
 
 @pytest.fixture
@@ -80,6 +82,13 @@ def test_one_worker_finds_what_the_embedded_agent_does(server: KafkaServer, tmp_
         headers = dict(letters[0].headers)
         assert headers["reason"] == b"invalid_json"
         assert headers["topic"] == b"rag.traces"
+        # what is no record of ours goes the same way, and holds up nothing
+        produce(server, [b"{}"] * PARTITIONS, topic="rag.scores")
+        again = [trace_line(1000 + n, service=name) for n, name in enumerate(SERVICES)]
+        produce(server, again)
+        until(lambda: worker.traces() == good(lines) + len(again))
+        letters = [letter for letter in dead_letters(server) if letter.value == b"{}"]
+        assert [dict(letter.headers)["topic"] for letter in letters] == [b"rag.scores"] * PARTITIONS
         assert worker.stop() == 0, worker.log
 
 
@@ -129,3 +138,33 @@ def test_each_service_is_exported_by_exactly_one_worker(
 def services(worker: Worker) -> set[str]:
     found = worker.metrics()
     return {name for name in SERVICES if any(f'service="{name}"' in key for key in found)}
+
+
+def test_a_worker_waits_for_brokers_that_are_down_and_says_so(
+    server: KafkaServer, tmp_path: Path
+) -> None:
+    server.stop()
+    worker = Worker(server, tmp_path, "a")
+    with workers(worker):
+        until(lambda: "next try in" in worker.log)
+        assert not worker.ready
+        assert worker.get("/healthz") == "ok\n"
+        assert "ragmeter_ready 0" in worker.get("/metrics")
+        server.start()
+        until(lambda: worker.ready)
+        assert worker.stop() == 0, worker.log
+
+
+def test_a_worker_goes_on_after_the_broker_was_killed(server: KafkaServer, tmp_path: Path) -> None:
+    lines = traffic(600)
+    worker = Worker(server, tmp_path, "a")
+    with workers(worker):
+        until(lambda: worker.ready)
+        produce(server, lines[:300])
+        until(lambda: worker.traces() >= 50)
+        server.restart(kill=True)
+        produce(server, lines[300:], 300)
+        until(lambda: worker.traces() >= good(lines))
+        assert_same(quality(worker.metrics()), embedded(tmp_path, lines))
+        assert worker.process is not None
+        assert worker.process.poll() is None
