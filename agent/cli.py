@@ -22,6 +22,7 @@ from agent import __version__
 from agent.baselines_cli import baseline_app
 from agent.config import ConfigError, Settings, dump, load
 from agent.config_reference import reference
+from agent.kafka.cli import kafka_app
 from agent.kafka.worker_cli import worker
 from agent.models.cli import model_app
 from agent.terminal import plain, prepare, say, silence, talk
@@ -40,6 +41,7 @@ config_app = typer.Typer(help="Show, check and document the settings.", no_args_
 app.add_typer(config_app, name="config")
 app.add_typer(model_app, name="model")
 app.add_typer(baseline_app, name="baseline")
+app.add_typer(kafka_app, name="kafka")
 app.command()(worker)
 
 ConfigOption = Annotated[
