@@ -20,7 +20,6 @@ import yaml
 from pydantic import (
     BaseModel,
     BeforeValidator,
-    ConfigDict,
     Field,
     SecretStr,
     ValidationError,
@@ -29,6 +28,8 @@ from pydantic import (
 )
 from pydantic.fields import FieldInfo
 
+from agent.config_otlp import Otlp
+from agent.config_section import Section as _Section
 from agent.windows.periods import grain_of, seconds_of
 
 __all__ = ["ENV_PREFIX", "ConfigError", "Settings", "dump", "leaves", "load"]
@@ -64,10 +65,6 @@ Share = Annotated[float, Field(gt=0, le=1)]
 
 Cutoff = Annotated[int, Field(ge=1, le=100)]
 Family = Literal["relevance", "answered", "citations", "nuggets"]
-
-
-class _Section(BaseModel):
-    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 def _http_url(value: str | None) -> str | None:
@@ -337,6 +334,7 @@ class Settings(_Section):
         True, description="score relevance, grounding and citations with the built-in scorers"
     )
     http: Http = Http()
+    otlp: Otlp = Otlp()
     state: StateFile = StateFile()
     sampling: Sampling = Sampling()
     judge: Judge = Judge()
