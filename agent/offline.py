@@ -21,7 +21,7 @@ from agent.ingest.native import Bad
 from agent.progress import ReplayProgress
 from agent.score import Scorer, complete, outline
 from agent.sources.files import STDIN, Source
-from agent.tiers import Cost, Tier, TierScorer
+from agent.tiers import Cost, Tier, TierScorer, ask_tier
 from agent.trace import Score, ScoredTrace, State, Trace
 
 __all__ = ["Done", "SameFile", "score_file"]
@@ -158,7 +158,7 @@ class _Whole:
     async def _run(self, tier: TierScorer, trace: Trace) -> list[Score]:
         scores: list[Score] = []
         try:
-            scores = await tier.score(trace, Cost())
+            scores = await ask_tier(tier, trace, Cost())
         except Exception:
             log.exception("the %s tier failed on trace %r", tier.tier, trace.trace_id[:80])
         scores = complete(scores, tier.pairs, trace.probability)
