@@ -1,0 +1,101 @@
+"""What spans mean, a module per convention: `read_span` joins what all that match have to say.
+
+A convention is a module with `matches(span) -> bool` and `read(span) -> Reading`. The order of
+`CONVENTIONS` is that of trust: a product's own attributes before the general ones that it also
+writes, those of OpenTelemetry last. Of each field the first reading that knows it wins.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Protocol
+
+from agent.ingest.conventions import openinference, openllmetry, otel_genai
+from agent.ingest.conventions.reading import Reading, Role
+from agent.ingest.spans import Span
+
+__all__ = ["CONVENTIONS", "Convention", "read_span"]
+
+
+class Convention(Protocol):
+    def matches(self, span: Span, /) -> bool: ...
+
+    def read(self, span: Span, /) -> Reading: ...
+
+
+# One line a convention, the most particular first.
+CONVENTIONS: tuple[Convention, ...] = (
+    openinference,
+    openllmetry,
+    otel_genai,
+)
+
+
+def read_span(span: Span) -> Reading:
+    """The readings of all conventions that match, joined in the order of `CONVENTIONS`.
+
+    The role is that of the first convention that knows one. Documents are those of the first
+    convention that has texts, else the first list at all. A gap counts only where no convention
+    has the content.
+    """
+    readings = [convention.read(span) for convention in CONVENTIONS if convention.matches(span)]
+    if not readings:
+        return Reading()
+    first, *others = readings
+    for other in others:
+        _join(first, other)
+    return first
+
+
+def _join(into: Reading, other: Reading) -> None:
+    if into.role is Role.OTHER:
+        into.role = other.role
+    into.convention = into.convention or other.convention
+    if into.query is None:
+        into.query, into.query_gap = other.query, other.query_gap or into.query_gap
+    if into.answer is None:
+        into.answer, into.answer_gap = other.answer, other.answer_gap or into.answer_gap
+    _join_documents(into, other)
+    for name in (
+        "context",
+        "model",
+        "prompt_version",
+        "input_tokens",
+        "output_tokens",
+        "cost_usd",
+        "first_token_ns",
+        "error_type",
+        "error",
+        "session",
+        "user",
+    ):
+        if getattr(into, name) is None:
+            setattr(into, name, getattr(other, name))
+    into.failed = into.failed or other.failed
+    into.tags = {**other.tags, **into.tags}
+    into.citations = into.citations or other.citations
+    into.calls_tools = into.calls_tools or other.calls_tools
+
+
+def _join_documents(into: Reading, other: Reading) -> None:
+    if other.documents is None:
+        into.documents_gap = into.documents_gap or other.documents_gap
+        return
+    texts = into.documents is not None and any(one.text for one in into.documents)
+    if into.documents is None or (not texts and any(one.text for one in other.documents)):
+        known = {one.id: one for one in into.documents or [] if one.id}
+        into.documents = [
+            replace(one, score=one.score if one.score is not None else known[one.id].score)
+            if one.id in known
+            else one
+            for one in other.documents
+        ]
+        into.documents_gap = other.documents_gap
+    elif into.documents and len(into.documents) == len(other.documents):
+        # the same list in two ways: ids and scores may be in the second only
+        for mine, its in zip(into.documents, other.documents, strict=True):
+            if mine.text is not None and its.text is not None and mine.text != its.text:
+                continue
+            mine.id = mine.id or its.id
+            if mine.score is None:
+                mine.score, mine.score_kind = its.score, its.score_kind
