@@ -13,7 +13,7 @@ class Otlp(Section):
     grace_seconds: float = Field(
         2,
         ge=0,
-        description="quiet time after which a trace whose root has come is closed; never over idle_seconds",
+        description="quiet time that closes a trace whose root has come, or idle_seconds if less",
     )
     logs_grace_seconds: float = Field(
         6,
