@@ -8,6 +8,7 @@ negative durations, a sampling probability outside (0, 1]).
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -27,6 +28,7 @@ __all__ = [
     "Sampling",
     "Score",
     "ScoredTrace",
+    "SpanRef",
     "State",
     "Status",
     "Support",
@@ -96,6 +98,18 @@ def _missing(value: object) -> dict[str, str]:
     return found
 
 
+def _span(value: object) -> object:
+    """Ids of OpenTelemetry in hex; None where they are not, zeros (its "no id") included: a trace
+    is worth more than the link to its span."""
+    if not isinstance(value, dict):
+        return value if isinstance(value, SpanRef) else None
+    ids = [str(value.get(name)).lower() for name in ("trace_id", "span_id")]
+    for text, digits in zip(ids, (32, 16), strict=True):
+        if not re.fullmatch(rf"[0-9a-f]{{{digits}}}", text) or not text.strip("0"):
+            return None
+    return {"trace_id": ids[0], "span_id": ids[1]}
+
+
 def _text(value: object) -> object:
     """An error object becomes its JSON text, so that its words are not lost."""
     return json.dumps(value, default=str) if isinstance(value, dict | list) else value
@@ -147,6 +161,13 @@ class Citation(_Model):
 class Message(_Model):
     role: str
     text: str = ""
+
+
+class SpanRef(_Model):
+    """A span of OpenTelemetry, in lower-case hex: 32 and 16 digits."""
+
+    trace_id: str
+    span_id: str
 
 
 class Usage(_Model):
@@ -205,6 +226,10 @@ class Trace(_Model):
     tags: Tags = {}
     sampling: Sampling | None = None
     reference: Reference | None = None
+    span: Annotated[SpanRef | None, BeforeValidator(_span)] = Field(
+        default=None,
+        description="the OpenTelemetry span that is this request: exported results refer to it",
+    )
     missing: Missing = Field(
         default={},
         description="`query`, `passages`, `answer` that are not there, or not whole, and why: "

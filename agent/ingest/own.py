@@ -39,8 +39,8 @@ def is_own(span: Span) -> bool:
 
 
 def is_evaluator(span: Span) -> bool:
-    """Whether this span carries an evaluation. The case of the value says nothing: LlamaIndex TypeScript
-    wrote kinds in lower case."""
+    """Whether this span carries an evaluation. In any case of letters: LlamaIndex TypeScript wrote
+    kinds in lower case."""
     kind = span.attributes.get(KIND)
     return isinstance(kind, str) and kind.upper() == EVALUATOR
 
