@@ -29,6 +29,8 @@ from pydantic import (
 from pydantic.fields import FieldInfo
 
 from agent.config_otlp import Otlp
+from agent.config_results import ResultsExport
+from agent.config_section import Names, http_url, listed
 from agent.config_section import Section as _Section
 from agent.windows.periods import grain_of, seconds_of
 
@@ -51,32 +53,12 @@ def _distinct(names: list[str]) -> list[str]:
     return names
 
 
-def _list(value: object) -> object:
-    """`a,b` from the environment is a list too."""
-    if isinstance(value, str):
-        return [part.strip() for part in value.split(",") if part.strip()]
-    return value
-
-
-Names = Annotated[list[str], BeforeValidator(_list)]
 Port = Annotated[int, Field(ge=0, le=65535)]
 Share = Annotated[float, Field(gt=0, le=1)]
 
 
 Cutoff = Annotated[int, Field(ge=1, le=100)]
 Family = Literal["relevance", "answered", "citations", "nuggets"]
-
-
-def _http_url(value: str | None) -> str | None:
-    if value is not None:
-        try:
-            parts = urlsplit(value)
-            sound = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
-        except ValueError:
-            sound = False
-        if not sound:
-            raise ValueError("an http:// or https:// URL with a host is needed")
-    return value
 
 
 class Http(_Section):
@@ -150,7 +132,7 @@ class Endpoint(_Section):
     @field_validator("base_url")
     @classmethod
     def _url(cls, value: str | None) -> str | None:
-        value = _http_url(value)
+        value = http_url(value)
         if value is not None and re.search(r"[?#\s]", value):
             raise ValueError("a base URL has no query, no fragment and no space")
         return value
@@ -189,12 +171,12 @@ class Probes(_Section):
 
 
 class Judge(Endpoint):
-    metrics: Annotated[list[Family], BeforeValidator(_list)] = Field(
+    metrics: Annotated[list[Family], BeforeValidator(listed)] = Field(
         ["relevance", "answered", "citations", "nuggets"],
         min_length=1,
         description="what the judge is asked for",
     )
-    k: Annotated[list[Cutoff], BeforeValidator(_list)] = Field(
+    k: Annotated[list[Cutoff], BeforeValidator(listed)] = Field(
         [5], description="cut-offs of precision, average precision and nDCG", max_length=5
     )
     passages_per_call: int = Field(
@@ -261,7 +243,7 @@ class Alerts(_Section):
         15, ge=1, description="event-time seconds between two evaluations of the rules"
     )
 
-    _urls = field_validator("alertmanager_url", "webhook_url", "page_url")(_http_url)
+    _urls = field_validator("alertmanager_url", "webhook_url", "page_url")(http_url)
 
 
 class Slo(_Section):
@@ -348,6 +330,7 @@ class Settings(_Section):
         description="objectives with an error budget",
     )
     drift: Drift = Drift()
+    results_export: ResultsExport = ResultsExport()
     limits: Limits = Limits()
 
     @field_validator("windows")
