@@ -31,7 +31,8 @@ def test_all_of_it_comes_from_the_environment() -> None:
     section = settings.results_export
     assert (section.endpoint, section.spans, section.tiers) == (HERE, True, ["model", "judge"])
     assert section.metrics == ["grounding", "relevance"]
-    assert section.headers and "aHVzaA" in section.headers.get_secret_value()
+    assert section.headers
+    assert "aHVzaA" in section.headers.get_secret_value()
     assert "aHVzaA" not in dump(settings)
     assert "aHVzaA" not in repr(settings)
 
