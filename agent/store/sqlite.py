@@ -11,7 +11,7 @@ import json
 import os
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from hashlib import blake2b
 from pathlib import Path
@@ -33,7 +33,19 @@ from agent.store.rows import (
 )
 from agent.tiers import Pair, Tier
 
-__all__ = ["SqliteStore"]
+__all__ = ["SqliteStore", "Statements", "add_counts"]
+
+Statements = Callable[[sqlite3.Connection], None]
+"""Statements of a transaction; they may run twice where the first try was rolled back."""
+
+
+def add_counts(db: sqlite3.Connection, counts: Mapping[CounterKey, float]) -> None:
+    """Add to the stored counters."""
+    db.executemany(
+        "INSERT INTO counters VALUES(?, ?, ?)"
+        " ON CONFLICT DO UPDATE SET value = value + excluded.value",
+        [(name, json.dumps(labels), by) for (name, labels), by in counts.items()],
+    )
 
 
 def _key(service: str, trace_id: str) -> bytes:
@@ -121,7 +133,14 @@ class SqliteStore:
         return {name: json.loads(value) for name, value in rows}
 
     @contextmanager
-    def _transaction(self) -> Iterator[sqlite3.Connection]:
+    def reading(self) -> Iterator[sqlite3.Connection]:
+        """The connection, between two transactions; only to be read from."""
+        with self._mutex:
+            yield self._db
+
+    @contextmanager
+    def transaction(self) -> Iterator[sqlite3.Connection]:
+        """All statements or none. Raises `StateLost` where the file is gone."""
         with self._mutex:
             self._check_file()
             self._db.execute("BEGIN IMMEDIATE")
@@ -149,14 +168,15 @@ class SqliteStore:
         progress: Progress | None = None,
         counts: dict[CounterKey, float] | None = None,
         count_duplicates: CounterKey | None = None,
+        also: Statements | None = None,
     ) -> Accepted:
         """Queue the arrivals whose ids are new, durably. `received` is wall time in seconds.
 
         `counts` are added to the stored counters in the same step; the number of duplicates is
-        added to `count_duplicates`.
+        added to `count_duplicates`. `also` runs in the same transaction.
         """
         fresh: list[bool] = []
-        with self._transaction() as db:
+        with self.transaction() as db:
             generation, start = self._generation, self._generation_start
             for arrival in arrivals:
                 if start is None or arrival.timestamp < start - self._horizon:
@@ -182,11 +202,9 @@ class SqliteStore:
             increments = dict(counts or {})
             if count_duplicates and done.duplicates:
                 increments[count_duplicates] = done.duplicates
-            db.executemany(
-                "INSERT INTO counters VALUES(?, ?, ?)"
-                " ON CONFLICT DO UPDATE SET value = value + excluded.value",
-                [(name, json.dumps(labels), by) for (name, labels), by in increments.items()],
-            )
+            add_counts(db, increments)
+            if also is not None:
+                also(db)
             if progress:
                 db.execute(
                     "INSERT OR REPLACE INTO progress VALUES(?, ?)",
@@ -218,7 +236,7 @@ class SqliteStore:
 
     def commit(self, step: Commit) -> None:
         """Apply one step atomically. On an exception nothing of it was applied."""
-        with self._transaction() as db:
+        with self.transaction() as db:
             done = db.execute("DELETE FROM inbox WHERE seq <= ?", (step.upto,)).rowcount
             for service, segment, width, start, data in step.buckets:
                 if data is None:
@@ -342,11 +360,11 @@ class SqliteStore:
         return [OutboxItem(*row) for row in rows]
 
     def done(self, item_id: str) -> None:
-        with self._transaction() as db:
+        with self.transaction() as db:
             db.execute("DELETE FROM outbox WHERE id=?", (item_id,))
 
     def retry(self, item_id: str, at: float, error: str) -> None:
-        with self._transaction() as db:
+        with self.transaction() as db:
             db.execute("UPDATE outbox SET due=?, attempts=attempts+1 WHERE id=?", (at, item_id))
 
     def close(self) -> None:
