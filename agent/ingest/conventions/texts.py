@@ -19,6 +19,7 @@ from agent.ingest.conventions.reading import Gap
 __all__ = [
     "Turn",
     "answer_in",
+    "cut_json",
     "cut_off",
     "flat_messages",
     "hidden",
@@ -193,6 +194,11 @@ def looks_like_json(text: str) -> bool:
 
 
 _JSON_START = re.compile(r'\s*(?:\{\s*(?:"|\}\s*$)|\[\s*(?:[\[{"]|\]\s*$|-?\d[\d.eE+-]*\s*,))')
+
+
+def cut_json(value: object) -> bool:
+    """Whether text begins like JSON and is none: a limit has cut it, or it is far too large."""
+    return isinstance(value, str) and looks_like_json(value) and isinstance(open_json(value), str)
 
 
 def _not_a_number(_: str) -> None:
