@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
-from pydantic import Field, model_validator
+from typing import Annotated
+
+from pydantic import BeforeValidator, Field, SecretStr, model_validator
 
 from agent.config_section import Section
 
 __all__ = ["Otlp"]
+
+
+def _list(value: object) -> object:
+    """`a,b` from the environment is a list too."""
+    if isinstance(value, str):
+        return [part.strip() for part in value.split(",") if part.strip()]
+    return value
 
 
 class Otlp(Section):
@@ -45,6 +54,20 @@ class Otlp(Section):
         256 * 2**20,
         ge=1024,
         description="spans of all open traces on the disk; beyond it the oldest are closed early",
+    )
+    tool_names: Annotated[list[str], BeforeValidator(_list)] = Field(
+        [], description="tools whose results are passages, by name: without it only retrievers are"
+    )
+    hash_ids: bool = Field(
+        True, description="keep sessions and users as keyed hashes; false keeps them as they come"
+    )
+    session_salt: SecretStr = Field(
+        SecretStr("ragmeter"), description="key of the hashes of sessions and users; set your own"
+    )
+    text_limit: int | None = Field(
+        None,
+        ge=1,
+        description="the senders' limit of attribute values: text of just this length was cut",
     )
 
     @model_validator(mode="after")
