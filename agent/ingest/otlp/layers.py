@@ -1,0 +1,108 @@
+"""The outer layers of a protobuf request, opened one at a time.
+
+`ExportTraceServiceRequest` and `ExportLogsServiceRequest` have the same frame: a list (field 1) of
+resource (1) and groups (2), each of scope (1) and records (2). Parsed as `Layer`, whose fields are
+bytes, it falls apart into records that are then parsed with their official types, one by one: a
+record that is broken costs itself and not the request, and the tree of one record is all that is
+held. (An empty span is 2 bytes on the wire and 172 once parsed, so a whole request parsed at once
+could be 1.7 GB.) `Layer` and `Status` are built at run time from descriptors: protobuf parses.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any
+
+from google.protobuf.descriptor_pb2 import FieldDescriptorProto, FileDescriptorProto
+from google.protobuf.descriptor_pool import DescriptorPool
+from google.protobuf.message import DecodeError
+from google.protobuf.message_factory import GetMessageClass
+
+from agent.ingest.otlp.result import Undecodable
+
+__all__ = ["Status", "check_messages", "groups"]
+
+# Messages in one body. 20 MB of ordinary spans have 300,000, of the shortest ones 500,000; what
+# is held at a time is one span's, of at most 84 bytes each (links).
+MAX_MESSAGES = 1_000_000
+SMALL = 32  # bytes; a body of 20 MB has at most 620,000 messages that are not small
+
+
+def _types() -> tuple[Any, Any]:
+    file = FileDescriptorProto(name="ragmeter/layers.proto", package="ragmeter", syntax="proto3")
+
+    def message(name: str, *fields: tuple[str, int, int, int]) -> None:
+        made = file.message_type.add(name=name)
+        for field_name, number, label, kind in fields:
+            field = made.field.add(name=field_name, number=number)
+            field.label = label  # type: ignore[assignment]
+            field.type = kind  # type: ignore[assignment]
+
+    field = FieldDescriptorProto
+    many, one = field.LABEL_REPEATED, field.LABEL_OPTIONAL
+    message("Layer", ("heads", 1, many, field.TYPE_BYTES), ("parts", 2, many, field.TYPE_BYTES))
+    message("Status", ("code", 1, one, field.TYPE_INT32), ("message", 2, one, field.TYPE_STRING))
+    pool = DescriptorPool()
+    pool.Add(file)
+    layer, status = (
+        GetMessageClass(pool.FindMessageTypeByName(f"ragmeter.{name}"))
+        for name in ("Layer", "Status")
+    )
+    return layer, status
+
+
+Layer, Status = _types()
+"""`Status` is google.rpc.Status, whose published package is not among our dependencies."""
+
+# A message is a tag and a length. These are the tags of all fields that repeat, followed by a
+# length below SMALL; either may be written longer than need be (then it ends in a zero byte).
+_SMALL_MESSAGE = re.compile(
+    rb"[\x0a\x12\x1a\x22\x32\x4a\x5a\x6a](?=[\x00-\x1f]|[\x80-\x9f]\x80{0,3}\x00)"
+    rb"|[\x80-\xff]\x80{0,3}\x00"
+)
+_NOT_CONTROL = bytes(range(SMALL, 256))
+
+
+def check_messages(body: bytes) -> None:
+    """Raises `Undecodable` for a body whose messages, once parsed, would be far larger than it.
+
+    Every small message has a control character, its length or the end of it, that is no other's:
+    counting those (2 ns a byte) is nearly always the end of it. Texts may have more of them; then
+    the pairs are counted (20 ns a byte).
+    """
+    if len(body) <= 2 * MAX_MESSAGES or len(body.translate(None, _NOT_CONTROL)) <= MAX_MESSAGES:
+        return
+    found = sum(1 for _ in islice(_SMALL_MESSAGE.finditer(body), MAX_MESSAGES + 1))
+    if found > MAX_MESSAGES:
+        raise Undecodable("too_large", f"more than {MAX_MESSAGES} messages in one body")
+
+
+def _open(data: bytes) -> tuple[list[bytes], list[bytes]]:
+    layer = Layer.FromString(data)
+    return list(layer.heads), list(layer.parts)
+
+
+def groups(body: bytes) -> Iterator[tuple[bytes, list[tuple[bytes, list[bytes]]] | None]]:
+    """Each resource and its (scope, records); None for one whose frame is broken.
+
+    Raises `Undecodable` where the frame of the whole body is.
+    """
+    try:
+        resources, _ = _open(body)
+    except DecodeError:
+        raise Undecodable("bad_protobuf", "the body is no protobuf message") from None
+    resources.reverse()
+    while resources:  # taken off: the copy of what was read is let go
+        try:
+            heads, parts = _open(resources.pop())
+            opened = []
+            while parts:
+                scopes, records = _open(parts.pop(0))
+                opened.append((b"".join(scopes), records))
+        except DecodeError:
+            yield b"", None
+        else:
+            # a field that occurs twice is merged, by protobuf's own rule as if joined
+            yield b"".join(heads), opened
