@@ -279,11 +279,13 @@ def config_check(config: ConfigOption = None) -> None:
     from agent.instruments import Instruments
     from agent.models.errors import ModelError
     from agent.rules import rules_of
+    from exporters.otel import ResultsExporter
 
     settings = _load(config)
     try:
         rules = rules_of(settings)
         Instruments(settings, watched=True)
+        ResultsExporter(settings.results_export)
         for endpoint in (settings.judge, settings.judge.second):
             if endpoint.api_key_file is not None:
                 endpoint.api_key_file.read_text("ascii")

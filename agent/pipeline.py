@@ -28,7 +28,7 @@ from agent.store.open import StateLost
 from agent.store.rows import Accepted, Progress
 from agent.store.sqlite import SqliteStore
 from agent.windows import Windows
-from agent.worker import Notify, Worker
+from agent.worker import Notify, Results, Worker
 
 __all__ = ["Instrument"]
 
@@ -43,7 +43,8 @@ class Instrument:
     `live=False` (a replay) leaves event time to the events until the first live trace.
     `notify` makes the outbox items of an alert that fired or resolved; they are stored in the
     same step as the alert, and `announced` is called when that is durable. Raises `StateError`
-    when the state file cannot be used.
+    when the state file cannot be used. `results` gets the scores of each trace once they are
+    durable; it must neither wait nor raise.
     """
 
     def __init__(
@@ -57,6 +58,7 @@ class Instrument:
         notify: Notify = lambda alert, now: (),
         announced: Callable[[], None] = lambda: None,
         tiers: MakeTiers = lambda saved: SlowTiers(),
+        results: Results = lambda done: None,
     ) -> None:
         self._limits = settings.limits
         self._clock = clock
@@ -82,6 +84,7 @@ class Instrument:
             notify=notify,
             announced=announced,
             tiers=tiers,
+            results=results,
         )
 
     def start(self) -> None:

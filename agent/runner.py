@@ -20,6 +20,7 @@ from agent.progress import ReplayProgress
 from agent.serving import calm, serving
 from agent.sources.files import Source
 from agent.sources.replay import Replayed, replay
+from exporters.otel import ResultsExporter
 from exporters.senders import Senders
 
 __all__ = ["run"]
@@ -66,6 +67,7 @@ async def run(
     `StateError`, `PortInUse` and OSError (a replay file that cannot be read).
     """
     senders = Senders(settings.alerts)
+    exporter = ResultsExporter(settings.results_export)
     instrument = Instrument(
         settings,
         rules,
@@ -73,7 +75,9 @@ async def run(
         notify=senders.notify,
         announced=senders.announced,
         tiers=lambda saved: slow_tiers(settings, saved),
+        results=exporter.put,
     )
+    await exporter.start(instrument)
     instrument.start()
     asyncio.get_running_loop().set_exception_handler(calm())
     stop = _Stop()
@@ -105,6 +109,7 @@ async def run(
                     await asyncio.wait_for(stop.event.wait(), 0.5)
     finally:
         emptied = await asyncio.to_thread(instrument.stop, settings.limits.drain_seconds)
+        await exporter.stop()  # last: what was drained has results too
     if instrument.fatal:
         log.error(instrument.fatal)
         status = 1

@@ -29,7 +29,7 @@ from agent.store.sqlite import SqliteStore
 from agent.tier_worker import Finished, completed
 from agent.trace import ScoredTrace, Trace
 
-__all__ = ["Notify", "Worker"]
+__all__ = ["Notify", "Results", "Worker"]
 
 log = logging.getLogger("ragmeter")
 
@@ -45,6 +45,9 @@ SAVE_IDLE_SECONDS = 60.0  # how often event time is written down when nothing el
 OLD_SCHEMA, INTERNAL_ERROR = "old_schema", "internal_error"
 
 Notify = Callable[[Alert, float], Sequence[OutboxItem]]
+
+Results = Callable[[Sequence[tuple[Trace, ScoredTrace]]], None]
+"""Gets what is durable, in the worker's thread: it must neither wait nor raise."""
 
 
 def _is_the_traces_fault(error: Exception) -> bool:
@@ -76,6 +79,7 @@ class Worker:
         notify: Notify,
         announced: Callable[[], None],
         tiers: MakeTiers = lambda saved: SlowTiers(),
+        results: Results = lambda done: None,
     ) -> None:
         self._settings = settings
         self._rules = rules
@@ -85,6 +89,7 @@ class Worker:
         self._monotonic = monotonic
         self._notify = notify
         self._announced = announced
+        self._results = results
         self.lock = threading.RLock()
         self.intake_lock = threading.Lock()
         """Held while traces are accepted and counted; taken before `lock`."""
@@ -408,6 +413,8 @@ class Worker:
         step.outbox = [item for alert in transitions for item in self._notify(alert, now)]
         self._persist(lambda: self._store.commit(step))
         self._slow.committed(drawn, finished)
+        if done:
+            self._results(done)
         if transitions:
             self._announced()
         self._saved_at = self._monotonic()

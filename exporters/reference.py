@@ -168,6 +168,11 @@ HEALTH = (
         ("target", "outcome"), "", "Agent",
     ),
     Family(
+        "ragmeter_results_exported_total", "counter",
+        "Results on their way to the OTLP receiver by how they ended; all but sent were dropped.",
+        ("signal", "result"), "", "Agent",
+    ),
+    Family(
         "ragmeter_state_quarantined_total", "counter",
         "State files that were damaged and moved aside.",
         (), "", "Agent",

@@ -220,6 +220,8 @@ def everything() -> FakeReading:
     counters.inc("ragmeter_dead_letters_total", (("reason", "not_json"),))
     counters.inc("ragmeter_label_overflow_total", (("label", "service"),))
     counters.inc("ragmeter_notifications_total", (("target", "webhook"), ("outcome", "ok")))
+    exported = (("signal", "logs"), ("result", "sent"))
+    counters.inc("ragmeter_results_exported_total", exported, 40)
     counters.inc("ragmeter_judge_requests_total", (judge, ("outcome", "ok")), 9)
     counters.inc("ragmeter_judge_verdicts_total", (judge, ("source", "kept")), 3)
     counters.inc("ragmeter_judge_tokens_total", (judge, ("direction", "input")), 900)
