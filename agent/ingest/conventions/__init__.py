@@ -10,7 +10,25 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Protocol
 
-from agent.ingest.conventions import openinference, openllmetry, otel_genai
+from agent.ingest.conventions import (
+    content_events,
+    gen_ai_task,
+    google_adk,
+    haystack,
+    langfuse,
+    langsmith,
+    logfire,
+    loongsuite,
+    mlflow,
+    monocle,
+    openinference,
+    openllmetry,
+    otel_genai,
+    promptflow,
+    spring_ai,
+    vector_db,
+    vercel_ai,
+)
 from agent.ingest.conventions.reading import Reading, Role
 from agent.ingest.spans import Span
 
@@ -25,8 +43,22 @@ class Convention(Protocol):
 
 # One line a convention, the most particular first.
 CONVENTIONS: tuple[Convention, ...] = (
+    langfuse,
+    mlflow,
+    langsmith,
+    vercel_ai,
+    logfire,
+    google_adk,
+    promptflow,
+    monocle,
+    haystack,
+    spring_ai,
     openinference,
     openllmetry,
+    loongsuite,
+    gen_ai_task,
+    vector_db,
+    content_events,
     otel_genai,
 )
 
