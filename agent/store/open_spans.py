@@ -61,6 +61,11 @@ class OpenSpans:
                 "SELECT id, body FROM open_spans WHERE trace=? ORDER BY id", (trace,)
             ).fetchall()
 
+    def ids(self) -> set[int]:
+        """Of all rows."""
+        with self._store.reading() as db:
+            return {number for (number,) in db.execute("SELECT id FROM open_spans")}
+
     @staticmethod
     def closing(closed: Sequence[tuple[bytes, float]], forgotten: Sequence[bytes]) -> Statements:
         """What closes traces: their spans go, their ids are remembered with the time, and other
