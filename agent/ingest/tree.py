@@ -116,10 +116,7 @@ def tree_of(spans: Sequence[Span]) -> Tree:
             node.parent.children.append(node)  # in order of time, as `nodes` is
     root.children = sorted([*root.children, *absent.values()], key=_order)
     tree = Tree(root)
-    _prune(tree)
-    for node in root.walk():
-        if node.span is not None:
-            node.reading = read_span(node.span)
+    _read(tree)
     return tree
 
 
@@ -139,15 +136,21 @@ def _break_cycles(nodes: dict[str, Node], root: Node) -> None:
         sound |= seen
 
 
-def _prune(tree: Tree) -> None:
-    """Leaves out our own spans and evaluations, with all below them: what judges an answer is
-    none, and whoever scored it would score scores."""
+def _read(tree: Tree) -> None:
+    """Reads every span, and leaves out our own and evaluations with all below them: what judges
+    an answer is none, and whoever scored it would score scores."""
     for node in tree.root.walk():
         kept = []
         for child in node.children:
-            if child.span is not None and is_own(child.span):
+            span = child.span
+            if span is None:
+                kept.append(child)
+                continue
+            if is_own(span):
                 tree.own += 1
-            elif child.span is not None and is_evaluator(child.span):
+                continue
+            child.reading = read_span(span)
+            if child.reading.role is Role.EVALUATOR or is_evaluator(span):
                 tree.evaluators += 1
             else:
                 kept.append(child)
