@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from agent.config import Limits
 from agent.counters import CounterKey
 from agent.ingest.native import Bad, Good
 from agent.sources.dead_letters import DeadLetters
 from agent.store.rows import Accepted, Arrival, Progress
-from agent.store.sqlite import SqliteStore
+from agent.store.sqlite import SqliteStore, Statements
 
 __all__ = ["Intake", "Item", "QueueFull", "Unavailable"]
 
@@ -55,6 +55,8 @@ class Intake:
         progress: Progress | None,
         live: bool,
         written: set[int] | None,
+        also: Statements | None = None,
+        counts: Mapping[CounterKey, float] | None = None,
     ) -> tuple[Accepted, dict[CounterKey, float]]:
         """Make the good items durable, once each; also returns the counts that are durable now.
 
@@ -63,6 +65,9 @@ class Intake:
         trace from the future gets its arrival time. Raises `QueueFull` or `Unavailable`; then no
         trace was accepted and the call may be repeated. Raises `sqlite3.DatabaseError` for a
         damaged state file.
+
+        `also` runs in the transaction that makes the traces durable, and the `counts` of the
+        source are added in it.
         """
         now = self._clock()
         good = [item for item, _ in items if isinstance(item, Good)]
@@ -71,7 +76,7 @@ class Intake:
         if good and self._store.depth and len(good) > self.room():
             raise QueueFull
         arrivals = [self._arrival(item, now, live) for item in good]
-        counts = self._counts(source, good, bad, arrivals)
+        told = {**(counts or {}), **self._counts(source, good, bad, arrivals)}
         duplicates: CounterKey = ("ragmeter_traces_duplicate_total", (("source", source),))
         try:
             if written is not None:
@@ -79,13 +84,18 @@ class Intake:
                 self._dead.write(letters, progress.source if progress else source, now)
                 written.update(position for _, position in letters)
             done = self._store.accept(
-                arrivals, now, progress=progress, counts=counts, count_duplicates=duplicates
+                arrivals,
+                now,
+                progress=progress,
+                counts=told,
+                count_duplicates=duplicates,
+                also=also,
             )
         except (sqlite3.OperationalError, OSError) as error:
             raise Unavailable(f"cannot write the state or the dead letters: {error}") from None
         if done.duplicates:
-            counts[duplicates] = done.duplicates
-        return done, counts
+            told[duplicates] = done.duplicates
+        return done, told
 
     def _arrival(self, item: Good, now: float, live: bool) -> Arrival:
         timestamp = item.trace.timestamp.timestamp()

@@ -15,24 +15,34 @@ import sqlite3
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from agent.alerts import Alert, Rule
+from agent.assembly import Assembly
+from agent.closer import SOURCE as OTLP
+from agent.closer import Closer
 from agent.config import Settings
-from agent.counters import Counters
+from agent.counters import CounterKey, Counters
 from agent.intake import Intake, Item, Unavailable
 from agent.reading import Health
 from agent.slow_tiers import MakeTiers, SlowTiers
 from agent.sources.dead_letters import DeadLetters
 from agent.store.open import StateLost
+from agent.store.open_spans import OpenSpans
 from agent.store.rows import Accepted, Progress
-from agent.store.sqlite import SqliteStore
+from agent.store.sqlite import SqliteStore, Statements
 from agent.windows import Windows
 from agent.worker import Notify, Results, Worker
+
+if TYPE_CHECKING:
+    from agent.ingest.requests import Found
+    from agent.ingest.spans import Span
 
 __all__ = ["Instrument"]
 
 log = logging.getLogger("ragmeter")
+
+T = TypeVar("T")
 
 STUCK_SECONDS = 30.0  # a batch takes well under a second; the longest pause of the worker is 5 s
 
@@ -86,16 +96,38 @@ class Instrument:
             tiers=tiers,
             results=results,
         )
+        spans = OpenSpans(self._store)
+        ids = spans.ids()
+
+        def extract(found: Sequence[Span]) -> Found:
+            from agent.ingest.requests import requests
+
+            return requests(found, settings.otlp)
+
+        self.assembly = Assembly(
+            settings.otlp, spans, self._write, clock=clock, monotonic=monotonic
+        )
+        self._closer = Closer(
+            self.assembly,
+            spans,
+            self.accept,
+            extract,
+            settings.limits.trace_bytes,
+            written=ids & self._dead.written_from(OTLP, min(ids)) if ids else set(),
+            damaged=self._worker.damaged,
+        )
 
     def start(self) -> None:
         self._worker.start()
+        self._closer.start()
 
     def stop(self, timeout: float) -> bool:
         """Finish what is queued within `timeout` seconds; what is left stays durable.
 
         Returns whether the queue was emptied. The state file is closed.
         """
-        ended = self._worker.stop(timeout)
+        closed = self._closer.stop()
+        ended = self._worker.stop(timeout) and closed
         emptied = self._store.depth == 0
         if ended:
             self._store.close()
@@ -111,7 +143,7 @@ class Instrument:
     @property
     def fatal(self) -> str | None:
         """Why the agent has died; the process should end with a failure."""
-        return self._worker.fatal
+        return self._worker.fatal or self._closer.fatal
 
     # Reading ------------------------------------------------------------------------------------
 
@@ -135,7 +167,7 @@ class Instrument:
         return self._worker.instruments()
 
     def gauges(self) -> Sequence[tuple[str, tuple[tuple[str, str], ...], float]]:
-        return self._worker.gauges()
+        return [*self._worker.gauges(), *self.assembly.gauges()]
 
     def lock(self) -> AbstractContextManager[Any]:
         return self._worker.lock
@@ -155,6 +187,7 @@ class Instrument:
             self.fatal,
             self._problem,
             self._worker.problem,
+            self._closer.problem,
             self._stuck(),
             self._ahead(now),
         )
@@ -199,15 +232,46 @@ class Instrument:
         progress: Progress | None = None,
         live: bool = False,
         written: set[int] | None = None,
+        also: Statements | None = None,
+        counts: Mapping[CounterKey, float] | None = None,
     ) -> Accepted:
         """Make the good items durable, once each; `agent.intake.Intake.accept` says how."""
+        done = self._counted(
+            lambda: self._intake.accept(
+                items,
+                source,
+                progress=progress,
+                live=live,
+                written=written,
+                also=also,
+                counts=counts,
+            )
+        )
+        if live and done.accepted and not self._worker.live:
+            self._worker.live = True
+            if ahead := self._ahead(self._clock()):
+                log.error("%s", ahead)
+        self._worker.wake()
+        return done
+
+    def _write(self, write: Callable[[], Mapping[CounterKey, float]]) -> None:
+        """Run what writes to the state besides traces. Raises `Unavailable`."""
+
+        def guarded() -> tuple[None, Mapping[CounterKey, float]]:
+            try:
+                return None, write()
+            except sqlite3.OperationalError as error:
+                raise Unavailable(f"cannot write the state: {error}") from None
+
+        self._counted(guarded)
+
+    def _counted(self, write: Callable[[], tuple[T, Mapping[CounterKey, float]]]) -> T:
+        """What `write` has made durable; its counts are shown. Raises `Unavailable`."""
         if self.fatal:
             raise Unavailable(self.fatal)
         with self._worker.intake_lock:
             try:
-                done, counts = self._intake.accept(
-                    items, source, progress=progress, live=live, written=written
-                )
+                done, counts = write()
             except Unavailable as error:
                 if self._problem is None:
                     log.error("%s; nothing is accepted until that is mended", error)
@@ -222,11 +286,6 @@ class Instrument:
             self._problem = None
             with self._worker.lock:
                 self.counters.add_saved(counts)
-        if live and done.accepted and not self._worker.live:
-            self._worker.live = True
-            if ahead := self._ahead(self._clock()):
-                log.error("%s", ahead)
-        self._worker.wake()
         return done
 
     def room(self) -> int:

@@ -158,6 +158,31 @@ HEALTH = (
         ("label",), "", "Agent",
     ),
     Family(
+        "ragmeter_otlp_spans_total", "counter",
+        "Spans and log events that came over OTLP, by what became of them: accepted, duplicate,"
+        " late (their trace was closed), over_limit, own, or why they could not be read.",
+        ("signal", "result"), "", "OTLP",
+    ),
+    Family(
+        "ragmeter_otlp_traces_total", "counter",
+        "Traces of spans that were closed, by why: root (it is in, and quiet), idle, age, spans,"
+        " bytes, evicted (too many were open).",
+        ("result",), "", "OTLP",
+    ),
+    Family(
+        "ragmeter_otlp_dropped_total", "counter",
+        "Parts of traces of spans that are no request, by why.",
+        ("reason",), "", "OTLP",
+    ),
+    Family(
+        "ragmeter_otlp_open_traces", "gauge", "Traces of spans that are not complete yet.",
+        (), "", "OTLP",
+    ),
+    Family(
+        "ragmeter_otlp_open_bytes", "gauge", "What their spans take, by otlp.max_open_bytes.",
+        (), "bytes", "OTLP",
+    ),
+    Family(
         "ragmeter_clock_skew_total", "counter",
         "Traces with a timestamp from the future, set back to when they came.",
         ("source",), "", "Agent",

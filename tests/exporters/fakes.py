@@ -202,6 +202,8 @@ def everything() -> FakeReading:
     judge = ("judge", "main")
     for name in ("up", "in_flight", "in_flight_limit"):
         reading.measured.append((f"ragmeter_judge_{name}", (judge,), 1.0))
+    for name in ("traces", "bytes"):
+        reading.measured.append((f"ragmeter_otlp_open_{name}", (), 2.0))
     own_scale = (("tier", "judge"), ("service", "bot"))
     reading.measured.append(("ragmeter_sampling_scale", own_scale, 0.5))
     detector = (
@@ -218,6 +220,9 @@ def everything() -> FakeReading:
     counters.inc("ragmeter_drift_alarms_total", detector)
     counters.inc("ragmeter_traces_received_total", (("source", "http"),), 40)
     counters.inc("ragmeter_dead_letters_total", (("reason", "not_json"),))
+    counters.inc("ragmeter_otlp_spans_total", (("signal", "traces"), ("result", "accepted")), 500)
+    counters.inc("ragmeter_otlp_traces_total", (("result", "root"),), 41)
+    counters.inc("ragmeter_otlp_dropped_total", (("reason", "indexing"),))
     counters.inc("ragmeter_label_overflow_total", (("label", "service"),))
     counters.inc("ragmeter_notifications_total", (("target", "webhook"), ("outcome", "ok")))
     exported = (("signal", "logs"), ("result", "sent"))
