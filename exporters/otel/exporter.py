@@ -41,13 +41,20 @@ class ResultsExporter:
     sending, in the event loop. Without an endpoint it does nothing.
 
     Whatever a receiver does costs the worker a list and nothing more: `put` never waits and never
-    raises. ConfigError for settings that cannot work.
+    raises. Explanations quote the trace: without `texts` none is sent. ConfigError for settings
+    that cannot work.
     """
 
-    def __init__(self, settings: ResultsExport, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self,
+        settings: ResultsExport,
+        *,
+        texts: bool = True,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
         self._settings = settings
         self._clock = clock
-        self._selection = Selection(settings)
+        self._selection = Selection(settings, texts=texts)
         self._headers = Headers(settings.headers, settings.headers_file)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._running: _Running | None = None

@@ -60,10 +60,10 @@ class Result:
 
 
 class Selection:
-    """What the settings want to be sent. ConfigError for a metric or scorer that nobody knows:
-    a typing mistake would else be silence."""
+    """What the settings want to be sent; without `texts` no explanation. ConfigError for a metric
+    or scorer that nobody knows: a typing mistake would else be silence."""
 
-    def __init__(self, settings: ResultsExport) -> None:
+    def __init__(self, settings: ResultsExport, *, texts: bool = True) -> None:
         known = {scorer for spec in METRICS.values() for scorer in spec.scorers}
         wrong = [name for name in settings.metrics if spec_of(METRICS, name) is None]
         wrong += [name for name in settings.scorers if name not in known]
@@ -73,7 +73,7 @@ class Selection:
         self._scorers = frozenset(settings.scorers)
         self._tiers = frozenset(settings.tiers)
         self._states = frozenset(settings.states)
-        self._chars = settings.explanation_chars
+        self._chars = settings.explanation_chars if texts else 0
 
     def wants(self, score: Score) -> bool:
         return (
