@@ -216,16 +216,17 @@ def _each(
     decoded = Decoded()
     account = Account(limits)
     for record, group in _records(body, names, account, decoded):
-        room: Room | None = None
+        if refusal := account.refusal():
+            decoded.reject(refusal)
+            continue
+        room = account.room()
         try:
-            room = account.record()
             if not isinstance(record, dict):
                 raise Rejected("unreadable")
             one(record, group, room, decoded)
         except Rejected as why:
             decoded.reject(str(why))
-        if room is not None:
-            account.close(room)
+        account.close(room)
     return decoded
 
 

@@ -22,10 +22,13 @@ VALUE = 64  # bytes: a short string or float, and its place in the list or dict
 _MARK = re.compile(rb'(?:"(?:[^"\\]++|\\.)*+(?:"|\\?\Z))++|([{\[,])', re.DOTALL)
 
 # Half a surrogate pair, which no UTF-8 can hold: a JavaScript sender that cuts a text inside an
-# emoji writes it. A backslash that is itself escaped begins no escape.
-_HIGH = rb"\\u[dD][89abAB][0-9a-fA-F]{2}"
-_LOW = rb"\\u[dD][c-fC-F][0-9a-fA-F]{2}"
-_LONE = re.compile(rb"((?<!\\)(?:\\\\)*+)(?:%b(?!%b)|(?<!%b)%b)" % (_HIGH, _LOW, _HIGH, _LOW))
+# emoji writes it.
+_HIGH = rb"[89abAB][0-9a-fA-F]{2}"
+_LOW = rb"[c-fC-F][0-9a-fA-F]{2}"
+_LONE = re.compile(
+    rb"\\u[dD](?:%b(?!\\u[dD]%b)|%b(?<!\\u[dD]%b\\u[dD]%b))" % (_HIGH, _LOW, _LOW, _HIGH, _LOW)
+)
+MAX_MENDED = 100_000  # of them in one body: a microsecond each, and one a text is what occurs
 _CONTROLS = bytes.maketrans(bytes(range(32)), b" " * 32)
 
 
@@ -33,6 +36,14 @@ def is_json(body: bytes) -> bool:
     """Whether a body of unknown form is JSON, by how it begins. Protobuf begins with the tag of
     its only field, 0x0a: a line feed, after which any length may look like JSON."""
     return body[:1] != b"\n" and body[:64].removeprefix(BOM).lstrip(b" \t\r\n")[:1] == b"{"
+
+
+def _mended(escape: re.Match[bytes]) -> bytes:
+    body, before = escape.string, escape.start()
+    while before and body[before - 1] == ord("\\"):
+        before -= 1
+    # after an odd number of others, this backslash is itself escaped and begins no escape
+    return escape[0] if (escape.start() - before) % 2 else rb"\ufffd"
 
 
 def _check_tree(body: bytes) -> None:
@@ -61,6 +72,6 @@ def parse(body: bytes) -> Any:
         pass
     body = body.decode(errors="replace").encode().translate(_CONTROLS)
     try:
-        return from_json(_LONE.sub(rb"\1\\ufffd", body), cache_strings="keys")
+        return from_json(_LONE.sub(_mended, body, MAX_MENDED), cache_strings="keys")
     except ValueError as error:
         raise Undecodable("bad_json", f"the body is no JSON: {error}") from None

@@ -11,7 +11,7 @@ from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
 from opentelemetry.proto.trace.v1.trace_pb2 import Span as WireSpan
 
-from agent.ingest.otlp.layers import check_messages, groups
+from agent.ingest.otlp.layers import MAX_SPAN_MESSAGES, groups, too_many
 from agent.ingest.otlp.limits import (
     MAX_NAME,
     MAX_STATUS,
@@ -172,7 +172,6 @@ def _resource(data: bytes, account: Account) -> dict[str, Value]:
 
 def _records(body: bytes, account: Account, decoded: Decoded) -> Iterator[tuple[bytes, _Group]]:
     """Every record's bytes with what it shares with others; what is broken above it is counted."""
-    check_messages(body)
     for head, opened in groups(body):
         if opened is None:  # nobody knows how many spans were in it
             decoded.reject("unreadable")
@@ -194,12 +193,13 @@ def _each(
     decoded = Decoded()
     account = Account(limits)
     for data, group in _records(body, account, decoded):
-        try:
-            room = account.record()
-        except Rejected as why:
-            decoded.reject(str(why))
+        if refusal := account.refusal():
+            decoded.reject(refusal)
             continue
+        room = account.room()
         try:
+            if too_many(data, MAX_SPAN_MESSAGES):
+                raise Rejected("too_large")
             one(data, group, room, decoded)
         except Rejected as why:
             decoded.reject(str(why))

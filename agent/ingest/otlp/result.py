@@ -61,14 +61,12 @@ class Account:
         self.left = limits.values
         self.records = 0
 
-    def record(self) -> Room:
-        """Room for one more span or log record. Raises `Rejected`."""
+    def refusal(self) -> str:
+        """Why one more span or log record is not read, "" where it is. Called once for each."""
         self.records += 1
         if self.records > self.limits.spans:
-            raise Rejected("too_many_spans")
-        if self.left <= 0:
-            raise Rejected("too_many_values")
-        return self.room()
+            return "too_many_spans"
+        return "" if self.left > 0 else "too_many_values"
 
     def room(self) -> Room:
         return Room(min(self.left, self.limits.span_values))
