@@ -25,7 +25,7 @@ from agent.ingest.spans import Span
 
 __all__ = ["matches", "read"]
 
-KEYS = Keys(convention="haystack", tags={"haystack.component.name": "component"})
+KEYS = Keys(convention="haystack")
 
 # by the ending of the class name, the most particular first
 ENDINGS = (

@@ -18,7 +18,7 @@ import ast
 from collections.abc import Mapping
 from typing import Any
 
-from agent.ingest.conventions.keyed import Keys, read_keyed, tag
+from agent.ingest.conventions.keyed import Keys, read_keyed
 from agent.ingest.conventions.reading import Document, Gap, Reading, Role
 from agent.ingest.conventions.texts import (
     answer_in,
@@ -103,8 +103,6 @@ def read(span: Span) -> Reading:
     for n, kind in enumerate(kinds, start=1):
         if kind.startswith("model.llm"):
             reading.model = text_of(attributes.get(f"entity.{n}.name"))
-        elif kind.startswith("vectorstore"):
-            tag(reading, "vectorstore", attributes.get(f"entity.{n}.name"))
     code = text_of(made.get("error_code"))
     if code is not None and code.lower() not in ("success", "ok", "200"):
         reading.failed, reading.error_type = True, code

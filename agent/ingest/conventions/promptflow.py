@@ -39,7 +39,6 @@ KEYS = Keys(
     input_tokens=("llm.usage.prompt_tokens",),
     output_tokens=("llm.usage.completion_tokens",),
     session=("session_id",),
-    tags={"node_name": "node"},
 )
 EVALUATION = ("referenced.line_run_id", "referenced.batch_run_id")
 

@@ -41,7 +41,7 @@ KEYS = Keys(
     ),
     answer=("spring.ai.tool.call.result",),
     session=("spring.ai.chat.client.conversation.id",),
-    tags={"db.collection.name": "collection", "db.search.similarity_metric": "similarity_metric"},
+    tags={"db.collection.name": "collection"},
 )
 DOCUMENTS = "db.vector.query.response.documents"
 READS = frozenset({"query", "search", "similarity_search", ""})
@@ -70,7 +70,7 @@ def read(span: Span) -> Reading:
     if reading.role is Role.RETRIEVER:
         operation = (text_of(attributes.get("db.operation.name")) or "").lower()
         if operation not in READS:  # add, delete: index building
-            return Reading(role=Role.OTHER, convention=KEYS.convention)
+            return Reading(role=Role.VECTOR_DB, convention=KEYS.convention)
         _documents(reading, attributes.get(DOCUMENTS))
         return reading
     prompt, completion = attributes.get("gen_ai.prompt"), attributes.get("gen_ai.completion")

@@ -47,7 +47,7 @@ SYSTEMS = frozenset(
     }
 )
 RESULTS = {"db.query.result": "db.query.result.", "db.search.result": "db.search.result."}
-# parts of operation names that write; all others of a vector database read
+# beginnings of operation names that write; all others of a vector database read
 WRITES = (
     "add",
     "insert",
@@ -61,6 +61,8 @@ WRITES = (
     "drop",
     "put",
 )
+# "get_collection" looks for nothing
+ADMINISTERS = ("collection", "index", "schema", "count", "describe", "flush", "list", "andmodify")
 SIMILARITIES = ("cosine", "ip", "dot", "bm25")
 DISTANCES = ("l2", "euclid", "hamming", "jaccard", "manhattan")
 
@@ -76,11 +78,11 @@ def matches(span: Span) -> bool:
 def read(span: Span) -> Reading:
     attributes = span.attributes
     operation = _first(attributes, ("db.operation", "db.operation.name")).lower()
-    reading = Reading(convention="vector_db")
+    reading = Reading(role=Role.VECTOR_DB, convention="vector_db")
     if operation.startswith(WRITES):
-        return reading
-    reading.role = Role.VECTOR_DB
-    tag(reading, "db.system", _first(attributes, ("db.system", "db.system.name")))
+        return reading  # index building, as the operation's name tells the tree
+    if any(word in operation for word in ADMINISTERS):
+        return Reading(convention="vector_db")
     tag(
         reading,
         "collection",

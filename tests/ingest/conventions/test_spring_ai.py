@@ -33,7 +33,7 @@ def test_documents_that_are_logged_elsewhere_are_not_captured() -> None:
 
 def test_adding_documents_is_no_retrieval() -> None:
     found = read_span(span(attributes={**STORE, "db.operation.name": "add"}))
-    assert found.role is Role.OTHER
+    assert found.role is Role.VECTOR_DB  # whose operation is no search
     assert found.query is None
 
 

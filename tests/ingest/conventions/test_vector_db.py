@@ -2,8 +2,10 @@ from __future__ import annotations
 
 import pytest
 
+from agent.config_otlp import Otlp
 from agent.ingest.conventions import vector_db
 from agent.ingest.conventions.reading import Gap, Reading, Role
+from agent.ingest.requests import requests
 from agent.ingest.spans import Event, Value
 from tests.ingest.conventions.samples import span
 
@@ -69,7 +71,7 @@ def test_what_milvus_calls_a_distance(parameters: str | None, kind: str) -> None
     attributes: dict[str, Value] = {"db.system": "milvus", "db.operation": "search"}
     if parameters is not None:
         attributes["db.milvus.search.search_params"] = parameters
-    result = {
+    result: dict[str, Value] = {
         "db.search.query.id": 0,
         "db.search.result.id": 7,
         "db.search.result.distance": "0.75",
@@ -97,7 +99,13 @@ def test_marqo_has_a_query_and_its_own_fields() -> None:
 @pytest.mark.parametrize("operation", ["add", "upsert", "INSERT", "create_collection", "upload"])
 def test_writing_is_no_retrieval(operation: str) -> None:
     found = read({"db.system": "qdrant", "db.operation": operation})
-    assert found.role is Role.OTHER
+    assert (found.role, found.documents) == (Role.VECTOR_DB, None)
+    spans = [span(attributes={"db.system": "qdrant", "db.operation": operation})]
+    assert requests(spans, Otlp()).dropped == {"indexing": 1}
+
+
+def test_looking_up_a_collection_is_nothing() -> None:
+    assert read({"db.system": "chroma", "db.operation": "get_collection"}).role is Role.OTHER
 
 
 def test_openlit_has_the_query_as_text() -> None:
