@@ -11,21 +11,19 @@ import sqlite3
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from agent.assembly import Assembly, Counts, parts_total
 from agent.ingest.assembler import Closing
 from agent.ingest.bounds import TooMuch
 from agent.ingest.carried import read
 from agent.ingest.native import Bad, decode_one
+from agent.ingest.requests import Found
 from agent.ingest.spans import Span
 from agent.intake import Item, QueueFull, Unavailable
 from agent.store.open_spans import OpenSpans
 from agent.store.rows import Accepted
 from agent.store.sqlite import Statements
-
-if TYPE_CHECKING:
-    from agent.ingest.requests import Found
 
 __all__ = ["Accept", "Closer", "Extract"]
 
@@ -38,7 +36,7 @@ BATCH_BYTES = 16 * 2**20  # of spans read for one; a trace that is larger goes a
 RETRY_SECONDS = 1.0  # until what failed is tried again
 STOP_SECONDS = 5.0  # a step that runs is let end; where it does not, it is redone after a restart
 
-Extract = Callable[[Sequence[Span]], "Found"]
+Extract = Callable[[Sequence[Span]], Found]
 
 
 class Accept(Protocol):

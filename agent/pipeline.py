@@ -15,7 +15,7 @@ import sqlite3
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from agent.alerts import Alert, Rule
 from agent.assembly import Assembly
@@ -23,6 +23,7 @@ from agent.closer import SOURCE as OTLP
 from agent.closer import Closer
 from agent.config import Settings
 from agent.counters import CounterKey, Counters
+from agent.ingest.requests import requests
 from agent.intake import Intake, Item, Unavailable
 from agent.reading import Health
 from agent.slow_tiers import MakeTiers, SlowTiers
@@ -33,10 +34,6 @@ from agent.store.rows import Accepted, Progress
 from agent.store.sqlite import SqliteStore, Statements
 from agent.windows import Windows
 from agent.worker import Notify, Results, Worker
-
-if TYPE_CHECKING:
-    from agent.ingest.requests import Found
-    from agent.ingest.spans import Span
 
 __all__ = ["Instrument"]
 
@@ -98,12 +95,6 @@ class Instrument:
         )
         spans = OpenSpans(self._store)
         ids = spans.ids()
-
-        def extract(found: Sequence[Span]) -> Found:
-            from agent.ingest.requests import requests
-
-            return requests(found, settings.otlp)
-
         self.assembly = Assembly(
             settings.otlp, spans, self._write, clock=clock, monotonic=monotonic
         )
@@ -111,7 +102,7 @@ class Instrument:
             self.assembly,
             spans,
             self.accept,
-            extract,
+            lambda found: requests(found, settings.otlp),
             settings.limits.trace_bytes,
             written=ids & self._dead.written_from(OTLP, min(ids)) if ids else set(),
             damaged=self._worker.damaged,

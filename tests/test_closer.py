@@ -4,7 +4,6 @@ import json
 import sqlite3
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -14,18 +13,12 @@ from agent.assembly import Batch
 from agent.closer import Closer
 from agent.config import load
 from agent.ingest.carried import carry, carry_logs
+from agent.ingest.requests import Found
 from agent.ingest.spans import Event, LogEvent, Span
 from agent.intake import QueueFull, Unavailable
 from agent.pipeline import Instrument
 from agent.store.open_spans import OpenSpans
-from agent.trace import Trace
 from tests.traces import START, make_trace
-
-
-@dataclass
-class Found:
-    traces: list[Trace] = field(default_factory=list)
-    dropped: Counter[str] = field(default_factory=Counter)
 
 
 def extract(spans: Sequence[Span]) -> Found:
