@@ -477,7 +477,8 @@ def _search(
             if text is not None:
                 yield text
             return
-        # the last of several: a batch of one is the rule, and streams end with the whole text
+        if (depth == 0 and _several_texts(value)) or _documents(value):
+            return
         for item in value[:8]:
             yield from _search(item, keys, role, visits, depth + 1)
         return
@@ -492,12 +493,34 @@ def _search(
             yield from _search(value[key], keys, role, visits, depth + 1)
     rest = [k for k in value if k not in keys and str(k).lower() not in SKIPPED_KEYS]
     for key in rest[:64]:
-        if isinstance(value[key], Mapping | list):
+        if isinstance(value[key], Mapping | list) and not _several_texts(value[key]):
             yield from _search(value[key], keys, role, visits, depth + 1)
     if depth == 0 and len(value) == 1:  # {"topic": "..."}: what else could it be
         only = next(iter(value.values()))
         if isinstance(only, str) and str(next(iter(value))).lower() not in SKIPPED_KEYS:
             yield from _search(only, keys, role, visits, depth + 1)
+
+
+def _several_texts(value: Any) -> bool:
+    """A list of texts under no known name is a batch: a job's input is no question of its own."""
+    if not isinstance(value, list) or len(value) < 2:
+        return False
+    return all(isinstance(item, str) for item in value[:8])
+
+
+_OF_DOCUMENTS = frozenset(("page_content", "score", "metadata", "meta", "document", "node"))
+
+
+def _documents(value: list[Any]) -> bool:
+    """Whether a list holds what was retrieved: that is neither a question nor an answer."""
+    first = open_json(value[0]) if value else None
+    return (
+        isinstance(first, Mapping)
+        and "role" not in first
+        and not _OF_DOCUMENTS.isdisjoint(first)
+        and "message" not in first
+        and "data" not in first
+    )
 
 
 def _salvage(text: str, keys: Sequence[str]) -> str | None:
