@@ -16,6 +16,7 @@ from aiohttp.http_exceptions import HttpProcessingError
 from agent.config import Settings
 from agent.pipeline import Instrument
 from agent.sources.http import TracesEndpoint
+from agent.sources.otlp import OtlpEndpoint
 from exporters.web import metrics_app
 
 __all__ = ["PortInUse", "calm", "quiet", "serving"]
@@ -55,8 +56,11 @@ async def serving(instrument: Instrument, settings: Settings) -> AsyncIterator[t
     traces = web.Application()
     for app in (page, traces):
         endpoint.add_to(app)
+    otlp = OtlpEndpoint(instrument.assembly, limits.body_bytes)
+    otlp.add_to(traces)
     runners: list[web.AppRunner] = []
     await endpoint.start()
+    await otlp.start()
     try:
         urls = []
         for app, port in ((traces, settings.http.otlp_port), (page, settings.http.metrics_port)):
@@ -68,6 +72,7 @@ async def serving(instrument: Instrument, settings: Settings) -> AsyncIterator[t
         for runner in runners:
             await runner.cleanup()
         await endpoint.stop()
+        await otlp.stop()
 
 
 def _worth_a_line(record: logging.LogRecord) -> bool:
