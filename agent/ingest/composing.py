@@ -10,6 +10,7 @@ from typing import Any
 from agent.config_otlp import Otlp
 from agent.ingest.conventions.reading import Document, Gap, Reading, Role
 from agent.ingest.conventions.texts import text_of
+from agent.ingest.cutting import last_moment
 from agent.ingest.outcome import first_token, outcome, seconds
 from agent.ingest.passages import Retrieved, retrieved, searches_of
 from agent.ingest.tree import Node
@@ -108,7 +109,9 @@ class _Request:
         began (it has rewritten the question), none that only asks for tools, none of a tool's own
         while the application has others."""
         first = min((one.start for one in self.searches), default=0)
-        able = [one for one in self.calls if one.end >= first and not one.reading.calls_tools]
+        able = [
+            one for one in self.calls if last_moment(one) >= first and not one.reading.calls_tools
+        ]
         outside = [one for one in able if not _in_tool(one, self.node)]
         able = outside or able
         if not able:

@@ -12,7 +12,7 @@ from collections.abc import Callable, Container
 from agent.ingest.conventions.reading import Role
 from agent.ingest.tree import Node
 
-__all__ = ["count", "cut", "is_search"]
+__all__ = ["count", "cut", "is_search", "last_moment"]
 
 # operations of a vector database that look for something; the others write
 _SEARCHES = ("query", "search", "retrieve", "find", "knn", "match", "fetch", "get", "scroll")
@@ -78,7 +78,13 @@ def count(root: Node, tool_names: Container[str] = ()) -> None:
             node.searches = node.first_search = 0
         if node.role is Role.LLM and id(node) not in inside:
             node.calls += 1
-            node.last_call = max(node.last_call, node.end, 1)
+            node.last_call = max(node.last_call, last_moment(node))
+
+
+def last_moment(node: Node) -> int:
+    """Until when a call may have seen what was retrieved: one that ends as the retrieval begins
+    has not, unless it takes no time by its clock."""
+    return max(node.end - 1, node.start, 1)
 
 
 def _whole(node: Node) -> bool:
@@ -165,7 +171,7 @@ def _cut(root: Node, holds: Callable[[Node], bool]) -> list[Node]:
             found.append(node)
         else:
             stack += parts
-            stack += _like(parts, node)
+            found += _like(parts, node)
     return found
 
 

@@ -135,7 +135,7 @@ def _sampling(node: Node) -> dict[str, float] | None:
             match = _THRESHOLD.search(value) if key == "ot" else None
             if match is not None:
                 threshold = int(match[1].ljust(14, "0"), 16)
-                return {"probability": 1 - threshold / 2**56}
+                return {"probability": (2**56 - threshold) / 2**56}
     return None
 
 

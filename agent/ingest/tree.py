@@ -33,6 +33,7 @@ class Node:
     calls: int = 0
     """Calls of models in this subtree that no retriever makes for itself."""
     last_call: int = 0
+    """Until when the last of them may have seen what was retrieved."""
 
     @property
     def role(self) -> Role:

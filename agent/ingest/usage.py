@@ -2,34 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Hashable, Sequence
 
 from agent.ingest.conventions.reading import Role
 from agent.ingest.tree import Node
 
 __all__ = ["used"]
 
+_ALIKE = 8  # calls with the same numbers that the next is compared with
+
 
 def used(node: Node) -> tuple[int | None, int | None, float | None]:
     """Tokens in and out and USD of a request, None where nobody says."""
-    calls = _distinct([one for one in node.walk() if one.role is Role.LLM])
-    sources = calls
-    if not any(_tells(one) for one in calls):
-        # a framework may add them up itself, on its agent or chain
-        sources = [next((one for one in node.walk() if _tells(one)), node)]
-    tokens_in = _sum([one.reading.input_tokens for one in sources])
-    tokens_out = _sum([one.reading.output_tokens for one in sources])
-    costs = [one.reading.cost_usd for one in sources if one.reading.cost_usd is not None]
-    cost = sum(costs) if costs else node.reading.cost_usd
-    return tokens_in, tokens_out, cost
-
-
-def _tells(node: Node) -> bool:
-    reading = node.reading
-    return any(
-        value is not None
-        for value in (reading.input_tokens, reading.output_tokens, reading.cost_usd)
+    calls = [one for one in node.walk() if one.role is Role.LLM]
+    counted, priced = _distinct(calls, _tokens), _distinct(calls, _cost)
+    if not counted:
+        # a framework may add them up itself, on its agent or chain: the topmost has the sum
+        counted = [one for one in node.walk() if _tokens(one) is not None][:1]
+    if not priced:
+        priced = [one for one in node.walk() if _cost(one) is not None][:1]
+    costs = [one.reading.cost_usd for one in priced if one.reading.cost_usd is not None]
+    return (
+        _sum([one.reading.input_tokens for one in counted]),
+        _sum([one.reading.output_tokens for one in counted]),
+        sum(costs) if costs else None,
     )
+
+
+def _tokens(node: Node) -> Hashable | None:
+    numbers = (node.reading.input_tokens, node.reading.output_tokens)
+    return None if numbers == (None, None) else numbers
+
+
+def _cost(node: Node) -> Hashable | None:
+    return node.reading.cost_usd
 
 
 def _sum(values: Sequence[int | None]) -> int | None:
@@ -37,22 +43,20 @@ def _sum(values: Sequence[int | None]) -> int | None:
     return min(sum(known), 2**53) if known else None
 
 
-def _distinct(calls: list[Node]) -> list[Node]:
+def _distinct(calls: list[Node], tells: Callable[[Node], Hashable | None]) -> list[Node]:
     """Calls that tell something, without those that are seen by another span too: one below it,
     or one beside it at the same time with the same numbers from another instrumentor."""
-    telling = [one for one in calls if _tells(one)]
-    ids = {id(one) for one in telling}
-    tops = [one for one in telling if not any(id(up) in ids for up in one.ancestors())]
+    ids = {id(one) for one in calls if tells(one) is not None}
+    tops = [
+        one for one in calls if id(one) in ids and not any(id(up) in ids for up in one.ancestors())
+    ]
     kept: list[Node] = []
-    by_numbers: dict[tuple[int | None, int | None], list[Node]] = {}
+    by_numbers: dict[Hashable | None, list[Node]] = {}
     for one in sorted(tops, key=lambda each: (each.start, -each.end, _span_id(each))):
-        alike = by_numbers.setdefault((one.reading.input_tokens, one.reading.output_tokens), [])
-        twin = next((old for old in alike[-8:] if _same_call(old, one)), None)
-        if twin is None:
+        alike = by_numbers.setdefault(tells(one), [])
+        if not any(_same_call(old, one) for old in alike[-_ALIKE:]):
             kept.append(one)
             alike.append(one)
-        elif twin.reading.cost_usd is None and one.reading.cost_usd is not None:
-            kept[kept.index(twin)] = one  # only one of them knows the price
     return kept
 
 

@@ -13,7 +13,18 @@ from agent.ingest.requests import Found, requests
 from agent.ingest.spans import Event, Span
 from agent.trace import Trace
 
-__all__ = ["DATA", "Run", "documents", "messages", "only", "read", "sample"]
+__all__ = [
+    "DATA",
+    "T0",
+    "Run",
+    "documents",
+    "exception",
+    "expected",
+    "messages",
+    "only",
+    "read",
+    "sample",
+]
 
 DATA = Path(__file__).parents[1] / "data" / "otlp"
 T0 = 1_790_000_000_000_000_000  # Unix nanoseconds
