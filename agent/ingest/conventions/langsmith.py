@@ -6,6 +6,7 @@ Source: langchain-ai/langsmith-sdk `python/langsmith/_internal/otel/_otel_export
 - `gen_ai.prompt` and `gen_ai.completion` are the run's whole inputs and outputs as JSON text.
 - `langsmith.trace.session_id` and `session_name` are the project, not a user's session; that is
   in the metadata (`session_id`, `thread_id` or `conversation_id`, the keys LangSmith groups by).
+- LangChain adds tags of its own to every step of a chain.
 - Chat models are dumped as LangChain's `generations`, messages with `lc` and `kwargs`.
 """
 
@@ -44,6 +45,8 @@ KEYS = Keys(
     tags={"langsmith.trace.session_name": "project"},
 )
 
+STEPS = ("seq:step:", "map:key:", "graph:step:")  # LangChain's own: the place in a chain
+
 
 def matches(span: Span) -> bool:
     return "langsmith.span.kind" in span.attributes
@@ -53,6 +56,7 @@ def read(span: Span) -> Reading:
     reading = read_keyed(KEYS, span.attributes)
     tags = span.attributes.get("langsmith.span.tags")
     if isinstance(tags, str):
-        for one in tags.split(",", 32)[:32]:
-            tag(reading, f"tag.{one.strip()}" if one.strip() else "", "true")
+        for one in (each.strip() for each in tags.split(",", 32)[:32]):
+            if one and not one.startswith(STEPS):
+                tag(reading, f"tag.{one}", "true")
     return reading
