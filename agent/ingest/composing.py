@@ -76,7 +76,7 @@ class _Request:
     def _first(self, order: Iterable[Node], read: Any, limit: int) -> _Choice:
         gap = _Choice()
         for one in order:
-            text, why = read(one.reading)
+            text, why = read(one.content())
             if text is not None:
                 return self._choice(text, why, one, limit)
             if why is not None and gap.gap is None:
@@ -92,7 +92,7 @@ class _Request:
     def answer(self) -> _Choice:
         """What the application gave back, else the reply of its last model call."""
         node = self.node
-        own = node.reading
+        own = node.content()
         reply = self._reply()
         if own.answer is not None and (node.role is not Role.RETRIEVER or not self.calls):
             cut = own.answer_gap is Gap.ANSWER_TRUNCATED
@@ -138,7 +138,7 @@ class _Request:
             if one.role is Role.CHAIN and not one.searches and one.end >= last
         ]
         steps.sort(key=lambda one: (one.end, one.start, _span_id(one)))
-        read = [one for one in reversed(steps) if one.reading.answer is not None]
+        read = [one for one in reversed(steps) if one.content().answer is not None]
         if not read or self.node.role is not Role.OTHER:
             return _Choice()
         reading = read[0].reading
@@ -196,6 +196,7 @@ class _Request:
 
 def compose(node: Node, server: Node | None, settings: Otlp) -> Composed:
     """The fields of the request at `node`; `server` is the span that it was served by."""
+    node.content()
     request = _Request(node, server, settings)
     query = request.query()
     status, error = request.status(answered=node.reading.answer is not None)

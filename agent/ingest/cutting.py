@@ -113,7 +113,7 @@ def _is_application(node: Node) -> bool:
 
 def _has_content(node: Node) -> bool:
     """Whether a span was asked or answers itself, though it may hide what."""
-    reading = node.reading
+    reading = node.content()
     values = (reading.query, reading.answer, reading.query_gap, reading.answer_gap)
     return any(value is not None for value in values)
 
@@ -140,7 +140,7 @@ def _is_agent(node: Node) -> bool:
 
 def _question(node: Node) -> str | None:
     """What a subtree was asked, as its topmost span tells it."""
-    return next((one.reading.query for one in node.walk() if one.reading.query is not None), None)
+    return next((q for one in node.walk() if (q := one.content().query) is not None), None)
 
 
 def _several(nodes: list[Node]) -> bool:

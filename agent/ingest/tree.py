@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
-from agent.ingest.conventions import read_span
+from agent.ingest.conventions import glance, read_span
 from agent.ingest.conventions.reading import Reading, Role
 from agent.ingest.own import is_evaluator, is_own
 from agent.ingest.spans import Span
@@ -34,6 +34,15 @@ class Node:
     """Calls of models in this subtree that no retriever makes for itself."""
     last_call: int = 0
     """Until when the last of them may have seen what was retrieved."""
+
+    light: bool = False
+    """Whether `reading` is without content yet."""
+
+    def content(self) -> Reading:
+        """The whole reading."""
+        if self.light and self.span is not None:
+            self.reading, self.light = read_span(self.span), False
+        return self.reading
 
     @property
     def role(self) -> Role:
@@ -98,7 +107,7 @@ def _order(node: Node) -> tuple[int, int, str]:
 
 
 def tree_of(spans: Sequence[Span]) -> Tree:
-    """The tree of the spans of one trace, each read once."""
+    """The tree of the spans of one trace, each read once, some without content yet."""
     nodes = {span.span_id: Node(span, Reading()) for span in _unique(spans)}
     root = Node(None, Reading())
     absent: dict[str, Node] = {}
@@ -150,7 +159,9 @@ def _read(tree: Tree) -> None:
             if is_own(span):
                 tree.own += 1
                 continue
-            child.reading = read_span(span)
+            light = glance(span)
+            child.light = light is not None
+            child.reading = light if light is not None else read_span(span)
             if child.reading.role is Role.EVALUATOR or is_evaluator(span):
                 tree.evaluators += 1
             else:

@@ -32,13 +32,26 @@ from agent.ingest.conventions import (
 from agent.ingest.conventions.reading import Reading, Role
 from agent.ingest.spans import Span
 
-__all__ = ["CONVENTIONS", "Convention", "read_span"]
+__all__ = ["CONVENTIONS", "Convention", "glance", "read_span"]
 
 
 class Convention(Protocol):
+    """`matches` looks at the scope, the names of attributes and events, the first word of the
+    span's name and the values of `DECIDING` attributes, and at nothing else: what it says is
+    remembered for all spans that are alike in these."""
+
     def matches(self, span: Span, /) -> bool: ...
 
     def read(self, span: Span, /) -> Reading: ...
+
+
+DECIDING = (
+    "gen_ai.operation.name",
+    "db.system",
+    "db.system.name",
+    "telemetry.sdk.name",
+    "framework",
+)
 
 
 # One line a convention, the most particular first.
@@ -63,6 +76,49 @@ CONVENTIONS: tuple[Convention, ...] = (
 )
 
 
+_REMEMBERED = 4_096  # kinds of spans; an application sends some dozens, by the length of its lists
+_MAX_NAMES = 256  # of a span that is remembered
+_matching: dict[int, tuple[Convention, ...]] = {}
+
+
+def _conventions(span: Span) -> tuple[Convention, ...]:
+    """The conventions that match a span. Asking all of them costs more than reading what they say,
+    so the answer is kept, by a hash: what a sender makes up must not stay in memory."""
+    attributes, events = span.attributes, span.events
+    if len(attributes) + len(events) > _MAX_NAMES:
+        return tuple(one for one in CONVENTIONS if one.matches(span))
+    deciding = []
+    for name in DECIDING:
+        value = attributes.get(name)
+        deciding.append(value if isinstance(value, str) else type(value))
+    names = tuple(attributes)
+    kind = hash(
+        (
+            span.scope,
+            span.name.partition(".")[0],
+            names,
+            tuple([event.name for event in events]),
+            tuple(deciding),
+        )
+    )
+    known = _matching.get(kind)
+    if known is None:
+        known = tuple(one for one in CONVENTIONS if one.matches(span))
+        if len(_matching) >= _REMEMBERED:
+            _matching.clear()
+        _matching[kind] = known
+    return known
+
+
+def glance(span: Span) -> Reading | None:
+    """A reading without content where the span is known to wrap others and no more: a third of the
+    time of `read_span`, which has to follow for those that turn out to matter. Else None."""
+    return openinference.glance(span) if _conventions(span) == _WRAPPING else None
+
+
+_WRAPPING: tuple[Convention, ...] = (openinference,)
+
+
 def read_span(span: Span) -> Reading:
     """The readings of all conventions that match, joined in the order of `CONVENTIONS`.
 
@@ -70,10 +126,10 @@ def read_span(span: Span) -> Reading:
     convention that has texts, else the first list at all. A gap counts only where no convention
     has the content.
     """
-    readings = [convention.read(span) for convention in CONVENTIONS if convention.matches(span)]
-    if not readings:
+    matching = _conventions(span)
+    if not matching:
         return Reading()
-    first, *others = readings
+    first, *others = [convention.read(span) for convention in matching]
     for other in others:
         _join(first, other)
     return first

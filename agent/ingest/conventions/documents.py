@@ -63,6 +63,7 @@ SCORE_KEYS = (
     ("distance", "distance"),
     ("_distance", "distance"),
 )
+INNER_KEYS = ("node", "document", "chunk", "payload", "_source", "properties", "entity")
 METADATA_KEYS = ("document.metadata", "metadata", "meta", "extra_info", "payload", "_source")
 LIST_KEYS = (
     "documents",
@@ -205,15 +206,16 @@ def _from_mapping(value: Mapping[str, Any]) -> Document:
     if isinstance(kwargs, Mapping) and isinstance(value.get("id"), list):  # LangChain's dumps
         value = kwargs
     layers: list[Mapping[str, Any]] = [value]
-    for key in ("node", "document", "chunk", "payload", "_source", "properties", "entity"):
-        inner = open_json(value.get(key))
-        if isinstance(inner, Mapping):
-            layers.append(inner)
+    for key in INNER_KEYS:
+        if key in value:
+            inner = open_json(value[key])
+            if isinstance(inner, Mapping):
+                layers.append(inner)
     metadata: dict[str, Any] = {}
     raw: list[Mapping[str, Any]] = []
     for layer in layers:
         for key in METADATA_KEYS:
-            inner = open_json(layer.get(key))
+            inner = open_json(layer[key]) if key in layer else None
             if isinstance(inner, Mapping):
                 raw.append(inner)
                 if not metadata:
@@ -239,7 +241,9 @@ def _from_mapping(value: Mapping[str, Any]) -> Document:
 def _text(layers: list[Mapping[str, Any]]) -> str | None:
     for layer in layers:
         for key in TEXT_KEYS:
-            inner = layer.get(key)
+            if key not in layer:
+                continue
+            inner = layer[key]
             if isinstance(inner, Mapping):  # Bedrock: {"content": {"text": ...}}
                 inner = inner.get("text")
             if isinstance(inner, str) and inner.strip() and not is_embedding(inner):
@@ -262,7 +266,7 @@ def _id(layers: list[Mapping[str, Any]], raw: list[Mapping[str, Any]]) -> str:
     ):
         for layer in group:
             for key in keys:
-                found = text_of(layer.get(key))
+                found = text_of(layer[key]) if key in layer else None
                 if found:
                     return found
     return ""
@@ -271,7 +275,7 @@ def _id(layers: list[Mapping[str, Any]], raw: list[Mapping[str, Any]]) -> str:
 def _score(layers: list[Mapping[str, Any]]) -> tuple[float | None, str]:
     for layer in layers:
         for key, kind in SCORE_KEYS:
-            found = number(layer.get(key))
+            found = number(layer[key]) if key in layer else None
             if found is not None:
                 return found, kind
     return None, ""

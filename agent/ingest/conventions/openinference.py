@@ -34,7 +34,7 @@ from agent.ingest.conventions.texts import (
 )
 from agent.ingest.spans import Span, Value
 
-__all__ = ["matches", "read"]
+__all__ = ["glance", "matches", "read"]
 
 KIND = "openinference.span.kind"
 _ROLES = {
@@ -64,11 +64,27 @@ def matches(span: Span) -> bool:
     )
 
 
+def glance(span: Span) -> Reading | None:
+    """What only wraps others, without its content; None for any other span. LangChain sends ten
+    of them a request, each with all that is passed through it, and the topmost has what counts."""
+    kind = span.attributes.get(KIND)
+    if not isinstance(kind, str) or kind.upper() not in ("CHAIN", "PROMPT"):
+        return None
+    if has_items(span.attributes, _RETRIEVED):
+        return None
+    return _about(span, Role.CHAIN)
+
+
+def _about(span: Span, role: Role) -> Reading:
+    reading = Reading(role=role, convention="openinference")
+    reading.session = text_of(span.attributes.get("session.id"))
+    reading.user = text_of(span.attributes.get("user.id"))
+    return reading
+
+
 def read(span: Span) -> Reading:
     attributes = span.attributes
-    reading = Reading(role=_role(span), convention="openinference")
-    reading.session = text_of(attributes.get("session.id"))
-    reading.user = text_of(attributes.get("user.id"))
+    reading = _about(span, _role(span))
     reading.tags = _tags(attributes.get("metadata"), attributes.get("tag.tags"))
     reading.prompt_version = text_of(attributes.get("llm.prompt_template.version"))
     _content(span, reading)

@@ -175,7 +175,7 @@ def text_of(value: object) -> str | None:
             return str(value)
         except ValueError:  # an integer of thousands of digits
             return None
-    return value if isinstance(value, str) and value.strip() else None
+    return value if isinstance(value, str) and value and not value.isspace() else None
 
 
 def hidden(value: object) -> bool:
@@ -205,6 +205,10 @@ def _not_a_number(_: str) -> None:
     return None
 
 
+_DECODER = json.JSONDecoder(parse_constant=_not_a_number)
+_OPENING = frozenset(("{", "[", '"'))
+
+
 def open_json(value: Any, *, times: int = 3) -> Any:
     """What a JSON text holds, opened again where it holds JSON text (three times at most).
 
@@ -214,13 +218,15 @@ def open_json(value: Any, *, times: int = 3) -> Any:
     for _ in range(times):
         if not isinstance(value, str):
             return value
-        head = value[:64].lstrip()[:1]
-        if head not in ("{", "[", '"') or _values(value) > MAX_VALUES:
+        head = value[:1]
+        if head.isspace():
+            head = value[:64].lstrip()[:1]
+        if head not in _OPENING or (len(value) > MAX_VALUES and _values(value) > MAX_VALUES):
             return value
         if head == '"' and not value.rstrip().endswith('"'):
             return value
         try:
-            value = json.loads(value, parse_constant=_not_a_number)
+            value = _DECODER.decode(value)
         except (ValueError, RecursionError):
             return value
     return value
