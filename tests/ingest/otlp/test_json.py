@@ -9,25 +9,32 @@ from typing import Any
 
 import pytest
 
-from agent.ingest.otlp import Limits, Undecodable, decode_traces, is_json
+from agent.ingest.otlp import Undecodable, decode_traces, is_json
 from agent.ingest.spans import Event, Span
 from tests.ingest.otlp.bodies import SPAN_ID, TRACE_ID, json_span, json_traces, proto_traces
 
 
-def one(limits: Limits = Limits(), **fields: Any) -> Span:
-    (span,) = decode_traces(json_traces(json_span(**fields)), json=True, limits=limits).spans
+def one(**fields: Any) -> Span:
+    (span,) = decode_traces(json_traces(json_span(**fields)), json=True).spans
     return span
 
 
-def attribute(value: Any, limits: Limits = Limits()) -> Any:
-    return one(limits, attributes=[{"key": "k", "value": value}]).attributes["k"]
+def attribute(value: Any) -> Any:
+    return one(attributes=[{"key": "k", "value": value}]).attributes["k"]
 
 
 def test_every_field_of_a_span() -> None:
     span = {
-        **{"traceId": TRACE_ID.upper(), "spanId": SPAN_ID, "parentSpanId": "09" * 8},
-        **{"name": "retrieve", "kind": 3, "startTimeUnixNano": "5", "endTimeUnixNano": 6},
-        **{"traceState": "ot=th:8", "flags": 256, "status": {"code": 2, "message": "boom"}},
+        "traceId": TRACE_ID.upper(),
+        "spanId": SPAN_ID,
+        "parentSpanId": "09" * 8,
+        "name": "retrieve",
+        "kind": 3,
+        "startTimeUnixNano": "5",
+        "endTimeUnixNano": 6,
+        "traceState": "ot=th:8",
+        "flags": 256,
+        "status": {"code": 2, "message": "boom"},
         "attributes": [{"key": "text", "value": {"stringValue": "a"}}],
         "droppedAttributesCount": 3,
         "events": [
@@ -229,9 +236,14 @@ def test_of_keys_that_occur_twice_the_last_value_counts() -> None:
 
 def test_names_in_snake_case() -> None:
     span = {
-        **{"trace_id": TRACE_ID, "span_id": SPAN_ID, "parent_span_id": "09" * 8},
-        **{"start_time_unix_nano": 5, "end_time_unix_nano": 6, "trace_state": "a=b"},
-        **{"dropped_attributes_count": 1, "dropped_events_count": 1},
+        "trace_id": TRACE_ID,
+        "span_id": SPAN_ID,
+        "parent_span_id": "09" * 8,
+        "start_time_unix_nano": 5,
+        "end_time_unix_nano": 6,
+        "trace_state": "a=b",
+        "dropped_attributes_count": 1,
+        "dropped_events_count": 1,
         "events": [{"time_unix_nano": 7}],
         "links": [{"trace_id": TRACE_ID, "span_id": SPAN_ID}],
     }
