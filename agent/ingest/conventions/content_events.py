@@ -73,13 +73,11 @@ _ROLE = re.compile(r"^(system|developer|user|human|assistant|ai|tool|function): 
 
 def matches(span: Span) -> bool:
     attributes = span.attributes
-    return (
-        any(event.name in (PROMPT, COMPLETION) for event in span.events)
-        or "gen_ai.usage.cost" in attributes
-        or attributes.get("telemetry.sdk.name") == "openlit"
-        or span.scope.startswith("openlit")
-        or PROMPT in attributes
-    )
+    if "gen_ai.usage.cost" in attributes or PROMPT in attributes:
+        return True
+    if span.scope.startswith("openlit") or attributes.get("telemetry.sdk.name") == "openlit":
+        return True
+    return bool(span.events) and any(event.name in (PROMPT, COMPLETION) for event in span.events)
 
 
 def read(span: Span) -> Reading:

@@ -44,7 +44,7 @@ MAX_CHUNKS = 1_000
 
 
 def matches(span: Span) -> bool:
-    return span.scope == "gcp.vertex.agent" or any(mark in span.attributes for mark in MARKS)
+    return span.scope == "gcp.vertex.agent" or not span.attributes.keys().isdisjoint(MARKS)
 
 
 def read(span: Span) -> Reading:

@@ -59,7 +59,7 @@ KEYS = Keys(
     tag_prefixes=(TRACE + "metadata.",),
 )
 
-# each is enough: a look-up apiece is cheaper than a walk over a span's hundreds of attributes
+# each is enough; looked up one by one, as a span may have hundreds of attributes
 MARKS = (
     OBSERVATION + "type",
     OBSERVATION + "input",
@@ -84,7 +84,7 @@ RETRIEVER_NAME = re.compile(
 
 def matches(span: Span) -> bool:
     attributes = span.attributes
-    return span.scope == "langfuse-sdk" or any(mark in attributes for mark in MARKS)
+    return span.scope == "langfuse-sdk" or not attributes.keys().isdisjoint(MARKS)
 
 
 def read(span: Span) -> Reading:

@@ -42,17 +42,14 @@ KEYS = Keys(
     tags={"agent_name": "agent", "gen_ai.agent.name": "agent"},
 )
 HISTORY = ("pydantic_ai.all_messages", "all_messages_events")
+SCOPES = frozenset({"pydantic-ai", "logfire.openai", "logfire.anthropic"})
+MARKS = (*HISTORY, "logfire.msg_template", "logfire.msg")
 CALLS = ("request_data", "response_data", "events")
 TOOLS = ("tool_arguments", "tool_response", "gen_ai.tool.call.arguments", "gen_ai.tool.call.result")
 
 
 def matches(span: Span) -> bool:
-    attributes = span.attributes
-    return (
-        span.scope in ("pydantic-ai", "logfire.openai", "logfire.anthropic")
-        or any(key in attributes for key in HISTORY)
-        or ("logfire.msg_template" in attributes or "logfire.msg" in attributes)
-    )
+    return span.scope in SCOPES or not span.attributes.keys().isdisjoint(MARKS)
 
 
 def read(span: Span) -> Reading:

@@ -72,7 +72,7 @@ def matches(span: Span) -> bool:
     system = attributes.get("db.system") or attributes.get("db.system.name")
     if isinstance(system, str) and system.lower() in SYSTEMS:
         return True
-    return any(event.name in RESULTS for event in span.events)
+    return bool(span.events) and any(event.name in RESULTS for event in span.events)
 
 
 def read(span: Span) -> Reading:
