@@ -7,7 +7,7 @@ microsoft/semantic-kernel `python/semantic_kernel/utils/telemetry/model_diagnost
 Traps:
 - The convention says JSON; OpenLIT writes lines `role: text`, whose text may have lines too.
 - Semantic Kernel's completions are a list of messages, its operations `chat.completions`; newer
-  versions send log records instead, which the reader of the official names understands.
+  versions send log records, which the reader of the official names understands.
 - OpenLIT's span of a framework (`gen_ai.endpoint` = `framework.query_engine.query`) has the
   operation `retrieve` or `retrieval`, but is the whole request: question and answer.
 - OpenLIT's retriever spans hold the question and no documents: not captured, not empty.
@@ -66,6 +66,18 @@ KEYS = Keys(
     user=("gen_ai.request.user",),
     tags={"gen_ai.environment": "environment", "gen_ai.application_name": "application"},
 )
+# operations that no official version knows; what such spans hold is read by other conventions too
+UNOFFICIAL = frozenset(
+    {
+        "chat.completions",
+        "chat.streaming_completions",
+        "text.completions",
+        "text.streaming_completions",
+        "execute_task",
+        "framework",
+        "vectordb",
+    }
+)
 PROMPT = "gen_ai.content.prompt"
 COMPLETION = "gen_ai.content.completion"
 _ROLE = re.compile(r"^(system|developer|user|human|assistant|ai|tool|function): ", re.MULTILINE)
@@ -73,6 +85,9 @@ _ROLE = re.compile(r"^(system|developer|user|human|assistant|ai|tool|function): 
 
 def matches(span: Span) -> bool:
     attributes = span.attributes
+    operation = attributes.get("gen_ai.operation.name")
+    if isinstance(operation, str) and operation in UNOFFICIAL:
+        return True
     if "gen_ai.usage.cost" in attributes or PROMPT in attributes:
         return True
     if span.scope.startswith("openlit") or attributes.get("telemetry.sdk.name") == "openlit":

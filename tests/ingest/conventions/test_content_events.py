@@ -35,6 +35,20 @@ def test_semantic_kernel() -> None:
     assert (found.role, found.query, found.answer) == (Role.LLM, "q", "a")
 
 
+def test_semantic_kernel_with_log_records() -> None:
+    reply = {"message": {"role": "assistant", "content": "a"}, "finish_reason": "stop"}
+    one = span(
+        "chat.completions gpt-4o",
+        attributes={"gen_ai.operation.name": "chat.completions", "gen_ai.system": "openai"},
+        events=[  # as log events are joined to their span
+            Event("gen_ai.user.message", 1, {"body": '{"role": "user", "content": "q"}'}),
+            Event("gen_ai.choice", 2, {"body": json.dumps(reply)}),
+        ],
+    )
+    found = read_span(one)
+    assert (found.role, found.query, found.answer) == (Role.LLM, "q", "a")
+
+
 @pytest.mark.parametrize(
     ("endpoint", "role"),
     [

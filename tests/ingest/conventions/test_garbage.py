@@ -12,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from agent.ingest import conventions
-from agent.ingest.conventions import CONVENTIONS, read_span
+from agent.ingest.conventions import CONVENTIONS, _conventions, read_span
 from agent.ingest.conventions.reading import Document, Gap, Reading, Role
 from agent.ingest.spans import Event
 from tests.ingest.conventions.samples import span
@@ -157,3 +157,5 @@ def test_no_convention_raises(attributes: dict[str, Any], events: list[Event], n
         convention.matches(one)
         _check(convention.read(one))  # also where it does not match
     _check(read_span(one))
+    # what is remembered of spans alike is what each would say
+    assert _conventions(one) == tuple(each for each in CONVENTIONS if each.matches(one))
