@@ -39,11 +39,12 @@ def parts_total(signal: str, result: str) -> CounterKey:
 @dataclass(frozen=True, slots=True)
 class Batch:
     """What one request brought. `signal` is `traces` or `logs`; `refused` says of how many parts
-    nothing is kept, and why."""
+    nothing is kept, and why. `counts` are what else is counted of it."""
 
     signal: str
     parts: Sequence[Carried]
     refused: Mapping[str, int] = field(default_factory=dict)
+    counts: Mapping[CounterKey, float] = field(default_factory=dict)
 
 
 class Assembly:
@@ -145,4 +146,6 @@ def _told(batches: Sequence[Batch], plan: Plan) -> tuple[list[Counter[Fate]], Co
         for result, number in (*found.items(), *batch.refused.items()):
             key = parts_total(batch.signal, str(result))
             counts[key] = counts.get(key, 0) + number
+        for key, by in batch.counts.items():
+            counts[key] = counts.get(key, 0) + by
     return fates, counts

@@ -29,6 +29,7 @@ from pydantic import (
 from pydantic.fields import FieldInfo
 
 from agent.config_otlp import Otlp
+from agent.config_privacy import Privacy
 from agent.config_results import ResultsExport
 from agent.config_section import Names, http_url, listed
 from agent.config_section import Section as _Section
@@ -318,6 +319,7 @@ class Settings(_Section):
     http: Http = Http()
     otlp: Otlp = Otlp()
     state: StateFile = StateFile()
+    privacy: Privacy = Privacy()
     sampling: Sampling = Sampling()
     judge: Judge = Judge()
     hhem: Hhem = Hhem()
@@ -403,6 +405,7 @@ def _merge(base: dict[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
 def _explain(error: ValidationError) -> str:
     lines = []
     known = [key for key, _, _ in leaves()]
+    secret = {key for key, field, _ in leaves() if "SecretStr" in str(field.annotation)}
     for item in error.errors():
         key = ".".join(str(part) for part in item["loc"])
         if item["type"] == "extra_forbidden":
@@ -414,7 +417,7 @@ def _explain(error: ValidationError) -> str:
             value = repr(item["input"])
             shown = value if len(value) <= 80 else value[:77] + "..."
             message = item["msg"].removeprefix("Value error, ")
-            if key.endswith("api_key"):
+            if key in secret:
                 shown = "what is given"
             elif isinstance(item["input"], Mapping) and item["type"] == "value_error":
                 lines.append(f"{key}: {message}")  # a section as a whole may hold secrets

@@ -16,7 +16,7 @@ from agent.budget import BudgetController, judge_controller, model_controller
 from agent.config import ConfigError, Judge, Settings
 from agent.judge import prompts
 from agent.judge.attempt import Attempt
-from agent.judge.cache import CachedJudge, MemoryVerdicts, VerdictStore
+from agent.judge.cache import CachedJudge, MemoryVerdicts, VerdictStore, says_nothing
 from agent.judge.client import JudgeClient
 from agent.judge.fingerprint import Served
 from agent.judge.probes import ProbeRunner, load_probes, probe_settings
@@ -67,7 +67,10 @@ class Instruments:
             client = self._client(MAIN, judge)
             if verdicts is None:
                 verdicts = MemoryVerdicts(judge.cache.entries, judge.cache.days)
-            tier: TierScorer = JudgeTier(CachedJudge(client, verdicts, count=count), judge)
+            full = settings.privacy.content == "full"
+            keeps = (lambda question: True) if full else says_nothing
+            asking = CachedJudge(client, verdicts, count=count, keeps=keeps)
+            tier: TierScorer = JudgeTier(asking, judge)
             if watched:
                 tier = self._second(tier, client)
                 self.probes = self._prober(client)

@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from agent.config import Limits
 from agent.counters import CounterKey
 from agent.ingest.native import Bad, Good
+from agent.privacy.redactor import Redactor
 from agent.sources.dead_letters import DeadLetters
 from agent.store.rows import Accepted, Arrival, Progress
 from agent.store.sqlite import SqliteStore, Statements
@@ -37,7 +38,9 @@ class Intake:
         dead_letters: DeadLetters,
         limits: Limits,
         clock: Callable[[], float],
+        redactor: Redactor | None = None,
     ) -> None:
+        self._redactor = redactor or Redactor()
         self._store = store
         self._dead = dead_letters
         self._limits = limits
@@ -75,8 +78,10 @@ class Intake:
         # a batch larger than the whole queue is taken when the queue is empty
         if good and self._store.depth and len(good) > self.room():
             raise QueueFull
+        told: dict[CounterKey, float] = dict(counts or {})
+        good = [self._redactor.trace(item, told) for item in good]  # before it is anywhere
         arrivals = [self._arrival(item, now, live) for item in good]
-        told = {**(counts or {}), **self._counts(source, good, bad, arrivals)}
+        told |= self._counts(source, good, bad, arrivals)
         duplicates: CounterKey = ("ragmeter_traces_duplicate_total", (("source", source),))
         try:
             if written is not None:

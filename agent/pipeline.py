@@ -25,6 +25,8 @@ from agent.config import Settings
 from agent.counters import CounterKey, Counters
 from agent.ingest.requests import requests
 from agent.intake import Intake, Item, Unavailable
+from agent.privacy.content import Content
+from agent.privacy.redactor import Redactor
 from agent.reading import Health
 from agent.slow_tiers import MakeTiers, SlowTiers
 from agent.sources.dead_letters import DeadLetters
@@ -72,14 +74,17 @@ class Instrument:
         self._monotonic = monotonic
         self._problem: str | None = None
         self.segments = tuple(settings.segments)
+        self.redactor = Redactor(settings.privacy)
+        self.content = Content(settings.privacy)
         self._store = SqliteStore(
             settings.state.path,
+            overwrite=not self.content.full,
             horizon=settings.limits.dedupe_hours * 3600,
             synchronous=settings.state.synchronous,
             warn=log.error,
         )
-        self._dead = DeadLetters(settings.state.dead_letters)
-        self._intake = Intake(self._store, self._dead, settings.limits, clock)
+        self._dead = DeadLetters(settings.state.dead_letters, self.redactor, self.content)
+        self._intake = Intake(self._store, self._dead, settings.limits, clock, self.redactor)
         self._worker = Worker(
             settings,
             rules,
@@ -92,6 +97,7 @@ class Instrument:
             announced=announced,
             tiers=tiers,
             results=results,
+            content=self.content,
         )
         spans = OpenSpans(self._store)
         ids = spans.ids()

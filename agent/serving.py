@@ -56,7 +56,7 @@ async def serving(instrument: Instrument, settings: Settings) -> AsyncIterator[t
     traces = web.Application()
     for app in (page, traces):
         endpoint.add_to(app)
-    otlp = OtlpEndpoint(instrument.assembly, limits.body_bytes)
+    otlp = OtlpEndpoint(instrument.assembly, limits.body_bytes, redactor=instrument.redactor)
     otlp.add_to(traces)
     runners: list[web.AppRunner] = []
     await endpoint.start()

@@ -19,6 +19,7 @@ from agent.errors import UnknownVersion
 from agent.event_time import EventTime
 from agent.evidence import EvidenceKeeper, results_of
 from agent.ingest.native import Bad, decode_one
+from agent.privacy.content import Content
 from agent.score import Scored, outline
 from agent.second_stage import SecondStage
 from agent.slow_tiers import Gauge, MakeTiers, SlowTiers
@@ -80,7 +81,9 @@ class Worker:
         announced: Callable[[], None],
         tiers: MakeTiers = lambda saved: SlowTiers(),
         results: Results = lambda done: None,
+        content: Content | None = None,
     ) -> None:
+        self._content = content or Content()
         self._settings = settings
         self._rules = rules
         self._store = store
@@ -137,7 +140,15 @@ class Worker:
         aggregator.counters.load(saved.counters)
         aggregator.load(saved.meta)
         aggregator.waiting.update(self._slow.restore(saved.meta))
-        self._keeper = EvidenceKeeper(saved.evidence, self._settings.limits.evidence_bytes)
+        mode = saved.meta.get("content", "full")  # files of older versions hold whole texts
+        kept = saved.evidence
+        if self._content.changed(str(mode)):
+            self._store.commit(
+                Commit(0, forget_evidence=kept, meta={"content": self._content.mode})
+            )
+            kept = []
+        limit = self._settings.limits.evidence_bytes
+        self._keeper = EvidenceKeeper(kept, limit, self._content)
         self.time = EventTime()
         down = self._clock() - saved.meta.get("wall_time", 0.0)
         self.time.restore(aggregator.windows.now, down, self._monotonic())
@@ -399,6 +410,7 @@ class Worker:
                     **self.aggregator.dump(),
                     **self._slow.state(),
                     "wall_time": now,
+                    "content": self._content.mode,
                 },
                 drawn=drawn,
                 finished=[one.drawn.id for one in finished],

@@ -138,6 +138,16 @@ HEALTH = (
         ("reason",), "", "Agent",
     ),
     Family(
+        "ragmeter_redactions_total", "counter",
+        "Findings of a privacy rule that were replaced as they came in.",
+        ("rule",), "", "Agent",
+    ),
+    Family(
+        "ragmeter_redaction_failures_total", "counter",
+        "Texts dropped because a privacy rule could not be applied: timeout, resting, error.",
+        ("rule", "reason"), "", "Agent",
+    ),
+    Family(
         "ragmeter_results_total", "counter",
         "Results by the state in which a trace ended for a metric; the reason if unscored.",
         ("metric", "scorer", "state", "reason"), "", "Agent",

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from agent.config_privacy import Privacy
+from agent.trace import ScoredTrace
 
 __all__ = ["Content"]
 
@@ -91,6 +92,13 @@ class Content:
             {**item, "detail": self._detail(item["detail"], "")} if "detail" in item else item
             for item in results
         ]
+
+    def scored(self, trace: ScoredTrace) -> ScoredTrace:
+        """The same, its scores without what their details quote."""
+        if not self.full:
+            for score in trace.results:
+                score.detail = self._detail(score.detail, "")
+        return trace
 
     def _detail(self, value: Any, name: str) -> Any:
         if isinstance(value, dict):

@@ -19,6 +19,7 @@ from agent.ingest.carried import carry, carry_logs
 from agent.ingest.otlp import Undecodable, decode_logs, decode_traces, is_json
 from agent.ingest.otlp.replies import Form, Reply, content_type, failure, success
 from agent.intake import QueueFull, Unavailable
+from agent.privacy.redactor import Counts, Redactor
 from agent.sources.body import READ_SECONDS, Bodies, Refused
 from agent.sources.group_commit import GroupCommit
 
@@ -61,8 +62,13 @@ class OtlpEndpoint:
     """The handlers; `body_limit` bounds a body in bytes before and after decompression."""
 
     def __init__(
-        self, assembly: Assembly, body_limit: int, read_seconds: float = READ_SECONDS
+        self,
+        assembly: Assembly,
+        body_limit: int,
+        read_seconds: float = READ_SECONDS,
+        redactor: Redactor | None = None,
     ) -> None:
+        self._redactor = redactor or Redactor()
         self._bodies = Bodies(body_limit, read_seconds)
         self._group = GroupCommit(assembly.accept, GROUP)
         self.start, self.stop = self._group.start, self._group.stop
@@ -94,7 +100,9 @@ class OtlpEndpoint:
                 if form is None:
                     form = "json" if is_json(body) else "protobuf"
                 async with self._bodies.busy:
-                    batch, broken = await asyncio.to_thread(_decode, signal, form, body)
+                    batch, broken = await asyncio.to_thread(
+                        _decode, signal, form, body, self._redactor
+                    )
                 return await self._take(form, batch, broken)
         except Refused as refused:
             return _refuse(form or "protobuf", refused)
@@ -121,8 +129,11 @@ class OtlpEndpoint:
         )
 
 
-def _decode(signal: str, form: Form, body: bytes) -> tuple[Batch, Undecodable | None]:
+def _decode(
+    signal: str, form: Form, body: bytes, redactor: Redactor
+) -> tuple[Batch, Undecodable | None]:
     """What a body brings; nothing but a count where nothing of it can be read."""
+    counts: Counts = {}
     decode = decode_traces if signal == TRACES else decode_logs
     try:
         decoded = decode(body, json=form == "json")
@@ -130,5 +141,7 @@ def _decode(signal: str, form: Form, body: bytes) -> tuple[Batch, Undecodable | 
         return Batch(signal, [], {"undecodable": 1}), error
     refused = Counter(decoded.reasons)
     refused["no_content"] += decoded.ignored
-    parts = [*carry(decoded.spans, refused), *carry_logs(decoded.events, refused)]
-    return Batch(signal, parts, +refused), None
+    spans = [redactor.span(span, counts) for span in decoded.spans]
+    events = [redactor.log_event(event, counts) for event in decoded.events]
+    parts = [*carry(spans, refused), *carry_logs(events, refused)]
+    return Batch(signal, parts, +refused, counts), None

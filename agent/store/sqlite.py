@@ -63,7 +63,8 @@ class SqliteStore:
 
     `horizon` is the dedupe horizon in event-time seconds. Ids are kept in two generations; the
     older one is emptied when the newer has lasted a horizon, so an id is known for one to two
-    horizons. `warn` is told about a quarantine. Raises `StateError` when the file cannot be used.
+    horizons. What is deleted is overwritten with zeros where `overwrite` is set. `warn` is told
+    about a quarantine. Raises `StateError` when the file cannot be used.
     """
 
     def __init__(
@@ -72,6 +73,7 @@ class SqliteStore:
         *,
         horizon: float = 48 * 3600,
         synchronous: str = "full",
+        overwrite: bool = False,
         warn: Callable[[str], None] = lambda text: None,
     ) -> None:
         try:
@@ -82,6 +84,7 @@ class SqliteStore:
         self._path = path
         self._horizon = horizon
         self._synchronous = synchronous
+        self._overwrite = overwrite
         self._warn = warn
         self._mutex = threading.RLock()
         try:
@@ -104,6 +107,8 @@ class SqliteStore:
             self._restore()
 
     def _restore(self) -> None:
+        if self._overwrite:
+            self._db.execute("PRAGMA secure_delete=ON")
         found = os.stat(self._path)
         self._file = (found.st_dev, found.st_ino)
         meta = self._meta()

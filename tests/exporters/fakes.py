@@ -220,6 +220,8 @@ def everything() -> FakeReading:
     counters.inc("ragmeter_drift_alarms_total", detector)
     counters.inc("ragmeter_traces_received_total", (("source", "http"),), 40)
     counters.inc("ragmeter_dead_letters_total", (("reason", "not_json"),))
+    counters.inc("ragmeter_redactions_total", (("rule", "email"),))
+    counters.inc("ragmeter_redaction_failures_total", (("rule", "x"), ("reason", "timeout")))
     counters.inc("ragmeter_otlp_spans_total", (("signal", "traces"), ("result", "accepted")), 500)
     counters.inc("ragmeter_otlp_traces_total", (("result", "root"),), 41)
     counters.inc("ragmeter_otlp_dropped_total", (("reason", "indexing"),))
