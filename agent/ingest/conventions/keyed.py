@@ -117,6 +117,7 @@ def fill_content(reading: Reading, given: Any, made: Any, documents: Any = None)
     unknown use says nothing about the request. A tool may have found documents: whether they
     count is the user's word (`tool_names`).
     """
+    given, made, documents = _masked(given), _masked(made), _masked(documents)
     role = reading.role
     if role in (Role.RETRIEVER, Role.RERANKER, Role.VECTOR_DB):
         reading.query, reading.query_gap = question_in(given)
@@ -135,6 +136,15 @@ def fill_content(reading: Reading, given: Any, made: Any, documents: Any = None)
         reading.query, reading.query_gap = question_in(given)
         found = documents_in(made)
         reading.documents = found if found and any(one.text for one in found) else None
+
+
+# what Langfuse's SDK and Logfire write in the place of a value that a masking rule has hit
+_MASKS = ("<fully masked due to failed mask function>", "[Scrubbed due to ")
+
+
+def _masked(value: Any) -> Any:
+    """A masked value as the word that all readers know."""
+    return "__REDACTED__" if isinstance(value, str) and value.startswith(_MASKS) else value
 
 
 def retrieved(reading: Reading, value: Any) -> None:

@@ -42,6 +42,17 @@ def test_why_there_are_no_documents() -> None:
     assert (found.documents, found.documents_gap) == ([], None)
 
 
+def test_masked_content_is_hidden() -> None:
+    mask = "<fully masked due to failed mask function>"
+    found = keyed.read_keyed(KEYS, {"kind": "else", "in": mask, "out": "[Scrubbed due to 'auth']"})
+    assert (found.query, found.query_gap) == (None, Gap.HIDDEN)
+    assert (found.answer, found.answer_gap) == (None, Gap.HIDDEN)
+    found = keyed.read_keyed(KEYS, {"kind": "llm", "in": mask, "out": mask})
+    assert (found.query_gap, found.answer_gap) == (Gap.HIDDEN, Gap.HIDDEN)
+    found = keyed.read_keyed(KEYS, {"kind": "retriever", "docs": mask})
+    assert (found.documents, found.documents_gap) == (None, Gap.HIDDEN)
+
+
 def test_a_cost_below_nothing_is_none() -> None:
     assert keyed.read_keyed(KEYS, {"cost": "-1"}).cost_usd is None
     assert keyed.read_keyed(KEYS, {"cost": "nan"}).cost_usd is None
