@@ -121,7 +121,7 @@ def documents_in(value: Any, *, depth: int = 0) -> list[Document] | None:
                 if found is not None:
                     return found
         one = document_in(value)
-        return [one] if one is not None and (one.text or one.gap) else None
+        return [one] if one is not None and (one.text or one.gap is not Gap.ID_ONLY) else None
     if isinstance(value, str):
         one = _repr(value)
         return [one] if one is not None else None
