@@ -79,3 +79,10 @@ def test_lines_with_roles() -> None:
         ("user", "line one\nline: two"),
     ]
     assert content_events.spoken_lines("a word\nuser: no") == []
+
+
+def test_a_completion_is_a_model_call_without_an_operation() -> None:
+    events = [Event("gen_ai.content.completion", 1, {"gen_ai.completion": "a"})]
+    found = content_events.read(span(events=events))
+    assert (found.role, found.answer) == (Role.LLM, "a")
+    assert content_events.read(span(attributes={"gen_ai.prompt": "q"})).role is Role.OTHER

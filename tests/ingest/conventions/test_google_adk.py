@@ -105,3 +105,10 @@ def test_content_that_is_switched_off_is_hidden() -> None:
     }
     found = google_adk.read(span("call_llm", attributes=attributes))
     assert (found.role, found.query_gap, found.answer_gap) == (Role.LLM, Gap.HIDDEN, Gap.HIDDEN)
+
+
+def test_an_error_of_the_model() -> None:
+    found = call({"error_code": "RESOURCE_EXHAUSTED", "error_message": "quota"})
+    assert found.failed
+    assert (found.error_type, found.error) == ("RESOURCE_EXHAUSTED", "quota")
+    assert not call({"content": {"parts": [{"text": "a"}]}}).failed

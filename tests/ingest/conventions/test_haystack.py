@@ -102,3 +102,13 @@ def test_an_answer_builder() -> None:
 
 def test_embedders_are_asked_with_a_text() -> None:
     assert pipeline({"text_embedder": {"text": "q"}}, {}).query == "q"
+
+
+def test_the_retrievers_question_comes_before_other_texts() -> None:
+    assert pipeline({"a_router": {"text": "routed"}, "retriever": {"query": "q"}}, {}).query == "q"
+
+
+def test_outputs_that_are_no_answer() -> None:
+    given = {"retriever": {"query": "q"}}
+    assert pipeline(given, {"replies": ["Jean."]}).answer == "Jean."
+    assert pipeline(given, {"writer": {"documents_written": "3"}}).answer is None

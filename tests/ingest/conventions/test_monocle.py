@@ -80,3 +80,10 @@ def test_python_text_is_read_within_bounds() -> None:
     deep = "['" + "(" * 90_000
     assert monocle.literal(deep) == deep
     assert monocle.literal("{'a': __import__('os')}") == "{'a': __import__('os')}"
+
+
+def test_what_is_no_span_of_monocle() -> None:
+    assert not monocle.matches(span(attributes={"span.type": "retrieval"}))
+    assert not monocle.matches(span(attributes={"entity.1.type": "x"}))
+    assert monocle.matches(span(attributes={"span.type": "x", "workflow.name": "w"}))
+    assert monocle.literal("(1, 2)") == "(1, 2)"

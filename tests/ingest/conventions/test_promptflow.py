@@ -90,3 +90,8 @@ def test_attributes_serve_where_there_are_no_events() -> None:
     )
     found = promptflow.read(one)
     assert (found.query, found.answer) == ("q", "a")
+
+
+def test_a_retrieval_without_its_own_query() -> None:
+    found = read("Retrieval", {"function.inputs": {"query": "q"}})
+    assert found.query == "q"
