@@ -1,15 +1,15 @@
-"""The fields of one request, chosen from what its spans say (docs/otlp.md has the rules)."""
+"""The fields of one request, chosen from what its spans say (docs/spans.md has the rules)."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 from agent.config_otlp import Otlp
 from agent.ingest.conventions.reading import Document, Gap, Reading, Role
-from agent.ingest.conventions.texts import text_of
+from agent.ingest.conventions.texts import answer_in, question_in, text_of
 from agent.ingest.cutting import last_moment
 from agent.ingest.outcome import first_token, outcome, seconds
 from agent.ingest.passages import Retrieved, retrieved, searches_of
@@ -26,6 +26,8 @@ MAX_ANSWER = 131_072
 MAX_PASSAGE = 131_072
 MAX_PASSAGES_TEXT = 1_048_576
 MAX_CITATIONS = 1_000
+
+_Find = Callable[[Any], tuple[str | None, Gap | None]]
 
 
 @dataclass(slots=True)
@@ -70,18 +72,29 @@ class _Request:
     def query(self) -> _Choice:
         """What the application was asked, else what was looked for, else what the user said last
         to the model."""
-        order = [self.node, *self.searches, *reversed(self.calls)]
-        return self._first(order, lambda reading: (reading.query, reading.query_gap), MAX_QUERY)
-
-    def _first(self, order: Iterable[Node], read: Any, limit: int) -> _Choice:
-        gap = _Choice()
-        for one in order:
-            text, why = read(one.content())
-            if text is not None:
-                return self._choice(text, why, one, limit)
-            if why is not None and gap.gap is None:
-                gap = _Choice(None, why, one)
+        own = self.node.content()
+        gap = _Choice(None, own.query_gap, self.node if own.query_gap else None)
+        if own.query is None:
+            found = self._of_trace("langfuse.trace.input", question_in, MAX_QUERY)
+            if found is not None:
+                return found
+        for one in (self.node, *self.searches, *reversed(self.calls)):
+            reading = one.reading
+            if reading.query is not None:
+                return self._choice(reading.query, reading.query_gap, one, MAX_QUERY)
+            if reading.query_gap is not None and gap.gap is None:
+                gap = _Choice(None, reading.query_gap, one)
         return gap
+
+    def _of_trace(self, key: str, find: _Find, limit: int) -> _Choice | None:
+        """What any span may say of the whole trace, as those of Langfuse do."""
+        for one in (*self.node.ancestors(), *self.nodes):
+            raw = one.span.attributes.get(key) if one.span is not None else None
+            if raw is not None:
+                text, why = find(raw)
+                if text is not None:
+                    return self._choice(text, why, one, limit)
+        return None
 
     def _choice(self, text: str, gap: Gap | None, node: Node, limit: int) -> _Choice:
         cut = Gap.QUERY_TRUNCATED if limit == MAX_QUERY else Gap.ANSWER_TRUNCATED
@@ -93,6 +106,10 @@ class _Request:
         """What the application gave back, else the reply of its last model call."""
         node = self.node
         own = node.content()
+        if own.answer is None:
+            found = self._of_trace("langfuse.trace.output", answer_in, MAX_ANSWER)
+            if found is not None:
+                return found
         reply = self._reply()
         if own.answer is not None and (node.role is not Role.RETRIEVER or not self.calls):
             cut = own.answer_gap is Gap.ANSWER_TRUNCATED

@@ -564,6 +564,100 @@ def test_tools_whose_results_are_passages_by_name() -> None:
     assert trace.missing == {}
 
 
+def test_langfuse_may_tell_of_the_trace_on_any_span() -> None:
+    run = Run(scope="langfuse-sdk")
+    root = run.span("rag", None, (0, 3), {"langfuse.observation.type": "span"})
+    run.span(
+        "retrieve",
+        root,
+        (0, 1),
+        {
+            "langfuse.observation.type": "retriever",
+            "langfuse.observation.input": '"rewritten"',
+            "langfuse.observation.output": json.dumps([{"page_content": A, "id": "a"}]),
+            "langfuse.trace.input": '{"question": "Q"}',
+            "langfuse.trace.output": '"A"',
+        },
+    )
+    said = {"langfuse.observation.output": '{"role": "assistant", "content": "raw"}'}
+    run.span("call", root, (1, 3), {"langfuse.observation.type": "generation", **said})
+    trace = only(run)
+    assert (trace.query, trace.answer) == ("Q", "A")
+    assert [p.id for p in trace.passages or []] == ["a"]
+    assert trace.tag("retrieval_query") == "rewritten"
+
+
+def test_a_reply_that_the_root_has_cut_is_taken_whole_from_the_call() -> None:
+    run = Run()
+    cut = "x" * 100 + "..."
+    root = run.span("q", None, (0, 3), {KIND: "CHAIN", "input.value": "Q", "output.value": cut})
+    run.span("r", root, (0, 1), {KIND: "RETRIEVER", **documents("y" * 100 + "...")})
+    call = run.span("l", root, (1, 3), {KIND: "LLM", **messages("Q", "x" * 150)})
+    trace = only(run)
+    assert trace.answer == "x" * 150
+    assert trace.missing == {"passages": "passages_truncated"}
+    call.attributes = {KIND: "LLM", **messages("Q", "another reply")}
+    trace = only(run)
+    assert trace.answer == cut
+    assert trace.missing["answer"] == "answer_truncated"
+
+
+def test_text_of_just_the_senders_limit_was_cut() -> None:
+    run = Run()
+    root = run.span("q", None, (0, 3), {KIND: "CHAIN", "input.value": "Q?", "output.value": "Yes"})
+    run.span("r", root, (0, 1), {KIND: "RETRIEVER", **documents("abc", "ab")})
+    assert only(run).missing == {}
+    assert only(run, text_limit=3).missing == {
+        "passages": "passages_truncated",
+        "answer": "answer_truncated",
+    }
+
+
+def test_questions_of_a_query_engine_of_engines_are_one_request() -> None:
+    run = Run(scope=OI + "llama_index")
+    root = run.span("Sub", None, (0, 9), {KIND: "CHAIN", "input.value": "Q", "output.value": "A"})
+    for n in range(2):
+        one = run.span("Q", root, (n, n + 1), {KIND: "CHAIN", "input.value": f"s{n}"})
+        run.span("r", one, (n, n + 0.3), {KIND: "RETRIEVER", **documents(f"text {n}")})
+        run.span("l", one, (n + 0.3, n + 0.9), {KIND: "LLM", **messages("p", f"a{n}")})
+    run.span("l", root, (3, 8), {KIND: "LLM", **messages("p", "A")})
+    trace = only(run)
+    assert (trace.query, trace.answer, len(trace.passages or [])) == ("Q", "A", 2)
+
+
+def test_a_database_and_a_model_below_a_server() -> None:
+    run = Run(scope="opentelemetry.instrumentation.chromadb")
+    http = run.span("POST /chat", None, (0, 4), kind=2)
+    run.span("embeddings m", http, (0, 0.5), {"gen_ai.operation.name": "embeddings"})
+    row: dict[str, Any] = {"db.query.result.id": "c1", "db.query.result.document": A}
+    run.span(
+        "chroma.query",
+        http,
+        (0.5, 1),
+        {"db.system": "chroma", "db.operation": "query"},
+        events=[Event("db.query.result", T0, row)],
+    )
+    run.span(
+        "chat m",
+        http,
+        (1, 3),
+        {"gen_ai.operation.name": "chat"},
+        events=[
+            Event("gen_ai.user.message", T0, {"content": "Q"}),
+            Event("gen_ai.choice", T0, {"message": {"role": "assistant", "content": "A"}}),
+        ],
+    )
+    trace = only(run)
+    assert (trace.query, trace.answer) == ("Q", "A")
+    assert [(p.id, p.text) for p in trace.passages or []] == [("c1", A)]
+    # what fills an index is none
+    job = Run()
+    root = job.span("ingest", None, (0, 4))
+    job.span("embed", root, (0, 1), {KIND: "EMBEDDING"})
+    job.span("chroma.add", root, (1, 2), {"db.system": "chroma", "db.operation": "add"})
+    assert read(job).dropped == {"indexing": 1}
+
+
 def test_evaluators_and_our_own_spans_are_no_requests() -> None:
     run = Run()
     judge = run.span("judge", None, (0, 9), {KIND: "EVALUATOR"})

@@ -1,7 +1,7 @@
 """What a value means as text: JSON opened, questions and answers found, messages of every form.
 
 Nothing here raises, whatever a value holds, and the work is bounded by the value's own size. The
-key lists are those that real frameworks use (docs/otlp.md names them).
+key lists are those that real frameworks use (docs/spans.md names them).
 """
 
 from __future__ import annotations
