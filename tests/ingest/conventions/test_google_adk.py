@@ -112,3 +112,10 @@ def test_an_error_of_the_model() -> None:
     assert found.failed
     assert (found.error_type, found.error) == ("RESOURCE_EXHAUSTED", "quota")
     assert not call({"content": {"parts": [{"text": "a"}]}}).failed
+
+
+def test_the_question_is_the_users_last_text() -> None:
+    contents = [*CONTENTS, {"role": "model", "parts": [{"text": "not the user's"}]}]
+    found = call({}, contents)
+    assert (found.query, found.answer) == ("first", None)
+    assert found.query_gap is None

@@ -87,3 +87,11 @@ def test_what_is_no_span_of_monocle() -> None:
     assert not monocle.matches(span(attributes={"entity.1.type": "x"}))
     assert monocle.matches(span(attributes={"span.type": "x", "workflow.name": "w"}))
     assert monocle.literal("(1, 2)") == "(1, 2)"
+
+
+def test_a_call_of_a_tool_is_no_answer() -> None:
+    one = span(
+        attributes={"span.type": "inference", "workflow.name": "w"},
+        events=[Event("metadata", 0, {"finish_type": "tool_call"})],
+    )
+    assert monocle.read(one).calls_tools

@@ -95,3 +95,13 @@ def test_attributes_serve_where_there_are_no_events() -> None:
 def test_a_retrieval_without_its_own_query() -> None:
     found = read("Retrieval", {"function.inputs": {"query": "q"}})
     assert found.query == "q"
+
+
+def test_a_model_call_without_its_message() -> None:
+    made = {"choices": [{"message": {"role": "assistant", "content": "b"}}]}
+    assert read("LLM", {"function.output": made}).answer == "b"
+
+
+def test_another_products_span_type() -> None:
+    assert not promptflow.matches(span(attributes={"span_type": "LLM"}))
+    assert not promptflow.matches(span(attributes={"framework": "promptflow"}))
