@@ -23,7 +23,7 @@ from agent.privacy.redactor import Counts, Redactor
 from agent.sources.body import READ_SECONDS, Bodies, Refused
 from agent.sources.group_commit import GroupCommit
 
-__all__ = ["OtlpEndpoint"]
+__all__ = ["OtlpEndpoint", "batch_of"]
 
 PATHS = {"/v1/traces": TRACES, "/v1/logs": LOGS}
 GROUP = 10_000  # spans in one shared commit: 5 to 50 MB, and under 0.2 s
@@ -101,7 +101,7 @@ class OtlpEndpoint:
                     form = "json" if is_json(body) else "protobuf"
                 async with self._bodies.busy:
                     batch, broken = await asyncio.to_thread(
-                        _decode, signal, form, body, self._redactor
+                        batch_of, signal, form, body, self._redactor
                     )
                 return await self._take(form, batch, broken)
         except Refused as refused:
@@ -129,7 +129,7 @@ class OtlpEndpoint:
         )
 
 
-def _decode(
+def batch_of(
     signal: str, form: Form, body: bytes, redactor: Redactor
 ) -> tuple[Batch, Undecodable | None]:
     """What a body brings; nothing but a count where nothing of it can be read."""
