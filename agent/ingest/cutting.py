@@ -71,9 +71,8 @@ def count(root: Node, tool_names: Container[str] = ()) -> None:
             ):
                 node.first_search = child.first_search
         if id(node) in searching and id(node) not in inside:
-            # what is below a retrieval counts for it alone
+            # one, whatever is below it: that counts for nothing else
             node.searches, node.first_search = 1, max(node.start, 1)
-            node.calls, node.last_call = 0, 0
         elif id(node) in inside:
             node.searches = node.first_search = 0
         if node.role is Role.LLM and id(node) not in inside:
@@ -150,12 +149,13 @@ def _several(nodes: list[Node]) -> bool:
 
 def cut(root: Node) -> list[Node]:
     """The requests of a counted tree, in order of time."""
-    found = _cut(root, _whole) or _cut(root, _part)
-    return sorted(found, key=lambda node: (node.start, node.end, _span_id(node)))
+    return sorted(_cut(root, _whole) or _cut(root, _part), key=_order)
 
 
-def _span_id(node: Node) -> str:
-    return node.span.span_id if node.span is not None else ""
+def _order(node: Node) -> tuple[int, int, str]:
+    """By time; a parent that is not there begins with its first child."""
+    span = next(one.span for one in node.walk() if one.span is not None)
+    return (span.start, span.end, span.span_id)
 
 
 def _cut(root: Node, holds: Callable[[Node], bool]) -> list[Node]:

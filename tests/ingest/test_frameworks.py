@@ -4,6 +4,7 @@ the conventions' documents say."""
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -656,6 +657,94 @@ def test_a_database_and_a_model_below_a_server() -> None:
     job.span("embed", root, (0, 1), {KIND: "EMBEDDING"})
     job.span("chroma.add", root, (1, 2), {"db.system": "chroma", "db.operation": "add"})
     assert read(job).dropped == {"indexing": 1}
+
+
+def test_a_call_within_a_tool_is_no_answer_while_there_are_others() -> None:
+    run = Run()
+    root = run.span("agent", None, (0, 9), {KIND: "AGENT", "input.value": "Q"})
+    run.span("r", root, (0, 1), {KIND: "RETRIEVER", **documents(A)})
+    run.span("say", root, (1, 3), {KIND: "LLM", **messages("Q", "the answer")})
+    tool = run.span("summarise", root, (1, 8), {KIND: "TOOL"})
+    run.span("l", tool, (2, 7), {KIND: "LLM", **messages("p", "a summary")})
+    assert only(run).answer == "the answer"
+
+
+def test_an_agent_that_tells_nothing_is_one_request() -> None:
+    for attributes, wanted in (
+        ({KIND: "AGENT"}, 1),
+        ({"gen_ai.operation.name": "invoke_workflow"}, 1),
+        ({KIND: "CHAIN"}, 2),
+        ({}, 2),
+    ):
+        run = Run()
+        root = run.span("a", None, (0, 9), attributes)
+        for n in range(2):
+            one = run.span("Q", root, (n, n + 1), {KIND: "CHAIN", "input.value": f"Q{n}"})
+            run.span("r", one, (n, n + 0.3), {KIND: "RETRIEVER", **documents(f"text {n}")})
+            run.span("l", one, (n + 0.3, n + 0.9), {KIND: "LLM", **messages("p", f"a{n}")})
+        assert len(read(run).traces) == wanted, attributes
+
+
+def test_children_of_two_absent_parents_are_two_requests() -> None:
+    run = Run()
+    for n, parent in enumerate(("e" * 16, "f" * 16)):
+        run.span("r", parent, (n, n + 0.3), {KIND: "RETRIEVER", **documents(f"text {n}")})
+        run.span("l", parent, (n + 0.3, n + 0.9), {KIND: "LLM", **messages("p", f"a{n}")})
+    assert [trace.answer for trace in read(run).traces] == ["a0", "a1"]
+
+
+def test_documents_of_several_retrievals_are_the_same_by_id_unless_their_texts_differ() -> None:
+    run = Run()
+    root = run.span("q", None, (0, 9), {KIND: "CHAIN", "input.value": "Q", "output.value": "A"})
+    cut = "x" * 97 + "..."
+    lists = [
+        documents(cut, A, "chunk one", id=["cut", "a", "file"]),
+        documents("x" * 150, A + " ", "chunk two", B, id=["cut", "a", "file", "b"]),
+        {"retrieval.documents.0.document.id": "b"},
+        documents("  refunds TAKE 5 days. "),
+    ]
+    for n, attributes in enumerate(lists):
+        run.span("r", root, (n, n + 0.5), {KIND: "RETRIEVER", **attributes})
+    run.span("l", root, (5, 8), {KIND: "LLM", **messages("Q", "A")})
+    trace = only(run)
+    assert [(p.id, p.text) for p in trace.passages or []] == [
+        ("cut", "x" * 150),
+        ("a", A),
+        ("file", "chunk one"),
+        ("file#4", "chunk two"),
+        ("b", B),
+    ]
+    assert trace.missing == {}
+
+
+def test_spans_in_a_circle_are_read_all_the_same() -> None:
+    run = Run()
+    one = run.span("r", None, (0, 1), {KIND: "RETRIEVER", "input.value": "Q", **documents(A)})
+    two = run.span("l", one, (1, 2), {KIND: "CHAIN"})
+    run.span("l", two, (2, 3), {KIND: "LLM", **messages("p", "A")})
+    one.parent_id = two.span_id
+    trace = only(run)
+    assert (trace.query, len(trace.passages or [])) == ("Q", 1)
+
+
+def test_of_two_copies_the_fuller_counts_and_of_two_sessions_the_earlier() -> None:
+    run = Run()
+    whole = run.span("l", "f" * 16, (0, 3), {KIND: "LLM", "session.id": "b", **messages("Q", "A")})
+    run.span("l", "f" * 16, (1, 3), {KIND: "LLM", "session.id": "a", **messages("Q", "A")})
+    early = replace(whole, end=0, attributes={KIND: "LLM"})
+    for spans in ([early, *run.spans], [*reversed(run.spans), early]):
+        trace = only(spans, hash_ids=False)
+        assert (trace.answer, trace.tag("session")) == ("A", "b")
+
+
+def test_calls_in_calls_are_counted_once_whoever_sent_them() -> None:
+    run = Run()
+    tokens = {"llm.token_count.prompt": 10, "llm.token_count.completion": 2}
+    outer = run.span("predict", None, (0, 9), {KIND: "LLM", **tokens, **messages("Q", "A")})
+    run.span("chat", outer, (1, 2), {KIND: "LLM", **tokens, "llm.token_count.prompt": 9})
+    usage = only(run).usage
+    assert usage is not None
+    assert (usage.input_tokens, usage.output_tokens) == (10, 2)
 
 
 def test_evaluators_and_our_own_spans_are_no_requests() -> None:

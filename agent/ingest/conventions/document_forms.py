@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from agent.ingest.conventions.reading import Document, Gap
+from agent.ingest.conventions.reprs import QUOTED, unquote
 from agent.ingest.conventions.values import (
     cut_off,
     hidden,
@@ -187,23 +188,10 @@ def _score(layers: list[Mapping[str, Any]]) -> tuple[float | None, str]:
     return None, ""
 
 
-_QUOTED = r"('(?:[^'\\]|\\.)*'|\"(?:[^\"\\]|\\.)*\")"
-_PAGE_CONTENT = re.compile(rf"(?:^|[\s(,])page_content={_QUOTED}", re.DOTALL)
+_PAGE_CONTENT = re.compile(rf"(?:^|[\s(,])page_content={QUOTED}", re.DOTALL)
 _REPR_ID = re.compile(r"\bid_?=(?:'([^']{1,512})'|\"([^\"]{1,512})\"|([0-9a-fA-F-]{8,64})\b)")
 _CUT_REPR = re.compile(r"\s*<?(?:Document|NodeWithScore|TextNode|ScoredPoint|Node)\b\s*[(:{]")
 _CUT_PAGE_CONTENT = re.compile(r"\s*(?:Document\(.{0,2000})?page_content=['\"]", re.DOTALL)
-_ESCAPE = re.compile(r"\\(x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U000[0-9a-fA-F]{5}|.)", re.DOTALL)
-_SIMPLE = {"n": "\n", "t": "\t", "r": "\r", "\n": ""}
-
-
-def _unquote(literal: str) -> str:
-    def one(match: re.Match[str]) -> str:
-        code = match[1]
-        if len(code) > 1:
-            return chr(min(int(code[1:], 16), 0x10FFFF))
-        return _SIMPLE.get(code, code)
-
-    return _ESCAPE.sub(one, literal[1:-1])
 
 
 def repr_in(text: str) -> Document | None:
@@ -216,7 +204,7 @@ def repr_in(text: str) -> Document | None:
     found = _REPR_ID.search(text[:4096])
     identity = next((group for group in found.groups() if group), "") if found else ""
     if whole is not None and (whole.start() == 0 or _CUT_REPR.match(head)):
-        content = _unquote(whole[1])
+        content = unquote(whole[1])
         return Document(id=identity, text=content or None, gap=gap_of(content or None))
     if _CUT_REPR.match(head) or _CUT_PAGE_CONTENT.match(text):
         return Document(id=identity, gap=Gap.PASSAGES_TRUNCATED)

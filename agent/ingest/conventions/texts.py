@@ -20,6 +20,7 @@ from agent.ingest.conventions.messages import (
     turn_in,
 )
 from agent.ingest.conventions.reading import Gap
+from agent.ingest.conventions.reprs import is_repr, repr_role, repr_text
 from agent.ingest.conventions.values import (
     cut_json,
     cut_off,
@@ -163,6 +164,8 @@ def _find(
                 text = _salvage(opened, keys)
                 return text, truncated if text is None else None
             text = text_of(opened)
+            if text is not None and is_repr(text):
+                text = next(_search(text, keys, role, [1], 0), None)
             return text, truncated if text is not None and cut_off(text) else None
         value = opened
     if value is None or isinstance(value, bool):
@@ -188,6 +191,11 @@ def _search(
         opened = open_json(value)
         if not isinstance(opened, str):
             yield from _search(opened, keys, role, visits, depth + 1)
+        elif is_repr(opened):
+            if repr_role(opened) in ("", role):
+                inner = repr_text(opened)
+                if inner is not None:
+                    yield inner
         elif text_of(opened) and not is_embedding(opened) and not looks_like_json(opened):
             yield opened
         return

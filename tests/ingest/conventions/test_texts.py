@@ -229,3 +229,38 @@ def test_json_is_opened_three_times_at_most() -> None:
     assert open_json('{"a": NaN, "b": Infinity}') == {"a": None, "b": None}
     assert looks_like_json("[]")
     assert not looks_like_json("[see below]")
+
+
+REPLY = (
+    "ChatMessage(_role=<ChatRole.ASSISTANT: 'assistant'>, _content=[TextContent(text='It\\'s A')], "
+    "_name=None, _meta={'model': 'm'})"
+)
+ASKED = "ChatMessage(_role=<ChatRole.USER: 'user'>, _content=[TextContent(text='Q')], _name=None)"
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ({"llm": {"replies": [REPLY]}}, "It's A"),
+        ({"llm": {"replies": [ASKED, REPLY]}}, "It's A"),
+        ({"answer_builder": {"answers": ["GeneratedAnswer(data='A', query='Q', meta={})"]}}, "A"),
+        ({"output": "AIMessage(content='A', additional_kwargs={})"}, "A"),
+        ("content='A' additional_kwargs={} response_metadata={}", "A"),
+        ("Prediction(\n    reasoning='no',\n    answer='A'\n)", "A"),
+        ("Response(response='A', source_nodes=[NodeWithScore(node=TextNode(text='no'))])", "A"),
+        ({"output": "HumanMessage(content='Q', additional_kwargs={})"}, None),
+        ({"output": "ChatMessage(_role=<ChatRole.ASSISTANT: 'x'>, _content=[ToolCall("}, None),
+        ("ChatMessage(_content=[TextContent(text='never end", None),
+        ("Use `Client(timeout=3)` for that.", "Use `Client(timeout=3)` for that."),
+        ("print(text='x')", "print(text='x')"),
+    ],
+)
+def test_an_objects_repr_is_no_answer_but_its_text_may_be(value: Any, text: str | None) -> None:
+    assert answer_in(value)[0] == text
+    if isinstance(value, dict):
+        assert answer_in(json.dumps(value))[0] == text
+
+
+def test_a_question_in_a_repr() -> None:
+    assert question_in({"llm": {"messages": [ASKED]}})[0] == "Q"
+    assert question_in({"llm": {"messages": [REPLY]}})[0] is None
