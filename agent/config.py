@@ -30,6 +30,7 @@ from pydantic.fields import FieldInfo
 
 from agent.config_otlp import Otlp
 from agent.config_privacy import Privacy
+from agent.config_resolvers import Resolvers
 from agent.config_results import ResultsExport
 from agent.config_section import Names, http_url, listed
 from agent.config_section import Section as _Section
@@ -320,6 +321,7 @@ class Settings(_Section):
     otlp: Otlp = Otlp()
     state: StateFile = StateFile()
     privacy: Privacy = Privacy()
+    resolvers: Resolvers = Resolvers()
     sampling: Sampling = Sampling()
     judge: Judge = Judge()
     hhem: Hhem = Hhem()

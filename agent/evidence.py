@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence, Set
 from typing import Any
 
 from agent.privacy.content import Content
-from agent.trace import ScoredTrace, Trace
+from agent.trace import Passage, ScoredTrace, Trace
 
 __all__ = ["CUT", "EvidenceKeeper", "evidence_body", "results_of"]
 
@@ -21,6 +21,13 @@ MAX_PASSAGES = 50
 
 def _cut(text: str | None, limit: int) -> str | None:
     return text if text is None or len(text) <= limit else text[:limit] + CUT
+
+
+def _resolved(passage: Passage) -> dict[str, str]:
+    """Who gave the text of a passage that had none, and what it was."""
+    metadata = passage.metadata or {}
+    found = {name: metadata.get(name) for name in ("resolved_by", "text_sha256")}
+    return {name: value[:64] for name, value in found.items() if isinstance(value, str)}
 
 
 Results = Sequence[dict[str, Any]]
@@ -47,6 +54,7 @@ def _document(trace: Trace, results: Results, limit: int) -> dict[str, Any]:
                     "text": _cut(passage.text, limit),
                     "rank": passage.rank,
                     "score": passage.score,
+                    **_resolved(passage),
                 }
                 for passage in trace.passages[:MAX_PASSAGES]
             ],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
 
 from agent.config import Limits
 from agent.counters import CounterKey
@@ -12,8 +13,9 @@ from agent.privacy.redactor import Redactor
 from agent.sources.dead_letters import DeadLetters
 from agent.store.rows import Accepted, Arrival, Progress
 from agent.store.sqlite import SqliteStore, Statements
+from agent.trace import Trace
 
-__all__ = ["Intake", "Item", "QueueFull", "Unavailable"]
+__all__ = ["Holding", "Intake", "Item", "QueueFull", "Unavailable"]
 
 Item = tuple[Good | Bad, int]
 """What was read, and its position in its source."""
@@ -29,8 +31,20 @@ class Unavailable(Exception):
     """The state file cannot take anything now, and why; nothing was accepted."""
 
 
+class Holding(Protocol):
+    """Where traces wait for texts before they join the queue."""
+
+    @property
+    def full(self) -> bool: ...
+
+    def wants(self, trace: Trace) -> bool: ...
+
+
 class Intake:
-    """The step between a source and the queue. `clock` is wall time. Safe from any thread."""
+    """The step between a source and the queue. `clock` is wall time. Safe from any thread.
+
+    `holding` says which traces wait for texts first; while it is full, live ones go on without.
+    """
 
     def __init__(
         self,
@@ -39,7 +53,9 @@ class Intake:
         limits: Limits,
         clock: Callable[[], float],
         redactor: Redactor | None = None,
+        holding: Holding | None = None,
     ) -> None:
+        self._holding = holding
         self._redactor = redactor or Redactor()
         self._store = store
         self._dead = dead_letters
@@ -78,9 +94,12 @@ class Intake:
         # a batch larger than the whole queue is taken when the queue is empty
         if good and self._store.depth and len(good) > self.room():
             raise QueueFull
+        crowded = self._holding is not None and self._holding.full
+        if good and crowded and not live:
+            raise QueueFull  # a file is read more slowly
         told: dict[CounterKey, float] = dict(counts or {})
         good = [self._redactor.trace(item, told) for item in good]  # before it is anywhere
-        arrivals = [self._arrival(item, now, live) for item in good]
+        arrivals = [self._arrival(item, now, live, crowded) for item in good]
         told |= self._counts(source, good, bad, arrivals)
         duplicates: CounterKey = ("ragmeter_traces_duplicate_total", (("source", source),))
         try:
@@ -102,11 +121,13 @@ class Intake:
             told[duplicates] = done.duplicates
         return done, told
 
-    def _arrival(self, item: Good, now: float, live: bool) -> Arrival:
+    def _arrival(self, item: Good, now: float, live: bool, crowded: bool) -> Arrival:
         timestamp = item.trace.timestamp.timestamp()
         if live and timestamp > now + self._limits.future_seconds:
             timestamp = now
-        return Arrival(item.trace.service, item.trace.trace_id, timestamp, item.body)
+        trace = item.trace
+        held = self._holding is not None and not crowded and self._holding.wants(trace)
+        return Arrival(trace.service, trace.trace_id, timestamp, item.body, held)
 
     @staticmethod
     def _counts(

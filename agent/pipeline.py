@@ -28,6 +28,7 @@ from agent.intake import Intake, Item, Unavailable
 from agent.privacy.content import Content
 from agent.privacy.redactor import Redactor
 from agent.reading import Health
+from agent.resolvers.stage import Resolving
 from agent.slow_tiers import MakeTiers, SlowTiers
 from agent.sources.dead_letters import DeadLetters
 from agent.store.open import StateLost
@@ -84,7 +85,12 @@ class Instrument:
             warn=log.error,
         )
         self._dead = DeadLetters(settings.state.dead_letters, self.redactor, self.content)
-        self._intake = Intake(self._store, self._dead, settings.limits, clock, self.redactor)
+        self._resolving = Resolving(
+            settings.resolvers, self._store, self.redactor, settings.limits.trace_bytes, self._write
+        )
+        self._intake = Intake(
+            self._store, self._dead, settings.limits, clock, self.redactor, self._resolving
+        )
         self._worker = Worker(
             settings,
             rules,
@@ -116,6 +122,7 @@ class Instrument:
 
     def start(self) -> None:
         self._worker.start()
+        self._resolving.start(self._worker.wake)
         self._closer.start()
 
     def stop(self, timeout: float) -> bool:
@@ -124,6 +131,7 @@ class Instrument:
         Returns whether the queue was emptied. The state file is closed.
         """
         closed = self._closer.stop()
+        closed = self._resolving.stop() and closed
         ended = self._worker.stop(timeout) and closed
         emptied = self._store.depth == 0
         if ended:
@@ -132,7 +140,7 @@ class Instrument:
 
     def wait_idle(self, stopped: Callable[[], bool] = lambda: False) -> None:
         """Return when nothing waits any more, the agent has died or `stopped` says so."""
-        while (self._store.depth or any(self._worker.owed.values())) and not (
+        while (self._store.depth or self._store.held or any(self._worker.owed.values())) and not (
             self.fatal or stopped()
         ):
             time.sleep(0.02)
@@ -140,7 +148,7 @@ class Instrument:
     @property
     def fatal(self) -> str | None:
         """Why the agent has died; the process should end with a failure."""
-        return self._worker.fatal or self._closer.fatal
+        return self._worker.fatal or self._closer.fatal or self._resolving.fatal
 
     # Reading ------------------------------------------------------------------------------------
 
@@ -164,7 +172,8 @@ class Instrument:
         return self._worker.instruments()
 
     def gauges(self) -> Sequence[tuple[str, tuple[tuple[str, str], ...], float]]:
-        return [*self._worker.gauges(), *self.assembly.gauges()]
+        held = ("ragmeter_held_traces", (), float(self._store.held))
+        return [*self._worker.gauges(), *self.assembly.gauges(), held]
 
     def lock(self) -> AbstractContextManager[Any]:
         return self._worker.lock
@@ -249,6 +258,7 @@ class Instrument:
             if ahead := self._ahead(self._clock()):
                 log.error("%s", ahead)
         self._worker.wake()
+        self._resolving.wake()
         return done
 
     def _write(self, write: Callable[[], Mapping[CounterKey, float]]) -> None:

@@ -148,6 +148,16 @@ HEALTH = (
         ("rule", "reason"), "", "Agent",
     ),
     Family(
+        "ragmeter_resolver_requests_total", "counter",
+        "Texts of passages that were asked for, by how that ended.",
+        ("resolver", "outcome"), "", "Agent",
+    ),
+    Family(
+        "ragmeter_held_traces", "gauge",
+        "Accepted traces that wait for the texts of their passages.",
+        (), "", "Agent",
+    ),
+    Family(
         "ragmeter_results_total", "counter",
         "Results by the state in which a trace ended for a metric; the reason if unscored.",
         ("metric", "scorer", "state", "reason"), "", "Agent",

@@ -20,7 +20,7 @@ from agent.ingest.native import Bad, decode_one
 from agent.offline import score_file
 from agent.pipeline import Instrument
 from agent.serving import serving
-from agent.sources.otlp import _decode
+from agent.sources.otlp import batch_of
 from tests.traces import trace_dict
 
 MAIL = "a.person@example.com"
@@ -120,7 +120,7 @@ def test_spans_are_redacted_before_they_wait(tmp_path: Path) -> None:
     }  # fmt: skip
     body = json.dumps({"resourceSpans": [{"scopeSpans": [{"spans": [span]}]}]}).encode()
     with running(tmp_path, redact=["email"], drop_attributes=["user.*"]) as agent:
-        batch, broken = _decode(TRACES, "json", body, agent.redactor)
+        batch, broken = batch_of(TRACES, "json", body, agent.redactor)
         assert broken is None
         assert len(batch.parts) == 1
         agent.assembly.accept([batch])

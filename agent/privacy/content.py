@@ -79,7 +79,8 @@ class Content:
 
     def _passage(self, passage: dict[str, Any]) -> dict[str, Any]:
         kept = {**passage, "text": None}
-        kept.pop("metadata", None)
+        for name in ("metadata", "text_sha256"):  # a hash without a key is as good as a short text
+            kept.pop(name, None)
         if isinstance(passage.get("text"), str):
             kept["not_kept"] = self.text(passage["text"])
         return kept

@@ -65,13 +65,17 @@ ALTER TABLE drawn ADD COLUMN cheap TEXT NOT NULL DEFAULT '{}';
 """
 
 # What version 4 added: spans of traces that are not complete yet, and which traces were closed.
-# A row of spans is what one request brought of one trace; `keys` are eight bytes each.
+# A row of spans is what one request brought of one trace; `keys` are eight bytes each. Held traces
+# wait for the texts of their passages.
 FOURTH = """
 CREATE TABLE open_spans(
   id INTEGER PRIMARY KEY AUTOINCREMENT, trace BLOB NOT NULL, arrived REAL NOT NULL,
   root INTEGER NOT NULL, size INTEGER NOT NULL, keys BLOB NOT NULL, body BLOB NOT NULL);
 CREATE INDEX open_spans_by_trace ON open_spans(trace, id);
 CREATE TABLE closed_traces(trace BLOB PRIMARY KEY, at REAL NOT NULL) WITHOUT ROWID;
+CREATE TABLE held(
+  id INTEGER PRIMARY KEY AUTOINCREMENT, timestamp REAL NOT NULL, received REAL NOT NULL,
+  body BLOB NOT NULL);
 """
 
 MIGRATIONS = {1: SECOND, 2: THIRD, 3: FOURTH}

@@ -115,6 +115,7 @@ class SqliteStore:
         self._generation: int = int(meta.get("seen_generation", 0))
         self._generation_start: float | None = meta.get("seen_start")
         self._depth: int = self._db.execute("SELECT count(*) FROM inbox").fetchone()[0]
+        self._held: int = self._db.execute("SELECT count(*) FROM held").fetchone()[0]
 
     def _check_file(self) -> None:
         """An open database goes on working without its name, and loses all that it is told."""
@@ -165,6 +166,11 @@ class SqliteStore:
         """Traces in the queue."""
         return self._depth
 
+    @property
+    def held(self) -> int:
+        """Traces that wait for the texts of their passages."""
+        return self._held
+
     def accept(
         self,
         arrivals: Sequence[Arrival],
@@ -181,6 +187,7 @@ class SqliteStore:
         added to `count_duplicates`. `also` runs in the same transaction.
         """
         fresh: list[bool] = []
+        held = 0
         with self.transaction() as db:
             generation, start = self._generation, self._generation_start
             for arrival in arrivals:
@@ -199,8 +206,10 @@ class SqliteStore:
                 )
                 fresh.append(new)
                 if new:
+                    table = "held" if arrival.held else "inbox"
+                    held += arrival.held
                     db.execute(
-                        "INSERT INTO inbox(timestamp, received, body) VALUES(?, ?, ?)",
+                        f"INSERT INTO {table}(timestamp, received, body) VALUES(?, ?, ?)",
                         (arrival.timestamp, received, arrival.body),
                     )
             done = Accepted(tuple(fresh))
@@ -220,8 +229,15 @@ class SqliteStore:
         with self._mutex:
             # only after the commit: a step that failed has left no generation behind
             self._generation, self._generation_start = generation, start
-            self._depth += done.accepted
+            self._depth += done.accepted - held
+            self._held += held
         return done
+
+    def released(self, number: int) -> None:
+        """So many held traces are in the queue now."""
+        with self._mutex:
+            self._depth += number
+            self._held -= number
 
     def _put_meta(self, meta: dict[str, Any]) -> None:
         self._db.executemany(

@@ -204,6 +204,7 @@ def everything() -> FakeReading:
         reading.measured.append((f"ragmeter_judge_{name}", (judge,), 1.0))
     for name in ("traces", "bytes"):
         reading.measured.append((f"ragmeter_otlp_open_{name}", (), 2.0))
+    reading.measured.append(("ragmeter_held_traces", (), 1.0))
     own_scale = (("tier", "judge"), ("service", "bot"))
     reading.measured.append(("ragmeter_sampling_scale", own_scale, 0.5))
     detector = (
@@ -220,6 +221,8 @@ def everything() -> FakeReading:
     counters.inc("ragmeter_drift_alarms_total", detector)
     counters.inc("ragmeter_traces_received_total", (("source", "http"),), 40)
     counters.inc("ragmeter_dead_letters_total", (("reason", "not_json"),))
+    outcome = (("resolver", "kb"), ("outcome", "found"))
+    counters.inc("ragmeter_resolver_requests_total", outcome)
     counters.inc("ragmeter_redactions_total", (("rule", "email"),))
     counters.inc("ragmeter_redaction_failures_total", (("rule", "x"), ("reason", "timeout")))
     counters.inc("ragmeter_otlp_spans_total", (("signal", "traces"), ("result", "accepted")), 500)
