@@ -119,7 +119,8 @@ class Request:
         able = [
             one for one in self.calls if last_moment(one) >= first and not one.reading.calls_tools
         ]
-        outside = [one for one in able if not _in_tool(one, self.node)]
+        in_tools = self._in_tools()
+        outside = [one for one in able if id(one) not in in_tools]
         able = outside or able
         if not able:
             return self._chain_answer()
@@ -135,6 +136,17 @@ class Request:
             if reading.answer_gap is not None and gap.gap is None:
                 gap = Choice(None, reading.answer_gap, one)
         return gap
+
+    def _in_tools(self) -> set[int]:
+        """What runs inside of a tool of this request."""
+        inside: set[int] = set()
+        for one in self.nodes[1:]:  # parents first
+            up = one.parent
+            if up is not None and (
+                id(up) in inside or (up.role is Role.TOOL and up is not self.node)
+            ):
+                inside.add(id(one))
+        return inside
 
     def _chain_answer(self) -> Choice:
         """Where no model call is seen: the output of the last step that does not retrieve."""
@@ -203,15 +215,6 @@ class Request:
 
 def _span_id(node: Node) -> str:
     return node.span.span_id if node.span is not None else ""
-
-
-def _in_tool(node: Node, top: Node) -> bool:
-    for up in node.ancestors():
-        if up is top:
-            return False
-        if up.role is Role.TOOL:
-            return True
-    return False
 
 
 def clean(text: str) -> str:

@@ -8,6 +8,7 @@ answers, what is left is taken as it is: a chat without retrieval, a retrieval t
 from __future__ import annotations
 
 from collections.abc import Callable, Container
+from itertools import islice
 
 from agent.ingest.conventions.reading import Role
 from agent.ingest.tree import Node
@@ -17,6 +18,7 @@ __all__ = ["count", "cut", "is_search", "last_moment"]
 # operations of a vector database that look for something; the others write
 _SEARCHES = ("query", "search", "retrieve", "find", "knn", "match", "fetch", "get", "scroll")
 
+_FIRST = 100  # spans that are asked for the question; real ones are asked three
 _TOOL_NAMES = ("tool.name", "gen_ai.tool.name", "traceloop.entity.name")
 
 
@@ -138,8 +140,10 @@ def _is_agent(node: Node) -> bool:
 
 
 def _question(node: Node) -> str | None:
-    """What a subtree was asked, as its topmost span tells it."""
-    return next((q for one in node.walk() if (q := one.content().query) is not None), None)
+    """What a subtree was asked, as its topmost span tells it; where none of the first does, it is
+    not known."""
+    first = islice(node.walk(), _FIRST)
+    return next((q for one in first if (q := one.content().query) is not None), None)
 
 
 def _several(nodes: list[Node]) -> bool:

@@ -67,7 +67,8 @@ def _of_trace(trace_id: str, spans: list[Span], settings: Otlp, found: Found) ->
     tools = frozenset(settings.tool_names)
     count(tree.root, tools)
     nodes = cut(tree.root)
-    composed = [(node, compose(node, _server(node, nodes), settings)) for node in nodes]
+    below = _requests_below(tree.root, nodes)
+    composed = [(node, compose(node, _server(node, below), settings)) for node in nodes]
     composed = [(node, one) for node, one in composed if one.is_request]
     if not composed:
         found.dropped[_why_none(tree)] += 1
@@ -106,12 +107,22 @@ def _why_none(tree: Tree) -> str:
     return "no_llm_no_retriever"
 
 
-def _server(node: Node, nodes: Sequence[Node]) -> Node | None:
+def _requests_below(root: Node, nodes: Sequence[Node]) -> Counter[int]:
+    """How many requests are at and below every node, by its identity."""
+    below = Counter(id(node) for node in nodes)
+    for one in reversed(list(root.walk())):
+        if one.parent is not None and below[id(one)]:
+            below[id(one.parent)] += below[id(one)]
+    return below
+
+
+def _server(node: Node, below: Counter[int]) -> Node | None:
     """The nearest server or queue span above a request, where it serves this request alone."""
     for up in node.ancestors():
+        if below[id(up)] > 1:
+            return None
         if up.span is not None and up.span.kind in (2, 5):
-            others = (each for each in nodes if each is not node)
-            return up if all(up not in each.ancestors() for each in others) else None
+            return up
     return None
 
 

@@ -14,13 +14,13 @@ _ALIKE = 8  # calls with the same numbers that the next is compared with
 
 def used(node: Node) -> tuple[int | None, int | None, float | None]:
     """Tokens in and out and USD of a request, None where nobody says."""
-    calls = [one for one in node.walk() if one.role is Role.LLM]
-    counted, priced = _distinct(calls, _tokens), _distinct(calls, _cost)
+    nodes = list(node.walk())
+    counted, priced = _distinct(nodes, _tokens), _distinct(nodes, _cost)
     if not counted:
         # a framework may add them up itself, on its agent or chain: the topmost has the sum
-        counted = [one for one in node.walk() if _tokens(one) is not None][:1]
+        counted = [one for one in nodes if _tokens(one) is not None][:1]
     if not priced:
-        priced = [one for one in node.walk() if _cost(one) is not None][:1]
+        priced = [one for one in nodes if _cost(one) is not None][:1]
     costs = [one.reading.cost_usd for one in priced if one.reading.cost_usd is not None]
     return (
         _sum([one.reading.input_tokens for one in counted]),
@@ -43,13 +43,18 @@ def _sum(values: Sequence[int | None]) -> int | None:
     return min(sum(known), 2**53) if known else None
 
 
-def _distinct(calls: list[Node], tells: Callable[[Node], Hashable | None]) -> list[Node]:
+def _distinct(nodes: list[Node], tells: Callable[[Node], Hashable | None]) -> list[Node]:
     """Calls that tell something, without those that are seen by another span too: one below it,
-    or one beside it at the same time with the same numbers from another instrumentor."""
-    ids = {id(one) for one in calls if tells(one) is not None}
-    tops = [
-        one for one in calls if id(one) in ids and not any(id(up) in ids for up in one.ancestors())
-    ]
+    or one beside it at the same time with the same numbers from another instrumentor. `nodes` has
+    parents first."""
+    tops = []
+    counted: set[int] = set()  # and all below them
+    for one in nodes:
+        if id(one.parent) in counted:
+            counted.add(id(one))
+        elif one.role is Role.LLM and tells(one) is not None:
+            counted.add(id(one))
+            tops.append(one)
     kept: list[Node] = []
     by_numbers: dict[Hashable | None, list[Node]] = {}
     for one in sorted(tops, key=lambda each: (each.start, -each.end, _span_id(each))):

@@ -6,6 +6,7 @@ from __future__ import annotations
 import copy
 import json
 import random
+import time
 from typing import Any
 
 from hypothesis import HealthCheck, given, settings
@@ -169,6 +170,44 @@ def test_a_chain_of_ten_thousand_spans_and_a_wide_one() -> None:
             for n in range(1, 10_001)
         ]
         assert requests(spans, Otlp()).traces
+
+
+def test_the_work_does_not_grow_with_the_depth() -> None:
+    """As many calls at the end of a long chain as right below a root: 20 times the steps where
+    every call looks up its ancestors."""
+
+    def spans(depth: int) -> list[Span]:
+        told: dict[str, Any] = {KIND: "LLM", "llm.token_count.prompt": 1, "output.value": "A"}
+        chain = [
+            Span("a" * 32, f"{n:016x}", f"{n - 1:016x}" if 1 < n <= depth else "", start=T0, end=T0)
+            for n in range(1, 2_001)
+        ]
+        return chain + [
+            Span("a" * 32, f"{n:016x}", f"{depth:016x}", start=T0, end=T0 + 9, attributes=told)
+            for n in range(2_001, 4_001)
+        ]
+
+    def cost(depth: int) -> float:
+        run = spans(depth)
+        began = time.process_time()
+        assert len(requests(run, Otlp()).traces) == 1
+        return time.process_time() - began
+
+    flat = min(cost(1) for _ in range(3))
+    assert min(cost(2_000) for _ in range(3)) < 3 * flat  # measured: 1.1, and 6 by ancestors
+
+
+def test_many_requests_below_one_server() -> None:
+    spans = [Span("b" * 32, "f" * 16, kind=2, start=T0, end=T0 + 9)]
+    for n in range(1, 1_001):
+        top = f"{n:016x}"
+        asked: dict[str, Any] = {KIND: "CHAIN", "input.value": f"Q{n}", "output.value": "A"}
+        spans.append(Span("b" * 32, top, "f" * 16, start=T0, end=T0 + 9, attributes=asked))
+        for sign, kind in (("a", "LLM"), ("b", "RETRIEVER")):
+            part: dict[str, Any] = {KIND: kind}
+            one = Span("b" * 32, f"{sign}{n:015x}", top, start=T0, end=T0 + 9, attributes=part)
+            spans.append(one)
+    assert len(requests(spans, Otlp()).traces) == 1_000
 
 
 def test_retrievers_in_retrievers_without_end() -> None:
