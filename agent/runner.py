@@ -67,7 +67,8 @@ async def run(
     `StateError`, `PortInUse` and OSError (a replay file that cannot be read).
     """
     senders = Senders(settings.alerts)
-    exporter = ResultsExporter(settings.results_export)
+    texts = settings.privacy.content == "full"
+    exporter = ResultsExporter(settings.results_export, texts=texts)
     instrument = Instrument(
         settings,
         rules,

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from agent.privacy.builtin import BUILTIN, Check
+from agent.privacy.builtin import BUILTIN, Check, Part
 
 if TYPE_CHECKING:
     import regex
@@ -90,9 +90,10 @@ class Rule:
         ready = BUILTIN[name] if pattern is None else None
         self.name = name
         self.replacement = f"[{name}]" if replacement is None else replacement
-        self._pattern = compiled(ready.pattern if ready else pattern or "")
+        parts = ready.parts if ready else (Part(pattern or ""),)
+        self._parts = [(compiled(part.pattern), part.hints) for part in parts]
         self._check: Check | None = ready.check if ready else None
-        self._hints = ready.hints if ready else ()
+        self._back = ready.back if ready else 0
         self._timeout = timeout
         self._monotonic = monotonic
         self._strikes = 0
@@ -100,13 +101,11 @@ class Rule:
 
     def spans(self, text: str) -> list[tuple[int, int]]:
         """Where it matches, in order and apart. Raises `Unredacted`."""
-        if self._hints and not any(hint in text for hint in self._hints):
-            return []
         start = self._monotonic()
         if start < self._rests_until:
             raise Unredacted(self.name, "resting")
         try:
-            found = self._search(text, start + self._timeout)
+            found = self._all(text, start + self._timeout)
         except TimeoutError:
             self._strikes += 1
             if self._strikes >= STRIKES:
@@ -118,23 +117,43 @@ class Rule:
         self._strikes = 0
         return found
 
-    def _search(self, text: str, deadline: float) -> list[tuple[int, int]]:
+    def _all(self, text: str, deadline: float) -> list[tuple[int, int]]:
+        found: list[tuple[int, int]] = []
+        lower = text.lower() if len(self._parts) > 1 or self._parts[0][1] else ""
+        for pattern, hints in self._parts:
+            if not hints or any(hint in lower for hint in hints):
+                found += self._search(pattern, text, deadline)
+        if len(self._parts) == 1 or len(found) < 2:
+            return found
+        found.sort()
+        joined = [found[0]]
+        for start, end in found[1:]:
+            if start < joined[-1][1]:
+                joined[-1] = (joined[-1][0], max(end, joined[-1][1]))
+            else:
+                joined.append((start, end))
+        return joined
+
+    def _search(
+        self, pattern: regex.Pattern[str], text: str, deadline: float
+    ) -> list[tuple[int, int]]:
         found: list[tuple[int, int]] = []
         at, size, check = 0, len(text), self._check
         shared = size > LONG
-        left = self._timeout
+        left = deadline - self._monotonic()
         while at < size:
-            match = self._pattern.search(text, at, timeout=left, concurrent=shared)
+            if left <= 0:
+                raise TimeoutError
+            match = pattern.search(text, at, timeout=left, concurrent=shared)
             if match is None:
                 break
             start, end = match.span()
+            start -= self._back
             stop = end if check is None else check(text, start, end)
             if stop is None or stop <= start:
-                at = start + 1
+                at = match.start() + 1
             else:
                 found.append((start, stop))
                 at = stop
             left = deadline - self._monotonic()
-            if left <= 0:
-                raise TimeoutError
         return found

@@ -50,6 +50,14 @@ def test_what_is_found(name: str, text: str, wanted: list[str] | None) -> None:
         assert found(name, text) == wanted
 
 
+def test_findings_of_several_patterns_are_joined() -> None:
+    text = "token=sk-proj-abcdefghijklmnop, Bearer eyJhbGciOi.eyJzdWIiOiIx"
+    assert found("secret", text) == [
+        "token=sk-proj-abcdefghijklmnop",
+        "Bearer eyJhbGciOi.eyJzdWIiOiIx",
+    ]
+
+
 def test_the_next_finding_is_not_swallowed_by_a_candidate() -> None:
     text = "4111 1111 1111 1111 4111 1111 1111 1111"
     assert found("credit_card", text) == ["4111 1111 1111 1111"] * 2
