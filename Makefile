@@ -52,6 +52,7 @@ bench: setup  ## speed, as ratios within one run
 	$(BIN)/python -m benchmarks.judge
 	$(BIN)/python -m benchmarks.budget --seeds 2
 	$(BIN)/python -m benchmarks.probes
+	$(BIN)/python -m benchmarks.otlp
 
 clean:  ## remove what setup and runs have made
 	rm -rf $(VENV) .ragmeter .mypy_cache .pytest_cache .ruff_cache .hypothesis

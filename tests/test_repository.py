@@ -227,7 +227,13 @@ def test_runtime_imports_are_declared_dependencies() -> None:
     extras = project.get("optional-dependencies", {})
     declared = [*project["dependencies"], *(name for extra in extras.values() for name in extra)]
     names = {re.split(r"[^\w.-]", line)[0].replace("-", "_").lower() for line in declared}
-    others = {"pyyaml": "yaml", "pydantic": "pydantic_core"}  # imported under another name too
+    # imported under another name too
+    others = {
+        "pyyaml": "yaml",
+        "pydantic": "pydantic_core",
+        "opentelemetry_proto": "opentelemetry",
+        "protobuf": "google",
+    }
     allowed = (
         names
         | {others[name] for name in names if name in others}

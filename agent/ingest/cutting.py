@@ -19,7 +19,10 @@ __all__ = ["count", "cut", "is_search", "last_moment"]
 _SEARCHES = ("query", "search", "retrieve", "find", "knn", "match", "fetch", "get", "scroll")
 
 _FIRST = 100  # spans that are asked for the question; real ones are asked three
-_TOOL_NAMES = ("tool.name", "gen_ai.tool.name", "traceloop.entity.name")
+_TOOL_NAMES = (
+    *("tool.name", "gen_ai.tool.name", "traceloop.entity.name"),
+    *("ai.toolCall.name", "spring.ai.tool.definition.name"),
+)
 
 
 def is_search(node: Node, tool_names: Container[str] = ()) -> bool:

@@ -54,8 +54,10 @@ def retrieved(node: Node, tool_names: Container[str] = ()) -> Retrieved:
     """What a request retrieved, as its spans tell it."""
     out = _gather([node], tool_names, 0)
     if out is None:
-        # nobody says that it retrieves: whoever holds documents, the innermost first
-        holders = [one for one in node.walk() if one.reading.documents and one.role is Role.CHAIN]
+        # nobody says that it retrieves: whoever holds documents, the innermost first; a model
+        # call that searches for itself (grounding with a search tool) is one of them
+        roles = (Role.CHAIN, Role.LLM)
+        holders = [one for one in node.walk() if one.reading.documents and one.role in roles]
         if not holders:
             gaps = [one.reading.documents_gap for one in node.walk() if one.reading.documents_gap]
             return Retrieved(gap=gaps[0] if gaps else Gap.NO_PASSAGES)
