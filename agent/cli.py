@@ -212,6 +212,33 @@ def score(
 
 
 @app.command()
+def inspect(
+    files: Annotated[
+        list[Path],
+        typer.Argument(help="Recorded OTLP requests: protobuf, JSON or JSON lines, gzip too."),
+    ],
+    form: Annotated[Shown, typer.Option("--format", help="How to print.")] = Shown.TABLE,
+    config: ConfigOption = None,
+) -> None:
+    """Show what would be read from recorded OTLP requests, and which span gave each field.
+
+    Nothing is scored or kept. The exit status is 1 where no request was found.
+    """
+    from agent.inspecting import inspect_files, show, to_dict
+
+    try:
+        found = inspect_files(files, _load(config).otlp)
+    except OSError as error:
+        raise _fail(str(error), 1) from None
+    if form is Shown.JSON:
+        typer.echo(json.dumps(to_dict(found), indent=2, ensure_ascii=False))
+    else:
+        show(found, Console(width=None if sys.stdout.isatty() else 120, highlight=False))
+    if not found.traces:
+        raise typer.Exit(1)
+
+
+@app.command()
 def backtest(
     file: Annotated[
         Path, typer.Argument(help="What `ragmeter score` wrote: JSON lines, gzip too; - is stdin.")

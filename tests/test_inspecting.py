@@ -1,0 +1,86 @@
+"""What `ragmeter inspect` reads and prints."""
+
+from __future__ import annotations
+
+import gzip
+import json
+from io import StringIO
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+from typer.testing import CliRunner
+
+from agent.cli import app
+from agent.config_otlp import Otlp
+from agent.inspecting import inspect_files, show, to_dict
+
+OTLP = Path(__file__).parent / "data" / "otlp"
+LANGCHAIN = OTLP / "openinference-langchain.otlp.jsonl.gz"
+GENAI = [OTLP / "wire" / f"genai-{n}.pb" for n in (1, 2, 3)]
+
+
+def printed(*paths: Path) -> str:
+    out = StringIO()
+    show(inspect_files(paths, Otlp()), Console(file=out, width=160))
+    return out.getvalue()
+
+
+def test_a_table_says_which_span_gave_a_field() -> None:
+    text = printed(LANGCHAIN)
+    assert "VectorStoreRetriever (openinference)" in text
+    assert "How long do refunds take?" in text
+    assert "1. [policy-01] Refunds are issued" in text
+    assert "timeout: langchain_openai" in text
+    assert "4 requests in" in text
+
+
+def test_spans_of_several_files_are_one_trace() -> None:
+    alone = inspect_files(GENAI[:1], Otlp())
+    together = inspect_files(GENAI, Otlp())
+    assert together.spans == 6 > alone.spans
+    trace, origins = together.traces[0]
+    assert trace.missing == {"passages": "passages_id_only"}
+    assert origins["query"][0].convention == "otel_genai"
+    assert "(passages_id_only)" in printed(*GENAI)
+
+
+def test_what_is_no_request_or_unreadable_is_counted(tmp_path: Path) -> None:
+    noise = OTLP / "langwatch-fastapi-http-noise.otlp-protojson.json"
+    broken = tmp_path / "broken.json"
+    broken.write_text('{"resourceSpans": [')
+    found = to_dict(inspect_files([noise, broken], Otlp()))
+    assert found["requests"] == []
+    assert found["not_requests"] == {"no_llm_no_retriever": 1}
+    assert found["rejected"] == {"bad_json": 1}
+
+
+def test_one_body_over_several_lines(tmp_path: Path) -> None:
+    lines = gzip.decompress(LANGCHAIN.read_bytes()).splitlines()
+    pretty = tmp_path / "pretty.json"
+    pretty.write_text(json.dumps(json.loads(lines[0]), indent=2))
+    assert inspect_files([pretty], Otlp()).spans == len(
+        json.loads(lines[0])["resourceSpans"][0]["scopeSpans"][0]["spans"]
+    )
+
+
+def test_a_text_from_a_span_cannot_steer_the_terminal(tmp_path: Path) -> None:
+    body = gzip.decompress(LANGCHAIN.read_bytes()).replace(
+        b"How long do refunds take?", b"\\u001b[2J[red]boo"
+    )
+    path = tmp_path / "hostile.jsonl"
+    path.write_bytes(body)
+    text = printed(path)
+    assert "\x1b[2J" not in text
+    assert "\\x1b[2J[red]boo" in text
+
+
+@pytest.mark.parametrize(("name", "status"), [("openinference-langchain", 0), ("nothing", 1)])
+def test_the_command(name: str, status: int) -> None:
+    path = OTLP / f"{name}.otlp.jsonl.gz"
+    done = CliRunner().invoke(app, ["inspect", str(path), "--format", "json"])
+    assert done.exit_code == status, done.output
+    if not status:
+        first = json.loads(done.stdout)["requests"][0]
+        assert first["trace"]["query"] == "How long do refunds take?"
+        assert first["from"]["answer"][0]["name"] == "retrieval_chain"
