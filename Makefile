@@ -6,7 +6,7 @@ STAMP := $(VENV)/.stamp
 UV_VERSION := 0.13.9
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lock run test test-slow lint format bench clean
+.PHONY: help setup lock run test test-slow lint format bench figures clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -53,6 +53,13 @@ bench: setup  ## speed, as ratios within one run
 	$(BIN)/python -m benchmarks.budget --seeds 2
 	$(BIN)/python -m benchmarks.probes
 	$(BIN)/python -m benchmarks.otlp
+
+figures: setup  ## the statistics of the docs, simulated anew: hours
+	$(BIN)/python -m benchmarks.estimates
+	$(BIN)/python -m benchmarks.sampling
+	$(BIN)/python -m benchmarks.drift
+	$(BIN)/python -m benchmarks.drift_judge
+	$(BIN)/python -m benchmarks.burn
 
 clean:  ## remove what setup and runs have made
 	rm -rf $(VENV) .ragmeter .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -11,12 +11,14 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
+from operator import attrgetter
 from typing import Any
 
 from agent.alerts import Alert, AlertEngine, Rule
 from agent.alerts.burn import Budgets
 from agent.alerts.durations import whole_seconds
-from agent.config import Settings
+from agent.config import Sampling, Settings
+from agent.control import Control, ControlLearner
 from agent.counters import CounterKey, Counters, Exemplar
 from agent.drifting import DriftWatch
 from agent.fingerprints import Fingerprints
@@ -24,6 +26,7 @@ from agent.labels import LabelBounds
 from agent.metrics import METRICS
 from agent.metrics.judges import PROBES
 from agent.slos import events, objectives
+from agent.slow_tiers import Gauge
 from agent.tiers import Pair
 from agent.trace import Score, ScoredTrace, State
 from agent.windows import Windows
@@ -44,6 +47,8 @@ AFTER_WINDOWS = 2 * 3600
 _Result = tuple[str, str, str, str | None]
 """(metric, scorer, state, reason)"""
 
+_result = attrgetter("metric", "scorer", "state", "reason")
+
 
 class Aggregator:
     """Windows, counters and alerts of all services, by one clock.
@@ -59,7 +64,11 @@ class Aggregator:
     ) -> None:
         limits = settings.limits
         self.windows = Windows(
-            settings.windows, specs=METRICS, min_samples=limits.min_samples, name_worst=True
+            settings.windows,
+            specs=METRICS,
+            min_samples=limits.min_samples,
+            name_worst=True,
+            worst_of={rule.segment for rule in rules if rule.segment},
         )
         self.counters = Counters()
         spans = [
@@ -76,6 +85,7 @@ class Aggregator:
             limits.services, limits.segment_values, limits.label_chars, self._overflow
         )
         self._segments = settings.segments
+        self._learner = ControlLearner(settings.sampling)
         self._slos = settings.slos
         self._step = settings.alerts.evaluation_seconds
         self._longest_gap = max(map(seconds_of, settings.windows)) + AFTER_WINDOWS
@@ -100,14 +110,22 @@ class Aggregator:
         """The bounded name that a service has in the windows, `__other__` where it has none."""
         return self._bounds.service(service, admit=False)
 
-    def apply(self, scored: ScoredTrace, owed: Sequence[Pair] = ()) -> list[Alert]:
+    def control(self, turn: int) -> Control:
+        """What the score half should know in this turn, when all earlier ones were applied."""
+        return self._learner.at(turn)
+
+    def resample(self, settings: Sampling) -> None:
+        """Other settings of what is `low` and `rare`."""
+        self._learner.update(settings)
+
+    def apply(self, scored: ScoredTrace, owed: Sequence[Pair] = (), turn: int = 0) -> list[Alert]:
         """Count one scored trace. Returns the alerts that fired or resolved on the way to it.
 
         `owed` are the pairs whose results a slow tier will `finish`. `scored.service` and the
-        names of its stages become the bounded ones.
+        names of its stages become the bounded ones. `turn`: see `agent.control`.
         """
         transitions = self.advance(scored.timestamp)
-        late = self._place(scored)
+        late = self._place(scored, turn)
         self._seen += 1
         if late:
             self._results.update([(*pair, State.LATE, None) for pair in owed])
@@ -128,7 +146,7 @@ class Aggregator:
     def lose(self, results: Sequence[Score]) -> None:
         """Count results that were owed for a trace that nobody can read any more."""
         self.waiting.subtract((score.metric, score.scorer) for score in results)
-        self._results.update((s.metric, s.scorer, s.state, s.reason) for s in results)
+        self._results.update(map(_result, results))
 
     def add_extra(self, scored: ScoredTrace) -> None:
         """Count results that no trace of the queue owes (probes of a judge)."""
@@ -137,8 +155,9 @@ class Aggregator:
             self.counters.inc("ragmeter_seen_total", labels)
         self._place(scored)
 
-    def _place(self, scored: ScoredTrace) -> bool:
-        """Put the results of a trace into its windows; whether it is too late for all of them."""
+    def _place(self, scored: ScoredTrace, turn: int | None = None) -> bool:
+        """Put the results of a trace into its windows; whether it is too late for all of them.
+        With `turn` it is one that was never handed over before."""
         late = self.windows.too_late(scored.timestamp)
         # under its bounded name from here on; a late trace has no window to take a place in
         # (probes are ours, and their alerts look for them by name: they need no place)
@@ -156,10 +175,12 @@ class Aggregator:
             for tag in self._segments
             if tag in scored.tags
         ]
-        self._results.update((s.metric, s.scorer, s.state, s.reason) for s in scored.results)
+        self._results.update(map(_result, scored.results))
         if scored.partial:  # only slow tiers have fingerprints
             scored = replace(scored, results=[self._in_series(score) for score in scored.results])
         self.windows.add(scored, service, segments)
+        if turn is not None:
+            self._learner.observe(scored, service, segments, turn)
         return False
 
     def _in_series(self, score: Score) -> Score:
@@ -209,7 +230,8 @@ class Aggregator:
                 # without alerts that wait for their time, the same windows say the same again:
                 # a night without traffic is 234 expiries, not 6,240 evaluations
                 if self.engine.waiting or self.windows.changes != self._evaluated:
-                    transitions += self.engine.evaluate(self.windows, self._next_step)
+                    moved = self.engine.evaluate(self.windows, self._next_step)
+                    transitions += [*moved, *self.drift.heard(moved, self._next_step)]
                     self._evaluated = self.windows.changes
                     self._forget_gone()
                 self._next_step += self._step
@@ -220,6 +242,11 @@ class Aggregator:
         self.budgets.advance(now)
         return transitions
 
+    def promote(self, service: str | None) -> tuple[dict[str, Any], list[Alert]] | None:
+        """What is normal at the event time reached becomes the drift baseline of a service, or of
+        all. What came of it, and the alerts that ended; None where the service is not watched."""
+        return self.drift.promote(service, self.windows.now)
+
     def _forget_gone(self) -> None:
         """Free the places and counters of services and fingerprints that every window has
         forgotten. At the steps of event time only: when it happens must not depend on batches."""
@@ -227,7 +254,9 @@ class Aggregator:
         for service in gone:
             self.counters.forget("service", service)
         if gone:
-            self.drift.keep(self.windows.services())
+            kept = self.windows.services()
+            self.drift.keep(kept)
+            self._learner.keep(kept)
         for service in self._bounds.services_with_full_segments():
             self._bounds.keep_segments(service, self.windows.segments(service))
         if self._fingerprints.full:
@@ -253,10 +282,15 @@ class Aggregator:
             self.counters.inc("ragmeter_label_overflow_total", label, self.windows.ignored_stages)
             self.windows.ignored_stages = 0
 
+    def gauges(self) -> list[Gauge]:
+        """How the detectors are, and the alerts that found no room."""
+        lost = float(self.engine.overflow + self.engine.drift.overflow)
+        return [*self.drift.gauges(), ("ragmeter_alerts_refused", (), lost)]
+
     def drain(self) -> dict[str, Any]:
         """The large parts of the state that changed since the last call, by name; each replaces
         the one of its name. Before `dump`."""
-        return self.drift.drain()
+        return {**self.drift.drain(), **self._learner.drain()}
 
     def dump(self) -> dict[str, Any]:
         """What a restart needs besides counters and windows, which hold the event time, and what
@@ -266,6 +300,7 @@ class Aggregator:
             "labels": self._bounds.dump(),
             "fingerprints": self._fingerprints.dump(),
             "drift": self.drift.dump(),
+            "control": self._learner.dump(),
             "next_step": self._next_step,
             "evaluated": self._evaluated == self.windows.changes,
         }
@@ -278,6 +313,7 @@ class Aggregator:
         self._bounds.load(state["labels"])
         self._fingerprints.load(state.get("fingerprints", []))
         self.drift.load(state)
+        self._learner.load(state)
         self._next_step = state["next_step"]
         if state["evaluated"]:
             self._evaluated = self.windows.changes

@@ -13,11 +13,11 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from agent.config_otlp import Otlp
 from agent.counters import CounterKey
 from agent.ingest.assembler import Assembler, Closing, Fate, Plan
 from agent.ingest.carried import Carried, join
 from agent.intake import QueueFull
+from agent.settings.otlp import Otlp
 from agent.store.open_spans import OpenSpans, Row
 from agent.store.sqlite import Statements
 

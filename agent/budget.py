@@ -6,11 +6,12 @@ Feed-forward (what comes in per second, shared fairly over services, over what t
 service would cost) keeps the spend right while traffic changes; integral control of cumulative
 spend (`agent.accounts`) removes what is left of the error.
 
-Why weights of 1/pi stay unbiased although pi follows the spend: pi of a trace is a function of
-what happened before it (arrivals, earlier draws, their costs), never of the trace itself or of its
-own draw, which is a hash that no earlier draw depends on. So E[taken / pi | the past, all traces]
-= 1 for every trace, and (taken / pi - 1) are martingale differences: their covariances are 0, and
-the variance estimators for independent draws hold too. Nothing here may ever look at content.
+Why weights of 1/pi stay unbiased although pi follows the spend: pi of a trace is a function of the
+traces (what has arrived, and the stratum of its own) and of earlier draws and their costs, never of
+its own draw, which is a hash that no earlier draw depends on. So E[taken / pi | the past, all
+traces] = 1 for every trace, and (taken / pi - 1) are martingale differences: their covariances are
+0, and the variance estimators for independent draws hold too. No later trace, cost or verdict may
+ever enter a pi that is already given out.
 
 Never a pause: the pace never falls below `accounts.FLOOR` of the income. With m = FLOOR * income
 a minute / cost of a trace, at least m traces a minute are expected, and a minute has none with

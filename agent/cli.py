@@ -19,6 +19,7 @@ from rich.logging import RichHandler
 from rich.table import Table
 
 from agent import __version__
+from agent.baselines_cli import baseline_app
 from agent.config import ConfigError, Settings, dump, load
 from agent.config_reference import reference
 from agent.models.cli import model_app
@@ -37,6 +38,7 @@ app = typer.Typer(
 config_app = typer.Typer(help="Show, check and document the settings.", no_args_is_help=True)
 app.add_typer(config_app, name="config")
 app.add_typer(model_app, name="model")
+app.add_typer(baseline_app, name="baseline")
 
 ConfigOption = Annotated[
     Path | None, typer.Option("--config", "-c", help="YAML file with settings.")
@@ -120,7 +122,8 @@ def run(
 
     if exit_after_replay and not replay:
         raise _fail("--exit-after-replay needs --replay FILE", 2)
-    settings = _load(config, {"state": {"path": str(state)}} if state else None)
+    overrides = {"state": {"path": str(state)}} if state else None
+    settings = _load(config, overrides)
     out = Console(width=None if sys.stdout.isatty() else 120, highlight=False)
 
     shown = True
@@ -152,6 +155,7 @@ def run(
                 rules,
                 files=replay or [],
                 exit_after_replay=exit_after_replay,
+                reread=lambda: load(config, overrides=overrides),
                 say=say,
                 show=show,
             )

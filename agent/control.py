@@ -1,23 +1,27 @@
 """What the score half needs to know of the traffic as a whole: a small, versioned record.
 
-The aggregate half learns it from the traces it counts (`Learner`) and hands it back now and then;
-the score half reads the last one it got (`Control`). One that comes late changes which traces are
-drawn, and no estimate: each draw carries its probability. Pure, on event time.
+The aggregate half learns it from the traces it counts (`ControlLearner`) and hands it back now and
+then; the score half reads the last one it got (`Control`). One that comes late changes which traces
+are drawn, and no estimate: each draw carries its probability. Pure, on event time.
+
+So that the draws of a replay depend on its traces alone, and not on batches and restarts, a record
+holds from the turn after the one it was learned in; a turn is a fixed stretch of the queue.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from agent.config import Sampling
 from agent.metrics import METRICS
 from agent.metrics.names import spec_of
-from agent.trace import ScoredTrace, State
+from agent.places import Places
+from agent.trace import Score, ScoredTrace, State
 
-__all__ = ["VERSION_TAGS", "Control", "Learner"]
+__all__ = ["VERSION_TAGS", "Control", "ControlLearner"]
 
 VERSION_TAGS = ("model", "prompt_version")
 """What a deployment changes."""
@@ -33,6 +37,9 @@ MEMORY = 20_000
 
 REVISE = 3600.0
 """Seconds of event time between two records, so that strata keep their meaning for an hour."""
+
+PART = "control"
+"""The name of this state."""
 
 MAX_VALUES = 64
 """Of models, prompt versions and segments that are remembered of a service."""
@@ -86,22 +93,38 @@ class _Service:
         return True
 
 
-class Learner:
-    """Counts traces and makes a new `Control` of it, `record`, when there is something to say: at
-    once when a version appears, else every hour of event time."""
+class ControlLearner:
+    """Counts traces and makes a new `Control` of it, `record`, when there is something to say: when
+    a version appears, else every hour of event time."""
 
     def __init__(self, settings: Sampling) -> None:
         self._settings = settings
         self._services: dict[str, _Service] = {}
         self._due = -math.inf
         self.record = Control()
+        self._turn = -1
+        self._before = self.record  # what held before `_turn`
+        self._places = Places()
+        self._touched: set[str] = set()
+        self._where: dict[str, int] = {}  # position of a built-in score in a trace's results
 
-    def observe(self, scored: ScoredTrace, service: str, segments: Sequence[str] = ()) -> bool:
-        """Count a trace that was handed over for the first time, under its bounded names; whether
-        `record` is a new one."""
+    def update(self, settings: Sampling) -> None:
+        """Other settings from the next trace on."""
+        self._settings = settings
+
+    def at(self, turn: int) -> Control:
+        """The record that holds in `turn`, when all earlier turns have been observed."""
+        return self.record if turn > self._turn else self._before
+
+    def observe(
+        self, scored: ScoredTrace, service: str, segments: Sequence[str] = (), turn: int = 0
+    ) -> None:
+        """Count a trace that was handed over for the first time, under its bounded names. Turns
+        never go back."""
         known = self._services.get(service)
         if known is None:
             known = self._services[service] = _Service()
+        self._touched.add(service)
         known.traces += 1
         if known.traces >= MEMORY:
             _halve(known)
@@ -112,23 +135,29 @@ class Learner:
         for segment in segments:
             if segment in known.segments or len(known.segments) < MAX_VALUES:
                 known.segments[segment] = known.segments.get(segment, 0) + 1
-        for score in scored.results:
-            if (
-                score.scorer == "builtin"
-                and score.metric in self._settings.low
-                and score.state is State.SCORED
-                and score.value is not None
-            ):
-                place = _bin(score.metric, score.value)
-                if place is not None:
-                    known.cheap.setdefault(score.metric, [0] * BINS)[place] += 1
+        for metric in self._settings.low:
+            value = self._cheap(metric, scored.results)
+            place = None if value is None else _bin(metric, value)
+            if place is not None:
+                known.cheap.setdefault(metric, [0] * BINS)[place] += 1
         if appeared or scored.timestamp >= self._due:
-            self._revise(scored.timestamp, appeared)
-            return True
-        return False
+            self._revise(scored.timestamp, turn)
 
-    def _revise(self, now: float, appeared: bool) -> None:
+    def _cheap(self, metric: str, results: Sequence[Score]) -> float | None:
+        """The built-in score of a metric; almost always where the last trace had it."""
+        at = self._where.get(metric, 0)
+        if at >= len(results) or not _is_builtin(results[at], metric):
+            found = (n for n, score in enumerate(results) if _is_builtin(score, metric))
+            at = self._where[metric] = next(found, len(results))
+            if at == len(results):
+                return None
+        score = results[at]
+        return score.value if score.state is State.SCORED else None
+
+    def _revise(self, now: float, turn: int) -> None:
         old = self.record
+        if turn != self._turn:
+            self._turn, self._before = turn, old
         low, rare = dict(old.low), dict(old.rare)
         if now >= self._due:
             self._due = now + REVISE
@@ -163,37 +192,59 @@ class Learner:
         bar = self._settings.rare_share * known.traces
         return sorted(name for name, count in known.segments.items() if count < bar)
 
-    def forget(self, keep: Sequence[str]) -> None:
-        """Only the services that still have windows."""
-        self._services = {name: s for name, s in self._services.items() if name in keep}
+    def keep(self, services: Iterable[str]) -> None:
+        """Forget every other service."""
+        kept = set(services)
+        self._services = {name: s for name, s in self._services.items() if name in kept}
+        self._places.keep(kept)
 
-    def dump(self) -> dict[str, Any]:
-        """JSON-able."""
+    def drain(self) -> dict[str, Any]:
+        """What is known of each service that was observed since the last call, by place. Before
+        `dump`: it gives places."""
+        touched, self._touched = self._touched, set()
         return {
-            "record": self.record.to_dict(),
-            "due": None if self._due == -math.inf else self._due,
-            "services": {
-                name: {
-                    "traces": known.traces,
-                    "cheap": known.cheap,
-                    "segments": known.segments,
-                    "first": known.first,
-                    "last": known.last,
-                }
-                for name, known in self._services.items()
-            },
+            f"{PART}.{self._places.of(name)}": {
+                "service": name,
+                "traces": known.traces,
+                "cheap": known.cheap,
+                "segments": known.segments,
+                "first": known.first,
+                "last": known.last,
+            }
+            for name in sorted(touched)
+            if (known := self._services.get(name)) is not None
         }
 
-    def load(self, saved: Mapping[str, Any]) -> None:
-        """The inverse of `dump`. KeyError, TypeError or ValueError for what it has not written."""
+    def dump(self) -> dict[str, Any]:
+        """The small part, JSON-able; `drain` has the rest."""
+        return {
+            "record": self.record.to_dict(),
+            "before": self._before.to_dict(),
+            "turn": self._turn,
+            "due": None if self._due == -math.inf else self._due,
+            "places": self._places.dump(),
+        }
+
+    def load(self, state: Mapping[str, Any]) -> None:
+        """Back from all that `dump` (under `control`) and every `drain` gave. KeyError, TypeError
+        or ValueError for what they have not written."""
+        saved = state.get(PART)
+        if saved is None:
+            return
         self.record = Control.from_dict(saved["record"])
+        self._before, self._turn = Control.from_dict(saved["before"]), int(saved["turn"])
         self._due = -math.inf if saved["due"] is None else float(saved["due"])
-        for name, fields in saved["services"].items():
+        self._places.load(saved["places"])
+        for name, fields in self._places.parts(state, PART):
             known = self._services[name] = _Service()
             known.traces = int(fields["traces"])
             known.segments = dict(fields["segments"])
             known.first, known.last = dict(fields["first"]), dict(fields["last"])
             known.cheap = {m: list(c) for m, c in fields["cheap"].items() if len(c) == BINS}
+
+
+def _is_builtin(score: Score, metric: str) -> bool:
+    return score.metric == metric and score.scorer == "builtin"
 
 
 def _range(metric: str) -> tuple[float, float] | None:

@@ -18,8 +18,14 @@ from agent.config import Drift
 from agent.counters import Counters
 from agent.drift import DriftMonitor, DriftSettings
 from agent.drift.baseline import DAY, HOUR, MINUTE
+from agent.drift.series import milestones_of
 from agent.fingerprints import split_scorer
 from agent.metrics import METRICS
+from agent.metrics.judges import PROBES
+from agent.metrics.nuggets import AUTONUGGETIZER
+from agent.metrics.ranking import UMBRELA
+from agent.metrics.results import JUDGE
+from agent.places import Places
 from agent.slow_tiers import Gauge
 from agent.trace import ScoredTrace
 from agent.windows import Windows
@@ -33,8 +39,11 @@ __all__ = ["DriftWatch"]
 SILENCE = HOUR + 10 * MINUTE
 """After so long without a trace all has been read; a night without traffic costs no looks."""
 
-JUDGE_SERVICE = "_judge"
-"""Probes: a rule watches them, and they are no traffic."""
+PROBED = "judge_probe_change"
+"""What an alert of it says of the judge is told to the monitor."""
+
+JUDGES = (JUDGE, UMBRELA, AUTONUGGETIZER)
+"""The scorers behind which the judge of the probes is."""
 
 
 class _Series:
@@ -46,7 +55,8 @@ class _Series:
         self._windows = windows
 
     def services(self) -> Sequence[str]:
-        return [name for name in self._windows.services() if name != JUDGE_SERVICE]
+        # probes are no traffic, and a rule watches them
+        return [name for name in self._windows.services() if name != PROBES]
 
     def segments(self, service: str) -> Sequence[str]:
         return self._windows.segments(service)
@@ -89,6 +99,7 @@ class DriftWatch:
                 seconds_per_alarm=settings.false_alarm_days * DAY,
                 promote_every=None if promote is None else promote * DAY,
                 max_series=settings.max_series,
+                milestones=milestones_of(settings.baseline_days),
                 finest=10 if 10 % grain == 0 else MINUTE,
             ),
             METRICS,
@@ -99,7 +110,8 @@ class DriftWatch:
         self._counters = counters
         self._next: float | None = None
         self._heard = -math.inf  # the latest trace
-        self._places: dict[str, int] = {}  # number in the store by service; free ones are reused
+        self._places = Places()
+        self._probed: list[str] = []  # alerts that fire on the probes
         self._moved = False  # whether detectors have read since the last drain
 
     def observe(self, scored: ScoredTrace) -> None:
@@ -123,6 +135,20 @@ class DriftWatch:
                 self._counters.inc("ragmeter_drift_alarms_total", key)
         return moved
 
+    def heard(self, moved: Sequence[Alert], at: float) -> list[Alert]:
+        """What rules fired or resolved at event time `at`: alerts on the probes hold back the drift
+        alerts of the judge's scores. The alerts that this moved."""
+        was = bool(self._probed)
+        for alert in moved:
+            if alert.service == PROBES and alert.metric == PROBED:
+                self._probed = [name for name in self._probed if name != alert.id]
+                if alert.state == "firing":
+                    self._probed.append(alert.id)
+        if not self.enabled or bool(self._probed) == was:
+            return []
+        said = self.monitor.probes(JUDGES, not was, at)
+        return self._alerts.take(said, self.monitor.active(), self._windows, at)
+
     def _due(self, until: float) -> Iterator[float]:
         while self.enabled and self._next is not None and self._next <= until:
             at = self._next
@@ -137,18 +163,48 @@ class DriftWatch:
         if self._next is None or self._next <= to:
             self._next = math.floor(to / MINUTE) * MINUTE + MINUTE
 
+    def baselines(self) -> list[dict[str, Any]]:
+        """What each series is compared with."""
+        return self.monitor.baselines()
+
+    def promote(
+        self, service: str | None, at: float | None
+    ) -> tuple[dict[str, Any], list[Alert]] | None:
+        """A new baseline of one service or of all at event time `at`: how many series have it at
+        once, how many learn it, and the versions; and the alerts that this ended. None where the
+        service is not watched."""
+        watched = self.monitor.services()
+        if service is not None and service not in watched:
+            return None
+        done: dict[str, Any] = {}
+        moved: list[Alert] = []
+        for name in watched if service is None else [service]:
+            assert at is not None  # what is watched has had a trace
+            ready = self.monitor.promote(name, at)
+            rows = [row for row in self.monitor.baselines() if row["service"] == name]
+            done[name] = {
+                "promoted": ready,
+                "learning": len(rows) - ready,
+                "version": max((row["version"] for row in rows), default=0),
+            }
+        if done and at is not None:
+            self._moved = True
+            moved = self._alerts.take([], self.monitor.active(), self._windows, at)
+        return {"at": at, "services": done}, moved
+
     def keep(self, services: Iterable[str]) -> None:
         """Forget every other service."""
         kept = set(services)
         self.monitor.keep(kept)
-        self._places = {name: place for name, place in self._places.items() if name in kept}
+        self._places.keep(kept)
 
     def gauges(self) -> list[Gauge]:
-        """How near each detector is to its alarm."""
-        return [
+        """How near each detector is to its alarm, and what there was no room for."""
+        found: list[Gauge] = [
             ("ragmeter_drift_statistic", _labels(service, metric, scorer, kind), ratio)
             for service, metric, scorer, kind, ratio in self.monitor.ratios()
         ]
+        return [*found, ("ragmeter_drift_series_refused", (), float(self.monitor.refused))]
 
     def dump(self) -> dict[str, Any]:
         """The small part, for every commit; `drain` has the rest."""
@@ -156,27 +212,21 @@ class DriftWatch:
             "monitor": self.monitor.dump_head(),
             "next": self._next,
             "heard": None if self._heard == -math.inf else self._heard,
-            "places": self._places,
+            "places": self._places.dump(),
+            "probed": self._probed,
         }
 
     def drain(self) -> dict[str, Any]:
         """By name, the parts that changed since the last call. Before `dump`: it gives places."""
         out: dict[str, Any] = {}
         for service, slot, rows in self.monitor.drain_scores():
-            out[f"drift.{self._place(service)}.{slot}"] = rows
+            out[f"drift.{self._places.of(service)}.{slot}"] = rows
         if self._moved:
             self._moved = False
             for service, trackers in self.monitor.dump_services().items():
-                out[f"drift.{self._place(service)}"] = {"service": service, "trackers": trackers}
+                part = {"service": service, "trackers": trackers}
+                out[f"drift.{self._places.of(service)}"] = part
         return out
-
-    def _place(self, service: str) -> int:
-        place = self._places.get(service)
-        if place is None:
-            taken = set(self._places.values())
-            place = next(n for n in range(len(taken) + 1) if n not in taken)
-            self._places[service] = place
-        return place
 
     def load(self, state: Mapping[str, Any]) -> None:
         """Back from all that `dump` (under `drift`) and every `drain` gave. What another version
@@ -186,20 +236,16 @@ class DriftWatch:
             return
         self._next = head["next"]
         self._heard = -math.inf if head["heard"] is None else head["heard"]
-        self._places = dict(head["places"])
-        trackers: list[Any] = []
-        scores: list[Any] = []
-        names = {place: service for service, place in self._places.items()}
-        for name, part in state.items():
-            kind, _, rest = name.partition(".")
-            if kind != "drift" or not rest:
-                continue
-            place, _, slot = rest.partition(".")
-            service = names.get(int(place))
-            if slot:  # a place may have had another service before
-                scores += [row for row in part if row[0] == service]
-            elif part["service"] == service:
-                trackers += part["trackers"]
+        self._places.load(head["places"])
+        self._probed = list(head.get("probed", []))
+        parts = self._places.parts(state, "drift")
+        trackers = [tracker for _, part in parts for tracker in part["trackers"]]
+        scores = [
+            row
+            for service, slot, rows in self._places.slots(state, "drift")
+            for row in (rows if slot else ())
+            if row[0] == service  # a place may have had another service before
+        ]
         self.monitor.load({**head["monitor"], "trackers": trackers, "scores": scores})
 
 

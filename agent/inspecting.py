@@ -17,11 +17,11 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from agent.config_otlp import Otlp
 from agent.ingest.otlp import Undecodable, decode_logs, decode_traces, is_json
 from agent.ingest.otlp.result import Decoded
 from agent.ingest.requests import Origin, requests
 from agent.ingest.spans import LogEvent, Span
+from agent.settings.otlp import Otlp
 from agent.sources.files import GZIP
 from agent.terminal import plain
 from agent.trace import Trace

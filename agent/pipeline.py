@@ -21,7 +21,7 @@ from agent.alerts import Alert, Rule
 from agent.assembly import Assembly
 from agent.closer import SOURCE as OTLP
 from agent.closer import Closer
-from agent.config import Settings
+from agent.config import Sampling, Settings
 from agent.counters import CounterKey, Counters
 from agent.ingest.requests import requests
 from agent.intake import Intake, Item, Unavailable
@@ -29,6 +29,7 @@ from agent.privacy.content import Content
 from agent.privacy.redactor import Redactor
 from agent.reading import Health
 from agent.resolvers.stage import Resolving
+from agent.settings.privacy import Privacy
 from agent.slow_tiers import MakeTiers, SlowTiers
 from agent.sources.dead_letters import DeadLetters
 from agent.store.open import StateLost
@@ -228,6 +229,14 @@ class Instrument:
             " in the future): live traces count as late; move the state file aside or use --fresh"
         )
 
+    def resample(self, settings: Sampling) -> None:
+        """Draw by other rates and strata from the next trace on: no estimate jumps."""
+        self._worker.resample(settings)
+
+    def redact(self, settings: Privacy) -> None:
+        """Redact by other rules from the next trace on."""
+        self.redactor.update(settings)
+
     # Traces in ----------------------------------------------------------------------------------
 
     def accept(
@@ -298,6 +307,18 @@ class Instrument:
     def room(self) -> int:
         """How many traces the queue still takes."""
         return self._intake.room()
+
+    def baselines(self) -> list[dict[str, Any]]:
+        """What the drift detectors compare with, a row a series."""
+        with self._worker.lock:
+            return self._worker.aggregator.drift.baselines()
+
+    def promote(self, service: str | None) -> dict[str, Any]:
+        """Make what is normal now the drift baseline of a service, or of all: done and durable on
+        return. Raises `agent.orders.UnknownService` and `Unavailable`."""
+        if self.fatal or self._worker.ended:
+            raise Unavailable(self.fatal or "the agent is stopping")
+        return self._worker.orders.promote(service)
 
     def position(self, source: str) -> int:
         return self._store.position(source)

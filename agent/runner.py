@@ -17,6 +17,7 @@ from agent.instruments import slow_tiers
 from agent.intake import Unavailable
 from agent.pipeline import Instrument
 from agent.progress import ReplayProgress
+from agent.reload import Reload
 from agent.serving import calm, serving
 from agent.sources.files import Source
 from agent.sources.replay import Replayed, replay
@@ -36,11 +37,12 @@ STALLED_SECONDS = 120.0
 
 
 class _Stop:
-    """Set by SIGINT and SIGTERM; a second signal ends the process at once."""
+    """Set by SIGINT and SIGTERM; a second signal ends the process at once. SIGHUP reloads."""
 
-    def __init__(self) -> None:
+    def __init__(self, reload: Reload) -> None:
         self.event = asyncio.Event()
         loop = asyncio.get_running_loop()
+        loop.add_signal_handler(signal.SIGHUP, reload)
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self._signal, number)
 
@@ -57,14 +59,16 @@ async def run(
     *,
     files: Sequence[Path],
     exit_after_replay: bool,
+    reread: Callable[[], Settings],
     say: Callable[[str], None],
     show: Callable[[Instrument], None],
 ) -> int:
     """Run until stopped; returns the exit status: 1 when the agent died, or when it ends after a
     replay of which nothing could be read.
 
-    `say` gets lines for the terminal, `show` prints the windows after a replay. Raises
-    `StateError`, `PortInUse` and OSError (a replay file that cannot be read).
+    `reread` gives the settings as they are written by now, `say` gets lines for the terminal,
+    `show` prints the windows after a replay. Raises `StateError`, `PortInUse` and OSError (a
+    replay file that cannot be read).
     """
     senders = Senders(settings.alerts)
     texts = settings.privacy.content == "full"
@@ -81,7 +85,7 @@ async def run(
     await exporter.start(instrument)
     instrument.start()
     asyncio.get_running_loop().set_exception_handler(calm())
-    stop = _Stop()
+    stop = _Stop(Reload(settings, reread, instrument))
     status = 0
     try:
         async with contextlib.AsyncExitStack() as stack:

@@ -12,7 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from copy import deepcopy
 from typing import Any
 
-from agent.config import Settings
+from agent.config import Sampling, Settings
+from agent.control import Control
 from agent.counters import CounterKey
 from agent.metrics.judges import PROBES
 from agent.models.workers import ADMITTED
@@ -21,6 +22,7 @@ from agent.score import Scored, Scorer
 from agent.slow_tiers import Gauge, SlowTiers
 from agent.store.rows import Draw, Queued
 from agent.store.sqlite import SqliteStore
+from agent.strata import Strata
 from agent.tier_worker import Finished, TierWorker
 from agent.tiers import TIERS, Cost, Pair, Tier
 from agent.trace import ScoredTrace
@@ -50,11 +52,13 @@ class SecondStage:
         self._clock = clock
         self._most = settings.limits.drawn
         self._sampler = Sampler(settings.sampling, tiers.controllers, clock)
+        self._strata = Strata(settings.sampling, settings.segments)
         self.live = False
         self.scorer = Scorer(
             settings.builtin_scorers,
             sampler=self._sampler,
             tiers={name: tier.pairs for name, tier in tiers.scorers.items()},
+            strata=self._strata,
         )
         self._owed: Counter[Tier] = Counter()
         # both, always: a tier that is no longer configured still owes an answer to what it had
@@ -81,6 +85,15 @@ class SecondStage:
     @live.setter
     def live(self, value: bool) -> None:
         self._sampler.paced = self._tiers.extras.live = value
+
+    def learn(self, control: Control) -> None:
+        """What the next traces are drawn by."""
+        self._strata.learn(control)
+
+    def resample(self, settings: Sampling) -> None:
+        """Other rates, strata or salt, from the next trace on. Any thread may call."""
+        self._sampler.update(settings)
+        self._strata.update(settings)
 
     @property
     def owed(self) -> dict[str, int]:

@@ -1,13 +1,11 @@
-"""Which trace ids were seen: the rule of the state file's dedupe table, in memory.
-
-Ids are kept in two generations; the older one is dropped when the newer has lasted a horizon of
-event time, so an id is known for one to two horizons.
-"""
+"""Which trace ids were seen: the rule of the state file's dedupe table, in memory."""
 
 from __future__ import annotations
 
 from array import array
 from hashlib import blake2b
+
+from agent.seen_clock import SeenClock
 
 __all__ = ["SeenIds"]
 
@@ -54,18 +52,14 @@ class SeenIds:
     """`horizon` is in event-time seconds; `most` ids a generation."""
 
     def __init__(self, horizon: float, most: int = MOST) -> None:
-        self._horizon = horizon
+        self._clock = SeenClock(horizon)
         self._most = most
         self._new, self._old = _Set(), _Set()
-        self._start: float | None = None
 
     def first(self, service: str, trace_id: str, timestamp: float) -> bool:
         """Whether the id is new to its service; it is known from now on."""
-        if self._start is None or timestamp < self._start - self._horizon:
-            # a single trace from the future must not stop the rotation until then
-            self._start = timestamp
-        if timestamp >= self._start + self._horizon or self._new.size >= self._most:
-            self._old, self._new, self._start = self._new, _Set(), timestamp
+        if self._clock.turns(timestamp) or self._new.size >= self._most:
+            self._old, self._new = self._new, _Set()
         number = _number(service, trace_id)
         if number in self._old or number in self._new:
             return False

@@ -15,6 +15,7 @@ from aiohttp.http_exceptions import HttpProcessingError
 
 from agent.config import Settings
 from agent.pipeline import Instrument
+from agent.sources.baselines import BaselinesEndpoint
 from agent.sources.http import TracesEndpoint
 from agent.sources.otlp import OtlpEndpoint
 from exporters.web import metrics_app
@@ -58,6 +59,7 @@ async def serving(instrument: Instrument, settings: Settings) -> AsyncIterator[t
         endpoint.add_to(app)
     otlp = OtlpEndpoint(instrument.assembly, limits.body_bytes, redactor=instrument.redactor)
     otlp.add_to(traces)
+    BaselinesEndpoint(instrument).add_to(page)
     runners: list[web.AppRunner] = []
     await endpoint.start()
     await otlp.start()

@@ -10,15 +10,17 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from itertools import groupby
 from typing import Any
 
 from agent.aggregate import Aggregator
 from agent.alerts import Alert, Rule
-from agent.config import Settings
+from agent.config import Sampling, Settings
 from agent.errors import UnknownVersion
 from agent.event_time import EventTime
 from agent.evidence import EvidenceKeeper, results_of
 from agent.ingest.native import Bad, decode_one
+from agent.orders import Orders, UnknownService
 from agent.privacy.content import Content
 from agent.score import Scored, outline
 from agent.second_stage import SecondStage
@@ -35,7 +37,7 @@ __all__ = ["Notify", "Results", "Worker"]
 log = logging.getLogger("ragmeter")
 
 BATCH = 256  # traces a commit: one fsync for many, and under 0.3 s of work to redo after a kill
-LOCK_SLICE = 16  # traces scored between two chances for a scrape to read
+LOCK_SLICE = 16  # traces scored between two chances for a scrape to read: a turn of the control
 IDLE_SECONDS = 1.0  # how often event time moves on while nothing arrives
 LINGER_SECONDS = 0.2  # live traffic is gathered so long: a commit costs more than a trace
 COLLECT_SECONDS = 60.0  # how often the text of traces that are no longer the worst is let go
@@ -103,6 +105,7 @@ class Worker:
         """When the worker last moved."""
         self._wake = threading.Event()
         self._hurry = threading.Event()
+        self.orders = Orders(self._wake.set)
         self._slow = SecondStage(
             settings, store, tiers(store.meta()), clock=clock, finished=self._wake.set
         )
@@ -110,6 +113,8 @@ class Worker:
         self.scorer = self._slow.scorer
         self._start_aggregator()
         self._stopping = False
+        self.ended = False
+        """Whether the thread has come to its end: no order is carried out any more."""
         self._thread = threading.Thread(target=self._run, name="ragmeter-worker", daemon=True)
 
     # State --------------------------------------------------------------------------------------
@@ -176,12 +181,19 @@ class Worker:
 
     def gauges(self) -> Sequence[Gauge]:
         """How the slow tiers and the drift detectors are. Hold `lock`."""
-        return [*self._slow.gauges(self.aggregator.label), *self.aggregator.drift.gauges()]
+        return [*self._slow.gauges(self.aggregator.label), *self.aggregator.gauges()]
 
     @property
     def owed(self) -> dict[str, int]:
         """How many traces wait for each slow tier."""
         return self._slow.owed
+
+    def resample(self, settings: Sampling) -> None:
+        """Draw by other rates and strata from the next trace on."""
+        self._slow.resample(settings)
+        with self.lock:
+            self._settings = self._settings.model_copy(update={"sampling": settings})
+            self.aggregator.resample(settings)
 
     def wake(self) -> None:
         """Look at the queue now: something was put in."""
@@ -214,6 +226,7 @@ class Worker:
                 self.beat = self._monotonic()
                 self._finish_all(self._slow.take())
                 self._add_extras()
+                self.orders.carry_out(self._promote)
                 if self._slow.fatal:
                     self.fatal = self._slow.fatal
                     return
@@ -241,6 +254,9 @@ class Worker:
         except Exception as error:
             log.exception("the worker stopped")
             self.fatal = f"the worker stopped: {error!r}"
+        finally:
+            self.ended = True
+            self.orders.refuse(self.fatal or "the agent is stopping")
 
     def damaged(self, error: Exception) -> None:
         self.fatal = f"the state file is damaged: {error}; a restart moves it aside"
@@ -289,9 +305,10 @@ class Worker:
         drawn: list[Draw] = []
         transitions: list[Alert] = []
         unreadable: list[tuple[Bad, int]] = []
-        for start in range(0, len(batch), LOCK_SLICE):
+        for turn, part in groupby(batch, lambda queued: queued.seq // LOCK_SLICE):
             scored: list[tuple[Queued, Trace, Scored]] = []
-            for queued in batch[start : start + LOCK_SLICE]:
+            self._slow.learn(self.aggregator.control(turn))
+            for queued in part:
                 item = decode_one(queued.body, len(queued.body))
                 if isinstance(item, Bad):  # queued by a version with another schema
                     unreadable.append((item, queued.seq))
@@ -304,7 +321,7 @@ class Worker:
                     late = self.aggregator.windows.too_late(queued.timestamp)
                     drawn += self._slow.draws(queued, found, late=late)
                     owed = [pair for tier in found.drawn for pair in self.scorer.tiers[tier]]
-                    transitions += self.aggregator.apply(found.trace, owed)
+                    transitions += self.aggregator.apply(found.trace, owed, turn)
                 self.aggregator.settle()
             done += [(trace, found.trace) for _, trace, found in scored]
         if unreadable:
@@ -371,6 +388,16 @@ class Worker:
                 self.aggregator.add_extra(scored)
             self.aggregator.settle()
         self._commit(0, [], [])
+
+    def _promote(self, service: str | None) -> dict[str, Any]:
+        """At the event time that has been reached, between two batches; committed on return."""
+        with self.lock:
+            found = self.aggregator.promote(service)
+            if found is None:
+                raise UnknownService(f"no service {service!r} is watched for drift")
+            done, transitions = found
+        self._commit(0, transitions, [])
+        return done
 
     def _earlier(self, key: tuple[str, str], trace: Trace) -> list[dict[str, Any]]:
         """What is known of a trace besides what a slow tier has just found."""

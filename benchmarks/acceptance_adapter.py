@@ -1,8 +1,8 @@
-"""The windows' estimators under the names that the statistics acceptance harness calls.
+"""The estimators, sketches, detectors and burn rates that ship, under the names that the statistics
+acceptance harness calls.
 
 Run it from the harness's folder with the repository on the path:
-`PYTHONPATH=<repository> python acceptance.py --impl benchmarks.acceptance_adapter --only
-ci,graded,sketch`.
+`PYTHONPATH=<repository> python acceptance.py --impl benchmarks.acceptance_adapter`.
 """
 
 from __future__ import annotations

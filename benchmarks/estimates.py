@@ -1,8 +1,8 @@
 """Coverage, width and saving of the shipped estimates, beside the plain method that others use.
 
-Run with `python -m benchmarks.estimates [--runs 200] [--json]`; every cell is seeded. The truth is
-the mean label of all traces of the simulated window; "plain" is Wilson's interval on the judged
-traces, whatever chose them.
+Run with `python -m benchmarks.estimates [--runs 200] [--only TABLE]`; every cell is seeded. Prints
+a JSON object a row. The truth is the mean label of all traces of the simulated window; "plain" is
+Wilson's interval on the judged traces, whatever chose them.
 """
 
 from __future__ import annotations

@@ -260,6 +260,11 @@ def _annotations(alert: Alert) -> dict[str, str]:
         "threshold": f"{alert.statistic} {alert.op} {_number(alert.threshold)}",
         "samples": str(alert.samples),
         "effective_samples": _number(alert.effective_samples),
+        "baseline": _number(alert.baseline),
+        "since": _iso(alert.since),
+        "top_segment": alert.top_segment,
+        "judge_fingerprint": alert.fingerprint,
+        "reasons": _reasons(alert),
         "worst_traces": _ids(alert.worst),
         "no_data": "true" if alert.no_data else "",
         "runbook_url": alert.runbook,
@@ -275,13 +280,9 @@ def _drift(alert: Alert) -> dict[str, str]:
     if found is None:
         return {}
     return {
-        "baseline": _number(found["baseline"]),
         "statistic": _number(found["statistic"]),
-        "since": _iso(alert.since),
         "since_earliest": _iso(found["since_earliest"]),
         "since_latest": _iso(found["since_latest"]),
-        "top_segment": found["segment"] or "",
-        "judge_fingerprint": found["fingerprint"],
         "cause": found["cause"],
         "provisional": "true" if found["provisional"] else "",
     }
@@ -306,11 +307,17 @@ _OWN = frozenset(
         "since_latest",
         "top_segment",
         "judge_fingerprint",
+        "reasons",
         "cause",
         "provisional",
     }
 )
 """Annotations that a rule's own never replace."""
+
+
+def _reasons(alert: Alert) -> str:
+    """`judge_timeout 12, unparsable 3`"""
+    return ", ".join(f"{name} {number}" for name, number in (alert.unscored or {}).items())
 
 
 def _ids(worst: Sequence[str]) -> str:

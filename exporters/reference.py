@@ -299,6 +299,17 @@ HEALTH = (
         ("service", "metric", "scorer", "kind"), "", "Drift",
     ),
     Family(
+        "ragmeter_drift_series_refused", "gauge",
+        "Series that no detector watches because drift.max_series are watched already.",
+        (), "", "Drift",
+    ),
+    Family(
+        "ragmeter_alerts_refused", "gauge",
+        "Conditions that hold at the last evaluation, and drift alarms so far, without an alert"
+        " because there are too many.",
+        (), "", "Agent",
+    ),
+    Family(
         "ragmeter_ready", "gauge", "1 when the agent is ready, 0 when /readyz says why not.",
         (), "", "Agent",
     ),

@@ -17,9 +17,10 @@ from tests.traces import START, trace_dict
 RAGMETER = [sys.executable, "-m", "agent.cli"]
 
 
-def traffic(path: Path, count: int, seed: int) -> int:
-    """A file of `count` lines with everything that happens: failures, late and repeated traces,
-    several services, sampled traces, and about 1 % poison. Returns the poison lines.
+def traffic(path: Path, count: int, seed: int, step: float = 0.5) -> int:
+    """A file of `count` lines, `step` seconds apart, with everything that happens: failures, late
+    and repeated traces, several services, a model that is new from the middle on, sampled traces,
+    and about 1 % poison. Returns the poison lines.
     """
     rng = random.Random(seed)
     poison = 0
@@ -32,11 +33,11 @@ def traffic(path: Path, count: int, seed: int) -> int:
             line = trace_dict(
                 number if rng.random() < 0.95 else max(0, number - rng.randrange(1, 50)),
                 service=rng.choice(["bot", "search", "faq"]),
-                timestamp=START + number * 0.5 - (rng.random() < 0.1) * rng.expovariate(1 / 60),
+                timestamp=START + number * step - (rng.random() < 0.1) * rng.expovariate(1 / 60),
                 status=rng.choices(["ok", "error", "timeout"], [90, 7, 3])[0],
                 timings={"total": rng.lognormvariate(0, 1), "retrieval": rng.random()},
                 answer=rng.choice(["Click Forgot password [1].", "It costs 99 euros [7].", ""]),
-                model=rng.choice(["a", "b"]),
+                model=rng.choice(["a", "b", "c" if number > count / 2 else "a"]),
                 sampling={"probability": rng.choice([1, 0.25, 0.1])},
             )
             file.write(json.dumps(line) + "\n")
@@ -54,7 +55,7 @@ def settings_file(folder: Path, judge: str | None = None, **http: int) -> Path:
     }
     if judge is not None:
         tree["judge"] = {"base_url": judge, "model": "stub"}
-        tree["sampling"] = {"judge": 0.3}
+        tree["sampling"] = {"judge": 0.2, "new_seconds": 600}
     path.write_text(json.dumps(tree))
     return path
 

@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from agent.assembly import Assembly, Batch, Counts
-from agent.config_otlp import Otlp
 from agent.ingest.assembler import Fate
 from agent.ingest.carried import carry, carry_logs
 from agent.ingest.spans import Event, LogEvent, Span
 from agent.intake import QueueFull
+from agent.settings.otlp import Otlp
 from agent.store.open_spans import OpenSpans
 from agent.store.sqlite import SqliteStore
 

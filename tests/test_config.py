@@ -78,7 +78,10 @@ def test_an_unknown_variable_is_a_mistake() -> None:
     assert "RAGMETER_HTTP__METRICS_PORT" in text
 
 
-@pytest.mark.parametrize("content", ["a: [", "- list", "\x00"])
+@pytest.mark.parametrize(
+    "content",
+    ["a: [", "- list", "\x00", "judge: 2025-13-45", f"a: {'9' * 5000}", "[" * 5000],
+)
 def test_a_broken_file_is_named(tmp_path: Path, content: str) -> None:
     path = tmp_path / "c.yaml"
     path.write_text(content)

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 import random
+from typing import Any
 
 import pytest
 
 from agent.config import Sampling, load
-from agent.control import ENOUGH, MAX_VALUES, REVISE, Control, Learner
+from agent.control import ENOUGH, MAX_VALUES, REVISE, Control, ControlLearner
 from agent.trace import Score, ScoredTrace, State
 
 HOUR = 3600.0
@@ -25,9 +26,14 @@ def trace(at: float, grounding: float | None = None, **tags: str) -> ScoredTrace
     return ScoredTrace("t", "bot", at, "ok", results, tags=tags)
 
 
-def taught(number: int = 2000, low_share: float = 0.2) -> Learner:
+def saved(learner: ControlLearner, into: ControlLearner) -> None:
+    state = {**learner.drain(), "control": learner.dump()}
+    into.load(json.loads(json.dumps(state)))
+
+
+def taught(number: int = 2000, low_share: float = 0.2) -> ControlLearner:
     rng = random.Random(1)
-    learner = Learner(settings(low=["grounding"], low_share=low_share))
+    learner = ControlLearner(settings(low=["grounding"], low_share=low_share))
     for n in range(number):
         tenant = "small" if n % 100 == 0 else "large"
         learner.observe(trace(n, rng.betavariate(8, 2)), "bot", [f"tenant={tenant}"])
@@ -44,7 +50,7 @@ def test_the_low_cut_is_a_quantile_of_the_cheap_score(low_share: float) -> None:
 
 
 def test_the_share_is_divided_by_the_metrics() -> None:
-    learner = Learner(settings(low=["grounding", "relevance"], low_share=0.4))
+    learner = ControlLearner(settings(low=["grounding", "relevance"], low_share=0.4))
     for n in range(1000):
         learner.observe(trace(0, n / 1000), "bot")
     learner.observe(trace(2 * HOUR), "bot")
@@ -57,7 +63,7 @@ def test_little_traffic_says_nothing() -> None:
 
 
 def test_of_a_score_that_is_mostly_the_worst_nothing_is_low() -> None:
-    learner = Learner(settings(low=["grounding"]))
+    learner = ControlLearner(settings(low=["grounding"]))
     for n in range(1000):
         learner.observe(trace(0, float(n % 3 == 0)), "bot")
     learner.observe(trace(2 * HOUR), "bot")
@@ -69,18 +75,37 @@ def test_a_segment_with_little_traffic_is_rare() -> None:
 
 
 def test_a_record_comes_hourly_and_at_once_when_a_version_appears() -> None:
-    learner = Learner(settings())
-    changed = [n for n in range(8000) if learner.observe(trace(float(n)), "bot")]
+    learner = ControlLearner(settings())
+    changed = []
+    for n in range(8000):
+        before = learner.record
+        learner.observe(trace(float(n)), "bot")
+        if learner.record is not before:
+            changed.append(n)
     assert changed == [0, int(REVISE), 2 * int(REVISE)]
     before = learner.record
-    assert learner.observe(trace(8000.0, model="x"), "bot")
-    assert learner.record.version == before.version + 1
-    assert learner.record.first["bot"] == {"": 0.0, "model=x": 8000.0}
-    assert not learner.observe(trace(8001.0, model="x"), "bot")
+    learner.observe(trace(8000.0, model="x"), "bot")
+    after = learner.record
+    assert after.version == before.version + 1
+    assert after.first["bot"] == {"": 0.0, "model=x": 8000.0}
+    learner.observe(trace(8001.0, model="x"), "bot")
+    assert learner.record is after
+
+
+def test_a_record_holds_from_the_turn_after_the_one_it_was_learned_in() -> None:
+    learner = ControlLearner(settings())
+    learner.observe(trace(0.0), "bot", turn=3)
+    learner.observe(trace(1.0, model="x"), "bot", turn=3)
+    assert learner.at(3).version == 0
+    assert learner.at(4) is learner.record
+    assert learner.record.version == 2
+    learner.observe(trace(2.0, model="y"), "bot", turn=4)
+    assert learner.at(4).version == 2
+    assert learner.at(5).version == 3
 
 
 def test_the_versions_longest_unseen_are_forgotten() -> None:
-    learner = Learner(settings())
+    learner = ControlLearner(settings())
     for n in range(MAX_VALUES + 10):
         learner.observe(trace(float(n), model=f"m{n}"), "bot")
         learner.observe(trace(float(n), model="m0"), "bot")
@@ -91,8 +116,8 @@ def test_the_versions_longest_unseen_are_forgotten() -> None:
 
 
 def test_a_restart_changes_nothing() -> None:
-    learner, other = taught(), Learner(settings(low=["grounding"]))
-    other.load(json.loads(json.dumps(learner.dump())))
+    learner, other = taught(), ControlLearner(settings(low=["grounding"]))
+    saved(learner, other)
     assert other.record == learner.record
     assert other.dump() == learner.dump()
     for one in (learner, other):
@@ -103,11 +128,25 @@ def test_a_restart_changes_nothing() -> None:
 
 
 def test_old_counts_fade() -> None:
-    learner = Learner(settings(low=["grounding"]))
+    learner = ControlLearner(settings(low=["grounding"]))
     for value, number in ((0.9, 15_000), (0.3, 60_000)):
         for n in range(number):
             learner.observe(trace(0, value - n % 10 / 100), "bot")
     learner.observe(trace(2 * HOUR), "bot")
     assert 0.2 < learner.record.low["bot"]["grounding"] < 0.31
-    learner.forget([])
-    assert learner.dump()["services"] == {}
+
+
+def test_a_service_that_is_gone_leaves_its_place_to_the_next() -> None:
+    learner = ControlLearner(settings())
+    state: dict[str, Any] = {}
+    for n, name in enumerate(("a", "b", "c")):
+        for _ in range(n + 1):
+            learner.observe(trace(float(n)), name)
+        state |= learner.drain()
+        learner.keep(["b", "c"])
+    assert sorted(state) == ["control.0", "control.1"]
+    assert [state[f"control.{place}"]["service"] for place in (0, 1)] == ["b", "c"]
+    other = ControlLearner(settings())
+    other.load({**state, "control": learner.dump()})
+    other.observe(trace(9.0), "c")
+    assert other.drain()["control.1"]["traces"] == 4

@@ -96,7 +96,7 @@ def test_judged_traces_count_once_however_often_the_agent_is_killed(
     tmp_path: Path, kills: int, count: int
 ) -> None:
     file = tmp_path / "traffic.jsonl"
-    traffic(file, count, seed=kills)
+    traffic(file, count, seed=kills, step=4)  # hours: strata are learned by the hour
     with stub_judge(0.02) as stub:
         judge = stub.base_url
         expected = replay_to_the_end(tmp_path / "calm", file, judge)

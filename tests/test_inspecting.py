@@ -12,8 +12,8 @@ from rich.console import Console
 from typer.testing import CliRunner
 
 from agent.cli import app
-from agent.config_otlp import Otlp
 from agent.inspecting import inspect_files, show, to_dict
+from agent.settings.otlp import Otlp
 
 OTLP = Path(__file__).parent / "data" / "otlp"
 LANGCHAIN = OTLP / "openinference-langchain.otlp.jsonl.gz"

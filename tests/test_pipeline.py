@@ -320,8 +320,10 @@ def test_a_trace_that_cannot_be_counted_becomes_a_dead_letter_and_costs_no_other
 ) -> None:
     honest = Aggregator.apply
 
-    def poisoned(self: Aggregator, scored: ScoredTrace, owed: Sequence[Pair] = ()) -> list[Alert]:
-        moved = honest(self, scored, owed)
+    def poisoned(
+        self: Aggregator, scored: ScoredTrace, owed: Sequence[Pair] = (), turn: int = 0
+    ) -> list[Alert]:
+        moved = honest(self, scored, owed, turn)
         if scored.trace_id == "t7":
             raise OverflowError("too large")  # after it has changed the windows
         return moved

@@ -43,7 +43,15 @@ REGISTRY_HOSTS = re.compile(
 PURE = (
     *("agent/metrics", "agent/windows", "agent/alerts", "agent/trace.py", "agent/sampling.py"),
     *("agent/budget.py", "agent/accounts.py", "agent/arrivals.py", "agent/fair_share.py"),
-    "agent/fingerprints.py",
+    *("agent/fingerprints.py", "agent/strata.py", "agent/control.py", "agent/places.py"),
+    *("agent/drift", "agent/drifting.py", "agent/slos.py", "agent/aggregate.py"),
+    *(
+        "agent/backtest.py",
+        "agent/timeline.py",
+        "agent/timeline_tracks.py",
+        "agent/seen_ids.py",
+        "agent/seen_clock.py",
+    ),
 )
 IMPURE_MODULES = {
     *("aiohttp", "asyncio", "http", "httpx", "multiprocessing", "requests", "select", "shutil"),

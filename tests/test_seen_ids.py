@@ -2,39 +2,54 @@ from __future__ import annotations
 
 import random
 from itertools import pairwise
+from pathlib import Path
 
 from agent.seen_ids import SeenIds
+from agent.store.rows import Arrival
+from agent.store.sqlite import SqliteStore
 
 
-class Plain:
-    """The rule as the state file applies it, on plain sets."""
-
-    def __init__(self, horizon: float) -> None:
-        self.horizon = horizon
-        self.new: set[tuple[str, str]] = set()
-        self.old: set[tuple[str, str]] = set()
-        self.start: float | None = None
-
-    def first(self, service: str, trace_id: str, timestamp: float) -> bool:
-        if self.start is None or timestamp < self.start - self.horizon:
-            self.start = timestamp
-        if timestamp >= self.start + self.horizon:
-            self.new, self.old, self.start = set(), self.new, timestamp
-        key = (service, trace_id)
-        if key in self.old or key in self.new:
-            return False
-        self.new.add(key)
-        return True
-
-
-def test_the_rule_is_that_of_the_state_file() -> None:
+def test_the_rule_is_that_of_the_state_file(tmp_path: Path) -> None:
     rng = random.Random(4)
-    ours, plain = SeenIds(100), Plain(100)
+    ours = SeenIds(100)
+    store = SqliteStore(tmp_path / "s.sqlite", horizon=100, synchronous="normal")
     now = 0.0
-    for _ in range(20_000):
-        now += rng.choice([0.0, 0.1, 0.1, 3.0]) - (rng.random() < 0.001) * 250
-        row = (rng.choice("ab"), str(rng.randrange(2_000)), now)
-        assert ours.first(*row) == plain.first(*row)
+    for _ in range(60):
+        rows = []
+        for _ in range(200):
+            now += rng.choice([0.0, 0.1, 0.1, 3.0]) - (rng.random() < 0.002) * 250
+            wrong = rng.choice([0.0, 0.0, 0.0, 0.0, -1e6, 1e6])
+            rows.append((rng.choice("ab"), str(rng.randrange(2_000)), now + wrong))
+        done = store.accept([Arrival(*row, b"{}") for row in rows], 0.0)
+        assert done.fresh == tuple(ours.first(*row) for row in rows)
+    store.close()
+
+
+def test_an_id_is_known_however_other_traces_are_dated() -> None:
+    ids = SeenIds(100)
+    assert ids.first("a", "x", 1000)
+    for wrong in (0.0, 0.0, 1e9, 0.0, 1e9, 1e9):
+        ids.first("a", str(random.random()), wrong)
+        assert not ids.first("a", "x", 1001)
+
+
+def test_ids_are_forgotten_after_one_to_two_horizons() -> None:
+    ids = SeenIds(100)
+    assert ids.first("a", "x", 0)
+    for second in range(1, 100):
+        ids.first("a", str(second), second)
+    assert not ids.first("a", "x", 99)
+    for second in range(100, 300):
+        ids.first("a", str(second), second)
+    assert ids.first("a", "x", 300)
+
+
+def test_time_that_goes_back_for_good_is_believed() -> None:
+    """One trace a year ahead, then a file that begins a month back."""
+    ids = SeenIds(100)
+    for n, at in enumerate([0.0, 1e9, *(-1e6 + n for n in range(300))]):
+        ids.first("a", str(n), at)
+    assert ids.first("a", "2", -1e6 + 300)
 
 
 def test_a_service_has_ids_of_its_own() -> None:

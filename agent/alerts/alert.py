@@ -28,8 +28,14 @@ class Alert:
     rule and `traces` for an absence rule; `scorer` is then empty. `labels` and `annotations` come
     from the rule (a latency rule adds `stage` and `quantile` to the labels).
 
+    `baseline` is what the value was before, None where nobody knows; `top_segment` the segment
+    that is behind it, empty where none stands out, with `top_segment_words`; `fingerprint` that of
+    the judge or model that scores.
+
     `drift` is what only an alarm of a drift detector has (`agent.alerts.drift.evidence`): `since`
     is then the estimated time of the change, `threshold` that of the detector's statistic.
+    `unscored` is what only a rule on results without a value has: how many by reason, the most
+    frequent first. `value` is then their share, of the results of `metric` by `scorer`.
     """
 
     id: str
@@ -60,6 +66,11 @@ class Alert:
     labels: dict[str, str] = field(default_factory=dict)
     annotations: dict[str, str] = field(default_factory=dict)
     runbook: str = ""
+    baseline: float | None = None
+    top_segment: str = ""
+    top_segment_words: str = ""
+    fingerprint: str = ""
+    unscored: dict[str, int] | None = None
     drift: dict[str, Any] | None = None
 
     def copy(self) -> Alert:
@@ -69,6 +80,7 @@ class Alert:
             worst=list(self.worst),
             labels=dict(self.labels),
             annotations=dict(self.annotations),
+            unscored=None if self.unscored is None else dict(self.unscored),
             drift=None if self.drift is None else dict(self.drift),
         )
 

@@ -206,6 +206,12 @@ class Rings:
         same."""
         return max(self._newest, (self._open_at or 0) * FINE // COARSE * COARSE)
 
+    @property
+    def oldest(self) -> int | None:
+        """The time of the oldest event that is still held, to the grain of the coarse ring."""
+        self.fold()
+        return next((index * COARSE for index, _ in self._rings[COARSE].rows()), None)
+
     def sums(self, seconds: int) -> BudgetSums:
         """What the window of so many seconds holds; it must be one of `spans`."""
         self.fold()

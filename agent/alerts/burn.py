@@ -34,11 +34,15 @@ LINES = (Line(3600, 300, 14.4), Line(21600, 1800, 6.0), Line(259200, 21600, 1.0)
 share of the budget x 30 days / long window, and a short window a twelfth of the long one."""
 
 MIN_ERRORS = 10.0
-"""Errors in the long window below which nothing fires: at 0.02 traces/s and 99.9 %, one chance
-error is 14 % of an hour. Without it 13 false pages a month at half the budget, with it none."""
+"""Errors in the long window below which nothing fires: at 0.02 traces/s one chance error is 1.4 %
+of an hour's traces, at 99.9 % a burn rate of 14. Without the floor `benchmarks/burn.py` has 14
+false pages a month at half the budget, with it none."""
 
 CAP = 0.5
 """The highest threshold: 14.4 x 10 % is more than everything, and could never fire."""
+
+MONTH = 30 * 86400
+"""The time that a budget is for."""
 
 VERSION = 1
 
@@ -189,6 +193,29 @@ class Budgets:
             and now.ratio > threshold
             and over.effective_errors >= min_errors,
         )  # fmt: skip
+
+    def before(self, service: str, name: str, long: int) -> float | None:
+        """The ratio of bad events in the three days without their last `long` seconds."""
+        rings = self._services.get(service, {}).get(name)
+        if rings is None or long >= LONGEST:
+            return None
+        past, now = rings.sums(LONGEST), rings.sums(long)
+        weight = past.weight - now.weight
+        # the two rings have their edges apart: what is left may be next to nothing
+        if past.samples <= now.samples or weight <= 0:
+            return None
+        return min(1.0, max(0.0, (past.bad - now.bad) / weight))
+
+    def spent(self, service: str, name: str) -> float | None:
+        """The share of 30 days' budget that the last three days have used up, had all of the 30
+        as much traffic as these. Of a service that is younger, since its first event."""
+        rings = self._services.get(service, {}).get(name)
+        oldest = rings.oldest if rings is not None else None
+        if rings is None or oldest is None or self._now is None:
+            return None
+        covered = min(max(self._now - oldest, COARSE), LONGEST)
+        rate = rings.sums(LONGEST).ratio / (1 - self._objectives[name].target)
+        return rate * covered / MONTH
 
     # -- state
 

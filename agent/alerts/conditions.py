@@ -15,6 +15,10 @@ from agent.alerts.burn import Burn, Evidence
 from agent.alerts.durations import parse_duration, whole_seconds
 from agent.alerts.rules import Rule
 from agent.alerts.summary import number
+from agent.metrics.judges import PROBES
+from agent.windows.loghist import LogHist
+from agent.windows.records import Failed
+from agent.windows.sums import Cell
 
 __all__ = [
     "BudgetsLike",
@@ -26,6 +30,7 @@ __all__ = [
     "holds",
     "read",
     "read_burn",
+    "read_failed",
 ]
 
 
@@ -78,8 +83,33 @@ class WindowsLike(Protocol):
     ) -> Sequence[QuantileLike]: ...
     def seen(self, service: str, segment: str, window: str) -> int: ...
     def worst(
-        self, service: str, metric: str, scorer: str, window: str, limit: int = 5
+        self,
+        service: str,
+        metric: str,
+        scorer: str,
+        window: str,
+        limit: int = 5,
+        segment: str = "",
     ) -> Sequence[WorstLike]: ...
+    def named(self, metric: str, scorer: str) -> str: ...
+    def cell(
+        self, service: str, segment: str, metric: str, scorer: str, window: str
+    ) -> Cell | None: ...
+    def histogram(self, service: str, segment: str, stage: str, window: str) -> LogHist | None: ...
+    def before(
+        self, service: str, segment: str, metric: str, scorer: str, window: str
+    ) -> Cell | None: ...
+    def before_latency(
+        self, service: str, segment: str, stage: str, window: str
+    ) -> LogHist | None: ...
+    def value_of(self, cell: Cell, service: str, metric: str, scorer: str) -> float | None: ...
+    def failing(self, service: str, window: str) -> Sequence[tuple[str, str]]: ...
+    def failed(
+        self, service: str, segment: str, metric: str, scorer: str, window: str
+    ) -> Failed | None: ...
+    def before_failed(
+        self, service: str, segment: str, metric: str, scorer: str, window: str
+    ) -> Failed | None: ...
 
 
 class BudgetsLike(Protocol):
@@ -90,6 +120,8 @@ class BudgetsLike(Protocol):
     def burn(
         self, service: str, name: str, long: int, short: int, factor: float, min_errors: float
     ) -> Burn | None: ...
+    def before(self, service: str, name: str, long: int) -> float | None: ...
+    def spent(self, service: str, name: str) -> float | None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +129,7 @@ class Reading:
     """An estimate and its interval, and `tested`: the one of them that the rule compares.
 
     `threshold` replaces the rule's own, `notes` go to the annotations: of error budgets, where
-    both come from the objective.
+    both come from the objective. `reasons` count the results that failed.
     """
 
     tested: float
@@ -108,6 +140,7 @@ class Reading:
     effective_samples: float
     threshold: float | None = None
     notes: Mapping[str, str] = field(default_factory=dict)
+    reasons: Mapping[str, int] = field(default_factory=dict)
 
 
 _OPS: Mapping[str, Callable[[float, float], bool]] = {
@@ -135,9 +168,10 @@ def read(rule: Rule, windows: WindowsLike, service: str, segment: str) -> Readin
     """
     if rule.absence:
         return _absence(rule, windows, service)
-    # An estimate costs tens of microseconds, a count none: most quiet services end here.
+    # An estimate costs tens of microseconds, a count none: most quiet services end here. Probes
+    # are no traces of the name that they are counted under.
     seen = windows.seen(service, segment, rule.window)
-    if not seen or seen < rule.min_samples:
+    if service != PROBES and (not seen or seen < rule.min_samples):
         return None
     if rule.latency is not None:
         return _quantile(rule, windows, service, segment)
@@ -167,6 +201,7 @@ def read_burn(rule: Rule, budgets: BudgetsLike, service: str, slo: str) -> Readi
     found = budgets.burn(service, slo, long, line.seconds, line.factor, line.min_errors)
     if found is None:
         return None
+    spent = budgets.spent(service, slo) if found.holds else None
     notes = {
         "objective": f"{found.objective:g}",
         "burn_rate": number(found.rate),
@@ -175,6 +210,8 @@ def read_burn(rule: Rule, budgets: BudgetsLike, service: str, slo: str) -> Readi
         "short_value": number(found.short_ratio),
         "errors": number(found.errors),
     }
+    if spent is not None:
+        notes["budget_spent"] = number(spent)
     return Reading(
         float(found.holds),
         found.ratio,
@@ -185,6 +222,20 @@ def read_burn(rule: Rule, budgets: BudgetsLike, service: str, slo: str) -> Readi
         found.threshold,
         notes,
     )
+
+
+def read_failed(
+    rule: Rule, windows: WindowsLike, service: str, metric: str, scorer: str
+) -> Reading | None:
+    """The reading of a rule on results without a value, for the results of one scorer."""
+    found = windows.failed(service, "", metric, scorer, rule.window)
+    if found is None or found.samples < rule.min_samples:
+        return None
+    tested = {"value": found.value, "lower": found.lower, "upper": found.upper}[rule.statistic]
+    return Reading(
+        tested, found.value, found.lower, found.upper, found.samples, found.effective_samples,
+        reasons=found.reasons,
+    )  # fmt: skip
 
 
 def _quantile(rule: Rule, windows: WindowsLike, service: str, segment: str) -> Reading | None:

@@ -11,6 +11,7 @@ from typing import Any, Protocol
 
 from agent.alerts.alert import Alert, alert_id
 from agent.alerts.durations import parse_duration
+from agent.alerts.evidence import MAX_WORST
 from agent.alerts.summary import clean, number
 from agent.drift.alarm import Alarm
 from agent.fingerprints import split_scorer
@@ -21,8 +22,6 @@ DRIFT = "RagDrift"
 JUDGE_CHANGED = "RagJudgeChanged"
 """The judge differs from the cheap score by more than it used to. `RagJudgeDrift` is the rule on
 the frozen probes."""
-
-MAX_WORST = 5
 
 Key = tuple[str, str, str, str]
 """(service, metric, scorer, kind): an alarm that is raised again is the same alert."""
@@ -46,12 +45,11 @@ class WindowsLike(Protocol):
     ) -> Sequence[WorstLike]: ...
 
 
-def evidence(alarm: Alarm, fingerprint: str) -> dict[str, Any]:
-    """What a drift alarm knows beyond an alert's own fields: `baseline` is the level it came from,
-    `statistic` the detector's, `span_seconds` the time from the change to the alarm."""
+def evidence(alarm: Alarm) -> dict[str, Any]:
+    """What a drift alarm knows beyond an alert's own fields: `statistic` is the detector's,
+    `span_seconds` the time from the change to the alarm."""
     return {
         "kind": alarm.kind,
-        "baseline": alarm.before,
         "baseline_version": alarm.baseline_version,
         "baseline_hours": alarm.baseline_hours,
         "provisional": alarm.provisional,
@@ -60,9 +58,6 @@ def evidence(alarm: Alarm, fingerprint: str) -> dict[str, Any]:
         "since_latest": alarm.since_latest,
         "span_seconds": alarm.at - alarm.since,
         "edge": alarm.edge,
-        "segment": alarm.segment,
-        "segment_words": alarm.segment_words,
-        "fingerprint": fingerprint,
         "cause": alarm.cause,
     }
 
@@ -164,7 +159,9 @@ def _update(alert: Alert, alarm: Alarm, windows: WindowsLike, now: float) -> Non
     alert.window = alert.window or _window(alarm, windows, now)  # a label: it stays
     alert.worst = _worst(alarm, windows, alert.window) or alert.worst
     series = windows.named(alarm.metric, alarm.scorer)
-    alert.drift = evidence(alarm, split_scorer(series)[1])
+    alert.baseline, alert.fingerprint = alarm.before, split_scorer(series)[1]
+    alert.top_segment, alert.top_segment_words = alarm.segment or "", alarm.segment_words
+    alert.drift = evidence(alarm)
     alert.summary = clean(_summary(alert, alarm), 1_000)
 
 

@@ -7,20 +7,26 @@ whatever the wall clock and however often the process was restarted between step
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from fnmatch import fnmatchcase
-from itertools import zip_longest
 from typing import Any
 
+from agent.alerts import evidence
 from agent.alerts.alert import Alert, alert_id
-from agent.alerts.conditions import BudgetsLike, Reading, WindowsLike, holds, read, read_burn
+from agent.alerts.conditions import (
+    BudgetsLike,
+    Reading,
+    WindowsLike,
+    holds,
+    read,
+    read_burn,
+    read_failed,
+)
 from agent.alerts.drift import DriftAlerts
-from agent.alerts.durations import parse_duration
 from agent.alerts.rules import Rule
 from agent.alerts.summary import fill, render, values
+from agent.alerts.targets import Targets
 from agent.errors import UnknownVersion
-from agent.fingerprints import split_scorer
 
 __all__ = ["AlertEngine"]
 
@@ -33,10 +39,14 @@ keeps its resolved alerts for 15 minutes too."""
 MAX_ALERTS = 1_000
 """Alerts held at once. More at one time is an outage of everything: the first thousand say so."""
 
-MAX_WORST = 5
+MAX_REASONS = 5
+
+LOOKS = 20
+"""Times in one evaluation that the segment behind an alert is looked for: with 64 segments each
+takes some milliseconds. Where more fire at once it is an outage of everything; the others wait."""
 
 Key = tuple[str, str, str]
-"""(rule, service, segment)"""
+"""(rule, service, subject): the segment, or of an unscored rule "metric scorer"."""
 
 
 @dataclass(slots=True)
@@ -46,6 +56,12 @@ class _Instance:
     alert: Alert
     false_since: float | None = None  # first false reading after the last true one
     no_data_since: float | None = None
+    look_at: float | None = None  # when to look for the segment that is behind it
+
+
+def _key(alert: Alert) -> Key:
+    pair = f"{alert.metric} {alert.scorer}"
+    return alert.rule, alert.service, alert.segment if alert.unscored is None else pair
 
 
 class AlertEngine:
@@ -54,7 +70,7 @@ class AlertEngine:
     `budgets` is what burn rules read; without it they see nothing. Whoever calls `evaluate` moves
     it to the same time before.
 
-    After `evaluate`: `unevaluated` is how many (rule, service, segment) had no data, `overflow`
+    After `evaluate`: `unevaluated` is how many (rule, service, subject) had no data, `overflow`
     how many true conditions found no room. Both describe the last evaluation only.
     """
 
@@ -77,8 +93,9 @@ class AlertEngine:
         self._instances: dict[Key, _Instance] = {}
         self.drift = DriftAlerts(max_alerts=max_alerts, keep_resolved=keep_resolved)
         """What no rule raises: the alarms of the drift detectors, in the shape of alerts."""
-        self._covering: dict[str, list[Rule]] = {}  # what the globs say, by service
+        self._targets = Targets(self.rules, budgets)
         self._now: float | None = None
+        self._looks = LOOKS
 
     @property
     def waiting(self) -> bool:
@@ -97,14 +114,18 @@ class AlertEngine:
         """
         now = self._now = now if self._now is None else max(now, self._now)
         self.unevaluated = self.overflow = 0
+        self._looks = LOOKS
         moved: list[Alert] = []
         self._expire(now)
         visited: set[Key] = set()
         self._drop_rewritten(now, moved)
-        for rule, service, segment in self._targets(windows):
+        for rule, service, segment in self._targets.of(windows, self._held()):
             key = (rule.name, service, segment)
             visited.add(key)
-            if rule.burn is None:
+            if rule.unscored is not None:
+                metric, _, scorer = segment.partition(" ")
+                reading = read_failed(rule, windows, service, metric, scorer)
+            elif rule.burn is None:
                 reading = read(rule, windows, service, segment)
             else:
                 assert self._budgets is not None  # without it there are no such targets
@@ -124,6 +145,7 @@ class AlertEngine:
                     "alert": instance.alert.to_dict(),
                     "false_since": instance.false_since,
                     "no_data_since": instance.no_data_since,
+                    "look_at": instance.look_at,
                 }
                 for _, instance in sorted(self._instances.items())
             ],
@@ -141,67 +163,29 @@ class AlertEngine:
         self._instances = {}
         for item in state["alerts"]:
             alert = Alert.from_dict(item["alert"])
-            self._instances[alert.rule, alert.service, alert.segment] = _Instance(
-                alert, item["false_since"], item["no_data_since"]
+            self._instances[_key(alert)] = _Instance(
+                alert, item["false_since"], item["no_data_since"], item.get("look_at")
             )
 
-    # -- what to look at
+    # -- alerts that no rule looked at
 
-    def _targets(self, windows: WindowsLike) -> Iterator[tuple[Rule, str, str]]:
-        """Every rule with each service and segment it covers, in an order that is always the same.
-
-        A rule without a series to look at is left out here: where it holds an alert, that is
-        found again among the unvisited.
-        """
-        services = sorted(windows.services())
-        if len(self._covering) > 2 * len(services) + 1_000:  # services come and go
-            self._covering.clear()
-        names = set(windows.names)
-        # Not rule by rule: a service's series are asked for once in each round.
-        for severity in ("critical", "warning"):
-            for service in services:
-                segments: list[str] | None = None
-                series: dict[str, set[tuple[str, str]]] = {}
-                for rule in self._rules_of(service):
-                    if rule.burn is not None:
-                        if rule.severity == severity and self._budgets is not None:
-                            for name in self._budgets.names(service):
-                                if fnmatchcase(name, rule.burn.slo):
-                                    yield rule, service, f"slo={name}"
-                        continue
-                    if rule.severity != severity or rule.window not in names:
-                        continue
-                    wanted = [""]
-                    if rule.segment is not None:
-                        if segments is None:
-                            segments = sorted(windows.segments(service))
-                        prefix = f"{rule.segment}="
-                        wanted = [name for name in segments if name.startswith(prefix)]
-                    for segment in wanted:
-                        if rule.metric is not None:
-                            if segment not in series:
-                                series[segment] = {
-                                    (metric, split_scorer(scorer)[0])
-                                    for metric, scorer in windows.series(service, segment)
-                                }
-                            if (rule.metric, rule.scorer) not in series[segment]:
-                                continue
-                        yield rule, service, segment
-
-    def _rules_of(self, service: str) -> list[Rule]:
-        found = self._covering.get(service)
-        if found is None:
-            found = self._covering[service] = [rule for rule in self.rules if rule.covers(service)]
+    def _held(self) -> dict[tuple[str, str], set[tuple[str, str]]]:
+        """(metric, scorer) of the alerts on failed results, by rule and service."""
+        found: dict[tuple[str, str], set[tuple[str, str]]] = {}
+        for (rule, service, _), instance in self._instances.items():
+            alert = instance.alert
+            if alert.unscored is not None:
+                found.setdefault((rule, service), set()).add((alert.metric, alert.scorer))
         return found
 
     def _unvisited(self, key: Key, windows: WindowsLike, now: float, moved: list[Alert]) -> None:
         """An alert that no rule looked at: its rule is gone, or its service fell silent."""
         instance = self._instances[key]
-        name, service, segment = key
+        name, service, _ = key
         rule = self._by_name.get(name)
         if rule is None:
             reason = "the rule is no longer in force"
-        elif not rule.covers(service) or rule.tag != segment.partition("=")[0]:
+        elif not rule.covers(service) or rule.tag != instance.alert.segment.partition("=")[0]:
             reason = "the rule no longer covers this service or segment"
         else:
             self._step(rule, key, None, windows, now, moved)
@@ -215,7 +199,7 @@ class AlertEngine:
         """End the alerts of rules that kept their name and now watch something else."""
         for key, instance in sorted(self._instances.items()):
             rule, alert = self._by_name.get(key[0]), instance.alert
-            if rule is None or rule.watched == (alert.metric, alert.scorer):
+            if rule is None or rule.watches(alert.metric, alert.scorer, alert.unscored is not None):
                 continue
             if alert.state == "firing":
                 self._resolve(instance, now, moved, "the rule now watches something else", rule)
@@ -241,14 +225,14 @@ class AlertEngine:
                 self._no_data(rule, key, instance, now, moved)
         elif holds(rule, reading):
             if instance is None or state == "resolved":
-                instance = self._begin(rule, key, now)
+                instance = self._begin(rule, key, windows, now)
                 if instance is None:
                     return
             self._true(rule, instance, reading, windows, now, moved)
         elif instance is not None:
             self._false(rule, key, instance, reading, now, moved)
 
-    def _begin(self, rule: Rule, key: Key, now: float) -> _Instance | None:
+    def _begin(self, rule: Rule, key: Key, windows: WindowsLike, now: float) -> _Instance | None:
         """A new pending alert, in the place of a resolved one of its own or of another."""
         if key not in self._instances and len(self._instances) >= self._max_alerts:
             resolved = [
@@ -260,10 +244,12 @@ class AlertEngine:
                 self.overflow += 1
                 return None
             del self._instances[min(resolved)[1]]
-        name, service, segment = key
-        metric, scorer = rule.watched
+        name, service, subject = key
+        segment, (metric, scorer) = subject, rule.watched
+        if rule.unscored is not None:
+            segment, (metric, _, scorer) = "", subject.partition(" ")
         alert = Alert(
-            id=alert_id(name, service, segment),
+            id=alert_id(name, service, subject),
             rule=name,
             severity=rule.severity,
             state="pending",
@@ -283,7 +269,9 @@ class AlertEngine:
             resolved_at=None,
             updated_at=now,
             summary="",
+            unscored=None if rule.unscored is None else {},
         )
+        alert.baseline = evidence.baseline(rule, alert, windows, self._budgets)
         instance = self._instances[key] = _Instance(alert)
         return instance
 
@@ -300,16 +288,27 @@ class AlertEngine:
         instance.false_since = None
         fires = alert.state == "pending" and now - alert.since >= rule.for_
         if fires:
-            alert.state, alert.fired_at = "firing", now
+            alert.state, alert.fired_at, instance.look_at = "firing", now, now
         if alert.state == "firing":
-            if rule.burn is None:
-                found = _worst(rule, alert, windows)
-            else:
-                found = self._broken(alert, windows)
-            alert.worst = found or alert.worst
+            self._look(rule, instance, windows, now)
+            alert.worst = evidence.worst(rule, alert, windows, self._budgets) or alert.worst
+            alert.fingerprint = evidence.fingerprint(rule, alert, windows, self._budgets)
         self._update(rule, instance, reading, now)
         if fires:
             moved.append(alert)
+
+    def _look(self, rule: Rule, instance: _Instance, windows: WindowsLike, now: float) -> None:
+        """Look for the segment behind an alert, and again at each quarter of its first window: the
+        first reading may hold too few bad ones to tell."""
+        alert = instance.alert
+        if instance.look_at is None or now < instance.look_at or not self._looks:
+            return
+        self._looks -= 1
+        found = evidence.origin(rule, alert, windows, self._budgets)
+        alert.top_segment, alert.top_segment_words = found
+        again = now + rule.seconds / 4
+        late = found.segment or again > (alert.fired_at or now) + rule.seconds
+        instance.look_at = None if late else again
 
     def _false(
         self,
@@ -356,6 +355,8 @@ class AlertEngine:
         alert.severity, alert.window = rule.severity, rule.window
         alert.threshold = rule.threshold if reading.threshold is None else reading.threshold
         alert.statistic, alert.op = ("value", "<=") if rule.absence else (rule.statistic, rule.op)
+        if alert.unscored is not None and reading.reasons:
+            alert.unscored = dict(list(reading.reasons.items())[:MAX_REASONS])
         alert.updated_at = now
         alert.runbook = rule.runbook
         alert.labels = dict(rule.labels)
@@ -377,25 +378,6 @@ class AlertEngine:
         instance.false_since = instance.no_data_since = None
         moved.append(alert)
 
-    def _broken(self, alert: Alert, windows: WindowsLike) -> list[str]:
-        """Traces that broke an objective, the worst first, in the longest configured window that
-        is not longer than the rule's; of several kinds (error, timeout) in turn."""
-        assert self._budgets is not None
-        length = parse_duration(alert.window)
-        names = sorted(windows.names, key=parse_duration)
-        window = max((n for n in names if parse_duration(n) <= length), default=names[0],
-                     key=parse_duration)  # fmt: skip
-        kinds = [
-            [
-                worst.trace_id
-                for worst in windows.worst(alert.service, metric, scorer, window, MAX_WORST)
-                if (worst.value > limit if above else worst.value < limit)
-            ]
-            for metric, scorer, limit, above in self._budgets.evidence(alert.segment[4:])
-        ]
-        ids = [found for row in zip_longest(*kinds) for found in row if found is not None]
-        return list(dict.fromkeys(ids))[:MAX_WORST]
-
     def _expire(self, now: float) -> None:
         for key in [
             key
@@ -404,22 +386,3 @@ class AlertEngine:
             and now - instance.alert.resolved_at >= self._keep_resolved
         ]:
             del self._instances[key]
-
-
-def _worst(rule: Rule, alert: Alert, windows: WindowsLike) -> list[str]:
-    """The worst traces, but none that is on the good side of the threshold.
-
-    Where three of a hundred traces failed, the fourth worst is a success and no evidence.
-    """
-    if rule.absence:
-        return []
-    # Of a latency the stage stands where a metric has its scorer.
-    place = rule.latency.stage if rule.latency is not None else alert.scorer
-    found = windows.worst(alert.service, alert.metric, place, alert.window, MAX_WORST)
-    above = rule.op in (">", ">=")
-    kept = [
-        worst.trace_id
-        for worst in found
-        if (worst.value > rule.threshold if above else worst.value < rule.threshold)
-    ]
-    return kept[:MAX_WORST]

@@ -31,6 +31,7 @@ from agent.alerts.budget_rings import ring_of
 from agent.alerts.burn import MIN_ERRORS
 from agent.alerts.durations import parse_duration, whole_seconds
 from agent.alerts.summary import check_template
+from agent.metrics.judges import PROBES
 from agent.metrics.names import base
 from agent.metrics.spec import MetricSpec
 
@@ -41,6 +42,7 @@ __all__ = [
     "Profile",
     "Rule",
     "RuleError",
+    "Unscored",
     "load_rules",
     "parse_rules",
 ]
@@ -56,7 +58,7 @@ _LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
 RESERVED = frozenset({"alertname", "severity", "service", "slo", "metric", "scorer", "window"})
 """Labels that every notification carries itself."""
 
-_WATCHES = ("metric", "latency", "absence", "burn")
+_WATCHES = ("metric", "latency", "absence", "burn", "unscored")
 _WATCH_KEYS = (*_WATCHES, "scorer", "statistic", "op", "threshold")
 
 
@@ -130,6 +132,18 @@ class BurnRate(_Model):
         return whole_seconds(self.short)
 
 
+class Unscored(_Model):
+    """Results that got no value through a fault of ours; globs of metrics and of scorers, each
+    pair of which has an alert of its own."""
+
+    metric: str = Field(default="*", min_length=1, max_length=100)
+    scorer: str = Field(default="*", min_length=1, max_length=100)
+
+    def matches(self, metric: str, scorer: str) -> bool:
+        named = fnmatchcase(metric, self.metric) or fnmatchcase(base(metric), self.metric)
+        return named and fnmatchcase(scorer, self.scorer)
+
+
 class Rule(_Model):
     """One rule, with its threshold already chosen by profile and its durations in seconds."""
 
@@ -141,6 +155,7 @@ class Rule(_Model):
     latency: Latency | None = None
     absence: bool = False
     burn: BurnRate | None = None
+    unscored: Unscored | None = None
     statistic: Literal["value", "lower", "upper"] = "value"
     op: Literal["<", "<=", ">", ">="] = ">"
     threshold: Annotated[float, BeforeValidator(_threshold)] = 0.0
@@ -199,6 +214,8 @@ class Rule(_Model):
             raise ValueError(f"missing {' and '.join(missing)}")
         if self.latency and "scorer" in given:
             raise ValueError("a latency rule takes no scorer")
+        if self.unscored and (extra := sorted(given & {"scorer", "segment"})):
+            raise ValueError(f"an unscored rule takes no {', '.join(extra)} beside it")
         return self
 
     def _two_windows(self, burn: BurnRate) -> None:
@@ -214,13 +231,24 @@ class Rule(_Model):
             raise ValueError(f"burn.short {burn.short!r} must be shorter than window")
 
     @property
+    def seconds(self) -> float:
+        """The length of its window."""
+        return parse_duration(self.window)
+
+    @property
     def tag(self) -> str:
         """What the segments of its alerts begin with; of a burn rule that is its objective."""
         return "slo" if self.burn is not None else self.segment or ""
 
+    def watches(self, metric: str, scorer: str, unscored: bool) -> bool:
+        """Whether an alert on this is still one of this rule."""
+        if self.unscored is not None or unscored:
+            return unscored and self.unscored is not None and self.unscored.matches(metric, scorer)
+        return self.watched == (metric, scorer)
+
     @property
     def watched(self) -> tuple[str, str]:
-        """(metric, scorer) as an alert names them."""
+        """(metric, scorer) as an alert names them; of an unscored rule they are the alert's."""
         if self.metric is not None:
             return self.metric, self.scorer
         if self.burn is not None:
@@ -228,7 +256,10 @@ class Rule(_Model):
         return ("latency", "") if self.latency is not None else ("traces", "")
 
     def covers(self, service: str) -> bool:
-        """Whether a service's name matches one of the globs."""
+        """Whether a service's name matches one of the globs. Probes are no traffic: that there are
+        none between two runs is no absence, unless somebody asks for just them."""
+        if self.absence and service == PROBES and PROBES not in self.services:
+            return False
         return any(fnmatchcase(service, glob) for glob in self.services)
 
 
@@ -253,7 +284,8 @@ def load_rules(
     if path is not None:
         try:
             layers.append(yaml.safe_load(Path(path).read_text("utf-8")))
-        except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        except (OSError, yaml.YAMLError, ValueError, RecursionError) as error:
+            # ValueError: no UTF-8, a date that is none, a number of thousands of digits
             raise RuleError(f"rules file {path}: {error}") from error
     return parse_rules(layers, profile=profile, metrics=metrics, windows=windows, segments=segments)
 
@@ -323,7 +355,11 @@ def _explain(entry: dict[str, Any], item: Any) -> str:
     if kind == "missing":
         return f"{head}: is missing"
     if kind == "extra_forbidden":
-        models: dict[str, type[BaseModel]] = {"latency": Latency, "burn": BurnRate}
+        models: dict[str, type[BaseModel]] = {
+            "latency": Latency,
+            "burn": BurnRate,
+            "unscored": Unscored,
+        }
         model = models.get(where.partition(".")[0], Rule) if "." in where else Rule
         keys = ", ".join(sorted(f.alias or n for n, f in model.model_fields.items()))
         return f"{head}: is not known; allowed: {keys}"
@@ -352,6 +388,13 @@ def _exists(
         check("window", rule.window, windows)
     if rule.segment is not None:
         check("segment", rule.segment, segments)
+    if rule.unscored is not None and metrics is not None:
+        pairs = [(name, scorer) for name, spec in metrics.items() for scorer in spec.scorers]
+        if not any(rule.unscored.matches(*pair) for pair in pairs):
+            raise RuleError(
+                f"rule {rule.name!r}: key unscored: no metric {rule.unscored.metric!r} has a "
+                f"scorer {rule.unscored.scorer!r}"
+            )
     if rule.metric is not None and metrics is not None:
         check("metric", base(rule.metric), sorted(metrics))
         check("scorer", rule.scorer, metrics[base(rule.metric)].scorers)

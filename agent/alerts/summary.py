@@ -41,10 +41,17 @@ FIELDS = (
     "short",
     "short_value",
     "errors",
+    "budget_spent",
+    "baseline",
+    "top_segment",
+    "fingerprint",
+    "reason",
 )
 """What may stand between braces in a template."""
 
-BURN_NOTES = ("objective", "factor", "burn_rate", "short", "short_value", "errors")
+BURN_NOTES = (
+    *("objective", "factor", "burn_rate", "short", "short_value", "errors", "budget_spent"),
+)
 """What `conditions.read_burn` notes of a burn rule's reading."""
 
 MAX_FIELD = 200  # characters of one value: a service name is a label, never prose
@@ -118,6 +125,10 @@ def values(alert: Alert) -> dict[str, str]:
         "effective_samples": number(alert.effective_samples),
         "worst": clean(", ".join(alert.worst), MAX_TEXT),
         "slo": clean(_slo(alert)),
+        "baseline": number(alert.baseline),
+        "top_segment": clean(alert.top_segment),
+        "fingerprint": clean(alert.fingerprint),
+        "reason": clean(next(iter(alert.unscored or {}), "")),
         # what only a burn rule has is kept in its annotations
         **{name: alert.annotations.get(name, "") for name in BURN_NOTES},
     }
@@ -151,6 +162,14 @@ def sentence(alert: Alert) -> str:
             f"times too fast: {told['value']} of the events were bad over {alert.window} and "
             f"{told['short_value']} over {told['short']}, above {told['threshold']} "
             f"({told['errors']} errors, objective {told['objective']})"
+        )
+    if alert.unscored is not None:
+        told = values(alert)
+        why = f", most often {told['reason']}" if told["reason"] else ""
+        return (
+            f"{where}: {told['value']} of the results of {told['metric']} by {told['scorer']} over "
+            f"{alert.window} got no value{why} (95 % interval {told['lower']} to {told['upper']}, "
+            f"{alert.samples} results); rule: {alert.statistic} {alert.op} {told['threshold']}"
         )
     unit = " s" if alert.metric == "latency" else ""
     interval = (

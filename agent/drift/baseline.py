@@ -11,9 +11,10 @@ import math
 from array import array
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from statistics import NormalDist
 from typing import Any
 
-__all__ = ["DAY", "HOUR", "MINUTE", "QUARANTINE", "Baseline", "Learner", "ladder"]
+__all__ = ["DAY", "HOUR", "MINUTE", "QUARANTINE", "Baseline", "Learner", "ladder", "slack"]
 
 MINUTE, HOUR, DAY = 60, 3600, 86400
 
@@ -33,6 +34,12 @@ QUARANTINE = 4
 """Hours that wait before they are learned: half of all small shifts are found within one to two and
 a half hours, and what came since the shift must not have been learned."""
 
+RESIDUAL = 0.05
+"""Of the range of a score: how far a day may move judge minus calibrated cheap score, which is what
+of the rhythm the calibration does not take out."""
+
+_NORMAL = NormalDist()
+
 _STEPS = (1, 60, 300, 900, 1800, 3600)
 _HEAD = 5  # buckets, n, sum, sum of squares, sum of n squared; then (groups, sum S*S/n) per rung
 
@@ -50,7 +57,8 @@ class Baseline:
     `levels` has 1 or 24 entries (hours of the day, UTC), `sizes` the samples behind each, never
     below those of the shrinkage; `sd` is that of one sample within a bucket; `phi` the variance of
     bucket means over that of independent samples; `typical` the samples of a bucket at which phi
-    was measured.
+    was measured. `slack` (down, up) are the distances from a level that count as none, in units of
+    the mean: where less than a day is known, for the day's rhythm.
     """
 
     version: int
@@ -63,6 +71,7 @@ class Baseline:
     dependent: bool
     typical: float
     buckets: int
+    slack: tuple[float, float] = (0.0, 0.0)
 
     def slot(self, start: float) -> int:
         """Which level holds for a bucket that begins at `start`."""
@@ -78,24 +87,45 @@ class Baseline:
         return self.sd * self.sd * factor
 
     def z(self, n: float, mean: float, slot: int, indifference: float = 0.0) -> tuple[float, float]:
-        """(distance in standard errors, tolerance: two standard errors of the level itself). A
-        distance up to `indifference`, in units of the mean, counts as none."""
+        """(distance in standard errors, tolerance: two standard errors of the level itself, and
+        `indifference` in units of the mean). A distance within the tolerance is no evidence; slack
+        that is not the same up and down moves the middle between the two."""
         typical = self.typical
         factor = self.phi / n if n <= typical else 1 / n + (self.phi - 1) / typical
-        tolerance = 2.0 * math.sqrt(self.phi / (self.sizes[slot] * factor))
+        tolerance = max(MIN_TOLERANCE, 2.0 * math.sqrt(self.phi / (self.sizes[slot] * factor)))
         distance = mean - self.levels[slot]
-        if indifference:
-            distance = math.copysign(max(0.0, abs(distance) - indifference), distance)
         scale = self.sd * math.sqrt(factor)
-        return distance / scale, tolerance if tolerance > MIN_TOLERANCE else MIN_TOLERANCE
+        down, up = self.slack
+        if indifference or up or down:
+            distance -= (up - down) / 2
+            tolerance += (indifference + (up + down) / 2) / scale
+        return distance / scale, tolerance
 
     def dump(self) -> dict[str, Any]:
         return asdict(self)
 
     @classmethod
     def load(cls, state: Mapping[str, Any]) -> Baseline:
-        levels, sizes = tuple(state["levels"]), tuple(state["sizes"])
-        return cls(**{**state, "levels": levels, "sizes": sizes})
+        tuples = {name: tuple(state.get(name, (0.0, 0.0))) for name in ("levels", "sizes", "slack")}
+        return cls(**{**state, **tuples})
+
+
+def slack(
+    level: float, hours: tuple[float, float], unit: float, sd: float, n: float, rhythm: float
+) -> tuple[float, float]:
+    """(down, up): how far from `level` the next hours of a day may be, of which n samples are known
+    and the lowest and highest of the `hours`. Beyond those by `rhythm` standard deviations: of
+    the values, or, where they have a range of `unit`, of a normal quantity of which the mean is
+    the share beyond some limit. `rhythm` 0: a difference, `RESIDUAL` of the range."""
+    low, high = min(level, hours[0]), max(level, hours[1])
+    if not rhythm or not unit:
+        more = rhythm * sd or RESIDUAL * unit
+        return level - low + more, high - level + more
+    # one pseudo-sample more: six hours without an error do not make the day's rate 0
+    low, high = (min(max(q, 1e-9), 1 - 1e-9) for q in (low / unit - 1 / n, high / unit + 1 / n))
+    low = _NORMAL.cdf(_NORMAL.inv_cdf(low) - rhythm)
+    high = _NORMAL.cdf(_NORMAL.inv_cdf(high) + rhythm)
+    return level - low * unit, high * unit - level
 
 
 class Learner:
@@ -203,6 +233,14 @@ class Learner:
     def _closed(self) -> list[tuple[int, array[float]]]:
         self._close()
         return self._snapshot()
+
+    def extremes(self, level: float, precision: float, all_hours: bool) -> tuple[float, float]:
+        """The lowest and the highest level of an hour, thin hours shrunk to `level`; without those
+        in quarantine, if not `all_hours`."""
+        shrink = SHRINK * precision
+        rows = [*self._slots.values(), *(s for _, s in self._pending if all_hours)]
+        found = [(s[2] + shrink * level) / (s[1] + shrink) for s in rows] or [level]
+        return min(found), max(found)
 
     @property
     def samples(self) -> float:

@@ -18,7 +18,8 @@ BETS = (0.05, 0.1, 0.2, 0.4, 0.8)
 """Small bets find small shifts late, large ones large shifts early; none needs tuning."""
 
 CLIP = 3.0
-"""1 + l y must stay positive for l = 0.8: three standard errors below may cost the whole stake."""
+"""1 + l y must stay positive for l = 0.8: three standard errors below cost it four fifths of its
+stake, and no bucket costs more."""
 
 TOP = 10.0
 """The most that one freak bucket may count (30 standard errors): cutting above only lowers E[y]."""

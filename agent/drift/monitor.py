@@ -7,7 +7,7 @@ The operator's allowance of false alarms is per service: a service's detectors s
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -59,8 +59,8 @@ class DriftSettings:
 class DriftMonitor:
     """Feed it closed buckets (`advance`) and the traces themselves for distributions (`observe`).
 
-    `specs` say which way of a metric is bad. Series beyond `max_series` are not watched, and
-    counted in `refused`.
+    `specs` say which way of a metric is bad. Series beyond `max_series` are not watched; `refused`
+    is how many there were at the last look.
     """
 
     def __init__(self, settings: DriftSettings, specs: Mapping[str, MetricSpec]) -> None:
@@ -114,6 +114,7 @@ class DriftMonitor:
 
     def _find(self, now: float, source: Source) -> None:
         """Begin to watch what has turned up, from the last whole bucket on."""
+        self.refused = 0
         cheap = self.settings.cheap_scorer
         for service in sorted(source.services()):
             for metric, scorer in source.series(service):
@@ -158,7 +159,7 @@ class DriftMonitor:
         if event.found is None:
             if judged:
                 if event.kind == "judge":
-                    self._verdicts.judge_cleared(key)
+                    self._verdicts.judge_cleared(key, event.at)
                 else:
                     self._verdicts.quality_cleared(key)
             last = self._alarms.pop((*key, event.kind), None)
@@ -243,15 +244,27 @@ class DriftMonitor:
         self._alarms = {key: a for key, a in self._alarms.items() if key[0] != service}
         return ready
 
-    def probe_alarm(self, alarm: Alarm) -> list[Alarm]:
-        """The probe set has alarmed (kind "judge"): judge drift. It holds back the judged score's
-        alarm if the cheap score is quiet."""
-        cheap = self._cheap_alarm(alarm.service, alarm.metric)
-        return self._noted(self._verdicts.judge(alarm, cheap, probes=True))
+    def probes(self, judges: Collection[str], drifting: bool, at: float) -> list[Alarm]:
+        """The stored probes say from `at` on that these judges have changed, or no longer: holds
+        back, or lets go, the alarms of what they score. What that moved."""
+        return self._noted(self._verdicts.probes(judges, drifting, at, self._cheap_alarm))
 
     def active(self) -> list[Alarm]:
         """Alarms that are out or held."""
         return [self._alarms[key] for key in sorted(self._alarms)]
+
+    def services(self) -> list[str]:
+        """What is watched."""
+        return sorted({key[0] for key in self._trackers})
+
+    def baselines(self) -> list[dict[str, Any]]:
+        """A row a series: what it is, and what it is compared with (`Series.describe`)."""
+        out = []
+        for key in sorted(self._trackers):
+            for kind, series in self._trackers[key].series.items():
+                names = zip(("service", "metric", "scorer"), key, strict=False)
+                out.append({**dict(names), "kind": kind, **series.describe()})
+        return out
 
     def statistics(self, service: str) -> list[tuple[str, str, Kind, float, float, int]]:
         """(metric, scorer, kind, statistic, threshold, baseline version) of what is watched."""

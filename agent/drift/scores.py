@@ -8,7 +8,8 @@ from typing import Any
 
 from agent.metrics.names import spec_of
 from agent.metrics.spec import MetricSpec
-from agent.trace import ScoredTrace, State
+from agent.trace import Score, ScoredTrace, State
+from agent.windows.draft import columns
 
 __all__ = ["CELLS", "GRAIN", "ScoreCells"]
 
@@ -22,15 +23,18 @@ OPEN = 90
 
 SLOTS = 96
 
+MAX_DRAFTED = 1024
+"""Fold when so many traces wait: bounds memory."""
+
 _SCORED = State.SCORED
-Histogram = dict[int, float]
 _Series = tuple[str, str]
 
 
 class ScoreCells:
     """Counts of the cheap tier's bounded scores, by service, ten seconds and cell.
 
-    Weighted by 1/probability; `sizes` keeps Kish's sums. A bucket is forgotten when it is taken.
+    Weighted by 1/probability; the sums of weights and of their squares lie behind the cells. A
+    bucket is forgotten when it is taken.
     """
 
     def __init__(self, specs: Mapping[str, MetricSpec]) -> None:
@@ -38,6 +42,8 @@ class ScoreCells:
         self._scale: dict[_Series, tuple[float, float] | None] = {}
         self._open: dict[str, dict[int, dict[_Series, list[float]]]] = {}
         self._touched: dict[tuple[str, int], None] = {}
+        self._drafts: dict[tuple[str, int], list[ScoredTrace]] = {}
+        self._drafted = 0
 
     def edge(self, metric: str, cell: int) -> float:
         """The value at the lower end of a cell."""
@@ -46,41 +52,33 @@ class ScoreCells:
         return low + (high - low) * cell / CELLS
 
     def add(self, traces: Iterable[ScoredTrace]) -> None:
-        """Count the scores of some traces."""
-        scales, scale_of = self._scale, self._scale_of
+        """Count the scores of some traces, which must not be changed afterwards: they are summed
+        when somebody reads, a column of scores at a time."""
         for trace in traces:
-            buckets = self._open.get(trace.service)
-            if buckets is None:
-                buckets = self._open[trace.service] = {}
-            index = int(trace.timestamp // GRAIN)
+            place = (trace.service, int(trace.timestamp // GRAIN))
+            draft = self._drafts.get(place)
+            if draft is None:
+                self._drafts[place] = [trace]
+                self._touched[place] = None
+            else:
+                draft.append(trace)
+            self._drafted += 1
+        if self._drafted >= MAX_DRAFTED:
+            self._fold()
+
+    def _fold(self) -> None:
+        drafts, self._drafts, self._drafted = self._drafts, {}, 0
+        for (service, index), traces in drafts.items():
+            buckets = self._open.setdefault(service, {})
             bucket = buckets.get(index)
             if bucket is None:
                 bucket = buckets[index] = {}
                 if len(buckets) > OPEN:
                     del buckets[min(buckets)]
-            self._touched[trace.service, index] = None
-            for score in trace.results:
-                value = score.value
-                if value is None or score.state is not _SCORED:
-                    continue
-                key = (score.metric, score.scorer)
-                try:
-                    scale = scales[key]
-                except KeyError:
-                    scale = scale_of(key)
-                if scale is None:
-                    continue
-                # not a number, or outside its range: windows leave the first out, too
-                place = (value - scale[0]) * scale[1]
-                if not 0 <= place <= CELLS:
-                    continue
-                counts = bucket.get(key)
-                if counts is None:
-                    counts = bucket[key] = [0.0] * (CELLS + 2)
-                w = 1.0 / score.probability if score.probability > 0 else 0.0
-                counts[int(place) if place < CELLS else CELLS - 1] += w
-                counts[CELLS] += w
-                counts[CELLS + 1] += w * w
+            for key, scores, _ in columns(traces):
+                scale = self._scale[key] if key in self._scale else self._scale_of(key)
+                if scale is not None:
+                    _count(bucket, key, scores, *scale)
 
     def _scale_of(self, key: _Series) -> tuple[float, float] | None:
         spec = spec_of(self._specs, key[0])
@@ -95,6 +93,7 @@ class ScoreCells:
     ) -> Sequence[float] | None:
         """Weight by cell, then the sum of weights and that of squared weights, of a bucket whose
         width is a multiple of ten seconds; it is forgotten. None where nothing came."""
+        self._fold()
         buckets = self._open.get(service, {})
         first = int(start // GRAIN)
         found: list[float] | None = None
@@ -106,6 +105,7 @@ class ScoreCells:
 
     def forget(self, service: str, before: float) -> None:
         """Drop the buckets that everybody has taken."""
+        self._fold()
         buckets = self._open.get(service)
         if buckets:
             for index in [i for i in buckets if (i + 1) * GRAIN <= before]:
@@ -114,6 +114,7 @@ class ScoreCells:
     def drain(self) -> list[tuple[str, int, Any]]:
         """(service, slot, rows as `dump` has them) of the buckets that `add` changed since the
         last call. Buckets share `SLOTS` slots in turn, so that what is saved has a bound."""
+        self._fold()
         out = []
         for service, index in self._touched:
             bucket = self._open.get(service, {}).get(index)
@@ -127,6 +128,7 @@ class ScoreCells:
         return out
 
     def dump(self) -> list[Any]:
+        self._fold()
         return [
             [service, index, metric, scorer, counts]
             for service, buckets in self._open.items()
@@ -139,3 +141,28 @@ class ScoreCells:
         for service, index, metric, scorer, counts in state:
             bucket = self._open.setdefault(service, {}).setdefault(index, {})
             bucket[(metric, scorer)] = list(counts)
+
+
+def _count(
+    bucket: dict[_Series, list[float]],
+    key: _Series,
+    scores: Iterable[Score],
+    low: float,
+    scale: float,
+) -> None:
+    """Put scores into their cells of a bucket, `scale` cells to the unit from `low` on."""
+    counts = bucket.get(key)
+    for score in scores:
+        value = score.value
+        if value is None or score.state is not _SCORED:
+            continue
+        # not a number, or outside its range: windows leave the first out, too
+        place = (value - low) * scale
+        if not 0 <= place <= CELLS:
+            continue
+        if counts is None:
+            counts = bucket[key] = [0.0] * (CELLS + 2)
+        w = 1.0 / score.probability if score.probability > 0 else 0.0
+        counts[int(place) if place < CELLS else CELLS - 1] += w
+        counts[CELLS] += w
+        counts[CELLS + 1] += w * w

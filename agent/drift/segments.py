@@ -11,7 +11,7 @@ import math
 from collections.abc import Mapping
 from typing import NamedTuple
 
-__all__ = ["Part", "SegmentMove", "top_segment"]
+__all__ = ["LEAST", "LEVEL", "Part", "SegmentMove", "rest_of", "squared_error", "top_segment"]
 
 LEVEL = 0.01
 """Chance, over all segments compared, of naming one that moved like the rest."""
@@ -77,7 +77,7 @@ def _move(
 ) -> SegmentMove:
     (all0, all1), (own0, own1) = service, pair
     own, error = own1.mean - own0.mean, _error(pair)
-    rests = _rest(all0, own0), _rest(all1, own1)
+    rests = rest_of(all0, own0), rest_of(all1, own1)
     other, other_error = 0.0, 0.0
     if rests[0] is not None and rests[1] is not None:
         rest = (rests[0], rests[1])
@@ -96,7 +96,7 @@ def _move(
     )
 
 
-def _rest(whole: Part, own: Part) -> Part | None:
+def rest_of(whole: Part, own: Part) -> Part | None:
     """What is not in the segment; None where that is next to nothing."""
     n = whole.n - own.n
     if n < LEAST:
@@ -104,7 +104,12 @@ def _rest(whole: Part, own: Part) -> Part | None:
     return Part(n, (whole.n * whole.mean - own.n * own.mean) / n, whole.variance)
 
 
-def _error(pair: tuple[Part, Part]) -> float:
-    """The squared standard error of a movement. A variance of 0 (all values equal) is one
+def squared_error(part: Part) -> float:
+    """The squared standard error of a mean. A variance of 0 (all values equal) is one
     pseudo-sample's worth."""
-    return sum(max(part.variance, 1e-3 / part.n) / part.n for part in pair)
+    return max(part.variance, 1e-3 / part.n) / part.n
+
+
+def _error(pair: tuple[Part, Part]) -> float:
+    """The squared standard error of a movement."""
+    return sum(map(squared_error, pair))

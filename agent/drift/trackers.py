@@ -11,7 +11,7 @@ from agent.drift.baseline import HOUR, MINUTE
 from agent.drift.judge import Judging
 from agent.drift.reading import Source, plain
 from agent.drift.scores import ScoreCells
-from agent.drift.series import MILESTONES, Found, Series, Watch
+from agent.drift.series import MILESTONES, RHYTHM, Found, Series, Watch
 from agent.metrics.spec import MetricSpec
 from agent.windows.loghist import cell_value
 
@@ -30,6 +30,10 @@ EDGE_HOUR, EDGE_SAMPLES = HOUR, 500
 
 SCORE_LEVELS = (0.1, 0.25, 0.5, 0.75, 0.9)
 LATENCY_LEVELS = (0.5, 0.75, 0.9, 0.95, 0.99)
+
+LATENCY_RHYTHM = 0.7
+"""Latency follows the load more than scores do (`series.RHYTHM`): between .7 and 1.3 s it moves by
+that much in five hours. What is three times slower is found all the same."""
 
 
 class Event(NamedTuple):
@@ -224,7 +228,9 @@ class SharesTracker(Tracker):
             return
         fast = self._first[1] >= FAST_RATE * MINUTE * self._first[0]
         self.pace(FAST if fast else MINUTE, self.lateness)
-        watch = Watch(self.width, two_sided=self._kind != "latency", edges=len(self.edges))
+        latency = self._kind == "latency"
+        rhythm = LATENCY_RHYTHM if latency else RHYTHM
+        watch = Watch(self.width, two_sided=not latency, edges=len(self.edges), rhythm=rhythm)
         self.series[self._kind] = Series(watch, self.milestones)
 
     def _more(self) -> dict[str, Any]:
@@ -258,13 +264,14 @@ class JudgedTracker(Tracker):
         if step is None:
             return []
         if not self.series:
-            sign, two_sided, _ = self._watch
-            one = Watch(self.width, int(sign), bool(two_sided), weighted=True)
+            sign, two_sided, unit = self._watch
+            one = Watch(self.width, int(sign), bool(two_sided), unit=unit or 1.0, weighted=True)
             self.series[self._kind] = Series(one, self.milestones)
         events = self._weighted(self._kind, start, step.mean, step.variance, step.judged, h)
         if step.residual is not None:
             if "judge" not in self.series:
-                both = Watch(self.width, two_sided=True, weighted=True)
+                unit = self._watch[2] or 1.0
+                both = Watch(self.width, two_sided=True, unit=unit, weighted=True, rhythm=0.0)
                 self.series["judge"] = Series(both, self.milestones)
             events += self._weighted("judge", start, *step.residual, step.judged, h)
         return events

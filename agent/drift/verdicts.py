@@ -1,13 +1,14 @@
 """Quality or judge? Which of a judged metric's alarms are raised, and which are held back.
 
-A residual or probe-set alarm while the cheap score has been quiet for a day is judge drift; the
-judged score's own alarm is then a consequence and held. Where the judged score moves first, it
-waits a while for what tells: the cheap score (quality, raised) or the residual (judge).
+A residual alarm while the cheap score has been quiet for a day is judge drift, and so are stored
+probes that the judge judges otherwise; the judged score's own alarm is then a consequence and held.
+Where the judged score moves first, it waits a while for what tells: the cheap score (quality,
+raised) or the residual (judge).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any
 
 from agent.drift.alarm import Alarm, with_state
@@ -20,6 +21,8 @@ HOLD = 6 * 3600.0
 a moderate swap (10 to 16 % bad) in 160 minutes, a hard one in 70."""
 
 Key = tuple[str, str, str]  # service, metric, judge
+Cheap = Callable[[str, str], float | None]
+"""When the cheap score of a (service, metric) was last alarmed, None where it is not watched."""
 
 
 class Verdicts:
@@ -29,6 +32,8 @@ class Verdicts:
         self._hold, self._quiet = hold, quiet
         self._waiting: dict[Key, Alarm] = {}
         self._drifting: dict[Key, float] = {}
+        self._probed: dict[str, float] = {}
+        """Judges whose probes say that they have changed, and since when."""
         self._raised: dict[Key, Alarm] = {}
         """Judged alarms that are out."""
 
@@ -39,23 +44,25 @@ class Verdicts:
         if key in self._drifting:
             self._waiting[key] = alarm
             return with_state(alarm, "held", f"explained by the drift of {alarm.scorer}")
+        if alarm.scorer in self._probed and not self._moved(cheap, alarm.at):
+            self._waiting[key] = alarm
+            return with_state(alarm, "held", _probes_say(alarm.scorer))
         if cheap is None or not has_residual:
             self._raised[key] = alarm
             return alarm
-        if alarm.at - cheap <= self._quiet:
+        if self._moved(cheap, alarm.at):
             self._raised[key] = alarm
             return with_state(alarm, "firing", "the cheap score has moved, too")
         self._waiting[key] = alarm
         return with_state(alarm, "held", "waiting for what tells quality from judge")
 
-    def judge(self, alarm: Alarm, cheap: float | None, probes: bool = False) -> list[Alarm]:
-        """The residual's alarm, or that of `probes`: the same stored items judged again, which no
-        drift of the service can move."""
+    def _moved(self, cheap: float | None, at: float) -> bool:
+        return cheap is not None and at - cheap <= self._quiet
+
+    def judge(self, alarm: Alarm, cheap: float | None) -> list[Alarm]:
+        """The residual's alarm."""
         key = alarm.service, alarm.metric, alarm.scorer
-        quiet = cheap is not None and alarm.at - cheap > self._quiet
-        if not quiet:
-            if probes:
-                return [with_state(alarm, "firing", "stored items are judged differently")]
+        if cheap is None or self._moved(cheap, alarm.at):
             why = "is not watched" if cheap is None else "has moved: quality, not the judge"
             return [with_state(alarm, "held", f"the cheap score {why}")]
         self._drifting[key] = alarm.at
@@ -68,25 +75,55 @@ class Verdicts:
             out.append(with_state(waiting, "held", reason, alarm.at))
         return out
 
-    def judge_cleared(self, key: Key) -> None:
+    def probes(
+        self, judges: Collection[str], drifting: bool, at: float, cheap: Cheap
+    ) -> list[Alarm]:
+        """Stored items, which no drift of a service can move, are judged otherwise from `at` on,
+        or no longer. What is raised of those judges is held, but where the cheap score has moved,
+        too."""
+        if not drifting:
+            for judge in judges:
+                self._probed.pop(judge, None)
+            for key in [key for key in self._waiting if key[2] in judges]:
+                self._wait_anew(key, at)
+            return []
+        self._probed.update(dict.fromkeys(judges, at))
+        for key, alarm in list(self._raised.items()):
+            if key[2] in judges and not self._moved(cheap(key[0], key[1]), at):
+                del self._raised[key]
+                self._waiting[key] = alarm
+        return [
+            with_state(alarm, "held", _probes_say(key[2]), at)
+            for key, alarm in sorted(self._waiting.items())
+            if key[2] in judges
+        ]
+
+    def judge_cleared(self, key: Key, at: float) -> None:
         """The judge is itself again. What its drift held waits once more."""
         self._drifting.pop(key, None)
+        self._wait_anew(key, at)
+
+    def _wait_anew(self, key: Key, at: float) -> None:
+        """From `at` on: the judged score takes hours to be seen to be back, too."""
+        if key in self._waiting:
+            self._waiting[key] = with_state(self._waiting[key], "held", at=at)
 
     def quality_cleared(self, key: Key) -> None:
         """The judged score is back."""
         self._waiting.pop(key, None)
         self._raised.pop(key, None)
 
-    def release(self, now: float, cheap: Callable[[str, str], float | None]) -> list[Alarm]:
+    def release(self, now: float, cheap: Cheap) -> list[Alarm]:
         """Waiting alarms that are raised by now: the cheap score has moved since, or time is up and
         no judge drift explains them."""
         out = []
         for key, alarm in sorted(self._waiting.items()):
             if key in self._drifting:
                 continue
-            moved = cheap(key[0], key[1])
-            if moved is not None and now - moved <= self._quiet:
+            if self._moved(cheap(key[0], key[1]), now):
                 cause = "the cheap score has moved, too"
+            elif key[2] in self._probed:
+                continue
             elif now - alarm.at >= self._hold:
                 cause = "neither the cheap score nor the residual says why"
             else:
@@ -107,6 +144,7 @@ class Verdicts:
             "waiting": [alarm.to_dict() for alarm in self._waiting.values()],
             "drifting": [[*key, at] for key, at in self._drifting.items()],
             "raised": [alarm.to_dict() for alarm in self._raised.values()],
+            "probed": self._probed,
         }
 
     def load(self, state: Mapping[str, Any]) -> None:
@@ -115,3 +153,8 @@ class Verdicts:
             for name in ("waiting", "raised")
         )
         self._drifting = {(row[0], row[1], row[2]): row[3] for row in state["drifting"]}
+        self._probed = dict(state.get("probed", {}))
+
+
+def _probes_say(judge: str) -> str:
+    return f"explained by the drift of {judge}: stored items are judged differently"

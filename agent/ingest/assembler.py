@@ -17,7 +17,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 
-from agent.config_otlp import Otlp
+from agent.settings.otlp import Otlp
 
 __all__ = ["Assembler", "Closing", "Fate", "Part", "Plan", "Restored", "Why"]
 

@@ -10,13 +10,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from agent.config_otlp import Otlp
 from agent.ingest.conventions.reading import Document, Gap, Role
 from agent.ingest.conventions.texts import answer_in, question_in
 from agent.ingest.cutting import last_moment
 from agent.ingest.outcome import first_token, outcome, seconds
 from agent.ingest.passages import Retrieved, retrieved, searches_of
 from agent.ingest.tree import Node
+from agent.settings.otlp import Otlp
 from agent.trace import MAX_ID
 
 __all__ = ["Choice", "Request", "clean"]

@@ -7,12 +7,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from agent.config_otlp import Otlp
 from agent.ingest.choosing import Choice, Request, clean
 from agent.ingest.conventions.reading import Gap, Reading, Role
 from agent.ingest.conventions.texts import text_of
 from agent.ingest.tree import Node
 from agent.ingest.usage import used
+from agent.settings.otlp import Otlp
 from agent.trace import MAX_ID, MAX_TAGS
 
 __all__ = ["Composed", "compose", "hashed"]

@@ -16,12 +16,12 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from agent.config_otlp import Otlp
 from agent.ingest.composing import Composed, compose
 from agent.ingest.conventions.reading import Role
 from agent.ingest.cutting import count, cut
 from agent.ingest.spans import Span
 from agent.ingest.tree import Node, Tree, tree_of
+from agent.settings.otlp import Otlp
 from agent.trace import MAX_ID, Trace
 
 __all__ = ["Found", "Origin", "requests"]

@@ -10,7 +10,7 @@ import hashlib
 from collections.abc import Sequence
 from typing import Any
 
-from agent.config_privacy import Privacy
+from agent.settings.privacy import Privacy
 from agent.trace import ScoredTrace
 
 __all__ = ["Content"]

@@ -13,12 +13,12 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from agent.config_privacy import FIELDS, Privacy
 from agent.counters import CounterKey
 from agent.ingest.native import Good
 from agent.ingest.spans import LogEvent, Span
 from agent.privacy.patterns import Rule, Unredacted
 from agent.privacy.values import HIDDEN, Values
+from agent.settings.privacy import FIELDS, Privacy
 from agent.trace import Citation, Message, Passage, Reference, Support, Trace
 
 __all__ = ["FAILED", "Counts", "Redactor"]

@@ -19,7 +19,7 @@ from urllib.parse import quote
 
 import httpx
 
-from agent.config_resolvers import PLACE, Source
+from agent.settings.resolvers import PLACE, Source
 
 __all__ = ["BadId", "Failed", "Lookup", "TooLarge", "lookup"]
 

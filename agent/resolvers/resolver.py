@@ -11,10 +11,10 @@ from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
 from typing import Any
 
-from agent.config_resolvers import Resolvers, Source
 from agent.counters import CounterKey
 from agent.resolvers.cache import Cache, Kept
 from agent.resolvers.lookup import BadId, Failed, Lookup, TooLarge, lookup
+from agent.settings.resolvers import Resolvers, Source
 from agent.trace import Passage, Trace
 
 __all__ = ["Resolver", "wants"]

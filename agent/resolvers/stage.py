@@ -14,12 +14,12 @@ import sqlite3
 import threading
 from collections.abc import Callable, Mapping, Sequence
 
-from agent.config_resolvers import Resolvers
 from agent.counters import CounterKey
 from agent.ingest.native import Good, decode_one
 from agent.intake import Unavailable
 from agent.privacy.redactor import Counts, Redactor
 from agent.resolvers.resolver import Resolver, wants
+from agent.settings.resolvers import Resolvers
 from agent.store.held import Held, HeldTraces
 from agent.store.open import StateLost
 from agent.store.sqlite import SqliteStore

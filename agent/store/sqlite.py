@@ -13,11 +13,13 @@ import sqlite3
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
 from agent.counters import CounterKey
+from agent.seen_clock import SeenClock
 from agent.store.open import StateError, StateLost, lock, open_state, quarantine
 from agent.store.rows import (
     Accepted,
@@ -61,10 +63,9 @@ def _pairs(text: str) -> tuple[Pair, ...]:
 class SqliteStore:
     """Safe to use from several threads; one transaction at a time.
 
-    `horizon` is the dedupe horizon in event-time seconds. Ids are kept in two generations; the
-    older one is emptied when the newer has lasted a horizon, so an id is known for one to two
-    horizons. What is deleted is overwritten with zeros where `overwrite` is set. `warn` is told
-    about a quarantine. Raises `StateError` when the file cannot be used.
+    `horizon` is the dedupe horizon in event-time seconds (`agent.seen_clock`). What is deleted is
+    overwritten with zeros where `overwrite` is set. `warn` is told about a quarantine. Raises
+    `StateError` when the file cannot be used.
     """
 
     def __init__(
@@ -113,7 +114,7 @@ class SqliteStore:
         self._file = (found.st_dev, found.st_ino)
         meta = self._meta()
         self._generation: int = int(meta.get("seen_generation", 0))
-        self._generation_start: float | None = meta.get("seen_start")
+        self._seen = SeenClock(self._horizon, meta.get("seen_start"), meta.get("seen_outside", 0))
         self._depth: int = self._db.execute("SELECT count(*) FROM inbox").fetchone()[0]
         self._held: int = self._db.execute("SELECT count(*) FROM held").fetchone()[0]
 
@@ -189,13 +190,10 @@ class SqliteStore:
         fresh: list[bool] = []
         held = 0
         with self.transaction() as db:
-            generation, start = self._generation, self._generation_start
+            generation, clock = self._generation, replace(self._seen)
             for arrival in arrivals:
-                if start is None or arrival.timestamp < start - self._horizon:
-                    # a single trace from the future must not stop the rotation until then
-                    start = arrival.timestamp
-                if arrival.timestamp >= start + self._horizon:
-                    generation, start = 1 - generation, arrival.timestamp
+                if clock.turns(arrival.timestamp):
+                    generation = 1 - generation
                     db.execute(f"DELETE FROM seen_{generation}")
                 key = _key(arrival.service, arrival.trace_id)
                 old = db.execute(f"SELECT 1 FROM seen_{1 - generation} WHERE key=?", (key,))
@@ -224,11 +222,17 @@ class SqliteStore:
                     "INSERT OR REPLACE INTO progress VALUES(?, ?)",
                     (progress.source, progress.position),
                 )
-            if (generation, start) != (self._generation, self._generation_start):
-                self._put_meta({"seen_generation": generation, "seen_start": start})
+            if (generation, clock) != (self._generation, self._seen):
+                self._put_meta(
+                    {
+                        "seen_generation": generation,
+                        "seen_start": clock.start,
+                        "seen_outside": clock.outside,
+                    }
+                )
         with self._mutex:
             # only after the commit: a step that failed has left no generation behind
-            self._generation, self._generation_start = generation, start
+            self._generation, self._seen = generation, clock
             self._depth += done.accepted - held
             self._held += held
         return done

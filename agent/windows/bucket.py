@@ -7,8 +7,17 @@ from typing import Any
 
 from agent.metrics.names import spec_of
 from agent.metrics.spec import MetricSpec
+from agent.windows.failures import Failures, add_failures
 from agent.windows.loghist import LogHist, Sketch
-from agent.windows.sums import WIDTH, Cell, Strata, add_strata, add_up, subtract_strata, take_away
+from agent.windows.sums import (
+    WIDTH,
+    Cell,
+    StrataSums,
+    add_strata,
+    add_up,
+    subtract_strata,
+    take_away,
+)
 from agent.windows.worst import Packed, direction, merge, packed
 
 __all__ = ["Bucket", "SeriesKey", "Slots", "Total"]
@@ -56,14 +65,16 @@ class Slots:
 
 
 class _Sums:
-    """`seen` counts traces; `counts` holds `WIDTH` numbers per slot, `strata` what is weighted."""
+    """`seen` counts traces; `counts` holds `WIDTH` numbers per slot, `strata` what is weighted,
+    `failures` why results have no value (None: none has failed)."""
 
-    __slots__ = ("counts", "seen", "strata")
+    __slots__ = ("counts", "failures", "seen", "strata")
 
     def __init__(self) -> None:
         self.seen = 0
         self.counts: list[int] = []
-        self.strata: dict[int, Strata] = {}
+        self.strata: dict[int, StrataSums] = {}
+        self.failures: Failures | None = None
 
     @property
     def empty(self) -> bool:
@@ -87,6 +98,7 @@ class _Sums:
         self.counts = add_up(self.counts, other.counts)
         for place, strata in other.strata.items():
             self.strata[place] = add_strata(self.strata.get(place), strata)
+        self.failures = add_failures(self.failures, other.failures)
 
     def _subtract(self, other: _Sums) -> None:
         self.seen -= other.seen
@@ -97,6 +109,7 @@ class _Sums:
                 self.strata[place] = left
             else:
                 del self.strata[place]
+        self.failures = add_failures(self.failures, other.failures, -1)
 
 
 class Bucket(_Sums):

@@ -14,18 +14,19 @@ from operator import add, attrgetter, mul
 from agent.trace import Score, ScoredTrace, State
 from agent.windows.bucket import Bucket, SeriesKey, Slots
 from agent.windows.exact import MAX_VALUE, VALUE_BITS, VALUE_ONE, WEIGHT_ONE, weight
+from agent.windows.failures import Failures, fault, place_of
 from agent.windows.framed import add_result, add_traces, stratum_of
 from agent.windows.loghist import Sketch, cell_of
-from agent.windows.sums import DEFAULT_STRATUM, Strata, add_scored, empty_sums
+from agent.windows.sums import DEFAULT_STRATUM, StrataSums, add_scored, empty_sums
 from agent.windows.worst import KEEP, LATENCY, Entry, keep, tie_break
 
-__all__ = ["make_bucket"]
+__all__ = ["columns", "make_bucket"]
 
 FEW = 8
 """Up to so many traces a plain loop is faster than columns."""
 
 _SCORED, _NOT_APPLICABLE, _SAMPLED_OUT = State.SCORED, State.NOT_APPLICABLE, State.SAMPLED_OUT
-_SHED = State.SHED
+_SHED, _UNSCORED = State.SHED, State.UNSCORED
 _metric, _scorer = attrgetter("metric"), attrgetter("scorer")
 _state, _stratum = attrgetter("state"), attrgetter("stratum")
 _probability, _value = attrgetter("probability"), attrgetter("value")
@@ -39,7 +40,7 @@ def make_bucket(traces: Sequence[ScoredTrace], slots: Slots) -> Bucket:
     if len(traces) <= FEW:
         make.rows(traces)
     else:
-        for key, scores, owners in _columns(traces):
+        for key, scores, owners in columns(traces):
             make.column(key, scores, owners)
     for trace in traces:
         if trace.frame:
@@ -51,7 +52,7 @@ def make_bucket(traces: Sequence[ScoredTrace], slots: Slots) -> Bucket:
     return bucket
 
 
-def _columns(
+def columns(
     traces: Sequence[ScoredTrace],
 ) -> Iterator[tuple[SeriesKey, Sequence[Score], Sequence[ScoredTrace]]]:
     """Scores by (metric, scorer), each with its trace."""
@@ -88,8 +89,9 @@ class _Maker:
         self._counts = [0] * slots.size
         self._ties: dict[str, int] = {}
         self._weighted: dict[int, list[int]] = {}
-        self._strata: dict[int, Strata] = {}
+        self._strata: dict[int, StrataSums] = {}
         self._worst: dict[SeriesKey, list[Entry]] = {}
+        self._failures: Failures = {}
 
     def _column(self, key: SeriesKey) -> tuple[int, int, float]:
         column = self._slots.column(key)
@@ -129,6 +131,7 @@ class _Maker:
                     counts[place + 3] += 1
                 else:
                     counts[place + 2] += 1
+                    self._failed(score, trace)
 
     def column(
         self, key: SeriesKey, scores: Sequence[Score], traces: Sequence[ScoredTrace]
@@ -139,6 +142,7 @@ class _Maker:
             if not scores:
                 return
         counts = self._counts
+        asked = scores, traces
         states = list(map(_state, scores))
         total = len(states)
         if states.count(_SCORED) != total:
@@ -156,6 +160,10 @@ class _Maker:
             values = [values[i] for i in live]
             probabilities = {score.probability for score in scores}
         counts[place + 2] += total - len(values)
+        if total > len(values):
+            for score, trace in zip(*asked, strict=True):
+                if score.state is _UNSCORED or (score.state is _SCORED and not _valid(score)):
+                    self._failed(score, trace)
         if len(probabilities) == 1:
             self._sum(place, probabilities.pop(), len(values), *_powers(values))
         else:
@@ -208,6 +216,8 @@ class _Maker:
                 self._keep(key, sign * score.value, trace)  # type: ignore[operator]
             elif state is not _SCORED:
                 counts[0 if state is _NOT_APPLICABLE else 3 if state is _SHED else 2] += 1
+                if state is _UNSCORED:
+                    self._failed(score, trace)
         for (stratum, probability), cheaps in found.items():
             add_traces(self._strata.setdefault(whole, {}), stratum, probability, cheaps)
         self._counts[place : place + 4] = map(add, self._counts[place : place + 4], counts)
@@ -246,6 +256,16 @@ class _Maker:
         for stage, (ranks, owners) in stages.items():
             self._keep_some((LATENCY, stage), ranks, 0.0, owners)
 
+    def _failed(self, score: Score, trace: ScoredTrace) -> None:
+        """Count a result without a usable value, where that is a fault, and name its trace."""
+        reason = fault(score)
+        if reason is None:
+            return
+        key = (score.metric, score.scorer.partition("@")[0])
+        reasons = self._failures.setdefault(key, {})
+        reasons[reason] = reasons.get(reason, 0) + 1
+        self._keep(place_of(*key), -1.0, trace)
+
     def _keep(self, key: SeriesKey, rank: float, trace: ScoredTrace) -> None:
         entries = self._worst.get(key)
         if entries is None:
@@ -264,6 +284,7 @@ class _Maker:
         for place, sums in self._weighted.items():
             bucket.strata.setdefault(place, {})[DEFAULT_STRATUM] = sums
         bucket.worst.update(self._worst)
+        bucket.failures = self._failures or None
         return bucket
 
 

@@ -238,14 +238,16 @@ def mean_interval(
 
     Per stratum the self-normalised mean; its variance per sample, taken from the linearised
     (Hajek) variance, is shrunk to `variance_history[h]` with `prior` pseudo-observations. Degrees
-    of freedom and `effective` count Kish's effective samples.
+    of freedom count Kish's effective samples, one less for each stratum. `effective` is Kish's
+    number over all strata, 1 / sum W_h**2 / k_h: a stratum judged more often than its share of the
+    traffic brings less than its samples.
 
     With `slope_history` cheap scores are used as in `rate_interval`: the slope within strata moves
     the mean by what the scored traces' cheap scores differ from those of all, and the share of
     variance that it explains is taken off, so much at most as n - 2 of n samples can show.
     """
     total = sum(s.size for s in strata)
-    value = variance = effective = slope = explained = 0.0
+    value = variance = kishes = inverse = slope = explained = 0.0
     freedom_used = len(strata)
     if slope_history is not None:
         n = sum(s.n for s in strata)
@@ -260,9 +262,10 @@ def mean_interval(
         freedom = max(0.0, kish - 1)
         shrunk = (freedom * sample + prior * history) / (freedom + prior)
         variance += part * part * shrunk / kish * (1 - explained)
-        effective += kish
-    half = t975(effective - freedom_used) * math.sqrt(variance)
-    effective /= 1 - explained
+        kishes += kish
+        inverse += part * part / kish
+    half = t975(kishes - freedom_used) * math.sqrt(variance)
+    effective = 1 / (inverse * (1 - explained))
     if slope:
         value = max(value if low is None else low, value)
         value = min(value if high is None else high, value)

@@ -15,7 +15,7 @@ from agent.windows.sums import (
     NO_VALUE,
     NOT_APPLICABLE,
     WITHOUT_CHEAP,
-    Strata,
+    StrataSums,
     add_scored,
     empty_sums,
 )
@@ -31,7 +31,7 @@ def stratum_of(stratum: str, cheap: float | None) -> str:
 
 
 def add_traces(
-    strata: Strata, stratum: str, probability: float, cheaps: Sequence[float | None]
+    strata: StrataSums, stratum: str, probability: float, cheaps: Sequence[float | None]
 ) -> None:
     """Count traces of one stratum and one upstream `probability`, with their cheap scores."""
     w = weight(probability)

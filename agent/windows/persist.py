@@ -19,8 +19,8 @@ from agent.windows.worst import Entry, tie_break, unpacked
 
 __all__ = ["VERSION", "decode_bucket", "decode_clock", "encode_bucket", "encode_clock"]
 
-VERSION = 2
-"""1 had 14 sums a stratum, its N and SF in counts of traces."""
+VERSION = 3
+"""1 had 14 sums a stratum, its N and SF in counts of traces; 2 had no failures."""
 
 
 _encode = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
@@ -60,7 +60,10 @@ def encode_bucket(bucket: Bucket, slots: Slots) -> bytes:
         [*key, [[e.rank, e.trace_id, e.timestamp] for e in unpacked(entries)]]
         for key, entries in sorted(bucket.worst.items())
     ]
-    return _pack([bucket.seen, cells, sketches, worst])
+    failures = [
+        [*key, sorted(reasons.items())] for key, reasons in sorted((bucket.failures or {}).items())
+    ]
+    return _pack([bucket.seen, cells, sketches, worst, failures])
 
 
 def decode_bucket(data: bytes, slots: Slots) -> Bucket:
@@ -74,7 +77,7 @@ def decode_bucket(data: bytes, slots: Slots) -> Bucket:
 
 def _bucket(content: Any, slots: Slots, version: int) -> Bucket:
     bucket = Bucket()
-    bucket.seen, cells, sketches, worst = content
+    bucket.seen, cells, sketches, worst, *later = content
     if version == 1:
         cells = [(*cell, [_from_1(*named) for named in weighted]) for *cell, weighted in cells]
     for metric, scorer, counts, weighted in cells:
@@ -95,6 +98,8 @@ def _bucket(content: Any, slots: Slots, version: int) -> Bucket:
             Entry(rank, tie_break(trace_id), trace_id, timestamp)
             for rank, trace_id, timestamp in entries
         ]
+    failures = {(metric, scorer): dict(found) for metric, scorer, found in (later or [[]])[0]}
+    bucket.failures = failures or None
     return bucket
 
 

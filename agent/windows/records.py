@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-__all__ = ["BucketRow", "Estimate", "Quantile", "Worst"]
+__all__ = ["BucketRow", "Estimate", "Failed", "Quantile", "Worst"]
 
 BucketRow = tuple[str, str, int, int, bytes | None]
 """(service, segment, width, start, data): key and content of a saved bucket; None: delete it.
@@ -39,6 +39,20 @@ class Quantile:
     lower: float | None
     upper: float | None
     samples: int
+
+
+@dataclass(frozen=True, slots=True)
+class Failed:
+    """The weighted share of the results that should have a value and got none through a fault of
+    ours, with its 95 % interval, of `samples` that should; `reasons` counts them, most frequent
+    first."""
+
+    value: float
+    lower: float
+    upper: float
+    effective_samples: float
+    samples: int
+    reasons: Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,9 +1,10 @@
-"""The state behind `Windows`: what waits, the rings, what changed. The readers are in `windows`."""
+"""The state behind `Windows`: what waits, the rings, what changed. Readers are in `lookup`
+and `windows`."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from agent.metrics.spec import MetricSpec
@@ -40,6 +41,7 @@ class WindowState:
         windows: Sequence[str],
         specs: Mapping[str, MetricSpec],
         name_worst: bool,
+        worst_of: Collection[str] = (),
     ) -> None:
         if not windows or len(set(windows)) != len(windows):
             raise ValueError("windows: at least one, and each once")
@@ -69,6 +71,7 @@ class WindowState:
         self._drafted = 0
         self._stages: dict[str, set[str]] = {}
         self._name_worst = name_worst
+        self._worst_of = frozenset(worst_of)
         self._named: set[tuple[str, str]] = set()
         self._saved_now: float | None = None
         self._stray: list[tuple[str, str, int, int]] = []
@@ -159,24 +162,26 @@ class WindowState:
                 alone = ring is self._rings[0] and not segments
                 ring.fold(at, (service, ""), delta, give=alone)
             if self._name_worst:
-                self._name(service, worst, rings)
-            if segments:
-                delta.worst = {}  # worst traces are kept for the whole service only
-                for segment in dict.fromkeys(segments):
-                    for ring, at in rings:
-                        ring.fold(at, (service, segment), delta)
+                self._name((service, ""), worst, rings)
+            for segment in dict.fromkeys(segments):
+                kept = segment.partition("=")[0] in self._worst_of
+                delta.worst = worst if kept else {}
+                for ring, at in rings:
+                    ring.fold(at, (service, segment), delta)
+                if kept and self._name_worst:
+                    self._name((service, segment), worst, rings)
 
     def _name(
-        self, service: str, worst: dict[SeriesKey, Packed], rings: list[tuple[Ring, int]]
+        self, owner: OwnerKey, worst: dict[SeriesKey, Packed], rings: list[tuple[Ring, int]]
     ) -> None:
         """Remember which of the `worst` of a fold a bucket has kept."""
         for ring, at in rings:
             if ring.worst and at >= ring.oldest:
-                kept = ring.rows[at][service, ""].worst
+                kept = ring.rows[at][owner].worst
                 for key, entries in worst.items():
                     here = set(unpacked(kept[key]))
                     self._named.update(
-                        (service, entry.trace_id) for entry in unpacked(entries) if entry in here
+                        (owner[0], entry.trace_id) for entry in unpacked(entries) if entry in here
                     )
 
     def take_named(self) -> set[tuple[str, str]]:

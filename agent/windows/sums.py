@@ -26,7 +26,7 @@ __all__ = [
     "WIDTH",
     "WITHOUT_CHEAP",
     "Cell",
-    "Strata",
+    "StrataSums",
     "add_scored",
     "add_strata",
     "add_up",
@@ -72,7 +72,7 @@ OCTAVE = ":"
 
 STATE_NAMES = ("scored", "not_applicable", "sampled_out", "unscored", "shed")
 
-Strata = dict[str, list[int]]
+StrataSums = dict[str, list[int]]
 """The sums by name of stratum."""
 
 
@@ -109,7 +109,7 @@ def take_away(mine: list[int], other: list[int]) -> list[int]:
     return [*map(sub, mine, other), *mine[len(other) :]]
 
 
-def add_strata(mine: Strata | None, other: Strata) -> Strata:
+def add_strata(mine: StrataSums | None, other: StrataSums) -> StrataSums:
     """A new mapping with both summed."""
     new = dict(mine or {})
     for name, sums in other.items():
@@ -117,7 +117,7 @@ def add_strata(mine: Strata | None, other: Strata) -> Strata:
     return new
 
 
-def subtract_strata(mine: Strata, other: Strata) -> Strata:
+def subtract_strata(mine: StrataSums, other: StrataSums) -> StrataSums:
     """Undo `add_strata`; an empty stratum disappears."""
     new = dict(mine)
     for name, sums in other.items():
@@ -214,6 +214,25 @@ class Cell:
             return lost / total
         drawn = self.scored + self.unscored + self.shed
         return (self.unscored + self.shed) / drawn if drawn else None
+
+    def without(self, other: Cell) -> Cell | None:
+        """What is left without a part of it; None where that is nothing."""
+        counts = [getattr(self, name) - getattr(other, name) for name in COUNTS]
+        mine = {name: list(sums) for name, sums in (self.strata or {}).items()}
+        theirs = {name: list(sums) for name, sums in (other.strata or {}).items()}
+        if min(counts) < 0 or theirs.keys() - mine.keys():
+            return None  # no part of it
+        strata = subtract_strata(mine, theirs)
+        return Cell(counts, strata or None) if strata or any(counts) else None
+
+    @property
+    def kish(self) -> float:
+        """(sum w)^2 / sum w^2 of the scored ones: how many of equal weight would know as much."""
+        w = w2 = float(self.n)
+        for sums in (self.strata or {}).values():
+            w += sums[3] / WEIGHT_ONE
+            w2 += sums[4] / (WEIGHT_ONE * WEIGHT_ONE)
+        return w * w / w2 if w2 else 0.0
 
     @classmethod
     def total(cls, cells: Iterable[Cell]) -> Cell:

@@ -11,19 +11,20 @@ Reading folds what was added since the last reading, so readers need the same lo
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Collection, Mapping, Sequence
 from heapq import nsmallest
 
 from agent.metrics.names import base
 from agent.metrics.spec import MetricSpec
 from agent.windows.bucket import Bucket, SeriesKey, Total
 from agent.windows.estimators import with_missing
-from agent.windows.loghist import LogHist
-from agent.windows.records import Estimate, Quantile, Worst
-from agent.windows.state import WindowState
+from agent.windows.failures import failed_of
+from agent.windows.lookup import WindowSums
+from agent.windows.records import Estimate, Failed, Quantile, Worst
+from agent.windows.rings import OwnerKey
 from agent.windows.stratified import (
     History,
-    assisted,
     history_of,
     is_assisted,
     stratified,
@@ -45,13 +46,14 @@ HISTORY_POINTS = 60
 """What a sparkline can show."""
 
 
-class Windows(WindowState):
+class Windows(WindowSums):
     """Rolling windows by service and segment.
 
     `specs` says of each metric how it combines, its range and direction (default: the registry
     `agent.metrics.METRICS`); a metric it does not know is an unbounded mean. Estimates need
     `min_samples` scored traces. `name_worst` collects ids for `take_named`, which must then be
-    called. ValueError for window names that `periods` does not know.
+    called. Worst traces are kept for the whole service, and for each segment of the tags in
+    `worst_of`. ValueError for window names that `periods` does not know.
     """
 
     def __init__(
@@ -61,6 +63,7 @@ class Windows(WindowState):
         specs: Mapping[str, MetricSpec] | None = None,
         min_samples: int = 5,
         name_worst: bool = False,
+        worst_of: Collection[str] = (),
     ) -> None:
         if specs is None:
             from agent.metrics import METRICS  # late: tests and tools bring specs of their own
@@ -68,62 +71,12 @@ class Windows(WindowState):
             specs = METRICS
         if min_samples < 1:
             raise ValueError("min_samples: at least 1")
-        super().__init__(windows, specs, name_worst)
+        super().__init__(windows, specs, name_worst, worst_of)
         self._specs = specs
-        self.current: Mapping[SeriesKey, str] = {}
-        """By (metric, scorer): the scorer's newest series, where each version of an instrument has
-        one of its own. Readers that ask for the scorer get that one, with what has no version."""
         self.min_samples = min_samples
         self._kinds: dict[str, tuple[bool, float | None, float | None]] = {
             name: (spec.kind == "ratio", spec.low, spec.high) for name, spec in specs.items()
         }
-
-    def services(self) -> list[str]:
-        """Services with a trace in the longest window."""
-        self._fold()
-        return sorted(service for service, segment in self._longest.totals if not segment)
-
-    def segments(self, service: str) -> list[str]:
-        """Segments of a service with a trace in the longest window, without ""."""
-        self._fold()
-        return sorted(seg for name, seg in self._longest.totals if name == service and seg)
-
-    def series(self, service: str, segment: str = "") -> list[SeriesKey]:
-        """(metric, scorer) seen in the longest window. Of a scorer with several series the current
-        one goes by the scorer's name, the older ones by their own."""
-        total = self._total(service, segment, self._longest.name)
-        if total is None:
-            return []
-        names = {series: pair for pair, series in self._current_keys()}
-        found: dict[SeriesKey, None] = {}
-        for key, cell in total.cells(self._slots):
-            if not any(cell.states().values()):
-                continue  # traces of a scorer whose versions have series of their own
-            name = names.get(key, key)
-            found[name] = None
-            if cell.scored and cell.has_cheap:
-                found[name[0], assisted(name[1])] = None
-        return list(found)
-
-    def named(self, metric: str, scorer: str) -> str:
-        """The series that a scorer's name stands for: its newest version, where it has versions."""
-        plain = without_help(scorer)
-        series = self.current.get((metric, plain), plain)
-        return assisted(series) if is_assisted(scorer) else series
-
-    def _current_keys(self) -> Iterator[tuple[SeriesKey, SeriesKey]]:
-        for pair, scorer in self.current.items():
-            yield pair, (pair[0], scorer)
-
-    def stages(self, service: str, segment: str = "") -> list[str]:
-        """Latency stages seen in the longest window."""
-        total = self._total(service, segment, self._longest.name)
-        return sorted(total.sketches) if total else []
-
-    def seen(self, service: str, segment: str, window: str) -> int:
-        """Traces in the window."""
-        total = self._total(service, segment, window)
-        return total.seen if total else 0
 
     def states(
         self, service: str, segment: str, metric: str, scorer: str, window: str
@@ -177,6 +130,48 @@ class Windows(WindowState):
             share = cell.unscored_share() if cell else None
             found = total.cache[key] = (share or 0.0, number)
         return found if found[1] >= self.min_samples else None
+
+    def failed(
+        self, service: str, segment: str, metric: str, scorer: str, window: str
+    ) -> Failed | None:
+        """The part of `unscored` that is a fault of ours. None with fewer than `min_samples`."""
+        total = self._total(service, segment, window)
+        return None if total is None else self._failed(total, metric, without_help(scorer))
+
+    def _failed(self, total: Total, metric: str, scorer: str) -> Failed | None:
+        key = ("failed", *self._key(metric, scorer))
+        if key not in total.cache:
+            cell = self._cell(total, metric, scorer)
+            reasons = (total.failures or {}).get((metric, scorer.partition("@")[0]), {})
+            total.cache[key] = failed_of(cell, reasons) if cell else None
+        found: Failed | None = total.cache[key]
+        return found if found and found.samples >= self.min_samples else None
+
+    def failing(self, service: str, window: str) -> list[SeriesKey]:
+        """(metric, scorer without version) with a result in the window that failed."""
+        total = self._total(service, "", window)
+        return sorted(total.failures or ()) if total else []
+
+    def before_failed(
+        self, service: str, segment: str, metric: str, scorer: str, window: str
+    ) -> Failed | None:
+        """The same of `failed`."""
+        cell = self.before(service, segment, metric, scorer, window)
+        past, total = self._two(service, segment, window)
+        if cell is None or past is None:
+            return None
+        key = (metric, scorer.partition("@")[0])
+        reasons = Counter((past.failures or {}).get(key, {}))
+        reasons -= Counter((total.failures or {}).get(key, {}) if total else {})
+        return failed_of(cell, reasons)
+
+    def value_of(self, cell: Cell, service: str, metric: str, scorer: str) -> float | None:
+        """The estimate of sums that were read; None with fewer than `min_samples`."""
+        if cell.scored < self.min_samples:
+            return None
+        past = self._total(service, "", self._longest.name)
+        found = self._estimate(cell, metric, scorer, self._history(past, metric, scorer))
+        return found.value if found else None
 
     def _history(self, past: Total | None, metric: str, scorer: str) -> History:
         """What the longest window knows of one score. Of a bounded score one pseudo-observation of
@@ -254,10 +249,17 @@ class Windows(WindowState):
         return found
 
     def worst(
-        self, service: str, metric: str, scorer: str, window: str, limit: int = 5
+        self,
+        service: str,
+        metric: str,
+        scorer: str,
+        window: str,
+        limit: int = 5,
+        segment: str = "",
     ) -> list[Worst]:
         """The worst traces of the window, worst first; at most 5 of each of its buckets are known.
-        Metric `latency` with a stage as scorer gives the slowest.
+        Metric `latency` with a stage as scorer gives the slowest. Of a segment there are some if
+        its tag is in `worst_of`.
 
         A window of finer grain than a minute reads the buckets of the next ring that has them.
         """
@@ -265,7 +267,8 @@ class Windows(WindowState):
         sign = direction_of(metric, self._specs)
         entries: set[Entry] = set()
         for name in dict.fromkeys(self._key(metric, without_help(scorer))[1:]) if sign else ():
-            entries |= self._entries(service, window, (metric, name)).get((metric, name), set())
+            key = (metric, name)
+            entries |= self._entries((service, segment), window, key).get(key, set())
         found: dict[str, Worst] = {}
         for entry in sorted(entries):
             if len(found) == limit:
@@ -279,15 +282,19 @@ class Windows(WindowState):
         """The ids of the `depth` worst traces of each metric and window, the five that are shown
         and those that may follow them: whose evidence to keep."""
         self._fold()
+        owners = [(service, "")]
+        if self._worst_of:
+            owners += [(service, name) for name in self.segments(service)]
         return {
             entry.trace_id
             for window in self.names
-            for entries in self._entries(service, window).values()
+            for owner in owners
+            for entries in self._entries(owner, window).values()
             for entry in nsmallest(depth, entries)
         }
 
     def _entries(
-        self, service: str, window: str, only: SeriesKey | None = None
+        self, owner: OwnerKey, window: str, only: SeriesKey | None = None
     ) -> dict[SeriesKey, set[Entry]]:
         """What the buckets of a window know of its worst traces, of all series or of one."""
         ring, span = self._spans[window]
@@ -297,71 +304,11 @@ class Windows(WindowState):
         since = span.oldest * ring.width
         source = next(r for r in self._rings if r.worst and r.width >= ring.width)
         for index, row in source.rows.items():
-            if (index + 1) * source.width > since and (service, "") in row:
-                for key, entries in row[service, ""].worst.items():
-                    if only in (None, key):
-                        found.setdefault(key, set()).update(
-                            entry for entry in unpacked(entries) if entry.timestamp >= since
-                        )
+            if (index + 1) * source.width > since and owner in row:
+                held = row[owner].worst
+                wanted = held if only is None else {only: held[only]} if only in held else {}
+                for key, entries in wanted.items():
+                    found.setdefault(key, set()).update(
+                        entry for entry in unpacked(entries) if entry.timestamp >= since
+                    )
         return found
-
-    def bucket(
-        self, service: str, segment: str, metric: str, scorer: str, width: int, start: float
-    ) -> Cell | None:
-        """The sums of the traces of [start, start + width) as far as they have come: from the
-        coarsest ring that has them and whose grain divides both. None without any, and where they
-        have expired. When such a bucket is closed is for the caller to say."""
-        between = list(self._between(service, segment, width, start))
-        return self._sum(between, metric, scorer)
-
-    def bucket_latency(
-        self, service: str, segment: str, stage: str, width: int, start: float
-    ) -> LogHist | None:
-        """The latency histogram of a stage, from the same buckets; the caller may keep it."""
-        hist = LogHist()
-        for bucket in self._between(service, segment, width, start):
-            if stage in bucket.sketches:
-                hist.merge_sketch(bucket.sketches[stage])
-        return hist if hist.n else None
-
-    def _between(self, service: str, segment: str, width: int, start: float) -> Iterator[Bucket]:
-        if self._drafts:
-            self._fold()
-        for ring in reversed(self._rings):
-            first, offset = divmod(start, ring.width)
-            if width % ring.width or offset or ring.newest is None or first < ring.oldest:
-                continue
-            for index in range(int(first), int(first) + width // ring.width):
-                bucket = ring.rows.get(index, {}).get((service, segment))
-                if bucket is not None:
-                    yield bucket
-            return
-
-    def _cell(self, sums: Total | Bucket | None, metric: str, scorer: str) -> Cell | None:
-        return None if sums is None else self._sum([sums], metric, scorer)
-
-    def _key(self, metric: str, scorer: str) -> tuple[str, str, str]:
-        """(metric, scorer, its current series): what `_cell` is a function of."""
-        return metric, scorer, self.current.get((metric, without_help(scorer)), scorer)
-
-    def _sum(self, parts: Sequence[Total | Bucket], metric: str, scorer: str) -> Cell | None:
-        """The sums of a series. By a scorer's name: the current version's, with what no version
-        has found (sampled out, failed, or known without asking) and the strata of all traces. By
-        a version's name: its own, with those strata."""
-        scorer = without_help(scorer)
-        name, _, version = scorer.partition("@")
-        plain = self._added(parts, metric, name)
-        if version:
-            cell = self._added(parts, metric, scorer)
-            return cell.joined(plain) if cell else None
-        series = self.current.get((metric, name), name)
-        current = self._added(parts, metric, series) if series != name else None
-        cells = [cell for cell in (plain, current) if cell is not None]
-        return Cell.total(cells) if len(cells) > 1 else (cells[0] if cells else None)
-
-    def _added(self, parts: Sequence[Total | Bucket], metric: str, scorer: str) -> Cell | None:
-        place = self._slots.find((metric, scorer))
-        if place is None:
-            return None
-        cells = [cell for part in parts if (cell := part.cell(place)) is not None]
-        return cells[0] if len(cells) == 1 else Cell.total(cells) if cells else None

@@ -1,9 +1,9 @@
 """The few worst traces of a bucket, as a mergeable and order-free set.
 
-Entries are ordered by how bad the value is, then by a hash of the trace id: among equal values
-(a thousand answers with the score 0) each trace has the same chance whenever it came. The five
-smallest of a union are the five smallest of the five smallest of its parts, so merging in any
-order and any grouping gives the same five.
+Entries are ordered by how bad the value is, then by a keyed hash of the trace id: among equal
+values (a thousand answers with the score 0) each trace has the same chance whenever it came. The
+five smallest of a union are the five smallest of the five smallest of its parts, so merging in
+any order and any grouping gives the same five.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from agent.metrics.spec import MetricSpec
 __all__ = [
     "KEEP",
     "LATENCY",
+    "UNSCORED",
     "Entry",
     "Packed",
     "direction",
@@ -38,6 +39,12 @@ KEEP = 5
 
 LATENCY = "latency"
 """The metric of the slowest traces; its scorer is the stage."""
+
+UNSCORED = "unscored"
+"""The metric of traces with a result that failed; its scorer is `failures.place_of`'s."""
+
+_KEY = b"ragmeter worst traces"
+"""A hash of our own: with one that a sampler uses, ids that it prefers would win every tie."""
 
 
 class Entry(NamedTuple):
@@ -70,12 +77,13 @@ def unpacked(entries: Packed) -> list[Entry]:
 def tie_break(trace_id: str) -> int:
     """64 bits that know nothing of the arrival order. Ids may hold any character."""
     text = trace_id.encode("utf-8", "surrogatepass")
-    return int.from_bytes(blake2b(text, digest_size=8).digest(), "little")
+    return int.from_bytes(blake2b(text, digest_size=8, key=_KEY).digest(), "little")
 
 
 def direction_of(metric: str, specs: Mapping[str, MetricSpec]) -> int:
-    """The sign of `direction` by the metric's name; `latency` (by stage) is worst when longest."""
-    return -1 if metric == LATENCY else direction(spec_of(specs, metric))[0]
+    """The sign of `direction` by the metric's name; `latency` (by stage) is worst when longest, and
+    `unscored` is 1 of each trace it has."""
+    return -1 if metric in (LATENCY, UNSCORED) else direction(spec_of(specs, metric))[0]
 
 
 def direction(spec: MetricSpec | None) -> tuple[int, float]:

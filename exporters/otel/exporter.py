@@ -12,8 +12,8 @@ from typing import Any, Protocol
 
 import httpx
 
-from agent.config_results import ResultsExport
 from agent.counters import Counters
+from agent.settings.results import ResultsExport
 from agent.trace import ScoredTrace, Trace
 from exporters.otel.channel import Channel
 from exporters.otel.encode import logs_request, rejected_logs, rejected_spans, spans_request

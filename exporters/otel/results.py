@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from agent.config import ConfigError
-from agent.config_results import ResultsExport
 from agent.evidence import CUT
 from agent.metrics import METRICS
 from agent.metrics.names import base, spec_of
 from agent.metrics.results import BUILTIN
+from agent.settings.results import ResultsExport
 from agent.trace import Score, ScoredTrace, SpanRef, State, Trace
 
 __all__ = ["Result", "Selection", "tier_of"]

@@ -13,10 +13,12 @@ from exporters.page.tables import LABEL, service_url, trace_url, words
 
 if TYPE_CHECKING:
     from agent.alerts.alert import Alert
+    from agent.metrics.spec import MetricSpec
 
 __all__ = ["alerts_section", "firing_counts"]
 
 SHOWN = 50
+OPS = {"<=": "≤", ">=": "≥"}
 MARKS = {"critical": "■ Critical", "warning": "▲ Warning"}
 
 
@@ -81,26 +83,41 @@ def _card(alert: Alert, now: float | None) -> Markup:
             class_="what",
         ),
         el("div", _reading(alert), class_="num"),
-        el("div", one_line(alert.summary, 400)) if alert.summary else None,
+        el("div", one_line(alert.summary, 400), class_="said") if alert.summary else None,
         el("div", _more(alert, now), class_="more"),
+        el("div", _worst(alert), class_="more") if alert.worst else None,
         class_=f"alert {alert.severity}",
     )
 
 
 def _reading(alert: Alert) -> list[Child]:
+    """From what to what, how sure, and beyond which limit."""
     if alert.drift is not None:
         return _drift_reading(alert, alert.drift)
-    limit = f" {alert.op} {_number(alert, alert.threshold)} in {alert.window}"
+    bound = {"lower": ", even the lower end", "upper": ", even the upper end"}
+    beyond = f"{OPS.get(alert.op, alert.op)} {_number(alert, alert.threshold)} "
+    if alert.metric == "traces":
+        beyond = ""  # that none is too few goes without saying
+    limit = el("span", f"{beyond}in {alert.window}{bound.get(alert.statistic, '')}", class_="soft")
     if alert.value is None:
-        return [el("b", "no data"), el("span", limit, class_="soft")]
+        return [el("b", "no data"), " ", limit]
     band = ""
     if alert.lower is not None and alert.upper is not None:
-        spec = spec_of(METRICS, alert.metric)
         if alert.metric == "latency":
             band = f" ({seconds_interval(alert.lower, alert.upper)})"
         else:
-            band = f" ({interval(alert.lower, alert.upper, spec)})"
-    return [el("b", _number(alert, alert.value)), band, el("span", limit, class_="soft")]
+            band = f" ({interval(alert.lower, alert.upper, _spec(alert))})"
+    was = "" if alert.baseline is None else f"{_number(alert, alert.baseline)} → "
+    shown: list[Child] = [was, el("b", _number(alert, alert.value)), band, " ", limit]
+    if alert.metric == "error_budget":
+        return [*_burn(alert), *shown]
+    return shown
+
+
+def _burn(alert: Alert) -> list[Child]:
+    """`burn 14.4×`: the budget's own unit."""
+    rate = alert.annotations.get("burn_rate")
+    return [el("b", f"burn {one_line(rate, 12)}×"), " · "] if rate else []
 
 
 def _drift_reading(alert: Alert, found: dict[str, Any]) -> list[Child]:
@@ -112,17 +129,23 @@ def _drift_reading(alert: Alert, found: dict[str, Any]) -> list[Child]:
     band = ""
     if alert.lower is not None and alert.upper is not None:
         band = f" ({alert.lower:.3g} – {alert.upper:.3g})"
-    was = f"{found['baseline']:.3g} → "
+    was = "" if alert.baseline is None else f"{alert.baseline:.3g} → "
     value = "" if alert.value is None else f"{alert.value:.3g}"
-    statistic = f" · detector {found['statistic']:.3g} ≥ {alert.threshold:.3g}"
+    statistic = f" · detector {count(found['statistic'])} ≥ {count(alert.threshold)}"
     return [was, el("b", value), f"{band}{above}", el("span", statistic, class_="soft")]
 
 
 def _number(alert: Alert, number: float) -> str:
     if alert.metric == "latency":
         return seconds(number)
-    spec = spec_of(METRICS, alert.metric)
+    spec = _spec(alert)
     return count(number) if spec is None else value(number, spec)
+
+
+def _spec(alert: Alert) -> MetricSpec | None:
+    """How its value is written: a share of results or events as that of failed requests."""
+    share = alert.unscored is not None or alert.metric == "error_budget"
+    return spec_of(METRICS, "error" if share else alert.metric)
 
 
 def _more(alert: Alert, now: float | None) -> list[Child]:
@@ -134,10 +157,8 @@ def _more(alert: Alert, now: float | None) -> list[Child]:
     if alert.drift is not None:
         early, late = alert.drift["since_earliest"], alert.drift["since_latest"]
         parts.append(f" · changed {moment(alert.since)} ({moment(early)} – {moment(late)})")
-        if alert.drift["segment"]:
-            parts.append(f" · most in {one_line(alert.drift['segment'], LABEL)}")
-        if alert.drift["fingerprint"]:
-            parts.append(f" · judge {one_line(alert.drift['fingerprint'], LABEL)}")
+    elif alert.fired_at is not None:
+        parts.append(f" · true since {moment(alert.since)}")
     if alert.state == "resolved":
         parts[0] = f"Resolved {moment(alert.resolved_at)}{lasted}"
         if alert.reason:
@@ -145,17 +166,43 @@ def _more(alert: Alert, now: float | None) -> list[Child]:
     parts.append(f" · {_what(alert)}")
     if alert.samples:
         parts.append(f", {alert.samples:,} samples")
+        if abs(alert.effective_samples - alert.samples) >= 1:
+            parts.append(f" ({count(round(alert.effective_samples))} effective)")
+    parts += _evidence(alert)
     if alert.no_data:
         parts.append(" · no data now: the condition cannot be judged")
-    if alert.worst:
-        parts.append(" · worst: ")
-        parts += [
-            [
-                ", " if index else "",
-                el("a", one_line(trace_id, 24), href=trace_url(alert.service, trace_id)),
-            ]
-            for index, trace_id in enumerate(alert.worst[:5])
+    return parts
+
+
+def _worst(alert: Alert) -> list[Child]:
+    """Each opens the whole trace."""
+    links: list[Child] = [
+        [
+            ", " if index else "",
+            el("a", one_line(trace_id, 36), href=trace_url(alert.service, trace_id)),
         ]
+        for index, trace_id in enumerate(alert.worst[:5])
+    ]
+    return ["Worst: ", links]
+
+
+def _evidence(alert: Alert) -> list[Child]:
+    """Where it is worst, who says so, why; of a budget how much of it is gone."""
+    parts: list[Child] = []
+    if alert.top_segment and alert.top_segment != alert.segment:
+        name, how = one_line(alert.top_segment, LABEL), one_line(alert.top_segment_words, 300)
+        parts.append([" · most in ", el("bdi", name, title=how or None)])
+    if alert.fingerprint:
+        parts.append(f" · instrument {one_line(alert.fingerprint, LABEL)}")
+    if alert.unscored:
+        told = ", ".join(f"{name} {number:,}" for name, number in alert.unscored.items())
+        parts.append(f" · {one_line(told.replace('_', ' '), 200)}")
+    try:
+        spent = value(float(alert.annotations["budget_spent"]), spec_of(METRICS, "error"))
+    except (KeyError, ValueError):
+        return parts
+    if alert.metric == "error_budget":
+        parts.append(f" · {spent} of 30 days’ error budget spent in the last 3 d")
     return parts
 
 

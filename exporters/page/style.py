@@ -64,6 +64,7 @@ border:1px solid var(--rule);border-left:4px solid var(--soft);border-radius:3px
 .alert .rule{font-weight:650;margin-right:8px}
 .alert .num{text-align:right;white-space:nowrap}
 .alert .num b{font-size:17px;font-weight:650}
+.alert .said{grid-column:1/-1}
 .alert .more{grid-column:1/-1;color:var(--soft);font-size:12.5px;overflow-wrap:anywhere}
 .quiet{padding:9px 14px;border:1px solid var(--rule);border-radius:3px;margin-top:10px;
 background:var(--panel)}
@@ -131,7 +132,7 @@ footer b{color:var(--ink);font-weight:600}
 @media (max-width:760px){.page{padding:0 14px 40px}.top h1{flex-basis:100%}
 .facts{justify-content:flex-start}
 .two{grid-template-columns:minmax(0,1fr)}.alert{grid-template-columns:minmax(0,1fr)}
-.alert .num{text-align:left}th,td{padding:5px 9px}
+.alert .num{text-align:left;white-space:normal}th,td{padding:5px 9px}
 .stick th[scope=row],.stick thead th:first-child{position:sticky;left:0;background:var(--panel);
 z-index:1;max-width:140px;white-space:normal;box-shadow:1px 0 0 var(--hair)}
 .line{flex-wrap:wrap;gap:0 10px}.line .q{flex-basis:60%;white-space:normal;overflow-wrap:anywhere}

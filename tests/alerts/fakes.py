@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from agent.alerts import Alert, AlertEngine, Rule, parse_rules
+from agent.windows.records import Failed
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,9 @@ class FakeWindows:
         self.latency: dict[tuple[str, str, str], list[Quantile]] = {}
         self.counts: dict[tuple[str, str], int] = {}  # (service, window)
         self.bad: list[Worst] = []
+        self.asked_segment = ""
+        self.series_names: dict[tuple[str, str], str] = {}
+        self.failures: dict[tuple[str, str, str], Failed | None] = {}
         self.asked: tuple[str, str, str, str] | None = None  # what `worst` was last asked for
 
     def services(self) -> list[str]:
@@ -75,10 +79,50 @@ class FakeWindows:
         return self.counts.get((service, window), 0)
 
     def worst(
-        self, service: str, metric: str, scorer: str, window: str, limit: int = 5
+        self,
+        service: str,
+        metric: str,
+        scorer: str,
+        window: str,
+        limit: int = 5,
+        segment: str = "",
     ) -> list[Worst]:
         self.asked = (service, metric, scorer, window)
+        self.asked_segment = segment
         return self.bad[:limit]
+
+    def named(self, metric: str, scorer: str) -> str:
+        return self.series_names.get((metric, scorer), scorer)
+
+    def failing(self, service: str, window: str) -> list[tuple[str, str]]:
+        return [key[1:] for key, found in self.failures.items() if key[0] == service and found]
+
+    def failed(
+        self, service: str, segment: str, metric: str, scorer: str, window: str
+    ) -> Failed | None:
+        return self.failures.get((service, metric, scorer))
+
+    # How it was before is read from sums: `test_evidence.py` has real windows.
+
+    def before(self, service: str, segment: str, metric: str, scorer: str, window: str) -> None:
+        return None
+
+    def before_latency(self, service: str, segment: str, stage: str, window: str) -> None:
+        return None
+
+    def before_failed(
+        self, service: str, segment: str, metric: str, scorer: str, window: str
+    ) -> None:
+        return None
+
+    def cell(self, service: str, segment: str, metric: str, scorer: str, window: str) -> None:
+        return None
+
+    def histogram(self, service: str, segment: str, stage: str, window: str) -> None:
+        return None
+
+    def value_of(self, cell: object, service: str, metric: str, scorer: str) -> None:
+        return None
 
 
 def rule(**changes: object) -> Rule:

@@ -7,6 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent.alerts.budget_rings import COARSE, FINE, BudgetSums, Rings, ring_of
+from agent.alerts.burn import Budgets, Objective
 from agent.windows.exact import WEIGHT_ONE, weight
 
 SPANS = (300, 1800, 3600, 21600, 259200)
@@ -113,3 +114,30 @@ def test_effective_counts_are_counts_for_equal_weights() -> None:
 def test_windows_that_no_ring_keeps_are_refused(seconds: int) -> None:
     with pytest.raises(ValueError, match="between 1m and 6h"):
         ring_of(seconds)
+
+
+def test_what_was_spent_and_what_went_before() -> None:
+    budgets = Budgets([Objective("answers", 0.99)])
+    day = 86_400
+    begin = 20 * 3 * day
+    for i in range(3 * 24 * 60):  # one a minute; 1 % bad, in the last hour half
+        at = begin + i * 60 + 1
+        bad = i % 100 == 0 or (i >= 71 * 60 and i % 2 == 0)
+        budgets.add("bot", "answers", at, WEIGHT_ONE, bad)
+    budgets.advance(begin + 3 * day)
+    before = budgets.before("bot", "answers", 3600)
+    assert before == pytest.approx(0.01, abs=0.0002)
+    assert budgets.before("bot", "answers", 3 * day) is None
+    # a tenth of the 30 days at rate 1, and in the hour 50 of the 1 % of a month's 43,200
+    spent = budgets.spent("bot", "answers")
+    assert spent == pytest.approx((43 + 30) / 432, rel=0.02)
+    assert budgets.spent("bot", "nothing") is None
+    assert budgets.before("nobody", "answers", 3600) is None
+
+
+def test_a_young_service_has_not_spent_as_if_it_were_old() -> None:
+    budgets = Budgets([Objective("answers", 0.99)])
+    for i in range(60):
+        budgets.add("bot", "answers", 600_000.0 + i * 60, WEIGHT_ONE, i % 2 == 0)
+    # half of an hour's events is 50 hours' worth of the 720 hours that the budget is for
+    assert budgets.spent("bot", "answers") == pytest.approx(50 / 720, rel=0.02)

@@ -10,8 +10,9 @@ import pytest
 import yaml
 
 from agent.alerts import PROFILES, Alert, Rule, load_rules, parse_rules
-from agent.alerts.rules import BurnRate, Latency
+from agent.alerts.rules import BurnRate, Latency, Unscored
 from agent.alerts.summary import FIELDS
+from agent.windows.failures import FAULTS, TRACED_SO
 from tests.exporters.alerts import make
 
 PAGE = (Path(__file__).parents[2] / "docs" / "alerts.md").read_text(encoding="utf-8")
@@ -39,6 +40,12 @@ def test_every_key_of_latency_is_told() -> None:
     row = next(line for line in section("Keys").splitlines() if line.startswith("| `burn` "))
     for name in BurnRate.model_fields:
         assert name in row
+    for name in Unscored.model_fields:
+        assert f"`unscored.{name}`" in section("Keys")
+
+
+def test_every_reason_that_counts_as_a_failure_is_told() -> None:
+    assert set(re.findall(r"`([a-z_]+)`", section("Results that failed"))) >= FAULTS | TRACED_SO
 
 
 def test_defaults_of_keys_are_those_of_the_code() -> None:

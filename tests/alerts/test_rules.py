@@ -180,7 +180,9 @@ def test_an_empty_file_changes_nothing(tmp_path: Path) -> None:
     assert load_rules(path) == load_rules()
 
 
-@pytest.mark.parametrize("text", ["rules: [", "\x00"])
+@pytest.mark.parametrize(
+    "text", ["rules: [", "\x00", "rules: 2025-13-45", f"rules: {'9' * 5000}", "[" * 5000]
+)
 def test_a_file_that_is_no_yaml_is_named(tmp_path: Path, text: str) -> None:
     path = tmp_path / "rules.yaml"
     path.write_text(text)
@@ -246,3 +248,56 @@ def test_quality_defaults_never_page() -> None:
     for rule in load_rules():
         if rule.metric in ("relevance", "grounding", "answered", "citation_precision"):
             assert rule.severity == "warning"
+
+
+def test_silence_of_probes_is_no_absence_unless_asked_for() -> None:
+    entry = {"name": "Absent", "severity": "warning", "absence": True, "window": "1h"}
+    (every,) = parse_rules([{"rules": [entry]}])
+    assert every.covers("bot")
+    assert not every.covers("_judge")
+    (asked,) = parse_rules([{"rules": [{**entry, "services": ["_judge"]}]}])
+    assert asked.covers("_judge")
+    for rule in load_rules():
+        assert rule.absence or rule.covers("_judge")
+
+
+UNSCORED = {
+    "name": "Failed",
+    "severity": "warning",
+    "unscored": {"metric": "grounding", "scorer": "hhem*"},
+    "op": ">",
+    "threshold": 0.1,
+    "window": "1h",
+}
+
+
+def test_an_unscored_rule_matches_by_globs_cutoffs_included() -> None:
+    (rule,) = parse_rules([{"rules": [UNSCORED]}], metrics=METRICS)
+    assert rule.unscored is not None
+    assert rule.unscored.matches("grounding", "hhem")
+    assert not rule.unscored.matches("grounding", "builtin")
+    (rule,) = parse_rules([{"rules": [{**UNSCORED, "unscored": {"metric": "precision_at_k"}}]}])
+    assert rule.unscored is not None
+    assert rule.unscored.matches("precision_at_k:5", "umbrela")
+
+
+@pytest.mark.parametrize(
+    ("changes", "told"),
+    [
+        ({"scorer": "judge"}, "an unscored rule takes no scorer beside it"),
+        ({"segment": "model"}, "an unscored rule takes no segment beside it"),
+        ({"metric": "error"}, "found metric and unscored"),
+        ({"unscored": {"scorers": "x"}}, "key unscored.scorers: is not known"),
+        ({"unscored": {"metric": "grounding", "scorer": "x"}}, "no metric 'grounding' has a"),
+    ],
+)
+def test_a_mistake_in_an_unscored_rule_names_itself(changes: dict[str, object], told: str) -> None:
+    with pytest.raises(RuleError, match=told):
+        parse_rules([{"rules": [{**UNSCORED, **changes}]}], metrics=METRICS)
+
+
+@pytest.mark.parametrize("key", ["op", "threshold"])
+def test_an_unscored_rule_needs_a_limit(key: str) -> None:
+    entry = {name: value for name, value in UNSCORED.items() if name != key}
+    with pytest.raises(RuleError, match=f"missing {key}"):
+        parse_rules([{"rules": [entry]}])

@@ -5,12 +5,12 @@ from __future__ import annotations
 import json
 import random
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
 
 from agent.drift import Alarm, DriftMonitor
 from agent.drift.judge import Judging
+from agent.drift.verdicts import HOLD
 from agent.windows.exact import units, weight
 from agent.windows.sums import Cell, add_scored, empty_sums
 from tests.drift.fakes import QUICK, SPECS, Fake, judged, run
@@ -78,20 +78,50 @@ def test_a_moved_sampling_ratio_alone_is_no_alarm() -> None:
         assert [a for a in play(720, rates=rates) if a.scorer == "judge"] == []
 
 
-def test_a_fall_that_only_the_judge_sees_is_raised_when_nothing_explains_it() -> None:
-    """Neither residual nor cheap score: here because the cheap score says nothing of the judge's
-    and there is no residual at all."""
-    source, monitor, rng = Fake(), DriftMonitor(QUICK, SPECS), random.Random(5)
-    cells = source.cells.setdefault(("bot", "", "grounding", "judge"), {})
+class Blind:
+    """A fall that only the judge sees: the cheap score says nothing of the judge's, and there is no
+    residual at all."""
 
-    def fill(minute: int) -> None:
-        source.put(minute, 60, 48, 40, "grounding", "builtin")
+    def __init__(self) -> None:
+        self.source, self.rng = Fake(), random.Random(5)
+        self.cells = self.source.cells.setdefault(("bot", "", "grounding", "judge"), {})
+
+    def __call__(self, minute: int) -> None:
+        self.source.put(minute, 60, 48, 40, "grounding", "builtin")
         if minute % 5 == 0:
-            rate = 0.1 if minute < CHANGE else 0.35
-            cells[minute] = blind(rng, rate)
+            self.cells[minute] = blind(self.rng, 0.1 if minute < CHANGE else 0.35)
 
-    said = run(monitor, source, range(CHANGE + 300), fill)
+
+def test_a_fall_that_only_the_judge_sees_is_raised_when_nothing_explains_it() -> None:
+    fill, monitor = Blind(), DriftMonitor(QUICK, SPECS)
+    said = run(monitor, fill.source, range(CHANGE + 300), fill)
     assert [(a.kind, a.scorer, a.state) for a in said] == [("mean", "judge", "firing")]
+
+
+def test_probes_that_say_the_judge_has_changed_hold_it_back_until_they_say_otherwise() -> None:
+    fill, monitor = Blind(), DriftMonitor(QUICK, SPECS)
+    run(monitor, fill.source, range(CHANGE), fill)
+    assert monitor.probes(("judge",), True, CHANGE * 60.0) == []
+    said = run(monitor, fill.source, range(CHANGE, CHANGE + 500), fill)
+    assert [(a.kind, a.scorer, a.state) for a in said] == [("mean", "judge", "held")]
+    assert "stored items are judged differently" in said[0].cause
+    state = json.loads(json.dumps(monitor.dump()))
+    monitor = DriftMonitor(QUICK, SPECS)
+    monitor.load(state)
+    settled = (CHANGE + 502) * 60.0
+    assert monitor.probes(("judge",), False, settled) == []
+    said = run(monitor, fill.source, range(CHANGE + 500, CHANGE + 900), fill)
+    assert [(a.kind, a.state) for a in said] == [("mean", "firing")]
+    assert said[0].at - settled >= HOLD
+
+
+def test_probes_hold_back_what_is_out_already_and_no_judge_but_theirs() -> None:
+    for judges, states in ((("judge",), ["held"]), (("hhem",), [])):
+        fill, monitor = Blind(), DriftMonitor(QUICK, SPECS)
+        run(monitor, fill.source, range(CHANGE + 300), fill)
+        told = monitor.probes(judges, True, (CHANGE + 300) * 60.0)
+        assert [a.state for a in told] == states
+        assert [a.state for a in monitor.active()] == (states or ["firing"])
 
 
 def blind(rng: random.Random, bad: float) -> Cell:
@@ -106,13 +136,13 @@ def blind(rng: random.Random, bad: float) -> Cell:
     return Cell([0, 300 - sums[2], 0, 0, 0, 0, 0], {"rest": sums})
 
 
-def test_probes_alarm_as_judge_drift() -> None:
+def test_probes_do_not_hold_back_a_fall_that_the_cheap_score_sees_too() -> None:
     source, monitor = Fake(), DriftMonitor(QUICK, SPECS)
-    said = run(monitor, source, range(CHANGE + 120), traffic(source, bad=0.4))
-    template = next(a for a in said if a.scorer == "judge")
-    probe = replace(template, kind="judge", at=(CHANGE + 120) * 60.0)
-    told = monitor.probe_alarm(probe)
-    assert [(a.state, a.cause) for a in told] == [("firing", "stored items are judged differently")]
+    monitor.probes(("judge",), True, 60.0)
+    said = run(monitor, source, range(CHANGE + 300), traffic(source, bad=0.4))
+    judged_too = [a for a in said if (a.scorer, a.kind) == ("judge", "mean")]
+    assert [a.state for a in judged_too] == ["firing"]
+    assert monitor.probes(("judge",), True, (CHANGE + 300) * 60.0) == []
 
 
 def test_steps_wait_for_every_stratum_and_state_comes_back_bit_for_bit() -> None:

@@ -189,6 +189,8 @@ def test_series_are_bounded_in_number_and_silence_is_skipped() -> None:
     monitor.advance(120.0, source)
     assert len(monitor.dump()["trackers"]) == 20
     assert monitor.refused == 10
+    monitor.advance(240.0, source)
+    assert monitor.refused == 10  # series, not how often they were turned away
     monitor.advance(90 * 86400.0, source)  # a quarter of a year later
     assert all(item["key"][3] > 89 * 86400 for item in monitor.dump()["trackers"])
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import random
 
-from agent.drift.baseline import HOUR
-from agent.drift.series import Found, Series, Watch
+from agent.drift.baseline import DAY, HOUR
+from agent.drift.series import MILESTONES, Found, Series, Watch, milestones_of
 
 H = 43200.0
 
@@ -133,3 +133,12 @@ def test_state_is_bounded() -> None:
         sizes.append(len(json.dumps(one.dump())))
     assert max(sizes[1:]) < 1.2 * min(sizes[1:])
     assert max(sizes) < 25_000
+
+
+def test_a_baseline_is_learned_over_the_span_that_is_set() -> None:
+    """Days learned and levels of each baseline on the way."""
+    assert milestones_of(0.25) == ((6 * HOUR, 1),)
+    assert milestones_of(1) == ((6 * HOUR, 1), (DAY, 1))
+    assert milestones_of(3) == ((6 * HOUR, 1), (DAY, 1), (3 * DAY, 1))
+    assert milestones_of(7) == MILESTONES
+    assert milestones_of(14) == (*MILESTONES, (14 * DAY, 24))

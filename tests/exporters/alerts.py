@@ -40,13 +40,61 @@ def make(**changes: Any) -> Alert:
 def drifted(**changes: Any) -> Alert:
     """Grounding went from .8 to .6 at event time 700; told at 1000."""
     found = {
-        "kind": "mean", "baseline": 0.8, "baseline_version": 1, "baseline_hours": 6.0,
+        "kind": "mean", "baseline_version": 1, "baseline_hours": 6.0,
         "provisional": True, "statistic": 51234.0, "since_earliest": 640.0, "since_latest": 760.0,
-        "span_seconds": 300.0, "edge": None, "segment": "model=<b>", "segment_words": "",
-        "fingerprint": "ab12cd34ef56", "cause": "",
+        "span_seconds": 300.0, "edge": None, "cause": "",
     }  # fmt: skip
-    return make(
-        rule="RagDrift", severity="warning", metric="grounding", value=0.6, lower=0.55, upper=0.65,
-        threshold=43200.0, statistic="drift", op=">=", since=700.0, labels={"kind": "mean"},
-        drift={**found, **changes.pop("drift", {})}, **changes,
-    )  # fmt: skip
+    fields: dict[str, Any] = {
+        "rule": "RagDrift", "severity": "warning", "metric": "grounding", "value": 0.6,
+        "lower": 0.55, "upper": 0.65, "threshold": 43200.0, "statistic": "drift", "op": ">=",
+        "since": 700.0, "labels": {"kind": "mean"}, "baseline": 0.8, "top_segment": "model=<b>",
+        "top_segment_words": "model=<b> moved most", "fingerprint": "ab12cd34ef56",
+        "drift": {**found, **changes.pop("drift", {})},
+    }  # fmt: skip
+    return make(**{**fields, **changes})
+
+
+def burning(**changes: Any) -> Alert:
+    """The objective `answers` (99 %) burns 21 times too fast."""
+    notes = {
+        "objective": "0.99", "burn_rate": "21", "factor": "14.4", "short": "5m",
+        "short_value": "0.3", "errors": "150", "budget_spent": "0.0312",
+    }  # fmt: skip
+    fields: dict[str, Any] = {
+        "rule": "RagErrorBudgetBurnFast", "metric": "error_budget", "scorer": "",
+        "segment": "slo=answers", "window": "1h", "value": 0.21, "lower": 0.19, "upper": 0.24,
+        "threshold": 0.144, "statistic": "value", "baseline": 0.004, "annotations": notes,
+        "top_segment": "model=m-2", "top_segment_words": "model=m-2 moved most",
+    }  # fmt: skip
+    return make(**{**fields, **changes})
+
+
+def unscored(**changes: Any) -> Alert:
+    """A third of the judge's grounding fails."""
+    fields: dict[str, Any] = {
+        "rule": "RagUnscoredHigh", "metric": "grounding", "scorer": "judge", "window": "1h",
+        "value": 0.33, "lower": 0.27, "upper": 0.4, "threshold": 0.25, "baseline": 0.01,
+        "fingerprint": "ab12cd34ef56", "unscored": {"judge_timeout": 60, "unparsable": 3},
+    }  # fmt: skip
+    return make(**{**fields, **changes})
+
+
+def slow(**changes: Any) -> Alert:
+    """The 95th percentile of the total latency."""
+    fields: dict[str, Any] = {
+        "rule": "RagLatencyHigh", "metric": "latency", "scorer": "", "value": 41.0, "lower": 35.0,
+        "upper": 52.0, "threshold": 30.0, "baseline": 2.31,
+        "labels": {"stage": "total", "quantile": "0.95"},
+    }  # fmt: skip
+    return make(**{**fields, **changes})
+
+
+def absent(**changes: Any) -> Alert:
+    """No trace for an hour, of a service that has 40 an hour."""
+    fields: dict[str, Any] = {
+        "rule": "RagTracesAbsent", "severity": "warning", "metric": "traces", "scorer": "",
+        "window": "1h", "value": 0.0, "lower": None, "upper": None, "threshold": 0.0, "op": "<=",
+        "statistic": "value", "samples": 0, "effective_samples": 0.0, "worst": [],
+        "baseline": 40.0,
+    }  # fmt: skip
+    return make(**{**fields, **changes})

@@ -211,6 +211,8 @@ def everything() -> FakeReading:
         *(("service", "bot"), ("metric", "grounding"), ("scorer", "builtin"), ("kind", "mean")),
     )
     reading.measured.append(("ragmeter_drift_statistic", detector, 0.25))
+    reading.measured.append(("ragmeter_drift_series_refused", (), 0.0))
+    reading.measured.append(("ragmeter_alerts_refused", (), 0.0))
     reading.judges.append({"judge": "main", "model": "m-1", "fingerprint": "0123456789ab"})
     counters = reading.counters
     own = ("service", "bot")

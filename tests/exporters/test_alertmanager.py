@@ -17,7 +17,7 @@ from aiohttp import web
 from agent.alerts import Alert
 from exporters.alertmanager import Alertmanager, labels_of, payload
 from exporters.page.tables import service_url
-from tests.exporters.alerts import drifted, make
+from tests.exporters.alerts import absent, burning, drifted, make, unscored
 from tests.exporters.stub import Stub, serve, until
 
 WALL = 5_000.0
@@ -59,10 +59,33 @@ def test_annotations_carry_the_evidence() -> None:
         "threshold": "lower > 0.05",
         "samples": "240",
         "effective_samples": "231.5",
+        "since": "1970-01-01T00:14:40.000+00:00",
         "worst_traces": "trace-1, trace-2",
         "runbook_url": "https://wiki.example/x",
         "note": "n",
     }
+
+
+def test_every_kind_carries_what_it_was_before_where_and_who() -> None:
+    told = payload(
+        make(baseline=0.01, top_segment="model=m\x00", fingerprint="ab12"), WALL, None, 60
+    )["annotations"]
+    assert (told["baseline"], told["top_segment"], told["judge_fingerprint"]) == (
+        "0.01",
+        "model=m ",
+        "ab12",
+    )
+    told = payload(unscored(), WALL, None, 60)["annotations"]
+    assert told["reasons"] == "judge_timeout 60, unparsable 3"
+    told = payload(burning(), WALL, None, 60)["annotations"]
+    assert (told["burn_rate"], told["budget_spent"], told["baseline"]) == ("21", "0.0312", "0.004")
+    assert payload(absent(), WALL, None, 60)["annotations"]["baseline"] == "40"
+
+
+def test_a_rules_own_annotations_replace_no_evidence() -> None:
+    names = ("baseline", "since", "top_segment", "judge_fingerprint", "reasons")
+    told = payload(make(annotations=dict.fromkeys(names, "fake")), WALL, None, 60)["annotations"]
+    assert "fake" not in told.values()
 
 
 def test_drift_says_since_when_from_what_and_where() -> None:

@@ -7,6 +7,7 @@ from urllib.parse import quote
 
 import pytest
 
+from tests.exporters.alerts import absent, burning, drifted, make, slow, unscored
 from tests.exporters.browser import Browser, browser
 from tests.exporters.fakes import FakeReading, everything
 from tests.exporters.page.test_pages import HOSTILE, hostile
@@ -33,6 +34,7 @@ def visit(page: Browser, url: str) -> None:
 def test_pages_run_nothing_and_fit_a_phone(kind: str, tmp_path: Path) -> None:
     chromedriver, chromium = require("chromedriver"), require("chromium", "google-chrome")
     reading = everything() if kind == "usual" else hostile()
+    reading.told += [make(), slow(), absent(), burning(), unscored(), drifted()]
     with (
         serving(reading) as port,
         browser(chromedriver, chromium, tmp_path) as page,

@@ -7,10 +7,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-from agent.config_otlp import Otlp
 from agent.ingest.otlp import decode_traces
 from agent.ingest.requests import Found, requests
 from agent.ingest.spans import Event, Span
+from agent.settings.otlp import Otlp
 from agent.trace import Trace
 
 __all__ = [

@@ -5,8 +5,8 @@ from collections import Counter
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent.config_otlp import Otlp
 from agent.ingest.assembler import Assembler, Closing, Fate, Part, Plan, Restored, Why
+from agent.settings.otlp import Otlp
 
 ANY = 10**9
 LIMITS = Otlp()

@@ -12,10 +12,10 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from agent.config_otlp import Otlp
 from agent.ingest.conventions import CONVENTIONS, _conventions
 from agent.ingest.requests import Found, requests
 from agent.ingest.spans import Event, Span
+from agent.settings.otlp import Otlp
 from agent.trace import Trace
 from tests.ingest.building import T0, sample
 from tests.ingest.conventions.test_garbage import ATTRIBUTES, EVENTS, VALUES

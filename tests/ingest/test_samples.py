@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from agent.config_otlp import Otlp
 from agent.ingest.composing import hashed
 from agent.ingest.requests import requests
 from agent.ingest.spans import Span
+from agent.settings.otlp import Otlp
 from agent.trace import Trace
 from tests.ingest.building import DATA, expected, only, read, sample
 

@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from agent.config_privacy import Privacy
 from agent.evidence import evidence_body
 from agent.judge.autonuggetizer import Nuggets
 from agent.judge.details import nuggets_detail
 from agent.privacy.content import Content
 from agent.score import Scorer
+from agent.settings.privacy import Privacy
 from agent.trace import Trace
 from tests.metrics.help import KB
 

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
-from agent.config_privacy import Privacy
 from agent.ingest.native import Good, decode_one
 from agent.ingest.spans import Event, LogEvent, Span
 from agent.metrics import score_cheap
 from agent.privacy.redactor import Counts, Redactor
 from agent.privacy.values import HIDDEN
+from agent.settings.privacy import Privacy
 from agent.trace import Trace
 
 MAIL = "a.person@example.com"

@@ -15,8 +15,8 @@ import httpx
 import pytest
 from pydantic import ValidationError
 
-from agent.config_resolvers import Resolvers, Source
 from agent.resolvers.lookup import BadId, Failed, FileLookup, HttpLookup, SqliteLookup, TooLarge
+from agent.settings.resolvers import Resolvers, Source
 
 Handler = Callable[[httpx.Request], httpx.Response]
 

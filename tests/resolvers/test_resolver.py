@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from agent.config_resolvers import Resolvers
 from agent.resolvers import resolver as module
 from agent.resolvers.cache import ENTRY, Cache, Kept
 from agent.resolvers.lookup import BadId, Failed, TooLarge
 from agent.resolvers.resolver import STRIKES, Resolver
+from agent.settings.resolvers import Resolvers
 from agent.trace import Trace
 from tests.metrics.help import trace
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from agent.seen_clock import IN_A_ROW
 from agent.store.open import StateError, remove
 from agent.store.rows import Arrival, Commit, OutboxItem, Progress
 from agent.store.sqlite import SqliteStore
@@ -61,29 +62,32 @@ def test_an_id_is_known_for_one_horizon_and_forgotten_after_two(path: Path) -> N
     store = opened(path)
     store.accept([arrival(1, 0.0)], 0.0)
     assert store.accept([arrival(1, HORIZON * 0.99)], 0.0).duplicates == 1
-    store.accept([arrival(2, HORIZON * 1.1)], 0.0)
+    store.accept([arrival(10 + n, HORIZON * 1.1) for n in range(IN_A_ROW)], 0.0)
     assert store.accept([arrival(1, HORIZON * 1.1)], 0.0).duplicates == 1
-    store.accept([arrival(3, HORIZON * 2.2)], 0.0)
+    store.accept([arrival(30 + n, HORIZON * 2.2) for n in range(IN_A_ROW)], 0.0)
     assert store.accept([arrival(1, HORIZON * 2.2)], 0.0).duplicates == 0
     store.close()
 
 
-def test_one_id_from_the_future_does_not_stop_the_rotation(path: Path) -> None:
+def test_ids_from_the_future_do_not_stop_the_rotation(path: Path) -> None:
     store = opened(path)
-    store.accept([arrival(1, 0.0), arrival(2, 1e10), arrival(3, 10.0)], 0.0)
+    store.accept([arrival(1, 0.0), *(arrival(10 + n, 1e10) for n in range(IN_A_ROW))], 0.0)
     assert store.accept([arrival(1, 20.0)], 0.0).duplicates == 1
-    for n in range(4, 8):
-        store.accept([arrival(n, HORIZON * (n - 2))], 0.0)
+    for n in range(100, 100 + 10 * IN_A_ROW):
+        store.accept([arrival(n, HORIZON * (n - 90))], 0.0)
     counts = [store._db.execute(f"SELECT count(*) FROM seen_{g}").fetchone()[0] for g in (0, 1)]
-    assert sum(counts) <= 2
+    assert sum(counts) <= 2 * IN_A_ROW
     store.close()
 
 
 def test_generations_survive_a_restart(path: Path) -> None:
     store = opened(path)
-    store.accept([arrival(1, 0.0), arrival(2, HORIZON * 1.5)], 0.0)
+    store.accept([arrival(1, 0.0), *(arrival(n, HORIZON * 1.5) for n in range(2, 6))], 0.0)
     store.close()
     store = opened(path)
+    # half of those that say so before it, half after it
+    store.accept([arrival(n, HORIZON * 1.5) for n in range(6, 10)], 0.0)
+    assert store.meta()["seen_start"] == HORIZON * 1.5
     assert store.accept([arrival(1, HORIZON * 1.6)], 0.0).duplicates == 1
     store.close()
 

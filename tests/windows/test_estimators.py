@@ -109,6 +109,26 @@ def test_strata_weigh_by_their_traffic() -> None:
     assert mean_interval(moments([rest, tail]), [0.0]).value == pytest.approx(0.75)
 
 
+def test_a_stratum_judged_too_often_brings_less_than_its_samples() -> None:
+    """Effective samples against the variance that the design really has: 100 + 100 judged, one
+    half of them from a twentieth of the traffic, are worth 110 judged at random, not 200."""
+    rng = random.Random(7)
+    values = [[rng.random() for _ in range(100)] for _ in range(2)]
+    rest = stratum(values[0], [100 / 1900] * 100, [0.0] * 100, 1900, 0.0)
+    tail = stratum(values[1], [1.0] * 100, [0.0] * 100, 100, 0.0)
+    found = mean_interval(moments([rest, tail]), [1 / 12])
+    assert found.effective == pytest.approx(1 / (0.95**2 / 100 + 0.05**2 / 100), rel=1e-6)
+    # what the width says: half = t * sqrt(variance of one / effective)
+    half = (found.upper - found.lower) / 2
+    assert 1 / 12 * (1.97 / half) ** 2 == pytest.approx(found.effective, rel=0.15)
+
+
+def test_strata_judged_alike_are_worth_their_samples() -> None:
+    rest = stratum([0.2, 0.4, 0.6] * 40, [0.1] * 120, [0.0] * 120, 1200, 0.0)
+    tail = stratum([0.1, 0.3] * 20, [0.1] * 40, [0.0] * 40, 400, 0.0)
+    assert mean_interval(moments([rest, tail]), [0.05]).effective == pytest.approx(160)
+
+
 def test_a_good_cheap_score_narrows_the_interval_and_moves_the_estimate() -> None:
     rng = random.Random(4)
     values, cheap = [], []

@@ -8,7 +8,7 @@ from agent.windows.sums import (
     DEFAULT_STRATUM,
     FIELDS,
     Cell,
-    Strata,
+    StrataSums,
     add_scored,
     add_strata,
     add_up,
@@ -59,7 +59,7 @@ def test_the_fourteen_sums_of_a_weighted_score() -> None:
 def test_an_emptied_stratum_disappears() -> None:
     sums = empty_sums()
     add_scored(sums, weight(0.5), 3, 9)
-    strata: Strata = add_strata(None, {"tail": sums, DEFAULT_STRATUM: sums})
+    strata: StrataSums = add_strata(None, {"tail": sums, DEFAULT_STRATUM: sums})
     assert subtract_strata(strata, {"tail": sums}) == {DEFAULT_STRATUM: sums}
 
 

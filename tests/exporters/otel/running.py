@@ -12,7 +12,7 @@ from typing import Any
 
 from aiohttp import web
 
-from agent.config_results import ResultsExport
+from agent.settings.results import ResultsExport
 from exporters.otel import ResultsExporter
 from tests.exporters.otel.collector import Reply, taken
 from tests.exporters.otel.scores import Agent

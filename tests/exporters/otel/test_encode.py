@@ -8,7 +8,7 @@ from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
 from agent import __version__
-from agent.config_results import ResultsExport
+from agent.settings.results import ResultsExport
 from agent.trace import Score, State
 from exporters.otel.encode import logs_request, spans_request
 from exporters.otel.results import Result, Selection

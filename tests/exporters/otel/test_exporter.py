@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from agent.config_results import ResultsExport
+from agent.settings.results import ResultsExport
 from agent.trace import ScoredTrace, Trace
 from exporters.otel import ResultsExporter
 from tests.exporters.otel.collector import LOGS, TRACES, plain, serve

@@ -8,11 +8,11 @@ from collections import Counter
 import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from agent.config_otlp import Otlp
-from agent.config_results import ResultsExport
 from agent.ingest.carried import carry, carry_logs
 from agent.ingest.otlp import decode_logs, decode_traces
 from agent.ingest.requests import requests
+from agent.settings.otlp import Otlp
+from agent.settings.results import ResultsExport
 from exporters.otel.encode import logs_request, spans_request
 from exporters.otel.results import Result, Selection
 from tests.exporters.otel.scores import done, score

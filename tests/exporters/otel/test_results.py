@@ -5,8 +5,8 @@ from typing import Any
 import pytest
 
 from agent.config import ConfigError
-from agent.config_results import ResultsExport
 from agent.models import hhem_tier
+from agent.settings.results import ResultsExport
 from agent.trace import Score, State
 from exporters.otel.results import MODEL_SCORERS, Selection, tier_of
 from tests.exporters.otel.scores import done, score

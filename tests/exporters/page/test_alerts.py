@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 
+from agent.alerts import Alert
 from exporters.page.alerts import alerts_section
-from tests.exporters.alerts import drifted
+from tests.exporters.alerts import absent, burning, drifted, make, slow, unscored
 
 
 def text_of(html: str) -> str:
@@ -17,15 +18,71 @@ def test_drift_is_told_from_what_to_what_since_when_and_where() -> None:
     assert "model=&lt;b&gt;" in html
     text = text_of(html)
     assert "0.8 → 0.6 (0.55 – 0.65)" in text
-    assert "detector 5.12e+04 ≥ 4.32e+04" in text
+    assert "detector 51,234 ≥ 43,200" in text
     assert "changed 1970-01-01 00:11:40 UTC" in text
-    assert "judge ab12cd34ef56" in text
+    assert "instrument ab12cd34ef56" in text
 
 
 def test_a_share_names_its_edge_and_an_end_keeps_the_change() -> None:
-    alert = drifted(state="resolved", resolved_at=1100.0, drift={"edge": 0.5, "segment": None})
+    alert = drifted(state="resolved", resolved_at=1100.0, drift={"edge": 0.5}, top_segment="")
     text = text_of(str(alerts_section([alert], 1200.0)))
     assert "(0.55 – 0.65) above 0.5" in text
     assert "Resolved 1970-01-01 00:18:20 UTC" in text
     assert "changed" in text
     assert "most in" not in text
+
+
+def card(alert: Alert) -> str:
+    return text_of(str(alerts_section([alert], 1060.0))).replace("\u202f", " ")
+
+
+def test_a_threshold_shows_before_now_and_its_limit() -> None:
+    text = card(make(baseline=0.004, top_segment="model=m-2", fingerprint="ab12"))
+    assert "0.4 % → 20.0 % (15.0–26.0 %) &gt; 5.0 % in 5m, even the lower end" in text
+    assert "true since 1970-01-01 00:14:40 UTC" in text
+    assert "240 samples (232 effective)" in text
+    assert "most in model=m-2 · instrument ab12" in text
+    assert "most in" not in card(make(segment="model=m", top_segment="model=m"))
+
+
+def test_an_error_budget_is_told_in_its_own_units() -> None:
+    text = card(burning())
+    assert "burn 21× · 0.4 % → 21.0 % (19.0–24.0 %) &gt; 14.4 % in 1h" in text
+    assert "3.1 % of 30 days’ error budget spent in the last 3 d" in text
+
+
+def test_failed_results_are_a_share_with_reasons() -> None:
+    text = card(unscored())
+    assert "1.0 % → 33.0 % (27.0–40.0 %) &gt; 25.0 % in 1h" in text
+    assert "judge timeout 60, unparsable 3" in text
+
+
+def test_latency_and_silence() -> None:
+    assert "2.31 s → 41.0 s (35.0–52.0 s) &gt; 30.0 s in 5m" in card(slow())
+    assert "40 → 0 in 1h" in card(absent())
+
+
+def test_what_an_older_version_has_saved_is_shown_without_what_it_did_not_know() -> None:
+    old = make().to_dict()
+    for name in ("baseline", "top_segment", "top_segment_words", "fingerprint", "unscored"):
+        del old[name]
+    assert "20.0 %" in card(Alert.from_dict(old))
+    drift = drifted(baseline=None)
+    assert "0.6 (0.55" in card(drift)
+
+
+def test_everything_from_outside_is_escaped_and_bounded() -> None:
+    bad = "<script>\u202e" + "x" * 5000
+    html = str(
+        alerts_section(
+            [
+                unscored(top_segment=bad, top_segment_words=bad, fingerprint=bad,
+                         unscored={bad: 3}, worst=[bad]),
+                burning(annotations={"burn_rate": bad, "budget_spent": bad}),
+            ],
+            1060.0,
+        )
+    )  # fmt: skip
+    assert "<script>" not in html
+    assert "\u202e" not in html
+    assert "x" * 700 not in re.sub(r'href="[^"]*"', "", html)

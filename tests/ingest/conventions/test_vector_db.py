@@ -2,11 +2,11 @@ from __future__ import annotations
 
 import pytest
 
-from agent.config_otlp import Otlp
 from agent.ingest.conventions import vector_db
 from agent.ingest.conventions.reading import Gap, Reading, Role
 from agent.ingest.requests import requests
 from agent.ingest.spans import Event, Value
+from agent.settings.otlp import Otlp
 from tests.ingest.conventions.samples import span
 
 

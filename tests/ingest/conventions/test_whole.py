@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from agent.config_otlp import Otlp
 from agent.ingest.otlp import decode_traces
 from agent.ingest.requests import Found, requests
 from agent.ingest.spans import Event, Span, Value
+from agent.settings.otlp import Otlp
 from agent.trace import Trace
 from tests.ingest.conventions.samples import printed_spans, wire_spans
 

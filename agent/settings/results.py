@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, SecretStr, field_validator, model_validator
 
-from agent.config_section import Names, Section, http_url, listed
+from agent.settings.section import Names, Section, http_url, listed
 
 __all__ = ["ResultsExport"]
 

@@ -2,20 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from pydantic import Field, SecretStr, model_validator
 
-from pydantic import BeforeValidator, Field, SecretStr, model_validator
-
-from agent.config_section import Section
+from agent.settings.section import Names, Section
 
 __all__ = ["Otlp"]
-
-
-def _list(value: object) -> object:
-    """`a,b` from the environment is a list too."""
-    if isinstance(value, str):
-        return [part.strip() for part in value.split(",") if part.strip()]
-    return value
 
 
 class Otlp(Section):
@@ -55,7 +46,7 @@ class Otlp(Section):
         ge=1024,
         description="spans of all open traces on the disk; beyond it the oldest are closed early",
     )
-    tool_names: Annotated[list[str], BeforeValidator(_list)] = Field(
+    tool_names: Names = Field(
         [], description="tools whose results are passages, by name: without it only retrievers are"
     )
     hash_ids: bool = Field(

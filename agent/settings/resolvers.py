@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 
-from agent.config_section import Names, Section, http_url
+from agent.settings.section import Names, Section, http_url
 
 __all__ = ["Resolvers", "Source"]
 

@@ -7,9 +7,9 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, SecretStr, field_validator, model_validator
 
-from agent.config_section import Names, Section, listed
 from agent.privacy.builtin import BUILTIN
 from agent.privacy.patterns import compiled
+from agent.settings.section import Names, Section, listed
 
 __all__ = ["FIELDS", "Privacy", "RedactRule", "read_key"]
 

@@ -1,0 +1,124 @@
+"""The commands `ragmeter baseline ...`: what drift is measured against in a running agent."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+import httpx
+import typer
+
+from agent.terminal import plain, talk
+
+__all__ = ["baseline_app"]
+
+baseline_app = typer.Typer(
+    help="What drift is measured against in a running agent.", no_args_is_help=True
+)
+
+URL = "http://127.0.0.1:9464"
+HEADERS = {"Content-Type": "application/json"}
+SECONDS = 70.0  # longer than the agent waits for its own disk
+
+Url = Annotated[str, typer.Option("--url", help="The agent's metrics port.")]
+Service = Annotated[str | None, typer.Option("--service", help="This service only.")]
+
+
+def _fail(message: str) -> typer.Exit:
+    talk.print(plain(f"ragmeter: {message}"), style="red", markup=False, emoji=False)
+    return typer.Exit(1)
+
+
+def _ask(method: str, url: str, path: str, key: str, body: Any = None) -> Any:
+    """What the agent answers under `key`."""
+    where = f"{url.rstrip('/')}{path}"
+    nobody = f"{where}: no answer of an agent"
+    try:
+        # no environment: a proxy would be asked for the loopback address
+        with httpx.Client(timeout=SECONDS, trust_env=False) as client:
+            # ASCII: a name on the command line may hold bytes that are no text
+            content = None if body is None else json.dumps(body)
+            reply = client.request(method, where, content=content, headers=HEADERS)
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        raise _fail(f"{where}: {error}") from None
+    try:
+        found = reply.json()
+    except (ValueError, RecursionError):
+        raise _fail(f"{nobody} (status {reply.status_code})") from None
+    if reply.status_code != 200 or not isinstance(found, dict):
+        what = found.get("error") if isinstance(found, dict) else None
+        raise _fail(f"{where}: {what or f'status {reply.status_code}'}")
+    if key not in found:
+        raise _fail(nobody)
+    return found[key]
+
+
+@baseline_app.command("promote")
+def promote(service: Service = None, url: Url = URL) -> None:
+    """Take what is normal now as the new baseline, after a deploy or an alarm that is accepted."""
+    body = {} if service is None else {"service": service}
+    done = _ask("POST", url, "/v1/baselines/promote", "services", body)
+    for name, found in done.items():
+        learning = found["learning"]
+        typer.echo(
+            plain(
+                f"{name}: version {found['version']} holds for {found['promoted']} series"
+                + (f"; {learning} are silent until six hours are known" if learning else "")
+            )
+        )
+    if not done:
+        typer.echo("no service is watched yet")
+
+
+@baseline_app.command("show")
+def show(
+    service: Service = None,
+    url: Url = URL,
+    as_json: Annotated[bool, typer.Option("--json", help="Every series, as JSON.")] = False,
+) -> None:
+    """Print the version of each service's baseline, what it was learned over, and since when."""
+    rows = _ask("GET", url, "/v1/baselines", "baselines")
+    rows = [row for row in rows if service in (None, row["service"])]
+    if as_json:
+        typer.echo(json.dumps(rows, indent=2, ensure_ascii=False))
+        return
+    for line in _lines(rows):
+        typer.echo(plain(line))
+    if not rows:
+        raise _fail("no series is watched" + (f" of {service!r}" if service else ""))
+
+
+def _lines(rows: Sequence[Mapping[str, Any]]) -> list[str]:
+    """A line for the series of a service that share a version and what it is."""
+    groups: dict[tuple[Any, ...], list[Mapping[str, Any]]] = {}
+    for row in rows:
+        bare = row["since"] is None
+        key = (row["service"], row["version"], bare, row["hours_of_day"], row["provisional"])
+        groups.setdefault(key, []).append(row)
+    lines = []
+    for (service, version, bare, by_hour, provisional), group in sorted(groups.items()):
+        count = f"{len(group)} series"
+        if bare:
+            lines.append(f"{service}: no baseline yet, {count} learning")
+            continue
+        first, last = (
+            f(r[name] for r in group) for f, name in ((min, "learned_from"), (max, "learned_until"))
+        )
+        hours = max((r["learned_until"] - r["learned_from"]) / 3600 for r in group)
+        notes = [count]
+        notes += ["by the hour of the day"] if by_hour else []
+        notes += ["provisional"] if provisional else []
+        for state in ("alarmed", "learning"):
+            number = sum(r["state"] == state for r in group)
+            notes += [f"{number} {state}"] if number else []
+        lines.append(
+            f"{service}: version {version}, learned over {hours:.0f} h ({_time(first)} to"
+            f" {_time(last)}), since {_time(max(r['since'] for r in group))}; {', '.join(notes)}"
+        )
+    return lines
+
+
+def _time(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M")
