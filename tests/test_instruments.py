@@ -207,6 +207,7 @@ def test_builds_that_answer_in_turn_are_one_series(tmp_path: Path, builds: int) 
                 for metric, scorer in instrument.windows.series("bot")
                 if metric == "relevance" and scorer.startswith("umbrela")
             }
+    assert series.pop("umbrela+builtin") == 160
     assert sum(series.values()) == 160
     assert series["umbrela"] >= 120  # of those after the first 40, all
     info = values(text, "ragmeter_judge_info") or values(text, "ragmeter_judge_info_info")

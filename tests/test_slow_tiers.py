@@ -282,7 +282,8 @@ def test_scales_go_by_the_bounded_names_of_services(tmp_path: Path) -> None:
         instrument.accept(named, "test", live=True)
         instrument.wait_idle()
         with instrument.lock():
-            found = [labels for name, labels, _ in instrument.gauges()]
+            gauges = instrument.gauges()
+            found = [labels for name, labels, _ in gauges if name == "ragmeter_sampling_scale"]
             known = instrument.windows.services()
     finally:
         instrument.stop(2)
