@@ -15,10 +15,13 @@ from agent.store.rows import Accepted, Arrival, Progress
 from agent.store.sqlite import SqliteStore, Statements
 from agent.trace import Trace
 
-__all__ = ["Holding", "Intake", "Item", "QueueFull", "Unavailable"]
+__all__ = ["Holding", "Intake", "Item", "QueueFull", "Unavailable", "Write"]
 
 Item = tuple[Good | Bad, int]
 """What was read, and its position in its source."""
+
+Write = Callable[[Callable[[], Mapping[CounterKey, float]]], None]
+"""Runs what writes to the state, and counts what that returns. Raises `Unavailable`."""
 
 
 class QueueFull(Exception):

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from agent.counters import CounterKey
+from agent.counters import Counts
 from agent.ingest.native import Good
 from agent.ingest.spans import LogEvent, Span
 from agent.privacy.patterns import Rule, Unredacted
@@ -21,13 +21,10 @@ from agent.privacy.values import HIDDEN, Values
 from agent.settings.privacy import FIELDS, Privacy
 from agent.trace import Citation, Message, Passage, Reference, Support, Trace
 
-__all__ = ["FAILED", "Counts", "Redactor"]
+__all__ = ["FAILED", "Redactor"]
 
 FAILED = "redaction_failed"
 TRACE_SECONDS = 2.0  # for all texts of a trace together; ordinary ones take a millisecond
-
-Counts = dict[CounterKey, float]
-"""Counters to add to, by name and labels."""
 
 _Edits = list[tuple[int, int, int]]
 """(start, end, new length), in the order of one pass over a text."""

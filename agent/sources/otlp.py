@@ -14,12 +14,13 @@ from functools import partial
 from aiohttp import hdrs, web
 
 from agent.assembly import LOGS, TRACES, Assembly, Batch
+from agent.counters import Counts
 from agent.ingest.assembler import Fate
 from agent.ingest.carried import carry, carry_logs
 from agent.ingest.otlp import Undecodable, decode_logs, decode_traces, is_json
 from agent.ingest.otlp.replies import Form, Reply, content_type, failure, success
 from agent.intake import QueueFull, Unavailable
-from agent.privacy.redactor import Counts, Redactor
+from agent.privacy.redactor import Redactor
 from agent.sources.body import READ_SECONDS, Bodies, Refused
 from agent.sources.group_commit import GroupCommit
 

@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from agent.counters import Counts
 from agent.ingest.native import Good, decode_one
 from agent.ingest.spans import Event, LogEvent, Span
 from agent.metrics import score_cheap
-from agent.privacy.redactor import Counts, Redactor
+from agent.privacy.redactor import Redactor
 from agent.privacy.values import HIDDEN
 from agent.settings.privacy import Privacy
 from agent.trace import Trace
