@@ -8,7 +8,7 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 
-from agent.settings.section import Names, Section, http_url
+from agent.settings.section import Names, Section, distinct, http_url
 
 __all__ = ["Resolvers", "Source"]
 
@@ -85,6 +85,5 @@ class Resolvers(Section):
     @field_validator("sources")
     @classmethod
     def _distinct(cls, value: list[Source]) -> list[Source]:
-        if len({source.name for source in value}) != len(value):
-            raise ValueError("each name once")
+        distinct([source.name for source in value])
         return value
