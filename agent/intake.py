@@ -31,7 +31,10 @@ class QueueFull(Exception):
 
 
 class Unavailable(Exception):
-    """The state file cannot take anything now, and why; nothing was accepted."""
+    """The state file cannot take anything now, and why; nothing was accepted. Try again after
+    `retry_after` seconds."""
+
+    retry_after = 5  # what fills a disk seldom goes at once
 
 
 class Holding(Protocol):
