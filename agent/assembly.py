@@ -13,21 +13,17 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from agent.counters import CounterKey
+from agent.counters import CounterKey, Counts, Gauge
 from agent.ingest.assembler import Assembler, Closing, Fate, Plan
 from agent.ingest.carried import Carried, join
-from agent.intake import QueueFull
+from agent.intake import QueueFull, Write
 from agent.settings.otlp import Otlp
 from agent.store.open_spans import OpenSpans, Row
 from agent.store.sqlite import Statements
 
-__all__ = ["LOGS", "TRACES", "Assembly", "Batch", "Counts", "Write", "parts_total"]
+__all__ = ["LOGS", "TRACES", "Assembly", "Batch", "parts_total"]
 
 log = logging.getLogger("ragmeter")
-
-Counts = dict[CounterKey, float]
-Write = Callable[[Callable[[], Counts]], None]
-"""Runs what writes to the state, and counts what that returns. Raises `Unavailable`."""
 
 TRACES, LOGS = "traces", "logs"
 
@@ -114,7 +110,7 @@ class Assembly:
                 gone for trace in traces for gone in self._assembler.closed(trace, now)
             ]
 
-    def gauges(self) -> list[tuple[str, tuple[tuple[str, str], ...], float]]:
+    def gauges(self) -> list[Gauge]:
         return [
             ("ragmeter_otlp_open_traces", (), float(len(self._assembler))),
             ("ragmeter_otlp_open_bytes", (), float(self._assembler.size)),

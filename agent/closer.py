@@ -13,7 +13,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from agent.assembly import Assembly, Counts, parts_total
+from agent.assembly import Assembly, parts_total
+from agent.counters import CounterKey, Counts
 from agent.ingest.assembler import Closing
 from agent.ingest.bounds import TooMuch
 from agent.ingest.carried import read
@@ -50,7 +51,7 @@ class Accept(Protocol):
         live: bool,
         written: set[int],
         also: Statements,
-        counts: Mapping[tuple[str, tuple[tuple[str, str], ...]], float],
+        counts: Mapping[CounterKey, float],
     ) -> Accepted: ...
 
 

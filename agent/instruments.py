@@ -14,6 +14,7 @@ from typing import Any
 
 from agent.budget import BudgetController, judge_controller, model_controller
 from agent.config import ConfigError, Judge, Settings
+from agent.counters import Gauge
 from agent.judge import prompts
 from agent.judge.attempt import Attempt
 from agent.judge.cache import CachedJudge, MemoryVerdicts, VerdictStore, says_nothing
@@ -22,7 +23,7 @@ from agent.judge.fingerprint import Served
 from agent.judge.probes import ProbeRunner, load_probes, probe_settings
 from agent.judge.second import SecondOpinion, second_settings
 from agent.judge.tier import JudgeTier
-from agent.slow_tiers import Extras, Gauge, SlowTiers, Spending
+from agent.slow_tiers import Extras, SlowTiers, Spending
 from agent.store.verdicts import SqliteVerdicts
 from agent.tiers import Cost, Pair, Tier, TierScorer
 from agent.trace import Score, Trace

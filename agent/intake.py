@@ -15,10 +15,13 @@ from agent.store.rows import Accepted, Arrival, Progress
 from agent.store.sqlite import SqliteStore, Statements
 from agent.trace import Trace
 
-__all__ = ["Holding", "Intake", "Item", "QueueFull", "Unavailable"]
+__all__ = ["Holding", "Intake", "Item", "QueueFull", "Unavailable", "Write"]
 
 Item = tuple[Good | Bad, int]
 """What was read, and its position in its source."""
+
+Write = Callable[[Callable[[], Mapping[CounterKey, float]]], None]
+"""Runs what writes to the state, and counts what that returns. Raises `Unavailable`."""
 
 
 class QueueFull(Exception):
@@ -28,7 +31,10 @@ class QueueFull(Exception):
 
 
 class Unavailable(Exception):
-    """The state file cannot take anything now, and why; nothing was accepted."""
+    """The state file cannot take anything now, and why; nothing was accepted. Try again after
+    `retry_after` seconds."""
+
+    retry_after = 5  # what fills a disk seldom goes at once
 
 
 class Holding(Protocol):

@@ -17,9 +17,10 @@ from pathlib import Path
 from typing import IO, Any
 
 from agent.config import Settings
+from agent.counters import Counts
 from agent.ingest.native import Bad
 from agent.privacy.content import Content
-from agent.privacy.redactor import Counts, Redactor
+from agent.privacy.redactor import Redactor
 from agent.progress import ReplayProgress
 from agent.score import Scorer, complete, outline
 from agent.sources.files import STDIN, Source

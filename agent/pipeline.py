@@ -22,7 +22,7 @@ from agent.assembly import Assembly
 from agent.closer import SOURCE as OTLP
 from agent.closer import Closer
 from agent.config import Sampling, Settings
-from agent.counters import CounterKey, Counters
+from agent.counters import CounterKey, Counters, Gauge
 from agent.ingest.requests import requests
 from agent.intake import Intake, Item, Unavailable
 from agent.privacy.content import Content
@@ -172,7 +172,7 @@ class Instrument:
     def instruments(self) -> Sequence[Mapping[str, str]]:
         return self._worker.instruments()
 
-    def gauges(self) -> Sequence[tuple[str, tuple[tuple[str, str], ...], float]]:
+    def gauges(self) -> Sequence[Gauge]:
         held = ("ragmeter_held_traces", (), float(self._store.held))
         return [*self._worker.gauges(), *self.assembly.gauges(), held]
 

@@ -16,6 +16,7 @@ from typing import Any
 from agent.aggregate import Aggregator
 from agent.alerts import Alert, Rule
 from agent.config import Sampling, Settings
+from agent.counters import Gauge
 from agent.errors import UnknownVersion
 from agent.event_time import EventTime
 from agent.evidence import EvidenceKeeper, results_of
@@ -24,7 +25,7 @@ from agent.orders import Orders, UnknownService
 from agent.privacy.content import Content
 from agent.score import Scored, outline
 from agent.second_stage import SecondStage
-from agent.slow_tiers import Gauge, MakeTiers, SlowTiers
+from agent.slow_tiers import MakeTiers, SlowTiers
 from agent.sources.dead_letters import DeadLetters
 from agent.store.open import StateError, StateLost
 from agent.store.rows import Commit, Draw, OutboxItem, Queued

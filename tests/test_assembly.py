@@ -2,13 +2,14 @@ from __future__ import annotations
 
 import sqlite3
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from agent.assembly import Assembly, Batch, Counts
+from agent.assembly import Assembly, Batch
+from agent.counters import CounterKey
 from agent.ingest.assembler import Fate
 from agent.ingest.carried import carry, carry_logs
 from agent.ingest.spans import Event, LogEvent, Span
@@ -45,7 +46,7 @@ class Bench:
     def now(self) -> float:
         return self.at
 
-    def write(self, write: Callable[[], Counts]) -> None:
+    def write(self, write: Callable[[], Mapping[CounterKey, float]]) -> None:
         for (_, labels), number in write().items():
             self.counts["/".join(value for _, value in labels)] += int(number)
 
@@ -107,7 +108,7 @@ def test_a_restart_knows_what_is_open_and_what_is_closed(bench: Bench) -> None:
 
 
 def test_what_could_not_be_written_was_not_taken(bench: Bench) -> None:
-    def broken(write: Callable[[], Counts]) -> None:
+    def broken(write: Callable[[], Mapping[CounterKey, float]]) -> None:
         raise sqlite3.OperationalError("disk full")
 
     bench.assembly._write = broken

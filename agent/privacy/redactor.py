@@ -13,21 +13,21 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-from agent.counters import CounterKey
+from agent.counters import Counts
 from agent.ingest.native import Good
-from agent.ingest.spans import LogEvent, Span
+from agent.ingest.spans import Event, LogEvent, Span
 from agent.privacy.patterns import Rule, Unredacted
 from agent.privacy.values import HIDDEN, Values
 from agent.settings.privacy import FIELDS, Privacy
 from agent.trace import Citation, Message, Passage, Reference, Support, Trace
 
-__all__ = ["FAILED", "Counts", "Redactor"]
+__all__ = ["FAILED", "Redactor"]
 
 FAILED = "redaction_failed"
 TRACE_SECONDS = 2.0  # for all texts of a trace together; ordinary ones take a millisecond
 
-Counts = dict[CounterKey, float]
-"""Counters to add to, by name and labels."""
+CONVENTIONAL = re.compile(r"(?:gen_ai|promptflow)(?:\.[a-z_]+)+")
+"""Names of events that conventions have given. Nobody writes into these."""
 
 _Edits = list[tuple[int, int, int]]
 """(start, end, new length), in the order of one pass over a text."""
@@ -94,6 +94,13 @@ def _moved(place: int, passes: Iterable[_Edits], *, end: bool) -> int:
     return place
 
 
+def _redact_event(event: Event, values: Values) -> None:
+    # while a rule fails it must still be known what a convention's event is, and which are ours
+    if not CONVENTIONAL.fullmatch(event.name):
+        event.name = values.text(event.name)
+    event.attributes = values.attributes(event.attributes)
+
+
 class Redactor:
     """Applies what the settings say. Safe from any thread. Raises ValueError for a bad rule."""
 
@@ -153,7 +160,7 @@ class Redactor:
             span.name = values.text(span.name)
             span.status_message = values.text(span.status_message)
             for event in span.events:
-                event.attributes = values.attributes(event.attributes)
+                _redact_event(event, values)
         return span
 
     def log_event(self, log: LogEvent, counts: Counts) -> LogEvent:
@@ -161,7 +168,7 @@ class Redactor:
         edits, rules, _, drop = self._state
         if edits:
             values = self._values(rules, drop, counts)
-            log.event.attributes = values.attributes(log.event.attributes)
+            _redact_event(log.event, values)
         return log
 
     def _values(

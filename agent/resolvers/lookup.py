@@ -19,6 +19,7 @@ from urllib.parse import quote
 
 import httpx
 
+from agent.headers import from_lines, read_headers
 from agent.settings.resolvers import PLACE, Source
 
 __all__ = ["BadId", "Failed", "Lookup", "TooLarge", "lookup"]
@@ -124,14 +125,14 @@ class HttpLookup:
     def _read_headers(self) -> dict[str, str]:
         if self._headers is None:
             source = self._source
-            text = source.headers.get_secret_value() if source.headers else ""
-            if source.headers_file is not None:
-                try:
-                    text = source.headers_file.read_text("utf-8")
-                except (OSError, UnicodeDecodeError):
-                    raise Failed from None
-            pairs = [line.partition(":") for line in text.splitlines() if line.strip()]
-            self._headers = {name.strip(): value.strip() for name, _, value in pairs}
+            try:
+                if source.headers_file is not None:
+                    self._headers = read_headers(source.headers_file)
+                else:
+                    given = source.headers.get_secret_value() if source.headers else ""
+                    self._headers = from_lines(given)
+            except (OSError, ValueError):
+                raise Failed from None
         return self._headers
 
     async def close(self) -> None:

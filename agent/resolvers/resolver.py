@@ -12,6 +12,7 @@ from hashlib import sha256
 from typing import Any
 
 from agent.counters import CounterKey
+from agent.metrics.missing import IDS_KNOWN
 from agent.resolvers.cache import Cache, Kept
 from agent.resolvers.lookup import BadId, Failed, Lookup, TooLarge, lookup
 from agent.settings.resolvers import Resolvers, Source
@@ -24,8 +25,6 @@ log = logging.getLogger("ragmeter")
 MAX_PASSAGES = 200  # of one trace that are looked up
 FAILED_SECONDS = 5.0  # a failure is remembered: what is down is not asked for every passage
 STRIKES = 16  # failures in a row after which a source is left alone for as long
-RESOLVABLE = frozenset(("passages_id_only", "resolver_error", "resolver_timeout"))
-"""Reasons of missing passages that a resolver mends. What is hidden stays hidden."""
 
 FOUND, NONE = "found", "not_found"
 # Worst first: what is said of a trace whose passages had several outcomes.
@@ -53,7 +52,7 @@ def wants(settings: Resolvers, trace: Trace) -> bool:
     """Whether a trace has passages without text that some source answers for."""
     reason = trace.missing.get("passages")
     return (
-        (reason is None or reason in RESOLVABLE)
+        (reason is None or reason in IDS_KNOWN)  # what is hidden stays hidden
         and any(not one.services or trace.service in one.services for one in settings.sources)
         and any(map(_bare, trace.passages or ()))
     )

@@ -14,10 +14,10 @@ import sqlite3
 import threading
 from collections.abc import Callable, Mapping, Sequence
 
-from agent.counters import CounterKey
+from agent.counters import CounterKey, Counts
 from agent.ingest.native import Good, decode_one
-from agent.intake import Unavailable
-from agent.privacy.redactor import Counts, Redactor
+from agent.intake import Unavailable, Write
+from agent.privacy.redactor import Redactor
 from agent.resolvers.resolver import Resolver, wants
 from agent.settings.resolvers import Resolvers
 from agent.store.held import Held, HeldTraces
@@ -32,9 +32,6 @@ log = logging.getLogger("ragmeter")
 BATCH = 32  # traces looked up side by side, and put into the queue in one step
 RETRY_SECONDS = 1.0  # until what could not be written is tried again
 STOP_SECONDS = 5.0  # what is not done by then is durable and done after a restart
-
-Write = Callable[[Callable[[], Mapping[CounterKey, float]]], None]
-"""Runs what writes to the state, and counts what that returns. Raises `Unavailable`."""
 
 
 class Resolving:

@@ -1,4 +1,4 @@
-"""Settings of privacy and of resolvers: what must not be kept, and where texts of ids are."""
+"""Settings of privacy: what is redacted as it comes in, and what is kept of the rest."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pydantic import BeforeValidator, Field, SecretStr, field_validator, model_v
 
 from agent.privacy.builtin import BUILTIN
 from agent.privacy.patterns import compiled
-from agent.settings.section import Names, Section, listed
+from agent.settings.section import Names, Section, distinct, listed
 
 __all__ = ["FIELDS", "Privacy", "RedactRule", "read_key"]
 
@@ -96,8 +96,7 @@ class Privacy(Section):
     @field_validator("redact")
     @classmethod
     def _distinct(cls, value: list[RedactRule]) -> list[RedactRule]:
-        if len({rule.name for rule in value}) != len(value):
-            raise ValueError("each name once")
+        distinct([rule.name for rule in value])
         return value
 
     @field_validator("drop_attributes")

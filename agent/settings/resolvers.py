@@ -8,7 +8,8 @@ from urllib.parse import urlsplit
 
 from pydantic import Field, SecretStr, field_validator, model_validator
 
-from agent.settings.section import Names, Section, http_url
+from agent.headers import from_lines
+from agent.settings.section import Names, Section, distinct, http_url
 
 __all__ = ["Resolvers", "Source"]
 
@@ -58,6 +59,13 @@ class Source(Section):
             raise ValueError("a SELECT with one `?` for the id is needed")
         return value
 
+    @field_validator("headers")
+    @classmethod
+    def _lines(cls, value: SecretStr | None) -> SecretStr | None:
+        if value is not None:
+            from_lines(value.get_secret_value())
+        return value
+
     @model_validator(mode="after")
     def _one(self) -> Source:
         if sum(place is not None for place in (self.url, self.file, self.sqlite)) != 1:
@@ -66,6 +74,8 @@ class Source(Section):
             raise ValueError("sqlite and query need each other")
         if self.url is None and (self.headers or self.headers_file):
             raise ValueError("headers are for a url")
+        if self.headers is not None and self.headers_file is not None:
+            raise ValueError("headers or headers_file, not both")
         return self
 
 
@@ -85,6 +95,5 @@ class Resolvers(Section):
     @field_validator("sources")
     @classmethod
     def _distinct(cls, value: list[Source]) -> list[Source]:
-        if len({source.name for source in value}) != len(value):
-            raise ValueError("each name once")
+        distinct([source.name for source in value])
         return value

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 
 from pydantic import BeforeValidator, Field, SecretStr, field_validator, model_validator
 
-from agent.settings.section import Names, Section, http_url, listed
+from agent.settings.section import Names, Section, base_url, listed
 
 __all__ = ["ResultsExport"]
 
@@ -59,9 +59,7 @@ class ResultsExport(Section):
     @field_validator("endpoint")
     @classmethod
     def _base(cls, value: str | None) -> str | None:
-        value = http_url(value)
-        if value is not None and re.search(r"[?#\s]", value):
-            raise ValueError("a base URL has no query, no fragment and no space")
+        value = base_url(value)
         if value is not None and re.search(r"/v1/(logs|traces|metrics)/*\Z", value):
             raise ValueError("the base URL is needed: `/v1/logs` and `/v1/traces` are added")
         return value

@@ -3,12 +3,14 @@ of values that several of them have."""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Sequence
 from typing import Annotated
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-__all__ = ["Names", "Section", "http_url", "listed"]
+__all__ = ["Names", "Section", "Share", "base_url", "distinct", "http_url", "listed"]
 
 
 class Section(BaseModel):
@@ -22,7 +24,14 @@ def listed(value: object) -> object:
     return value
 
 
+def distinct(names: Sequence[str]) -> None:
+    """ValueError where a name comes twice."""
+    if len(set(names)) != len(names):
+        raise ValueError("each name once")
+
+
 Names = Annotated[list[str], BeforeValidator(listed)]
+Share = Annotated[float, Field(gt=0, le=1)]
 
 
 def http_url(value: str | None) -> str | None:
@@ -35,4 +44,12 @@ def http_url(value: str | None) -> str | None:
             sound = False
         if not sound:
             raise ValueError("an http:// or https:// URL with a host is needed")
+    return value
+
+
+def base_url(value: str | None) -> str | None:
+    """The same for a URL to which paths are added."""
+    value = http_url(value)
+    if value is not None and re.search(r"[?#\s]", value):
+        raise ValueError("a base URL has no query, no fragment and no space")
     return value

@@ -12,7 +12,7 @@ from agent.ingest.bounds import MAX_ITEMS, TooMuch
 from agent.ingest.native import Bad, Good, decode
 from agent.intake import Item, QueueFull, Unavailable
 from agent.pipeline import Instrument
-from agent.sources.body import READ_SECONDS, Bodies, Refused
+from agent.sources.body import READ_SECONDS, Bodies, Refused, go_on
 from agent.sources.group_commit import GroupCommit
 
 __all__ = ["TracesEndpoint"]
@@ -67,8 +67,7 @@ class TracesEndpoint:
             self._bodies.check_length(request)
         except Refused as refused:
             return _refuse(refused)
-        if request.transport is not None:
-            request.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        go_on(request)
         return None
 
     async def handle(self, request: web.Request) -> web.Response:
@@ -88,7 +87,7 @@ class TracesEndpoint:
         except QueueFull:
             return _error(429, "the queue is full", QueueFull.retry_after)
         except Unavailable as error:
-            return _error(503, str(error), 5)
+            return _error(503, str(error), Unavailable.retry_after)
         return self._answer(items, fresh)
 
     def _decode(self, body: bytes) -> list[Item]:

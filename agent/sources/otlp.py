@@ -14,20 +14,20 @@ from functools import partial
 from aiohttp import hdrs, web
 
 from agent.assembly import LOGS, TRACES, Assembly, Batch
+from agent.counters import Counts
 from agent.ingest.assembler import Fate
 from agent.ingest.carried import carry, carry_logs
 from agent.ingest.otlp import Undecodable, decode_logs, decode_traces, is_json
 from agent.ingest.otlp.replies import Form, Reply, content_type, failure, success
 from agent.intake import QueueFull, Unavailable
-from agent.privacy.redactor import Counts, Redactor
-from agent.sources.body import READ_SECONDS, Bodies, Refused
+from agent.privacy.redactor import Redactor
+from agent.sources.body import READ_SECONDS, Bodies, Refused, go_on
 from agent.sources.group_commit import GroupCommit
 
 __all__ = ["OtlpEndpoint", "batch_of"]
 
 PATHS = {"/v1/traces": TRACES, "/v1/logs": LOGS}
 GROUP = 10_000  # spans in one shared commit: 5 to 50 MB, and under 0.2 s
-RETRY_SECONDS = 5  # after 503; what fills the disk seldom goes at once
 # Why parts are not kept that nobody lost: a sender told so would only log an error.
 SILENT = ("own", "no_content")
 
@@ -88,8 +88,7 @@ class OtlpEndpoint:
             self._bodies.check_length(request)
         except Refused as refused:
             return _refuse(form or "protobuf", refused)
-        if request.transport is not None:
-            request.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        go_on(request)
         return None
 
     async def _handle(self, signal: str, request: web.Request) -> web.Response:
@@ -114,7 +113,7 @@ class OtlpEndpoint:
             reply = failure(form, 429, "too many open traces")
             return _response(429, reply, QueueFull.retry_after)
         except Unavailable as error:
-            return _response(503, failure(form, 503, str(error)), RETRY_SECONDS)
+            return _response(503, failure(form, 503, str(error)), Unavailable.retry_after)
         if broken is not None:
             status = 413 if broken.too_large else 400
             return _response(status, failure(form, status, str(broken)))

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from agent.config import ConfigError
 from agent.evidence import CUT
 from agent.metrics import METRICS
 from agent.metrics.names import base, spec_of
 from agent.metrics.results import BUILTIN
+from agent.metrics.spec import Tier
 from agent.settings.results import ResultsExport
 from agent.trace import Score, ScoredTrace, SpanRef, State, Trace
 
@@ -19,8 +20,6 @@ __all__ = ["Result", "Selection", "tier_of"]
 
 MODEL_SCORERS = frozenset(("hhem", "hhem_fulltext"))
 """Scorers of the model tier. By name: their module needs an extra that may not be installed."""
-
-Tier = Literal["cheap", "model", "judge"]
 
 
 def tier_of(scorer: str) -> Tier:

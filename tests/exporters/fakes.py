@@ -10,7 +10,7 @@ from typing import Any, cast
 
 from agent.aggregate import DURATION_EDGES
 from agent.alerts.alert import Alert
-from agent.counters import Counters, Exemplar
+from agent.counters import Counters, Exemplar, Gauge
 from agent.metrics import METRICS
 from agent.reading import Health, Reading
 from agent.windows import Estimate, Quantile, Windows, Worst
@@ -110,7 +110,7 @@ class FakeReading:
     state: Health = field(default_factory=Health)
     owed: dict[tuple[str, str], int] = field(default_factory=dict)
     judges: list[dict[str, str]] = field(default_factory=list)
-    measured: list[tuple[str, tuple[tuple[str, str], ...], float]] = field(default_factory=list)
+    measured: list[Gauge] = field(default_factory=list)
     mutex: threading.Lock = field(default_factory=threading.Lock)
 
     @property
@@ -126,7 +126,7 @@ class FakeReading:
     def instruments(self) -> Sequence[Mapping[str, str]]:
         return self.judges
 
-    def gauges(self) -> Sequence[tuple[str, tuple[tuple[str, str], ...], float]]:
+    def gauges(self) -> Sequence[Gauge]:
         return self.measured
 
     def lock(self) -> AbstractContextManager[Any]:

@@ -21,10 +21,8 @@ def test_what_is_no_pattern_or_matches_everywhere_is_refused(pattern: str) -> No
 
 @pytest.mark.parametrize("pattern", ["((a{99}){99}){99}", "(?:(?:x{1,400})){1,400}", "(a{999999})"])
 def test_what_would_take_all_memory_to_compile_is_refused(pattern: str) -> None:
-    start = time.perf_counter()
-    with pytest.raises(ValueError, match="multiply"):
+    with pytest.raises(ValueError, match="multiply"):  # said before it is compiled
         compiled(pattern)
-    assert time.perf_counter() - start < 1
 
 
 @pytest.mark.parametrize(

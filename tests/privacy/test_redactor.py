@@ -8,10 +8,11 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from agent.counters import Counts
 from agent.ingest.native import Good, decode_one
 from agent.ingest.spans import Event, LogEvent, Span
 from agent.metrics import score_cheap
-from agent.privacy.redactor import Counts, Redactor
+from agent.privacy.redactor import Redactor
 from agent.privacy.values import HIDDEN
 from agent.settings.privacy import Privacy
 from agent.trace import Trace
@@ -170,6 +171,20 @@ def test_a_rule_that_runs_on_makes_the_field_missing() -> None:
     assert {dict(key[1])["rule"] for key in failures} == {"endless"}
     unscored = {s.metric: s.reason for s in score_cheap(found.trace) if s.state == "unscored"}
     assert unscored["answered"] == unscored["empty_answer"] == "redaction_failed"
+
+
+def test_names_of_events_are_texts_but_for_those_of_conventions() -> None:
+    one = span(a="x")
+    one.events = [Event(f"mail to {MAIL}"), Event("gen_ai.choice"), Event(f"gen_ai.{MAIL}")]
+    redactor = Redactor(privacy(redact=["email"]))
+    names = [event.name for event in redactor.span(one, {}).events]
+    assert names[:2] == ["mail to [email]", "gen_ai.choice"]
+    assert MAIL not in names[2]
+    failing = Redactor(privacy(redact=[ENDLESS]))
+    for name in ("gen_ai.evaluation.result", HOSTILE):
+        log = LogEvent("0" * 32, "0" * 16, Event(name))
+        kept = failing.log_event(log, {}).event.name
+        assert kept == (HIDDEN if name == HOSTILE else name)
 
 
 def test_a_text_of_a_span_that_cannot_be_redacted_says_that_it_is_hidden() -> None:

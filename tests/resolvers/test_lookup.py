@@ -132,6 +132,22 @@ def test_headers_come_from_the_settings_or_a_file_read_anew_when_refused(tmp_pat
     assert "hush-7" not in repr(one)
 
 
+@pytest.mark.parametrize("content", [None, "Bearer x", "a: schlüssel", "x: y" * 100_000])
+def test_without_its_headers_nothing_is_asked(tmp_path: Path, content: str | None) -> None:
+    file = tmp_path / "headers"
+    if content is not None:
+        file.write_text(content)
+    asked: list[httpx.Request] = []
+
+    def handler(request: httpx.Request) -> httpx.Response:
+        asked.append(request)
+        return httpx.Response(200, text="yes")
+
+    with pytest.raises(Failed):
+        http(handler, headers_file=str(file))
+    assert asked == []
+
+
 @pytest.mark.parametrize("form", ["jsonl", "csv"])
 def test_a_file_is_read_anew_when_it_has_changed(tmp_path: Path, form: str) -> None:
     file = tmp_path / f"kb.{form}"
@@ -222,6 +238,9 @@ def test_a_statement_that_runs_on_is_stopped(tmp_path: Path) -> None:
         ({"sqlite": "x", "query": "DELETE FROM t WHERE id = ?"}, "SELECT with one"),
         ({"sqlite": "x", "query": "SELECT 1"}, "SELECT with one"),
         ({"file": "x", "headers": "a: b"}, "headers are for a url"),
+        ({"url": "http://h/{id}", "headers": "a: b", "headers_file": "f"}, "not both"),
+        ({"url": "http://h/{id}", "headers": "a: b\nBearer x"}, "line 2 does not begin with"),
+        ({"url": "http://h/{id}", "headers": "a: schlüssel"}, "line 1: the value is not printable"),
     ],
 )
 def test_what_is_wrong_is_refused(given: dict[str, Any], words: str) -> None:

@@ -41,13 +41,13 @@ async def test_a_batch_is_waited_for_but_not_for_long() -> None:
 
 
 @awaited
-async def test_a_receiver_that_comes_back_gets_what_waited() -> None:
+async def test_a_receiver_that_comes_back_gets_what_waited(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
     port = free_port()
     async with exporting(f"http://127.0.0.1:{port}") as (exporter, agent):
-        began = time.monotonic()
         exporter.put(done(number=25))
-        assert time.monotonic() - began < 0.1  # of the worker's time
-        await asyncio.sleep(0.15)
+        await until(lambda: "not taken" in caplog.text)
         assert agent.counted() == {}
         async with serve(port=port) as found:
             await until(lambda: agent.counted() == {"sent": 25})
@@ -68,7 +68,7 @@ async def test_a_dead_receiver_costs_a_bounded_queue_and_every_loss_is_counted()
 
 
 @awaited
-async def test_too_many_requests_is_waited_out(monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_too_many_requests_is_waited_out() -> None:
     times: list[float] = []
     replies = answering(web.Response(status=429, headers={"Retry-After": "1"}))
 
