@@ -154,6 +154,29 @@ def test_tools_whose_results_are_passages_by_name() -> None:
     assert trace.missing == {}
 
 
+def test_the_question_is_the_users_and_not_what_the_model_asks_a_tool() -> None:
+    # as openai-agents sends it: the agent's span holds neither question nor answer
+    run = Run(scope=OI + "openai_agents")
+    root = run.span("Agent workflow", None, (0, 9), {KIND: "AGENT"})
+    asks = {"llm.output_messages.0.message.tool_calls.0.tool_call.function.name": "search_kb"}
+    run.span("response", root, (0, 1), {KIND: "LLM", **messages("How long?"), **asks})
+    run.span(
+        "search_kb",
+        root,
+        (1, 2),
+        {
+            KIND: "TOOL",
+            "tool.name": "search_kb",
+            "input.value": '{"query": "refund time"}',
+            "output.value": json.dumps([{"id": "a", "text": A}]),
+        },
+    )
+    run.span("response", root, (2, 3), {KIND: "LLM", **messages("How long?", "5 days.")})
+    trace = only(run, tool_names=["search_kb"])
+    assert (trace.query, trace.answer) == ("How long?", "5 days.")
+    assert trace.tags["retrieval_query"] == "refund time"
+
+
 def test_langfuse_may_tell_of_the_trace_on_any_span() -> None:
     run = Run(scope="langfuse-sdk")
     root = run.span("rag", None, (0, 3), {"langfuse.observation.type": "span"})
