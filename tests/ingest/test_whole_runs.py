@@ -177,6 +177,28 @@ def test_the_question_is_the_users_and_not_what_the_model_asks_a_tool() -> None:
     assert trace.tags["retrieval_query"] == "refund time"
 
 
+def test_a_message_that_goes_on_after_its_first_line_tells_of_a_timeout() -> None:
+    # as Haystack's pipeline wraps what a component raises
+    run = Run(scope=OI + "haystack")
+    said = (
+        "The following component failed to run:\nComponent name: 'llm'\nError: Request timed out."
+    )
+    root = run.span(
+        "Pipeline.run",
+        None,
+        (0, 9),
+        {KIND: "CHAIN", "input.value": "Q"},
+        status=2,
+        events=[exception("haystack.core.errors.PipelineRuntimeError", said)],
+    )
+    run.span("Retriever", root, (0, 1), {KIND: "RETRIEVER", **documents(A)})
+    run.span("l", root, (1, 9), {KIND: "LLM", **messages("Q")}, status=2)
+    trace = only(run)
+    assert trace.status == "timeout"
+    assert trace.error is not None
+    assert trace.error.endswith("Component name: 'llm' Error: Request timed out.")
+
+
 def test_langfuse_may_tell_of_the_trace_on_any_span() -> None:
     run = Run(scope="langfuse-sdk")
     root = run.span("rag", None, (0, 3), {"langfuse.observation.type": "span"})
