@@ -199,6 +199,30 @@ def test_a_message_that_goes_on_after_its_first_line_tells_of_a_timeout() -> Non
     assert trace.error.endswith("Component name: 'llm' Error: Request timed out.")
 
 
+@pytest.mark.parametrize(
+    ("tool", "result"),
+    [
+        # Pydantic AI, OpenInference, and OpenInference with a message of LangChain
+        ({"gen_ai.operation.name": "execute_tool"}, {"gen_ai.tool.call.result": f"{A}\n\n{B}"}),
+        ({KIND: "TOOL"}, {"output.value": f"{A}\n\n{B}"}),
+        ({KIND: "TOOL"}, {"output.value": json.dumps({"content": f"{A}\n\n{B}", "type": "tool"})}),
+    ],
+)
+def test_a_named_tool_that_gives_back_one_text(
+    tool: dict[str, Any], result: dict[str, Any]
+) -> None:
+    run = Run()
+    root = run.span("agent", None, (0, 9), {KIND: "AGENT", "input.value": "Q", "output.value": "A"})
+    search = run.span("execute_tool kb", root, (0, 1), {**tool, **result})
+    run.span("l", root, (1, 3), {KIND: "LLM", **messages("Q", "A")})
+    assert only(run).missing == {"passages": "no_passages_captured"}
+    trace = only(run, tool_names=["kb"])
+    assert [p.text for p in trace.passages or []] == [f"{A}\n\n{B}"]
+    assert trace.missing == {}
+    run.span("r", search, (0, 1), {KIND: "RETRIEVER", **documents(A, B)})
+    assert [p.text for p in only(run, tool_names=["kb"]).passages or []] == [A, B]
+
+
 def test_langfuse_may_tell_of_the_trace_on_any_span() -> None:
     run = Run(scope="langfuse-sdk")
     root = run.span("rag", None, (0, 3), {"langfuse.observation.type": "span"})
