@@ -46,11 +46,12 @@ class Inspection:
 
 def inspect_files(paths: Iterable[Path], settings: Otlp) -> Inspection:
     """Read files of export requests, traces and logs mixed, and join all their spans: a protobuf
-    body, a JSON body, or JSON bodies a line; gzip too. OSError for what cannot be read."""
+    body, a JSON body, or JSON bodies a line; gzip too. A folder is all that lies in it, in the
+    order of the names. OSError for what cannot be read."""
     found = Inspection()
     spans: dict[tuple[str, str], Span] = {}
     logs: list[LogEvent] = []
-    for path in paths:
+    for path in _files(paths):
         for body in _bodies(path):
             found.bodies += 1
             try:
@@ -71,6 +72,16 @@ def inspect_files(paths: Iterable[Path], settings: Otlp) -> Inspection:
     found.dropped = read.dropped
     found.traces = list(zip(read.traces, read.origins, strict=True))
     return found
+
+
+def _files(paths: Iterable[Path]) -> Iterator[Path]:
+    for path in paths:
+        if not path.is_dir():
+            yield path
+            continue
+        for inside in sorted(path.iterdir()):
+            if inside.is_file() and not inside.name.startswith("."):
+                yield inside
 
 
 def _bodies(path: Path) -> Iterator[bytes]:

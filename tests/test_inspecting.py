@@ -35,6 +35,16 @@ def test_a_table_says_which_span_gave_a_field() -> None:
     assert "4 requests in" in text
 
 
+def test_a_folder_is_all_files_in_it(tmp_path: Path) -> None:
+    for path in GENAI:
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    (tmp_path / ".hidden").write_bytes(b"no body")
+    (tmp_path / "deeper").mkdir()
+    folder, files = inspect_files([tmp_path], Otlp()), inspect_files(GENAI, Otlp())
+    assert (folder.bodies, folder.spans) == (3, files.spans)
+    assert to_dict(folder) == to_dict(files)
+
+
 def test_spans_of_several_files_are_one_trace() -> None:
     alone = inspect_files(GENAI[:1], Otlp())
     together = inspect_files(GENAI, Otlp())
