@@ -6,10 +6,12 @@ For whoever asks why a field is missing before anything is deployed: nothing is 
 from __future__ import annotations
 
 import gzip
+import sys
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +30,7 @@ from agent.trace import Trace
 
 __all__ = ["Inspection", "inspect_files", "show", "to_dict"]
 
+STDIN = Path("-")
 MAX_BODY = 512 * 2**20  # bytes, as for files of traces
 SHOWN = 300  # characters of a text on the terminal; JSON has them all
 
@@ -85,11 +88,16 @@ def _files(paths: Iterable[Path]) -> Iterator[Path]:
 
 
 def _bodies(path: Path) -> Iterator[bytes]:
-    data = path.read_bytes()
-    if data.startswith(GZIP):
+    # never more than may be read: a file can be endless
+    if path == STDIN:
+        data = sys.stdin.buffer.read(MAX_BODY + 1)
+    else:
+        with path.open("rb") as file:
+            data = file.read(MAX_BODY + 1)
+    if data.startswith(GZIP) and len(data) <= MAX_BODY:
         try:
-            with gzip.open(path) as file:
-                data = file.read(MAX_BODY + 1)
+            with gzip.open(BytesIO(data)) as packed:
+                data = packed.read(MAX_BODY + 1)
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
             raise OSError(f"{path}: broken gzip: {error}") from None
     if len(data) > MAX_BODY:
