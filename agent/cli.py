@@ -219,7 +219,9 @@ def score(
 def inspect(
     files: Annotated[
         list[Path],
-        typer.Argument(help="Recorded OTLP requests: protobuf, JSON or JSON lines, gzip too."),
+        typer.Argument(
+            help="Recorded OTLP requests: protobuf, JSON or JSON lines, gzip too; - is stdin."
+        ),
     ],
     form: Annotated[Shown, typer.Option("--format", help="How to print.")] = Shown.TABLE,
     config: ConfigOption = None,

@@ -6,10 +6,12 @@ For whoever asks why a field is missing before anything is deployed: nothing is 
 from __future__ import annotations
 
 import gzip
+import sys
 import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +30,7 @@ from agent.trace import Trace
 
 __all__ = ["Inspection", "inspect_files", "show", "to_dict"]
 
+STDIN = Path("-")
 MAX_BODY = 512 * 2**20  # bytes, as for files of traces
 SHOWN = 300  # characters of a text on the terminal; JSON has them all
 
@@ -46,11 +49,12 @@ class Inspection:
 
 def inspect_files(paths: Iterable[Path], settings: Otlp) -> Inspection:
     """Read files of export requests, traces and logs mixed, and join all their spans: a protobuf
-    body, a JSON body, or JSON bodies a line; gzip too. OSError for what cannot be read."""
+    body, a JSON body, or JSON bodies a line; gzip too. A folder is all that lies in it, in the
+    order of the names. OSError for what cannot be read."""
     found = Inspection()
     spans: dict[tuple[str, str], Span] = {}
     logs: list[LogEvent] = []
-    for path in paths:
+    for path in _files(paths):
         for body in _bodies(path):
             found.bodies += 1
             try:
@@ -73,12 +77,27 @@ def inspect_files(paths: Iterable[Path], settings: Otlp) -> Inspection:
     return found
 
 
+def _files(paths: Iterable[Path]) -> Iterator[Path]:
+    for path in paths:
+        if not path.is_dir():
+            yield path
+            continue
+        for inside in sorted(path.iterdir()):
+            if inside.is_file() and not inside.name.startswith("."):
+                yield inside
+
+
 def _bodies(path: Path) -> Iterator[bytes]:
-    data = path.read_bytes()
-    if data.startswith(GZIP):
+    # never more than may be read: a file can be endless
+    if path == STDIN:
+        data = sys.stdin.buffer.read(MAX_BODY + 1)
+    else:
+        with path.open("rb") as file:
+            data = file.read(MAX_BODY + 1)
+    if data.startswith(GZIP) and len(data) <= MAX_BODY:
         try:
-            with gzip.open(path) as file:
-                data = file.read(MAX_BODY + 1)
+            with gzip.open(BytesIO(data)) as packed:
+                data = packed.read(MAX_BODY + 1)
         except (EOFError, zlib.error, gzip.BadGzipFile) as error:
             raise OSError(f"{path}: broken gzip: {error}") from None
     if len(data) > MAX_BODY:

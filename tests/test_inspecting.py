@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import tracemalloc
 from io import StringIO
 from pathlib import Path
 
@@ -33,6 +34,38 @@ def test_a_table_says_which_span_gave_a_field() -> None:
     assert "1. [policy-01] Refunds are issued" in text
     assert "timeout: langchain_openai" in text
     assert "4 requests in" in text
+
+
+def test_the_standard_input_is_a_minus() -> None:
+    result = CliRunner().invoke(app, ["inspect", "-"], input=LANGCHAIN.read_bytes())
+    assert result.exit_code == 0
+    assert "4 requests in" in result.stdout
+
+
+def test_a_huge_file_is_not_read_to_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("agent.inspecting.MAX_BODY", 1000)
+    huge = tmp_path / "huge"
+    with huge.open("wb") as file:
+        file.truncate(64 * 2**20)  # takes no place
+    tracemalloc.start()
+    try:
+        with pytest.raises(OSError, match="more than 1000 bytes"):
+            inspect_files([huge], Otlp())
+        assert tracemalloc.get_traced_memory()[1] < 2**20
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_folder_is_all_files_in_it(tmp_path: Path) -> None:
+    for path in GENAI:
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    (tmp_path / ".hidden").write_bytes(b"no body")
+    (tmp_path / "deeper").mkdir()
+    folder, files = inspect_files([tmp_path], Otlp()), inspect_files(GENAI, Otlp())
+    assert (folder.bodies, folder.spans) == (3, files.spans)
+    assert to_dict(folder) == to_dict(files)
 
 
 def test_spans_of_several_files_are_one_trace() -> None:

@@ -61,14 +61,16 @@ class Request:
 
     def query(self) -> Choice:
         """What the application was asked, else what was looked for, else what the user said last
-        to the model."""
+        to the model. What a tool looks for are the model's words: the user's come before them."""
         own = self.node.content()
         gap = Choice(None, own.query_gap, self.node if own.query_gap else None)
         if own.query is None:
             found = self._of_trace("langfuse.trace.input", question_in, MAX_QUERY)
             if found is not None:
                 return found
-        for one in (self.node, *self.searches, *reversed(self.calls)):
+        tools = [one for one in self.searches if one.role is Role.TOOL]
+        searches = [one for one in self.searches if one.role is not Role.TOOL]
+        for one in (self.node, *searches, *reversed(self.calls), *tools):
             reading = one.reading
             if reading.query is not None:
                 return self._choice(reading.query, reading.query_gap, one, MAX_QUERY)

@@ -20,6 +20,7 @@ from agent.trace import Status
 __all__ = ["Failure", "first_token", "outcome", "seconds"]
 
 MAX_ERROR = 1_000  # characters of what went wrong; a stack trace is thousands
+_MAX_LINES = 8  # of a message that goes on after its first line
 _MAX_MESSAGE = 500  # characters of a message that are searched for a timeout
 _TIMEOUT = re.compile(
     r"time[-_ ]?d?[-_ ]?out|deadline[-_ ]?exceeded|\bETIMEDOUT\b|\bgateway time", re.IGNORECASE
@@ -52,11 +53,15 @@ def _string(value: object) -> str:
 
 
 def _one_line(text: str) -> str:
-    """A message without its stack trace: the line before it, else its last line."""
+    """A message without its stack trace: the lines before it, else its last line. A message that
+    ends in a colon goes on: Haystack names the component first and what went wrong last."""
     before, _, trace = text.partition("Traceback (most recent call last)")
-    first = next((line.strip() for line in before.splitlines() if line.strip()), "")
-    if first or not trace:
-        return first
+    told = [line.strip() for line in before.splitlines() if line.strip() and not line[0].isspace()]
+    told = told or [line.strip() for line in before.splitlines() if line.strip()]
+    if told:
+        return " ".join(told[:_MAX_LINES] if told[0].endswith(":") else told[:1])
+    if not trace:
+        return ""
     lines = [line for line in trace.splitlines() if line.strip() and not line[:1].isspace()]
     return lines[-1].strip() if lines else ""
 

@@ -122,7 +122,9 @@ def _documents(node: Node, tool_names: Container[str], nesting: int) -> Retrieve
     """The documents of one retrieval, its own or those of the spans below it."""
     own = node.reading.documents
     below = _gather(node.children, tool_names, nesting + 1) if nesting < _MAX_NESTING else None
-    if own is None:
+    glued = node.role is Role.TOOL and own is not None and len(own) == 1 and not own[0].id
+    if own is None or (glued and below is not None and below.documents):
+        # a tool around a retriever gives back its texts as one
         if below is not None and below.documents is not None:
             return below
         gap = node.reading.documents_gap or (below.gap if below is not None else None)

@@ -424,3 +424,17 @@ def test_forty_documents_with_the_sdks_limit_of_128_attributes() -> None:
     assert len(trace.passages or []) == 32
     assert trace.missing == {"passages": "passages_truncated"}
     assert (trace.query, trace.answer) == ("Q", "A")
+
+
+def test_smolagents_calls_the_question_a_task() -> None:
+    run = Run(scope=OI + "smolagents")
+    asked = {"task": "How long?", "stream": False, "images": None, "max_steps": None}
+    root = run.span(
+        "ToolCallingAgent.run",
+        None,
+        (0, 3),
+        {KIND: "AGENT", "input.value": json.dumps(asked), "output.value": "5 days."},
+    )
+    wrapped = "Please provide an answer to the following user task:\nHow long?"
+    run.span("OpenAIModel.generate", root, (1, 3), {KIND: "LLM", **messages(wrapped, "5 days.")})
+    assert only(run).query == "How long?"

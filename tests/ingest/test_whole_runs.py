@@ -154,6 +154,75 @@ def test_tools_whose_results_are_passages_by_name() -> None:
     assert trace.missing == {}
 
 
+def test_the_question_is_the_users_and_not_what_the_model_asks_a_tool() -> None:
+    # as openai-agents sends it: the agent's span holds neither question nor answer
+    run = Run(scope=OI + "openai_agents")
+    root = run.span("Agent workflow", None, (0, 9), {KIND: "AGENT"})
+    asks = {"llm.output_messages.0.message.tool_calls.0.tool_call.function.name": "search_kb"}
+    run.span("response", root, (0, 1), {KIND: "LLM", **messages("How long?"), **asks})
+    run.span(
+        "search_kb",
+        root,
+        (1, 2),
+        {
+            KIND: "TOOL",
+            "tool.name": "search_kb",
+            "input.value": '{"query": "refund time"}',
+            "output.value": json.dumps([{"id": "a", "text": A}]),
+        },
+    )
+    run.span("response", root, (2, 3), {KIND: "LLM", **messages("How long?", "5 days.")})
+    trace = only(run, tool_names=["search_kb"])
+    assert (trace.query, trace.answer) == ("How long?", "5 days.")
+    assert trace.tags["retrieval_query"] == "refund time"
+
+
+def test_a_message_that_goes_on_after_its_first_line_tells_of_a_timeout() -> None:
+    # as Haystack's pipeline wraps what a component raises
+    run = Run(scope=OI + "haystack")
+    said = (
+        "The following component failed to run:\nComponent name: 'llm'\nError: Request timed out."
+    )
+    root = run.span(
+        "Pipeline.run",
+        None,
+        (0, 9),
+        {KIND: "CHAIN", "input.value": "Q"},
+        status=2,
+        events=[exception("haystack.core.errors.PipelineRuntimeError", said)],
+    )
+    run.span("Retriever", root, (0, 1), {KIND: "RETRIEVER", **documents(A)})
+    run.span("l", root, (1, 9), {KIND: "LLM", **messages("Q")}, status=2)
+    trace = only(run)
+    assert trace.status == "timeout"
+    assert trace.error is not None
+    assert trace.error.endswith("Component name: 'llm' Error: Request timed out.")
+
+
+@pytest.mark.parametrize(
+    ("tool", "result"),
+    [
+        # Pydantic AI, OpenInference, and OpenInference with a message of LangChain
+        ({"gen_ai.operation.name": "execute_tool"}, {"gen_ai.tool.call.result": f"{A}\n\n{B}"}),
+        ({KIND: "TOOL"}, {"output.value": f"{A}\n\n{B}"}),
+        ({KIND: "TOOL"}, {"output.value": json.dumps({"content": f"{A}\n\n{B}", "type": "tool"})}),
+    ],
+)
+def test_a_named_tool_that_gives_back_one_text(
+    tool: dict[str, Any], result: dict[str, Any]
+) -> None:
+    run = Run()
+    root = run.span("agent", None, (0, 9), {KIND: "AGENT", "input.value": "Q", "output.value": "A"})
+    search = run.span("execute_tool kb", root, (0, 1), {**tool, **result})
+    run.span("l", root, (1, 3), {KIND: "LLM", **messages("Q", "A")})
+    assert only(run).missing == {"passages": "no_passages_captured"}
+    trace = only(run, tool_names=["kb"])
+    assert [p.text for p in trace.passages or []] == [f"{A}\n\n{B}"]
+    assert trace.missing == {}
+    run.span("r", search, (0, 1), {KIND: "RETRIEVER", **documents(A, B)})
+    assert [p.text for p in only(run, tool_names=["kb"]).passages or []] == [A, B]
+
+
 def test_langfuse_may_tell_of_the_trace_on_any_span() -> None:
     run = Run(scope="langfuse-sdk")
     root = run.span("rag", None, (0, 3), {"langfuse.observation.type": "span"})

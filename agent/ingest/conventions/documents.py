@@ -12,6 +12,7 @@ from agent.ingest.conventions.reading import Document, Gap
 from agent.ingest.conventions.values import (
     hidden,
     is_embedding,
+    looks_like_json,
     number,
     open_json,
     text_of,
@@ -21,6 +22,7 @@ __all__ = [
     "MAX_DOCUMENTS",
     "document_in",
     "documents_in",
+    "documents_of_tool",
     "flat_documents",
     "gap_of",
     "metadata_in",
@@ -79,6 +81,24 @@ def documents_in(value: Any, *, depth: int = 0) -> list[Document] | None:
     read = (document_in(item) for item in value[:MAX_DOCUMENTS])
     known = [one for one in read if one is not None]
     return known if known or not value else None
+
+
+def documents_of_tool(value: Any) -> list[Document] | None:
+    """What a tool gave back as documents: a list of them, else its one text. Whether they count is
+    the user's word (`tool_names`)."""
+    found = documents_in(value)
+    if found:
+        return found if any(one.text for one in found) else None
+    text = open_json(value)
+    if isinstance(text, Mapping):  # a message of LangChain, or the one field that a tool returns
+        text = next((text[key] for key in _TOOL_TEXT if isinstance(text.get(key), str)), None)
+    if not isinstance(text, str) or looks_like_json(text) or is_embedding(text):
+        return None
+    text = text_of(text)
+    return [Document(text=text, gap=gap_of(text))] if text and not hidden(text) else None
+
+
+_TOOL_TEXT = ("content", "result", "output", "text")
 
 
 def _columns(value: Mapping[str, Any]) -> list[Document] | None:

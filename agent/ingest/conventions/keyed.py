@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from agent.ingest.conventions.documents import documents_in
+from agent.ingest.conventions.documents import documents_in, documents_of_tool
 from agent.ingest.conventions.reading import Gap, Reading, Role
 from agent.ingest.conventions.texts import (
     answer_in,
@@ -134,8 +134,7 @@ def fill_content(reading: Reading, given: Any, made: Any, documents: Any = None)
         reading.answer, reading.answer_gap = answer_in(made)
     elif role is Role.TOOL:
         reading.query, reading.query_gap = question_in(given)
-        found = documents_in(made)
-        reading.documents = found if found and any(one.text for one in found) else None
+        reading.documents = documents_of_tool(made)
 
 
 # what Langfuse's SDK and Logfire write in the place of a value that a masking rule has hit

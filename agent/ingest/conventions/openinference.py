@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from agent.ingest.conventions.documents import (
     documents_in,
+    documents_of_tool,
     flat_documents,
     metadata_in,
 )
@@ -154,7 +155,7 @@ def _content(span: Span, reading: Reading) -> None:
     if role in (Role.RETRIEVER, Role.RERANKER):
         _retrieval(span, reading, made)
     elif role is Role.TOOL:
-        reading.documents = _of_tool(made)
+        reading.documents = documents_of_tool(made)
     else:
         reading.answer, reading.answer_gap = answer_in(made)
         if has_items(attributes, _RETRIEVED):
@@ -248,11 +249,6 @@ def _complete(mine: Document, its: Document) -> None:
     if mine.text is None and mine.gap is not Gap.HIDDEN and its.text is not None:
         mine.text, mine.gap = its.text, its.gap
     mine.metadata = mine.metadata or its.metadata
-
-
-def _of_tool(made: Value) -> list[Document] | None:
-    found = documents_in(made)
-    return found if found and any(one.text for one in found) else None
 
 
 def _tags(metadata: Value, tags: Value) -> dict[str, str]:

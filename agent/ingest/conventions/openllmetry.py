@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from agent.ingest.conventions.documents import documents_in
+from agent.ingest.conventions.documents import documents_in, documents_of_tool
 from agent.ingest.conventions.flatten import has_items
 from agent.ingest.conventions.reading import Document, Gap, Reading, Role
 from agent.ingest.conventions.texts import (
@@ -85,8 +85,7 @@ def read(span: Span) -> Reading:
         elif found is None and cut_json(output):
             reading.documents_gap = Gap.PASSAGES_TRUNCATED
     elif reading.role is Role.TOOL:
-        found = documents_in(_outputs(output))
-        reading.documents = found if found and any(one.text for one in found) else None
+        reading.documents = documents_of_tool(_outputs(output))
     else:
         reading.answer, reading.answer_gap = answer_in(output)
     return reading

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from agent.ingest.conventions.documents import documents_in
+from agent.ingest.conventions.documents import documents_in, documents_of_tool
 from agent.ingest.conventions.reading import Gap, Reading, Role
 from agent.ingest.conventions.texts import (
     Turn,
@@ -99,7 +99,7 @@ def read(span: Span) -> Reading:
     if reading.role in (Role.RETRIEVER, Role.RERANKER):
         _retrieval(span, reading)
     elif reading.role is Role.TOOL:
-        reading.documents = documents_in(attributes.get("gen_ai.tool.call.result"))
+        reading.documents = documents_of_tool(attributes.get("gen_ai.tool.call.result"))
     else:
         _variables(attributes, reading)
         _talk(span, reading)

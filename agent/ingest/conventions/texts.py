@@ -77,6 +77,7 @@ QUESTION_KEYS = (
     "kwargs",
     "args",
     "q",
+    "task",
 )
 ANSWER_KEYS = (
     "answer",
