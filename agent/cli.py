@@ -22,6 +22,7 @@ from agent import __version__
 from agent.baselines_cli import baseline_app
 from agent.config import ConfigError, Settings, dump, load
 from agent.config_reference import reference
+from agent.inspect_cli import inspect
 from agent.models.cli import model_app
 from agent.terminal import plain, prepare, say, silence, talk
 from agent.trace import SCHEMA, Trace
@@ -39,6 +40,7 @@ config_app = typer.Typer(help="Show, check and document the settings.", no_args_
 app.add_typer(config_app, name="config")
 app.add_typer(model_app, name="model")
 app.add_typer(baseline_app, name="baseline")
+app.command()(inspect)
 
 ConfigOption = Annotated[
     Path | None, typer.Option("--config", "-c", help="YAML file with settings.")
@@ -212,35 +214,6 @@ def score(
     for line in done.lines():
         say(line)
     if (done.bad and not done.traces) or done.dead:
-        raise typer.Exit(1)
-
-
-@app.command()
-def inspect(
-    files: Annotated[
-        list[Path],
-        typer.Argument(
-            help="Recorded OTLP requests: protobuf, JSON or JSON lines, gzip too; - is stdin."
-        ),
-    ],
-    form: Annotated[Shown, typer.Option("--format", help="How to print.")] = Shown.TABLE,
-    config: ConfigOption = None,
-) -> None:
-    """Show what would be read from recorded OTLP requests, and which span gave each field.
-
-    Nothing is scored or kept. The exit status is 1 where no request was found.
-    """
-    from agent.inspecting import inspect_files, show, to_dict
-
-    try:
-        found = inspect_files(files, _load(config).otlp)
-    except OSError as error:
-        raise _fail(str(error), 1) from None
-    if form is Shown.JSON:
-        typer.echo(json.dumps(to_dict(found), indent=2, ensure_ascii=False))
-    else:
-        show(found, Console(width=None if sys.stdout.isatty() else 120, highlight=False))
-    if not found.traces:
         raise typer.Exit(1)
 
 

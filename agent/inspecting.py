@@ -27,12 +27,16 @@ from agent.settings.otlp import Otlp
 from agent.sources.files import GZIP
 from agent.terminal import plain
 from agent.trace import Trace
+from agent.watching import request_of
 
-__all__ = ["Inspection", "inspect_files", "show", "to_dict"]
+__all__ = ["Inspection", "Origins", "inspect_files", "lines", "show", "show_request", "to_dict"]
 
 STDIN = Path("-")
 MAX_BODY = 512 * 2**20  # bytes, as for files of traces
 SHOWN = 300  # characters of a text on the terminal; JSON has them all
+
+
+Origins = Mapping[str, Sequence[Origin]]
 
 
 @dataclass(slots=True)
@@ -40,7 +44,7 @@ class Inspection:
     """`traces` with the spans that gave their fields. `dropped` counts traces that are no request,
     `rejected` spans that cannot be read, both by reason; `spans` and `bodies` were read."""
 
-    traces: list[tuple[Trace, Mapping[str, Sequence[Origin]]]] = field(default_factory=list)
+    traces: list[tuple[Trace, Origins]] = field(default_factory=list)
     dropped: Counter[str] = field(default_factory=Counter)
     rejected: Counter[str] = field(default_factory=Counter)
     spans: int = 0
@@ -125,16 +129,7 @@ def to_dict(inspection: Inspection) -> dict[str, Any]:
     """JSON-able: the native traces, each with the spans of its fields, and the counts."""
     return {
         "requests": [
-            {
-                "trace": trace.model_dump(mode="json", exclude_none=True),
-                "from": {
-                    name: [
-                        {"span_id": one.span_id, "name": one.name, "convention": one.convention}
-                        for one in spans
-                    ]
-                    for name, spans in origins.items()
-                },
-            }
+            request_of(trace.model_dump(mode="json", exclude_none=True), origins)
             for trace, origins in inspection.traces
         ],
         "not_requests": dict(inspection.dropped),
@@ -144,16 +139,27 @@ def to_dict(inspection: Inspection) -> dict[str, Any]:
     }
 
 
+def lines(inspection: Inspection) -> Iterator[str]:
+    """The native traces as JSON lines."""
+    for trace, _ in inspection.traces:
+        yield trace.model_dump_json(exclude_none=True)
+
+
+def show_request(trace: Trace, origins: Origins, out: Console) -> None:
+    """A table: field, value, and where it is from."""
+    table = Table(title=Text(plain(f"{trace.service}  {trace.trace_id}")), title_justify="left")
+    table.add_column("field")
+    table.add_column("value", overflow="fold", ratio=3)
+    table.add_column("from", overflow="fold", ratio=1)
+    for name, value in _rows(trace):
+        table.add_row(name, Text(value), Text(_from(origins.get(name, ()))))
+    out.print(table)
+
+
 def show(inspection: Inspection, out: Console) -> None:
-    """A table a request: field, value, and where it is from."""
+    """A table a request, then the counts."""
     for trace, origins in inspection.traces:
-        table = Table(title=Text(plain(f"{trace.service}  {trace.trace_id}")), title_justify="left")
-        table.add_column("field")
-        table.add_column("value", overflow="fold", ratio=3)
-        table.add_column("from", overflow="fold", ratio=1)
-        for name, value in _rows(trace):
-            table.add_row(name, Text(value), Text(_from(origins.get(name, ()))))
-        out.print(table)
+        show_request(trace, origins, out)
     for title, counts in (
         ("traces that are no request", inspection.dropped),
         ("could not be read", inspection.rejected),

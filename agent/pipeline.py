@@ -23,7 +23,8 @@ from agent.closer import SOURCE as OTLP
 from agent.closer import Closer
 from agent.config import Sampling, Settings
 from agent.counters import CounterKey, Counters, Gauge
-from agent.ingest.requests import requests
+from agent.ingest.requests import Found, requests
+from agent.ingest.spans import Span
 from agent.intake import Intake, Item, Unavailable
 from agent.privacy.content import Content
 from agent.privacy.redactor import Redactor
@@ -36,6 +37,7 @@ from agent.store.open import StateLost
 from agent.store.open_spans import OpenSpans
 from agent.store.rows import Accepted, Progress
 from agent.store.sqlite import SqliteStore, Statements
+from agent.watching import Watchers
 from agent.windows import Windows
 from agent.worker import Notify, Results, Worker
 
@@ -106,6 +108,8 @@ class Instrument:
             results=results,
             content=self.content,
         )
+        self._otlp = settings.otlp
+        self.watchers = Watchers(self.content)
         spans = OpenSpans(self._store)
         ids = spans.ids()
         self.assembly = Assembly(
@@ -115,11 +119,16 @@ class Instrument:
             self.assembly,
             spans,
             self.accept,
-            lambda found: requests(found, settings.otlp),
+            self._extract,
             settings.limits.trace_bytes,
             written=ids & self._dead.written_from(OTLP, min(ids)) if ids else set(),
             damaged=self._worker.damaged,
         )
+
+    def _extract(self, spans: Sequence[Span]) -> Found:
+        found = requests(spans, self._otlp)
+        self.watchers.publish(found)
+        return found
 
     def start(self) -> None:
         self._worker.start()

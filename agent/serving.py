@@ -17,6 +17,7 @@ from agent.config import Settings
 from agent.pipeline import Instrument
 from agent.sources.baselines import BaselinesEndpoint
 from agent.sources.http import TracesEndpoint
+from agent.sources.inspection import InspectionEndpoint
 from agent.sources.otlp import OtlpEndpoint
 from exporters.web import metrics_app
 
@@ -60,6 +61,7 @@ async def serving(instrument: Instrument, settings: Settings) -> AsyncIterator[t
     otlp = OtlpEndpoint(instrument.assembly, limits.body_bytes, redactor=instrument.redactor)
     otlp.add_to(traces)
     BaselinesEndpoint(instrument).add_to(page)
+    InspectionEndpoint(instrument.watchers).add_to(page)
     runners: list[web.AppRunner] = []
     await endpoint.start()
     await otlp.start()

@@ -2,23 +2,42 @@
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import gzip
 import json
+import subprocess
+import time
 import tracemalloc
 from io import StringIO
 from pathlib import Path
 
+import httpx
 import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
 from agent.cli import app
+from agent.ingest.requests import requests
 from agent.inspecting import inspect_files, show, to_dict
+from agent.privacy.content import Content
 from agent.settings.otlp import Otlp
+from agent.watching import MOST, WAITING, TooMany, Watchers
+from tests.crash import RAGMETER, free_port, start
 
 OTLP = Path(__file__).parent / "data" / "otlp"
 LANGCHAIN = OTLP / "openinference-langchain.otlp.jsonl.gz"
 GENAI = [OTLP / "wire" / f"genai-{n}.pb" for n in (1, 2, 3)]
+
+
+def wait_ready(url: str) -> None:
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline:
+        with contextlib.suppress(httpx.HTTPError):
+            if httpx.get(f"{url}/readyz").status_code == 200:
+                return
+        time.sleep(0.05)
+    raise AssertionError("never ready")
 
 
 def printed(*paths: Path) -> str:
@@ -117,3 +136,85 @@ def test_the_command(name: str, status: int) -> None:
         first = json.loads(done.stdout)["requests"][0]
         assert first["trace"]["query"] == "How long do refunds take?"
         assert first["from"]["answer"][0]["name"] == "retrieval_chain"
+
+
+def test_native_traces_say_what_is_missing(capsys: pytest.CaptureFixture[str]) -> None:
+    done = CliRunner().invoke(app, ["inspect", *map(str, GENAI), "--format", "jsonl"])
+    first, second = (json.loads(line) for line in done.stdout.splitlines())
+    assert first["missing"] == {"passages": "passages_id_only"}
+    assert [passage["id"] for passage in first["passages"]] == [
+        "policy-01", "policy-02", "warranty-01",
+    ]  # fmt: skip
+    assert (first["status"], second["status"]) == ("ok", "timeout")
+
+
+@pytest.mark.parametrize("arguments", [[], ["--live", "x.json"]])
+def test_files_or_live(arguments: list[str]) -> None:
+    done = CliRunner().invoke(app, ["inspect", *arguments])
+    assert done.exit_code == 2
+
+
+@pytest.mark.parametrize("content", ["full", "none"])
+def test_a_running_agent_shows_what_it_reads(tmp_path: Path, content: str) -> None:
+    config = tmp_path / "c.json"
+    config.write_text(
+        json.dumps(
+            {
+                "http": {"otlp_port": free_port(), "metrics_port": (page := free_port())},
+                "state": {"path": str(tmp_path / "s"), "dead_letters": str(tmp_path / "d")},
+                "privacy": {"content": content},
+                "otlp": {"grace_seconds": 0.1, "logs_grace_seconds": 0.1},
+            }
+        )
+    )
+    port = json.loads(config.read_text())["http"]["otlp_port"]
+    agent = start(tmp_path, "run", "-c", config)
+    watch = None
+    try:
+        wait_ready(f"http://127.0.0.1:{page}")
+        command = [*RAGMETER, "inspect", "--live", "-c", str(config), "--count", "4", "-f", "jsonl"]
+        watch = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        assert watch.stderr is not None
+        assert b"watching" in watch.stderr.readline()
+        for body in gzip.decompress(LANGCHAIN.read_bytes()).splitlines():
+            kind = {"Content-Type": "application/json"}
+            url = f"http://127.0.0.1:{port}/v1/traces"
+            assert httpx.post(url, content=body, headers=kind).status_code == 200
+        found = [json.loads(line) for line in watch.communicate(timeout=60)[0].splitlines()]
+        assert watch.returncode == 0
+    finally:
+        for process in (watch, agent):
+            if process is not None:
+                process.kill()
+                process.communicate()
+    assert {trace["status"] for trace in found} == {"ok", "error", "timeout"}
+    queries = {trace.get("query") for trace in found}
+    assert ("How long do refunds take?" in queries) == (content == "full")
+    assert all(len(trace["passages"]) == 3 for trace in found)
+
+
+def test_nobody_to_watch_is_said() -> None:
+    url = f"http://127.0.0.1:{free_port()}"
+    done = CliRunner().invoke(app, ["inspect", "--live", "--url", url])
+    assert done.exit_code == 1
+    assert "is `ragmeter run` up?" in done.output
+
+
+def test_listeners_are_bounded_and_none_is_waited_for() -> None:
+    async def play() -> None:
+        watchers = Watchers(Content())
+        found = requests([], Otlp())
+        found.dropped["indexing"] = 3 * WAITING
+        with contextlib.ExitStack() as stack:
+            listeners = [stack.enter_context(watchers.listening()) for _ in range(MOST)]
+            with pytest.raises(TooMany), watchers.listening():
+                pass
+            await asyncio.to_thread(watchers.publish, found)
+            await asyncio.sleep(0)
+            for listener in listeners:
+                assert json.loads(await listener.next()) == {"not_request": "indexing"}
+                assert listener.missed == 2 * WAITING
+        with watchers.listening():
+            pass
+
+    asyncio.run(play())
