@@ -159,9 +159,7 @@ def _read(tree: Tree) -> None:
             if is_own(span):
                 tree.own += 1
                 continue
-            light = glance(span)
-            child.light = light is not None
-            child.reading = light if light is not None else read_span(span)
+            child.reading, child.light = glance(span)
             if child.reading.role is Role.EVALUATOR or is_evaluator(span):
                 tree.evaluators += 1
             else:

@@ -87,18 +87,18 @@ def _conventions(span: Span) -> tuple[Convention, ...]:
     attributes, events = span.attributes, span.events
     if len(attributes) + len(events) > _MAX_NAMES:
         return tuple(one for one in CONVENTIONS if one.matches(span))
-    deciding = []
-    for name in DECIDING:
-        value = attributes.get(name)
-        deciding.append(value if isinstance(value, str) else type(value))
-    names = tuple(attributes)
     kind = hash(
         (
             span.scope,
             span.name.partition(".")[0],
-            names,
-            tuple([event.name for event in events]),
-            tuple(deciding),
+            *attributes,
+            None,  # no name: where those of events begin
+            *[event.name for event in events],
+            *[
+                value if isinstance(value := attributes[name], str) else type(value)
+                for name in DECIDING
+                if name in attributes  # which it is, the names tell
+            ],
         )
     )
     known = _matching.get(kind)
@@ -110,10 +110,16 @@ def _conventions(span: Span) -> tuple[Convention, ...]:
     return known
 
 
-def glance(span: Span) -> Reading | None:
-    """A reading without content where the span is known to wrap others and no more: a third of the
-    time of `read_span`, which has to follow for those that turn out to matter. Else None."""
-    return openinference.glance(span) if _conventions(span) == _WRAPPING else None
+def glance(span: Span) -> tuple[Reading, bool]:
+    """A reading, and whether it is one without content: that is so where the span is known to wrap
+    others and no more. It takes a third of the time of `read_span`, which has to follow for those
+    that turn out to matter."""
+    matching = _conventions(span)
+    if matching == _WRAPPING:
+        light = openinference.glance(span)
+        if light is not None:
+            return light, True
+    return _read(span, matching), False
 
 
 _WRAPPING: tuple[Convention, ...] = (openinference,)
@@ -126,7 +132,10 @@ def read_span(span: Span) -> Reading:
     convention that has texts, else the first list at all. A gap counts only where no convention
     has the content.
     """
-    matching = _conventions(span)
+    return _read(span, _conventions(span))
+
+
+def _read(span: Span, matching: tuple[Convention, ...]) -> Reading:
     if not matching:
         return Reading()
     first, *others = [convention.read(span) for convention in matching]

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from agent.ingest.conventions import glance, openinference, read_span
-from agent.ingest.conventions.reading import Document, Gap, Role
+from agent.ingest.conventions.reading import Document, Gap, Reading, Role
 from agent.ingest.spans import Event
 from tests.ingest.conventions.samples import span
 
@@ -168,8 +168,8 @@ def test_the_otel_names_beside_add_nothing() -> None:
 
 def test_a_glance_is_only_for_what_wraps_others() -> None:
     chain = {KIND: "chain", "input.value": "Q", "session.id": "s", "user.id": "u"}
-    light = glance(span(attributes=chain))
-    assert light is not None
+    light, is_light = glance(span(attributes=chain))
+    assert is_light
     assert (light.role, light.query, light.session, light.user) == (Role.CHAIN, None, "s", "u")
     for more in (
         {KIND: "LLM"},
@@ -177,5 +177,6 @@ def test_a_glance_is_only_for_what_wraps_others() -> None:
         {"traceloop.span.kind": "task"},
         {"retrieval.documents.0.document.id": "a"},
     ):
-        assert glance(span(attributes={**chain, **more})) is None
-    assert glance(span(attributes={"a": "b"})) is None
+        other = span(attributes={**chain, **more})
+        assert glance(other) == (read_span(other), False)
+    assert glance(span(attributes={"a": "b"})) == (Reading(), False)
