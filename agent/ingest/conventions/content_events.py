@@ -16,7 +16,6 @@ Traps:
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from typing import Any
 
 from agent.ingest.conventions.keyed import Keys, asks_tools_only, first, read_keyed
@@ -126,7 +125,7 @@ def read(span: Span) -> Reading:
 
 def _asked(value: Any) -> tuple[str | None, Any]:
     opened = open_json(value)
-    turns = messages_in(opened) if isinstance(opened, list | Mapping) else spoken_lines(opened)
+    turns = messages_in(opened) if isinstance(opened, (list, dict)) else spoken_lines(opened)
     text = last_of(turns, "user")
     return question_in(text if text is not None else opened)
 

@@ -63,7 +63,7 @@ def metadata_in(value: Any) -> dict[str, Any]:
     """The scalars of a document's metadata, bounded; it may be JSON text."""
     value = open_json(value)
     out: dict[str, Any] = {}
-    if isinstance(value, Mapping):
+    if isinstance(value, dict):
         for key, item in value.items():
             if len(out) == MAX_METADATA:
                 break
@@ -97,33 +97,33 @@ def document_in(value: Any) -> Document | None:
         return Document(text=None if hidden(text) else text, gap=gap_of(text))
     if isinstance(value, list):
         # (document, score), as similarity_search_with_score gives
-        if len(value) == 2 and number(value[1]) is not None and isinstance(value[0], Mapping | str):
+        if len(value) == 2 and number(value[1]) is not None and isinstance(value[0], (dict, str)):
             one = document_in(value[0])
             if one is not None and one.score is None:
                 one.score = number(value[1])
             return one
         return None
-    if not isinstance(value, Mapping):
+    if not isinstance(value, dict):
         return None
     return _from_mapping(value)
 
 
 def _from_mapping(value: Mapping[str, Any]) -> Document:
     kwargs = value.get("kwargs")
-    if isinstance(kwargs, Mapping) and isinstance(value.get("id"), list):  # LangChain's dumps
+    if isinstance(kwargs, dict) and isinstance(value.get("id"), list):  # LangChain's dumps
         value = kwargs
     layers: list[Mapping[str, Any]] = [value]
     for key in INNER_KEYS:
         if key in value:
             inner = open_json(value[key])
-            if isinstance(inner, Mapping):
+            if isinstance(inner, dict):
                 layers.append(inner)
     metadata: dict[str, Any] = {}
     raw: list[Mapping[str, Any]] = []
     for layer in layers:
         for key in METADATA_KEYS:
             inner = open_json(layer[key]) if key in layer else None
-            if isinstance(inner, Mapping):
+            if isinstance(inner, dict):
                 raw.append(inner)
                 if not metadata:
                     metadata = metadata_in(inner)
@@ -131,7 +131,7 @@ def _from_mapping(value: Mapping[str, Any]) -> Document:
     if text is None:
         for inner in raw:  # LlamaIndex keeps its node as JSON in the metadata of a vector store
             node = open_json(inner.get("_node_content"))
-            if isinstance(node, Mapping):
+            if isinstance(node, dict):
                 text = _text([node])
     score, kind = _score(layers)
     metadata.pop("_node_content", None)
@@ -151,7 +151,7 @@ def _text(layers: list[Mapping[str, Any]]) -> str | None:
             if key not in layer:
                 continue
             inner = layer[key]
-            if isinstance(inner, Mapping):  # Bedrock: {"content": {"text": ...}}
+            if isinstance(inner, dict):  # Bedrock: {"content": {"text": ...}}
                 inner = inner.get("text")
             if isinstance(inner, str) and inner.strip() and not is_embedding(inner):
                 one = repr_in(inner)
@@ -159,7 +159,7 @@ def _text(layers: list[Mapping[str, Any]]) -> str | None:
                     return one.text
                 return inner
         resource = layer.get("text_resource")
-        if isinstance(resource, Mapping) and text_of(resource.get("text")):
+        if isinstance(resource, dict) and text_of(resource.get("text")):
             return text_of(resource.get("text"))
     return None
 

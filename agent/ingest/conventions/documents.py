@@ -59,13 +59,13 @@ def documents_in(value: Any, *, depth: int = 0) -> list[Document] | None:
     value = open_json(value)
     if depth > 6:
         return None
-    if isinstance(value, Mapping):
+    if isinstance(value, dict):
         columns = _columns(value)
         if columns is not None:
             return columns
         for key in LIST_KEYS:
             inner = open_json(value.get(key))
-            if isinstance(inner, list | Mapping) and not is_embedding(inner):
+            if isinstance(inner, (list, dict)) and not is_embedding(inner):
                 found = documents_in(inner, depth=depth + 1)
                 if found is not None:
                     return found
@@ -90,7 +90,7 @@ def documents_of_tool(value: Any) -> list[Document] | None:
     if found:
         return found if any(one.text for one in found) else None
     text = open_json(value)
-    if isinstance(text, Mapping):  # a message of LangChain, or the one field that a tool returns
+    if isinstance(text, dict):  # a message of LangChain, or the one field that a tool returns
         text = next((text[key] for key in _TOOL_TEXT if isinstance(text.get(key), str)), None)
     if not isinstance(text, str) or looks_like_json(text) or is_embedding(text):
         return None

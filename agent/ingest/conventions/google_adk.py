@@ -12,7 +12,6 @@ google-genai's `GroundingMetadata`. Traps:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from agent.ingest.conventions.keyed import Keys, fill_content, read_keyed
@@ -68,12 +67,12 @@ def read(span: Span) -> Reading:
     if request in ({}, "", None) and response in ({}, "", None):
         reading.query_gap = reading.answer_gap = Gap.HIDDEN
         return reading
-    if isinstance(request, Mapping):
+    if isinstance(request, dict):
         reading.model = reading.model or text_of(request.get("model"))
         reading.query = _asked(request.get("contents"))
-    if isinstance(response, Mapping):
+    if isinstance(response, dict):
         content = response.get("content")
-        parts = content.get("parts") if isinstance(content, Mapping) else None
+        parts = content.get("parts") if isinstance(content, dict) else None
         reading.answer = _text(parts)
         reading.calls_tools = reading.answer is None and _has(parts, "function_call")
         if response.get("error_code") is not None:
@@ -90,16 +89,14 @@ def _text(parts: Any) -> str | None:
     texts = [
         part["text"]
         for part in parts[:MAX_CHUNKS]
-        if isinstance(part, Mapping)
-        and isinstance(part.get("text"), str)
-        and not part.get("thought")
+        if isinstance(part, dict) and isinstance(part.get("text"), str) and not part.get("thought")
     ]
     return text_of("".join(texts))
 
 
 def _has(parts: Any, key: str) -> bool:
     return isinstance(parts, list) and any(
-        isinstance(part, Mapping) and part.get(key) for part in parts[:MAX_CHUNKS]
+        isinstance(part, dict) and part.get(key) for part in parts[:MAX_CHUNKS]
     )
 
 
@@ -108,7 +105,7 @@ def _asked(contents: Any) -> str | None:
     if not isinstance(contents, list):
         return None
     for content in reversed(contents[-MAX_CHUNKS:]):
-        if isinstance(content, Mapping) and content.get("role", "user") == "user":
+        if isinstance(content, dict) and content.get("role", "user") == "user":
             text = _text(content.get("parts"))
             if text is not None:
                 return text
@@ -116,13 +113,11 @@ def _asked(contents: Any) -> str | None:
 
 
 def _grounding(reading: Reading, grounding: Any) -> None:
-    if not isinstance(grounding, Mapping) or not isinstance(
-        grounding.get("grounding_chunks"), list
-    ):
+    if not isinstance(grounding, dict) or not isinstance(grounding.get("grounding_chunks"), list):
         return
     documents = []
     for n, chunk in enumerate(grounding["grounding_chunks"][:MAX_CHUNKS]):
-        inner = next((x for x in _inner(chunk) if isinstance(x, Mapping)), {})
+        inner = next((x for x in _inner(chunk) if isinstance(x, dict)), {})
         text = text_of(inner.get("text"))
         identity = text_of(inner.get("uri")) or text_of(inner.get("title")) or f"chunk-{n}"
         documents.append(Document(id=identity, text=text, gap=None if text else Gap.ID_ONLY))
@@ -132,10 +127,10 @@ def _grounding(reading: Reading, grounding: Any) -> None:
     supports = grounding.get("grounding_supports")
     answer = (reading.answer or "").encode()
     for support in supports[:MAX_CHUNKS] if isinstance(supports, list) else []:
-        if not isinstance(support, Mapping):
+        if not isinstance(support, dict):
             continue
         segment = support.get("segment")
-        segment = segment if isinstance(segment, Mapping) else {}
+        segment = segment if isinstance(segment, dict) else {}
         start, end = whole(segment.get("start_index", 0)), whole(segment.get("end_index"))
         numbers = support.get("grounding_chunk_indices")
         ids = [
@@ -150,6 +145,6 @@ def _grounding(reading: Reading, grounding: Any) -> None:
 
 
 def _inner(chunk: Any) -> list[Any]:
-    if not isinstance(chunk, Mapping):
+    if not isinstance(chunk, dict):
         return []
     return [chunk.get(key) for key in ("retrieved_context", "web", "maps")]

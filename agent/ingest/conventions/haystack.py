@@ -14,7 +14,6 @@ Source: deepset-ai/haystack c7cb46c, `haystack/core/pipeline/pipeline.py`,
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from agent.ingest.conventions.keyed import Keys, asks_tools_only, fill_content, read_keyed
@@ -71,8 +70,8 @@ def read(span: Span) -> Reading:
     given = _opened(attributes.get("haystack.component.input"))
     made = _opened(attributes.get("haystack.component.output"))
     if reading.role in (Role.RETRIEVER, Role.RERANKER):
-        asked = given.get("query") if isinstance(given, Mapping) else None
-        found = made.get("documents") if isinstance(made, Mapping) else made
+        asked = given.get("query") if isinstance(given, dict) else None
+        found = made.get("documents") if isinstance(made, dict) else made
         fill_content(reading, asked, found)
     elif reading.role is Role.LLM:
         _generator(reading, given, made)
@@ -88,7 +87,7 @@ def _opened(value: Any) -> Any:
 
 def _generator(reading: Reading, given: Any, made: Any) -> None:
     fill_content(reading, given, None)
-    if not isinstance(made, Mapping):
+    if not isinstance(made, dict):
         reading.answer, reading.answer_gap = answer_in(made)
         return
     replies = made.get("replies")
@@ -96,15 +95,15 @@ def _generator(reading: Reading, given: Any, made: Any) -> None:
     if not reading.calls_tools:
         reading.answer, reading.answer_gap = answer_in(replies)
     meta = made.get("meta")
-    if not meta and isinstance(replies, list) and replies and isinstance(replies[-1], Mapping):
+    if not meta and isinstance(replies, list) and replies and isinstance(replies[-1], dict):
         meta = replies[-1].get("meta") or replies[-1].get("_meta")
     if isinstance(meta, list):
         meta = meta[0] if meta else None
-    if not isinstance(meta, Mapping):
+    if not isinstance(meta, dict):
         return
     reading.model = text_of(meta.get("model"))
     usage = meta.get("usage")
-    if isinstance(usage, Mapping):
+    if isinstance(usage, dict):
         for field, names in (
             ("input_tokens", ("prompt_tokens", "input_tokens")),
             ("output_tokens", ("completion_tokens", "output_tokens")),
@@ -113,22 +112,22 @@ def _generator(reading: Reading, given: Any, made: Any) -> None:
 
 
 def _pipeline(reading: Reading, given: Any, made: Any) -> None:
-    if isinstance(given, Mapping):
+    if isinstance(given, dict):
         # the retriever's query before a prompt builder's variables and a router's text
         parts = list(given.items())[:MAX_COMPONENTS]
         parts.sort(key=lambda part: "retriev" not in str(part[0]).lower())
         for _, inputs in parts:
-            if isinstance(inputs, Mapping):
+            if isinstance(inputs, dict):
                 asked = {k: v for k, v in inputs.items() if k in ASKED}
                 reading.query, reading.query_gap = question_in(asked) if asked else (None, None)
             if reading.query is not None:
                 break
         if reading.query is None:
             reading.query, reading.query_gap = question_in(given)
-    if isinstance(made, Mapping) and made:
+    if isinstance(made, dict) and made:
         for key in REPLIES:
             for outputs in list(made.values())[:MAX_COMPONENTS]:
-                if isinstance(outputs, Mapping) and outputs.get(key):
+                if isinstance(outputs, dict) and outputs.get(key):
                     reading.answer, reading.answer_gap = _reply(outputs[key])
                     if reading.answer is not None:
                         return
@@ -141,8 +140,8 @@ ASKED = frozenset({"query", "question", "messages", "text", "prompt", "input", "
 
 def _reply(value: Any) -> tuple[str | None, Any]:
     """A reply, also a `GeneratedAnswer`: {"type": ..., "init_parameters": {"data": ...}}."""
-    if isinstance(value, list) and value and isinstance(value[0], Mapping):
+    if isinstance(value, list) and value and isinstance(value[0], dict):
         inner = value[0].get("init_parameters", value[0])
-        if isinstance(inner, Mapping) and isinstance(inner.get("data"), str):
+        if isinstance(inner, dict) and isinstance(inner.get("data"), str):
             return answer_in(inner["data"])
     return answer_in(value)

@@ -161,7 +161,7 @@ def retrieved(reading: Reading, value: Any) -> None:
 def asks_tools_only(value: Any) -> bool:
     """Whether a model's reply asks for tools and says nothing else."""
     opened = open_json(value)
-    if isinstance(opened, Mapping):
+    if isinstance(opened, dict):
         for key in ("choices", "generations"):
             if isinstance(opened.get(key), list):
                 opened = opened[key]

@@ -110,7 +110,7 @@ def read(span: Span) -> Reading:
         if key not in attributes:  # the SDK says it once, of the resource
             tag(reading, key.removeprefix("langfuse."), span.resource.get(key))
     usage = open_json(attributes.get(OBSERVATION + "usage_details"))
-    if isinstance(usage, Mapping):
+    if isinstance(usage, dict):
         reading.input_tokens = _tokens(usage, ("input_tokens", "prompt_tokens", "promptTokens"))
         reading.output_tokens = _tokens(
             usage, ("output_tokens", "completion_tokens", "completionTokens")
@@ -173,7 +173,7 @@ def _sum(usage: Mapping[str, Any], name: str) -> int | None:
 
 
 def _cost(details: Any) -> float | None:
-    if not isinstance(details, Mapping):
+    if not isinstance(details, dict):
         return None
     total = number(details.get("total"))
     if total is None:

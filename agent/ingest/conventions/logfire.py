@@ -88,11 +88,11 @@ def _call(reading: Reading, attributes: Mapping[str, Any]) -> None:
         reading.calls_tools = asks_tools_only(events[-1:])
         if not reading.calls_tools and turns and turns[-1].role == "assistant":
             reading.answer = turns[-1].text
-    if isinstance(request, Mapping) and ("messages" in request or "prompt" in request):
+    if isinstance(request, dict) and ("messages" in request or "prompt" in request):
         reading.role = Role.LLM
         if reading.query is None:
             reading.query, reading.query_gap = question_in(request)
-    if isinstance(response, Mapping) and reading.answer is None:
+    if isinstance(response, dict) and reading.answer is None:
         made = response.get("combined_chunk_content", response.get("message"))
         if made is None:
             made = response.get("text")
@@ -102,7 +102,7 @@ def _call(reading: Reading, attributes: Mapping[str, Any]) -> None:
             if not reading.calls_tools:
                 reading.answer, reading.answer_gap = answer_in(made)
         usage = response.get("usage")
-        if isinstance(usage, Mapping) and reading.input_tokens is None:
+        if isinstance(usage, dict) and reading.input_tokens is None:
             reading.input_tokens = whole(usage.get("prompt_tokens", usage.get("input_tokens")))
             reading.output_tokens = whole(
                 usage.get("completion_tokens", usage.get("output_tokens"))

@@ -46,7 +46,7 @@ def _parts(content: Any, depth: int = 0) -> tuple[str | None, bool]:
     """Text and whether tools are asked for, of content that is text or a list of parts."""
     if isinstance(content, str):
         return text_of(content), False
-    if isinstance(content, Mapping):
+    if isinstance(content, dict):
         content = [content]
     if not isinstance(content, list) or depth > 3:
         return None, False
@@ -56,7 +56,7 @@ def _parts(content: Any, depth: int = 0) -> tuple[str | None, bool]:
         if isinstance(part, str):
             texts.append(part)
             continue
-        if not isinstance(part, Mapping):
+        if not isinstance(part, dict):
             continue
         kind = str(part.get("type") or part.get("block_type") or "").lower()
         if kind in ("tool_call", "tool_use", "function_call", "tool-call") or _any(
@@ -68,7 +68,7 @@ def _parts(content: Any, depth: int = 0) -> tuple[str | None, bool]:
             continue
         for key in ("text", "content", "output_text", "value"):
             inner = part.get(key)
-            if isinstance(inner, Mapping):  # {"text": {"value": ...}} of the assistants' API
+            if isinstance(inner, dict):  # {"text": {"value": ...}} of the assistants' API
                 inner = inner.get("value") or inner.get("text")
             if isinstance(inner, str) and inner:
                 texts.append(inner)
@@ -92,15 +92,15 @@ def turn_in(value: Any, depth: int = 0) -> Turn | None:
         # the pairs of LangChain: ("human", "text")
         role = _role(value[0])
         return Turn(role, text_of(value[1])) if role in ("user", "assistant", "system") else None
-    if not isinstance(value, Mapping) or depth > 3:
+    if not isinstance(value, dict) or depth > 3:
         return None
-    if isinstance(value.get("kwargs"), Mapping) and isinstance(value.get("id"), list):
+    if isinstance(value.get("kwargs"), dict) and isinstance(value.get("id"), list):
         name = value["id"][-1] if value["id"] else ""  # LangChain: {"lc": 1, "id": [.., name]}
         inner = dict(value["kwargs"])
         inner["role"] = name
         return turn_in(inner, depth + 1)
     for key in ("message", "data"):
-        if isinstance(value.get(key), Mapping) and "content" not in value:
+        if isinstance(value.get(key), dict) and "content" not in value:
             inner = dict(value[key])
             for name in ("role", "type"):
                 if name not in inner and name in value:
@@ -121,7 +121,7 @@ def turn_in(value: Any, depth: int = 0) -> Turn | None:
             text = text or found
     extra = value.get("additional_kwargs")
     tools = tools or _any(value, ("tool_calls", "function_call", "toolCalls"))
-    tools = tools or (isinstance(extra, Mapping) and _any(extra, ("tool_calls", "function_call")))
+    tools = tools or (isinstance(extra, dict) and _any(extra, ("tool_calls", "function_call")))
     return Turn(role, text, tools)
 
 
@@ -129,7 +129,7 @@ def messages_in(value: Any) -> list[Turn]:
     """The messages of a list, an object with `messages`, or JSON text of such. Empty where it
     holds none. A list of lists (LangChain's batches) gives its first."""
     value = open_json(value)
-    if isinstance(value, Mapping):
+    if isinstance(value, dict):
         for key in ("messages", "input_messages", "output_messages"):
             if isinstance(value.get(key), list):
                 return messages_in(value[key])

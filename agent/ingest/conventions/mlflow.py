@@ -14,7 +14,6 @@ Traps:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 from agent.ingest.conventions.keyed import Keys, first, read_keyed
@@ -82,11 +81,11 @@ def read(span: Span) -> Reading:
                     one.score_kind = "similarity"
                     break
     usage = open_json(attributes.get("mlflow.chat.tokenUsage"))
-    if isinstance(usage, Mapping):
+    if isinstance(usage, dict):
         reading.input_tokens = whole(usage.get("input_tokens"))
         reading.output_tokens = whole(usage.get("output_tokens"))
     cost = open_json(attributes.get("mlflow.llm.cost"))
-    if isinstance(cost, Mapping):
+    if isinstance(cost, dict):
         total = number(cost.get("total_cost"))
         reading.cost_usd = total if total is not None and total >= 0 else None
     reading.prompt_version = _prompt(open_json(attributes.get("mlflow.linkedPrompts")))
@@ -98,7 +97,7 @@ def read(span: Span) -> Reading:
 
 def _prompt(linked: Any) -> str | None:
     """The first linked prompt as name@version."""
-    if not isinstance(linked, list) or not linked or not isinstance(linked[0], Mapping):
+    if not isinstance(linked, list) or not linked or not isinstance(linked[0], dict):
         return None
     name, version = text_of(linked[0].get("name")), text_of(linked[0].get("version"))
     return f"{name}@{version}" if name and version else name

@@ -126,7 +126,7 @@ def _said(
         item = open_json(item)
         if isinstance(item, str):
             item = literal(item)
-        if isinstance(item, Mapping):
+        if isinstance(item, dict):
             texts += [text for role in roles if (text := text_of(item.get(role)))]
         elif isinstance(item, str):
             texts.append(item)

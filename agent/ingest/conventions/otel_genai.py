@@ -161,7 +161,7 @@ def _body(event: Event) -> Mapping[str, Any]:
     merged: dict[str, Any] = dict(event.attributes)
     for key in ("gen_ai.event.content", "event_body", "body"):
         inner = open_json(merged.get(key))
-        if isinstance(inner, Mapping):
+        if isinstance(inner, dict):
             merged.update(inner)
         elif isinstance(inner, str) and "content" not in merged:
             merged["content"] = inner
@@ -172,7 +172,7 @@ def _message(role: str, body: Mapping[str, Any]) -> Turn | None:
     inner = open_json(body.get("message"))
     if isinstance(inner, str) and inner:
         return Turn(role, inner)
-    source = inner if isinstance(inner, Mapping) else body
+    source = inner if isinstance(inner, dict) else body
     found = messages_in([{**source, "role": source.get("role") or role}])
     if not found:
         return None

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from agent.ingest.conventions.messages import (
@@ -171,7 +171,7 @@ def _find(
         value = opened
     if value is None or isinstance(value, bool):
         return None, None
-    if isinstance(value, int | float):
+    if isinstance(value, (int, float)):
         return text_of(value), None
     text = next(_search(value, keys, role, [MAX_VISITS], 0), None)
     if text is None:
@@ -200,7 +200,7 @@ def _search(
         elif text_of(opened) and not is_embedding(opened) and not looks_like_json(opened):
             yield opened
         return
-    if isinstance(value, int | float) and not isinstance(value, bool):
+    if isinstance(value, (int, float)) and not isinstance(value, bool):
         yield str(value)
         return
     if isinstance(value, list):
@@ -217,7 +217,7 @@ def _search(
         for item in value[:8]:
             yield from _search(item, keys, role, visits, depth + 1)
         return
-    if not isinstance(value, Mapping):
+    if not isinstance(value, dict):
         return
     turn = turn_in(value)
     if turn is not None and turn.text and turn.role == role:
@@ -228,7 +228,7 @@ def _search(
             yield from _search(value[key], keys, role, visits, depth + 1)
     rest = [k for k in value if k not in keys and str(k).lower() not in SKIPPED_KEYS]
     for key in rest[:64]:
-        if isinstance(value[key], Mapping | list) and not _several_texts(value[key]):
+        if isinstance(value[key], (dict, list)) and not _several_texts(value[key]):
             yield from _search(value[key], keys, role, visits, depth + 1)
     if depth == 0 and len(value) == 1:  # {"topic": "..."}: what else could it be
         only = next(iter(value.values()))
@@ -250,7 +250,7 @@ def _documents(value: list[Any]) -> bool:
     """Whether a list holds what was retrieved: that is neither a question nor an answer."""
     first = open_json(value[0]) if value else None
     return (
-        isinstance(first, Mapping)
+        isinstance(first, dict)
         and "role" not in first
         and not _OF_DOCUMENTS.isdisjoint(first)
         and "message" not in first

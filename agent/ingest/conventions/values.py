@@ -48,7 +48,7 @@ def truthy(value: object) -> bool:
 
 def number(value: object) -> float | None:
     """A finite number that may be text."""
-    if isinstance(value, bool) or not isinstance(value, str | int | float):
+    if value is None or isinstance(value, bool) or not isinstance(value, (str, int, float)):
         return None
     try:
         out = float(value)
@@ -65,19 +65,21 @@ def whole(value: object) -> int | None:
 
 def text_of(value: object) -> str | None:
     """A scalar as text, None where there is none: "" and blanks are no text."""
-    if isinstance(value, bool):
+    if isinstance(value, str):  # nearly always
+        return value if value and not value.isspace() else None
+    if value is None or isinstance(value, bool) or not isinstance(value, (int, float)):
         return None
-    if isinstance(value, int | float):
-        try:
-            return str(value)
-        except ValueError:  # an integer of thousands of digits
-            return None
-    return value if isinstance(value, str) and value and not value.isspace() else None
+    try:
+        return str(value)
+    except ValueError:  # an integer of thousands of digits
+        return None
 
 
 def hidden(value: object) -> bool:
     """Whether text stands for content that the sender hides."""
-    return isinstance(value, str) and len(value) < 64 and value.strip().lower() in HIDDEN
+    if not isinstance(value, str) or len(value) >= 64:
+        return False
+    return value.strip().lower() in HIDDEN
 
 
 def cut_off(text: str) -> bool:
@@ -116,8 +118,8 @@ def open_json(value: Any, *, times: int = 3) -> Any:
         if not isinstance(value, str):
             return value
         head = value[:1]
-        if head.isspace():
-            head = value[:64].lstrip()[:1]
+        if head not in _OPENING:  # nearly all texts
+            head = value[:64].lstrip()[:1] if head.isspace() else ""
         if head not in _OPENING or (len(value) > MAX_VALUES and _values(value) > MAX_VALUES):
             return value
         if head == '"' and not value.rstrip().endswith('"'):
@@ -142,7 +144,7 @@ def is_embedding(value: object) -> bool:
         first = value[0]
         if isinstance(first, list):
             return is_embedding(first)
-        return all(isinstance(x, int | float) and not isinstance(x, bool) for x in value[:8])
+        return all(isinstance(x, (int, float)) and not isinstance(x, bool) for x in value[:8])
     return False
 
 

@@ -139,7 +139,7 @@ def _object(value: Any) -> dict[str, Any]:
     value = open_json(value)
     if isinstance(value, str):
         value = literal(value)
-    return dict(value) if isinstance(value, Mapping) else {}
+    return dict(value) if isinstance(value, dict) else {}
 
 
 def _kind(attributes: Mapping[str, Any]) -> str:

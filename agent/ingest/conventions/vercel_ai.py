@@ -14,8 +14,6 @@ Source: vercel/ai, content/docs/03-ai-sdk-core/60-telemetry.mdx (early and ef001
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from agent.ingest.conventions.documents import document_in
 from agent.ingest.conventions.keyed import Keys, first, read_keyed
 from agent.ingest.conventions.reading import Document, Reading, Role
@@ -126,7 +124,7 @@ def _reranked(span: Span) -> list[Document] | None:
     out = []
     for item in ranking[:1_000]:
         item = open_json(item)
-        if not isinstance(item, Mapping):
+        if not isinstance(item, dict):
             continue
         index = whole(item.get("index", item.get("originalIndex")))
         if index is None or index >= len(given):
