@@ -1,10 +1,12 @@
 """What decoding OTLP costs, beside what protobuf's own parse of the same bytes costs.
 
-    python -m benchmarks.otlp [--repeat 7] [--spans 512] [--hostile]
+    python -m benchmarks.otlp [--repeat 7] [--spans 512] [--mix 4000] [--hostile]
 
 The spans are those of the bundled bodies (`tests/data/otlp/wire`), put into requests of `--spans`
 spans as a batching exporter sends them. Figures are CPU time, the least over the repeats: what else
-runs on the machine only ever adds. `--hostile` decodes bodies of 20 MiB that are made to cost much,
+runs on the machine only ever adds. Then the way from requests to native traces, stage by stage, for
+`--mix` spans of all bundled samples, a span of 114 kB and a request of 20 MB
+(`benchmarks.otlp_stages`). `--hostile` decodes bodies of 20 MiB that are made to cost much,
 each in a process of its own, and prints CPU seconds and the growth of the process's peak memory.
 """
 
@@ -23,6 +25,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from pydantic_core import from_json, to_json
 
 from agent.ingest.otlp import Undecodable, decode_traces, dump_span, load_span
+from benchmarks import otlp_stages
 
 __all__ = ["main"]
 
@@ -182,6 +185,7 @@ def main() -> None:
     )
     parser.add_argument("--repeat", type=int, default=7)
     parser.add_argument("--spans", type=int, default=512, help="spans in a request")
+    parser.add_argument("--mix", type=int, default=4_000, help="spans of the sample mix")
     parser.add_argument("--hostile", action="store_true")
     options = parser.parse_args()
     if options.hostile:
@@ -212,6 +216,7 @@ def main() -> None:
             f"{name:26}{len(spans) / seconds:12,.0f} spans/s"
             f"{seconds / len(spans) * 1e6:8.1f} us/span{seconds / base:8.1f} x bare protobuf"
         )
+    otlp_stages.run(options.repeat, options.mix, options.spans)
 
 
 if __name__ == "__main__":
