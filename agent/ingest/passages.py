@@ -7,9 +7,8 @@ before it, and the span of a vector database fills in the ids and scores of the 
 from __future__ import annotations
 
 import hashlib
-import re
 from collections.abc import Container, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 from agent.ingest.conventions.reading import Document, Gap, Role
 from agent.ingest.cutting import is_search
@@ -20,7 +19,6 @@ __all__ = ["Retrieved", "retrieved", "searches_of"]
 MAX_PASSAGES = 1_000  # of one request; the most seen are 100
 _MAX_NESTING = 20  # retrievers in retrievers; real ones are three deep
 _ALIKE = 8  # documents of one id that are compared with the next; a source may have thousands
-_BLANKS = re.compile(r"\s+")
 
 
 @dataclass(slots=True)
@@ -129,15 +127,20 @@ def _documents(node: Node, tool_names: Container[str], nesting: int) -> Retrieve
             return below
         gap = node.reading.documents_gap or (below.gap if below is not None else None)
         return Retrieved(None, gap, [])
-    documents = [replace(one) for one in own[:MAX_PASSAGES]]
+    documents = [_copy(one) for one in own[:MAX_PASSAGES]]
     if below is not None and below.documents:
         _enrich(documents, below.documents)
     return Retrieved(documents, node.reading.documents_gap, [node])
 
 
+def _copy(one: Document) -> Document:
+    """`dataclasses.replace` takes four times as long."""
+    return Document(one.id, one.text, one.score, one.score_kind, one.metadata, one.gap)
+
+
 def _key(text: str) -> str:
     """A text without what is no difference: case and blanks."""
-    normal = _BLANKS.sub(" ", text).strip().casefold()
+    normal = " ".join(text.split()).casefold()
     return hashlib.blake2b(normal.encode("utf-8", "replace"), digest_size=16).hexdigest()
 
 
@@ -175,7 +178,7 @@ def _ranked(node: Node, waiting: list[Document]) -> list[Document] | None:
     ranked = node.reading.documents
     if ranked is None:
         return None
-    out = [replace(one) for one in ranked[:MAX_PASSAGES]]
+    out = [_copy(one) for one in ranked[:MAX_PASSAGES]]
     for one, other in _pairs(out, waiting):
         one.id = one.id or other.id
         if one.text is None and other.text is not None:
@@ -204,7 +207,7 @@ def _unique(documents: list[Document]) -> list[Document]:
             continue
         if len(kept) == MAX_PASSAGES:
             break
-        one = replace(one)
+        one = _copy(one)
         kept.append(one)
         if one.id:
             by_id.setdefault(one.id, []).append(one)

@@ -62,7 +62,8 @@ class Node:
         while stack:
             node = stack.pop()
             yield node
-            stack.extend(reversed(node.children))
+            if node.children:
+                stack += reversed(node.children)
 
     def ancestors(self) -> Iterator[Node]:
         node = self.parent
