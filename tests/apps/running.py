@@ -102,6 +102,10 @@ class Live:
             return 0
         return sum(n for name, n in requests.items() if f'service="{service}"' in name)
 
+    def dropped(self) -> float:
+        """Traces that were no requests, for building an index and nothing else."""
+        return self.metrics().get('ragmeter_otlp_dropped_total{reason="indexing"}', 0)
+
     def metrics(self) -> dict[str, float]:
         text = httpx.get(f"{self.page}/metrics").text
         lines = [line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#")]
