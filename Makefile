@@ -4,9 +4,11 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.stamp
 UV_VERSION := 0.13.9
+APPS := .venv-apps
+APPS_STAMP := $(APPS)/.stamp
 
 .DEFAULT_GOAL := help
-.PHONY: help setup lock run test test-slow kafka lint format bench figures clean
+.PHONY: help setup setup-apps lock run test test-slow kafka lint format bench figures clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -21,10 +23,20 @@ $(STAMP): pyproject.toml requirements/dev.lock
 	$(BIN)/uv pip install --quiet --python $(BIN)/python --no-deps --no-build-isolation --editable .
 	@touch $@
 
-lock:  ## write requirements/dev.lock anew from pyproject.toml
+setup-apps: $(APPS_STAMP)  ## make .venv-apps with the frameworks that the slow tests run
+
+# The stamp is a copy of the lock, so that the tests know a half-made or an old environment.
+$(APPS_STAMP): requirements/apps.lock | $(STAMP)
+	$(BIN)/uv venv --quiet --clear --python $(BIN)/python $(APPS)
+	$(BIN)/uv pip sync --quiet --python $(APPS)/bin/python --require-hashes requirements/apps.lock
+	@cp requirements/apps.lock $@
+
+lock:  ## write the locks of requirements/ anew
 	$(BIN)/python -m pip install --quiet uv==$(UV_VERSION)
 	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-emit-find-links \
 		--no-annotate --no-header --python-version 3.11 --upgrade --extra hhem --extra kafka --group dev pyproject.toml --output-file requirements/dev.lock
+	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-emit-find-links \
+		--no-annotate --no-header --python-version 3.11 --upgrade requirements/apps.in --output-file requirements/apps.lock
 
 run: setup  ## replay the bundled traces through the whole pipeline and serve the page
 	$(BIN)/ragmeter run --config examples/demo.yaml --fresh --replay examples/mtrag.jsonl
@@ -33,6 +45,7 @@ test: setup  ## the fast tests
 	$(BIN)/pytest -n auto -m "not slow"
 
 test-slow: setup  ## the longer suites: crash tests, flat memory, real outside parts
+	-@$(MAKE) --no-print-directory setup-apps  # without it those tests are skipped, in CI they fail
 	$(BIN)/pytest -m slow
 
 kafka: setup  ## fetch Apache Kafka for the tests, by Maven into .cache
@@ -55,6 +68,7 @@ bench: setup  ## speed, as ratios within one run
 	$(BIN)/python -m benchmarks.judge
 	$(BIN)/python -m benchmarks.budget --seeds 2
 	$(BIN)/python -m benchmarks.probes
+	$(BIN)/python -m benchmarks.otlp
 
 figures: setup  ## the statistics of the docs, simulated anew: hours
 	$(BIN)/python -m benchmarks.estimates
@@ -64,4 +78,4 @@ figures: setup  ## the statistics of the docs, simulated anew: hours
 	$(BIN)/python -m benchmarks.burn
 
 clean:  ## remove what setup and runs have made
-	rm -rf $(VENV) .cache .ragmeter .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(APPS) .cache .ragmeter .mypy_cache .pytest_cache .ruff_cache .hypothesis

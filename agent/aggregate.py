@@ -19,14 +19,13 @@ from agent.alerts.burn import Budgets
 from agent.alerts.durations import whole_seconds
 from agent.config import Sampling, Settings
 from agent.control import Control, ControlLearner
-from agent.counters import CounterKey, Counters, Exemplar
+from agent.counters import CounterKey, Counters, Exemplar, Gauge
 from agent.drifting import DriftWatch
 from agent.fingerprints import Fingerprints
 from agent.labels import LabelBounds
 from agent.metrics import METRICS
 from agent.metrics.judges import PROBES
 from agent.slos import events, objectives
-from agent.slow_tiers import Gauge
 from agent.tiers import Pair
 from agent.trace import Score, ScoredTrace, State
 from agent.windows import Windows

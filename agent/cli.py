@@ -22,6 +22,7 @@ from agent import __version__
 from agent.baselines_cli import baseline_app
 from agent.config import ConfigError, Settings, dump, load
 from agent.config_reference import reference
+from agent.inspect_cli import inspect
 from agent.kafka.cli import kafka_app
 from agent.kafka.worker_cli import worker
 from agent.models.cli import model_app
@@ -42,6 +43,7 @@ app.add_typer(config_app, name="config")
 app.add_typer(model_app, name="model")
 app.add_typer(baseline_app, name="baseline")
 app.add_typer(kafka_app, name="kafka")
+app.command()(inspect)
 app.command()(worker)
 
 ConfigOption = Annotated[
@@ -287,11 +289,13 @@ def config_check(config: ConfigOption = None) -> None:
     from agent.instruments import Instruments
     from agent.models.errors import ModelError
     from agent.rules import rules_of
+    from exporters.otel import ResultsExporter
 
     settings = _load(config)
     try:
         rules = rules_of(settings)
         Instruments(settings, watched=True)
+        ResultsExporter(settings.results_export)
         for endpoint in (settings.judge, settings.judge.second):
             if endpoint.api_key_file is not None:
                 endpoint.api_key_file.read_text("ascii")

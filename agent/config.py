@@ -14,7 +14,7 @@ import os
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 from urllib.parse import urlsplit, urlunsplit
 
 import yaml
@@ -76,6 +76,16 @@ def leaves(
             yield f"{prefix}{name}", field, default
 
 
+def _secrets(model: type[BaseModel] = Settings, prefix: str = "") -> Iterator[str]:
+    """The keys that must not be shown; those of the items of a list are without its index."""
+    for key, field, _ in leaves(model, prefix):
+        if "SecretStr" in str(field.annotation):
+            yield key
+        for item in get_args(field.annotation):
+            if isinstance(item, type) and issubclass(item, Section):
+                yield from _secrets(item, f"{key}.")
+
+
 def _from_environment(environ: Mapping[str, str]) -> dict[str, Any]:
     tree: dict[str, Any] = {}
     known = {key.replace(".", "__").upper(): key for key, _, _ in leaves()}
@@ -113,6 +123,7 @@ def _merge(base: dict[str, Any], over: Mapping[str, Any]) -> dict[str, Any]:
 def _explain(error: ValidationError) -> str:
     lines = []
     known = [key for key, _, _ in leaves()]
+    secrets = list(_secrets())
     for item in error.errors():
         key = ".".join(str(part) for part in item["loc"])
         if item["type"] == "extra_forbidden":
@@ -124,11 +135,12 @@ def _explain(error: ValidationError) -> str:
             value = repr(item["input"])
             shown = value if len(value) <= 80 else value[:77] + "..."
             message = item["msg"].removeprefix("Value error, ")
-            if key.endswith(("api_key", "password")):
-                shown = "what is given"
-            elif isinstance(item["input"], Mapping) and item["type"] == "value_error":
+            if isinstance(item["input"], Mapping) and item["type"] in ("value_error", "missing"):
                 lines.append(f"{key}: {message}")  # a section as a whole may hold secrets
                 continue
+            place = ".".join(part for part in item["loc"] if isinstance(part, str))
+            if any(f"{one}.".startswith(f"{place}.") for one in secrets):
+                shown = "what is given"
             lines.append(f"{key}: {_redacted(shown)} is not allowed: {message}")
     return "\n".join(lines)
 

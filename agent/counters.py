@@ -10,11 +10,17 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-__all__ = ["CounterKey", "Counters", "Exemplar"]
+__all__ = ["CounterKey", "Counters", "Counts", "Exemplar", "Gauge"]
 
 
 CounterKey = tuple[str, tuple[tuple[str, str], ...]]
 """(name, ((label, value), ...)) with the labels in a fixed order."""
+
+Counts = dict[CounterKey, float]
+"""By how much each is to grow."""
+
+Gauge = tuple[str, tuple[tuple[str, str], ...], float]
+"""(name, labels, value)"""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ from typing import Any
 from agent.alerts.alert import Alert
 from agent.alerts.drift import DriftAlerts
 from agent.config import Drift
-from agent.counters import Counters
+from agent.counters import Counters, Gauge
 from agent.drift import DriftMonitor, DriftSettings
 from agent.drift.baseline import DAY, HOUR, MINUTE
 from agent.drift.series import milestones_of
@@ -26,7 +26,6 @@ from agent.metrics.nuggets import AUTONUGGETIZER
 from agent.metrics.ranking import UMBRELA
 from agent.metrics.results import JUDGE
 from agent.places import Places
-from agent.slow_tiers import Gauge
 from agent.trace import ScoredTrace
 from agent.windows import Windows
 from agent.windows.loghist import LogHist

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable, Iterable, Sequence, Set
 from typing import Any
 
-from agent.trace import ScoredTrace, Trace
+from agent.privacy.content import Content
+from agent.trace import Passage, ScoredTrace, Trace
 
 __all__ = ["CUT", "EvidenceKeeper", "evidence_body", "results_of"]
 
@@ -19,6 +21,13 @@ MAX_PASSAGES = 50
 
 def _cut(text: str | None, limit: int) -> str | None:
     return text if text is None or len(text) <= limit else text[:limit] + CUT
+
+
+def _resolved(passage: Passage) -> dict[str, str]:
+    """Who gave the text of a passage that had none, and what it was."""
+    metadata = passage.metadata or {}
+    found = {name: metadata.get(name) for name in ("resolved_by", "text_sha256")}
+    return {name: value[:64] for name, value in found.items() if isinstance(value, str)}
 
 
 Results = Sequence[dict[str, Any]]
@@ -45,6 +54,7 @@ def _document(trace: Trace, results: Results, limit: int) -> dict[str, Any]:
                     "text": _cut(passage.text, limit),
                     "rank": passage.rank,
                     "score": passage.score,
+                    **_resolved(passage),
                 }
                 for passage in trace.passages[:MAX_PASSAGES]
             ],
@@ -56,6 +66,7 @@ def _document(trace: Trace, results: Results, limit: int) -> dict[str, Any]:
             "status": trace.status,
             "error": _cut(trace.error, limit),
             # the trace's own: those of a partial result are empty, as they were counted before
+            "missing": trace.missing,
             "timings": {k: v for k, v in (trace.timings or {}).items() if v is not None},
             "usage": trace.usage.model_dump(exclude_none=True) if trace.usage else None,
             "model": _cut(trace.model, 200),
@@ -75,22 +86,31 @@ def results_of(body: bytes | None) -> list[dict[str, Any]]:
     return list(json.loads(body)["results"]) if body else []
 
 
-def evidence_body(trace: Trace, scored: ScoredTrace, limit: int, earlier: Results = ()) -> bytes:
-    """JSON bytes of the trace and its scores, `earlier` ones first; texts are cut until it fits
-    `limit` bytes.
+def evidence_body(
+    trace: Trace,
+    scored: ScoredTrace,
+    limit: int,
+    earlier: Results = (),
+    content: Content | None = None,
+) -> bytes:
+    """JSON bytes of the trace and its scores, `earlier` ones first, as `content` allows; texts are
+    cut until it fits `limit` bytes.
 
     Where even that does not fit (hundreds of long ids), only the ids and scores are kept.
     """
     found = [score.to_dict() for score in scored.results]
     new = set(map(_place, found))
     results = [item for item in earlier if _place(item) not in new] + found
-    characters = limit
+    # a hash is that of a whole text
+    characters = limit if content is None or content.full else sys.maxsize
     while characters >= 50:
         document = _document(trace, results, characters)
+        if content is not None:
+            document = content.document(document)
         body = json.dumps(document, ensure_ascii=False).encode("utf-8", "replace")
         if len(body) <= limit:
             return body
-        characters //= 2
+        characters = 0 if characters > limit else characters // 2
     names = ("metric", "k", "scorer", "state")
     document = {
         "trace": {"trace_id": trace.trace_id, "service": trace.service, "passages": None},
@@ -105,7 +125,8 @@ class EvidenceKeeper:
     `kept` are the (service, trace id) pairs in the store; a body has at most `limit` bytes.
     """
 
-    def __init__(self, kept: Iterable[Key], limit: int) -> None:
+    def __init__(self, kept: Iterable[Key], limit: int, content: Content | None = None) -> None:
+        self._content = content
         self._kept = set(kept)
         self.added = 0
         """Rows given since the last `forget`."""
@@ -127,7 +148,7 @@ class EvidenceKeeper:
                 if scored.partial:
                     # two tiers may have ended in this step: the store knows of neither yet
                     before = results_of(rows[key][-1]) if key in rows else earlier(key, trace)
-                body = evidence_body(trace, scored, self._limit, before)
+                body = evidence_body(trace, scored, self._limit, before, self._content)
                 rows[key] = (*key, scored.timestamp, body)
         self._kept.update(rows)
         self.added += len(rows)

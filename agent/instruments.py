@@ -14,15 +14,16 @@ from typing import Any
 
 from agent.budget import BudgetController, judge_controller, model_controller
 from agent.config import ConfigError, Judge, Settings
+from agent.counters import Gauge
 from agent.judge import prompts
 from agent.judge.attempt import Attempt
-from agent.judge.cache import CachedJudge, MemoryVerdicts, VerdictStore
+from agent.judge.cache import CachedJudge, MemoryVerdicts, VerdictStore, says_nothing
 from agent.judge.client import JudgeClient
 from agent.judge.fingerprint import Served
 from agent.judge.probes import ProbeRunner, load_probes, probe_settings
 from agent.judge.second import SecondOpinion, second_settings
 from agent.judge.tier import JudgeTier
-from agent.slow_tiers import Extras, Gauge, SlowTiers, Spending
+from agent.slow_tiers import Extras, SlowTiers, Spending
 from agent.store.verdicts import SqliteVerdicts
 from agent.tiers import Cost, Pair, Tier, TierScorer
 from agent.trace import Score, Trace
@@ -67,7 +68,10 @@ class Instruments:
             client = self._client(MAIN, judge)
             if verdicts is None:
                 verdicts = MemoryVerdicts(judge.cache.entries, judge.cache.days)
-            tier: TierScorer = JudgeTier(CachedJudge(client, verdicts, count=count), judge)
+            full = settings.privacy.content == "full"
+            keeps = (lambda question: True) if full else says_nothing
+            asking = CachedJudge(client, verdicts, count=count, keeps=keeps)
+            tier: TierScorer = JudgeTier(asking, judge)
             if watched:
                 tier = self._second(tier, client)
                 self.probes = self._prober(client)

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Protocol
 
 from agent.config import Limits
 from agent.counters import CounterKey
 from agent.ingest.native import Bad, Good
+from agent.privacy.redactor import Redactor
 from agent.sources.dead_letters import DeadLetters
 from agent.store.rows import Accepted, Arrival, Progress
-from agent.store.sqlite import SqliteStore
+from agent.store.sqlite import SqliteStore, Statements
+from agent.trace import Trace
 
-__all__ = ["Intake", "Item", "QueueFull", "Unavailable"]
+__all__ = ["Holding", "Intake", "Item", "QueueFull", "Unavailable", "Write"]
 
 Item = tuple[Good | Bad, int]
 """What was read, and its position in its source."""
+
+Write = Callable[[Callable[[], Mapping[CounterKey, float]]], None]
+"""Runs what writes to the state, and counts what that returns. Raises `Unavailable`."""
 
 
 class QueueFull(Exception):
@@ -25,11 +31,26 @@ class QueueFull(Exception):
 
 
 class Unavailable(Exception):
-    """The state file cannot take anything now, and why; nothing was accepted."""
+    """The state file cannot take anything now, and why; nothing was accepted. Try again after
+    `retry_after` seconds."""
+
+    retry_after = 5  # what fills a disk seldom goes at once
+
+
+class Holding(Protocol):
+    """Where traces wait for texts before they join the queue."""
+
+    @property
+    def full(self) -> bool: ...
+
+    def wants(self, trace: Trace) -> bool: ...
 
 
 class Intake:
-    """The step between a source and the queue. `clock` is wall time. Safe from any thread."""
+    """The step between a source and the queue. `clock` is wall time. Safe from any thread.
+
+    `holding` says which traces wait for texts first; while it is full, live ones go on without.
+    """
 
     def __init__(
         self,
@@ -37,7 +58,11 @@ class Intake:
         dead_letters: DeadLetters,
         limits: Limits,
         clock: Callable[[], float],
+        redactor: Redactor | None = None,
+        holding: Holding | None = None,
     ) -> None:
+        self._holding = holding
+        self._redactor = redactor or Redactor()
         self._store = store
         self._dead = dead_letters
         self._limits = limits
@@ -55,6 +80,8 @@ class Intake:
         progress: Progress | None,
         live: bool,
         written: set[int] | None,
+        also: Statements | None = None,
+        counts: Mapping[CounterKey, float] | None = None,
     ) -> tuple[Accepted, dict[CounterKey, float]]:
         """Make the good items durable, once each; also returns the counts that are durable now.
 
@@ -63,6 +90,9 @@ class Intake:
         trace from the future gets its arrival time. Raises `QueueFull` or `Unavailable`; then no
         trace was accepted and the call may be repeated. Raises `sqlite3.DatabaseError` for a
         damaged state file.
+
+        `also` runs in the transaction that makes the traces durable, and the `counts` of the
+        source are added in it.
         """
         now = self._clock()
         good = [item for item, _ in items if isinstance(item, Good)]
@@ -70,8 +100,13 @@ class Intake:
         # a batch larger than the whole queue is taken when the queue is empty
         if good and self._store.depth and len(good) > self.room():
             raise QueueFull
-        arrivals = [self._arrival(item, now, live) for item in good]
-        counts = self._counts(source, good, bad, arrivals)
+        crowded = self._holding is not None and self._holding.full
+        if good and crowded and not live:
+            raise QueueFull  # a file is read more slowly
+        told: dict[CounterKey, float] = dict(counts or {})
+        good = [self._redactor.trace(item, told) for item in good]  # before it is anywhere
+        arrivals = [self._arrival(item, now, live, crowded) for item in good]
+        told |= self._counts(source, good, bad, arrivals)
         duplicates: CounterKey = ("ragmeter_traces_duplicate_total", (("source", source),))
         try:
             if written is not None:
@@ -79,19 +114,26 @@ class Intake:
                 self._dead.write(letters, progress.source if progress else source, now)
                 written.update(position for _, position in letters)
             done = self._store.accept(
-                arrivals, now, progress=progress, counts=counts, count_duplicates=duplicates
+                arrivals,
+                now,
+                progress=progress,
+                counts=told,
+                count_duplicates=duplicates,
+                also=also,
             )
         except (sqlite3.OperationalError, OSError) as error:
             raise Unavailable(f"cannot write the state or the dead letters: {error}") from None
         if done.duplicates:
-            counts[duplicates] = done.duplicates
-        return done, counts
+            told[duplicates] = done.duplicates
+        return done, told
 
-    def _arrival(self, item: Good, now: float, live: bool) -> Arrival:
+    def _arrival(self, item: Good, now: float, live: bool, crowded: bool) -> Arrival:
         timestamp = item.trace.timestamp.timestamp()
         if live and timestamp > now + self._limits.future_seconds:
             timestamp = now
-        return Arrival(item.trace.service, item.trace.trace_id, timestamp, item.body)
+        trace = item.trace
+        held = self._holding is not None and not crowded and self._holding.wants(trace)
+        return Arrival(trace.service, trace.trace_id, timestamp, item.body, held)
 
     @staticmethod
     def _counts(

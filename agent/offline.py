@@ -17,11 +17,14 @@ from pathlib import Path
 from typing import IO, Any
 
 from agent.config import Settings
+from agent.counters import Counts
 from agent.ingest.native import Bad
+from agent.privacy.content import Content
+from agent.privacy.redactor import Redactor
 from agent.progress import ReplayProgress
 from agent.score import Scorer, complete, outline
 from agent.sources.files import STDIN, Source
-from agent.tiers import Cost, Tier, TierScorer
+from agent.tiers import Cost, Tier, TierScorer, ask_tier
 from agent.trace import Score, ScoredTrace, State, Trace
 
 __all__ = ["Done", "SameFile", "score_file"]
@@ -158,7 +161,7 @@ class _Whole:
     async def _run(self, tier: TierScorer, trace: Trace) -> list[Score]:
         scores: list[Score] = []
         try:
-            scores = await tier.score(trace, Cost())
+            scores = await ask_tier(tier, trace, Cost())
         except Exception:
             log.exception("the %s tier failed on trace %r", tier.tier, trace.trace_id[:80])
         scores = complete(scores, tier.pairs, trace.probability)
@@ -181,6 +184,9 @@ async def score_file(
     """
     _check_apart(path, output)
     source = Source(path)
+    redactor = Redactor(settings.privacy)
+    content = Content(settings.privacy)
+    counts: Counts = {}
     whole = _Whole(settings, tiers or {})
     most = settings.judge.concurrency if tiers else 1
     done = whole.done
@@ -200,15 +206,19 @@ async def score_file(
                     why = "; ".join(f"{field or 'item'}: {why}" for field, why in item.errors)
                     say(f"item {number}: {item.reason}: {why}")
             else:
-                under_way.append(asyncio.create_task(whole.score(item.trace)))
+                trace = redactor.trace(item, counts).trace
+                under_way.append(asyncio.create_task(whole.score(trace)))
                 while len(under_way) >= most:
-                    writer.write(await under_way.popleft())
+                    writer.write(content.scored(await under_way.popleft()))
                     done.traces += 1
             if tiers or number % 256 == 0:
                 progress.read(number, done.bad, position)
         while under_way:
-            writer.write(await under_way.popleft())
+            writer.write(content.scored(await under_way.popleft()))
             done.traces += 1
     if source.empty:
         say(f"{source.name}: the file is empty")
+    for (name, labels), lost in sorted(counts.items()):
+        if name == "ragmeter_redaction_failures_total":
+            say(f"{lost:,.0f} texts dropped: {', '.join(value for _, value in labels)}")
     return done

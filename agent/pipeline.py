@@ -15,24 +15,37 @@ import sqlite3
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any
+from typing import Any, TypeVar
 
 from agent.alerts import Alert, Rule
+from agent.assembly import Assembly
+from agent.closer import SOURCE as OTLP
+from agent.closer import Closer
 from agent.config import Sampling, Settings
-from agent.counters import Counters
+from agent.counters import CounterKey, Counters, Gauge
+from agent.ingest.requests import Found, requests
+from agent.ingest.spans import Span
 from agent.intake import Intake, Item, Unavailable
+from agent.privacy.content import Content
+from agent.privacy.redactor import Redactor
 from agent.reading import Health
+from agent.resolvers.stage import Resolving
+from agent.settings.privacy import Privacy
 from agent.slow_tiers import MakeTiers, SlowTiers
 from agent.sources.dead_letters import DeadLetters
 from agent.store.open import StateLost
+from agent.store.open_spans import OpenSpans
 from agent.store.rows import Accepted, Progress
-from agent.store.sqlite import SqliteStore
+from agent.store.sqlite import SqliteStore, Statements
+from agent.watching import Watchers
 from agent.windows import Windows
-from agent.worker import Notify, Worker
+from agent.worker import Notify, Results, Worker
 
 __all__ = ["Instrument"]
 
 log = logging.getLogger("ragmeter")
+
+T = TypeVar("T")
 
 STUCK_SECONDS = 30.0  # a batch takes well under a second; the longest pause of the worker is 5 s
 
@@ -43,7 +56,8 @@ class Instrument:
     `live=False` (a replay) leaves event time to the events until the first live trace.
     `notify` makes the outbox items of an alert that fired or resolved; they are stored in the
     same step as the alert, and `announced` is called when that is durable. Raises `StateError`
-    when the state file cannot be used.
+    when the state file cannot be used. `results` gets the scores of each trace once they are
+    durable; it must neither wait nor raise.
     """
 
     def __init__(
@@ -57,20 +71,29 @@ class Instrument:
         notify: Notify = lambda alert, now: (),
         announced: Callable[[], None] = lambda: None,
         tiers: MakeTiers = lambda saved: SlowTiers(),
+        results: Results = lambda done: None,
     ) -> None:
         self._limits = settings.limits
         self._clock = clock
         self._monotonic = monotonic
         self._problem: str | None = None
         self.segments = tuple(settings.segments)
+        self.redactor = Redactor(settings.privacy)
+        self.content = Content(settings.privacy)
         self._store = SqliteStore(
             settings.state.path,
+            overwrite=not self.content.full,
             horizon=settings.limits.dedupe_hours * 3600,
             synchronous=settings.state.synchronous,
             warn=log.error,
         )
-        self._dead = DeadLetters(settings.state.dead_letters)
-        self._intake = Intake(self._store, self._dead, settings.limits, clock)
+        self._dead = DeadLetters(settings.state.dead_letters, self.redactor, self.content)
+        self._resolving = Resolving(
+            settings.resolvers, self._store, self.redactor, settings.limits.trace_bytes, self._write
+        )
+        self._intake = Intake(
+            self._store, self._dead, settings.limits, clock, self.redactor, self._resolving
+        )
         self._worker = Worker(
             settings,
             rules,
@@ -82,17 +105,44 @@ class Instrument:
             notify=notify,
             announced=announced,
             tiers=tiers,
+            results=results,
+            content=self.content,
         )
+        self._otlp = settings.otlp
+        self.watchers = Watchers(self.content)
+        spans = OpenSpans(self._store)
+        ids = spans.ids()
+        self.assembly = Assembly(
+            settings.otlp, spans, self._write, clock=clock, monotonic=monotonic
+        )
+        self._closer = Closer(
+            self.assembly,
+            spans,
+            self.accept,
+            self._extract,
+            settings.limits.trace_bytes,
+            written=ids & self._dead.written_from(OTLP, min(ids)) if ids else set(),
+            damaged=self._worker.damaged,
+        )
+
+    def _extract(self, spans: Sequence[Span]) -> Found:
+        found = requests(spans, self._otlp)
+        self.watchers.publish(found)
+        return found
 
     def start(self) -> None:
         self._worker.start()
+        self._resolving.start(self._worker.wake)
+        self._closer.start()
 
     def stop(self, timeout: float) -> bool:
         """Finish what is queued within `timeout` seconds; what is left stays durable.
 
         Returns whether the queue was emptied. The state file is closed.
         """
-        ended = self._worker.stop(timeout)
+        closed = self._closer.stop()
+        closed = self._resolving.stop() and closed
+        ended = self._worker.stop(timeout) and closed
         emptied = self._store.depth == 0
         if ended:
             self._store.close()
@@ -100,7 +150,7 @@ class Instrument:
 
     def wait_idle(self, stopped: Callable[[], bool] = lambda: False) -> None:
         """Return when nothing waits any more, the agent has died or `stopped` says so."""
-        while (self._store.depth or any(self._worker.owed.values())) and not (
+        while (self._store.depth or self._store.held or any(self._worker.owed.values())) and not (
             self.fatal or stopped()
         ):
             time.sleep(0.02)
@@ -108,7 +158,7 @@ class Instrument:
     @property
     def fatal(self) -> str | None:
         """Why the agent has died; the process should end with a failure."""
-        return self._worker.fatal
+        return self._worker.fatal or self._closer.fatal or self._resolving.fatal
 
     # Reading ------------------------------------------------------------------------------------
 
@@ -131,8 +181,9 @@ class Instrument:
     def instruments(self) -> Sequence[Mapping[str, str]]:
         return self._worker.instruments()
 
-    def gauges(self) -> Sequence[tuple[str, tuple[tuple[str, str], ...], float]]:
-        return self._worker.gauges()
+    def gauges(self) -> Sequence[Gauge]:
+        held = ("ragmeter_held_traces", (), float(self._store.held))
+        return [*self._worker.gauges(), *self.assembly.gauges(), held]
 
     def lock(self) -> AbstractContextManager[Any]:
         return self._worker.lock
@@ -152,6 +203,7 @@ class Instrument:
             self.fatal,
             self._problem,
             self._worker.problem,
+            self._closer.problem,
             self._stuck(),
             self._ahead(now),
         )
@@ -190,6 +242,10 @@ class Instrument:
         """Draw by other rates and strata from the next trace on: no estimate jumps."""
         self._worker.resample(settings)
 
+    def redact(self, settings: Privacy) -> None:
+        """Redact by other rules from the next trace on."""
+        self.redactor.update(settings)
+
     # Traces in ----------------------------------------------------------------------------------
 
     def accept(
@@ -200,15 +256,47 @@ class Instrument:
         progress: Progress | None = None,
         live: bool = False,
         written: set[int] | None = None,
+        also: Statements | None = None,
+        counts: Mapping[CounterKey, float] | None = None,
     ) -> Accepted:
         """Make the good items durable, once each; `agent.intake.Intake.accept` says how."""
+        done = self._counted(
+            lambda: self._intake.accept(
+                items,
+                source,
+                progress=progress,
+                live=live,
+                written=written,
+                also=also,
+                counts=counts,
+            )
+        )
+        if live and done.accepted and not self._worker.live:
+            self._worker.live = True
+            if ahead := self._ahead(self._clock()):
+                log.error("%s", ahead)
+        self._worker.wake()
+        self._resolving.wake()
+        return done
+
+    def _write(self, write: Callable[[], Mapping[CounterKey, float]]) -> None:
+        """Run what writes to the state besides traces. Raises `Unavailable`."""
+
+        def guarded() -> tuple[None, Mapping[CounterKey, float]]:
+            try:
+                return None, write()
+            except sqlite3.OperationalError as error:
+                raise Unavailable(f"cannot write the state: {error}") from None
+
+        self._counted(guarded)
+
+    def _counted(self, write: Callable[[], tuple[T, Mapping[CounterKey, float]]]) -> T:
+        """What `write` has made durable; its counts are shown. Raises `Unavailable`."""
         if self.fatal:
             raise Unavailable(self.fatal)
         with self._worker.intake_lock:
             try:
-                done, counts = self._intake.accept(
-                    items, source, progress=progress, live=live, written=written
-                )
+                done, counts = write()
             except Unavailable as error:
                 if self._problem is None:
                     log.error("%s; nothing is accepted until that is mended", error)
@@ -223,11 +311,6 @@ class Instrument:
             self._problem = None
             with self._worker.lock:
                 self.counters.add_saved(counts)
-        if live and done.accepted and not self._worker.live:
-            self._worker.live = True
-            if ahead := self._ahead(self._clock()):
-                log.error("%s", ahead)
-        self._worker.wake()
         return done
 
     def room(self) -> int:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from agent.alerts.alert import Alert
-from agent.counters import Counters
+from agent.counters import Counters, Gauge
 from agent.windows import Windows
 
 __all__ = ["Health", "Reading"]
@@ -53,7 +53,7 @@ class Reading(Protocol):
     def instruments(self) -> Sequence[Mapping[str, str]]:
         """What each judge is, as labels: name, model as served, prompts, fingerprint."""
 
-    def gauges(self) -> Sequence[tuple[str, tuple[tuple[str, str], ...], float]]:
+    def gauges(self) -> Sequence[Gauge]:
         """How the slow tiers are: (name, label pairs, value)."""
 
     def lock(self) -> AbstractContextManager[Any]: ...

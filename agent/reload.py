@@ -7,18 +7,20 @@ from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 from agent.config import ConfigError, Sampling, Settings
+from agent.settings.privacy import Privacy
 
 __all__ = ["LIVE", "Reload"]
 
 log = logging.getLogger("ragmeter")
 
-LIVE = "sampling"
-"""The section that takes effect at once. Every draw carries the probability that held, so no
-estimate jumps; what the others say is built into windows, ports and files."""
+LIVE = ("sampling", "privacy.redact", "privacy.drop_attributes", "privacy.timeout_seconds")
+"""What takes effect at once. Every draw carries the probability that held, so no estimate jumps,
+and a rule that finds more is wanted now; other keys are built into windows, ports and files."""
 
 
-class Resampled(Protocol):
+class Adjusted(Protocol):
     def resample(self, settings: Sampling) -> None: ...
+    def redact(self, settings: Privacy) -> None: ...
 
 
 class Reload:
@@ -26,10 +28,9 @@ class Reload:
     is logged and changes nothing."""
 
     def __init__(
-        self, settings: Settings, read: Callable[[], Settings], instrument: Resampled
+        self, settings: Settings, read: Callable[[], Settings], instrument: Adjusted
     ) -> None:
-        self._started = settings
-        self._sampling = settings.sampling
+        self._started = self._last = settings
         self._read = read
         self._instrument = instrument
 
@@ -39,28 +40,35 @@ class Reload:
         except (ConfigError, OSError) as error:
             log.error("configuration: %s; the settings stay as they were", error)
             return
-        waiting = sorted(
-            key
-            for key in _changed(self._started.model_dump(), new.model_dump())
-            if key != LIVE and not key.startswith(f"{LIVE}.")
-        )
-        if new.sampling != self._sampling:
-            self._sampling = new.sampling
+        # of what waits for a restart all is named, of the rest what is new
+        waiting = [key for key in _changed(self._started, new) if not _is_live(key)]
+        moved = [key for key in _changed(self._last, new) if _is_live(key)]
+        if moved:
+            self._instrument.redact(new.privacy)
             self._instrument.resample(new.sampling)
-            log.warning("configuration read again: sampling follows it from the next trace on")
+            self._last = new
+            log.warning("configuration read again, holds from now on: %s", ", ".join(moved))
         elif not waiting:
             log.warning("configuration read again: nothing has changed")
         if waiting:
             log.warning("changed, but only after a restart: %s", ", ".join(waiting))
 
 
-def _changed(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = "") -> list[str]:
-    """The keys whose values differ."""
+def _is_live(key: str) -> bool:
+    return any(key == name or key.startswith(f"{name}.") for name in LIVE)
+
+
+def _changed(old: Settings, new: Settings) -> list[str]:
+    """The keys whose values differ, in order."""
+    return sorted(_differing(old.model_dump(), new.model_dump(), ""))
+
+
+def _differing(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str) -> list[str]:
     found: list[str] = []
     for name in old.keys() | new.keys():
         key, before, after = f"{prefix}{name}", old.get(name), new.get(name)
         if isinstance(before, Mapping) and isinstance(after, Mapping):
-            found += _changed(before, after, f"{key}.")
+            found += _differing(before, after, f"{key}.")
         elif before != after:
             found.append(key)
     return found

@@ -21,6 +21,7 @@ from agent.reload import Reload
 from agent.serving import calm, serving
 from agent.sources.files import Source
 from agent.sources.replay import Replayed, replay
+from exporters.otel import ResultsExporter
 from exporters.senders import Senders
 
 __all__ = ["run"]
@@ -70,6 +71,8 @@ async def run(
     replay file that cannot be read).
     """
     senders = Senders(settings.alerts)
+    texts = settings.privacy.content == "full"
+    exporter = ResultsExporter(settings.results_export, texts=texts)
     instrument = Instrument(
         settings,
         rules,
@@ -77,7 +80,9 @@ async def run(
         notify=senders.notify,
         announced=senders.announced,
         tiers=lambda saved: slow_tiers(settings, saved),
+        results=exporter.put,
     )
+    await exporter.start(instrument)
     instrument.start()
     asyncio.get_running_loop().set_exception_handler(calm())
     stop = _Stop(Reload(settings, reread, instrument))
@@ -109,6 +114,7 @@ async def run(
                     await asyncio.wait_for(stop.event.wait(), 0.5)
     finally:
         emptied = await asyncio.to_thread(instrument.stop, settings.limits.drain_seconds)
+        await exporter.stop()  # last: what was drained has results too
     if instrument.fatal:
         log.error(instrument.fatal)
         status = 1

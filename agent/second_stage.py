@@ -14,12 +14,12 @@ from typing import Any
 
 from agent.config import Sampling, Settings
 from agent.control import Control
-from agent.counters import CounterKey
+from agent.counters import CounterKey, Gauge
 from agent.metrics.judges import PROBES
 from agent.models.workers import ADMITTED
 from agent.sampling import Sampler
 from agent.score import Scored, Scorer
-from agent.slow_tiers import Gauge, SlowTiers
+from agent.slow_tiers import SlowTiers
 from agent.store.rows import Draw, Queued
 from agent.store.sqlite import SqliteStore
 from agent.strata import Strata

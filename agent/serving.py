@@ -17,6 +17,8 @@ from agent.config import Settings
 from agent.pipeline import Instrument
 from agent.sources.baselines import BaselinesEndpoint
 from agent.sources.http import TracesEndpoint
+from agent.sources.inspection import InspectionEndpoint
+from agent.sources.otlp import OtlpEndpoint
 from exporters.web import metrics_app
 
 __all__ = ["PortInUse", "calm", "quiet", "serving"]
@@ -56,9 +58,13 @@ async def serving(instrument: Instrument, settings: Settings) -> AsyncIterator[t
     traces = web.Application()
     for app in (page, traces):
         endpoint.add_to(app)
+    otlp = OtlpEndpoint(instrument.assembly, limits.body_bytes, redactor=instrument.redactor)
+    otlp.add_to(traces)
     BaselinesEndpoint(instrument).add_to(page)
+    InspectionEndpoint(instrument.watchers).add_to(page)
     runners: list[web.AppRunner] = []
     await endpoint.start()
+    await otlp.start()
     try:
         urls = []
         for app, port in ((traces, settings.http.otlp_port), (page, settings.http.metrics_port)):
@@ -70,6 +76,7 @@ async def serving(instrument: Instrument, settings: Settings) -> AsyncIterator[t
         for runner in runners:
             await runner.cleanup()
         await endpoint.stop()
+        await otlp.stop()
 
 
 def _worth_a_line(record: logging.LogRecord) -> bool:

@@ -8,15 +8,11 @@ from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from typing import Any
 
 from agent.budget import BudgetController
-from agent.counters import CounterKey
+from agent.counters import CounterKey, Gauge
 from agent.tiers import Cost, Tier, TierScorer
 from agent.trace import ScoredTrace
 
 __all__ = ["SlowTiers", "Spending"]
-
-
-Gauge = tuple[str, tuple[tuple[str, str], ...], float]
-"""(name, label pairs, value)"""
 
 
 class Spending:

@@ -68,7 +68,8 @@ class Strata:
         settings, control = self._settings, self._control
         ratios = settings.ratios
         service = trace.service
-        if trace.status != "ok" or not (trace.answer or "").strip():
+        hidden = "answer" in trace.missing  # not captured is not failed
+        if trace.status != "ok" or not (hidden or (trace.answer or "").strip()):
             return Stratum("error", ratios.error)
         if self._is_new(trace, timestamp, settings, control):
             return Stratum("new", ratios.new)

@@ -19,7 +19,7 @@ from typing import Any, Protocol
 from agent.ingest.native import Bad, decode_one
 from agent.score import complete
 from agent.store.rows import Draw, Drawn
-from agent.tiers import Cost, Pair, Pausing, Tier, TierScorer
+from agent.tiers import Cost, Pair, Pausing, Tier, TierScorer, ask_tier
 from agent.trace import Score, Trace
 
 __all__ = ["HOLD", "DrawnStore", "Finished", "TierWorker", "completed", "score_drawn"]
@@ -64,7 +64,7 @@ async def score_drawn(drawn: Drawn, scorer: TierScorer | None) -> Finished:
         missing = "not_configured"
     else:
         try:
-            scores = await scorer.score(item.trace, cost)
+            scores = await ask_tier(scorer, item.trace, cost)
         except Exception:
             log.exception("the %s tier failed on trace %r", draw.tier, item.trace.trace_id[:80])
         pairs: set[Pair] = set(scorer.pairs)

@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol, runtime_checkable
 
+from agent.metrics.missing import explained, known
 from agent.trace import Score, Trace
 
-__all__ = ["TIERS", "Cost", "Pair", "Pausing", "Tier", "TierScorer"]
+__all__ = ["TIERS", "Cost", "Pair", "Pausing", "Tier", "TierScorer", "ask_tier"]
 
 Tier = Literal["model", "judge"]
 TIERS: tuple[Tier, ...] = ("model", "judge")
@@ -70,3 +71,9 @@ class Pausing(Protocol):
 
     @property
     def trying(self) -> bool: ...
+
+
+async def ask_tier(scorer: TierScorer, trace: Trace, cost: Cost) -> list[Score]:
+    """What `scorer` says of what is known of a trace: it is not asked about texts that are
+    hidden or cut, and its gaps get the trace's own reason."""
+    return explained(trace, await scorer.score(known(trace), cost))

@@ -8,6 +8,7 @@ negative durations, a sampling probability outside (0, 1]).
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -16,6 +17,8 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
 __all__ = [
+    "MISSING_FIELDS",
+    "MISSING_REASONS",
     "SCHEMA",
     "Citation",
     "Frame",
@@ -25,6 +28,7 @@ __all__ = [
     "Sampling",
     "Score",
     "ScoredTrace",
+    "SpanRef",
     "State",
     "Status",
     "Support",
@@ -37,6 +41,27 @@ SCHEMA = "ragmeter.trace/1"
 MAX_ID = 512  # characters; longer ids are a mistake of the sender, and ids reach labels and URLs
 MAX_TAGS = 64
 MAX_TAG_TEXT = 256  # characters of a tag's value: tags become label values, never prose
+
+MISSING_FIELDS = ("query", "passages", "answer")
+"""What `Trace.missing` may name."""
+
+MISSING_REASONS = frozenset(
+    (
+        "answer_truncated",
+        "content_hidden",
+        "no_answer_captured",
+        "no_passages_captured",
+        "no_query_captured",
+        "not_captured",
+        "passages_id_only",
+        "passages_truncated",
+        "query_truncated",
+        "redaction_failed",
+        "resolver_error",
+        "resolver_timeout",
+    )
+)
+"""Why a field is missing: these and no others, because reasons become label values."""
 
 Status = Literal["ok", "error", "timeout"]
 
@@ -59,6 +84,32 @@ def _tags(value: object) -> dict[str, str]:
     return tags
 
 
+def _missing(value: object) -> dict[str, str]:
+    """Known fields with known reasons. Another reason is `not_captured`: dropping it would turn
+    content that is hidden into content that is empty."""
+    if not isinstance(value, dict):
+        return {}
+    found: dict[str, str] = {}
+    for field_name in MISSING_FIELDS:
+        reason = value.get(field_name)
+        if reason is not None and reason is not False:
+            known = isinstance(reason, str) and reason in MISSING_REASONS
+            found[field_name] = str(reason) if known else "not_captured"
+    return found
+
+
+def _span(value: object) -> object:
+    """Ids of OpenTelemetry in hex; None where they are not, zeros (its "no id") included: a trace
+    is worth more than the link to its span."""
+    if not isinstance(value, dict):
+        return value if isinstance(value, SpanRef) else None
+    ids = [str(value.get(name)).lower() for name in ("trace_id", "span_id")]
+    for text, digits in zip(ids, (32, 16), strict=True):
+        if not re.fullmatch(rf"[0-9a-f]{{{digits}}}", text) or not text.strip("0"):
+            return None
+    return {"trace_id": ids[0], "span_id": ids[1]}
+
+
 def _text(value: object) -> object:
     """An error object becomes its JSON text, so that its words are not lost."""
     return json.dumps(value, default=str) if isinstance(value, dict | list) else value
@@ -76,6 +127,7 @@ Tokens = Annotated[int, Field(ge=0, le=2**53)]  # beyond it a float skips whole 
 Tag = Annotated[str, AfterValidator(lambda text: text[:MAX_TAG_TEXT])]
 Timestamp = Annotated[datetime, AfterValidator(_utc)]
 Tags = Annotated[dict[str, str], BeforeValidator(_tags)]
+Missing = Annotated[dict[str, str], BeforeValidator(_missing)]
 
 
 class _Model(BaseModel):
@@ -111,6 +163,13 @@ class Message(_Model):
     text: str = ""
 
 
+class SpanRef(_Model):
+    """A span of OpenTelemetry, in lower-case hex: 32 and 16 digits."""
+
+    trace_id: str
+    span_id: str
+
+
 class Usage(_Model):
     input_tokens: Tokens | None = None
     output_tokens: Tokens | None = None
@@ -142,7 +201,7 @@ class Trace(_Model):
     """One query with what was retrieved and answered.
 
     `passages` is None where retrieval was not captured, and empty where it found nothing: the
-    two are scored differently.
+    two are scored differently. What `missing` names is scored by nobody, whatever text is there.
     """
 
     model_config = ConfigDict(title=SCHEMA)
@@ -167,6 +226,15 @@ class Trace(_Model):
     tags: Tags = {}
     sampling: Sampling | None = None
     reference: Reference | None = None
+    span: Annotated[SpanRef | None, BeforeValidator(_span)] = Field(
+        default=None,
+        description="the OpenTelemetry span that is this request: exported results refer to it",
+    )
+    missing: Missing = Field(
+        default={},
+        description="`query`, `passages`, `answer` that are not there, or not whole, and why: "
+        + ", ".join(sorted(MISSING_REASONS)),
+    )
 
     @property
     def probability(self) -> float:

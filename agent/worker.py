@@ -17,14 +17,16 @@ from agent import steps
 from agent.aggregate import Aggregator
 from agent.alerts import Alert, Rule
 from agent.config import Sampling, Settings
+from agent.counters import Gauge
 from agent.errors import UnknownVersion
 from agent.event_time import EventTime
 from agent.evidence import EvidenceKeeper, results_of
 from agent.ingest.native import Bad, decode_one
 from agent.orders import Orders, UnknownService
+from agent.privacy.content import Content
 from agent.score import Scored, outline
 from agent.second_stage import SecondStage
-from agent.slow_tiers import Gauge, MakeTiers, SlowTiers
+from agent.slow_tiers import MakeTiers, SlowTiers
 from agent.sources.dead_letters import DeadLetters
 from agent.store.open import StateError, StateLost
 from agent.store.rows import Commit, Draw, OutboxItem, Queued
@@ -32,7 +34,7 @@ from agent.store.sqlite import SqliteStore
 from agent.tier_worker import Finished, completed
 from agent.trace import ScoredTrace, Trace
 
-__all__ = ["Notify", "Worker"]
+__all__ = ["Notify", "Results", "Worker"]
 
 log = logging.getLogger("ragmeter")
 
@@ -48,6 +50,9 @@ SAVE_IDLE_SECONDS = 60.0  # how often event time is written down when nothing el
 OLD_SCHEMA, INTERNAL_ERROR = "old_schema", "internal_error"
 
 Notify = Callable[[Alert, float], Sequence[OutboxItem]]
+
+Results = Callable[[Sequence[tuple[Trace, ScoredTrace]]], None]
+"""Gets what is durable, in the worker's thread: it must neither wait nor raise."""
 
 
 def _is_the_traces_fault(error: Exception) -> bool:
@@ -79,7 +84,10 @@ class Worker:
         notify: Notify,
         announced: Callable[[], None],
         tiers: MakeTiers = lambda saved: SlowTiers(),
+        results: Results = lambda done: None,
+        content: Content | None = None,
     ) -> None:
+        self._content = content or Content()
         self._settings = settings
         self._rules = rules
         self._store = store
@@ -88,6 +96,7 @@ class Worker:
         self._monotonic = monotonic
         self._notify = notify
         self._announced = announced
+        self._results = results
         self.lock = threading.RLock()
         self.intake_lock = threading.Lock()
         """Held while traces are accepted and counted; taken before `lock`."""
@@ -133,7 +142,15 @@ class Worker:
         saved = self._store.saved()
         steps.restore(aggregator, saved.buckets, saved.counters, saved.meta)
         aggregator.waiting.update(self._slow.restore(saved.meta))
-        self._keeper = EvidenceKeeper(saved.evidence, self._settings.limits.evidence_bytes)
+        mode = saved.meta.get("content", "full")  # files of older versions hold whole texts
+        kept = saved.evidence
+        if self._content.changed(str(mode)):
+            self._store.commit(
+                Commit(0, forget_evidence=kept, meta={"content": self._content.mode})
+            )
+            kept = []
+        limit = self._settings.limits.evidence_bytes
+        self._keeper = EvidenceKeeper(kept, limit, self._content)
         self.time = EventTime()
         down = self._clock() - saved.meta.get("wall_time", 0.0)
         self.time.restore(aggregator.windows.now, down, self._monotonic())
@@ -413,7 +430,12 @@ class Worker:
                 upto,
                 buckets=changes.buckets,
                 counters=changes.counters,
-                meta={**changes.meta, **self._slow.state(), "wall_time": now},
+                meta={
+                    **changes.meta,
+                    **self._slow.state(),
+                    "wall_time": now,
+                    "content": self._content.mode,
+                },
                 drawn=drawn,
                 finished=[one.drawn.id for one in finished],
             )
@@ -427,6 +449,8 @@ class Worker:
         step.outbox = [item for alert in transitions for item in self._notify(alert, now)]
         self._persist(lambda: self._store.commit(step))
         self._slow.committed(drawn, finished)
+        if done:
+            self._results(done)
         if transitions:
             self._announced()
         self._saved_at = self._monotonic()

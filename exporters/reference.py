@@ -138,6 +138,26 @@ HEALTH = (
         ("reason",), "", "Agent",
     ),
     Family(
+        "ragmeter_redactions_total", "counter",
+        "Findings of a privacy rule that were replaced as they came in.",
+        ("rule",), "", "Agent",
+    ),
+    Family(
+        "ragmeter_redaction_failures_total", "counter",
+        "Texts dropped because a privacy rule could not be applied: timeout, resting, error.",
+        ("rule", "reason"), "", "Agent",
+    ),
+    Family(
+        "ragmeter_resolver_requests_total", "counter",
+        "Texts of passages that were asked for, by how that ended.",
+        ("resolver", "outcome"), "", "Agent",
+    ),
+    Family(
+        "ragmeter_held_traces", "gauge",
+        "Accepted traces that wait for the texts of their passages.",
+        (), "", "Agent",
+    ),
+    Family(
         "ragmeter_results_total", "counter",
         "Results by the state in which a trace ended for a metric; the reason if unscored.",
         ("metric", "scorer", "state", "reason"), "", "Agent",
@@ -158,6 +178,31 @@ HEALTH = (
         ("label",), "", "Agent",
     ),
     Family(
+        "ragmeter_otlp_spans_total", "counter",
+        "Spans and log events that came over OTLP, by what became of them: accepted, duplicate,"
+        " late (their trace was closed), over_limit, own, or why they could not be read.",
+        ("signal", "result"), "", "OTLP",
+    ),
+    Family(
+        "ragmeter_otlp_traces_total", "counter",
+        "Traces of spans that were closed, by why: root (it is in, and quiet), idle, age, spans,"
+        " bytes, evicted (too many were open).",
+        ("result",), "", "OTLP",
+    ),
+    Family(
+        "ragmeter_otlp_dropped_total", "counter",
+        "Parts of traces of spans that are no request, by why.",
+        ("reason",), "", "OTLP",
+    ),
+    Family(
+        "ragmeter_otlp_open_traces", "gauge", "Traces of spans that are not complete yet.",
+        (), "", "OTLP",
+    ),
+    Family(
+        "ragmeter_otlp_open_bytes", "gauge", "What their spans take, by otlp.max_open_bytes.",
+        (), "bytes", "OTLP",
+    ),
+    Family(
         "ragmeter_clock_skew_total", "counter",
         "Traces with a timestamp from the future, set back to when they came.",
         ("source",), "", "Agent",
@@ -166,6 +211,11 @@ HEALTH = (
         "ragmeter_notifications_total", "counter",
         "Alert notifications by target and by how the delivery ended.",
         ("target", "outcome"), "", "Agent",
+    ),
+    Family(
+        "ragmeter_results_exported_total", "counter",
+        "Results on their way to the OTLP receiver by how they ended; all but sent were dropped.",
+        ("signal", "result"), "", "Agent",
     ),
     Family(
         "ragmeter_state_quarantined_total", "counter",

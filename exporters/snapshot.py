@@ -12,7 +12,7 @@ from copy import copy
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from agent.counters import CounterKey, Exemplar
+from agent.counters import CounterKey, Exemplar, Gauge
 from agent.fingerprints import is_mixture
 from agent.windows.stratified import is_assisted
 
@@ -41,7 +41,7 @@ class Snapshot:
     """Results that slow tiers owe, by (metric, scorer)."""
     instruments: list[tuple[tuple[str, str], ...]]
     """Labels of each judge as it is asked now."""
-    gauges: list[tuple[str, tuple[tuple[str, str], ...], float]]
+    gauges: list[Gauge]
     """(name, label pairs, value) of the slow tiers."""
     estimates: list[tuple[str, str, str, str, str, Estimate]] = field(default_factory=list)
     """(service, segment, metric, scorer with its fingerprint, window, estimate)"""

@@ -104,6 +104,22 @@ def test_secrets_are_in_no_dump_and_no_error() -> None:
 
 
 @pytest.mark.parametrize(
+    "source",
+    [
+        {"name": "kb", "url": "http://h/{id}", "headers": {"Authorization": "hush"}},
+        {"url": "http://h/{id}", "headers": "Authorization: hush"},
+        {"name": "kb", "file": "f", "headers": "Authorization: hush"},
+        ["Authorization: hush"],
+        "Authorization: hush",
+    ],
+)
+def test_a_mistake_in_a_source_shows_no_header(source: object) -> None:
+    text = error(environ={}, overrides={"resolvers": {"sources": [source]}})
+    assert text.startswith("resolvers.sources.0")
+    assert "hush" not in text
+
+
+@pytest.mark.parametrize(
     "url", ["ftp://u:hush@host", "http://u:hu/hush@host", "http://u:x@hush@:0"]
 )
 def test_no_password_of_a_broken_address_is_shown(url: str) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from agent.ingest.native import Good, decode
-from agent.trace import Trace
+from agent.trace import MISSING_REASONS, Trace
 
 ROOT = Path(__file__).parent.parent
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted(ROOT.glob("docs/*.md")), ROOT / "examples/README.md"]
@@ -29,6 +29,11 @@ def test_the_example_trace_is_one() -> None:
     (item,) = decode(example.encode(), 10_000)
     assert isinstance(item, Good)
     assert set(json.loads(example)) <= set(Trace.model_fields)
+
+
+def test_every_reason_of_a_missing_field_is_documented() -> None:
+    text = (ROOT / "docs" / "traces.md").read_text()
+    assert [reason for reason in sorted(MISSING_REASONS) if f"`{reason}`" not in text] == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -77,6 +82,7 @@ def test_every_reason_is_documented_and_every_documented_one_is_given() -> None:
     seam = (ROOT / "agent" / "judge" / "question.py").read_text()
     listed = seam[seam.index('"""Why a call gave no verdict') : seam.index("class JudgeFailed")]
     given |= set(re.findall(r"`([a-z_]+)`", listed))
+    given |= MISSING_REASONS  # what a trace itself may say
     for part in ("metrics", "judge", "models"):
         for path in (ROOT / "agent" / part).rglob("*.py"):
             given |= reasons(path)

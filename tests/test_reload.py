@@ -10,11 +10,17 @@ import pytest
 
 from agent.config import Sampling, load
 from agent.reload import Reload
+from agent.settings.privacy import Privacy
 
 
 class Taken(list[Sampling]):
+    rules: tuple[str, ...] = ()
+
     def resample(self, settings: Sampling) -> None:
         self.append(settings)
+
+    def redact(self, settings: Privacy) -> None:
+        self.rules = tuple(rule.name for rule in settings.redact)
 
 
 def reload(tmp_path: Path, before: str, after: str) -> tuple[Taken, Reload]:
@@ -53,6 +59,15 @@ def test_what_needs_a_restart_is_named(tmp_path: Path, caplog: pytest.LogCapture
     assert len(taken) == 1
     assert "only after a restart: http.metrics_port, windows" in caplog.text
     assert "sampling" not in caplog.text.split("restart:")[1]
+
+
+def test_redaction_follows_the_file_and_a_broken_rule_changes_nothing(tmp_path: Path) -> None:
+    taken, again = reload(tmp_path, "{}", "privacy: {redact: [email]}")
+    again()
+    assert taken.rules == ("email",)
+    (tmp_path / "c.yaml").write_text("privacy: {redact: [{name: x, pattern: '('}]}")
+    again()
+    assert taken.rules == ("email",)
 
 
 def test_secrets_are_not_shown(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

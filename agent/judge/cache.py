@@ -11,7 +11,7 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol, TypeVar
 
 from agent.judge.client import Answer
@@ -19,7 +19,7 @@ from agent.judge.question import JudgeFailed, Question, Verdict
 from agent.judge.single_flight import SingleFlight
 from agent.tiers import Cost
 
-__all__ = ["Answering", "CachedJudge", "MemoryVerdicts", "VerdictStore"]
+__all__ = ["Answering", "CachedJudge", "MemoryVerdicts", "VerdictStore", "says_nothing"]
 
 T = TypeVar("T")
 
@@ -86,7 +86,7 @@ class CachedJudge:
 
     `count` hears of every question how it was answered: `kept`, `shared` or `asked`. Probes and
     second opinions ask `inner` itself. An error of the store is the caller's: it is neither the
-    judge's nor the network's.
+    judge's nor the network's. Answers to questions that `keeps` is false for are not stored.
     """
 
     def __init__(
@@ -96,7 +96,9 @@ class CachedJudge:
         *,
         clock: Callable[[], float] = time.time,
         count: Callable[[str], None] = lambda source: None,
+        keeps: Callable[[Question[Any]], bool] = lambda question: True,
     ) -> None:
+        self._keeps = keeps
         self._inner = inner
         self._store = store
         self._clock = clock
@@ -117,7 +119,8 @@ class CachedJudge:
             answer = await self._inner.answer(question, cost)
             body = json.dumps(answer.data, separators=(",", ":")).encode("ascii")
             kept_under = _key(answer.fingerprint, content)
-            self._store.put(kept_under, answer.fingerprint, body, self._clock())
+            if self._keeps(question):
+                self._store.put(kept_under, answer.fingerprint, body, self._clock())
             return answer
 
         answer, joined = await self._flights.run(key, call, cost)
@@ -147,6 +150,18 @@ class CachedJudge:
         return _digest(
             self._inner.endpoint, question.prompt_hash, question.system, question.user, schema
         )
+
+
+def says_nothing(question: Question[Any]) -> bool:
+    """Whether its answers are labels and numbers alone, and quote no text of a trace."""
+    return _closed(question.schema)
+
+
+def _closed(schema: object) -> bool:
+    if isinstance(schema, Mapping):
+        open_text = schema.get("type") == "string" and "enum" not in schema
+        return not open_text and all(map(_closed, schema.values()))
+    return not isinstance(schema, list) or all(map(_closed, schema))
 
 
 def _key(mark: str, content: bytes) -> bytes:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from agent.kafka.reach import Unreachable, check
 from agent.kafka.security import SecurityError, client_options
-from agent.settings_kafka import Kafka
+from agent.settings.kafka import Kafka
 
 if TYPE_CHECKING:
     from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer

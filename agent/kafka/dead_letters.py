@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from agent.kafka.clients import Failed, consumer, partitions_of
-from agent.settings_kafka import Kafka
+from agent.settings.kafka import Kafka
 
 __all__ = ["DONE", "INTENT", "RECEIPT", "Contents", "Letter", "read_letters", "records_between"]
 

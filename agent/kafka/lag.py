@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from agent.kafka.clients import admin, consumer, partitions_of
-from agent.settings_kafka import Kafka
+from agent.settings.kafka import Kafka
 
 __all__ = ["Lag", "read_lag"]
 

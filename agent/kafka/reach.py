@@ -12,7 +12,7 @@ import ssl
 from typing import Any
 
 from agent.kafka.security import aiokafka_options
-from agent.settings_kafka import Kafka
+from agent.settings.kafka import Kafka
 
 __all__ = ["Unreachable", "check", "reach"]
 

@@ -13,11 +13,10 @@ from contextlib import AbstractContextManager
 from typing import Any, cast
 
 from agent.alerts import Alert
-from agent.counters import CounterKey, Counters
+from agent.counters import CounterKey, Counters, Gauge
 from agent.kafka.aggregate_stage import AggregateStage
 from agent.kafka.partition_state import PartitionState
 from agent.reading import Health
-from agent.slow_tiers import Gauge
 from agent.store.rows import OutboxItem
 from agent.windows import Windows
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ssl
 from typing import TYPE_CHECKING, Any
 
-from agent.settings_kafka import Kafka, Security
+from agent.settings.kafka import Kafka, Security
 
 if TYPE_CHECKING:
     from faust.auth import Credentials

@@ -7,7 +7,7 @@ from typing import Any
 
 from agent.kafka.clients import Failed, consumer, partitions_of
 from agent.kafka.dead_letters import records_between, the_partition
-from agent.settings_kafka import Kafka
+from agent.settings.kafka import Kafka
 from agent.terminal import plain
 
 __all__ = ["escaped", "newest", "one_record"]

@@ -17,6 +17,7 @@ from agent.metrics import (
     ranking,
 )
 from agent.metrics.markers import Cited, resolve
+from agent.metrics.missing import explained, known
 from agent.metrics.spec import MetricSpec
 from agent.trace import Score, Trace
 
@@ -29,33 +30,38 @@ METRICS: dict[str, MetricSpec] = {
 }
 
 
-_last: tuple[Trace, float | None, Cited] | None = None
+_last: tuple[Trace, Trace, float | None, Cited] | None = None
 
 
-def _read(trace: Trace) -> tuple[float | None, Cited]:
-    """Verdict and citations of a trace; both tiers need them, one right after the other.
+def _read(trace: Trace) -> tuple[Trace, float | None, Cited]:
+    """What is known of a trace, the verdict on its answer and its citations; both tiers need
+    them, one right after the other.
 
     The last trace is remembered in one tuple, so that threads at worst read it anew.
     """
     global _last
     last = _last
     if last is not None and last[0] is trace:
-        return last[1], last[2]
-    verdict, cited = answered.verdict(trace), resolve(trace)
-    _last = (trace, verdict, cited)
-    return verdict, cited
+        return last[1:]
+    seen = known(trace)
+    # ids tell a citation from other brackets, also where the passages' texts are not whole
+    bare = seen if seen is trace else seen.model_copy(update={"passages": trace.passages})
+    read = seen, answered.verdict(seen), resolve(bare)
+    _last = (trace, *read)
+    return read
 
 
 def score_cheap(trace: Trace) -> list[Score]:
     """Operation, abstention and citation presence: every trace, some tens of microseconds."""
-    verdict, cited = _read(trace)
-    return [
+    seen, verdict, cited = _read(trace)
+    scores = [
         *operational.score(trace),
-        answered.score(trace, verdict),
-        *citations.score(trace, verdict, cited),
+        answered.score(seen, verdict),
+        *citations.score(seen, verdict, cited),
     ]
+    return explained(trace, scores)
 
 
 def score_builtin(trace: Trace) -> list[Score]:
     """Relevance, grounding and citation support by lexical means, scorer `builtin`."""
-    return quality.score(trace, *_read(trace))
+    return explained(trace, quality.score(*_read(trace)))

@@ -82,8 +82,11 @@ def is_empty(trace: Trace) -> bool | None:
     """Whether a successful trace has no answer; None where its answer was not captured.
 
     Tracing often leaves texts out, so an absent answer is no empty answer, unless the usage says
-    that nothing was written.
+    that nothing was written. One that is hidden is not known, and one that was cut is not empty.
     """
+    if "answer" in trace.missing:
+        cut = trace.missing["answer"] == "answer_truncated" and (trace.answer or "").strip()
+        return False if cut else None
     if trace.answer is not None:
         return not trace.answer or trace.answer.isspace()
     if trace.usage is not None and trace.usage.output_tokens == 0:

@@ -13,7 +13,7 @@ from aiohttp.http_exceptions import HttpProcessingError
 
 from agent.intake import QueueFull
 
-__all__ = ["READ_SECONDS", "Bodies", "Refused", "gunzip"]
+__all__ = ["READ_SECONDS", "Bodies", "Refused", "go_on", "gunzip"]
 
 READ_SECONDS = 30.0  # for a whole body: 20 MB at 5.6 Mbit/s
 IN_FLIGHT = 4  # bodies of the largest size held at a time, over all requests
@@ -29,6 +29,12 @@ class Refused(Exception):
         super().__init__(message)
         self.status = status
         self.retry_after = retry_after
+
+
+def go_on(request: web.Request) -> None:
+    """Tell a client that asked first (`Expect: 100-continue`) to send its body."""
+    if request.transport is not None:
+        request.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
 
 
 def gunzip(body: bytes | bytearray, limit: int) -> bytes:

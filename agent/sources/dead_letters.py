@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from agent.ingest.native import Bad
+from agent.privacy.content import Content
+from agent.privacy.redactor import FAILED, Redactor
 
 __all__ = ["DeadLetters"]
 
@@ -17,10 +19,18 @@ MAX_FILE = 256 * 2**20  # bytes; then the file is kept once as `.1` and a new on
 
 
 class DeadLetters:
-    """Appends to `path`; a line is on the disk when `write` returns."""
+    """Appends to `path`; a line is on the disk when `write` returns.
 
-    def __init__(self, path: Path) -> None:
+    Under any setting of privacy the raw bytes are not kept: what cannot be read cannot be redacted
+    for sure. Their length, and with `content: hash` their hash, stand in their place.
+    """
+
+    def __init__(
+        self, path: Path, redactor: Redactor | None = None, content: Content | None = None
+    ) -> None:
         self._path = path
+        self._redactor = redactor or Redactor()
+        self._content = content or Content()
 
     def write(self, letters: Iterable[tuple[Bad, int]], source: str, now: float) -> int:
         """Write each `Bad` with its position in `source`; returns how many. Raises OSError."""
@@ -36,19 +46,30 @@ class DeadLetters:
             os.fsync(file.fileno())
         return len(lines)
 
-    @staticmethod
-    def _line(bad: Bad, source: str, position: int, now: float) -> str:
+    def _line(self, bad: Bad, source: str, position: int, now: float) -> str:
         entry: dict[str, Any] = {
             "source": source,
             "position": position,
             "at": now,
             **bad.to_dict(),
         }
+        if self._redactor.edits or not self._content.full:
+            entry["errors"] = [self._told(*error) for error in bad.errors]
+            entry["not_kept"] = self._content.raw(bad.raw)
+            return json.dumps(entry) + "\n"
         try:
             entry["raw"] = bad.raw.decode("utf-8")
         except UnicodeDecodeError:
             entry["raw_base64"] = base64.b64encode(bad.raw).decode("ascii")
         return json.dumps(entry) + "\n"
+
+    def _told(self, place: str, why: str) -> dict[str, str]:
+        """An error without what it may quote: the text of an exception is not ours."""
+        if not self._content.full:
+            why = why.partition("(")[0]
+        texts = (self._redactor.text(text, {}) for text in (place, why))
+        place, why = (FAILED if text is None else text for text in texts)
+        return {"field": place, "why": why}
 
     def written_from(self, source: str, position: int) -> set[int]:
         """Positions at or after `position` of `source` that are in the file already.

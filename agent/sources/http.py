@@ -1,12 +1,9 @@
-"""Traces over HTTP: `POST /v1/rag/traces`, answered when they are durable.
-
-Requests that arrive together share one commit: an fsync each would cap a sidecar at a few
-hundred requests a second.
-"""
+"""Traces over HTTP: `POST /v1/rag/traces`, answered when they are durable."""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from typing import Any
 
 from aiohttp import hdrs, web
@@ -15,7 +12,8 @@ from agent.ingest.bounds import MAX_ITEMS, TooMuch
 from agent.ingest.native import Bad, Good, decode
 from agent.intake import Item, QueueFull, Unavailable
 from agent.pipeline import Instrument
-from agent.sources.body import READ_SECONDS, Bodies, Refused
+from agent.sources.body import READ_SECONDS, Bodies, Refused, go_on
+from agent.sources.group_commit import GroupCommit
 
 __all__ = ["TracesEndpoint"]
 
@@ -23,8 +21,6 @@ PATH = "/v1/rag/traces"
 SOURCE = "http"
 GROUP = 1_000  # traces in one shared commit
 MAX_REJECTED = 100  # items named in a reply; the rest are counted
-
-Waiting = tuple[list[Item], asyncio.Future[tuple[bool, ...]]]
 
 
 def _reply(status: int, body: dict[str, Any], retry_after: int | None = None) -> web.Response:
@@ -59,9 +55,8 @@ class TracesEndpoint:
         self._instrument = instrument
         self._bodies = Bodies(body_limit, read_seconds)
         self._trace_limit = trace_limit
-        self._waiting: list[Waiting] = []
-        self._some = asyncio.Event()
-        self._task: asyncio.Task[None] | None = None
+        self._group = GroupCommit(self._write, GROUP)
+        self.start, self.stop = self._group.start, self._group.stop
 
     def add_to(self, app: web.Application) -> None:
         app.router.add_post(PATH, self.handle, expect_handler=self._expect)
@@ -72,8 +67,7 @@ class TracesEndpoint:
             self._bodies.check_length(request)
         except Refused as refused:
             return _refuse(refused)
-        if request.transport is not None:
-            request.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+        go_on(request)
         return None
 
     async def handle(self, request: web.Request) -> web.Response:
@@ -86,14 +80,14 @@ class TracesEndpoint:
             return _refuse(refused)
 
     async def _take(self, items: list[Item]) -> web.Response:
-        if self._instrument.room() < sum(len(waiting) for waiting, _ in self._waiting) + 1:
+        if self._instrument.room() < len(self._group) + 1:
             return _error(429, "the queue is full", QueueFull.retry_after)
         try:
-            fresh = await self._commit(items)
+            fresh = await self._group.commit(items, len(items))
         except QueueFull:
             return _error(429, "the queue is full", QueueFull.retry_after)
         except Unavailable as error:
-            return _error(503, str(error), 5)
+            return _error(503, str(error), Unavailable.retry_after)
         return self._answer(items, fresh)
 
     def _decode(self, body: bytes) -> list[Item]:
@@ -128,46 +122,14 @@ class TracesEndpoint:
             ]
         return _reply(200 if fresh else 400, body)
 
-    # One commit for all that wait ---------------------------------------------------------------
-
-    async def _commit(self, items: list[Item]) -> tuple[bool, ...]:
-        future: asyncio.Future[tuple[bool, ...]] = asyncio.get_running_loop().create_future()
-        self._waiting.append((items, future))
-        self._some.set()
-        return await future
-
-    async def start(self) -> None:
-        self._task = asyncio.create_task(self._commit_waiting())
-
-    async def stop(self) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            await asyncio.gather(self._task, return_exceptions=True)
-
-    async def _commit_waiting(self) -> None:
-        while True:
-            await self._some.wait()
-            self._some.clear()
-            while self._waiting:
-                group: list[Waiting] = []
-                size = 0
-                while self._waiting and (not group or size + len(self._waiting[0][0]) <= GROUP):
-                    group.append(self._waiting.pop(0))
-                    size += len(group[-1][0])
-                await self._commit_group(group)
-
-    async def _commit_group(self, group: list[Waiting]) -> None:
-        together = [item for items, _ in group for item in items]
-        try:
-            done = await asyncio.to_thread(self._instrument.accept, together, SOURCE, live=True)
-        except Exception as error:
-            for _, future in group:
-                if not future.done():
-                    future.set_exception(error)
-            return
+    def _write(self, requests: Sequence[list[Item]]) -> list[tuple[bool, ...]]:
+        """For each request, which of its good items were new."""
+        together = [item for items in requests for item in items]
+        fresh = self._instrument.accept(together, SOURCE, live=True).fresh
+        out = []
         start = 0
-        for items, future in group:
+        for items in requests:
             end = start + sum(isinstance(item, Good) for item, _ in items)
-            if not future.done():  # the client may have gone; its traces are kept all the same
-                future.set_result(done.fresh[start:end])
+            out.append(fresh[start:end])
             start = end
+        return out

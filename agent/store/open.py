@@ -22,7 +22,7 @@ __all__ = [
 ]
 
 APPLICATION_ID = 0x5241474D  # "RAGM": tells our file from another program's database
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 
 SCHEMA = """
 CREATE TABLE inbox(
@@ -64,7 +64,21 @@ ALTER TABLE drawn ADD COLUMN stratum TEXT NOT NULL DEFAULT '';
 ALTER TABLE drawn ADD COLUMN cheap TEXT NOT NULL DEFAULT '{}';
 """
 
-MIGRATIONS = {1: SECOND, 2: THIRD}
+# What version 4 added: spans of traces that are not complete yet, and which traces were closed.
+# A row of spans is what one request brought of one trace; `keys` are eight bytes each. Held traces
+# wait for the texts of their passages.
+FOURTH = """
+CREATE TABLE open_spans(
+  id INTEGER PRIMARY KEY AUTOINCREMENT, trace BLOB NOT NULL, arrived REAL NOT NULL,
+  root INTEGER NOT NULL, size INTEGER NOT NULL, keys BLOB NOT NULL, body BLOB NOT NULL);
+CREATE INDEX open_spans_by_trace ON open_spans(trace, id);
+CREATE TABLE closed_traces(trace BLOB PRIMARY KEY, at REAL NOT NULL) WITHOUT ROWID;
+CREATE TABLE held(
+  id INTEGER PRIMARY KEY AUTOINCREMENT, timestamp REAL NOT NULL, received REAL NOT NULL,
+  body BLOB NOT NULL);
+"""
+
+MIGRATIONS = {1: SECOND, 2: THIRD, 3: FOURTH}
 """By version: the statements that bring a file to the next one."""
 
 
@@ -136,7 +150,8 @@ def _checked(path: Path, synchronous: str) -> sqlite3.Connection:
         version = connection.execute("PRAGMA user_version").fetchone()[0]
         if empty:
             connection.executescript(
-                f"BEGIN; {SCHEMA} {SECOND} {THIRD} PRAGMA application_id={APPLICATION_ID};"
+                f"BEGIN; {SCHEMA} {' '.join(MIGRATIONS.values())}"
+                f" PRAGMA application_id={APPLICATION_ID};"
                 f" PRAGMA user_version={SCHEMA_VERSION}; COMMIT;"
             )
         elif owner != APPLICATION_ID:

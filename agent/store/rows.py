@@ -26,12 +26,14 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class Arrival:
-    """A valid trace on its way in. `timestamp` is event time after the clock check."""
+    """A valid trace on its way in. `timestamp` is event time after the clock check. `held`: it
+    waits for the texts of its passages before it joins the queue."""
 
     service: str
     trace_id: str
     timestamp: float
     body: bytes
+    held: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ import json
 import os
 import sqlite3
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from hashlib import blake2b
@@ -35,7 +35,19 @@ from agent.store.rows import (
 )
 from agent.tiers import Pair, Tier
 
-__all__ = ["SqliteStore"]
+__all__ = ["SqliteStore", "Statements", "add_counts"]
+
+Statements = Callable[[sqlite3.Connection], None]
+"""Statements of a transaction; they may run twice where the first try was rolled back."""
+
+
+def add_counts(db: sqlite3.Connection, counts: Mapping[CounterKey, float]) -> None:
+    """Add to the stored counters."""
+    db.executemany(
+        "INSERT INTO counters VALUES(?, ?, ?)"
+        " ON CONFLICT DO UPDATE SET value = value + excluded.value",
+        [(name, json.dumps(labels), by) for (name, labels), by in counts.items()],
+    )
 
 
 def _key(service: str, trace_id: str) -> bytes:
@@ -51,8 +63,9 @@ def _pairs(text: str) -> tuple[Pair, ...]:
 class SqliteStore:
     """Safe to use from several threads; one transaction at a time.
 
-    `horizon` is the dedupe horizon in event-time seconds (`agent.seen_clock`). `warn` is told about
-    a quarantine. Raises `StateError` when the file cannot be used.
+    `horizon` is the dedupe horizon in event-time seconds (`agent.seen_clock`). What is deleted is
+    overwritten with zeros where `overwrite` is set. `warn` is told about a quarantine. Raises
+    `StateError` when the file cannot be used.
     """
 
     def __init__(
@@ -61,6 +74,7 @@ class SqliteStore:
         *,
         horizon: float = 48 * 3600,
         synchronous: str = "full",
+        overwrite: bool = False,
         warn: Callable[[str], None] = lambda text: None,
     ) -> None:
         try:
@@ -71,6 +85,7 @@ class SqliteStore:
         self._path = path
         self._horizon = horizon
         self._synchronous = synchronous
+        self._overwrite = overwrite
         self._warn = warn
         self._mutex = threading.RLock()
         try:
@@ -93,12 +108,15 @@ class SqliteStore:
             self._restore()
 
     def _restore(self) -> None:
+        if self._overwrite:
+            self._db.execute("PRAGMA secure_delete=ON")
         found = os.stat(self._path)
         self._file = (found.st_dev, found.st_ino)
         meta = self._meta()
         self._generation: int = int(meta.get("seen_generation", 0))
         self._seen = SeenClock(self._horizon, meta.get("seen_start"), meta.get("seen_outside", 0))
         self._depth: int = self._db.execute("SELECT count(*) FROM inbox").fetchone()[0]
+        self._held: int = self._db.execute("SELECT count(*) FROM held").fetchone()[0]
 
     def _check_file(self) -> None:
         """An open database goes on working without its name, and loses all that it is told."""
@@ -122,7 +140,14 @@ class SqliteStore:
         return {name: json.loads(value) for name, value in rows}
 
     @contextmanager
-    def _transaction(self) -> Iterator[sqlite3.Connection]:
+    def reading(self) -> Iterator[sqlite3.Connection]:
+        """The connection, between two transactions; only to be read from."""
+        with self._mutex:
+            yield self._db
+
+    @contextmanager
+    def transaction(self) -> Iterator[sqlite3.Connection]:
+        """All statements or none. Raises `StateLost` where the file is gone."""
         with self._mutex:
             self._check_file()
             self._db.execute("BEGIN IMMEDIATE")
@@ -142,6 +167,11 @@ class SqliteStore:
         """Traces in the queue."""
         return self._depth
 
+    @property
+    def held(self) -> int:
+        """Traces that wait for the texts of their passages."""
+        return self._held
+
     def accept(
         self,
         arrivals: Sequence[Arrival],
@@ -150,14 +180,16 @@ class SqliteStore:
         progress: Progress | None = None,
         counts: dict[CounterKey, float] | None = None,
         count_duplicates: CounterKey | None = None,
+        also: Statements | None = None,
     ) -> Accepted:
         """Queue the arrivals whose ids are new, durably. `received` is wall time in seconds.
 
         `counts` are added to the stored counters in the same step; the number of duplicates is
-        added to `count_duplicates`.
+        added to `count_duplicates`. `also` runs in the same transaction.
         """
         fresh: list[bool] = []
-        with self._transaction() as db:
+        held = 0
+        with self.transaction() as db:
             generation, clock = self._generation, replace(self._seen)
             for arrival in arrivals:
                 if clock.turns(arrival.timestamp):
@@ -172,19 +204,19 @@ class SqliteStore:
                 )
                 fresh.append(new)
                 if new:
+                    table = "held" if arrival.held else "inbox"
+                    held += arrival.held
                     db.execute(
-                        "INSERT INTO inbox(timestamp, received, body) VALUES(?, ?, ?)",
+                        f"INSERT INTO {table}(timestamp, received, body) VALUES(?, ?, ?)",
                         (arrival.timestamp, received, arrival.body),
                     )
             done = Accepted(tuple(fresh))
             increments = dict(counts or {})
             if count_duplicates and done.duplicates:
                 increments[count_duplicates] = done.duplicates
-            db.executemany(
-                "INSERT INTO counters VALUES(?, ?, ?)"
-                " ON CONFLICT DO UPDATE SET value = value + excluded.value",
-                [(name, json.dumps(labels), by) for (name, labels), by in increments.items()],
-            )
+            add_counts(db, increments)
+            if also is not None:
+                also(db)
             if progress:
                 db.execute(
                     "INSERT OR REPLACE INTO progress VALUES(?, ?)",
@@ -201,8 +233,15 @@ class SqliteStore:
         with self._mutex:
             # only after the commit: a step that failed has left no generation behind
             self._generation, self._seen = generation, clock
-            self._depth += done.accepted
+            self._depth += done.accepted - held
+            self._held += held
         return done
+
+    def released(self, number: int) -> None:
+        """So many held traces are in the queue now."""
+        with self._mutex:
+            self._depth += number
+            self._held -= number
 
     def _put_meta(self, meta: dict[str, Any]) -> None:
         self._db.executemany(
@@ -222,7 +261,7 @@ class SqliteStore:
 
     def commit(self, step: Commit) -> None:
         """Apply one step atomically. On an exception nothing of it was applied."""
-        with self._transaction() as db:
+        with self.transaction() as db:
             done = db.execute("DELETE FROM inbox WHERE seq <= ?", (step.upto,)).rowcount
             for service, segment, width, start, data in step.buckets:
                 if data is None:
@@ -346,11 +385,11 @@ class SqliteStore:
         return [OutboxItem(*row) for row in rows]
 
     def done(self, item_id: str) -> None:
-        with self._transaction() as db:
+        with self.transaction() as db:
             db.execute("DELETE FROM outbox WHERE id=?", (item_id,))
 
     def retry(self, item_id: str, at: float, error: str) -> None:
-        with self._transaction() as db:
+        with self.transaction() as db:
             db.execute("UPDATE outbox SET due=?, attempts=attempts+1 WHERE id=?", (at, item_id))
 
     def close(self) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from agent.trace import Score, State
+from agent.trace import MISSING_REASONS, Score, State
 from agent.windows.estimators import wilson
 from agent.windows.records import Failed
 from agent.windows.sums import Cell
@@ -26,8 +26,11 @@ __all__ = [
     "place_of",
 ]
 
+OUR_FAILURES = frozenset({"redaction_failed", "resolver_error", "resolver_timeout"})
+
 TRACED_SO = frozenset(
-    {"no_passages_captured", "no_query", "no_text", "not_reported", "unsupported_language"}
+    {"no_query", "no_text", "not_reported", "unsupported_language"}
+    | (MISSING_REASONS - OUR_FAILURES)
 )
 """Reasons of `unscored` that say something about the trace and nothing about the scorer."""
 
@@ -35,6 +38,7 @@ FAULTS = frozenset(
     {
         *("judge_error", "judge_timeout", "judge_refused", "judge_unavailable", "unparsable"),
         *("too_long", "model_error", "not_configured", "old_schema", "internal_error"),
+        *OUR_FAILURES,
     }
 )
 """The other ones that we know: `docs/metrics.md` says what each one means."""

@@ -13,7 +13,7 @@ from exporters.page.markup import Child, Markup, clip, el, one_line
 from exporters.page.numbers import one_value, seconds
 from exporters.page.tables import LABEL, box, service_url, words
 from exporters.page.views import TraceView
-from exporters.page.worst import passage_block
+from exporters.page.worst import passage_block, withheld
 
 __all__ = ["trace_body"]
 
@@ -25,12 +25,13 @@ PASSAGES, MESSAGES, CITATIONS, RESULTS = 50, 50, 100, 100
 def trace_body(view: TraceView) -> Markup:
     trace = view.trace
     reading: list[Child] = [
-        _prose("Query", trace.get("query"), QUERY),
+        _not_kept(trace),
+        _prose("Query", trace.get("query"), QUERY, _absent(trace, "query")),
         _history(trace.get("history")),
-        _prose("Answer", trace.get("answer"), ANSWER, "none was given"),
-        _prose("Error", trace.get("error"), MESSAGE),
+        _prose("Answer", trace.get("answer"), ANSWER, _absent(trace, "answer") or "none was given"),
+        _prose("Error", trace.get("error"), MESSAGE, _absent(trace, "error")),
         _citations(trace),
-        _passages(trace.get("passages")),
+        _passages(trace.get("passages"), _absent(trace, "passages")),
         _reference(trace.get("reference")),
     ]
     facts: list[Child] = [
@@ -54,6 +55,23 @@ def _prose(title: str, text: Any, limit: int, missing: str = "") -> Markup | Non
     else:
         return None
     return el("div", el("h3", title), el("div", body, class_="answer"))
+
+
+def _not_kept(trace: dict[str, Any]) -> Markup | None:
+    how = {"none": "only ids, numbers and scores", "hash": "only hashes, ids, numbers and scores"}
+    kept = how.get(str(trace.get("content")))
+    return (
+        el("p", f"Texts are not kept (privacy.content): {kept}.", class_="soft") if kept else None
+    )
+
+
+def _absent(trace: dict[str, Any], name: str) -> str:
+    """Why a text is not here, where that is known."""
+    missing, notes = trace.get("missing"), trace.get("not_kept")
+    why = missing.get(name) if isinstance(missing, dict) else None
+    if isinstance(why, str):
+        return one_line(why.replace("_", " "), LABEL)
+    return withheld({"not_kept": notes.get(name)}) if isinstance(notes, dict) else ""
 
 
 def _history(messages: Any) -> Markup | None:
@@ -92,14 +110,16 @@ def _citations(trace: dict[str, Any]) -> Markup | None:
     return el("div", el("h3", "Citations"), el("ul", items)) if items else None
 
 
-def _passages(passages: Any) -> Markup:
+def _passages(passages: Any, missing: str = "") -> Markup:
     if passages is None:
-        return el("div", el("h3", "Passages"), el("p", "Retrieval was not traced.", class_="soft"))
+        why = f"Retrieval was not traced{f': {missing}' if missing else ''}."
+        return el("div", el("h3", "Passages"), el("p", why, class_="soft"))
     items = _list(passages)
     if not items:
         return el("div", el("h3", "Passages"), el("p", "Retrieval found nothing.", class_="soft"))
     shown = [passage_block(item, index, PASSAGE) for index, item in enumerate(items[:PASSAGES])]
     more = f" {len(items) - PASSAGES} more are not shown" if len(items) > PASSAGES else ""
+    more += f" {missing}" if missing else ""
     title = el("h3", f"{len(items)} passage{'' if len(items) == 1 else 's'}", el("small", more))
     return el("div", title, el("div", shown, class_="cards"))
 

@@ -9,7 +9,7 @@ from exporters.page.numbers import moment, one_value
 from exporters.page.tables import LABEL, trace_url, words
 from exporters.page.views import ServiceView, WorstGroup, WorstTrace
 
-__all__ = ["passage_block", "worst_list"]
+__all__ = ["passage_block", "withheld", "worst_list"]
 
 
 def worst_list(view: ServiceView) -> Markup:
@@ -60,6 +60,8 @@ def _worst_trace(service: str, group: WorstGroup, item: WorstTrace, open_: bool)
 
 def _excerpt(trace: dict[str, Any]) -> list[Child]:
     parts: list[Child] = []
+    if trace.get("content") in ("none", "hash"):
+        parts.append(el("p", "Texts are not kept (privacy.content).", class_="soft"))
     for key, limit in (("query", 300), ("answer", 700), ("error", 300)):
         text = _text(trace, key)
         if text:
@@ -100,9 +102,19 @@ def passage_block(passage: Any, index: int, limit: int, squeeze: bool = False) -
            class_="label"),
         el("p", (_short if squeeze else clip)(text, limit), class_="text", dir="auto")
         if text
-        else el("p", "no text was traced", class_="soft"),
+        else el("p", withheld(passage) or "no text was traced", class_="soft"),
         class_="passage",
     )  # fmt: skip
+
+
+def withheld(kept: Any) -> str:
+    """What stands in the place of a text that the settings do not keep; "" where there was none."""
+    note = kept.get("not_kept") if isinstance(kept, dict) else None
+    if not isinstance(note, dict):
+        return ""
+    characters, mark = note.get("characters"), note.get("blake2b")
+    size = f"{characters:,} characters, " if isinstance(characters, int) else ""
+    return f"{size}not kept" + (f" · {mark}" if isinstance(mark, str) else "")
 
 
 def _text(item: dict[str, Any] | None, key: str) -> str:

@@ -10,7 +10,7 @@ from typing import Any, cast
 
 from agent.aggregate import DURATION_EDGES
 from agent.alerts.alert import Alert
-from agent.counters import Counters, Exemplar
+from agent.counters import Counters, Exemplar, Gauge
 from agent.metrics import METRICS
 from agent.reading import Health, Reading
 from agent.windows import Estimate, Quantile, Windows, Worst
@@ -110,7 +110,7 @@ class FakeReading:
     state: Health = field(default_factory=Health)
     owed: dict[tuple[str, str], int] = field(default_factory=dict)
     judges: list[dict[str, str]] = field(default_factory=list)
-    measured: list[tuple[str, tuple[tuple[str, str], ...], float]] = field(default_factory=list)
+    measured: list[Gauge] = field(default_factory=list)
     mutex: threading.Lock = field(default_factory=threading.Lock)
 
     @property
@@ -126,7 +126,7 @@ class FakeReading:
     def instruments(self) -> Sequence[Mapping[str, str]]:
         return self.judges
 
-    def gauges(self) -> Sequence[tuple[str, tuple[tuple[str, str], ...], float]]:
+    def gauges(self) -> Sequence[Gauge]:
         return self.measured
 
     def lock(self) -> AbstractContextManager[Any]:
@@ -202,6 +202,9 @@ def everything() -> FakeReading:
     judge = ("judge", "main")
     for name in ("up", "in_flight", "in_flight_limit"):
         reading.measured.append((f"ragmeter_judge_{name}", (judge,), 1.0))
+    for name in ("traces", "bytes"):
+        reading.measured.append((f"ragmeter_otlp_open_{name}", (), 2.0))
+    reading.measured.append(("ragmeter_held_traces", (), 1.0))
     own_scale = (("tier", "judge"), ("service", "bot"))
     reading.measured.append(("ragmeter_sampling_scale", own_scale, 0.5))
     detector = (
@@ -220,8 +223,17 @@ def everything() -> FakeReading:
     counters.inc("ragmeter_drift_alarms_total", detector)
     counters.inc("ragmeter_traces_received_total", (("source", "http"),), 40)
     counters.inc("ragmeter_dead_letters_total", (("reason", "not_json"),))
+    outcome = (("resolver", "kb"), ("outcome", "found"))
+    counters.inc("ragmeter_resolver_requests_total", outcome)
+    counters.inc("ragmeter_redactions_total", (("rule", "email"),))
+    counters.inc("ragmeter_redaction_failures_total", (("rule", "x"), ("reason", "timeout")))
+    counters.inc("ragmeter_otlp_spans_total", (("signal", "traces"), ("result", "accepted")), 500)
+    counters.inc("ragmeter_otlp_traces_total", (("result", "root"),), 41)
+    counters.inc("ragmeter_otlp_dropped_total", (("reason", "indexing"),))
     counters.inc("ragmeter_label_overflow_total", (("label", "service"),))
     counters.inc("ragmeter_notifications_total", (("target", "webhook"), ("outcome", "ok")))
+    exported = (("signal", "logs"), ("result", "sent"))
+    counters.inc("ragmeter_results_exported_total", exported, 40)
     counters.inc("ragmeter_judge_requests_total", (judge, ("outcome", "ok")), 9)
     counters.inc("ragmeter_judge_verdicts_total", (judge, ("source", "kept")), 3)
     counters.inc("ragmeter_judge_tokens_total", (judge, ("direction", "input")), 900)

@@ -22,7 +22,7 @@ from agent.kafka.security import (
     password_of,
     tls_context,
 )
-from agent.settings_kafka import Kafka, Security
+from agent.settings.kafka import Kafka, Security
 from tests.kafka_security import PASSWORD, USER
 from tests.kafka_server import KafkaServer
 

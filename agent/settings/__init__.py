@@ -6,21 +6,22 @@ these descriptions.
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 from typing import Annotated, Literal
-from urllib.parse import urlsplit
 
 from pydantic import (
-    BeforeValidator,
     Field,
-    SecretStr,
     field_validator,
     model_validator,
 )
 
-from agent.settings_kafka import Kafka
-from agent.settings_section import Section
+from agent.settings.judge import Budget, Cache, Endpoint, Judge, Probes, Second
+from agent.settings.kafka import Kafka
+from agent.settings.otlp import Otlp
+from agent.settings.privacy import Privacy
+from agent.settings.resolvers import Resolvers
+from agent.settings.results import ResultsExport
+from agent.settings.section import Names, Section, Share, distinct, http_url
 from agent.windows.periods import grain_of, seconds_of
 
 __all__ = [
@@ -45,38 +46,7 @@ __all__ = [
 ]
 
 
-def _distinct(names: list[str]) -> list[str]:
-    if len(set(names)) != len(names):
-        raise ValueError("each name once")
-    return names
-
-
-def _list(value: object) -> object:
-    """`a,b` from the environment is a list too."""
-    if isinstance(value, str):
-        return [part.strip() for part in value.split(",") if part.strip()]
-    return value
-
-
-Names = Annotated[list[str], BeforeValidator(_list)]
 Port = Annotated[int, Field(ge=0, le=65535)]
-Share = Annotated[float, Field(gt=0, le=1)]
-
-
-Cutoff = Annotated[int, Field(ge=1, le=100)]
-Family = Literal["relevance", "answered", "citations", "nuggets"]
-
-
-def _http_url(value: str | None) -> str | None:
-    if value is not None:
-        try:
-            parts = urlsplit(value)
-            sound = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
-        except ValueError:
-            sound = False
-        if not sound:
-            raise ValueError("an http:// or https:// URL with a host is needed")
-    return value
 
 
 class Http(Section):
@@ -135,102 +105,6 @@ class Sampling(Rates):
     )
 
 
-class Endpoint(Section):
-    """An OpenAI-compatible chat endpoint."""
-
-    base_url: str | None = Field(
-        None, description="base URL of an OpenAI-compatible API, with its `/v1`"
-    )
-    model: str | None = Field(None, description="name of the model to ask")
-    api_key: SecretStr | None = Field(None, description="key of the API; from the environment")
-    api_key_file: Path | None = Field(
-        None, description="file with the key, read anew when the API refuses the old one"
-    )
-
-    @field_validator("base_url")
-    @classmethod
-    def _url(cls, value: str | None) -> str | None:
-        value = _http_url(value)
-        if value is not None and re.search(r"[?#\s]", value):
-            raise ValueError("a base URL has no query, no fragment and no space")
-        return value
-
-
-class Cache(Section):
-    entries: int = Field(200_000, ge=0, description="verdicts kept; 0 keeps none")
-    days: float = Field(30, gt=0, description="how long a verdict is kept")
-
-
-class Budget(Section):
-    requests_per_minute: float | None = Field(None, gt=0, description="calls a minute; none: any")
-    tokens_per_minute: float | None = Field(
-        None, gt=0, description="tokens a minute, in and out together; none: any"
-    )
-    usd_per_day: float | None = Field(None, gt=0, description="USD a day (UTC); none: any")
-    shares: dict[str, Share] = Field(
-        {}, description="largest part of the budget for single services, by name"
-    )
-
-
-class Second(Endpoint):
-    share: float = Field(0.05, ge=0, le=1, description="part of the judged traces judged again")
-    input_usd_per_million: float | None = Field(
-        None, ge=0, description="price of a million tokens in; none: as the first judge's"
-    )
-    output_usd_per_million: float | None = Field(
-        None, ge=0, description="price of a million tokens out; none: as the first judge's"
-    )
-
-
-class Probes(Section):
-    hours: float = Field(24, gt=0, description="hours between two runs of the frozen probe set")
-    file: Path | None = Field(None, description="JSON lines of probes in place of the bundled ones")
-    enabled: bool = Field(True, description="judge the probe set while a judge is configured")
-
-
-class Judge(Endpoint):
-    metrics: Annotated[list[Family], BeforeValidator(_list)] = Field(
-        ["relevance", "answered", "citations", "nuggets"],
-        min_length=1,
-        description="what the judge is asked for",
-    )
-    k: Annotated[list[Cutoff], BeforeValidator(_list)] = Field(
-        [5], description="cut-offs of precision, average precision and nDCG", max_length=5
-    )
-    passages_per_call: int = Field(
-        1, ge=1, le=10, description="passages graded in one call; above 1 changes the grades"
-    )
-    structured: Literal["auto", "schema", "prompt"] = Field(
-        "auto", description="JSON schema by the server, in the prompt, or found out by trying"
-    )
-    temperature: float | None = Field(0, ge=0, le=2, description="none: the model's own")
-    seed: int | None = Field(42, description="none: not sent")
-    timeout_seconds: float = Field(60, gt=0, description="longest time for one attempt")
-    concurrency: int = Field(16, ge=1, le=512, description="most calls in flight")
-    retries: int = Field(3, ge=0, le=10, description="most retries of one call that failed")
-    input_usd_per_million: float = Field(0, ge=0, description="price of a million tokens in")
-    output_usd_per_million: float = Field(0, ge=0, description="price of a million tokens out")
-    cache: Cache = Cache()
-    budget: Budget = Budget()
-    second: Second = Second()
-    probes: Probes = Probes()
-
-    @model_validator(mode="after")
-    def _complete(self) -> Judge:
-        for name, endpoint in (("", self), ("second.", self.second)):
-            if endpoint.base_url is not None and not endpoint.model:
-                raise ValueError(f"{name}base_url needs {name}model: the name of the model to ask")
-        if self.base_url is None and (self.model or self.api_key_file):
-            raise ValueError("model and api_key_file need base_url: without it no judge is asked")
-        priced = self.input_usd_per_million or self.output_usd_per_million
-        if self.budget.usd_per_day is not None and not priced:
-            # without prices every call is free, and the budget would hold nothing
-            raise ValueError(
-                "budget.usd_per_day needs input_usd_per_million or output_usd_per_million"
-            )
-        return self
-
-
 class Hhem(Section):
     path: Path | None = Field(
         None, description="folder of a model made by `ragmeter model convert`; none: no HHEM"
@@ -261,7 +135,7 @@ class Alerts(Section):
         15, ge=1, description="event-time seconds between two evaluations of the rules"
     )
 
-    _urls = field_validator("alertmanager_url", "webhook_url", "page_url")(_http_url)
+    _urls = field_validator("alertmanager_url", "webhook_url", "page_url")(http_url)
 
 
 class Slo(Section):
@@ -340,7 +214,10 @@ class Settings(Section):
         True, description="score relevance, grounding and citations with the built-in scorers"
     )
     http: Http = Http()
+    otlp: Otlp = Otlp()
     state: StateFile = StateFile()
+    privacy: Privacy = Privacy()
+    resolvers: Resolvers = Resolvers()
     sampling: Sampling = Sampling()
     judge: Judge = Judge()
     hhem: Hhem = Hhem()
@@ -354,6 +231,7 @@ class Settings(Section):
     )
     drift: Drift = Drift()
     kafka: Kafka = Kafka()
+    results_export: ResultsExport = ResultsExport()
     limits: Limits = Limits()
 
     @field_validator("windows")
@@ -361,17 +239,19 @@ class Settings(Section):
     def _durations(cls, value: list[str]) -> list[str]:
         for name in value:
             grain_of(seconds_of(name))
-        return sorted(_distinct(value), key=seconds_of)
+        distinct(value)
+        return sorted(value, key=seconds_of)
 
     @field_validator("segments")
     @classmethod
     def _tags(cls, value: list[str]) -> list[str]:
         if not all(name.strip() for name in value):
             raise ValueError("the name of a tag is needed")
-        return _distinct(value)
+        distinct(value)
+        return value
 
     @field_validator("slos")
     @classmethod
     def _names(cls, value: list[Slo]) -> list[Slo]:
-        _distinct([slo.name for slo in value])
+        distinct([slo.name for slo in value])
         return value

@@ -6,9 +6,9 @@ import re
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, SecretStr, field_validator, model_validator
+from pydantic import Field, SecretStr, field_validator, model_validator
 
-from agent.settings_section import Section
+from agent.settings.section import Names, Section
 
 __all__ = ["KINDS", "Kafka", "Retention", "Security", "Topics"]
 
@@ -16,13 +16,6 @@ KINDS = ("traces", "scores", "dead", "feedback", "control")
 TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")  # what Kafka takes
 PREFIX = r"^[A-Za-z0-9._-]{0,200}$"
 SERVER = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):(\d{1,5})")
-
-
-def _list(value: object) -> object:
-    """`a,b` from the environment is a list too."""
-    if isinstance(value, str):
-        return [part.strip() for part in value.split(",") if part.strip()]
-    return value
 
 
 def _topic(value: str) -> str:
@@ -124,7 +117,7 @@ class Security(Section):
 
 
 class Kafka(Section):
-    bootstrap_servers: Annotated[list[str], BeforeValidator(_list)] = Field(
+    bootstrap_servers: Names = Field(
         ["127.0.0.1:9092"], min_length=1, description="brokers to ask first, as host:port"
     )
     client_id: str = Field(

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from agent.config import ConfigError, Settings, dump, load
-from agent.settings_kafka import KINDS
+from agent.settings.kafka import KINDS
 
 WORDS = {"username": "u", "password": "secret-word"}
 

@@ -1,0 +1,196 @@
+"""Langfuse SDK (version 3 and later) and whoever writes to its OTLP endpoint.
+
+Source: langfuse/langfuse-python `langfuse/_client/attributes.py` (attribute names and that values
+are JSON text, strings as they are), langfuse/langfuse 6275144 (the mapper of its ingest; the
+sample in tests/data/otlp). Traps:
+- `langfuse.trace.*`, `session.id` and `user.id` may sit on any span, also on other
+  instrumentations' ones: they say nothing of that span's role.
+- `langfuse.trace.input` on a child is the trace's, not the child's: the span's own comes first,
+  except on the root, where the trace's is what the application chose to show.
+- The type `span` is the default of every decorated function, so many real retrievals are one:
+  taken for a retriever where the name says so and the output is a list of documents.
+- Model usage may have any keys; `input` is without the cached part, which is in `input_*`.
+- Mappers compare the type in lower case only; senders write it in any.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any
+
+from agent.ingest.conventions.documents import documents_in
+from agent.ingest.conventions.keyed import Keys, fill_content, read_keyed, tag
+from agent.ingest.conventions.reading import Reading, Role
+from agent.ingest.conventions.texts import number, open_json, text_of, whole
+from agent.ingest.spans import Span
+
+__all__ = ["RETRIEVER_NAME", "iso_nanoseconds", "matches", "read"]
+
+OBSERVATION = "langfuse.observation."
+TRACE = "langfuse.trace."
+
+KEYS = Keys(
+    convention="langfuse",
+    kind=(OBSERVATION + "type",),
+    roles={
+        "generation": Role.LLM,
+        "embedding": Role.EMBEDDING,
+        "retriever": Role.RETRIEVER,
+        "tool": Role.TOOL,
+        "span": Role.CHAIN,
+        "chain": Role.CHAIN,
+        "agent": Role.CHAIN,
+        "evaluator": Role.EVALUATOR,
+        "guardrail": Role.TOOL,  # what a model says in there is no answer
+        "event": Role.OTHER,
+    },
+    query=(OBSERVATION + "input",),
+    answer=(OBSERVATION + "output",),
+    model=(OBSERVATION + "model.name",),
+    session=("session.id", "langfuse.session.id"),
+    user=("user.id", "langfuse.user.id"),
+    tags={
+        "langfuse.environment": "environment",
+        "langfuse.release": "release",
+        "langfuse.version": "version",
+    },
+    tag_prefixes=(TRACE + "metadata.",),
+)
+
+# each is enough; looked up one by one, as a span may have hundreds of attributes
+MARKS = (
+    OBSERVATION + "type",
+    OBSERVATION + "input",
+    OBSERVATION + "output",
+    OBSERVATION + "model.name",
+    TRACE + "input",
+    TRACE + "output",
+    TRACE + "name",
+    TRACE + "tags",
+    "langfuse.environment",
+    "langfuse.session.id",
+    "langfuse.user.id",
+)
+
+# what a function is called that retrieves; shared with other products that have no such type
+RETRIEVER_NAME = re.compile(
+    r"retriev|(?:vector|similarity|semantic|hybrid|document|doc|knowledge|kb|context)[\w .-]{0,12}"
+    r"(?:search|lookup|fetch)|search[\w .-]{0,12}(?:docs|documents|index|passages|chunks)",
+    re.IGNORECASE,
+)
+
+
+def matches(span: Span) -> bool:
+    attributes = span.attributes
+    return span.scope == "langfuse-sdk" or not attributes.keys().isdisjoint(MARKS)
+
+
+def read(span: Span) -> Reading:
+    attributes = span.attributes
+    reading = read_keyed(KEYS, attributes)
+    if reading.role is Role.OTHER and OBSERVATION + "type" not in attributes:
+        if OBSERVATION + "model.name" in attributes:  # Langfuse takes such for a generation too
+            reading.role = Role.LLM
+        elif OBSERVATION + "input" in attributes or OBSERVATION + "output" in attributes:
+            reading.role = Role.CHAIN
+        fill_content(
+            reading, attributes.get(OBSERVATION + "input"), attributes.get(OBSERVATION + "output")
+        )
+    made = attributes.get(OBSERVATION + "output")
+    if reading.role is Role.CHAIN and RETRIEVER_NAME.search(span.name):
+        opened = open_json(made)
+        found = documents_in(opened) if isinstance(opened, list) else None
+        if found and any(one.text for one in found):
+            reading.role = Role.RETRIEVER
+            reading.documents, reading.answer, reading.answer_gap = found, None, None
+    _of_trace(span, reading)
+    for key in ("langfuse.environment", "langfuse.release"):
+        if key not in attributes:  # the SDK says it once, of the resource
+            tag(reading, key.removeprefix("langfuse."), span.resource.get(key))
+    usage = open_json(attributes.get(OBSERVATION + "usage_details"))
+    if isinstance(usage, dict):
+        reading.input_tokens = _tokens(usage, ("input_tokens", "prompt_tokens", "promptTokens"))
+        reading.output_tokens = _tokens(
+            usage, ("output_tokens", "completion_tokens", "completionTokens")
+        )
+        if "input" in usage:
+            reading.input_tokens = _sum(usage, "input")
+        if "output" in usage:
+            reading.output_tokens = _sum(usage, "output")
+    reading.cost_usd = _cost(open_json(attributes.get(OBSERVATION + "cost_details")))
+    reading.first_token_ns = iso_nanoseconds(
+        open_json(attributes.get(OBSERVATION + "completion_start_time"))
+    )
+    name = text_of(attributes.get(OBSERVATION + "prompt.name"))
+    version = text_of(attributes.get(OBSERVATION + "prompt.version"))
+    if name or version:
+        reading.prompt_version = f"{name}@{version}" if name and version else name or version
+    if str(attributes.get(OBSERVATION + "level", "")).upper() == "ERROR":
+        reading.failed = True
+        reading.error = text_of(attributes.get(OBSERVATION + "status_message"))
+    tags = open_json(attributes.get(TRACE + "tags"))
+    if isinstance(tags, list):
+        for one in tags[:32]:
+            if isinstance(one, str):
+                tag(reading, f"tag.{one}", "true")
+    return reading
+
+
+def _of_trace(span: Span, reading: Reading) -> None:
+    """The trace's input and output, where they are this span's to say."""
+    given, made = span.attributes.get(TRACE + "input"), span.attributes.get(TRACE + "output")
+    if given is None and made is None:
+        return
+    if reading.role not in (Role.CHAIN, Role.OTHER, Role.LLM):
+        return
+    whole_trace = Reading(role=Role.CHAIN)
+    fill_content(whole_trace, given, made)
+    root = not span.parent_id
+    if whole_trace.query is not None and (root or reading.query is None):
+        reading.query, reading.query_gap = whole_trace.query, whole_trace.query_gap
+    if whole_trace.answer is not None and (root or reading.answer is None):
+        reading.answer, reading.answer_gap = whole_trace.answer, whole_trace.answer_gap
+        reading.calls_tools = False
+    if root and reading.role is Role.OTHER:
+        reading.role = Role.CHAIN
+
+
+def _tokens(usage: Mapping[str, Any], keys: tuple[str, ...]) -> int | None:
+    return next((n for n in (whole(usage.get(key)) for key in keys) if n is not None), None)
+
+
+def _sum(usage: Mapping[str, Any], name: str) -> int | None:
+    """`input` and its parts `input_cached_tokens`, ...: the SDK takes the parts out of the sum."""
+    found = [
+        n
+        for key, value in list(usage.items())[:64]
+        if (key == name or (isinstance(key, str) and key.startswith(name + "_")))
+        and (n := whole(value)) is not None
+    ]
+    return sum(found) if found else None
+
+
+def _cost(details: Any) -> float | None:
+    if not isinstance(details, dict):
+        return None
+    total = number(details.get("total"))
+    if total is None:
+        parts = [n for v in list(details.values())[:64] if (n := number(v)) is not None]
+        total = sum(parts) if parts else None
+    return total if total is not None and total >= 0 else None
+
+
+def iso_nanoseconds(value: Any) -> int | None:
+    """Unix nanoseconds of an ISO time; without a zone: UTC."""
+    if not isinstance(value, str) or len(value) > 64:
+        return None
+    try:
+        when = datetime.fromisoformat(value.strip())
+    except ValueError:
+        return None
+    if when.tzinfo is None:
+        when = when.replace(tzinfo=UTC)
+    seconds = (when - datetime(1970, 1, 1, tzinfo=UTC)).total_seconds()
+    return round(seconds * 1e6) * 1000 if seconds > 0 else None

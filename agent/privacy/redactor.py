@@ -1,0 +1,267 @@
+"""Redaction of what comes in: traces before they are queued, spans before they wait for others.
+
+Where a rule cannot be applied to a text, the text is dropped and the trace says so: the field is
+missing with the reason `redaction_failed`. Ids, numbers and the names of services and models are
+left alone: what is counted rests on them.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+from agent.counters import Counts
+from agent.ingest.native import Good
+from agent.ingest.spans import Event, LogEvent, Span
+from agent.privacy.patterns import Rule, Unredacted
+from agent.privacy.values import HIDDEN, Values
+from agent.settings.privacy import FIELDS, Privacy
+from agent.trace import Citation, Message, Passage, Reference, Support, Trace
+
+__all__ = ["FAILED", "Redactor"]
+
+FAILED = "redaction_failed"
+TRACE_SECONDS = 2.0  # for all texts of a trace together; ordinary ones take a millisecond
+
+CONVENTIONAL = re.compile(r"(?:gen_ai|promptflow)(?:\.[a-z_]+)+")
+"""Names of events that conventions have given. Nobody writes into these."""
+
+_Edits = list[tuple[int, int, int]]
+"""(start, end, new length), in the order of one pass over a text."""
+
+
+class _Pass:
+    """One trace or span on its way: counts, and the time that is left for it."""
+
+    def __init__(self, rules: Sequence[Rule], counts: Counts, monotonic: Callable[[], float]):
+        self._rules = rules
+        self._counts = counts
+        self._monotonic = monotonic
+        self._until = monotonic() + TRACE_SECONDS
+
+    def _count(self, name: str, by: float = 1, **labels: str) -> None:
+        key = (name, tuple(labels.items()))
+        self._counts[key] = self._counts.get(key, 0) + by
+
+    def failed(self, rule: str, reason: str) -> None:
+        self._count("ragmeter_redaction_failures_total", rule=rule, reason=reason)
+
+    def text(self, text: str, edits: list[_Edits] | None = None) -> str:
+        """Raises `Unredacted`, which is counted."""
+        for rule in self._rules:
+            try:
+                if self._monotonic() > self._until:
+                    raise Unredacted(rule.name, "timeout")
+                spans = rule.spans(text)
+            except Unredacted as error:
+                self.failed(error.rule, error.reason)
+                raise
+            if not spans:
+                continue
+            self._count("ragmeter_redactions_total", len(spans), rule=rule.name)
+            parts, at = [], 0
+            for start, end in spans:
+                parts += [text[at:start], rule.replacement]
+                at = end
+            text = "".join([*parts, text[at:]])
+            if edits is not None:
+                edits.append([(start, end, len(rule.replacement)) for start, end in spans])
+        return text
+
+    def optional(self, text: str | None) -> str | None:
+        """The text, or None where it could not be redacted."""
+        try:
+            return None if text is None else self.text(text)
+        except Unredacted:
+            return None
+
+
+def _moved(place: int, passes: Iterable[_Edits], *, end: bool) -> int:
+    """Where a place in a text is after its redaction; one within what was replaced is its edge."""
+    for edits in passes:
+        shift = 0
+        for start, stop, length in edits:
+            if place <= start:
+                break
+            if place < stop:
+                place = start + (length if end else 0)
+                break
+            shift += length - (stop - start)
+        place += shift
+    return place
+
+
+def _redact_event(event: Event, values: Values) -> None:
+    # while a rule fails it must still be known what a convention's event is, and which are ours
+    if not CONVENTIONAL.fullmatch(event.name):
+        event.name = values.text(event.name)
+    event.attributes = values.attributes(event.attributes)
+
+
+class Redactor:
+    """Applies what the settings say. Safe from any thread. Raises ValueError for a bad rule."""
+
+    def __init__(
+        self, settings: Privacy | None = None, monotonic: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._monotonic = monotonic
+        self.update(settings or Privacy())
+
+    def update(self, settings: Privacy) -> None:
+        """Other settings from the next trace on. Where this raises ValueError the old ones hold."""
+        of = {
+            rule.name: Rule(
+                rule.name, rule.pattern, rule.replacement, settings.timeout_seconds, self._monotonic
+            )
+            for rule in settings.redact
+        }
+        fields: dict[str, list[Rule]] = {
+            field: [of[rule.name] for rule in settings.redact if field in rule.fields]
+            for field in FIELDS
+        }
+        globs = [fnmatch.translate(name.strip()) for name in settings.drop_attributes]
+        drop = re.compile("|".join(globs)) if globs else None
+        self._state = (settings.edits, list(of.values()), fields, drop)
+
+    @property
+    def edits(self) -> bool:
+        """Whether there is anything to do."""
+        return self._state[0]
+
+    def text(self, text: str, counts: Counts) -> str | None:
+        """Any text by all rules, or None where that fails."""
+        return _Pass(self._state[1], counts, self._monotonic).optional(text)
+
+    # Traces -------------------------------------------------------------------------------------
+
+    def trace(self, good: Good, counts: Counts) -> Good:
+        """The trace as it may be kept. Its bytes are those of the fields that we know: what else
+        the sender wrote, no rule has looked at."""
+        edits, _, fields, drop = self._state
+        if not edits:
+            return good
+        work = _Trace(good.trace, fields, drop, counts, self._monotonic)
+        trace = work.redacted()
+        return Good(trace, trace.model_dump_json(exclude_none=True).encode("utf-8", "replace"))
+
+    # Spans --------------------------------------------------------------------------------------
+
+    def span(self, span: Span, counts: Counts) -> Span:
+        """The same span, changed: attributes dropped, and every text of it, whatever field it may
+        become, by every rule. A text that cannot be redacted becomes one that says it is hidden."""
+        edits, rules, _, drop = self._state
+        if edits:
+            values = self._values(rules, drop, counts)
+            span.attributes = values.attributes(span.attributes)
+            span.resource = values.attributes(span.resource)
+            span.name = values.text(span.name)
+            span.status_message = values.text(span.status_message)
+            for event in span.events:
+                _redact_event(event, values)
+        return span
+
+    def log_event(self, log: LogEvent, counts: Counts) -> LogEvent:
+        """The same for the event that a log record carries."""
+        edits, rules, _, drop = self._state
+        if edits:
+            values = self._values(rules, drop, counts)
+            _redact_event(log.event, values)
+        return log
+
+    def _values(
+        self, rules: Sequence[Rule], drop: re.Pattern[str] | None, counts: Counts
+    ) -> Values:
+        return Values(_Pass(rules, counts, self._monotonic).text, drop)
+
+
+class _Trace:
+    """The redaction of one trace."""
+
+    def __init__(
+        self,
+        trace: Trace,
+        fields: Mapping[str, Sequence[Rule]],
+        drop: re.Pattern[str] | None,
+        counts: Counts,
+        monotonic: Callable[[], float],
+    ) -> None:
+        self._trace = trace
+        self._drop = drop
+        self._by = {name: _Pass(rules, counts, monotonic) for name, rules in fields.items()}
+        self._missing = dict(trace.missing)
+
+    def redacted(self) -> Trace:
+        trace = self._trace
+        moved: list[_Edits] = []
+        update: dict[str, Any] = {
+            "query": self._field("query", trace.query),
+            "answer": self._field("answer", trace.answer, moved),
+            "history": self._history(trace.history),
+            "passages": self._passages(trace.passages),
+            "error": self._error(trace.error),
+            "tags": self._values("tags").attributes(trace.tags, names=True),
+            "reference": self._reference(trace.reference),
+        }
+        update["tags"] = {k: v for k, v in update["tags"].items() if HIDDEN not in (k, v)}
+        if moved:
+            update["citations"] = [self._citation(one, moved) for one in trace.citations or ()]
+        return trace.model_copy(update={**update, "missing": self._missing})
+
+    def _values(self, field: str) -> Values:
+        return Values(self._by[field].text, self._drop)
+
+    def _field(self, name: str, text: str | None, moved: list[_Edits] | None = None) -> str | None:
+        try:
+            return None if text is None else self._by[name].text(text, moved)
+        except Unredacted:
+            self._missing[name] = FAILED
+            return None
+
+    def _history(self, history: Sequence[Message] | None) -> list[Message] | None:
+        if history is None:
+            return None
+        found = []
+        for turn in history:
+            role, text = (self._by["history"].optional(item) for item in (turn.role, turn.text))
+            found.append(Message(role=HIDDEN if role is None else role, text=text or ""))
+        return found
+
+    def _passages(self, passages: Sequence[Passage] | None) -> list[Passage] | None:
+        if passages is None:
+            return None
+        values, found = self._values("passages"), []
+        for passage in passages:
+            text = self._field("passages", passage.text)
+            metadata = passage.metadata
+            if metadata is not None:
+                metadata = values.attributes(metadata, names=True)
+            found.append(passage.model_copy(update={"text": text, "metadata": metadata}))
+        return found
+
+    def _error(self, error: str | None) -> str | None:
+        return None if error is None else self._by["error"].optional(error) or FAILED
+
+    def _reference(self, reference: Reference | None) -> Reference | None:
+        if reference is None:
+            return None
+        by = self._by["reference"].optional
+        supports = [
+            Support(**{name: by(text) for name, text in support.model_dump().items()})
+            for support in reference.supports
+        ]
+        facts = [text for text in map(by, reference.facts) if text is not None]
+        update = {"answer": by(reference.answer), "supports": supports, "facts": facts}
+        return reference.model_copy(update=update)
+
+    @staticmethod
+    def _citation(citation: Citation, moved: list[_Edits]) -> Citation:
+        start, end = citation.start, citation.end
+        return citation.model_copy(
+            update={
+                "start": None if start is None else _moved(start, moved, end=False),
+                "end": None if end is None else _moved(end, moved, end=True),
+            }
+        )

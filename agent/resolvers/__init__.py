@@ -1,0 +1,1 @@
+"""Texts of passages of which a trace has the ids alone."""

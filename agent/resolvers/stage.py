@@ -1,0 +1,178 @@
+"""Between acceptance and the queue: traces wait here for the texts of their passages.
+
+They are durable while they wait, in a table of their own, so that a source that is slow or hangs
+holds up nothing but them. A thread with an event loop looks the texts up and puts the traces into
+the queue, redacted once more: what a resolver gives is text from outside like any other.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import sqlite3
+import threading
+from collections.abc import Callable, Mapping, Sequence
+
+from agent.counters import CounterKey, Counts
+from agent.ingest.native import Good, decode_one
+from agent.intake import Unavailable, Write
+from agent.privacy.redactor import Redactor
+from agent.resolvers.resolver import Resolver, wants
+from agent.settings.resolvers import Resolvers
+from agent.store.held import Held, HeldTraces
+from agent.store.open import StateLost
+from agent.store.sqlite import SqliteStore
+from agent.trace import Trace
+
+__all__ = ["Resolving"]
+
+log = logging.getLogger("ragmeter")
+
+BATCH = 32  # traces looked up side by side, and put into the queue in one step
+RETRY_SECONDS = 1.0  # until what could not be written is tried again
+STOP_SECONDS = 5.0  # what is not done by then is durable and done after a restart
+
+
+class Resolving:
+    """`limit` bounds a trace in bytes, with its texts. `fatal` says why the thread has ended."""
+
+    def __init__(
+        self,
+        settings: Resolvers,
+        store: SqliteStore,
+        redactor: Redactor,
+        limit: int,
+        write: Write,
+        make: Callable[[], Resolver] | None = None,
+    ) -> None:
+        self._settings = settings
+        self._store = store
+        self._held = HeldTraces(store)
+        self._redactor = redactor
+        self._limit = limit
+        self._write = write
+        self._make = make or (lambda: Resolver(settings))
+        self.fatal: str | None = None
+        self._told: Callable[[], None] = lambda: None
+        self._stopping = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="ragmeter-resolver", daemon=True)
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._news: asyncio.Event | None = None
+        self._end: asyncio.Event | None = None
+
+    @property
+    def full(self) -> bool:
+        return self._store.held >= self._settings.waiting
+
+    def wants(self, trace: Trace) -> bool:
+        """Whether some source may have texts that a trace lacks."""
+        return wants(self._settings, trace)
+
+    def start(self, told: Callable[[], None]) -> None:
+        """`told` hears that the queue has grown. Without sources and without traces that wait
+        from an earlier run there is nothing to do, and no thread."""
+        self._told = told
+        if self._settings.sources or self._store.held:
+            self._thread.start()
+
+    def wake(self) -> None:
+        """Look for held traces now. From any thread."""
+        if self._store.held:
+            self._call(self._news)
+
+    def stop(self) -> bool:
+        """Returns whether the thread has ended; what still waits is durable."""
+        self._stopping.set()
+        if self._thread.ident is None:
+            return True
+        self._call(self._news)
+        self._call(self._end)
+        self._thread.join(STOP_SECONDS)
+        return not self._thread.is_alive()
+
+    def _call(self, event: asyncio.Event | None) -> None:
+        if self._loop is not None and event is not None:
+            with contextlib.suppress(RuntimeError):  # the loop has just ended
+                self._loop.call_soon_threadsafe(event.set)
+
+    def _run(self) -> None:
+        try:
+            asyncio.run(self._serve())
+        except StateLost as error:
+            self.fatal = str(error)
+        except Exception as error:
+            log.exception("the resolving of passages stopped")
+            self.fatal = f"the resolving of passages stopped: {error!r}"
+
+    async def _serve(self) -> None:
+        self._news, self._end = news, end = asyncio.Event(), asyncio.Event()
+        self._loop = asyncio.get_running_loop()
+        resolver = self._make()
+        try:
+            while not self._stopping.is_set():
+                news.clear()
+                rows = await asyncio.to_thread(self._held.rows, 0, BATCH)
+                if rows:
+                    await self._resolve(resolver, rows, end)
+                else:
+                    await news.wait()
+        finally:
+            await resolver.close()
+
+    async def _resolve(self, resolver: Resolver, rows: Sequence[Held], end: asyncio.Event) -> None:
+        work = [asyncio.create_task(self._one(resolver, row)) for row in rows]
+        together = asyncio.create_task(asyncio.wait(work))
+        stopped = asyncio.create_task(end.wait())
+        try:
+            await asyncio.wait({together, stopped}, return_when=asyncio.FIRST_COMPLETED)
+            if not together.done():
+                return  # they wait on for the next start
+        finally:
+            for task in (*work, together, stopped):
+                task.cancel()
+            await asyncio.gather(*work, together, stopped, return_exceptions=True)
+        counts: Counts = resolver.counts()
+        found = [
+            Held(row.id, self._redacted(row, task.result(), counts))
+            for row, task in zip(rows, work, strict=True)
+        ]
+        while not self._stopping.is_set():
+            try:
+                await asyncio.to_thread(self._release, found, counts)
+            except (Unavailable, sqlite3.OperationalError):
+                await asyncio.sleep(RETRY_SECONDS)
+            else:
+                self._told()
+                return
+
+    async def _one(self, resolver: Resolver, row: Held) -> Trace | None:
+        item = decode_one(row.body, len(row.body))
+        if not isinstance(item, Good):
+            return None  # of an older version: the worker says so
+        trace = await resolver.resolve(item.trace)
+        return None if trace is item.trace else trace
+
+    def _redacted(self, row: Held, trace: Trace | None, counts: Counts) -> bytes:
+        if trace is None:
+            return row.body
+        good = self._redactor.trace(Good(trace, b""), counts)
+        body = good.body or trace.model_dump_json(exclude_none=True).encode("utf-8", "replace")
+        if len(body) <= self._limit:
+            return body
+        # more text than a trace may have: as if it could not be had
+        bare = decode_one(row.body, len(row.body))
+        assert isinstance(bare, Good)
+        missing = {**bare.trace.missing, "passages": "resolver_error"}
+        return (
+            bare.trace.model_copy(update={"missing": missing})
+            .model_dump_json(exclude_none=True)
+            .encode("utf-8", "replace")
+        )
+
+    def _release(self, rows: Sequence[Held], counts: Counts) -> None:
+        def write() -> Mapping[CounterKey, float]:
+            self._held.release(rows, counts)
+            return counts
+
+        self._write(write)

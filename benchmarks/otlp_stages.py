@@ -1,0 +1,172 @@
+"""From export requests to native traces, stage by stage, beside a bare protobuf parse.
+
+Used by `benchmarks.otlp`; the bodies are those of `benchmarks.otlp_mix`. Times are process CPU
+time; each round runs all stages once, the bare parse of a body right before the others, so that a
+stage and what it is compared with meet the same machine. The least of the rounds counts.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+from agent.assembly import Assembly, Batch
+from agent.config import load
+from agent.counters import CounterKey
+from agent.ingest.carried import Carried, carry, read
+from agent.ingest.native import decode_one
+from agent.ingest.otlp import decode_traces
+from agent.ingest.requests import requests
+from agent.pipeline import Instrument
+from agent.settings.otlp import Otlp
+from agent.store.open_spans import OpenSpans, Row
+from benchmarks.otlp_mix import START, cases
+
+__all__ = ["run"]
+
+BOTH = (False, True)
+TRACE_BYTES = 2**24  # a native trace's limit: nothing here is to be a dead letter for its size
+
+
+class Memory:
+    """What `OpenSpans` offers, without a file."""
+
+    def __init__(self) -> None:
+        self.rows: dict[bytes, list[tuple[int, bytes]]] = {}
+
+    def add(self, rows: Iterable[Row], counts: object) -> None:
+        for row in rows:
+            self.rows.setdefault(row.trace, []).append((0, row.body))
+
+    def bodies(self, trace: bytes) -> list[tuple[int, Any]]:
+        return self.rows[trace]
+
+    def restore(self) -> tuple[list[Any], list[Any], int]:
+        return [], [], 0
+
+
+def _write(do: Callable[[], Mapping[CounterKey, float]]) -> None:
+    do()
+
+
+class _Clock:
+    """Wall time that is moved by hand, and CPU time by stage."""
+
+    def __init__(self) -> None:
+        self.at = START
+        self.spent: Counter[str] = Counter()
+        self._from = time.process_time()
+
+    def now(self) -> float:
+        return self.at
+
+    def start(self) -> None:
+        self._from = time.process_time()
+
+    def lap(self, stage: str) -> None:
+        now = time.process_time()
+        self.spent[stage] += int((now - self._from) * 1e9)
+        self._from = time.process_time()
+
+
+def once(bodies: Sequence[bytes], durable: bool) -> tuple[Counter[str], int, int]:
+    """One round: nanoseconds by stage, spans, traces."""
+    clock = _Clock()
+    with TemporaryDirectory() as folder:
+        paths = {"path": f"{folder}/s.sqlite", "dead_letters": f"{folder}/dead.jsonl"}
+        settings = load(environ={}, overrides={"state": paths} if durable else {})
+        agent = Instrument(settings, [], clock=clock.now, monotonic=clock.now) if durable else None
+        store: Any = OpenSpans(agent._store) if agent else Memory()
+        assembly = (
+            agent.assembly
+            if agent
+            else Assembly(Otlp(), store, _write, clock=clock.now, monotonic=clock.now)
+        )
+        try:
+            return _round(bodies, clock, assembly, store, agent)
+        finally:
+            if agent:
+                agent._store.close()
+
+
+def _round(
+    bodies: Sequence[bytes], clock: _Clock, assembly: Assembly, store: Any, agent: Any
+) -> tuple[Counter[str], int, int]:
+    settings = Otlp()
+    number = traces = 0
+    for body in bodies:
+        clock.start()
+        ExportTraceServiceRequest.FromString(body)
+        clock.lap("bare")
+        spans = decode_traces(body, json=False).spans
+        clock.lap("decode")
+        parts: list[Carried] = carry(spans, Counter())
+        clock.lap("carry")
+        assembly.accept([Batch("traces", parts)])
+        clock.lap("accept")
+        number += len(spans)
+        del spans, parts
+        clock.at += 60
+        while due := assembly.due(64, 16 * 2**20):
+            clock.start()
+            ready: list[Any] = []
+            for closing in due:
+                rows = store.bodies(closing.trace)
+                held, _ = read([row for _, row in rows])
+                clock.lap("read")
+                found = requests(held, settings).traces
+                clock.lap("extract")
+                for one in found:
+                    text = one.model_dump_json(exclude_none=True).encode()
+                    ready.append((decode_one(text, TRACE_BYTES), 0))
+                clock.lap("native")
+                traces += len(found)
+            closed = [closing.trace for closing in due]
+            if agent:
+                also = assembly.closing(closed)
+                agent.accept(ready, "otlp", live=True, written=set(), also=also, counts={})
+            assembly.done(closed)
+            clock.lap("hand on")
+    return clock.spent, number, traces
+
+
+STAGES = ("decode", "carry", "accept", "read", "extract")
+
+
+def _line(name: str, seconds: float, spans: int, bare: float) -> None:
+    each = seconds / spans
+    print(f"  {name:34}{1 / each:12,.0f} spans/s{each * 1e6:9.1f} us/span{seconds / bare:8.1f} x")
+
+
+def run(repeat: int, spans: int, request: int) -> None:
+    for case, bodies in cases(spans, request).items():
+        size = sum(map(len, bodies))
+        rounds = {
+            durable: [once(bodies, durable) for _ in range(repeat)] for durable in (False, True)
+        }
+        _, number, traces = rounds[True][0]
+        print(f"{case}: {number} spans, {traces} requests, {size / number:,.0f} bytes a span")
+
+        def least(durable: bool, *stages: str, rounds: Any = rounds) -> float:
+            return float(min(sum(one[0][s] for s in stages) for one in rounds[durable]) / 1e9)
+
+        bare = min(least(False, "bare"), least(True, "bare"))
+        _line("bare protobuf parse", bare, number, bare)
+        _line("decode", least(True, "decode"), number, bare)
+        for durable, name in ((False, "memory"), (True, "SQLite")):
+            for stage in ("carry", "accept", "read"):
+                _line(f"{stage} ({name})", least(durable, stage), number, bare)
+        _line("extract", least(True, "extract"), number, bare)
+        _line("decode + assemble + extract (memory)", least(False, *STAGES), number, bare)
+        _line("decode + assemble + extract (SQLite)", least(True, *STAGES), number, bare)
+        _line(
+            "... + native trace, into the queue",
+            least(True, *STAGES, "native", "hand on"),
+            number,
+            bare,
+        )

@@ -1,0 +1,85 @@
+"""An exporter that runs against a receiver which answers as a test tells it to."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import functools
+import socket
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+from aiohttp import web
+
+from agent.settings.results import ResultsExport
+from exporters.otel import ResultsExporter
+from tests.exporters.otel.collector import Reply, taken
+from tests.exporters.otel.scores import Agent
+
+__all__ = ["answering", "awaited", "exporting", "free_port", "raw"]
+
+FAST: dict[str, Any] = {"linger_seconds": 0, "timeout_seconds": 1, "retry_seconds": 5, "batch": 10}
+
+
+def awaited(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
+    @functools.wraps(test)
+    def run(*args: Any, **kwargs: Any) -> None:
+        async def whole() -> None:
+            await test(*args, **kwargs)
+
+        asyncio.run(whole())
+
+    return run
+
+
+def free_port() -> int:
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        port: int = sock.getsockname()[1]
+        return port
+
+
+@asynccontextmanager
+async def exporting(url: str, **settings: Any) -> AsyncIterator[tuple[ResultsExporter, Agent]]:
+    agent = Agent()
+    exporter = ResultsExporter(ResultsExport(endpoint=url, **{**FAST, **settings}))
+    await exporter.start(agent)
+    try:
+        yield exporter, agent
+    finally:
+        await exporter.stop(0.2)
+
+
+def answering(*replies: web.Response | float) -> Reply:
+    """One after the other, and then as a receiver that is well. A number is a nap before it."""
+
+    async def reply(number: int) -> web.Response:
+        if number < len(replies):
+            now = replies[number]
+            if isinstance(now, web.Response):
+                return now
+            await asyncio.sleep(now)
+        return await taken(number)
+
+    return reply
+
+
+Handler = Callable[[asyncio.StreamReader, asyncio.StreamWriter], Awaitable[None]]
+
+
+@asynccontextmanager
+async def raw(answer: Handler) -> AsyncIterator[str]:
+    """A server that speaks what a test wants; its URL."""
+
+    async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with contextlib.suppress(OSError):
+            await answer(reader, writer)
+        writer.close()
+        with contextlib.suppress(OSError):
+            await writer.wait_closed()
+
+    server = await asyncio.start_server(handle, "127.0.0.1", 0)
+    async with server:
+        yield f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        await asyncio.sleep(0.02)  # for handlers to end

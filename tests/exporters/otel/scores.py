@@ -1,0 +1,57 @@
+"""Scored traces for the export, and an agent that only counts."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import AbstractContextManager
+from typing import Any
+
+from agent.counters import Counters
+from agent.score import outline
+from agent.trace import Score, ScoredTrace, State, Trace
+from exporters.otel.exporter import COUNTER
+
+__all__ = ["SPAN", "TRACE", "Agent", "done", "score"]
+
+TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
+
+
+class Agent:
+    """The part of a running agent that the exporter sees."""
+
+    def __init__(self) -> None:
+        self.counters = Counters()
+        self.mutex = threading.RLock()
+
+    def lock(self) -> AbstractContextManager[Any]:
+        return self.mutex
+
+    def counted(self, signal: str = "logs") -> dict[str, float]:
+        """How many results by how they ended."""
+        found = {}
+        for (name, labels), value in self.counters.items():
+            if name == COUNTER and dict(labels)["signal"] == signal:
+                found[dict(labels)["result"]] = value
+        return found
+
+
+def score(metric: str = "grounding", value: float | None = 0.25, **changes: Any) -> Score:
+    fields: dict[str, Any] = {"scorer": "builtin", "state": State.SCORED, "probability": 0.5}
+    if value is None:
+        fields |= {"state": State.UNSCORED, "reason": "no_text"}
+    return Score(metric, value=value, **{**fields, **changes})
+
+
+def done(
+    *scores: Score, trace_id: str = "t-1", span: bool = True, number: int = 1
+) -> list[tuple[Trace, ScoredTrace]]:
+    """`number` traces with these scores each."""
+    found = []
+    for index in range(number):
+        ids = {"trace_id": TRACE, "span_id": SPAN} if span else None
+        name = trace_id if number == 1 else f"{trace_id}-{index}"
+        trace = Trace.model_validate(
+            {"trace_id": name, "service": "bot", "timestamp": 1_790_000_000, "span": ids}
+        )
+        found.append((trace, outline(trace, list(scores or [score()]))))
+    return found

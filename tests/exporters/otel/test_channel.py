@@ -1,0 +1,157 @@
+"""A receiver that is down, full or back again, over real HTTP. Delays are short."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+
+import pytest
+from aiohttp import web
+
+from exporters.otel import channel
+from tests.exporters.otel.collector import plain, serve
+from tests.exporters.otel.running import answering, awaited, exporting, free_port
+from tests.exporters.otel.scores import done
+from tests.exporters.stub import until
+
+
+@awaited
+async def test_what_is_put_arrives_in_batches() -> None:
+    async with serve() as found, exporting(found.url) as (exporter, agent):
+        exporter.put(done(number=25))
+        await until(lambda: len(found.records) == 25)
+        names = [plain(one.attributes)["ragmeter.trace_id"] for one in found.records]
+        assert names == [f"t-1-{n}" for n in range(25)]
+        assert len(found.raw) == 3
+        await until(lambda: agent.counted() == {"sent": 25})
+
+
+@awaited
+async def test_a_batch_is_waited_for_but_not_for_long() -> None:
+    async with serve() as found, exporting(found.url, linger_seconds=0.15) as (exporter, _):
+        began = time.monotonic()
+        for _ in range(3):
+            exporter.put(done())
+            await asyncio.sleep(0.01)
+        assert not found.raw
+        await until(lambda: bool(found.raw))
+        assert time.monotonic() - began >= 0.15
+        assert len(found.records) == 3
+
+
+@awaited
+async def test_a_receiver_that_comes_back_gets_what_waited(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    port = free_port()
+    async with exporting(f"http://127.0.0.1:{port}") as (exporter, agent):
+        exporter.put(done(number=25))
+        await until(lambda: "not taken" in caplog.text)
+        assert agent.counted() == {}
+        async with serve(port=port) as found:
+            await until(lambda: agent.counted() == {"sent": 25})
+            assert len(found.records) == 25
+
+
+@awaited
+async def test_a_dead_receiver_costs_a_bounded_queue_and_every_loss_is_counted() -> None:
+    url = f"http://127.0.0.1:{free_port()}"
+    async with exporting(url, queue=30, retry_seconds=0.1) as (exporter, agent):
+        for _ in range(10):
+            exporter.put(done(number=10))
+        assert sum(agent.counted().values()) >= 100 - 30 - 10
+        await until(lambda: agent.counted().get("gave_up", 0) >= 20)
+    counted = agent.counted()
+    assert counted["queue_full"] >= 60
+    assert sum(counted.values()) == 100
+
+
+@awaited
+async def test_too_many_requests_is_waited_out() -> None:
+    times: list[float] = []
+    replies = answering(web.Response(status=429, headers={"Retry-After": "1"}))
+
+    async def reply(number: int) -> web.Response:
+        times.append(time.monotonic())
+        return await replies(number)
+
+    async with serve(reply) as found, exporting(found.url) as (exporter, agent):
+        exporter.put(done(number=20))
+        await until(lambda: agent.counted() == {"sent": 20})
+        assert times[1] - times[0] >= 0.99
+        assert len(times) == 3
+
+
+@awaited
+async def test_a_mistaken_retry_after_does_not_end_the_export(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(channel, "MAX_AFTER", 0.2)
+    refusal = web.Response(status=503, headers={"Retry-After": "999999999"})
+    async with serve(answering(refusal)) as found, exporting(found.url) as (exporter, agent):
+        exporter.put(done())
+        await until(lambda: agent.counted() == {"sent": 1})
+
+
+@awaited
+async def test_what_waits_longer_than_it_is_retried_is_given_up_and_the_next_waits_its_turn() -> (
+    None
+):
+    times: list[float] = []
+    replies = answering(web.Response(status=503, headers={"Retry-After": "1"}))
+
+    async def reply(number: int) -> web.Response:
+        times.append(time.monotonic())
+        return await replies(number)
+
+    async with (
+        serve(reply) as found,
+        exporting(found.url, retry_seconds=0.3) as (exporter, agent),
+    ):
+        exporter.put(done(number=20))
+        await until(lambda: agent.counted() == {"gave_up": 10, "sent": 10})
+        assert len(found.records) == 10
+        assert times[1] - times[0] >= 0.99
+
+
+@awaited
+async def test_an_outage_is_two_lines_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "ragmeter")
+    reply = answering(*[web.Response(status=503) for _ in range(5)])
+    async with serve(reply) as found, exporting(found.url) as (exporter, agent):
+        exporter.put(done())
+        await until(lambda: agent.counted() == {"sent": 1})
+    lines = [record.getMessage() for record in caplog.records if record.name == "ragmeter"]
+    assert len(lines) == 2
+    assert "HTTP 503" in lines[0]
+    assert "again" in lines[1]
+
+
+@awaited
+async def test_the_end_sends_what_waits() -> None:
+    async with serve() as found:
+        async with exporting(found.url, linger_seconds=60) as (exporter, agent):
+            exporter.put(done(number=25))
+            await asyncio.sleep(0.05)
+        assert len(found.records) == 25
+        assert agent.counted() == {"sent": 25}
+
+
+@awaited
+async def test_the_end_waits_for_no_receiver_that_hangs() -> None:
+    async with serve(answering(*[30.0] * 9)) as found:
+        began = time.monotonic()
+        async with exporting(found.url, timeout_seconds=30) as (exporter, agent):
+            exporter.put(done(number=25))
+            await until(lambda: bool(found.raw))
+        assert time.monotonic() - began < 2
+        assert agent.counted() == {"not_sent": 25}
+
+
+@awaited
+async def test_the_end_tries_a_receiver_that_is_down_once() -> None:
+    async with exporting(f"http://127.0.0.1:{free_port()}", retry_seconds=60) as (exporter, agent):
+        exporter.put(done(number=25))
+        await asyncio.sleep(0.05)
+    assert agent.counted() == {"not_sent": 25}

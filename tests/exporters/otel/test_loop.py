@@ -1,0 +1,61 @@
+"""A collector that sends everything everywhere sends our results back to us: no trace comes of it,
+whatever it has rewritten on the way."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+from agent.ingest.carried import carry, carry_logs
+from agent.ingest.otlp import decode_logs, decode_traces
+from agent.ingest.requests import requests
+from agent.settings.otlp import Otlp
+from agent.settings.results import ResultsExport
+from exporters.otel.encode import logs_request, spans_request
+from exporters.otel.results import Result, Selection
+from tests.exporters.otel.scores import done, score
+
+
+def results() -> list[Result]:
+    scores = [score(), score("relevance", None), score("answered", 1.0, scorer="judge")]
+    selection = Selection(ResultsExport())
+    return [one for pair in done(*scores, number=3) for one in selection.of(*pair, 10**18)]
+
+
+def rewritten(*, resource: bool, scope: bool) -> bytes:
+    """Our spans after a collector that has given them other names."""
+    request = ExportTraceServiceRequest.FromString(spans_request(results()))
+    for group in request.resource_spans:
+        if resource:
+            group.resource.attributes[0].value.string_value = "checkout"
+        for inner in group.scope_spans:
+            if scope:
+                inner.scope.name = "otelcol/transform"
+    return request.SerializeToString()
+
+
+@pytest.mark.parametrize(("resource", "scope"), [(False, False), (True, False), (False, True)])
+def test_our_spans_are_not_even_kept(resource: bool, scope: bool) -> None:
+    decoded = decode_traces(rewritten(resource=resource, scope=scope), json=False)
+    refused: Counter[str] = Counter()
+    assert len(decoded.spans) == 9
+    assert list(carry(decoded.spans, refused)) == []
+    assert refused == {"own": 9}
+    found = requests(decoded.spans, Otlp())
+    assert (found.traces, found.dropped) == ([], {"own": 9})
+
+
+def test_a_span_with_none_of_our_names_is_still_an_evaluator() -> None:
+    decoded = decode_traces(rewritten(resource=True, scope=True), json=False)
+    found = requests(decoded.spans, Otlp())
+    assert (found.traces, found.dropped) == ([], {"evaluator": 9})
+
+
+def test_our_events_join_no_span() -> None:
+    """They name the judged span: joined to it they would be content, or a late arrival."""
+    decoded = decode_logs(logs_request(results()), json=False)
+    refused: Counter[str] = Counter()
+    assert list(carry_logs(decoded.events, refused)) == []
+    assert decoded.ignored + refused["own"] == 9

@@ -1,0 +1,131 @@
+"""The real agent, from OTLP in to results out, and those sent back to it by the collector."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import re
+import sys
+import time
+from pathlib import Path
+
+import httpx
+import pytest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
+from opentelemetry.proto.resource.v1.resource_pb2 import Resource
+from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, ScopeSpans, Span
+
+from tests.exporters.otel.collector import PROTOBUF, TRACES, Collector, plain, serve
+from tests.exporters.otel.running import awaited
+from tests.exporters.otel.scores import SPAN, TRACE
+from tests.exporters.stub import until
+
+START = time.time_ns() - 5 * 10**9
+
+
+def texts(**pairs: str) -> list[KeyValue]:
+    return [
+        KeyValue(key=name.replace("__", "."), value=AnyValue(string_value=text))
+        for name, text in pairs.items()
+    ]
+
+
+def request() -> bytes:
+    """A retrieval and an answer in OpenInference, below one root."""
+    trace, root = bytes.fromhex(TRACE), bytes.fromhex(SPAN)
+    kind = "openinference__span__kind"
+    question = {"input__value": "How do I reset it?"}
+    spans = [
+        Span(
+            trace_id=trace, span_id=b"retrieve", parent_span_id=root, name="retrieve",
+            start_time_unix_nano=START, end_time_unix_nano=START + 10**8,
+            attributes=texts(
+                **{kind: "RETRIEVER"}, **question,
+                retrieval__documents__0__document__id="kb-1",
+                retrieval__documents__0__document__content="Hold the button for ten seconds.",
+            ),
+        ),
+        Span(
+            trace_id=trace, span_id=root, name="ask",
+            start_time_unix_nano=START, end_time_unix_nano=START + 10**9,
+            attributes=texts(
+                **{kind: "CHAIN"}, **question, output__value="Hold the button for ten seconds [1]."
+            ),
+        ),
+    ]  # fmt: skip
+    scope = ScopeSpans(spans=spans)
+    resource = Resource(attributes=texts(service__name="bot"))
+    group = ResourceSpans(resource=resource, scope_spans=[scope])
+    return ExportTraceServiceRequest(resource_spans=[group]).SerializeToString()
+
+
+async def urls(agent: asyncio.subprocess.Process) -> tuple[str, str]:
+    """Where the agent takes traces and shows its metrics, as it says itself."""
+    assert agent.stderr is not None
+    said = ""
+    while "status page" not in said:
+        line = await asyncio.wait_for(agent.stderr.readline(), 30)
+        assert line, said
+        said += line.decode()
+    found = re.findall(r"http://[\d.]+:\d+", said)
+    return found[0], found[1]
+
+
+async def counted(http: httpx.AsyncClient, metrics: str, name: str) -> float:
+    """The sum of a family."""
+    page = (await http.get(f"{metrics}/metrics")).text
+    return sum(float(line.split()[-1]) for line in page.splitlines() if line.startswith(name))
+
+
+async def through(agent: asyncio.subprocess.Process, found: Collector) -> None:
+    base, metrics = await urls(agent)
+    async with httpx.AsyncClient(headers={"Content-Type": PROTOBUF}) as http:
+        assert (await http.post(base + TRACES, content=request())).status_code == 200
+        await until(lambda: len(found.records) == len(found.spans) == 2, 20)
+        for record, span in zip(found.records, found.spans, strict=True):
+            assert (record.trace_id.hex(), record.span_id.hex()) == (TRACE, SPAN)
+            (link,) = span.links
+            assert (link.trace_id, link.span_id) == (record.trace_id, record.span_id)
+            assert plain(record.attributes)["ragmeter.service"] == "bot"
+        names = [plain(record.attributes)["gen_ai.evaluation.name"] for record in found.records]
+        assert names == ["answered", "grounding"]
+
+        # the collector sends all that it has to all that it knows
+        sent = list(found.raw)
+        for path, body in sent:
+            assert (await http.post(base + path, content=body)).status_code == 200
+        own = 'ragmeter_otlp_spans_total{signal="traces",result="own"}'
+        assert await counted(http, metrics, own) == 2
+        await asyncio.sleep(1)  # many times the grace after which a trace is closed
+        assert await counted(http, metrics, "ragmeter_otlp_open_traces") == 0
+        assert await counted(http, metrics, "rag_traces_total") == 1
+        assert len(found.raw) == len(sent)
+
+
+@pytest.mark.timeout(60)
+@awaited
+async def test_a_request_comes_in_its_scores_go_out_and_never_come_back(tmp_path: Path) -> None:
+    async with serve() as found:
+        environ = {
+            **os.environ,
+            "RAGMETER_STATE__PATH": str(tmp_path / "s.sqlite"),
+            "RAGMETER_STATE__DEAD_LETTERS": str(tmp_path / "d.jsonl"),
+            "RAGMETER_HTTP__OTLP_PORT": "0",
+            "RAGMETER_HTTP__METRICS_PORT": "0",
+            "RAGMETER_OTLP__GRACE_SECONDS": "0.1",
+            "RAGMETER_OTLP__LOGS_GRACE_SECONDS": "0.1",
+            "RAGMETER_RESULTS_EXPORT__ENDPOINT": found.url,
+            "RAGMETER_RESULTS_EXPORT__SPANS": "true",
+            "RAGMETER_RESULTS_EXPORT__LINGER_SECONDS": "0",
+            "RAGMETER_RESULTS_EXPORT__METRICS": "answered,grounding",
+        }
+        agent = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "agent.cli", "run"), env=environ, stderr=asyncio.subprocess.PIPE
+        )
+        try:
+            await through(agent, found)
+        finally:
+            agent.terminate()
+            await agent.communicate()
+        assert agent.returncode == 0

@@ -1,0 +1,114 @@
+"""What a receiver may answer, over real HTTP. Delays are short."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from tests.exporters.otel.collector import PROTOBUF, rejecting, serve
+from tests.exporters.otel.running import answering, awaited, exporting, raw
+from tests.exporters.otel.scores import done
+from tests.exporters.stub import until
+
+
+@pytest.mark.parametrize("status", [502, 503, 504])
+@awaited
+async def test_what_may_pass_is_tried_again(status: int) -> None:
+    reply = answering(web.Response(status=status), web.Response(status=status))
+    async with serve(reply) as found, exporting(found.url) as (exporter, agent):
+        exporter.put(done())
+        await until(lambda: agent.counted() == {"sent": 1})
+        assert len(found.raw) == 3
+        assert len({body for _, body in found.raw}) == 1
+
+
+@pytest.mark.parametrize("status", [301, 400, 401, 404, 408, 413, 500, 501])
+@awaited
+async def test_what_will_not_pass_is_tried_once(status: int) -> None:
+    gone = web.Response(status=status, headers={"Location": "http://127.0.0.1:1/"})
+    async with serve(answering(gone)) as found, exporting(found.url) as (exporter, agent):
+        exporter.put(done(number=20))
+        await until(lambda: agent.counted() == {"refused": 10, "sent": 10})
+        assert len(found.raw) == 2
+
+
+@awaited
+async def test_a_slow_receiver_gets_the_same_ids_again() -> None:
+    async with (
+        serve(answering(0.5)) as found,
+        exporting(found.url, timeout_seconds=0.2) as (exporter, agent),
+    ):
+        exporter.put(done())
+        await until(lambda: agent.counted() == {"sent": 1})
+        assert len(found.raw) == 2
+        assert found.raw[0] == found.raw[1]
+
+
+@awaited
+async def test_a_receiver_that_drips_is_late_too() -> None:
+    """Each byte comes in time; the answer does not."""
+    asked = 0
+
+    async def drip(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal asked
+        asked += 1
+        for letter in b"HTTP/1.1 200 OK\r\nX: " + b"x" * 15:
+            writer.write(bytes([letter]))
+            await asyncio.sleep(0.02)
+
+    async with (
+        raw(drip) as url,
+        exporting(url, timeout_seconds=0.1, retry_seconds=0.3) as (exporter, agent),
+    ):
+        exporter.put(done())
+        await until(lambda: agent.counted() == {"gave_up": 1})
+        await asyncio.sleep(0.7)  # for the last of them to have dripped
+    assert asked > 1
+
+
+@pytest.mark.parametrize(
+    "junk", [b"", b"\x00\xff junk", b"HTTP/1.1 200 OK\r\nContent-Length: -3\r\n\r\n"]
+)
+@awaited
+async def test_what_is_no_http_is_tried_again_and_given_up(junk: bytes) -> None:
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(junk)
+
+    async with raw(answer) as url, exporting(url, retry_seconds=0.1) as (exporter, agent):
+        exporter.put(done())
+        await until(lambda: agent.counted() == {"gave_up": 1})
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {"body": b"\xff\xff garbage", "content_type": PROTOBUF},
+        {"body": b"x" * 1_000_000, "content_type": PROTOBUF},
+        {"text": "<html>welcome</html>", "content_type": "text/html"},
+        {"text": "{}", "content_type": "application/json"},
+        {"status": 202, "body": b""},
+    ],
+)
+@awaited
+async def test_an_answer_of_200_took_it_whatever_else_it_says(answer: dict[str, Any]) -> None:
+    reply = answering(web.Response(**answer))
+    async with serve(reply) as found, exporting(found.url) as (exporter, agent):
+        exporter.put(done())
+        await until(lambda: agent.counted() == {"sent": 1})
+        assert len(found.raw) == 1
+
+
+@awaited
+async def test_what_the_receiver_rejects_is_counted_and_its_words_are_logged(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    reply = answering(rejecting(3, "quota\nINJECTED" + "x" * 500), rejecting(99, "more than all"))
+    async with serve(reply) as found, exporting(found.url) as (exporter, agent):
+        exporter.put(done(number=20))
+        await until(lambda: agent.counted() == {"rejected": 13, "sent": 7})
+    assert "quota\\nINJECTED" in caplog.text
+    assert len(caplog.text) < 1000

@@ -1,0 +1,155 @@
+"""Lists of documents as frameworks write them."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from agent.ingest.conventions.documents import (
+    document_in,
+    documents_in,
+    flat_documents,
+    metadata_in,
+)
+from agent.ingest.conventions.flatten import MAX_ITEMS, has_items, items
+from agent.ingest.conventions.reading import Document, Gap
+
+TEXT = "Refunds take 5 days."
+
+
+@pytest.mark.parametrize(
+    ("value", "identity", "score", "kind"),
+    [
+        ({"page_content": TEXT, "metadata": {}, "id": "a"}, "a", None, ""),
+        ({"pageContent": TEXT, "id": 7}, "7", None, ""),
+        ({"content": TEXT, "id": "a", "score": "0.5"}, "a", 0.5, "similarity"),
+        ({"node": {"id_": "a", "text": TEXT}, "score": 0.5}, "a", 0.5, "similarity"),
+        ({"node": {"id_": "a", "text_resource": {"text": TEXT}}, "score": 1}, "a", 1, "similarity"),
+        ({"pid": 3, "text": TEXT}, "3", None, ""),
+        ({"id": "a", "score": 0.5, "metadata": {"text": TEXT}}, "a", 0.5, "similarity"),
+        ({"id": 4, "score": 0.5, "payload": {"page_content": TEXT}}, "4", 0.5, "similarity"),
+        ({"_id": "a", "_score": 2.5, "_source": {"content": TEXT}}, "a", 2.5, "similarity"),
+        ({"@search.score": 2.5, "chunk_id": "a", "chunk": TEXT}, "a", 2.5, "similarity"),
+        (
+            {"content": {"text": TEXT}, "score": 0.5, "metadata": {"id": "a"}},
+            "a",
+            0.5,
+            "similarity",
+        ),
+        ({"title": "t", "href": "https://a", "body": TEXT}, "https://a", None, ""),
+        ({"page_content": TEXT, "metadata": {"doc_uri": "u", "chunk_id": "c"}}, "c", None, ""),
+        ({"id": "a", "distance": 0.1, "document": TEXT}, "a", 0.1, "distance"),
+        (
+            {"lc": 1, "id": ["x", "Document"], "kwargs": {"page_content": TEXT, "id": "a"}},
+            "a",
+            None,
+            "",
+        ),
+        ({"id": "a", "metadata": {"_node_content": json.dumps({"text": TEXT})}}, "a", None, ""),
+        ([{"page_content": TEXT, "id": "a"}, 0.5], "a", 0.5, ""),
+        (json.dumps({"node": {"id_": "a", "text": TEXT}, "score": 0.5}), "a", 0.5, "similarity"),
+        (f"page_content='{TEXT}' metadata={{'a': 1}}", "", None, ""),
+        (f"Document(id='a', metadata={{}}, page_content='{TEXT}')", "a", None, ""),
+        (TEXT, "", None, ""),
+    ],
+)
+def test_one_document(value: Any, identity: str, score: float | None, kind: str) -> None:
+    one = document_in(value)
+    assert one is not None
+    assert (one.id, one.text, one.score, one.score_kind, one.gap) == (
+        identity,
+        TEXT,
+        score,
+        kind,
+        None,
+    )
+
+
+@pytest.mark.parametrize(
+    ("value", "gap", "identity"),
+    [
+        ({"id": "a", "score": 0.9, "title": "t"}, Gap.ID_ONLY, "a"),
+        ({}, Gap.ID_ONLY, ""),
+        ({"id": "a", "content": "__REDACTED__"}, Gap.HIDDEN, "a"),
+        ({"id": "a", "content": "x" * 100 + "..."}, Gap.PASSAGES_TRUNCATED, "a"),
+        ({"id": "a", "content": "[0.1, 0.2, 0.3]"}, Gap.ID_ONLY, "a"),
+        ("Document(id=0a1b2c3d, content: 'cut...', meta: {})", Gap.PASSAGES_TRUNCATED, "0a1b2c3d"),
+        ("<NodeWithScore(node=TextNode(id_='a', text='x'))>", Gap.PASSAGES_TRUNCATED, "a"),
+        ("page_content='never en", Gap.PASSAGES_TRUNCATED, ""),
+    ],
+)
+def test_text_that_is_not_all_there(value: Any, gap: Gap, identity: str) -> None:
+    one = document_in(value)
+    assert one is not None
+    assert (one.gap, one.id) == (gap, identity)
+    assert one.text is None or gap is Gap.PASSAGES_TRUNCATED
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        [{"page_content": TEXT}, {"page_content": "b"}],
+        {"documents": [{"page_content": TEXT}, {"page_content": "b"}], "count": 2},
+        {"source_nodes": [{"node": {"text": TEXT}}, {"node": {"text": "b"}}]},
+        {"retriever": 1, "output": {"documents": [{"content": TEXT}, {"content": "b"}]}},
+        {"ids": [["1", "2"]], "documents": [[TEXT, "b"]], "distances": [[0.1, 0.2]]},
+        {"retrievalResults": [{"content": {"text": TEXT}}, {"content": {"text": "b"}}]},
+        {"matches": [{"metadata": {"text": TEXT}}, {"metadata": {"text": "b"}}]},
+        [json.dumps({"node": {"text": TEXT}}), json.dumps({"node": {"text": "b"}})],
+        [[{"page_content": TEXT}, {"page_content": "b"}]],
+        [TEXT, "b"],
+    ],
+)
+def test_lists_of_documents(value: Any) -> None:
+    for form in (value, json.dumps(value)):
+        assert [one.text for one in documents_in(form) or []] == [TEXT, "b"]
+
+
+def test_empty_is_not_nothing() -> None:
+    assert documents_in([]) == []
+    assert documents_in('{"documents": []}') == []
+    for nothing in (None, "", "some text", {}, {"a": 1}, 3, [0.1, 0.2, 0.3], [1, 2], True):
+        assert documents_in(nothing) is None
+    # the items of the conventions' own test case: an empty object is an item too
+    three = documents_in([{"id": "doc-1", "score": 0.91, "title": "t"}, {"id": "doc-2"}, {}])
+    assert [one.id for one in three or []] == ["doc-1", "doc-2", ""]
+    assert {one.gap for one in three or []} == {Gap.ID_ONLY}
+
+
+def test_a_quoted_text_is_unquoted() -> None:
+    one = document_in('page_content="it\'s \\"5\\" days\\n\\u00e9\\x41" metadata={}')
+    assert one is not None
+    assert one.text == 'it\'s "5" days\néA'
+
+
+def test_flattened_documents_and_a_hostile_index() -> None:
+    attributes = {
+        "retrieval.documents.10.document.content": "b",
+        "retrieval.documents.2.document.content": "a",
+        "retrieval.documents.2.document.id": 5,
+        "retrieval.documents.2.document.score": "0.5",
+        "retrieval.documents.2.document.metadata": '{"page": 4, "vector": [1, 2]}',
+        "retrieval.documents.999999999.document.id": "far",
+        "retrieval.documents.9999999999999.document.id": "no index",
+        "retrieval.documents.__proto__.document.id": "no index",
+    }
+    found, cut = flat_documents(attributes, "retrieval.documents")
+    assert cut
+    assert found == [
+        Document("5", "a", 0.5, "similarity", {"page": 4}),
+        Document(text="b"),
+        Document("far", gap=Gap.ID_ONLY),
+    ]
+    assert flat_documents({}, "retrieval.documents") == (None, False)
+
+
+def test_lists_and_metadata_are_bounded() -> None:
+    many = {f"a.{n}.b": n for n in range(MAX_ITEMS + 50)}
+    assert [index for index, _ in items(many, "a")] == list(range(MAX_ITEMS))
+    assert has_items(many, "a")
+    assert not has_items(many, "b")
+    assert len(documents_in([{"id": str(n)} for n in range(5_000)]) or []) == 1_000
+    assert len(metadata_in({str(n): "x" * 9_999 for n in range(99)})) == 32
+    assert metadata_in({"a": float("nan"), "b": [1], "c": None, "d": True}) == {"d": True}

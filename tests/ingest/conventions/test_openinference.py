@@ -1,0 +1,182 @@
+"""OpenInference, one span at a time."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from agent.ingest.conventions import glance, openinference, read_span
+from agent.ingest.conventions.reading import Document, Gap, Reading, Role
+from agent.ingest.spans import Event
+from tests.ingest.conventions.samples import span
+
+KIND = "openinference.span.kind"
+
+
+@pytest.mark.parametrize(
+    ("kind", "role"),
+    [
+        ("CHAIN", Role.CHAIN),
+        ("agent", Role.CHAIN),
+        ("Retriever", Role.RETRIEVER),
+        ("RERANKER", Role.RERANKER),
+        ("LLM", Role.LLM),
+        ("EMBEDDING", Role.EMBEDDING),
+        ("TOOL", Role.TOOL),
+        ("GUARDRAIL", Role.TOOL),
+        ("EVALUATOR", Role.EVALUATOR),
+        ("SOMETHING", Role.OTHER),
+        (7, Role.OTHER),
+    ],
+)
+def test_kinds_without_regard_to_case(kind: Any, role: Role) -> None:
+    assert openinference.read(span(attributes={KIND: kind})).role is role
+
+
+@pytest.mark.parametrize(
+    ("key", "role"),
+    [
+        ("retrieval.documents.9.document.content", Role.RETRIEVER),
+        ("reranker.output_documents.0.document.id", Role.RERANKER),
+        ("llm.output_messages.0.message.content", Role.LLM),
+    ],
+)
+def test_a_lost_kind_is_guessed(key: str, role: Role) -> None:
+    one = span(attributes={key: "x"})
+    assert openinference.matches(one)
+    assert openinference.read(one).role is role
+
+
+def test_a_call() -> None:
+    reading = openinference.read(
+        span(
+            attributes={
+                KIND: "LLM",
+                "llm.model_name": "gpt-4o",
+                "llm.request.model_name": "gpt",
+                "llm.token_count.prompt": "12",
+                "llm.token_count.completion": 3.0,
+                "llm.cost.total": 0.25,
+                "llm.prompt_template.version": "v3",
+                "llm.prompt_template.variables": json.dumps({"context": "C", "question": "Q"}),
+                "llm.input_messages.0.message.role": "user",
+                "llm.input_messages.0.message.content": "Q",
+                "llm.output_messages.0.message.content": '{"answer": "A", "ids": [1]}',
+                "session.id": "s",
+                "user.id": 7,
+                "metadata": '{"tenant": "acme", "ls_provider": "x", "paid": true}',
+                "tag.tags": ["one", 2],
+            },
+            events=[Event("First Token Stream Event", 5)],
+        )
+    )
+    assert (reading.query, reading.answer, reading.context) == ("Q", "A", "C")
+    assert (reading.input_tokens, reading.output_tokens, reading.cost_usd) == (12, 3, 0.25)
+    assert (reading.model, reading.prompt_version, reading.first_token_ns) == ("gpt-4o", "v3", 5)
+    assert (reading.session, reading.user) == ("s", "7")
+    assert reading.tags == {"tenant": "acme", "paid": "true", "tag.one": "true"}
+    assert not reading.calls_tools
+
+
+def test_completions_and_calls_without_messages() -> None:
+    told = {KIND: "LLM", "llm.choices.0.completion.text": "A"}
+    assert openinference.read(span(attributes=told)).answer == "A"
+    told = {
+        KIND: "LLM",
+        "input.value": "Q",
+        "output.value": json.dumps({"choices": [{"text": "A"}]}),
+    }
+    reading = openinference.read(span(attributes=told))
+    assert (reading.query, reading.answer) == ("Q", "A")
+
+
+def test_a_call_that_asks_for_tools_has_no_answer() -> None:
+    reading = openinference.read(
+        span(
+            attributes={
+                KIND: "LLM",
+                "output.value": '{"content": "", "tool_calls": [1]}',
+                "llm.output_messages.0.message.role": "assistant",
+                "llm.output_messages.0.message.tool_calls.0.tool_call.function.name": "f",
+            }
+        )
+    )
+    assert reading.calls_tools
+    assert reading.answer is None
+
+
+def test_ids_and_scores_that_only_the_output_has() -> None:
+    output = [
+        {"page_content": "a", "id": "1", "score": 0.5},
+        {"page_content": "other", "id": "2"},
+    ]
+    reading = openinference.read(
+        span(
+            attributes={
+                KIND: "RETRIEVER",
+                "retrieval.documents.0.document.content": "a",
+                "retrieval.documents.1.document.content": "b",
+                "output.value": json.dumps({"documents": output}),
+            }
+        )
+    )
+    assert reading.documents == [Document("1", "a", 0.5, "similarity"), Document(text="b")]
+
+
+def test_a_retriever_that_hides_or_has_lost_its_documents() -> None:
+    def gap(**more: Any) -> Gap | None:
+        dropped = more.pop("dropped", 0)
+        attributes = {KIND: "RETRIEVER", **{k.replace("_", "."): v for k, v in more.items()}}
+        reading = openinference.read(span(attributes=attributes, dropped=dropped))
+        assert reading.documents is None
+        return reading.documents_gap
+
+    assert gap() is None
+    assert gap(output_value="__REDACTED__") is Gap.HIDDEN
+    assert gap(output_value='[{"page_content": "cut he') is Gap.PASSAGES_TRUNCATED
+    assert gap(dropped=3) is Gap.PASSAGES_TRUNCATED
+
+
+def test_haystacks_prompt_builder_is_no_call() -> None:
+    scope = "openinference.instrumentation.haystack"
+    attributes = {KIND: "LLM", "output.value": '{"prompt": "p"}'}
+    assert openinference.read(span("PromptBuilder", attributes=attributes)).role is Role.CHAIN
+    assert openinference.read(span("X", attributes=attributes, scope=scope)).role is Role.CHAIN
+    attributes["llm.model_name"] = "m"
+    assert openinference.read(span("X", attributes=attributes, scope=scope)).role is Role.LLM
+
+
+def test_the_otel_names_beside_add_nothing() -> None:
+    """`enable_genai_semconv`: documents without ids and scores are there a second time."""
+    reading = read_span(
+        span(
+            attributes={
+                KIND: "RETRIEVER",
+                "input.value": "Q",
+                "retrieval.documents.0.document.content": "a",
+                "retrieval.documents.0.document.id": "1",
+                "gen_ai.operation.name": "retrieval",
+                "gen_ai.retrieval.documents": '[{"content": "a", "metadata": {}}]',
+            }
+        )
+    )
+    assert reading.role is Role.RETRIEVER
+    assert reading.documents == [Document("1", "a")]
+
+
+def test_a_glance_is_only_for_what_wraps_others() -> None:
+    chain = {KIND: "chain", "input.value": "Q", "session.id": "s", "user.id": "u"}
+    light, is_light = glance(span(attributes=chain))
+    assert is_light
+    assert (light.role, light.query, light.session, light.user) == (Role.CHAIN, None, "s", "u")
+    for more in (
+        {KIND: "LLM"},
+        {KIND: "AGENT"},
+        {"traceloop.span.kind": "task"},
+        {"retrieval.documents.0.document.id": "a"},
+    ):
+        other = span(attributes={**chain, **more})
+        assert glance(other) == (read_span(other), False)
+    assert glance(span(attributes={"a": "b"})) == (Reading(), False)

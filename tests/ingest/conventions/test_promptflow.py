@@ -1,0 +1,107 @@
+from __future__ import annotations
+
+import json
+
+from agent.ingest.conventions import promptflow
+from agent.ingest.conventions.reading import Reading, Role
+from agent.ingest.spans import Event
+from tests.ingest.conventions.samples import span
+
+
+def read(kind: str, payloads: dict[str, object], **more: object) -> Reading:
+    events = [
+        Event(f"promptflow.{name}", 0, {"payload": json.dumps(value, indent=2)})
+        for name, value in payloads.items()
+    ]
+    attributes = {"framework": "promptflow", "span_type": kind, **more}
+    one = span(attributes=attributes, events=events, scope="promptflow")
+    assert promptflow.matches(one)
+    return promptflow.read(one)
+
+
+def test_a_retrieval() -> None:
+    documents = [
+        {"document.id": "u1", "document.score": 2.67, "document.content": "# Concepts"},
+        {"document.id": "u2", "document.score": 2.56, "document.content": "etc."},
+    ]
+    found = read(
+        "Retrieval",
+        {
+            "function.inputs": {"query": "inner"},
+            "retrieval.query": "When does a job reuse results?",
+            "retrieval.documents": documents,
+            "function.output": [],
+        },
+    )
+    assert (found.role, found.query) == (Role.RETRIEVER, "When does a job reuse results?")
+    assert found.documents is not None
+    assert [(one.id, one.score, one.text) for one in found.documents] == [
+        ("u1", 2.67, "# Concepts"),
+        ("u2", 2.56, "etc."),
+    ]
+
+
+def test_a_flow() -> None:
+    found = read(
+        "Flow",
+        {
+            "function.inputs": {"chat_history": [{"inputs": {"q": "old"}}], "question": "q"},
+            "function.output": {"answer": "a"},
+        },
+        session_id="s",
+    )
+    assert (found.role, found.query, found.answer) == (Role.CHAIN, "q", "a")
+    assert found.session == "s"
+    assert read("Tool", {"function.inputs": {"x": "1"}}).role is Role.CHAIN
+
+
+def test_a_model_call() -> None:
+    found = read(
+        "LLM",
+        {
+            "function.inputs": {"messages": [{"role": "user", "content": "q"}]},
+            "function.output": {"choices": [{"message": {"role": "assistant", "content": "b"}}]},
+            "llm.generated_message": {"content": "a", "role": "assistant", "tool_calls": None},
+        },
+        **{
+            "llm.usage.prompt_tokens": 100,
+            "llm.usage.completion_tokens": 80,
+            "llm.response.model": "gpt-4",
+            "__computed__.cumulative_token_count.prompt": 300,
+        },
+    )
+    assert (found.role, found.query, found.answer) == (Role.LLM, "q", "a")
+    assert (found.input_tokens, found.output_tokens, found.model) == (100, 80, "gpt-4")
+
+
+def test_an_evaluation_flow_is_no_request() -> None:
+    payloads: dict[str, object] = {"function.inputs": {"question": "q"}}
+    assert read("Flow", payloads, **{"referenced.line_run_id": "r"}).role is Role.EVALUATOR
+
+
+def test_attributes_serve_where_there_are_no_events() -> None:
+    one = span(
+        attributes={
+            "framework": "promptflow",
+            "span_type": "Function",
+            "inputs": '{"question": "q"}',
+            "output": '"a"',
+        }
+    )
+    found = promptflow.read(one)
+    assert (found.query, found.answer) == ("q", "a")
+
+
+def test_a_retrieval_without_its_own_query() -> None:
+    found = read("Retrieval", {"function.inputs": {"query": "q"}})
+    assert found.query == "q"
+
+
+def test_a_model_call_without_its_message() -> None:
+    made = {"choices": [{"message": {"role": "assistant", "content": "b"}}]}
+    assert read("LLM", {"function.output": made}).answer == "b"
+
+
+def test_another_products_span_type() -> None:
+    assert not promptflow.matches(span(attributes={"span_type": "LLM"}))
+    assert not promptflow.matches(span(attributes={"framework": "promptflow"}))

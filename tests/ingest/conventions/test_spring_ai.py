@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+from agent.ingest.conventions import read_span, spring_ai
+from agent.ingest.conventions.reading import Role
+from agent.ingest.spans import Value
+from tests.ingest.conventions.samples import span
+
+STORE: dict[str, Value] = {
+    "spring.ai.kind": "vector_store",
+    "db.system": "pg_vector",
+    "db.operation.name": "query",
+    "db.vector.query.content": "Who lives here?",
+    "db.vector.query.top_k": "4",
+    "db.collection.name": "vector_store",
+}
+
+
+def test_the_vector_store_is_the_retriever() -> None:
+    documents = '["Rue de "Rivoli", Paris", "line\nbreak"]'  # joined without escaping
+    found = read_span(span(attributes={**STORE, "db.vector.query.response.documents": documents}))
+    assert (found.role, found.query) == (Role.RETRIEVER, "Who lives here?")
+    assert found.documents is not None
+    assert [one.text for one in found.documents] == ['Rue de "Rivoli", Paris', "line\nbreak"]
+
+
+def test_documents_that_are_logged_elsewhere_are_not_captured() -> None:
+    found = read_span(span(attributes=STORE))
+    assert found.role is Role.RETRIEVER
+    assert found.documents is None
+    found = read_span(span(attributes={**STORE, "db.vector.query.response.documents": "[]"}))
+    assert found.documents == []
+
+
+def test_adding_documents_is_no_retrieval() -> None:
+    found = read_span(span(attributes={**STORE, "db.operation.name": "add"}))
+    assert found.role is Role.VECTOR_DB  # whose operation is no search
+    assert found.query is None
+
+
+def test_a_client_and_its_conversation() -> None:
+    attributes: dict[str, Value] = {
+        "spring.ai.kind": "chat_client",
+        "gen_ai.operation.name": "framework",
+        "gen_ai.system": "spring_ai",
+        "spring.ai.chat.client.user.text": "Who lives here?",
+        "spring.ai.chat.client.conversation.id": "default",
+    }
+    found = spring_ai.read(span(attributes=attributes))
+    assert (found.role, found.query, found.session) == (Role.CHAIN, "Who lives here?", None)
+    attributes["spring.ai.chat.client.conversation.id"] = "c-7"
+    assert spring_ai.read(span(attributes=attributes)).session == "c-7"
+
+
+def test_a_model_call_has_numbers_as_text() -> None:
+    attributes: dict[str, Value] = {
+        "gen_ai.operation.name": "chat",
+        "gen_ai.system": "openai",
+        "gen_ai.response.model": "gpt-4o",
+        "gen_ai.usage.input_tokens": "11",
+        "gen_ai.usage.output_tokens": "7",
+        "gen_ai.prompt": '["You are "kind".", "Who lives here?"]',
+        "gen_ai.completion": '["Marie."]',
+    }
+    found = read_span(span(attributes=attributes, scope="org.springframework.boot"))
+    assert (found.role, found.query, found.answer) == (Role.LLM, "Who lives here?", "Marie.")
+    assert (found.input_tokens, found.output_tokens) == (11, 7)

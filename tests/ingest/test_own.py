@@ -1,0 +1,29 @@
+from __future__ import annotations
+
+import pytest
+
+from agent.ingest.own import EVALUATOR, KIND, SCOPE, SERVICE, is_evaluator, is_own, is_result
+from agent.ingest.spans import Event, LogEvent, Span
+
+IDS = ("1" * 32, "2" * 16)
+
+
+def test_our_resource_or_our_scope_is_enough() -> None:
+    assert is_own(Span(*IDS, scope=SCOPE))
+    assert is_own(Span(*IDS, resource={"service.name": SERVICE}))
+    assert not is_own(Span(*IDS, scope="langchain", resource={"service.name": "bot"}))
+
+
+@pytest.mark.parametrize("kind", [EVALUATOR, "evaluator"])
+def test_an_evaluator_is_one_whoever_sent_it(kind: str) -> None:
+    assert is_evaluator(Span(*IDS, attributes={KIND: kind}))
+
+
+@pytest.mark.parametrize("kind", ["LLM", None, 3, ["EVALUATOR"]])
+def test_other_kinds_are_no_evaluators(kind: object) -> None:
+    assert not is_evaluator(Span(*IDS, attributes={KIND: kind}))  # type: ignore[dict-item]
+
+
+def test_a_result_event_is_told_by_its_name() -> None:
+    assert is_result(LogEvent(*IDS, Event("gen_ai.evaluation.result")))
+    assert not is_result(LogEvent(*IDS, Event("gen_ai.client.inference.operation.details")))

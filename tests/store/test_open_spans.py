@@ -1,0 +1,118 @@
+from __future__ import annotations
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+
+from agent.store.open import APPLICATION_ID, SCHEMA, SECOND, THIRD
+from agent.store.open_spans import OpenSpans, Row
+from agent.store.rows import Arrival
+from agent.store.sqlite import SqliteStore
+
+A, B = b"a" * 16, b"b" * 16
+COUNT = ("ragmeter_otlp_spans_total", (("result", "accepted"),))
+
+
+def row(trace: bytes, at: float, *keys: int, root: bool = False) -> Row:
+    names = [key.to_bytes(8) for key in keys]
+    return Row(trace, at, root, 100 * len(keys), names, b"body of %d" % keys[0])
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "state.sqlite"
+
+
+def names(*keys: int) -> list[bytes]:
+    return [key.to_bytes(8) for key in keys]
+
+
+def test_open_spans_are_there_after_a_restart(path: Path) -> None:
+    store = SqliteStore(path)
+    OpenSpans(store).add([row(A, 1.0, 1, 2), row(B, 1.0, 1)], {COUNT: 3})
+    OpenSpans(store).add([row(A, 2.0, 3, root=True)], {COUNT: 1})
+    store.close()
+    store = SqliteStore(path)
+    opened, closed, broken = OpenSpans(store).restore()
+    assert [(one.trace, one.first, one.keys, one.size, one.root) for one in opened] == [
+        (A, 1.0, names(1, 2, 3), 300, True),
+        (B, 1.0, names(1), 100, False),
+    ]
+    assert (closed, broken) == ([], 0)
+    assert OpenSpans(store).bodies(A) == [(1, b"body of 1"), (3, b"body of 3")]
+    assert store.saved().counters == [(COUNT, 4.0)]
+    store.close()
+
+
+def test_closing_is_one_step_with_what_came_of_the_trace(path: Path) -> None:
+    store = SqliteStore(path)
+    spans = OpenSpans(store)
+    spans.add([row(A, 1.0, 1), row(B, 1.0, 1)], {})
+    arrival = Arrival("bot", "a", 0.0, b"{}")
+
+    def torn(db: sqlite3.Connection) -> None:
+        spans.closing([(A, 5.0)], [])(db)
+        raise sqlite3.OperationalError("disk full")
+
+    with pytest.raises(sqlite3.OperationalError):
+        store.accept([arrival], 5.0, also=torn)
+    assert store.depth == 0
+    assert [one.trace for one in spans.restore()[0]] == [A, B]
+    store.accept([arrival], 5.0, also=spans.closing([(A, 5.0)], []))
+    assert store.depth == 1
+    assert spans.bodies(A) == []
+    opened, closed, _ = spans.restore()
+    assert ([one.trace for one in opened], closed) == ([B], [(A, 5.0)])
+    store.accept([], 6.0, also=spans.closing([(B, 6.0)], [A]))
+    assert spans.restore()[:2] == ([], [(B, 6.0)])
+    store.close()
+
+
+def test_rows_that_make_no_sense_are_told_and_deleted(path: Path) -> None:
+    store = SqliteStore(path)
+    spans = OpenSpans(store)
+    spans.add([row(A, 1.0, 1)], {})
+    with store.transaction() as db:
+        for values in (
+            ("text", 1.0, 0, 100, b"12345678"),
+            (b"short", 1.0, 0, 100, b"12345678"),
+            (B, "noon", 0, 100, b"12345678"),
+            (B, 1.0, "yes", 100, b"12345678"),
+            (B, 1.0, 0, -5, b"12345678"),
+            (B, 1.0, 0, 100, b"123"),
+            (B, 1.0, 0, 100, b""),
+        ):
+            db.execute(
+                "INSERT INTO open_spans(trace, arrived, root, size, keys, body)"
+                " VALUES(?, ?, ?, ?, ?, 'x')",
+                values,
+            )
+        db.execute("INSERT INTO closed_traces VALUES('odd', 'never')")
+    opened, closed, broken = spans.restore()
+    assert ([one.trace for one in opened], closed, broken) == ([A], [], 7)
+    assert spans.restore()[2] == 0
+    store.close()
+
+
+def test_a_file_of_version_3_is_brought_to_4_with_what_it_holds(path: Path) -> None:
+    old = sqlite3.connect(path)
+    old.executescript(f"{SCHEMA} {SECOND} {THIRD} PRAGMA user_version=3;")
+    old.execute(f"PRAGMA application_id={APPLICATION_ID}")
+    old.execute("INSERT INTO inbox(timestamp, received, body) VALUES(1.0, 2.0, x'7b7d')")
+    old.commit()
+    old.close()
+    store = SqliteStore(path)
+    assert not store.quarantined
+    assert [queued.body for queued in store.take(0, 10)] == [b"{}"]
+    OpenSpans(store).add([row(A, 1.0, 1)], {})
+    store.close()
+    again = sqlite3.connect(path)
+    assert again.execute("PRAGMA user_version").fetchone()[0] == 4
+    tables = again.execute("SELECT name, sql FROM sqlite_master ORDER BY name").fetchall()
+    again.close()
+    new = path.with_name("new.sqlite")
+    SqliteStore(new).close()
+    fresh = sqlite3.connect(new)
+    assert fresh.execute("SELECT name, sql FROM sqlite_master ORDER BY name").fetchall() == tables
+    fresh.close()

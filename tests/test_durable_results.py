@@ -1,0 +1,48 @@
+"""Results are handed out once what they changed is durable, and never before or twice."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from agent.config import load
+from agent.pipeline import Instrument
+from agent.store.rows import Commit
+from agent.store.sqlite import SqliteStore
+from agent.trace import ScoredTrace, Trace
+from tests.traces import START, good
+
+
+def test_results_follow_the_commit_that_makes_them_durable(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    events: list[str] = []
+    commit = SqliteStore.commit
+
+    def failing_first(store: SqliteStore, step: Commit) -> None:
+        if step.upto and "failed" not in events:
+            events.append("failed")
+            raise sqlite3.OperationalError("disk I/O error")
+        commit(store, step)
+        if step.upto:
+            events.append("durable")
+
+    def results(done: Sequence[tuple[Trace, ScoredTrace]]) -> None:
+        assert all(scored.results for _, scored in done)
+        events.extend(trace.trace_id for trace, _ in done)
+
+    monkeypatch.setattr(SqliteStore, "commit", failing_first)
+    paths = {"path": str(tmp_path / "s.sqlite"), "dead_letters": str(tmp_path / "d.jsonl")}
+    settings = load(environ={}, overrides={"state": paths})
+    agent = Instrument(settings, [], clock=lambda: START, results=results)
+    agent.start()
+    try:
+        agent.accept([good(trace_id="t-1")], "test")
+        agent.wait_idle()
+    finally:
+        agent.stop(10)
+    assert events[:3] == ["failed", "durable", "t-1"]
+    assert events.count("t-1") == 1
