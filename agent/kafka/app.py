@@ -18,6 +18,7 @@ from agent.counters import Counters
 from agent.kafka.aggregate_stage import AggregateStage
 from agent.kafka.partition_state import PartitionState
 from agent.kafka.recovery import SafeTableManager
+from agent.kafka.preparing import Preparing
 from agent.kafka.score_stage import ScoreStage
 from agent.kafka.security import faust_options
 from agent.kafka.sending import DeadTopic, raw_topic
@@ -79,6 +80,7 @@ def make_app(
     *,
     notify: Callable[[Alert, float], Sequence[OutboxItem]],
     announced: Callable[[], None],
+    preparing: Preparing,
 ) -> WorkerApp:
     """To be called in the loop that it runs in. Raises `agent.kafka.security.SecurityError`."""
     kafka = settings.kafka
@@ -110,7 +112,7 @@ def make_app(
         web_enabled=False,  # ours is served instead; Faust's shows tables to anybody
     )
     topics = kafka.topics
-    dead = DeadTopic(raw_topic(app, topics.dead))
+    dead = DeadTopic(raw_topic(app, topics.dead), preparing)
     scores = raw_topic(app, topics.scores)
     expected = list(tiers.scorer.expected)
 
@@ -134,6 +136,7 @@ def make_app(
         counters,
         epoch=kafka.traces_epoch,
         in_flight=kafka.in_flight,
+        preparing,
         failed=app.fail,
     )
     app.aggregate = AggregateStage(

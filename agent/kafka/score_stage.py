@@ -19,7 +19,8 @@ from agent.config import Limits
 from agent.counters import Counters
 from agent.ingest.native import Bad, decode_one
 from agent.kafka.acks import OrderedAcks
-from agent.kafka.gaps import NoGaps
+from agent.kafka.gaps import NoGaps, check
+from agent.kafka.preparing import Preparing
 from agent.kafka.records import ScoreRecord, encode_record
 from agent.kafka.replay_guard import Source
 from agent.kafka.sending import DeadTopic, deliver
@@ -36,6 +37,7 @@ class ScoreStage:
     def __init__(
         self,
         limits: Limits,
+        preparing: Preparing,
         tiers: InLine,
         scores: TopicT,
         dead: DeadTopic,
@@ -46,6 +48,7 @@ class ScoreStage:
         failed: Callable[[BaseException], Awaitable[object]],
     ) -> None:
         self._limits = limits
+        self._preparing = preparing
         self._tiers = tiers
         self._scores = scores
         self._dead = dead
@@ -89,7 +92,8 @@ class ScoreStage:
         if isinstance(item, Bad):
             await self._bury(event, item.reason, item.errors)
             return
-        trace, timestamp = item.trace, item.trace.timestamp.timestamp()
+        trace = await self._preparing.trace(item)
+        timestamp = trace.timestamp.timestamp()
         # by the broker's clock and not by ours: whoever scores it again must find the same
         if message.timestamp and timestamp > message.timestamp + self._limits.future_seconds:
             timestamp = message.timestamp
@@ -97,7 +101,7 @@ class ScoreStage:
         found = await self._tiers.whole(trace, timestamp)
         source = Source(self._epoch, message.partition, message.offset)
         try:
-            data = encode_record(ScoreRecord(found.trace, source))
+            data = encode_record(ScoreRecord(self._preparing.sent(found.trace), source))
             await deliver(self._scores, trace.service.encode("utf-8", "replace"), data)
         except MessageSizeTooLargeError:
             await self._bury(event, "too_large", (("", "its scores are larger than a message"),))

@@ -11,6 +11,9 @@ import faust
 from aiokafka.errors import MessageSizeTooLargeError
 from faust.types import EventT, TopicT
 
+from agent.kafka.preparing import Preparing
+from agent.sources.dead_letters import told
+
 __all__ = ["DeadTopic", "deliver", "raw_topic"]
 
 log = logging.getLogger("ragmeter.kafka")
@@ -36,16 +39,21 @@ async def deliver(
 
 
 class DeadTopic:
-    """Messages that cannot be read go there as they came, with headers that say why and whence."""
+    """Messages that cannot be read go there as they came, with headers that say why and whence.
 
-    def __init__(self, topic: TopicT) -> None:
+    Under any setting of privacy (`preparing`) only the headers do, as in the file of the embedded
+    agent: what cannot be read cannot be redacted for sure, and this topic is kept for longer.
+    """
+
+    def __init__(self, topic: TopicT, preparing: Preparing) -> None:
         self._topic = topic
+        self._preparing = preparing
 
     async def send(
         self, event: EventT[Any], reason: str, errors: tuple[tuple[str, str], ...]
     ) -> None:
         message = event.message
-        text = json.dumps([{"field": field, "why": why} for field, why in errors])
+        text = json.dumps(told(errors, self._preparing.redactor, self._preparing.content))
         headers = {
             "reason": reason.encode(),
             "error": text.encode("utf-8", "replace")[:MAX_ERROR],
@@ -56,7 +64,10 @@ class DeadTopic:
             "attempt": _attempt(message.headers),
         }
         try:
-            await deliver(self._topic, message.key, message.value, headers)
+            if self._preparing.keeps_raw:
+                await deliver(self._topic, message.key, message.value, headers)
+            else:
+                await deliver(self._topic, None, None, {**headers, "truncated": b"1"})
         except MessageSizeTooLargeError:
             # it must not stop the partition for ever: where it lies is said
             await deliver(self._topic, None, None, {**headers, "truncated": b"1"})

@@ -17,7 +17,7 @@ from agent.models.workers import ADMITTED
 from agent.sampling import Sampler
 from agent.score import Scored, Scorer, complete
 from agent.strata import Strata
-from agent.tiers import Cost, Tier
+from agent.tiers import Cost, Tier, ask_tier
 from agent.trace import Score, Trace
 
 __all__ = ["DEADLINE", "InLine"]
@@ -91,7 +91,7 @@ class InLine:
         cost, scores, missing = Cost(), list[Score](), "internal_error"
         try:
             async with asyncio.timeout(self._deadline), self._places[tier]:
-                scores = await self.instruments.scorers[tier].score(trace, cost)
+                scores = await ask_tier(self.instruments.scorers[tier], trace, cost)
         except TimeoutError:
             missing = "timeout"
         except Exception:

@@ -19,6 +19,7 @@ from agent.aggregate import Aggregator
 from agent.alerts import Rule
 from agent.config import Settings
 from agent.kafka.app import WorkerApp, make_app
+from agent.kafka.preparing import Preparing
 from agent.kafka.reach import Unreachable, reach
 from agent.kafka.reading import OwnedReading
 from agent.kafka.slow import InLine
@@ -171,10 +172,12 @@ async def run_worker(
     status = 0
     async with contextlib.AsyncExitStack() as stack:
         datadir = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ragmeter-")))
+        preparing = await stack.enter_async_context(Preparing(settings, reading.process))
         tiers.append(await stack.enter_async_context(InLine(settings, reading.process)))
         app = make_app(
             settings,
             rules,
+            preparing,
             tiers[0],
             reading.process,
             datadir,
