@@ -10,15 +10,16 @@ from pathlib import Path
 from typing import Any
 
 import faust
-from faust.types import TP, ProducerT
+from faust.types import TP, ConsumerT, ProducerT
 
 from agent.alerts import Alert, Rule
 from agent.config import Settings
 from agent.counters import Counters
 from agent.kafka.aggregate_stage import AggregateStage
+from agent.kafka.committed_reads import CommittedConsumer
 from agent.kafka.partition_state import PartitionState
-from agent.kafka.recovery import SafeTableManager
 from agent.kafka.preparing import Preparing
+from agent.kafka.recovery import SafeTableManager
 from agent.kafka.score_stage import ScoreStage
 from agent.kafka.security import faust_options
 from agent.kafka.sending import DeadTopic, raw_topic
@@ -46,6 +47,11 @@ class WorkerApp(faust.App):
     ready = False
     """Whether the partitions of this generation are loaded and read."""
 
+    def _new_consumer(self) -> ConsumerT:
+        transport: Any = self.transport
+        transport.Consumer = CommittedConsumer
+        return super()._new_consumer()
+
     def _new_producer(self) -> ProducerT:
         transport: Any = self.transport
         transport.Producer = IdempotentProducer
@@ -57,8 +63,8 @@ class WorkerApp(faust.App):
         self.score.release()
         self.aggregate.release()
 
-    def take_over(self, generation: int, partitions: set[int]) -> None:
-        self.aggregate.take_over(generation, partitions)
+    def take_over(self, generation: int, assigned: set[TP]) -> None:
+        self.aggregate.take_over(generation, assigned)
 
     def taken_over(self, generation: int) -> None:
         self.aggregate.taken_over(generation)
@@ -74,13 +80,13 @@ class WorkerApp(faust.App):
 def make_app(
     settings: Settings,
     rules: Sequence[Rule],
+    preparing: Preparing,
     tiers: InLine,
     counters: Counters,
     datadir: Path,
     *,
     notify: Callable[[Alert, float], Sequence[OutboxItem]],
     announced: Callable[[], None],
-    preparing: Preparing,
 ) -> WorkerApp:
     """To be called in the loop that it runs in. Raises `agent.kafka.security.SecurityError`."""
     kafka = settings.kafka
@@ -130,18 +136,18 @@ def make_app(
 
     app.score = ScoreStage(
         settings.limits,
+        preparing,
         tiers,
         scores,
         dead,
         counters,
         epoch=kafka.traces_epoch,
         in_flight=kafka.in_flight,
-        preparing,
         failed=app.fail,
     )
     app.aggregate = AggregateStage(
         app,
-        StateTable.add_to(app, kafka.partitions),
+        StateTable.add_to(app, "state", kafka.partitions),
         topics.scores,
         dead,
         counters,

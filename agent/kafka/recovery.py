@@ -23,9 +23,9 @@ __all__ = ["Owner", "SafeTableManager"]
 class Owner(Protocol):
     """What an app is that owns state by partition."""
 
-    def take_over(self, generation: int, partitions: set[int]) -> None:
-        """The tables hold all that the changelog did when `generation` was formed; nothing of the
-        streams is delivered before this returns."""
+    def take_over(self, generation: int, assigned: set[TP]) -> None:
+        """The tables hold all that the changelogs did when `generation` was formed: those of
+        `assigned`. Nothing of the streams is delivered before this returns."""
 
     def taken_over(self, generation: int) -> None:
         """The positions are the committed ones, and messages flow."""
@@ -41,7 +41,7 @@ class _SafeRecovery(Recovery):
         owner = cast(Owner, self.app)
         if self.app.consumer_generation_id == generation_id:
             tps: set[TP] = self.active_tps
-            owner.take_over(generation_id, {tp.partition for tp in tps})
+            owner.take_over(generation_id, set(tps))
         await super().on_recovery_completed(generation_id)
         if self.app.consumer_generation_id == generation_id:
             owner.taken_over(generation_id)

@@ -1,4 +1,4 @@
-"""The table `state`: raw bytes that reach the changelog before anybody relies on them.
+"""The tables of the stages: raw bytes that reach the changelog before anybody relies on them.
 
 `table[key] = value` of Faust hides what becomes of the changelog record, and the source offset is
 committed whether or not it was delivered: a flush gives up after 0.1 s, a failed send is only
@@ -38,10 +38,10 @@ class StateTable(faust.Table[bytes, bytes]):
     """
 
     @classmethod
-    def add_to(cls, app: faust.App, partitions: int) -> StateTable:
+    def add_to(cls, app: faust.App, name: str, partitions: int) -> StateTable:
         table = cls(
             app,
-            name="state",
+            name=name,
             partitions=partitions,
             key_type=bytes,
             value_type=bytes,
