@@ -63,12 +63,12 @@ class ScoreStage:
         assert isinstance(stream, Stream)
         stream = stream.noack()
         acks = self._acks = OrderedAcks(self._in_flight, self._handle, stream.ack, self._failed)
-        gaps = NoGaps("traces")
+        gaps = NoGaps()
         try:
             async for event in stream.events():
                 message = event.message
                 generation = message.generation_id or 0
-                gaps.check(message.partition, generation, message.offset)
+                await check(stream.app, gaps, message, self._counters)
                 await acks.submit(message.partition, generation, message.offset, event)
         except asyncio.CancelledError:
             raise

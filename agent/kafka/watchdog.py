@@ -21,7 +21,7 @@ STALL_SECONDS = 120.0
 behind it; after readiness is off whoever watches has this long to look."""
 
 Marks = dict[TP, tuple[int | None, int | None, int | None]]
-"""Of each partition: end of its log, read, committed."""
+"""Of each partition: end of what can be read, read, done (committed, or with nothing to do)."""
 
 
 class Watchdog:
@@ -44,11 +44,12 @@ class Watchdog:
 
 def marks_of(app: faust.App, topics: Collection[str]) -> Marks:
     consumer: Any = app.consumer
-    return {
-        tp: (consumer.highwater(tp), consumer._read_offset[tp], consumer._committed_offset[tp])
-        for tp in consumer.assignment()
-        if tp.topic in topics
-    }
+    found: Marks = {}
+    for tp in consumer.assignment():
+        if tp.topic in topics:
+            done, end = consumer.done_and_end(tp)
+            found[tp] = (end, consumer._read_offset[tp], done)
+    return found
 
 
 def picture(app: faust.App) -> str:
