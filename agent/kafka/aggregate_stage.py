@@ -9,6 +9,7 @@ from typing import Any
 import faust
 from faust.types import EventT
 
+from agent.control import Control
 from agent.counters import Counters
 from agent.kafka.durable_stage import DurableStage
 from agent.kafka.owner import DurableStep, Log, Owner
@@ -23,11 +24,14 @@ log = logging.getLogger("ragmeter.kafka")
 
 IDLE_SECONDS = 1.0  # how often event time moves on while nothing arrives
 
+Learned = Callable[[int, Control], None]
+
 Read = tuple[EventT[Any], ScoreRecord]
 
 
 class AggregateOwner(Owner[PartitionState]):
-    """`announced` is told that alerts have moved, when that is durable."""
+    """`announced` is told that alerts have moved, and `learned` what the score halves should know,
+    when that is durable."""
 
     idle_seconds = IDLE_SECONDS
 
@@ -38,9 +42,15 @@ class AggregateOwner(Owner[PartitionState]):
         generation: int,
         rows: Log,
         announced: Callable[[], None],
+        learned: Learned,
     ) -> None:
         super().__init__(stage, partition, generation, rows)
         self._announced = announced
+        self._learned = learned
+
+    def start(self, position: int) -> None:
+        super().start(position)
+        self._learned(self.tp.partition, self.state.control)  # the owner before may have died first
 
     async def turn(self, events: list[EventT[Any]]) -> None:
         read = [pair for event in events if (pair := await self._read(event)) is not None]
@@ -62,6 +72,7 @@ class AggregateOwner(Owner[PartitionState]):
     def made_durable(self, step: DurableStep) -> None:
         if isinstance(step, Step) and step.transitions:
             self._announced()
+        self._learned(self.tp.partition, self.state.control)
 
     async def _read(self, event: EventT[Any]) -> Read | None:
         try:
@@ -102,9 +113,11 @@ class AggregateStage(DurableStage[PartitionState]):
         build: Callable[[], PartitionState],
         failed: Callable[[BaseException], Awaitable[object]],
         announced: Callable[[], None] = lambda: None,
+        learned: Learned = lambda partition, control: None,
     ) -> None:
         super().__init__(app, table, topic, dead, counters, build=build, failed=failed)
         self._announced = announced
+        self._learned = learned
 
     def own(self, partition: int, generation: int, rows: Log) -> AggregateOwner:
-        return AggregateOwner(self, partition, generation, rows, self._announced)
+        return AggregateOwner(self, partition, generation, rows, self._announced, self._learned)

@@ -16,13 +16,15 @@ from agent.alerts import Alert, Rule
 from agent.config import Settings
 from agent.counters import Counters
 from agent.kafka.aggregate_stage import AggregateStage
+from agent.kafka.beside import Job
 from agent.kafka.committed_reads import CommittedConsumer
+from agent.kafka.control_topic import ControlBoard, ControlVoice, listen
 from agent.kafka.partition_state import PartitionState
 from agent.kafka.preparing import Preparing
 from agent.kafka.recovery import SafeTableManager
 from agent.kafka.score_stage import ScoreStage
 from agent.kafka.security import faust_options
-from agent.kafka.sending import DeadTopic, raw_topic
+from agent.kafka.sending import DeadTopic, deliver, raw_topic
 from agent.kafka.slow import InLine
 from agent.kafka.state_table import IdempotentProducer, StateTable
 from agent.store.rows import OutboxItem
@@ -42,6 +44,8 @@ class WorkerApp(faust.App):
     """Tells the stages what is owned; remembers the first thing that ended it."""
 
     score: ScoreStage
+    jobs: Sequence[Job] = ()
+    """What is to run beside the stages."""
     aggregate: AggregateStage
     fatal: str | None = None
     ready = False
@@ -120,6 +124,9 @@ def make_app(
     topics = kafka.topics
     dead = DeadTopic(raw_topic(app, topics.dead), preparing)
     scores = raw_topic(app, topics.scores)
+    board, control = ControlBoard(kafka.partitions), raw_topic(app, topics.control)
+    voice = ControlVoice(board, lambda key, value: deliver(control, key, value))
+    app.jobs = [voice.run, lambda: listen(kafka, board, tiers.strata.learn)]
     expected = list(tiers.scorer.expected)
 
     def build() -> PartitionState:
@@ -153,6 +160,7 @@ def make_app(
         counters,
         build=build,
         failed=app.fail,
+        learned=voice.say,
         announced=announced,
     )
     app.agent(raw_topic(app, topics.traces), name="score")(app.score.agent)

@@ -19,6 +19,7 @@ from agent.aggregate import Aggregator
 from agent.alerts import Rule
 from agent.config import Settings
 from agent.kafka.app import WorkerApp, make_app
+from agent.kafka.beside import beside
 from agent.kafka.preparing import Preparing
 from agent.kafka.reach import Unreachable, reach
 from agent.kafka.reading import OwnedReading
@@ -197,7 +198,8 @@ async def run_worker(
             status = 1
             try:
                 await app.start()
-                status = await worker.watch(app)
+                async with beside(app.jobs):
+                    status = await worker.watch(app)
             finally:
                 await _end(app, status, settings.limits.drain_seconds)
     return status
