@@ -33,8 +33,7 @@ __all__ = ["WorkerApp", "make_app"]
 
 log = logging.getLogger("ragmeter.kafka")
 
-SESSION_SECONDS = 30.0  # a worker that was killed is replaced after so long
-HEARTBEAT_SECONDS = 5.0
+HEARTBEATS = 6  # in a session: five may be lost
 REBALANCE_SECONDS = 60.0  # all deadlines of what is under way fit into it: agent.kafka.slow
 SEND_SECONDS = 60.0  # a send that takes longer ends the worker; Faust's 1,200 would hide an outage
 ENVELOPE = 64 * 1024  # headers and batch around the largest trace, which a dead letter repeats
@@ -44,9 +43,9 @@ class WorkerApp(faust.App):
     """Tells the stages what is owned; remembers the first thing that ended it."""
 
     score: ScoreStage
+    aggregate: AggregateStage
     jobs: Sequence[Job] = ()
     """What is to run beside the stages."""
-    aggregate: AggregateStage
     fatal: str | None = None
     ready = False
     """Whether the partitions of this generation are loaded and read."""
@@ -112,8 +111,8 @@ def make_app(
         stream_buffer_maxsize=256,
         broker_max_poll_records=500,
         broker_commit_interval=1.0,
-        broker_session_timeout=SESSION_SECONDS,
-        broker_heartbeat_interval=HEARTBEAT_SECONDS,
+        broker_session_timeout=kafka.session_seconds,
+        broker_heartbeat_interval=kafka.session_seconds / HEARTBEATS,
         broker_rebalance_timeout=REBALANCE_SECONDS,
         consumer_auto_offset_reset="earliest",
         producer_request_timeout=SEND_SECONDS,
@@ -124,10 +123,10 @@ def make_app(
     topics = kafka.topics
     dead = DeadTopic(raw_topic(app, topics.dead), preparing)
     scores = raw_topic(app, topics.scores)
+    expected = list(tiers.scorer.expected)
     board, control = ControlBoard(kafka.partitions), raw_topic(app, topics.control)
     voice = ControlVoice(board, lambda key, value: deliver(control, key, value))
     app.jobs = [voice.run, lambda: listen(kafka, board, tiers.strata.learn)]
-    expected = list(tiers.scorer.expected)
 
     def build() -> PartitionState:
         return PartitionState(
@@ -160,8 +159,8 @@ def make_app(
         counters,
         build=build,
         failed=app.fail,
-        learned=voice.say,
         announced=announced,
+        learned=voice.say,
     )
     app.agent(raw_topic(app, topics.traces), name="score")(app.score.agent)
     app.agent(scores, name="aggregate")(app.aggregate.agent)

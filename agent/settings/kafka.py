@@ -154,6 +154,13 @@ class Kafka(Section):
     dedupe_hours: float = Field(
         48, gt=0, description="event-time hours in which the same trace id counts once"
     )
+    session_seconds: float = Field(
+        30,
+        ge=6,
+        le=60,
+        description="a worker that was killed is replaced after so long; one whose process hangs"
+        " for longer is put out of the group",
+    )
     timeout_seconds: float = Field(
         15, ge=1, le=300, description="longest time for a command to reach a broker"
     )
