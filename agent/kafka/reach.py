@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from typing import Any
+from typing import Any, NamedTuple
 
 from agent.kafka.security import aiokafka_options
 from agent.settings.kafka import Kafka
@@ -29,8 +29,9 @@ def check(kafka: Kafka) -> None:
     asyncio.run(reach(kafka))
 
 
-async def reach(kafka: Kafka) -> None:
-    """Returns when a broker, called as the cluster itself names it, has let us in.
+async def reach(kafka: Kafka) -> dict[str, int]:
+    """Returns when a broker, called as the cluster itself names it, has let us in: how many
+    partitions each topic has that we may see.
 
     Takes `kafka.timeout_seconds` at most. Raises `Unreachable` or `SecurityError`.
     """
@@ -42,9 +43,8 @@ async def reach(kafka: Kafka) -> None:
             for server in kafka.bootstrap_servers:
                 host, _, port = server.rpartition(":")
                 try:
-                    named = await _brokers(host.strip("[]"), int(port), options)
-                    await _any(server, named, options)
-                    return
+                    named = await _ask(host.strip("[]"), int(port), options)
+                    return await _any(server, named.brokers, options)
                 except _Refused as error:
                     reasons.append(str(error))
     except TimeoutError:
@@ -59,8 +59,13 @@ class _Refused(Exception):
     pass
 
 
-async def _brokers(host: str, port: int, options: dict[str, Any]) -> list[tuple[str, int]]:
+class _Told(NamedTuple):
+    brokers: list[tuple[str, int]]
     """The addresses that a broker gives of itself and its fellows."""
+    topics: dict[str, int]
+
+
+async def _ask(host: str, port: int, options: dict[str, Any]) -> _Told:
     from aiokafka.conn import AIOKafkaConnection
     from aiokafka.errors import KafkaError
     from aiokafka.protocol.metadata import MetadataRequest
@@ -68,8 +73,11 @@ async def _brokers(host: str, port: int, options: dict[str, Any]) -> list[tuple[
     connection = AIOKafkaConnection(host, port, **options)
     try:
         await connection.connect()
-        answer = await connection.send(MetadataRequest([]))
-        return [(found[1], found[2]) for found in answer.brokers]
+        answer = await connection.send(MetadataRequest([]))  # version 0: of all topics
+        return _Told(
+            [(found[1], found[2]) for found in answer.brokers],
+            {name: len(partitions) for error, name, partitions in answer.topics if not error},
+        )
     except (OSError, KafkaError, TimeoutError) as error:
         raise _Refused(f"{host}:{port}: {_why(error, options)}") from None
     finally:
@@ -78,13 +86,14 @@ async def _brokers(host: str, port: int, options: dict[str, Any]) -> list[tuple[
             await asyncio.wait([closed], timeout=0.2)
 
 
-async def _any(server: str, named: list[tuple[str, int]], options: dict[str, Any]) -> None:
+async def _any(
+    server: str, named: list[tuple[str, int]], options: dict[str, Any]
+) -> dict[str, int]:
     """One of the addresses is enough: of a cluster some brokers may be down."""
     last = "it names no broker"
     for host, port in named:
         try:
-            await _brokers(host, port, options)
-            return
+            return (await _ask(host, port, options)).topics
         except _Refused as error:
             last = str(error)
     raise _Refused(f"{server} answers, but what it names (advertised.listeners) does not: {last}")

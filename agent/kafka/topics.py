@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
 from agent.settings import Settings
 
-__all__ = ["Difference", "Found", "Topic", "differences", "fitted", "wanted"]
+__all__ = ["Difference", "Found", "Topic", "amiss", "differences", "fitted", "wanted"]
 
 HOUR_MS = 3_600_000
 OVERHEAD = 64 * 2**10  # of a message beside its body: headers, key, the batch around it
@@ -16,6 +17,7 @@ SEGMENT_MS = HOUR_MS
 SEGMENT_BYTES = 64 * 2**20
 # Compact when a fifth is old; half by default, which would double what a recovery has to read.
 DIRTY = "0.2"
+LEADER = "Faust's leader"
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +78,7 @@ def wanted(settings: Settings) -> list[Topic]:
         (names.feedback, "feedback", many, _kept(keep.feedback_hours), True),
         (names.control, "control", 1, compact, False),
         (state, "state", many, compact, False),
-        (leader, "Faust's leader", 1, {"cleanup.policy": "delete"}, False),
+        (leader, LEADER, 1, {"cleanup.policy": "delete"}, False),
     ]
     # With three copies, what is acknowledged by two outlives the loss of any one broker.
     sure = {"min.insync.replicas": "2"} if (kafka.replication or 0) >= 3 else {}
@@ -100,6 +102,28 @@ def fitted(topics: list[Topic], found: dict[str, Found]) -> list[Topic]:
         replace(topic, partitions=there.partitions) if topic.what == "state" else topic
         for topic in topics
     ]
+
+
+def amiss(settings: Settings, found: Mapping[str, int]) -> str:
+    """Why a worker cannot begin with these topics, given their partitions; "" if it can."""
+    needed = [topic for topic in wanted(settings) if topic.what not in ("feedback", LEADER)]
+    missing = [topic.name for topic in needed if topic.name not in found]
+    if missing:
+        return f"there is no topic {', '.join(missing)}; make it with `ragmeter kafka init`"
+    # of the traces and the dead letters any number will do: no state hangs on it
+    wrong = [
+        f"{topic.name} has {found[topic.name]} partitions"
+        for topic in needed
+        if topic.what == "scored traces" or topic.name.endswith("-changelog")
+        if found[topic.name] != topic.partitions
+    ]
+    if wrong:
+        number = settings.kafka.partitions
+        return (
+            f"{' and '.join(wrong)}, kafka.partitions is {number};"
+            " `ragmeter kafka init` says what can be done"
+        )
+    return ""
 
 
 def differences(topic: Topic, found: Found) -> list[Difference]:

@@ -24,6 +24,7 @@ from agent.kafka.preparing import Preparing
 from agent.kafka.reach import Unreachable, reach
 from agent.kafka.reading import OwnedReading
 from agent.kafka.slow import InLine
+from agent.kafka.topics import amiss
 from agent.kafka.watchdog import READY_SECONDS, STALL_SECONDS, Watchdog, marks_of, picture
 from agent.serving import PortInUse, calm, quiet
 from exporters.senders import Senders
@@ -101,20 +102,22 @@ class _Worker:
             await asyncio.wait_for(self.stop.wait(), seconds)
 
     async def connect(self) -> None:
-        """Returns when a broker lets us in, or it is time to stop. Credentials that are wrong
-        today may be right tomorrow, too: the brokers may be restarting with them."""
+        """Returns when a broker lets us in and has our topics, or it is time to stop. Credentials
+        that are wrong today may be right tomorrow, too: the brokers may be restarting with them.
+        Topics that are not there may be made after the workers are started."""
         pause = FIRST_PAUSE
         while not self.stop.is_set():
             try:
-                await reach(self._settings.kafka)
+                topics = await reach(self._settings.kafka)
+                problem = amiss(self._settings, topics)
             except Unreachable as error:
-                self.problem = str(error)
-                log.warning("%s; next try in %.0f s", error, pause)
-                await self.pause(pause)
-                pause = min(2 * pause, LONGEST_PAUSE)
-            else:
-                self.problem = None
+                problem = str(error)
+            self.problem = problem or None
+            if not problem:
                 return
+            log.warning("%s; next try in %.0f s", problem, pause)
+            await self.pause(pause)
+            pause = min(2 * pause, LONGEST_PAUSE)
 
     async def watch(self, app: WorkerApp) -> int:
         """The exit status, when it is time to end."""

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from agent.config import Settings
-from agent.kafka.topics import Found, Topic, differences, fitted, wanted
+from agent.kafka.topics import Found, Topic, amiss, differences, fitted, wanted
 
 
 def topic(what: str, **kafka: object) -> Topic:
@@ -88,3 +88,23 @@ def test_the_state_has_the_partitions_of_the_scores_that_are_there() -> None:
     assert parts["state"] == 3
     assert parts["scored traces"] == 8
     assert fitted(topics, {}) == topics
+
+
+def test_a_worker_is_told_what_is_missing_or_divided_otherwise() -> None:
+    settings = Settings.model_validate({"kafka": {"group": "g", "partitions": 4}})
+    there = {one.name: one.partitions for one in wanted(settings)}
+    assert amiss(settings, there) == ""
+    # nothing of these is needed, or hangs on the number
+    more = there | {"rag.traces": 7, "rag.dead": 3}
+    for name in ("rag.feedback", "g-__assignor-__leader"):
+        del more[name]
+    assert amiss(settings, more) == ""
+    gone = {name: many for name, many in there.items() if name not in ("rag.scores", "rag.dead")}
+    assert amiss(settings, gone) == (
+        "there is no topic rag.scores, rag.dead; make it with `ragmeter kafka init`"
+    )
+    for name in ("rag.scores", "g-state-changelog"):
+        assert amiss(settings, there | {name: 6}) == (
+            f"{name} has 6 partitions, kafka.partitions is 4;"
+            " `ragmeter kafka init` says what can be done"
+        )
