@@ -19,6 +19,7 @@ from agent.kafka.aggregate_stage import AggregateStage
 from agent.kafka.beside import Job
 from agent.kafka.committed_reads import CommittedConsumer
 from agent.kafka.control_topic import ControlBoard, ControlVoice, listen
+from agent.kafka.evidence_fetch import EvidenceFetcher, TopicReader
 from agent.kafka.partition_state import PartitionState
 from agent.kafka.preparing import Preparing
 from agent.kafka.recovery import SafeTableManager
@@ -162,6 +163,8 @@ def make_app(
         announced=announced,
         learned=voice.say,
     )
+    fetcher = EvidenceFetcher(settings, app.aggregate, preparing, TopicReader(kafka, topics.traces))
+    app.jobs = [*app.jobs, fetcher.run]
     app.agent(raw_topic(app, topics.traces), name="score")(app.score.agent)
     app.agent(scores, name="aggregate")(app.aggregate.agent)
     return app

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from agent.aggregate import Aggregator
@@ -20,12 +20,14 @@ from agent.config import Settings
 from agent.control import Control
 from agent.errors import UnknownVersion
 from agent.event_time import EventTime
+from agent.kafka.kept_evidence import KeptEvidence, TraceKey
 from agent.kafka.kept_ids import KeptIds
 from agent.kafka.outbox import Outbox
-from agent.kafka.records import ScoreRecord, decode_record, encode_record
+from agent.kafka.records import ScoreRecord
 from agent.kafka.replay_guard import ReplayGuard, Source
 from agent.kafka.slots import LedgerError
 from agent.kafka.state_rows import Rows, StateRows, key_of, parts_of
+from agent.privacy.content import Content
 from agent.steps import take, worst
 from agent.store.rows import OutboxItem
 from agent.tiers import Pair
@@ -35,14 +37,7 @@ __all__ = ["PartitionState", "Step"]
 
 log = logging.getLogger("ragmeter.kafka")
 
-COLLECT_SECONDS = 60.0  # of event time: how often what is no longer among the worst is let go
-COLLECT_ROWS = 5_000  # or after so many more were kept
 SAVE_IDLE_SECONDS = 60.0  # how often event time is written down when nothing else changed
-
-TraceKey = tuple[str, str]
-"""(service by its bounded name, trace id)"""
-
-_RECORD, _TEXT = b"r", b"t"  # evidence: the scores alone, or the text as well
 
 
 class Step(NamedTuple):
@@ -84,12 +79,9 @@ class PartitionState:
         self._clock = clock
         self._monotonic = monotonic
         self._notify = notify
-        self._evidence: dict[TraceKey, bytes] = {}
-        self._given: Rows = {}  # rows that were put in between two steps
+        self._evidence = KeptEvidence(Content(settings.privacy))
         self._done: dict[TraceKey, ScoreRecord] = {}
         self._transitions: list[Alert] = []
-        self._added = 0
-        self._collected: float | None = None
         self._changed = False
         self._spoiled = False
         self._saved_at = monotonic()
@@ -186,52 +178,27 @@ class PartitionState:
 
     # Evidence -----------------------------------------------------------------------------------
 
-    def wanted(self) -> list[tuple[TraceKey, ScoreRecord]]:
-        """The worst traces whose text is not kept yet, and their records: where to read it."""
-        return [
-            (key, decode_record(data[1:]))
-            for key, data in self._evidence.items()
-            if data[:1] == _RECORD
-        ]
+    def wanted(
+        self, most: int | None = None, but: Container[TraceKey] = ()
+    ) -> list[tuple[TraceKey, ScoreRecord]]:
+        """The worst traces whose text is not kept yet: `KeptEvidence.wanted`."""
+        return self._evidence.wanted(most, but)
 
     def keep_text(self, key: TraceKey, body: bytes | None) -> None:
-        """What was read, by `agent.evidence.evidence_body`; None: it is gone from the topic. From
-        the next step on it is durable. One that is no longer among the worst is left out."""
-        kept = self._evidence.get(key)
-        if kept is not None and kept[:1] == _RECORD:
-            if body is None:
-                results = [score.to_dict() for score in decode_record(kept[1:]).scored.results]
-                body = json.dumps({"trace": None, "results": results}).encode()
-            self._keep(key, _TEXT + body)
+        """From the next step on it is durable: `KeptEvidence.keep_text`."""
+        self._evidence.keep_text(key, body)
 
     def evidence(self, key: TraceKey) -> bytes | None:
-        """What was kept of a trace, its text included."""
-        kept = self._evidence.get(key)
-        return kept[1:] if kept is not None and kept[:1] == _TEXT else None
-
-    def _keep(self, key: TraceKey, data: bytes) -> None:
-        self._evidence[key] = self._given[key_of("e", *key)] = data
-        self._changed = True
+        """What is known of a worst trace, in the form of `agent.evidence`."""
+        return self._evidence.get(key)
 
     def _collect(self) -> None:
-        """Keep what became one of the worst, let go what is so no longer. By event time, for what
-        is kept must not depend on batches."""
         for key in self.aggregator.windows.take_named():
             record = self._done.get(key)
             if record is not None:
-                self._keep(key, _RECORD + encode_record(record))
-                self._added += 1
+                self._evidence.keep(key, record)
         self._done.clear()
-        now = self.aggregator.windows.now
-        if now is None:
-            return
-        if self._collected is None:
-            self._collected = now
-        if now - self._collected >= COLLECT_SECONDS or self._added >= COLLECT_ROWS:
-            self._collected, self._added = now, 0
-            for key in self._evidence.keys() - worst(self.aggregator):
-                del self._evidence[key]
-                self._given[key_of("e", *key)] = None
+        self._evidence.collect(self.aggregator.windows.now, lambda: worst(self.aggregator))
 
     # State --------------------------------------------------------------------------------------
 
@@ -239,7 +206,7 @@ class PartitionState:
     def changed(self) -> bool:
         """Whether there is anything to make durable. Records that were all counted before need no
         step: they may be acknowledged at once."""
-        return self._changed or self.outbox.changed
+        return self._changed or self.outbox.changed or self._evidence.changed
 
     def step(self) -> Step:
         """All that changed since the last call. If it cannot be made durable, this object must be
@@ -252,11 +219,16 @@ class PartitionState:
         for alert in transitions:
             self.outbox.add(self._notify(alert, now))
         rows = self._rows.of(take(self.aggregator))
-        rows.update(self._given)
+        rows.update(self._evidence.drain())
         rows.update((key_of("o", name), data) for name, data in self.outbox.drain().items())
         rows.update((key_of("s", *key), data) for key, data in self._ids.drain().items())
-        head = {"guard": self._guard.dump(), "seen": self._ids.dump(), "wall_time": now}
-        self._given, self._changed = {}, False
+        head = {
+            "guard": self._guard.dump(),
+            "seen": self._ids.dump(),
+            "wall_time": now,
+            "content": self._evidence.mode,
+        }
+        self._changed = False
         self._saved_at = self._monotonic()
         return Step(rows, json.dumps(head, separators=(",", ":")).encode(), transitions)
 
@@ -282,6 +254,7 @@ class PartitionState:
         seen = [((generation, chunk), data) for (generation, chunk), data in by_kind.get("s", ())]
         self._ids.load(head["seen"], seen)
         self._guard = ReplayGuard.load(self._guard.width, head["guard"])
-        self._evidence = {(service, name): data for (service, name), data in by_kind.get("e", ())}
+        kept = [((service, name), data) for (service, name), data in by_kind.get("e", ())]
+        self._evidence.load(kept, str(head.get("content", "full")))
         down = self._clock() - head["wall_time"]
         self.time.restore(self.aggregator.windows.now, down, self._monotonic())

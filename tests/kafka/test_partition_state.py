@@ -334,7 +334,9 @@ def test_text_of_the_worst_is_asked_for_kept_and_let_go() -> None:
     assert sorted(key for key, _ in wanted) == [("bot", f"t{n}") for n in range(3)]
     key, found = wanted[0]
     assert found.source == Source(0, 0, int(key[1][1:]))
-    assert state.evidence(key) is None
+    pending = json.loads(state.evidence(key) or b"")
+    assert pending["trace"]["content"] == "pending"
+    assert pending["results"]
     state.keep_text(key, evidence_body(make_trace(0), found.scored, 10_000))
     state.keep_text(wanted[1][0], None)
     state.keep_text(("bot", "nobody"), b"{}")
@@ -344,7 +346,7 @@ def test_text_of_the_worst_is_asked_for_kept_and_let_go() -> None:
     assert kept is not None
     assert gone is not None
     assert json.loads(kept)["trace"]["query"]
-    assert json.loads(gone)["trace"] is None
+    assert json.loads(gone)["trace"]["content"] == "gone"
     assert json.loads(gone)["results"]
     assert state.evidence(("bot", "nobody")) is None
     assert len(state.wanted()) == 1
