@@ -73,10 +73,10 @@ async def _ask(host: str, port: int, options: dict[str, Any]) -> _Told:
     connection = AIOKafkaConnection(host, port, **options)
     try:
         await connection.connect()
-        answer = await connection.send(MetadataRequest([]))  # version 0: of all topics
+        answer = await connection.send(MetadataRequest(None))  # of all topics
         return _Told(
             [(found[1], found[2]) for found in answer.brokers],
-            {name: len(partitions) for error, name, partitions in answer.topics if not error},
+            {name: len(parts) for error, name, *_, parts in answer.topics if not error},
         )
     except (OSError, KafkaError, TimeoutError) as error:
         raise _Refused(f"{host}:{port}: {_why(error, options)}") from None

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 import urllib.request
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -109,9 +109,18 @@ def until(what: Callable[[], object], seconds: float = 60) -> None:
 
 
 class Worker:
-    """A worker process; `log` is what it said."""
+    """A worker process; `log` is what it said. `program` are Python's arguments that start it."""
 
-    def __init__(self, server: KafkaServer, folder: Path, name: str, **kafka: Any) -> None:
+    def __init__(
+        self,
+        server: KafkaServer,
+        folder: Path,
+        name: str,
+        *,
+        settings: Mapping[str, Any] = SETTINGS,
+        program: Sequence[str] = ("-m", "agent.cli"),
+        **kafka: Any,
+    ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         self.port = _free_port()
         self._log = folder / f"{name}.log"
@@ -123,8 +132,8 @@ class Worker:
             **kafka,
         }
         http = {"metrics_port": self.port}
-        config.write_text(json.dumps({**SETTINGS, "http": http, "kafka": section}))
-        self._command = [sys.executable, "-m", "agent.cli", "worker", "--config", str(config)]
+        config.write_text(json.dumps({**settings, "http": http, "kafka": section}))
+        self._command = [sys.executable, *program, "worker", "--config", str(config)]
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> Worker:

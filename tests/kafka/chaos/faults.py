@@ -1,0 +1,57 @@
+"""What goes wrong in a chaos run, and when: a function of the seed."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+from typing import Literal
+
+__all__ = ["Fault", "plan"]
+
+Kind = Literal["kill", "term", "freeze", "join", "broker-kill", "broker-stop"]
+
+LEAST_GAP = 2.0  # seconds between two faults; what they do lasts longer, so they overlap
+
+
+@dataclass(frozen=True, slots=True)
+class Fault:
+    """`at` seconds after the first message; `victim` picks one of those that run; `down` seconds
+    until what was ended is started again, or what was stopped goes on."""
+
+    at: float
+    kind: Kind
+    victim: float
+    down: float
+
+
+def plan(
+    seed: int,
+    seconds: float,
+    *,
+    kills: int,
+    freezes: int,
+    joins: int,
+    broker_restarts: int,
+    session: float,
+) -> list[Fault]:
+    """One kill in four is a SIGTERM. A frozen worker sleeps for longer than its session, so that
+    it wakes up as a zombie: its partitions are somebody else's by then."""
+    chance = random.Random(f"faults {seed}")
+    kinds: list[Kind] = ["term" if n % 4 == 3 else "kill" for n in range(kills)]
+    kinds += ["freeze"] * freezes
+    kinds += ["join"] * joins
+    kinds += [chance.choice(("broker-kill", "broker-stop")) for _ in range(broker_restarts)]
+    chance.shuffle(kinds)
+    times = sorted(chance.uniform(0.05, 0.95) * seconds for _ in kinds)
+    for n in range(1, len(times)):
+        times[n] = max(times[n], times[n - 1] + LEAST_GAP)
+    found = []
+    for at, kind in zip(times, kinds, strict=True):
+        if kind == "freeze":
+            down = session * chance.uniform(1.2, 2.0)
+        elif kind.startswith("broker"):
+            down = chance.uniform(0.0, 8.0)
+        else:
+            down = chance.uniform(0.0, 1.5 * session)
+        found.append(Fault(at, kind, chance.random(), down))
+    return found

@@ -1,0 +1,173 @@
+"""The workers of a chaos run: killed, stopped, frozen, started again, and watched."""
+
+from __future__ import annotations
+
+import re
+import signal
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable
+
+from tests.kafka.chaos.faults import Fault
+from tests.kafka.cluster import Worker
+from tests.kafka_server import KafkaServer
+
+__all__ = ["Pool"]
+
+MOST = 4
+OWNS = re.compile(r'^rag_traces_total\{service="([^"]+)"', re.MULTILINE)
+STOP_SECONDS = 60.0
+
+
+class Pool:
+    """Call `act` for each fault and `tend` often, from one thread."""
+
+    def __init__(
+        self, make: Callable[[str], Worker], server: KafkaServer, say: Callable[[str], None]
+    ) -> None:
+        self._make = make
+        self._server = server
+        self._say = say
+        self.workers: dict[str, Worker] = {}
+        self.frozen: dict[str, float] = {}  # when it goes on
+        self._due: dict[str, float] = {}  # when it is started again
+        self._broker_due: float | None = None
+        self.done: Counter[str] = Counter()
+        self.own_exits: list[str] = []
+        self.bad_stops: list[str] = []
+
+    def start(self, count: int) -> None:
+        for name in "abcd"[:count]:
+            self._start(name)
+
+    def _start(self, name: str) -> None:
+        if name not in self.workers:
+            self.workers[name] = self._make(name)
+        self.workers[name].start()
+        self._due.pop(name, None)
+
+    def running(self) -> dict[str, Worker]:
+        """Those that have not ended, frozen ones too."""
+        return {
+            name: worker
+            for name, worker in self.workers.items()
+            if worker.process is not None and worker.process.poll() is None
+        }
+
+    def act(self, fault: Fault) -> None:
+        awake = [name for name in self.running() if name not in self.frozen]
+        kind = fault.kind
+        if kind.startswith("broker"):
+            self._broker(fault)
+            return
+        if kind == "join":
+            free = [name for name in "abcd"[:MOST] if name not in self.workers]
+            if free:
+                self._say(f"worker {free[0]} joins")
+                self._start(free[0])
+                self.done["join"] += 1
+            return
+        # when all are down already the next one that comes up takes it
+        if not awake and self._due:
+            self._start(min(self._due, key=lambda name: self._due[name]))
+            awake = [name for name in self.running() if name not in self.frozen]
+        if not awake:
+            return
+        name = awake[int(fault.victim * len(awake))]
+        worker, now = self.workers[name], time.monotonic()
+        assert worker.process is not None
+        self.done[kind] += 1
+        if kind == "freeze":
+            self._say(f"SIGSTOP {name} for {fault.down:.1f} s")
+            worker.process.send_signal(signal.SIGSTOP)
+            self.frozen[name] = now + fault.down
+        elif kind == "kill":
+            self._say(f"SIGKILL {name}, back in {fault.down:.1f} s")
+            worker.kill()
+            self._due[name] = now + fault.down
+        else:
+            self._say(f"SIGTERM {name}, back {fault.down:.1f} s after its end")
+            threading.Thread(target=self._stop, args=(name, worker, fault.down)).start()
+
+    def _stop(self, name: str, worker: Worker, down: float) -> None:
+        self._due[name] = time.monotonic() + STOP_SECONDS + 5
+        try:
+            status = worker.stop(STOP_SECONDS)
+        except Exception:
+            worker.kill()
+            status = -9
+        if status:
+            # allowed: a broker that is down at that moment; told all the same
+            self.bad_stops.append(f"{name} ended with {status} after SIGTERM")
+        self._due[name] = time.monotonic() + down
+
+    def _broker(self, fault: Fault) -> None:
+        if self._broker_due is not None:
+            self._say("the broker is down already")
+            return
+        kill = fault.kind == "broker-kill"
+        self._say(f"broker {'SIGKILL' if kill else 'SIGTERM'}, back in {fault.down:.1f} s")
+        for node in self._server.nodes:
+            if kill:
+                node.kill()
+            else:
+                node.stop()
+        self._broker_due = time.monotonic() + fault.down
+        self.done[fault.kind] += 1
+
+    def tend(self) -> None:
+        """Start what is due, wake what has slept long enough, replace what ended by itself."""
+        now = time.monotonic()
+        if self._broker_due is not None and now >= self._broker_due:
+            self._broker_due = None
+            self._server.start()
+            self._say("broker is up")
+        for name in [name for name, at in self.frozen.items() if now >= at]:
+            del self.frozen[name]
+            process = self.workers[name].process
+            if process is not None and process.poll() is None:
+                self._say(f"SIGCONT {name}")
+                process.send_signal(signal.SIGCONT)
+        for name, worker in self.workers.items():
+            assert worker.process is not None
+            if worker.process.poll() is not None and name not in self._due:
+                why = self._last_words(worker)
+                self._say(f"{name} ended by itself with {worker.process.returncode}: {why}")
+                self.own_exits.append(f"{name}: {why}")
+                self._due[name] = now + 1.0
+        for name in [name for name, at in list(self._due.items()) if now >= at]:
+            self._say(f"{name} starts again")
+            self._start(name)
+
+    @staticmethod
+    def _last_words(worker: Worker) -> str:
+        said = [line for line in worker.log.splitlines() if "the worker stopped" in line]
+        said += [line for line in worker.log.splitlines()[-400:] if "stalled;" in line]
+        return (said or worker.log.splitlines() or ["nothing"])[-1].strip()[:300]
+
+    @property
+    def settled(self) -> bool:
+        """Whether nothing is still to be started or woken."""
+        return not self._due and not self.frozen and self._broker_due is None
+
+    def overlap(self) -> str | None:
+        """A service that two workers export at the same time: seen at the one before and after it
+        was seen at the other."""
+        awake = {name: worker for name, worker in self.running().items() if name not in self.frozen}
+        if len(awake) < 2:
+            return None
+        first = {name: _owned(worker) for name, worker in awake.items()}
+        second = {name: _owned(worker) for name, worker in awake.items()}
+        for one in awake:
+            for other in awake:
+                if one != other:
+                    # `one` before and after the first look at `other`, or the other way round
+                    both = first[one] & first[other] & second[one] & second[other]
+                    if both:
+                        return f"{sorted(both)} by {one} and {other}"
+        return None
+
+
+def _owned(worker: Worker) -> set[str]:
+    return set(OWNS.findall(worker.get("/metrics")))
