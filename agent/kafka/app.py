@@ -13,7 +13,7 @@ import faust
 from faust.types import TP, ConsumerT, ProducerT
 
 from agent.alerts import Alert, Rule
-from agent.config import Settings
+from agent.config import Sampling, Settings
 from agent.counters import Counters
 from agent.kafka.aggregate_stage import AggregateStage
 from agent.kafka.beside import Job
@@ -45,6 +45,7 @@ class WorkerApp(faust.App):
 
     score: ScoreStage
     aggregate: AggregateStage
+    sampling: Sampling
     jobs: Sequence[Job] = ()
     """What is to run beside the stages."""
     fatal: str | None = None
@@ -73,6 +74,13 @@ class WorkerApp(faust.App):
     def taken_over(self, generation: int) -> None:
         self.aggregate.taken_over(generation)
         self.ready = True
+
+    def resample(self, settings: Sampling) -> None:
+        """Other settings of what is `low` and `rare`, for all states from now on."""
+        with self.aggregate.lock:
+            self.sampling = settings
+            for owner in self.aggregate.owners.values():
+                owner.state.aggregator.resample(settings)
 
     async def fail(self, error: BaseException) -> None:
         """Nothing is acknowledged any more; the worker ends."""
@@ -129,8 +137,10 @@ def make_app(
     voice = ControlVoice(board, lambda key, value: deliver(control, key, value))
     app.jobs = [voice.run, lambda: listen(kafka, board, tiers.strata.learn)]
 
+    app.sampling = settings.sampling
+
     def build() -> PartitionState:
-        return PartitionState(
+        state = PartitionState(
             settings,
             rules,
             expected,
@@ -140,6 +150,8 @@ def make_app(
             monotonic=time.monotonic,
             notify=notify,
         )
+        state.aggregator.resample(app.sampling)
+        return state
 
     app.score = ScoreStage(
         settings.limits,

@@ -9,7 +9,7 @@ import time
 from typing import Any
 
 from agent.budget import BudgetController, judge_controller, model_controller
-from agent.config import Settings
+from agent.config import Sampling, Settings
 from agent.counters import Counters
 from agent.instruments import Instruments
 from agent.judge.attempt import Attempt
@@ -51,9 +51,10 @@ class InLine:
             "model": asyncio.Semaphore(ADMITTED),
         }
         self.strata = Strata(settings.sampling, settings.segments)
+        self._sampler = Sampler(settings.sampling, self._controllers, time.time)
         self.scorer = Scorer(
             settings.builtin_scorers,
-            sampler=Sampler(settings.sampling, self._controllers, time.time),
+            sampler=self._sampler,
             tiers={tier: scorer.pairs for tier, scorer in scorers.items()},
             strata=self.strata,
         )
@@ -67,6 +68,11 @@ class InLine:
 
     async def __aexit__(self, *_: object) -> None:
         await self._stack.aclose()
+
+    def resample(self, settings: Sampling) -> None:
+        """Other rates, strata or salt, from the next trace on."""
+        self._sampler.update(settings)
+        self.strata.update(settings)
 
     async def whole(self, trace: Trace, timestamp: float) -> Scored:
         """The trace with one result for each expected pair."""

@@ -17,16 +17,19 @@ from aiohttp import web
 
 from agent.aggregate import Aggregator
 from agent.alerts import Rule
-from agent.config import Settings
+from agent.config import Sampling, Settings
 from agent.kafka.app import WorkerApp, make_app
 from agent.kafka.beside import beside
+from agent.kafka.client_logs import calm_clients
 from agent.kafka.preparing import Preparing
 from agent.kafka.reach import Unreachable, reach
 from agent.kafka.reading import OwnedReading
 from agent.kafka.slow import InLine
 from agent.kafka.topics import amiss
 from agent.kafka.watchdog import READY_SECONDS, STALL_SECONDS, Watchdog, marks_of, picture
+from agent.reload import Reload
 from agent.serving import PortInUse, calm, quiet
+from agent.settings.privacy import Privacy
 from exporters.senders import Senders
 from exporters.web import metrics_app
 
@@ -37,37 +40,22 @@ log = logging.getLogger("ragmeter.kafka")
 LOOK_SECONDS = 0.5
 FIRST_PAUSE, LONGEST_PAUSE = 1.0, 30.0  # between two tries to reach a broker
 END_SECONDS = 10.0  # for a worker that has failed to leave the group; then it just ends
-REPEAT_SECONDS = 10.0  # between two equal lines of the clients: an outage writes thousands
 
 
-class _Seldom(logging.Filter):
-    """Lets each message of a client's logger through once in a while."""
+class _Live:
+    """What a SIGHUP changes: see `agent.reload`."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self._said: dict[tuple[str, object], float] = {}
+    def __init__(self, app: WorkerApp, tiers: InLine, preparing: Preparing) -> None:
+        self._app = app
+        self._tiers = tiers
+        self._preparing = preparing
 
-    def filter(self, record: logging.LogRecord) -> bool:
-        if record.name.startswith("ragmeter"):
-            return True
-        key, now = (record.name, record.msg), time.monotonic()
-        if now - self._said.get(key, -REPEAT_SECONDS) < REPEAT_SECONDS:
-            return False
-        if len(self._said) > 1000:
-            self._said.clear()
-        self._said[key] = now
-        return True
+    def resample(self, settings: Sampling) -> None:
+        self._tiers.resample(settings)
+        self._app.resample(settings)
 
-
-def _calm_clients() -> None:
-    seldom = _Seldom()
-    for handler in logging.getLogger().handlers:
-        handler.addFilter(seldom)
-    # "agent": Faust names the logger of a subclass after its module; ours are all "ragmeter"
-    for name in ("faust", "mode", "aiokafka", "agent"):
-        logging.getLogger(name).setLevel(logging.WARNING)
-    # "producer buffer full": a step of more than 100 rows waits for its turn, as it should
-    logging.getLogger("faust.transport.producer").setLevel(logging.ERROR)
+    def redact(self, settings: Privacy) -> None:
+        self._preparing.redactor.update(settings)
 
 
 class _Worker:
@@ -78,9 +66,15 @@ class _Worker:
         self.app: WorkerApp | None = None
         self.problem: str | None = "not connected to Kafka yet"
         self.stalled = 0.0
+        self.reload: Callable[[], None] | None = None
         loop = asyncio.get_running_loop()
         for number in (signal.SIGINT, signal.SIGTERM):
             loop.add_signal_handler(number, self._signal, number)
+        loop.add_signal_handler(signal.SIGHUP, self._reload)
+
+    def _reload(self) -> None:
+        if self.reload is not None:  # else nothing is running yet that it could change
+            self.reload()
 
     def _signal(self, number: signal.Signals) -> None:
         if self.stop.is_set():  # a second one ends the process at once
@@ -156,11 +150,16 @@ async def _page(reading: OwnedReading, settings: Settings) -> AsyncIterator[str]
 
 
 async def run_worker(
-    settings: Settings, rules: Sequence[Rule], *, say: Callable[[str], None]
+    settings: Settings,
+    rules: Sequence[Rule],
+    *,
+    reread: Callable[[], Settings],
+    say: Callable[[str], None],
 ) -> int:
-    """Run until stopped; the exit status. Raises `PortInUse`, `agent.kafka.security.SecurityError`
+    """Run until stopped; the exit status. `reread` gives the settings as they are written by now.
+    Raises `PortInUse`, `agent.kafka.security.SecurityError`
     and what the local model raises."""
-    _calm_clients()
+    calm_clients()
     asyncio.get_running_loop().set_exception_handler(calm())
     worker = _Worker(settings, say)
     senders = Senders(settings.alerts)
@@ -189,6 +188,7 @@ async def run_worker(
             announced=senders.announced,
         )
         reading.stage = app.aggregate
+        worker.reload = Reload(settings, reread, _Live(app, tiers[0], preparing))
         url = await stack.enter_async_context(_page(reading, settings))
         client = await stack.enter_async_context(httpx.AsyncClient())
         senders.start(client, reading)

@@ -42,7 +42,7 @@ def worker(
     try:
         settings = load(config)
         rules = rules_of(settings)
-        status = asyncio.run(run_worker(settings, rules, say=say))
+        status = asyncio.run(run_worker(settings, rules, reread=lambda: load(config), say=say))
     except RuleError as error:
         raise _fail(str(error), 2) from None
     except (ConfigError, SecurityError) as error:
