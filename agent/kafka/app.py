@@ -28,6 +28,7 @@ from agent.kafka.security import faust_options
 from agent.kafka.sending import DeadTopic, deliver, raw_topic
 from agent.kafka.slow import InLine
 from agent.kafka.state_table import IdempotentProducer, StateTable
+from agent.kafka.shares import follow
 from agent.store.rows import OutboxItem
 
 __all__ = ["WorkerApp", "make_app"]
@@ -176,7 +177,7 @@ def make_app(
         learned=voice.say,
     )
     fetcher = EvidenceFetcher(settings, app.aggregate, preparing, TopicReader(kafka, topics.traces))
-    app.jobs = [*app.jobs, fetcher.run]
+    app.jobs = [*app.jobs, fetcher.run, lambda: follow(app, topics.traces, tiers.own)]
     app.agent(raw_topic(app, topics.traces), name="score")(app.score.agent)
     app.agent(scores, name="aggregate")(app.aggregate.agent)
     return app

@@ -6,13 +6,17 @@ import asyncio
 import contextlib
 import logging
 import time
-from typing import Any
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
 
 from agent.budget import BudgetController, judge_controller, model_controller
 from agent.config import Sampling, Settings
-from agent.counters import Counters
+from agent.counters import Counters, Gauge
+from agent.deadline import ends_in
 from agent.instruments import Instruments
 from agent.judge.attempt import Attempt
+from agent.kafka.fuse import Fuse
+from agent.labels import LabelBounds
 from agent.models.workers import ADMITTED
 from agent.sampling import Sampler
 from agent.score import Scored, Scorer, complete
@@ -35,23 +39,40 @@ class InLine:
     tier that did not answer within `deadline` are unscored with the reason `timeout`."""
 
     def __init__(
-        self, settings: Settings, counters: Counters, *, deadline: float = DEADLINE
+        self,
+        settings: Settings,
+        counters: Counters,
+        *,
+        deadline: float = DEADLINE,
+        clock: Callable[[], float] = time.time,
     ) -> None:
         self._counters = counters
         self._deadline = deadline
-        self.instruments = Instruments(settings, observe=self._observe, count=self._count)
+        self._clock = clock
+        self._most = settings.kafka.in_flight
+        self.instruments = Instruments(
+            settings, observe=self._observe, count=self._count, watched=True
+        )
         scorers = self.instruments.scorers
         self._controllers: dict[Tier, BudgetController] = {}
         if "judge" in scorers:
             self._controllers["judge"] = judge_controller(settings.judge)
         if "model" in scorers:
             self._controllers["model"] = model_controller(settings.hhem)
+        for controller in self._controllers.values():
+            controller.begin(clock())
+        limits = settings.limits
+        self._names = LabelBounds(
+            limits.services, limits.segment_values, limits.label_chars, lambda label: None
+        )
+        self._waiting: Counter[Tier] = Counter()  # for a place
+        self._fuses: dict[Tier, Fuse] = {tier: Fuse(time.monotonic) for tier in scorers}
         self._places = {
             "judge": asyncio.Semaphore(settings.judge.concurrency),
             "model": asyncio.Semaphore(ADMITTED),
         }
         self.strata = Strata(settings.sampling, settings.segments)
-        self._sampler = Sampler(settings.sampling, self._controllers, time.time)
+        self._sampler = Sampler(settings.sampling, self._controllers, clock)
         self.scorer = Scorer(
             settings.builtin_scorers,
             sampler=self._sampler,
@@ -95,17 +116,60 @@ class InLine:
 
     async def _ask(self, tier: Tier, trace: Trace) -> tuple[list[Score], str]:
         cost, scores, missing = Cost(), list[Score](), "internal_error"
-        try:
-            async with asyncio.timeout(self._deadline), self._places[tier]:
-                scores = await ask_tier(self.instruments.scorers[tier], trace, cost)
-        except TimeoutError:
+        fuse = self._fuses[tier]
+        if not fuse.may():
             missing = "timeout"
-        except Exception:
-            log.exception("the %s tier failed on trace %r", tier, trace.trace_id[:80])
+        else:
+            try:
+                async with ends_in(self._deadline), self._place(tier):
+                    scores = await ask_tier(self.instruments.scorers[tier], trace, cost)
+                fuse.answered()
+            except TimeoutError:
+                missing = "timeout"
+                if fuse.late():
+                    log.error("the %s tier does not answer; it is tried now and then", tier)
+            except Exception:
+                fuse.dropped()
+                log.exception("the %s tier failed on trace %r", tier, trace.trace_id[:80])
+            except BaseException:
+                fuse.dropped()
+                raise
         controller = self._controllers.get(tier)
         if controller is not None:
-            controller.settle(trace.service, cost, time.time())
+            controller.settle(trace.service, cost, self._clock())
         return scores, missing
+
+    @contextlib.asynccontextmanager
+    async def _place(self, tier: Tier) -> AsyncIterator[None]:
+        """One of the places of a tier. What waits for one fills the window of the stage, so less is
+        drawn the more there is of it."""
+        self._wait(tier, 1)
+        try:
+            await self._places[tier].acquire()
+        finally:
+            self._wait(tier, -1)
+        try:
+            yield
+        finally:
+            self._places[tier].release()
+
+    def _wait(self, tier: Tier, more: int) -> None:
+        self._waiting[tier] += more
+        controller = self._controllers.get(tier)
+        if controller is not None:
+            controller.backlog(self._waiting[tier], self._most)
+
+    def own(self, part: float) -> None:
+        """This worker reads so much of all traces, and has as much of the budgets."""
+        if part > 0:  # with nothing to read there is nothing to spend
+            for controller in self._controllers.values():
+                controller.own(part)
+
+    def charge(self, service: str, cost: Cost) -> None:
+        """What the judge was asked beside the traces."""
+        controller = self._controllers.get("judge")
+        if controller is not None:
+            controller.charge(service, cost, self._clock())
 
     def _count(self, source: str) -> None:
         labels = (("judge", "judge"), ("source", source))
@@ -121,5 +185,13 @@ class InLine:
         if attempt.usd:
             inc("ragmeter_judge_cost_usd_total", (judge,), attempt.usd)
 
-    def gauges(self) -> list[Any]:
-        return self.instruments.gauges()
+    def gauges(self) -> list[Gauge]:
+        """How the tiers are, and the scale of the sampling rates by tier and service; of services
+        that share a name the lowest counts."""
+        scales: dict[tuple[tuple[str, str], ...], float] = {}
+        for tier, controller in self._controllers.items():
+            for service, scale in controller.scales().items():
+                labels = (("tier", tier), ("service", self._names.service(service)))
+                scales[labels] = min(scale, scales.get(labels, scale))
+        found: list[Gauge] = [("ragmeter_sampling_scale", *item) for item in scales.items()]
+        return [*found, *self.instruments.gauges()]
