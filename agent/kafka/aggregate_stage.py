@@ -70,6 +70,8 @@ class AggregateOwner(Owner[PartitionState]):
             await self.commit(events)
 
     def made_durable(self, step: DurableStep) -> None:
+        with self.durable.lock:
+            self.state.outbox.settled()
         if isinstance(step, Step) and step.transitions:
             self._announced()
         self._learned(self.tp.partition, self.state.control)

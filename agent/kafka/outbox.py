@@ -13,7 +13,11 @@ __all__ = ["Outbox"]
 
 class Outbox:
     """Delivered at least once: a row goes with the step after its delivery. When to try again is
-    not kept: after a restart all that waits is due."""
+    not kept: after a restart all that waits is due.
+
+    Nothing is due before the step it came with is durable (`settled`). A step that never was is
+    done anew, perhaps at another event time: then the receiver would be told of two firings.
+    """
 
     def __init__(self) -> None:
         self._items: dict[str, OutboxItem] = {}
@@ -21,6 +25,7 @@ class Outbox:
         self._number: dict[str, int] = {}
         self._last = 0
         self._changed: set[str] = set()
+        self._unsettled: set[str] = set()
 
     def add(self, items: Iterable[OutboxItem]) -> None:
         """One with a known id is the same again."""
@@ -29,17 +34,27 @@ class Outbox:
                 self._last += 1
                 self._items[item.id], self._number[item.id] = item, self._last
                 self._changed.add(item.id)
+                self._unsettled.add(item.id)
+
+    def settled(self) -> None:
+        """The last step is durable."""
+        self._unsettled.clear()
 
     def due(self, now: float, limit: int) -> list[OutboxItem]:
         """To be sent, oldest first; none before an older one of its key."""
         first: dict[str, OutboxItem] = {}
         for item in self._items.values():
             first.setdefault(item.key, item)
-        return [one for one in first.values() if self._due.get(one.id, 0.0) <= now][:limit]
+        return [
+            one
+            for one in first.values()
+            if one.id not in self._unsettled and self._due.get(one.id, 0.0) <= now
+        ][:limit]
 
     def done(self, item_id: str) -> None:
         if self._items.pop(item_id, None) is not None:
             self._due.pop(item_id, None)
+            self._unsettled.discard(item_id)
             del self._number[item_id]
             self._changed.add(item_id)
 
