@@ -16,19 +16,22 @@ from agent.alerts import Alert, Rule
 from agent.config import Sampling, Settings
 from agent.counters import Counters
 from agent.kafka.aggregate_stage import AggregateStage
+from agent.kafka.assemble_stage import AssembleStage
 from agent.kafka.beside import Job
 from agent.kafka.committed_reads import CommittedConsumer
 from agent.kafka.control_topic import ControlBoard, ControlVoice, listen
+from agent.kafka.durable_stage import DurableStage
 from agent.kafka.evidence_fetch import EvidenceFetcher, TopicReader
+from agent.kafka.otlp_stages import otlp_stages
 from agent.kafka.partition_state import PartitionState
 from agent.kafka.preparing import Preparing
 from agent.kafka.recovery import SafeTableManager
 from agent.kafka.score_stage import ScoreStage
 from agent.kafka.security import faust_options
 from agent.kafka.sending import DeadTopic, deliver, raw_topic
+from agent.kafka.shares import follow
 from agent.kafka.slow import InLine
 from agent.kafka.state_table import IdempotentProducer, StateTable
-from agent.kafka.shares import follow
 from agent.store.rows import OutboxItem
 
 __all__ = ["WorkerApp", "make_app"]
@@ -46,6 +49,8 @@ class WorkerApp(faust.App):
 
     score: ScoreStage
     aggregate: AggregateStage
+    assemble: AssembleStage | None = None
+    """Where traces may come as OTLP."""
     sampling: Sampling
     jobs: Sequence[Job] = ()
     """What is to run beside the stages."""
@@ -66,14 +71,26 @@ class WorkerApp(faust.App):
     async def _on_partitions_revoked(self, revoked: set[TP]) -> None:
         self.ready = False
         await super()._on_partitions_revoked(revoked)  # waits for what is under way
+        self.release()
+
+    def release(self) -> None:
+        """Nothing of what is under way is acknowledged any more."""
         self.score.release()
-        self.aggregate.release()
+        for stage in self.stages:
+            stage.release()
+
+    @property
+    def stages(self) -> list[DurableStage[Any]]:
+        """Those with a state."""
+        return [self.aggregate, self.assemble] if self.assemble else [self.aggregate]
 
     def take_over(self, generation: int, assigned: set[TP]) -> None:
-        self.aggregate.take_over(generation, assigned)
+        for stage in self.stages:
+            stage.take_over(generation, assigned)
 
     def taken_over(self, generation: int) -> None:
-        self.aggregate.taken_over(generation)
+        for stage in self.stages:
+            stage.taken_over(generation)
         self.ready = True
 
     def resample(self, settings: Sampling) -> None:
@@ -154,13 +171,18 @@ def make_app(
         state.aggregator.resample(app.sampling)
         return state
 
+    otlp = None
+    if kafka.traces_encoding != "native":
+        otlp, app.assemble = otlp_stages(app, settings, preparing, dead, counters, app.fail)
     app.score = ScoreStage(
         settings.limits,
         preparing,
+        otlp,
         tiers,
         scores,
         dead,
         counters,
+        encoding=kafka.traces_encoding,
         epoch=kafka.traces_epoch,
         in_flight=kafka.in_flight,
         failed=app.fail,
@@ -176,6 +198,8 @@ def make_app(
         announced=announced,
         learned=voice.say,
     )
+    if app.assemble is not None:  # whoever reads holds one lock for all
+        app.assemble.lock = app.aggregate.lock
     fetcher = EvidenceFetcher(settings, app.aggregate, preparing, TopicReader(kafka, topics.traces))
     app.jobs = [*app.jobs, fetcher.run, lambda: follow(app, topics.traces, tiers.own)]
     app.agent(raw_topic(app, topics.traces), name="score")(app.score.agent)

@@ -55,7 +55,7 @@ def read_lag(kafka: Kafka) -> list[Lag]:
     with admin(kafka) as client:
         committed = _committed(client, kafka)
     with consumer(kafka) as reader:
-        parts = partitions_of(reader, (kafka.topics.traces, kafka.topics.scores))
+        parts = partitions_of(reader, kafka.counted_topics)
         # the offsets first: a record that comes in between must not make the lag negative
         first, end = reader.beginning_offsets(parts), reader.end_offsets(parts)
         rows = {}

@@ -15,6 +15,8 @@ from typing import Any, cast
 from agent.alerts import Alert
 from agent.counters import CounterKey, Counters, Gauge
 from agent.kafka.aggregate_stage import AggregateStage
+from agent.kafka.assemble_stage import AssembleStage
+from agent.kafka.assembly_state import AssemblyState
 from agent.kafka.partition_state import PartitionState
 from agent.reading import Health
 from agent.store.rows import OutboxItem
@@ -67,16 +69,22 @@ class _OwnedWindows:
 class _OwnedCounters(Counters):
     """`inc` counts for the process; reading adds what the partitions hold."""
 
-    def __init__(self, states: Callable[[], list[PartitionState]]) -> None:
+    def __init__(
+        self,
+        states: Callable[[], list[PartitionState]],
+        opened: Callable[[], list[AssemblyState]],
+    ) -> None:
         super().__init__()
         self._states = states
+        self._opened = opened
 
     def items(self) -> Iterator[tuple[CounterKey, float]]:
         total: Counter[CounterKey] = Counter()
         for key, value in super().items():
             total[key] += value  # type: ignore[assignment]
-        for state in self._states():
-            for key, value in state.aggregator.counters.items():
+        kept = [state.aggregator.counters for state in self._states()]
+        for counters in (*kept, *(state.counters for state in self._opened())):
+            for key, value in counters.items():
                 total[key] += value  # type: ignore[assignment]
         yield from total.items()
 
@@ -130,16 +138,22 @@ class OwnedReading:
         self.segments = tuple(segments)
         self.stage: AggregateStage | None = None
         """Set when the app is made."""
+        self.assemble: AssembleStage | None = None
+        """As well, where there is one; its lock is the other's."""
         self.outbox = _OwnedOutbox(self)
         self._problems = problems
         self._labels = labels
         self._gauges = gauges
-        self._counters = _OwnedCounters(self.states)
+        self._counters = _OwnedCounters(self.states, self.opened)
         self._windows = _OwnedWindows(self.states, empty)
 
     def states(self) -> list[PartitionState]:
         """Hold the lock."""
         return [owner.state for owner in self.stage.owners.values()] if self.stage else []
+
+    def opened(self) -> list[AssemblyState]:
+        """Open traces that came as OTLP. Hold the lock."""
+        return [owner.state for owner in self.assemble.owners.values()] if self.assemble else []
 
     @property
     def windows(self) -> Windows:
@@ -165,6 +179,7 @@ class OwnedReading:
     def gauges(self) -> Sequence[Gauge]:
         total: Counter[tuple[str, tuple[tuple[str, str], ...]]] = Counter()
         found = [gauge for state in self.states() for gauge in state.aggregator.gauges()]
+        found += [gauge for state in self.opened() for gauge in state.gauges()]
         for name, labels, value in found:
             total[name, labels] += value  # type: ignore[assignment]
         return [*((*key, float(value)) for key, value in total.items()), *self._gauges()]
@@ -186,5 +201,5 @@ class OwnedReading:
         return None
 
     def health(self) -> Health:
-        waiting = self.stage.waiting if self.stage else 0
+        waiting = sum(stage.waiting for stage in (self.stage, self.assemble) if stage)
         return Health(problems=tuple(self._problems()), queue_depth=waiting)

@@ -32,6 +32,7 @@ from agent.kafka.dead_letters import (
     records_between,
     the_partition,
 )
+from agent.kafka.encodings import HEADER
 from agent.settings import Settings
 
 __all__ = ["Redriven", "redrive"]
@@ -164,6 +165,7 @@ def _send(settings: Settings, client: Any, batch: list[Letter], done: Redriven) 
                 ("attempt", b"%d" % letter.attempt),  # of those behind it: a worker adds its own
                 ("origin", letter.source.encode()),
                 ("letter", b"%d" % letter.offset),
+                *(found for found in record.headers if found[0] == HEADER),
             ]
             futures.append(client.send(letter.topic, record.value, record.key, headers))
             sent.append(letter)

@@ -64,6 +64,15 @@ class ReplayGuard:
         self._windows[key] = (top, bits | 1 << -ahead)
         return True
 
+    def knows(self, source: Source) -> bool:
+        """Whether `first` would say no."""
+        window = self._windows.get((source.epoch, source.partition))
+        if window is None:
+            epochs = sorted(known for known, other in self._windows if other == source.partition)
+            return len(epochs) >= EPOCHS and source.epoch < epochs[0]
+        behind = window[0] - source.offset
+        return behind >= 0 and (behind >= self.width or bool(window[1] >> behind & 1))
+
     def _admit(self, epoch: int, partition: int) -> bool:
         """Make room for another epoch of a partition; False for one older than those kept."""
         epochs = sorted(known for known, other in self._windows if other == partition)

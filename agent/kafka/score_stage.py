@@ -1,8 +1,9 @@
 """Stage 1 on the cluster: a trace in, one complete record in the topic of the scores, then the ack.
 
-Every message ends in exactly one of these: a record, or a dead letter; both are delivered before it
-is acknowledged, and messages are acknowledged in order. What nobody expected (a broker that
-refuses, a mistake of ours, a gap in the offsets) ends the worker, and nothing is lost by that.
+Every message ends in exactly one of these: a record (of OTLP: its spans in their topic, where they
+become traces), or a dead letter. Either is delivered before it is acknowledged, and messages are
+acknowledged in order. What nobody expected (a broker that refuses, a mistake of ours, a gap in the
+offsets) ends the worker, and nothing is lost by that.
 """
 
 from __future__ import annotations
@@ -19,12 +20,15 @@ from agent.config import Limits
 from agent.counters import Counters
 from agent.ingest.native import Bad, decode_one
 from agent.kafka.acks import OrderedAcks
+from agent.kafka.encodings import Encoding, encoding_of
 from agent.kafka.gaps import NoGaps, check
+from agent.kafka.otlp_in import OtlpIn, Unusable
 from agent.kafka.preparing import Preparing
 from agent.kafka.records import ScoreRecord, encode_record
 from agent.kafka.replay_guard import Source
 from agent.kafka.sending import DeadTopic, deliver
 from agent.kafka.slow import InLine
+from agent.settings.kafka import TracesEncoding
 
 __all__ = ["ScoreStage"]
 
@@ -38,17 +42,21 @@ class ScoreStage:
         self,
         limits: Limits,
         preparing: Preparing,
+        otlp: OtlpIn | None,
         tiers: InLine,
         scores: TopicT,
         dead: DeadTopic,
         counters: Counters,
         *,
+        encoding: TracesEncoding,
         epoch: int,
         in_flight: int,
         failed: Callable[[BaseException], Awaitable[object]],
     ) -> None:
         self._limits = limits
         self._preparing = preparing
+        self._otlp = otlp
+        self._encoding = encoding
         self._tiers = tiers
         self._scores = scores
         self._dead = dead
@@ -88,6 +96,15 @@ class ScoreStage:
     async def _handle(self, event: EventT[Any]) -> None:
         message = event.message
         value: bytes = message.value or b""
+        source = Source(self._epoch, message.partition, message.offset)
+        if self._otlp is not None:
+            encoding = encoding_of(value, message.headers, self._encoding)
+            if encoding is not Encoding.NATIVE:
+                try:
+                    await self._otlp.take(value, encoding, source)
+                except Unusable as error:
+                    await self._bury(event, error.reason, (("", str(error)),))
+                return
         item = decode_one(value, self._limits.trace_bytes)
         if isinstance(item, Bad):
             await self._bury(event, item.reason, item.errors)
@@ -99,7 +116,6 @@ class ScoreStage:
             timestamp = message.timestamp
             self._counters.inc("ragmeter_clock_skew_total", SOURCE)
         found = await self._tiers.whole(trace, timestamp)
-        source = Source(self._epoch, message.partition, message.offset)
         try:
             data = encode_record(ScoreRecord(self._preparing.sent(found.trace), source))
             await deliver(self._scores, trace.service.encode("utf-8", "replace"), data)

@@ -11,6 +11,7 @@ import faust
 from aiokafka.errors import MessageSizeTooLargeError
 from faust.types import EventT, TopicT
 
+from agent.kafka.encodings import HEADER
 from agent.kafka.preparing import Preparing
 from agent.sources.dead_letters import told
 
@@ -33,9 +34,11 @@ async def deliver(
     key: bytes | None,
     value: bytes | None,
     headers: Mapping[str, bytes] | None = None,
+    partition: int | None = None,
 ) -> None:
     """Returns when all replicas in sync have it; raises what the producer does."""
-    await (await topic.send(key=key, value=value, headers=dict(headers or {})))
+    sent = await topic.send(key=key, value=value, headers=dict(headers or {}), partition=partition)
+    await sent
 
 
 class DeadTopic:
@@ -53,25 +56,41 @@ class DeadTopic:
         self, event: EventT[Any], reason: str, errors: tuple[tuple[str, str], ...]
     ) -> None:
         message = event.message
-        text = json.dumps(told(errors, self._preparing.redactor, self._preparing.content))
-        headers = {
-            "reason": reason.encode(),
-            "error": text.encode("utf-8", "replace")[:MAX_ERROR],
+        said = {
             "topic": message.topic.encode(),
             "partition": b"%d" % message.partition,
             "offset": b"%d" % message.offset,
             # of the delivery to this topic: `ragmeter kafka redrive` counts on
             "attempt": _attempt(message.headers),
         }
+        if HEADER in (found := dict(message.headers or ())):
+            said[HEADER] = found[HEADER]
+        await self.put(message.key, message.value, reason, errors, said)
+
+    async def put(
+        self,
+        key: bytes | None,
+        value: bytes | None,
+        reason: str,
+        errors: tuple[tuple[str, str], ...],
+        said: Mapping[str, bytes],
+    ) -> None:
+        """The same for what is no message of its own; `said` are headers."""
+        text = json.dumps(told(errors, self._preparing.redactor, self._preparing.content))
+        headers = {
+            "reason": reason.encode(),
+            "error": text.encode("utf-8", "replace")[:MAX_ERROR],
+            **said,
+        }
         try:
             if self._preparing.keeps_raw:
-                await deliver(self._topic, message.key, message.value, headers)
+                await deliver(self._topic, key, value, headers)
             else:
                 await deliver(self._topic, None, None, {**headers, "truncated": b"1"})
         except MessageSizeTooLargeError:
             # it must not stop the partition for ever: where it lies is said
             await deliver(self._topic, None, None, {**headers, "truncated": b"1"})
-        where = f"{message.topic}/{message.partition}/{message.offset}"
+        where = b"/".join(said[name] for name in ("topic", "partition", "offset")).decode()
         log.warning("%s is a dead letter: %s", where, reason)
 
 

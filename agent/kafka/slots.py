@@ -159,6 +159,8 @@ class Ledger:
 
     def __init__(self, partition: int, epoch: int) -> None:
         self.epoch = epoch
+        self.sweep: int | None = None
+        """Real tombstones a step, where that is not `SWEEP`."""
         self.step = 0
         """The last one that is done; 0 before the first."""
         self._prefix = b"%d/" % partition
@@ -224,6 +226,15 @@ class Ledger:
         """Records in the log that are still to be swept."""
         return sum(map(len, self._stale.values())) + len(self._gone) + len(self._old)
 
+    def key(self, row: bytes) -> bytes:
+        """Where the committed version of a row lies in the log. Raises KeyError."""
+        return self._row_key(row, self._rows[row])
+
+    @staticmethod
+    def content(value: bytes) -> bytes:
+        """Of a row, from what lies there."""
+        return value.partition(b" +")[2]
+
     def begin(self, changes: Mapping[bytes, bytes | None]) -> list[Write]:
         """What to write for the next step, in any order; a row of None is deleted."""
         if self._changes is not None:
@@ -251,9 +262,10 @@ class Ledger:
     def _sweep(self) -> list[Write]:
         """Real tombstones for what the last step that is done has superseded."""
         assert self._changes is not None
-        keys, self._old = self._old[:SWEEP], self._old[SWEEP:]
-        for row in list(islice(self._stale, SWEEP)):
-            if len(keys) >= SWEEP:
+        most = SWEEP if self.sweep is None else self.sweep
+        keys, self._old = self._old[:most], self._old[most:]
+        for row in list(islice(self._stale, most)):
+            if len(keys) >= most:
                 break
             keys += [self._row_key(row, place) for place in self._stale[row]]
             if row in self._gone:
@@ -261,7 +273,7 @@ class Ledger:
             else:
                 del self._stale[row]
         for row in self._gone:
-            if len(keys) >= SWEEP:
+            if len(keys) >= most:
                 break
             if row not in self._stale and row not in self._changes:
                 keys.append(self._row_key(row, self._rows[row]))

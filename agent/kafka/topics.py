@@ -17,6 +17,9 @@ SEGMENT_MS = HOUR_MS
 SEGMENT_BYTES = 64 * 2**20
 # Compact when a fifth is old; half by default, which would double what a recovery has to read.
 DIRTY = "0.2"
+SCORED, SPANS = "scored traces", "spans"
+STATE, OPEN_SPANS = "state", "open spans"
+_STATE_OF = {STATE: SCORED, OPEN_SPANS: SPANS}
 LEADER = "Faust's leader"
 
 
@@ -69,15 +72,21 @@ def wanted(settings: Settings) -> list[Topic]:
         "segment.bytes": str(SEGMENT_BYTES),
         "min.cleanable.dirty.ratio": DIRTY,
     }
+    changelog = f"{kafka.group}-spans-changelog"
+    spans = (
+        (names.spans, SPANS, many, _kept(keep.spans_hours) | large, False),
+        (changelog, OPEN_SPANS, many, compact | large, False),
+    )
     state, leader = f"{kafka.group}-state-changelog", f"{kafka.group}-__assignor-__leader"
     rows = [
         (names.traces, "traces in", many, _kept(keep.traces_hours) | large, True),
-        (names.scores, "scored traces", many, _kept(keep.scores_hours), False),
+        *(spans if kafka.traces_encoding != "native" else ()),
+        (names.scores, SCORED, many, _kept(keep.scores_hours), False),
         # one partition: an offset alone then names a dead letter
         (names.dead, "dead letters", 1, _kept(keep.dead_hours) | large, False),
         (names.feedback, "feedback", many, _kept(keep.feedback_hours), True),
         (names.control, "control", 1, compact, False),
-        (state, "state", many, compact, False),
+        (state, STATE, many, compact, False),
         (leader, LEADER, 1, {"cleanup.policy": "delete"}, False),
     ]
     # With three copies, what is acknowledged by two outlives the loss of any one broker.
@@ -93,13 +102,13 @@ def _kept(hours: float) -> dict[str, str]:
 
 
 def fitted(topics: list[Topic], found: dict[str, Found]) -> list[Topic]:
-    """The state's topic with as many partitions as that of the scores has: Faust ends otherwise."""
-    scores = next((topic for topic in topics if topic.what == "scored traces"), None)
-    there = found.get(scores.name) if scores else None
-    if there is None:
-        return topics
+    """The topics of states with as many partitions as those have that they are the states of:
+    Faust ends otherwise."""
+    there = {topic.what: found[topic.name] for topic in topics if topic.name in found}
     return [
-        replace(topic, partitions=there.partitions) if topic.what == "state" else topic
+        replace(topic, partitions=there[_STATE_OF[topic.what]].partitions)
+        if _STATE_OF.get(topic.what) in there
+        else topic
         for topic in topics
     ]
 
@@ -114,7 +123,7 @@ def amiss(settings: Settings, found: Mapping[str, int]) -> str:
     wrong = [
         f"{topic.name} has {found[topic.name]} partitions"
         for topic in needed
-        if topic.what == "scored traces" or topic.name.endswith("-changelog")
+        if topic.what in (*_STATE_OF, *_STATE_OF.values())
         if found[topic.name] != topic.partitions
     ]
     if wrong:
@@ -136,14 +145,20 @@ def _partitions(topic: Topic, found: Found) -> Difference | None:
     if topic.partitions == found.partitions:
         return None
     cost, safe = "Kafka cannot take partitions away; set kafka.partitions to what is there", False
-    if topic.what == "state":
+    if topic.what == STATE:
         cost = "it must have those of the scores; delete it with all workers stopped, and the state"
         cost += " (windows, alerts, what was counted) begins anew"
+    elif topic.what == OPEN_SPANS:
+        cost = "it must have those of the spans; delete it with all workers stopped, and traces"
+        cost += " that were open are lost"
+    elif topic.what == SPANS:
+        cost = "traces that are open would be torn in two; stop the senders, and change it when"
+        cost += " ragmeter_otlp_open_traces is 0, together with its changelog"
     elif topic.partitions > found.partitions and topic.grows:
         cost, safe = "new traces go to the new ones as well; nothing else changes", True
     elif topic.partitions > found.partitions:
         cost = "services would move away from their state; take another group and other topics"
-        cost = cost if topic.what == "scored traces" else "only one is of use"
+        cost = cost if topic.what == SCORED else "only one is of use"
     return Difference(
         topic.name, "partitions", str(found.partitions), str(topic.partitions), cost, safe
     )

@@ -115,7 +115,7 @@ class _Worker:
 
     async def watch(self, app: WorkerApp) -> int:
         """The exit status, when it is time to end."""
-        topics = {self._settings.kafka.topics.traces, self._settings.kafka.topics.scores}
+        topics = self._settings.kafka.counted_topics
         watchdog = Watchdog(time.monotonic)
         while not self.stop.is_set():
             if app.fatal is None and app.should_stop:
@@ -123,7 +123,8 @@ class _Worker:
                 log.error("%s", app.fatal)
             if app.fatal is not None:
                 return 1
-            progress = (app.aggregate.steps, app.consumer_generation_id)
+            steps = sum(stage.steps for stage in app.stages)
+            progress = (steps, app.consumer_generation_id)
             self.stalled = watchdog.look(marks_of(app, topics), progress)
             if self.stalled > STALL_SECONDS:
                 log.error("stalled; a restart goes on where it stopped: %s", picture(app))
@@ -187,7 +188,7 @@ async def run_worker(
             notify=senders.notify,
             announced=senders.announced,
         )
-        reading.stage = app.aggregate
+        reading.stage, reading.assemble = app.aggregate, app.assemble
         worker.reload = Reload(settings, reread, _Live(app, tiers[0], preparing))
         url = await stack.enter_async_context(_page(reading, settings))
         client = await stack.enter_async_context(httpx.AsyncClient())
@@ -211,19 +212,14 @@ async def run_worker(
 async def _end(app: WorkerApp, status: int, drain: float) -> None:
     """What is under way is finished and committed; what is left is delivered again."""
     if status:
-        _release(app)  # else Faust would wait for acks that never come
+        app.release()  # else Faust would wait for acks that never come
     seconds = END_SECONDS if status else drain
     stopping = asyncio.create_task(app.stop())
     done, _ = await asyncio.wait([stopping], timeout=seconds)
-    _release(app)
+    app.release()
     if done and stopping.exception() is None:
         return
     log.warning("the worker did not stop in %.0f s; what it had begun is delivered again", seconds)
     # Faust's waiting cannot be cancelled; a supervisor must not wait for its patience
     logging.shutdown()
     os._exit(status)
-
-
-def _release(app: WorkerApp) -> None:
-    app.score.release()
-    app.aggregate.release()

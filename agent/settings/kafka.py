@@ -10,9 +10,10 @@ from pydantic import Field, SecretStr, field_validator, model_validator
 
 from agent.settings.section import Names, Section
 
-__all__ = ["KINDS", "Kafka", "Retention", "Security", "Topics"]
+__all__ = ["KINDS", "Kafka", "Retention", "Security", "Topics", "TracesEncoding"]
 
-KINDS = ("traces", "scores", "dead", "feedback", "control")
+KINDS = ("traces", "spans", "scores", "dead", "feedback", "control")
+TracesEncoding = Literal["auto", "native", "otlp_proto", "otlp_json"]
 TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")  # what Kafka takes
 PREFIX = r"^[A-Za-z0-9._-]{0,200}$"
 SERVER = re.compile(r"(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):(\d{1,5})")
@@ -31,6 +32,7 @@ class Topics(Section):
         description="of every name below that is not given",
     )
     traces: str = Field("rag.traces", description="traces in")
+    spans: str = Field("rag.spans", description="parts of traces that came as OTLP, by trace id")
     scores: str = Field("rag.scores", description="scored traces, keyed by service")
     dead: str = Field("rag.dead", description="what could not be read, as it came")
     feedback: str = Field("rag.feedback", description="reserved for what users say")
@@ -49,7 +51,7 @@ class Topics(Section):
     @model_validator(mode="after")
     def _distinct(self) -> Topics:
         if len({getattr(self, kind) for kind in KINDS}) < len(KINDS):
-            raise ValueError("five different topics are needed")
+            raise ValueError("six different topics are needed")
         return self
 
 
@@ -60,6 +62,7 @@ class Retention(Section):
     traces_hours: Hours = Field(
         72, description="how long traces are kept: longest outage of the workers, replay, evidence"
     )
+    spans_hours: Hours = Field(72, description="how long spans are kept: as for traces")
     scores_hours: Hours = Field(72, description="how long scored traces are kept")
     dead_hours: Hours = Field(336, description="how long what could not be read is kept")
     feedback_hours: Hours = Field(336, description="how long feedback is kept")
@@ -143,10 +146,16 @@ class Kafka(Section):
         None, ge=1, le=100, description="copies of every topic, 3 to lose nothing; none: broker's"
     )
     retention: Retention = Retention()
+    traces_encoding: TracesEncoding = Field(
+        "auto",
+        description="of messages without a header `encoding`: traces as JSON (native), requests of"
+        " OpenTelemetry (otlp_proto, otlp_json), or each as it looks; with native there are no"
+        " topics for spans",
+    )
     traces_epoch: int = Field(
         0,
         ge=0,
-        description="raise it by one when the topic of the traces was deleted and made anew",
+        description="raise it by one when the topic of the traces or the spans was made anew",
     )
     in_flight: int = Field(
         256, ge=1, le=65_536, description="traces a worker has under way; the same on all workers"
@@ -165,6 +174,13 @@ class Kafka(Section):
         15, ge=1, le=300, description="longest time for a command to reach a broker"
     )
     security: Security = Security()
+
+    @property
+    def counted_topics(self) -> tuple[str, ...]:
+        """What the workers read and commit, in the order of the way of a trace."""
+        names = self.topics
+        spans = () if self.traces_encoding == "native" else (names.spans,)
+        return (names.traces, *spans, names.scores)
 
     @field_validator("bootstrap_servers")
     @classmethod

@@ -48,16 +48,17 @@ SETTINGS: dict[str, Any] = {
 
 def make_topics(server: KafkaServer) -> None:
     admin = KafkaAdminClient(bootstrap_servers=server.bootstrap)
-    names = ["rag.traces", "rag.scores", "rag.dead", "rag.control"]
+    names = ["rag.traces", "rag.spans", "rag.scores", "rag.dead", "rag.control"]
     topics = [NewTopic(name, num_partitions=PARTITIONS, replication_factor=1) for name in names]
-    topics.append(
+    topics += [
         NewTopic(
-            f"{GROUP}-state-changelog",
+            f"{GROUP}-{table}-changelog",
             num_partitions=PARTITIONS,
             replication_factor=1,
             topic_configs={"cleanup.policy": "compact"},
         )
-    )
+        for table in ("state", "spans")
+    ]
     admin.create_topics(topics)
     admin.wait_for_topics([topic.name for topic in topics])
     admin.close()

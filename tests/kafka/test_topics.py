@@ -23,13 +23,20 @@ def as_wanted(one: Topic) -> Found:
 def test_the_names_are_those_that_faust_will_use() -> None:
     names = [one.name for one in wanted(Settings.model_validate({"kafka": {"group": "g"}}))]
     assert names[-2:] == ["g-state-changelog", "g-__assignor-__leader"]
-    assert names[:5] == ["rag.traces", "rag.scores", "rag.dead", "rag.feedback", "rag.control"]
+    assert names[:3] == ["rag.traces", "rag.spans", "g-spans-changelog"]
+    assert names[3:7] == ["rag.scores", "rag.dead", "rag.feedback", "rag.control"]
+
+
+def test_without_otlp_there_are_no_topics_for_spans() -> None:
+    settings = Settings.model_validate({"kafka": {"traces_encoding": "native"}})
+    assert not [one.name for one in wanted(settings) if "spans" in one.name]
+    assert settings.kafka.counted_topics == ("rag.traces", "rag.scores")
 
 
 def test_the_largest_trace_fits_into_its_topics() -> None:
     settings = Settings.model_validate({"limits": {"trace_bytes": 5_000_000}})
     for one in wanted(settings):
-        if one.what in ("traces in", "dead letters"):
+        if one.what in ("traces in", "spans", "open spans", "dead letters"):
             assert int(one.configs["max.message.bytes"]) > 5_000_000
 
 
@@ -51,6 +58,8 @@ def test_what_is_as_wanted_differs_in_nothing(what: str) -> None:
         ("traces in", {"partitions": 16}, False, "cannot take partitions away"),
         ("scored traces", {"partitions": 4}, False, "move away from their state"),
         ("state", {"partitions": 4}, False, "begins anew"),
+        ("spans", {"partitions": 4}, False, "torn in two"),
+        ("open spans", {"partitions": 4}, False, "are lost"),
         ("dead letters", {"partitions": 4}, False, "cannot take partitions away"),
         ("traces in", {"retention.ms": "3600000"}, True, "more disk"),
         ("traces in", {"retention.ms": "-1"}, False, "older than 72 h is deleted"),

@@ -17,7 +17,8 @@ def kafka(tree: dict[str, Any] | None = None, **environ: str) -> Settings:
 def test_the_prefix_names_every_topic_that_is_not_named() -> None:
     topics = kafka({"topics": {"prefix": "team-a.", "dead": "bad"}}).kafka.topics
     assert [getattr(topics, kind) for kind in KINDS] == [
-        *("team-a.traces", "team-a.scores", "bad", "team-a.feedback", "team-a.control")
+        *("team-a.traces", "team-a.spans", "team-a.scores"),
+        *("bad", "team-a.feedback", "team-a.control"),
     ]
     topics = kafka(RAGMETER_KAFKA__TOPICS__PREFIX="x-").kafka.topics
     assert topics.traces == "x-traces"
@@ -45,7 +46,7 @@ def test_everything_can_come_from_the_environment() -> None:
         ({"bootstrap_servers": ["a:70000"]}, ["kafka.bootstrap_servers", "host:port"]),
         ({"bootstrap_servers": []}, ["kafka.bootstrap_servers"]),
         ({"topics": {"traces": "a b"}}, ["kafka.topics.traces", "letters"]),
-        ({"topics": {"traces": "rag.dead"}}, ["kafka.topics", "five different"]),
+        ({"topics": {"traces": "rag.dead"}}, ["kafka.topics", "six different"]),
         ({"topics": {"prefix": "ü"}}, ["kafka.topics.prefix"]),
         ({"security": {"protocol": "TLS"}}, ["kafka.security.protocol", "'SASL_SSL'"]),
         ({"security": {"protocol": "SASL_SSL"}}, ["kafka.security", "needs username"]),
