@@ -8,7 +8,7 @@ APPS := .venv-apps
 APPS_STAMP := $(APPS)/.stamp
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-apps lock run test test-slow kafka lint format bench figures clean
+.PHONY: help setup setup-apps lock run test test-slow kafka chaos-kafka lint format bench figures clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -50,6 +50,9 @@ test-slow: setup  ## the longer suites: crash tests, flat memory, real outside p
 
 kafka: setup  ## fetch Apache Kafka for the tests, by Maven into .cache
 	$(BIN)/python -m tests.kafka_server
+
+chaos-kafka: setup  ## 100,000 traces under kills and broker restarts, compared with the truth
+	$(BIN)/python -m tests.kafka.chaos --seed $(or $(SEED),1)
 
 lint: setup  ## formatter, linter and strict type check
 	$(BIN)/ruff format --check .

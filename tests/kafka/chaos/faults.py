@@ -8,7 +8,7 @@ from typing import Literal
 
 __all__ = ["Fault", "plan"]
 
-Kind = Literal["kill", "term", "freeze", "join", "broker-kill", "broker-stop"]
+Kind = Literal["kill", "term", "freeze", "join", "broker-kill", "broker-stop", "lose-node"]
 
 LEAST_GAP = 2.0  # seconds between two faults; what they do lasts longer, so they overlap
 
@@ -33,6 +33,7 @@ def plan(
     joins: int,
     broker_restarts: int,
     session: float,
+    lose_node: bool = False,
 ) -> list[Fault]:
     """One kill in four is a SIGTERM. A frozen worker sleeps for longer than its session, so that
     it wakes up as a zombie: its partitions are somebody else's by then."""
@@ -41,6 +42,7 @@ def plan(
     kinds += ["freeze"] * freezes
     kinds += ["join"] * joins
     kinds += [chance.choice(("broker-kill", "broker-stop")) for _ in range(broker_restarts)]
+    kinds += ["lose-node"] * lose_node
     chance.shuffle(kinds)
     times = sorted(chance.uniform(0.05, 0.95) * seconds for _ in kinds)
     for n in range(1, len(times)):

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from tests.kafka.chaos.faults import Fault
 from tests.kafka.cluster import Worker
-from tests.kafka_server import KafkaServer
+from tests.kafka_server import KafkaNode, KafkaServer
 
 __all__ = ["Pool"]
 
@@ -32,7 +32,7 @@ class Pool:
         self.workers: dict[str, Worker] = {}
         self.frozen: dict[str, float] = {}  # when it goes on
         self._due: dict[str, float] = {}  # when it is started again
-        self._broker_due: float | None = None
+        self._broker_due: tuple[float, KafkaNode] | None = None
         self.done: Counter[str] = Counter()
         self.own_exits: list[str] = []
         self.bad_stops: list[str] = []
@@ -55,11 +55,18 @@ class Pool:
             if worker.process is not None and worker.process.poll() is None
         }
 
+    def awake(self) -> dict[str, Worker]:
+        """Those that can answer."""
+        return {name: one for name, one in self.running().items() if name not in self.frozen}
+
     def act(self, fault: Fault) -> None:
-        awake = [name for name in self.running() if name not in self.frozen]
+        awake = list(self.awake())
         kind = fault.kind
         if kind.startswith("broker"):
             self._broker(fault)
+            return
+        if kind == "lose-node":
+            self.lose_node(fault.victim)
             return
         if kind == "join":
             free = [name for name in "abcd"[:MOST] if name not in self.workers]
@@ -71,7 +78,7 @@ class Pool:
         # when all are down already the next one that comes up takes it
         if not awake and self._due:
             self._start(min(self._due, key=lambda name: self._due[name]))
-            awake = [name for name in self.running() if name not in self.frozen]
+            awake = list(self.awake())
         if not awake:
             return
         name = awake[int(fault.victim * len(awake))]
@@ -103,26 +110,35 @@ class Pool:
         self._due[name] = time.monotonic() + down
 
     def _broker(self, fault: Fault) -> None:
-        if self._broker_due is not None:
-            self._say("the broker is down already")
+        """All of a single node, one of several."""
+        up = [node for node in self._server.nodes if node.pid is not None]
+        if self._broker_due or not up:
+            self._say("a broker is down already")
             return
-        kill = fault.kind == "broker-kill"
-        self._say(f"broker {'SIGKILL' if kill else 'SIGTERM'}, back in {fault.down:.1f} s")
-        for node in self._server.nodes:
-            if kill:
-                node.kill()
-            else:
-                node.stop()
-        self._broker_due = time.monotonic() + fault.down
+        node, kill = up[int(fault.victim * len(up))], fault.kind == "broker-kill"
+        name = f"broker {node.folder.name}"
+        self._say(f"{name}: {'SIGKILL' if kill else 'SIGTERM'}, back in {fault.down:.1f} s")
+        if kill:
+            node.kill()
+        else:
+            node.stop()
+        self._broker_due = (time.monotonic() + fault.down, node)
         self.done[fault.kind] += 1
+
+    def lose_node(self, victim: float) -> None:
+        """SIGKILL, and it never comes back."""
+        node = self._server.nodes[int(victim * len(self._server.nodes))]
+        self._say(f"broker {node.folder.name}: SIGKILL for good")
+        node.kill()
+        self.done["node lost"] += 1
 
     def tend(self) -> None:
         """Start what is due, wake what has slept long enough, replace what ended by itself."""
         now = time.monotonic()
-        if self._broker_due is not None and now >= self._broker_due:
-            self._broker_due = None
-            self._server.start()
-            self._say("broker is up")
+        if self._broker_due is not None and now >= self._broker_due[0]:
+            node, self._broker_due = self._broker_due[1], None
+            node.start()
+            self._say(f"broker {node.folder.name} is up")
         for name in [name for name, at in self.frozen.items() if now >= at]:
             del self.frozen[name]
             process = self.workers[name].process
@@ -154,7 +170,7 @@ class Pool:
     def overlap(self) -> str | None:
         """A service that two workers export at the same time: seen at the one before and after it
         was seen at the other."""
-        awake = {name: worker for name, worker in self.running().items() if name not in self.frozen}
+        awake = self.awake()
         if len(awake) < 2:
             return None
         first = {name: _owned(worker) for name, worker in awake.items()}

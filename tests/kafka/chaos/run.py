@@ -40,6 +40,7 @@ __all__ = ["Plan", "Report", "run"]
 
 GROUP = "chaos"
 LOOK_SECONDS = 5.0
+SAY_SECONDS = 30.0
 EVALUATION_SECONDS = 5.0  # of event time
 QUIET_SECONDS = 7.0
 """What would be counted twice comes in this time; and event time moves on by one evaluation, for
@@ -165,6 +166,7 @@ class _Run:
             joins=todo.joins,
             broker_restarts=todo.broker_restarts,
             session=todo.session,
+            lose_node=todo.lose_node,
         )
         pool.start(todo.workers)
         self._wait(lambda: all(worker.ready for worker in pool.workers.values()), "ready", 90)
@@ -197,7 +199,8 @@ class _Run:
         report.differences += alarm_differences(received, truth, () if steady else (BURST,))
 
     def _storm(self, faults: list[Fault], pool: Pool, producing: Producing) -> None:
-        begun, looked, due = time.monotonic(), time.monotonic(), list(faults)
+        begun = looked = said = time.monotonic()
+        due = list(faults)
         while due or producing.is_alive() or not pool.settled:
             now = time.monotonic()
             while due and now - begun >= due[0].at:
@@ -205,6 +208,10 @@ class _Run:
             pool.tend()
             if now - looked >= LOOK_SECONDS:
                 looked = now
+                counted = sum(worker.traces() for worker in pool.awake().values())
+                if now - said > SAY_SECONDS:
+                    said = now
+                    self.say(f"{producing.sent} are sent, {counted:.0f} counted")
                 if both := pool.overlap():
                     self.say(f"two at once: {both}")
                     self.report.differences.append(f"at the same time: {both}")
