@@ -7,7 +7,7 @@ logs that a stream is slow, for ever.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from typing import Any
 
 import faust
@@ -55,16 +55,24 @@ def marks_of(app: faust.App, topics: Collection[str]) -> Marks:
 def picture(app: faust.App) -> str:
     """The consumer's state, for a log that somebody reads after the restart."""
     consumer: Any = app.consumer
+
+    def names(tps: Iterable[TP]) -> list[str]:
+        return sorted(map(_name, tps))
+
     found = {
         "generation": app.consumer_generation_id,
         "rebalancing": app.rebalancing,
         "flow": consumer.flow_active,
         "unacked": len(consumer._unacked_messages),
-        "acked": {str(tp): acked[:4] for tp, acked in consumer._acked.items() if acked},
-        "committed": {str(tp): offset for tp, offset in consumer._committed_offset.items()},
-        "read": {str(tp): offset for tp, offset in consumer._read_offset.items()},
-        "active": sorted(map(str, consumer._active_partitions)),
-        "paused": sorted(map(str, consumer._paused_partitions)),
-        "assigned": sorted(map(str, consumer.assignment())),
+        "acked": {_name(tp): acked[:4] for tp, acked in consumer._acked.items() if acked},
+        "committed": {_name(tp): offset for tp, offset in consumer._committed_offset.items()},
+        "read": {_name(tp): offset for tp, offset in consumer._read_offset.items()},
+        "active": names(consumer._active_partitions or ()),
+        "paused": names(consumer._paused_partitions),
+        "assigned": names(consumer.assignment()),
     }
     return json.dumps(found)
+
+
+def _name(tp: TP) -> str:
+    return f"{tp.topic}/{tp.partition}"
