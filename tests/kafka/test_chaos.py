@@ -26,6 +26,7 @@ def say(text: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.real
+@pytest.mark.timeout(600)
 def test_kills_and_a_broker_restart_change_no_count(tmp_path: Path) -> None:
     short = Plan(
         traces=4000,
