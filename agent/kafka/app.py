@@ -25,6 +25,7 @@ from agent.kafka.evidence_fetch import EvidenceFetcher, TopicReader
 from agent.kafka.otlp_stages import otlp_stages
 from agent.kafka.partition_state import PartitionState
 from agent.kafka.preparing import Preparing
+from agent.kafka.probing import KEY, Probing, home_of
 from agent.kafka.recovery import SafeTableManager
 from agent.kafka.score_stage import ScoreStage
 from agent.kafka.security import faust_options
@@ -201,6 +202,17 @@ def make_app(
     if app.assemble is not None:  # whoever reads holds one lock for all
         app.assemble.lock = app.aggregate.lock
     fetcher = EvidenceFetcher(settings, app.aggregate, preparing, TopicReader(kafka, topics.traces))
+    if tiers.instruments.probes is not None:
+        home = home_of(kafka.partitions)
+        probing = Probing(
+            tiers.instruments.probes,
+            app.aggregate,
+            tiers,
+            lambda data: deliver(scores, KEY, data, partition=home),
+            home,
+            clock=time.time,
+        )
+        app.jobs = [*app.jobs, probing.run]
     app.jobs = [*app.jobs, fetcher.run, lambda: follow(app, topics.traces, tiers.own)]
     app.agent(raw_topic(app, topics.traces), name="score")(app.score.agent)
     app.agent(scores, name="aggregate")(app.aggregate.agent)

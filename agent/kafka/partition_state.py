@@ -80,6 +80,8 @@ class PartitionState:
         self._monotonic = monotonic
         self._notify = notify
         self._evidence = KeptEvidence(Content(settings.privacy))
+        self._notes: dict[str, Any] = {}
+        self._noted: Rows = {}  # since the last step
         self._done: dict[TraceKey, ScoreRecord] = {}
         self._transitions: list[Alert] = []
         self._changed = False
@@ -100,12 +102,11 @@ class PartitionState:
     def _apply(self, record: ScoreRecord) -> None:
         aggregator, scored, source = self.aggregator, record.scored, record.source
         now = aggregator.windows.now
-        if source is None:  # of a probe: at the time that has been reached, and not before any
-            if now is not None and self._ids.first(
-                scored.service, scored.trace_id, scored.timestamp
-            ):
+        if source is None:  # of a probe: at the time that has been reached here, if any
+            if self._ids.first(scored.service, scored.trace_id, scored.timestamp):
                 self._changed = True
-                scored.timestamp, scored.partial = now, True
+                scored.timestamp = scored.timestamp if now is None else now
+                scored.partial = True
                 aggregator.add_extra(scored)
             return
         if not self._guard.first(source):
@@ -176,6 +177,20 @@ class PartitionState:
         """What stage 1 should know; its version says whether it is new."""
         return self.aggregator.control(1)
 
+    # Notes --------------------------------------------------------------------------------------
+
+    def note(self, name: str) -> Any:
+        """What was last kept under this name; None without."""
+        return self._notes.get(name)
+
+    def keep_note(self, name: str, value: Any) -> None:
+        """Something small and JSON-able that is to live where this partition does. From the next
+        step on it is durable; `value` must not change any more."""
+        data = json.dumps(value, separators=(",", ":")).encode()
+        self._notes[name] = json.loads(data)
+        self._noted[key_of("n", name)] = data
+        self._changed = True
+
     # Evidence -----------------------------------------------------------------------------------
 
     def wanted(
@@ -220,6 +235,7 @@ class PartitionState:
             self.outbox.add(self._notify(alert, now))
         rows = self._rows.of(take(self.aggregator))
         rows.update(self._evidence.drain())
+        rows.update(self._noted)
         rows.update((key_of("o", name), data) for name, data in self.outbox.drain().items())
         rows.update((key_of("s", *key), data) for key, data in self._ids.drain().items())
         head = {
@@ -228,7 +244,7 @@ class PartitionState:
             "wall_time": now,
             "content": self._evidence.mode,
         }
-        self._changed = False
+        self._noted, self._changed = {}, False
         self._saved_at = self._monotonic()
         return Step(rows, json.dumps(head, separators=(",", ":")).encode(), transitions)
 
@@ -254,6 +270,7 @@ class PartitionState:
         seen = [((generation, chunk), data) for (generation, chunk), data in by_kind.get("s", ())]
         self._ids.load(head["seen"], seen)
         self._guard = ReplayGuard.load(self._guard.width, head["guard"])
+        self._notes = {name: json.loads(data) for (name,), data in by_kind.get("n", ())}
         kept = [((service, name), data) for (service, name), data in by_kind.get("e", ())]
         self._evidence.load(kept, str(head.get("content", "full")))
         down = self._clock() - head["wall_time"]

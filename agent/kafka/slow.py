@@ -79,6 +79,8 @@ class InLine:
             tiers={tier: scorer.pairs for tier, scorer in scorers.items()},
             strata=self.strata,
         )
+        self.newest: float | None = None
+        """The newest event time of all traces that were read here."""
         self._stack = contextlib.AsyncExitStack()
 
     async def __aenter__(self) -> InLine:
@@ -97,6 +99,7 @@ class InLine:
 
     async def whole(self, trace: Trace, timestamp: float) -> Scored:
         """The trace with one result for each expected pair."""
+        self.newest = timestamp if self.newest is None else max(self.newest, timestamp)
         found = self.scorer.score(trace, timestamp)
         tiers = list(found.drawn)
         answers = await asyncio.gather(*(self._ask(tier, trace) for tier in tiers))

@@ -398,9 +398,8 @@ def test_probes_count_at_the_time_reached_and_once() -> None:
         ScoredTrace("p1", "__probes__", 0.0, "ok", [Score("error", "builtin", State.SCORED, 0.0)]),
         None,
     )
-    state.apply([deepcopy(probe)])
-    assert not state.changed
     state.apply([record(0), deepcopy(probe), deepcopy(probe)])
+    assert state.aggregator.windows.now == START
     key = ("ragmeter_seen_total", (("metric", "error"), ("scorer", "builtin")))
     assert state.aggregator.counters.get(*key) == 2
 
