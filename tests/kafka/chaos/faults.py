@@ -10,13 +10,11 @@ __all__ = ["Fault", "plan"]
 
 Kind = Literal["kill", "term", "freeze", "join", "broker-kill", "broker-stop", "lose-node"]
 
-LEAST_GAP = 2.0  # seconds between two faults; what they do lasts longer, so they overlap
-
 
 @dataclass(frozen=True, slots=True)
 class Fault:
-    """`at` seconds after the first message; `victim` picks one of those that run; `down` seconds
-    until what was ended is started again, or what was stopped goes on."""
+    """`at`: the share of the traces that is counted by then; `victim` picks one of those that run;
+    `down` seconds until what was ended is started again, or what was stopped goes on."""
 
     at: float
     kind: Kind
@@ -26,7 +24,6 @@ class Fault:
 
 def plan(
     seed: int,
-    seconds: float,
     *,
     kills: int,
     freezes: int,
@@ -44,9 +41,7 @@ def plan(
     kinds += [chance.choice(("broker-kill", "broker-stop")) for _ in range(broker_restarts)]
     kinds += ["lose-node"] * lose_node
     chance.shuffle(kinds)
-    times = sorted(chance.uniform(0.05, 0.95) * seconds for _ in kinds)
-    for n in range(1, len(times)):
-        times[n] = max(times[n], times[n - 1] + LEAST_GAP)
+    times = sorted(chance.uniform(0.05, 0.95) for _ in kinds)
     found = []
     for at, kind in zip(times, kinds, strict=True):
         if kind == "freeze":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import signal
 import threading
@@ -16,7 +17,7 @@ from tests.kafka_server import KafkaNode, KafkaServer
 __all__ = ["Pool"]
 
 MOST = 4
-OWNS = re.compile(r'^rag_traces_total\{service="([^"]+)"', re.MULTILINE)
+EXPORTED = re.compile(r'^rag_traces_total\{service="([^"]+)".*\} (\S+)$', re.MULTILINE)
 STOP_SECONDS = 60.0
 
 
@@ -167,23 +168,27 @@ class Pool:
         """Whether nothing is still to be started or woken."""
         return not self._due and not self.frozen and self._broker_due is None
 
-    def overlap(self) -> str | None:
-        """A service that two workers export at the same time: seen at the one before and after it
-        was seen at the other."""
+    def look(self) -> tuple[float, list[str]]:
+        """How many traces are counted by those that can answer; and services that two workers
+        export at the same time, seen at each before and after they were seen at the other."""
         awake = self.awake()
+        first = {name: _exported(worker) for name, worker in awake.items()}
+        counted = sum(sum(found.values()) for found in first.values())
         if len(awake) < 2:
-            return None
-        first = {name: _owned(worker) for name, worker in awake.items()}
-        second = {name: _owned(worker) for name, worker in awake.items()}
-        for one in awake:
-            for other in awake:
-                if one != other:
-                    # `one` before and after the first look at `other`, or the other way round
-                    both = first[one] & first[other] & second[one] & second[other]
-                    if both:
-                        return f"{sorted(both)} by {one} and {other}"
-        return None
+            return counted, []
+        second = {name: _exported(worker) for name, worker in awake.items()}
+        always = {name: first[name].keys() & second[name].keys() for name in awake}
+        pairs = itertools.combinations(awake, 2)
+        return counted, [
+            f"{service} by {one} and {other}"
+            for one, other in pairs
+            for service in sorted(always[one] & always[other])
+        ]
 
 
-def _owned(worker: Worker) -> set[str]:
-    return set(OWNS.findall(worker.get("/metrics")))
+def _exported(worker: Worker) -> Counter[str]:
+    """Traces by service."""
+    found: Counter[str] = Counter()
+    for service, value in EXPORTED.findall(worker.get("/metrics")):
+        found[service] += int(float(value))
+    return found

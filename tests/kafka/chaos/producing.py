@@ -14,18 +14,23 @@ from tests.kafka.chaos.traffic import Message
 
 __all__ = ["Producing"]
 
-CHUNK_SECONDS = 0.25
+PAUSE_SECONDS = 0.25
 
 
 class Producing(threading.Thread):
     """acks=all and idempotent. A send that fails is made again, as an application would: its first
-    try may be in the log all the same, and then it is a duplicate like any other."""
+    try may be in the log all the same, and then it is a duplicate like any other.
+
+    It waits while more than `backlog` traces are not `counted` yet: a machine that is slow today
+    must not tear the partitions apart in event time.
+    """
 
     def __init__(
         self,
         bootstrap: str,
         messages: Iterable[Message],
         rate: float,
+        backlog: int,
         partitions: int,
         say: Callable[[str], None],
     ) -> None:
@@ -33,9 +38,13 @@ class Producing(threading.Thread):
         self._servers = bootstrap
         self._messages = iter(messages)
         self._rate = rate
+        self._backlog = backlog
         self._partitions = partitions
         self._say = say
+        self.counted = 0.0
+        """Told from outside."""
         self.sent = 0
+        """Traces, each once."""
         self.again = 0
         self.error: BaseException | None = None
 
@@ -58,9 +67,12 @@ class Producing(threading.Thread):
         begun = time.monotonic()
         for position, message in enumerate(self._messages):
             pending.append((self._send(producer, position, message), position, message))
-            ahead = position / self._rate - (time.monotonic() - begun)
-            if ahead > CHUNK_SECONDS:
-                time.sleep(ahead)
+            self.sent = max(self.sent, message[0] + 1)
+            while (
+                position / self._rate - (time.monotonic() - begun) > PAUSE_SECONDS
+                or self.sent - self.counted > self._backlog
+            ):
+                time.sleep(PAUSE_SECONDS)
             if len(pending) > 20_000:
                 pending = self._settle(producer, pending, len(pending) // 2)
         while pending:
@@ -69,7 +81,6 @@ class Producing(threading.Thread):
         producer.close(timeout=10)
 
     def _send(self, producer: KafkaProducer, position: int, message: Message) -> Any:
-        self.sent = position
         # not keyed by service: each service then comes from every partition
         partition = position % self._partitions
         return producer.send("rag.traces", message[1], key=b"any", partition=partition)

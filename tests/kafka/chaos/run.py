@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import time
 from collections.abc import Callable
@@ -39,7 +40,8 @@ from tests.kafka_server import KafkaServer, kafka_server
 __all__ = ["Plan", "Report", "run"]
 
 GROUP = "chaos"
-LOOK_SECONDS = 5.0
+LOOK_SECONDS = 5.0  # between two looks at what is exported, which costs a worker some 0.1 s
+LEAST_GAP = 2.0  # seconds between two faults; what they do lasts longer, so they overlap
 SAY_SECONDS = 30.0
 EVALUATION_SECONDS = 5.0  # of event time
 QUIET_SECONDS = 7.0
@@ -49,17 +51,19 @@ the last one while traces came may have been before the last trace."""
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """`rate` messages a second; `patience` seconds without any progress end the run."""
+    """`rate` messages a second at most; `backlog` is the share of the traces that may wait;
+    `patience` seconds without any progress end the run."""
 
     traces: int = 100_000
     seed: int = 1
-    rate: float = 200.0
+    rate: float = 1000.0
+    backlog: float = 0.04
     kills: int = 10
     freezes: int = 1
     joins: int = 2
     broker_restarts: int = 3
     workers: int = 2
-    partitions: int = 8
+    partitions: int = 4
     in_flight: int = 64
     session: float = 10.0
     nodes: int = 1
@@ -157,10 +161,8 @@ class _Run:
         oracle: Future[Oracle],
     ) -> None:
         todo, report = self.plan, self.report
-        seconds = todo.traces / todo.rate
         faults = plan(
             todo.seed,
-            seconds,
             kills=todo.kills,
             freezes=todo.freezes,
             joins=todo.joins,
@@ -170,11 +172,12 @@ class _Run:
         )
         pool.start(todo.workers)
         self._wait(lambda: all(worker.ready for worker in pool.workers.values()), "ready", 90)
-        self.say(f"{todo.workers} workers are ready; {todo.traces} traces in {seconds:.0f} s")
+        self.say(f"{todo.workers} workers are ready")
         producing = Producing(
             server.bootstrap,
             messages(todo.traces, todo.seed),
             todo.rate,
+            int(todo.backlog * todo.traces),
             todo.partitions,
             self.say,
         )
@@ -195,26 +198,36 @@ class _Run:
         report.differences += differences(exports, truth, log)
         self._facts(pool, producing, log, received, exports)
         self._fresh(pool, truth, log)
-        steady = SPAN / seconds < STEADY
+        steady = SPAN * todo.backlog < STEADY
         report.differences += alarm_differences(received, truth, () if steady else (BURST,))
 
     def _storm(self, faults: list[Fault], pool: Pool, producing: Producing) -> None:
-        begun = looked = said = time.monotonic()
-        due = list(faults)
+        acted = looked = said = moved = time.monotonic()
+        due, most = list(faults), 0.0
         while due or producing.is_alive() or not pool.settled:
             now = time.monotonic()
-            while due and now - begun >= due[0].at:
-                pool.act(due.pop(0))
-            pool.tend()
             if now - looked >= LOOK_SECONDS:
-                looked = now
-                counted = sum(worker.traces() for worker in pool.awake().values())
+                counted, both = pool.look()
+                looked = time.monotonic()
+                self.report.differences += [f"at the same time: {line}" for line in both]
+                if counted > most:
+                    producing.counted = most = counted
+                    moved = now
                 if now - said > SAY_SECONDS:
                     said = now
                     self.say(f"{producing.sent} are sent, {counted:.0f} counted")
-                if both := pool.overlap():
-                    self.say(f"two at once: {both}")
-                    self.report.differences.append(f"at the same time: {both}")
+                if due and now - moved > self.plan.patience:
+                    self.report.differences.append(
+                        f"nothing has moved for {self.plan.patience:.0f} s at {most:.0f}"
+                    )
+                    producing.counted = math.inf
+                    due = []
+            # where all stands still for a while, the next fault must come all the same
+            late = now - moved > self.plan.patience / 3
+            if due and now - acted >= LEAST_GAP and (late or most >= due[0].at * self.plan.traces):
+                pool.act(due.pop(0))
+                acted = time.monotonic()
+            pool.tend()
             time.sleep(0.1)
 
     def _drain(self, pool: Pool, expected: int) -> None:

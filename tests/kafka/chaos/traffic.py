@@ -57,7 +57,7 @@ SETTINGS: dict[str, Any] = {
 }
 
 BURST = "ChaosErrorsBurst"
-STEADY = 4.0  # seconds of event time a second: a group that stands still for 30 s is 2 min behind
+STEADY = 75.0  # seconds of event time
 
 RULES: list[dict[str, Any]] = [
     {
@@ -86,7 +86,7 @@ RULES: list[dict[str, Any]] = [
 ]
 """The first fires for two services and stays, the second begins and ends, whatever the order of
 the partitions. The second needs partitions that are less than its window apart: it is expected to
-the number where event time runs no faster than `STEADY`, else it must only not come twice."""
+the number where what may wait is less than `STEADY`, else it must only not come twice."""
 
 
 def rules_text() -> str:
