@@ -136,4 +136,4 @@ class DurableStage(ABC, Generic[S]):
 
     @property
     def waiting(self) -> int:
-        return sum(len(owner.queue) for owner in self.owners.values())
+        return sum(len(owner.queue) for owner in list(self.owners.values()))
