@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -11,6 +12,7 @@ from faust.types import EventT
 
 from agent.control import Control
 from agent.counters import Counters
+from agent.intake import Unavailable
 from agent.kafka.durable_stage import DurableStage
 from agent.kafka.owner import DurableStep, Log, Owner
 from agent.kafka.partition_state import PartitionState, Step
@@ -47,6 +49,7 @@ class AggregateOwner(Owner[PartitionState]):
         super().__init__(stage, partition, generation, rows)
         self._announced = announced
         self._learned = learned
+        self._orders: list[tuple[PartitionState, int, asyncio.Future[None]]] = []
 
     def start(self, position: int) -> None:
         super().start(position)
@@ -72,9 +75,27 @@ class AggregateOwner(Owner[PartitionState]):
     def made_durable(self, step: DurableStep) -> None:
         with self.durable.lock:
             self.state.outbox.settled()
-        if isinstance(step, Step) and step.transitions:
+        assert isinstance(step, Step)
+        if step.transitions:
             self._announced()
         self._learned(self.tp.partition, self.state.control)
+        waiting, self._orders = self._orders, []
+        for state, number, durable in waiting:
+            if state is not self.state or number > step.orders:
+                self._orders.append((state, number, durable))
+            elif not durable.done():  # nobody may wait for it any more
+                durable.set_result(None)
+
+    def promote(self, service: str | None) -> tuple[dict[str, Any], asyncio.Future[None]] | None:
+        """A new drift baseline, as `Aggregator.promote`, and what is done when it is durable; it
+        raises `Unavailable` where nobody can say that it will be."""
+        with self.durable.lock:
+            found = self.state.promote(service)
+        if found is None:
+            return None
+        durable: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._orders.append((self.state, self.state.orders, durable))
+        return found, durable
 
     async def _read(self, event: EventT[Any]) -> Read | None:
         try:
@@ -82,6 +103,20 @@ class AggregateOwner(Owner[PartitionState]):
         except BadRecord as error:
             await self.durable.bury(event, error.reason, str(error))
             return None
+
+    def close(self) -> None:
+        super().close()
+        self._refuse()
+
+    def reload(self) -> None:
+        super().reload()
+        self._refuse()
+
+    def _refuse(self) -> None:
+        waiting, self._orders = self._orders, []
+        for _, _, durable in waiting:
+            if not durable.done():
+                durable.set_exception(Unavailable("the group forms anew: ask again"))
 
     async def _one_by_one(self, events: list[EventT[Any]]) -> None:
         self.reload()

@@ -41,11 +41,13 @@ SAVE_IDLE_SECONDS = 60.0  # how often event time is written down when nothing el
 
 
 class Step(NamedTuple):
-    """For `Ledger.begin` and `Ledger.marker`; `transitions` are the alerts that moved."""
+    """For `Ledger.begin` and `Ledger.marker`; `transitions` are the alerts that moved,
+    `orders` how many promotions are in it and the steps before."""
 
     rows: Rows
     head: bytes
     transitions: Sequence[Alert]
+    orders: int
 
 
 class PartitionState:
@@ -79,6 +81,8 @@ class PartitionState:
         self._clock = clock
         self._monotonic = monotonic
         self._notify = notify
+        self.orders = 0
+        """Promotions since this object was made."""
         self._evidence = KeptEvidence(Content(settings.privacy))
         self._notes: dict[str, Any] = {}
         self._noted: Rows = {}  # since the last step
@@ -170,6 +174,7 @@ class PartitionState:
             return None
         self._transitions += found[1]
         self._changed = True
+        self.orders += 1
         return found[0]
 
     @property
@@ -246,7 +251,9 @@ class PartitionState:
         }
         self._noted, self._changed = {}, False
         self._saved_at = self._monotonic()
-        return Step(rows, json.dumps(head, separators=(",", ":")).encode(), transitions)
+        return Step(
+            rows, json.dumps(head, separators=(",", ":")).encode(), transitions, self.orders
+        )
 
     def load(self, rows: Mapping[bytes, bytes], head: bytes | None) -> None:
         """What a ledger has recovered, into a new object. Raises `UnknownVersion` for what a newer

@@ -22,6 +22,7 @@ from agent.kafka.app import WorkerApp, make_app
 from agent.kafka.beside import beside
 from agent.kafka.client_logs import calm_clients
 from agent.kafka.preparing import Preparing
+from agent.kafka.promoting import OwnedBaselines
 from agent.kafka.reach import Unreachable, reach
 from agent.kafka.reading import OwnedReading
 from agent.kafka.slow import InLine
@@ -30,6 +31,7 @@ from agent.kafka.watchdog import READY_SECONDS, STALL_SECONDS, Watchdog, marks_o
 from agent.reload import Reload
 from agent.serving import PortInUse, calm, quiet
 from agent.settings.privacy import Privacy
+from agent.sources.baselines import BaselinesEndpoint
 from exporters.senders import Senders
 from exporters.web import metrics_app
 
@@ -134,10 +136,14 @@ class _Worker:
 
 
 @contextlib.asynccontextmanager
-async def _page(reading: OwnedReading, settings: Settings) -> AsyncIterator[str]:
+async def _page(
+    reading: OwnedReading, baselines: OwnedBaselines, settings: Settings
+) -> AsyncIterator[str]:
     quiet()
     host, port = settings.http.host, settings.http.metrics_port
-    runner = web.AppRunner(metrics_app(reading), access_log=None, shutdown_timeout=2)
+    app = metrics_app(reading)
+    BaselinesEndpoint(baselines).add_to(app)
+    runner = web.AppRunner(app, access_log=None, shutdown_timeout=2)
     await runner.setup()
     try:
         try:
@@ -173,6 +179,7 @@ async def run_worker(
         labels=lambda: tiers[0].instruments.labels() if tiers else (),
         gauges=lambda: tiers[0].gauges() if tiers else (),
     )
+    baselines = OwnedBaselines()
     status = 0
     async with contextlib.AsyncExitStack() as stack:
         datadir = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ragmeter-")))
@@ -189,8 +196,9 @@ async def run_worker(
             announced=senders.announced,
         )
         reading.stage, reading.assemble = app.aggregate, app.assemble
+        baselines.stage = app.aggregate
         worker.reload = Reload(settings, reread, _Live(app, tiers[0], preparing))
-        url = await stack.enter_async_context(_page(reading, settings))
+        url = await stack.enter_async_context(_page(reading, baselines, settings))
         client = await stack.enter_async_context(httpx.AsyncClient())
         senders.start(client, reading)
         stack.push_async_callback(senders.stop)
