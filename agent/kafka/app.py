@@ -29,7 +29,7 @@ from agent.kafka.probing import KEY, Probing, home_of
 from agent.kafka.recovery import SafeTableManager
 from agent.kafka.score_stage import ScoreStage
 from agent.kafka.security import faust_options
-from agent.kafka.sending import DeadTopic, deliver, raw_topic
+from agent.kafka.sending import DeadTopic, RawTopic, deliver, raw_topic
 from agent.kafka.shares import follow
 from agent.kafka.slow import InLine
 from agent.kafka.state_table import IdempotentProducer, StateTable
@@ -42,6 +42,8 @@ log = logging.getLogger("ragmeter.kafka")
 HEARTBEATS = 6  # in a session: five may be lost
 REBALANCE_SECONDS = 60.0  # all deadlines of what is under way fit into it: agent.kafka.slow
 SEND_SECONDS = 60.0  # a send that takes longer ends the worker; Faust's 1,200 would hide an outage
+LINGER_SECONDS = 0.02  # sends wait for others: a request for each record took twice its scoring
+BATCH_BYTES = 2**18  # of one partition in a request; well below the megabyte that brokers take
 ENVELOPE = 64 * 1024  # headers and batch around the largest trace, which a dead letter repeats
 
 
@@ -128,6 +130,7 @@ def make_app(
         datadir=datadir,  # Faust makes it, though tables are in memory
         store="memory://",
         TableManager=SafeTableManager,
+        Topic=RawTopic,
         # topics are made by `ragmeter kafka`, with the right partitions and retention
         topic_allow_declare=False,
         topic_disable_leader=True,
@@ -144,6 +147,8 @@ def make_app(
         broker_rebalance_timeout=REBALANCE_SECONDS,
         consumer_auto_offset_reset="earliest",
         producer_request_timeout=SEND_SECONDS,
+        producer_linger=LINGER_SECONDS,
+        producer_max_batch_size=BATCH_BYTES,
         producer_max_request_size=settings.limits.trace_bytes + ENVELOPE,
         consumer_max_fetch_size=settings.limits.trace_bytes + ENVELOPE,
         web_enabled=False,  # ours is served instead; Faust's shows tables to anybody

@@ -25,6 +25,8 @@ from aiokafka.consumer import fetcher
 from faust.transport.drivers.aiokafka import AIOKafkaConsumerThread, Consumer
 from faust.types import TP
 
+from agent.kafka.handover import QuickHandover
+
 __all__ = ["CommittedConsumer", "Since", "TellingRecords"]
 
 _Plain: Any = fetcher.PartitionRecords
@@ -72,7 +74,7 @@ class _Thread(AIOKafkaConsumerThread):
         return found
 
 
-class CommittedConsumer(Consumer):
+class CommittedConsumer(QuickHandover, Consumer):
     """Faust's consumer with such records."""
 
     _thread: _Thread

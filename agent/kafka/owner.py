@@ -31,7 +31,7 @@ log = logging.getLogger("ragmeter.kafka")
 
 BATCH = 200  # records a step at most: one marker and one commit for many
 BATCH_BYTES = 4 * 2**20  # or so many bytes of them, where that is more than one
-GATHER_SECONDS = 0.05  # and so long they are waited for
+GATHER_SECONDS = 0.25  # and so long they are waited for: a step writes each row once for them all
 FENCE_SECONDS = 20.0  # for a coordinator that moves; well under the time of a rebalance
 
 Log = Iterable[tuple[bytes, bytes | None]]

@@ -71,6 +71,14 @@ class StateTable(faust.Table[bytes, bytes]):
             found[partition_of(key)].append((key, value))
         return found
 
+    async def send_changelog(  # type: ignore[override]
+        self, partition: int, key: bytes, value: bytes | None
+    ) -> None:
+        """Returns when the broker has it. Faust's goes through a buffer and costs 100 us more."""
+        producer = await self.app.maybe_start_producer()
+        topic = self.changelog_topic_name
+        await (await producer.send(topic, key, value, partition, None, {}))
+
     async def write(self, partition: int, writes: Iterable[Write]) -> None:
         """Returns when the broker has all of them. Raises what the producer does."""
         writes = list(writes)
