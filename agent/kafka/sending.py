@@ -9,6 +9,7 @@ from typing import Any
 
 import faust
 from aiokafka.errors import MessageSizeTooLargeError
+from faust.exceptions import ProducerSendError
 from faust.types import EventT, RecordMetadata, TopicT
 
 from agent.kafka.encodings import HEADER
@@ -53,7 +54,15 @@ async def deliver(
     partition: int | None = None,
 ) -> None:
     """Returns when all replicas in sync have it; raises what the producer does."""
-    sent = await topic.send(key=key, value=value, headers=dict(headers or {}), partition=partition)
+    try:
+        sent = await topic.send(
+            key=key, value=value, headers=dict(headers or {}), partition=partition
+        )
+    except ProducerSendError as error:
+        # what is too large for the client itself is wrapped, what is for the broker is not
+        if isinstance(error.__cause__, MessageSizeTooLargeError):
+            raise error.__cause__ from None
+        raise
     await sent
 
 
