@@ -1,10 +1,10 @@
 """`ragmeter kafka dlq redrive`: dead letters back to where they came from, nothing twice.
 
-Without transactions: their marks take offsets, which the workers would take for lost traces, and a
-worker also reads what was aborted. Instead every batch is noted in the topic of the dead letters
-before it goes out and when all of it has been acknowledged (`agent.kafka.dead_letters`). Whoever
-finds a note without its end looks in the source topic, from that time on, for what was sent: each
-message names its letter in the header `letter`.
+Without transactions: an unfinished one would hold back the traces of all producers for a minute.
+Instead every batch is noted in the topic of the dead letters before it goes out and when all of it
+has been acknowledged (`agent.kafka.dead_letters`). Whoever finds a note without its end looks in
+the source topic, from that time on, for what was sent: each message names its letter in the header
+`letter`.
 
 Membership of a consumer group keeps a second redrive out. A redrive that stalled for longer than
 the group waits, and wakes up within a batch, could still send that batch beside its successor;
