@@ -57,10 +57,12 @@ def handled(settings: Settings, *values: bytes) -> tuple[Topic, Topic, Counters]
             stage = ScoreStage(
                 settings.limits,
                 preparing,
+                None,
                 tiers,
                 cast(TopicT, scores),
                 DeadTopic(cast(TopicT, dead), preparing),
                 counters,
+                encoding="native",
                 epoch=0,
                 in_flight=8,
                 failed=ignore,
