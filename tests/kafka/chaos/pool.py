@@ -33,7 +33,7 @@ class Pool:
         self.workers: dict[str, Worker] = {}
         self.frozen: dict[str, float] = {}  # when it goes on
         self._due: dict[str, float] = {}  # when it is started again
-        self._broker_due: tuple[float, KafkaNode] | None = None
+        self._down: threading.Thread | None = None  # of a broker that is to come back
         self.done: Counter[str] = Counter()
         self.own_exits: list[str] = []
         self.bad_stops: list[str] = []
@@ -113,7 +113,7 @@ class Pool:
     def _broker(self, fault: Fault) -> None:
         """All of a single node, one of several."""
         up = [node for node in self._server.nodes if node.pid is not None]
-        if self._broker_due or not up:
+        if self._down is not None or not up:
             self._say("a broker is down already")
             return
         node, kill = up[int(fault.victim * len(up))], fault.kind == "broker-kill"
@@ -123,8 +123,15 @@ class Pool:
             node.kill()
         else:
             node.stop()
-        self._broker_due = (time.monotonic() + fault.down, node)
         self.done[fault.kind] += 1
+        self._down = threading.Thread(target=self._bring_back, args=(node, fault.down))
+        self._down.start()
+
+    def _bring_back(self, node: KafkaNode, down: float) -> None:
+        """Aside, for a broker takes half a minute to start on a busy machine."""
+        time.sleep(down)
+        node.start()
+        self._say(f"broker {node.folder.name} is up")
 
     def lose_node(self, victim: float) -> None:
         """SIGKILL, and it never comes back."""
@@ -136,10 +143,8 @@ class Pool:
     def tend(self) -> None:
         """Start what is due, wake what has slept long enough, replace what ended by itself."""
         now = time.monotonic()
-        if self._broker_due is not None and now >= self._broker_due[0]:
-            node, self._broker_due = self._broker_due[1], None
-            node.start()
-            self._say(f"broker {node.folder.name} is up")
+        if self._down is not None and not self._down.is_alive():
+            self._down = None
         for name in [name for name, at in self.frozen.items() if now >= at]:
             del self.frozen[name]
             process = self.workers[name].process
@@ -166,7 +171,7 @@ class Pool:
     @property
     def settled(self) -> bool:
         """Whether nothing is still to be started or woken."""
-        return not self._due and not self.frozen and self._broker_due is None
+        return not self._due and not self.frozen and self._down is None
 
     def look(self) -> tuple[float, list[str]]:
         """How many traces are counted by those that can answer; and services that two workers

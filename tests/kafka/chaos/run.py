@@ -40,7 +40,7 @@ from tests.kafka_server import KafkaServer, kafka_server
 __all__ = ["Plan", "Report", "run"]
 
 GROUP = "chaos"
-LOOK_SECONDS = 5.0  # between two looks at what is exported, which costs a worker some 0.1 s
+LOOK_SECONDS = 10.0  # between two looks at what is exported, which costs a worker some 0.1 s
 LEAST_GAP = 2.0  # seconds between two faults; what they do lasts longer, so they overlap
 SAY_SECONDS = 30.0
 EVALUATION_SECONDS = 5.0  # of event time
@@ -223,7 +223,7 @@ class _Run:
                     producing.counted = math.inf
                     due = []
             # where all stands still for a while, the next fault must come all the same
-            late = now - moved > self.plan.patience / 3
+            late = now - max(moved, acted) > self.plan.patience / 3
             if due and now - acted >= LEAST_GAP and (late or most >= due[0].at * self.plan.traces):
                 pool.act(due.pop(0))
                 acted = time.monotonic()
