@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import random
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 from aiokafka import AIOKafkaConsumer, TopicPartition
@@ -14,7 +15,10 @@ from confluent_kafka import Producer
 from kafka import KafkaAdminClient, KafkaProducer
 from kafka.admin import NewTopic
 
+from agent.config import Settings
+from agent.kafka.clients import consumer, partitions_of
 from agent.kafka.committed_reads import Since, TellingRecords
+from agent.kafka.dead_letters import records_between
 from agent.kafka.gaps import NoGaps
 from tests.kafka_server import KafkaServer
 
@@ -104,7 +108,7 @@ def test_claims_join_up_and_a_message_that_is_left_out_is_seen(
     found, position, end = asyncio.run(read(broker, topic, len(good), most=1 + 6 * seed))
     assert [body for *_, body in found] == good
     assert position == end > found[-1][0]
-    holes = sum(b[0] - a[0] > 1 for a, b in zip(found, found[1:], strict=False))
+    holes = sum(b[0] - a[0] > 1 for a, b in itertools.pairwise(found))
     assert holes > 20, "there is something to tell apart"
     gaps = NoGaps()
     for offset, since, _ in found:
@@ -117,3 +121,15 @@ def test_claims_join_up_and_a_message_that_is_left_out_is_seen(
             if number != left_out
         ]
         assert [where for where, missing in enumerate(told) if missing] == [left_out]
+
+
+def test_the_commands_read_past_marks(
+    broker: KafkaServer, topic: str, settings_of: Callable[..., Settings]
+) -> None:
+    good = transactions(broker, topic, 3)
+    with consumer(settings_of().kafka) as reader:
+        (part,) = partitions_of(reader, [topic])
+        end = reader.end_offsets([part])[part]
+        found = [record.value for record in records_between(reader, part, 0, end)]
+    assert set(good) <= set(found)
+    assert len(found) < end, "there are marks"
