@@ -13,12 +13,15 @@ __all__ = ["Job", "beside"]
 log = logging.getLogger("ragmeter.kafka")
 
 AGAIN_SECONDS = 10.0
+END_SECONDS = 5.0  # for connections to be closed, which may wait for a broker that is down
 
 Job = Callable[[], Coroutine[Any, Any, None]]
 
 
 @contextlib.asynccontextmanager
-async def beside(jobs: Iterable[Job], again: float = AGAIN_SECONDS) -> AsyncIterator[None]:
+async def beside(
+    jobs: Iterable[Job], again: float = AGAIN_SECONDS, end: float = END_SECONDS
+) -> AsyncIterator[None]:
     """Run the jobs until the end of the block; one that fails is told of and begins anew."""
     tasks = [asyncio.create_task(_kept(job, again)) for job in jobs]
     try:
@@ -26,7 +29,8 @@ async def beside(jobs: Iterable[Job], again: float = AGAIN_SECONDS) -> AsyncIter
     finally:
         for task in tasks:
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        if tasks:
+            await asyncio.wait(tasks, timeout=end)
 
 
 async def _kept(job: Job, again: float) -> None:
