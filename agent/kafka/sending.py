@@ -21,6 +21,7 @@ __all__ = ["DeadTopic", "RawTopic", "deliver", "raw_topic"]
 log = logging.getLogger("ragmeter.kafka")
 
 MAX_ERROR = 500  # bytes of a header
+NOTHING = b""  # aiokafka sends no record without a key and a value
 
 
 class RawTopic(faust.Topic):
@@ -111,10 +112,10 @@ class DeadTopic:
             if self._preparing.keeps_raw:
                 await deliver(self._topic, key, value, headers)
             else:
-                await deliver(self._topic, None, None, {**headers, "truncated": b"1"})
+                await deliver(self._topic, None, NOTHING, {**headers, "truncated": b"1"})
         except MessageSizeTooLargeError:
             # it must not stop the partition for ever: where it lies is said
-            await deliver(self._topic, None, None, {**headers, "truncated": b"1"})
+            await deliver(self._topic, None, NOTHING, {**headers, "truncated": b"1"})
         where = b"/".join(said[name] for name in ("topic", "partition", "offset")).decode()
         log.warning("%s is a dead letter: %s", where, reason)
 
