@@ -15,13 +15,15 @@ from faust.types import TP, EventT, StreamT
 
 from agent.counters import Counters
 from agent.kafka.gaps import NoGaps, check
-from agent.kafka.owner import GATHER_SECONDS, Log, Owner, S
+from agent.kafka.owner import Log, Owner, S
 from agent.kafka.sending import DeadTopic
 from agent.kafka.state_table import StateTable
 
 __all__ = ["DurableStage"]
 
 log = logging.getLogger("ragmeter.kafka")
+
+LOOK_SECONDS = 0.02  # between two looks whether a full queue has room again
 
 
 class DurableStage(ABC, Generic[S]):
@@ -113,7 +115,7 @@ class DurableStage(ABC, Generic[S]):
                 if owner is not None and owner.generation == generation:
                     # a look now and then: the agent is the only one that waits here
                     while owner.full and self._owns(owner):  # noqa: ASYNC110
-                        await asyncio.sleep(GATHER_SECONDS)
+                        await asyncio.sleep(LOOK_SECONDS)
                     owner.put(event)
                 del event, message, owner  # see `Owner.close`
         except asyncio.CancelledError:

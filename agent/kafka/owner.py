@@ -31,7 +31,9 @@ log = logging.getLogger("ragmeter.kafka")
 
 BATCH = 200  # records a step at most: one marker and one commit for many
 BATCH_BYTES = 4 * 2**20  # or so many bytes of them, where that is more than one
-GATHER_SECONDS = 0.25  # and so long they are waited for: a step writes each row once for them all
+GATHER_SECONDS = 0.5
+"""And so long they are waited for. A step writes some eight rows of each service, however many of
+its records it has, and every worker has many partitions: shorter steps are mostly rows."""
 FENCE_SECONDS = 20.0  # for a coordinator that moves; well under the time of a rebalance
 
 Log = Iterable[tuple[bytes, bytes | None]]
