@@ -93,6 +93,12 @@ class AssembleOwner(Owner[AssemblyState]):
     def idle_seconds(self) -> float:
         return 0.0 if self.state.ready() else TICK_SECONDS
 
+    @property
+    def gather_seconds(self) -> float:
+        """Traces that are complete are handed on before more is waited for: each turn closes only
+        some of them."""
+        return 0.0 if self.state.ready() else super().gather_seconds
+
     async def turn(self, events: list[EventT[Any]]) -> None:
         records = [await self._read(event) for event in events]
         while True:

@@ -97,6 +97,11 @@ class Owner(ABC, Generic[S]):
     def idle_seconds(self) -> float:
         """How long events are waited for."""
 
+    @property
+    def gather_seconds(self) -> float:
+        """How long others are waited for when one has come."""
+        return GATHER_SECONDS
+
     def made_durable(self, step: DurableStep) -> None:
         """The step is done."""
 
@@ -140,7 +145,7 @@ class Owner(ABC, Generic[S]):
             except TimeoutError:
                 return []
         if len(self.queue) < BATCH and self.waiting_bytes < BATCH_BYTES:
-            await asyncio.sleep(GATHER_SECONDS)
+            await asyncio.sleep(self.gather_seconds)
         found: list[EventT[Any]] = []
         taken = 0
         while self.queue and len(found) < BATCH:
