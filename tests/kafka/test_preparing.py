@@ -98,7 +98,7 @@ def test_nothing_unredacted_leaves_the_score_stage(content: str) -> None:
     assert len(scores.sent) == len(dead.sent) == 1
     assert MAIL.encode() not in scores.bytes + dead.bytes
     assert b"[email]" in scores.bytes  # of the tag: it names a segment
-    assert dead.sent[0][:2] == (None, None)
+    assert dead.sent[0][:2] == (None, b"")
     assert dead.sent[0][2]["truncated"] == b"1"
     assert counters.get("ragmeter_redactions_total", (("rule", "email"),)) == 6
 
