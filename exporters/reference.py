@@ -204,7 +204,7 @@ HEALTH = (
     ),
     Family(
         "ragmeter_replayed_total", "counter",
-        "Scored traces that came again (after a crash, a rebalance) and were counted before.",
+        "Records of scores or spans that came again (after a crash, a rebalance): counted before.",
         (), "", "Kafka",
     ),
     Family(
