@@ -11,28 +11,35 @@ from __future__ import annotations
 
 import types
 from collections.abc import Coroutine, Generator
-from typing import Any
+from typing import Any, NamedTuple
 
-from mode.services import Service, WaitArgT, WaitResults
-from mode.utils.times import Seconds
+from faust import Service
 
 __all__ = ["QuickHandover"]
+
+
+class _Results(NamedTuple):
+    """As Faust's `WaitResults`, which it does not give away."""
+
+    done: list[Any]
+    results: list[Any]
+    stopped: bool
 
 
 class QuickHandover(Service):
     """Of a consumer; to be mixed in before Faust's class."""
 
-    async def wait_first(self, *coros: WaitArgT, timeout: Seconds | None = None) -> WaitResults:  # noqa: ASYNC109
+    async def wait_first(self, *coros: Any, timeout: Any = None) -> Any:  # noqa: ASYNC109
         first = coros[0]
         if timeout is not None or not isinstance(first, Coroutine) or self.should_stop:
-            return await super().wait_first(*coros, timeout=timeout)  # type: ignore[arg-type]
+            return await super().wait_first(*coros, timeout=timeout)
         try:
             blocked = first.send(None)
         except StopIteration as end:
             for other in coros[1:]:
                 if isinstance(other, Coroutine):
                     other.close()
-            return WaitResults([first], [end.value], False)
+            return _Results([first], [end.value], False)
         except BaseException:
             for other in coros[1:]:
                 if isinstance(other, Coroutine):

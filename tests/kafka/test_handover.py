@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
-from mode.services import Service
+from faust import Service
 
 from agent.kafka.handover import QuickHandover
 
