@@ -14,9 +14,12 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import faust
+from aiokafka import AIOKafkaProducer
+from aiokafka.producer import sender
 from faust.transport.drivers.aiokafka import Producer
 from faust.types import TP
 
+from agent.kafka.refused import NumbersAgain
 from agent.kafka.slots import Write, partition_of
 
 __all__ = ["IdempotentProducer", "StateTable"]
@@ -28,6 +31,10 @@ class IdempotentProducer(Producer):
 
     def _settings_extra(self) -> Mapping[str, Any]:
         return {"acks": "all", "enable_idempotence": True}
+
+    def _new_producer(self, transactional_id: str | None = None) -> AIOKafkaProducer:
+        sender.SendProduceReqHandler = NumbersAgain
+        return super()._new_producer(transactional_id)
 
 
 class StateTable(faust.Table[bytes, bytes]):
