@@ -31,6 +31,7 @@ def test_kills_and_a_broker_restart_change_no_count(tmp_path: Path) -> None:
     short = Plan(
         traces=4000,
         backlog=0.1,
+        look=3.0,
         kills=3,
         freezes=0,
         joins=1,

@@ -11,15 +11,21 @@ __all__ = ["Fault", "plan"]
 Kind = Literal["kill", "term", "freeze", "join", "broker-kill", "broker-stop", "lose-node"]
 
 
+AIMED = 0.7
+
+
 @dataclass(frozen=True, slots=True)
 class Fault:
     """`at`: the share of the traces that is counted by then; `victim` picks one of those that run;
-    `down` seconds until what was ended is started again, or what was stopped goes on."""
+    `down` seconds until what was ended is started again, or what was stopped goes on. `aimed`: at
+    a worker that is ready, which is waited for; the others hit whatever there is, also workers
+    that start, load or form a group."""
 
     at: float
     kind: Kind
     victim: float
     down: float
+    aimed: bool
 
 
 def plan(
@@ -50,5 +56,5 @@ def plan(
             down = chance.uniform(0.0, 8.0)
         else:
             down = chance.uniform(0.0, 1.5 * session)
-        found.append(Fault(at, kind, chance.random(), down))
+        found.append(Fault(at, kind, chance.random(), down, chance.random() < AIMED))
     return found

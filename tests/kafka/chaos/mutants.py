@@ -1,11 +1,14 @@
 """`ragmeter worker` with one of its safeguards taken out: `python -m ...mutants NAME worker`.
 
-A chaos run that finds no difference in one of these has shown nothing about that safeguard.
+A chaos run that finds no difference in one of these has shown nothing about that safeguard. Each
+waits `FAR` seconds between two writes that have lost their order, as for brokers far away.
 """
 
 from __future__ import annotations
 
+import asyncio
 import sys
+import time
 from collections.abc import Mapping
 from typing import Any
 
@@ -21,13 +24,20 @@ from agent.kafka.slots import Ledger, Write
 
 __all__ = ["MUTANTS"]
 
+FAR = 0.2
+
 
 def early_scores() -> None:
     """Stage 1 acknowledges a trace when its record is in the producer's buffer."""
 
     async def send(topic: Any, key: Any, value: Any, headers: Any = None) -> None:
-        await topic.send(key=key, value=value, headers=dict(headers or {}))
+        async def later() -> None:
+            await asyncio.sleep(FAR)
+            await topic.send(key=key, value=value, headers=dict(headers or {}))
 
+        under_way.add(asyncio.create_task(later()))
+
+    under_way: set[asyncio.Task[None]] = set()
     _swap(score_stage, "deliver", send)
 
 
@@ -44,6 +54,7 @@ def early_state() -> None:
         for event in events:
             await self.durable.ack(event)
         if self.state.changed:
+            await asyncio.sleep(FAR)
             await step(self)
 
     _swap(Owner, "commit", commit)
@@ -92,6 +103,7 @@ def marker_first() -> None:
         self.check_owned()
         rows = ledger.begin(made.rows)
         await stage.table.write(partition, [ledger.marker(made.head)])
+        await asyncio.sleep(FAR)
         self.check_owned()
         await stage.table.write(partition, rows)
         if not await commit_in(
@@ -107,7 +119,11 @@ def marker_first() -> None:
 
 def one_slot() -> None:
     """A row is written over its last committed version."""
-    begin = Ledger.begin
+    begin, marker = Ledger.begin, Ledger.marker
+
+    def late(self: Ledger, head: bytes) -> Write:
+        time.sleep(FAR)
+        return marker(self, head)
 
     def in_place(self: Ledger, changes: Mapping[bytes, bytes | None]) -> list[Write]:
         for row, place in self._rows.items():
@@ -115,6 +131,7 @@ def one_slot() -> None:
         return begin(self, changes)
 
     _swap(Ledger, "begin", in_place)
+    _swap(Ledger, "marker", late)
 
 
 def _swap(where: Any, name: str, what: Any) -> None:

@@ -60,8 +60,11 @@ class Pool:
         """Those that can answer."""
         return {name: one for name, one in self.running().items() if name not in self.frozen}
 
+    def ready(self) -> list[str]:
+        return [name for name, worker in self.awake().items() if worker.get("/readyz")]
+
     def act(self, fault: Fault) -> None:
-        awake = list(self.awake())
+        awake = (fault.aimed and self.ready()) or list(self.awake())
         kind = fault.kind
         if kind.startswith("broker"):
             self._broker(fault)

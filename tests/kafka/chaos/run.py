@@ -40,7 +40,6 @@ from tests.kafka_server import KafkaServer, kafka_server
 __all__ = ["Plan", "Report", "run"]
 
 GROUP = "chaos"
-LOOK_SECONDS = 10.0  # between two looks at what is exported, which costs a worker some 0.1 s
 LEAST_GAP = 2.0  # seconds between two faults; what they do lasts longer, so they overlap
 SAY_SECONDS = 30.0
 EVALUATION_SECONDS = 5.0  # of event time
@@ -51,8 +50,9 @@ the last one while traces came may have been before the last trace."""
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """`rate` messages a second at most; `backlog` is the share of the traces that may wait;
-    `patience` seconds without any progress end the run."""
+    """`look` seconds between two looks at what is exported (one costs a worker some 0.1 s); `rate`
+    messages a second at most; `backlog` is the share of the traces that may wait; `patience`
+    seconds without any progress end the run."""
 
     traces: int = 100_000
     seed: int = 1
@@ -70,6 +70,7 @@ class Plan:
     lose_node: bool = False
     mutant: str = ""
     patience: float = 150.0
+    look: float = 10.0
 
 
 @dataclass
@@ -206,7 +207,7 @@ class _Run:
         due, most = list(faults), 0.0
         while due or producing.is_alive() or not pool.settled:
             now = time.monotonic()
-            if now - looked >= LOOK_SECONDS:
+            if now - looked >= self.plan.look:
                 counted, both = pool.look()
                 looked = time.monotonic()
                 self.report.differences += [f"at the same time: {line}" for line in both]
