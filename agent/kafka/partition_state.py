@@ -83,7 +83,7 @@ class PartitionState:
         self._notify = notify
         self.orders = 0
         """Promotions since this object was made."""
-        self._evidence = KeptEvidence(Content(settings.privacy))
+        self._evidence = KeptEvidence(Content(settings.privacy), settings.kafka.evidence_bytes)
         self._notes: dict[str, Any] = {}
         self._noted: Rows = {}  # since the last step
         self._done: dict[TraceKey, ScoreRecord] = {}

@@ -170,6 +170,12 @@ class Kafka(Section):
         description="a worker that was killed is replaced after so long; one whose process hangs"
         " for longer is put out of the group",
     )
+    evidence_bytes: int = Field(
+        32 * 2**20,
+        ge=0,
+        description="texts of the worst traces that a partition of the state keeps, compressed;"
+        " beyond it scores only",
+    )
     timeout_seconds: float = Field(
         15, ge=1, le=300, description="longest time for a command to reach a broker"
     )

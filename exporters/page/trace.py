@@ -60,6 +60,7 @@ def _prose(title: str, text: Any, limit: int, missing: str = "") -> Markup | Non
 AWAY = {
     "gone": "The topic of the traces does not have it any more (kafka.retention): scores only.",
     "pending": "Its texts are being read from the topic of the traces: look again in a moment.",
+    "crowded": "There is no room for more texts of worst traces (kafka.evidence_bytes).",
 }
 
 

@@ -24,7 +24,7 @@ from exporters.page.views import TraceView
 from tests.kafka.test_partition_state import commit, record, reloaded, state_of
 from tests.kafka.test_preparing import settings_of
 from tests.test_privacy import MAIL
-from tests.traces import trace_line
+from tests.traces import START, trace_line
 
 WORST: dict[str, Any] = {"answer": "It costs 99 euros [7]."}
 
@@ -151,6 +151,26 @@ def test_what_cannot_be_read_now_is_left_alone_for_a_while_and_others_go_on() ->
     assert kept(state, 0)["trace"]["answer"] == WORST["answer"]
 
 
+def test_texts_have_so_much_room_and_more_when_others_have_gone() -> None:
+    settings = settings_of(kafka={"evidence_bytes": 1000})
+    state, log = worst_of(5, settings), Log(*lines(5))
+    fetching = Fetching(log, state, most=1)
+    while fetching.turn():
+        pass
+    texts = [n for n in range(5) if kept(state, n)["trace"].get("answer")]
+    assert 1 <= len(texts) < 5
+    (other, *_) = [n for n in range(5) if n not in texts]
+    assert kept(state, other)["trace"]["content"] == "crowded"
+    rows: dict[bytes, bytes] = {}
+    commit(state, rows)
+    for n in range(40, 43):  # a day later all of them have been let go
+        state.apply([record(n, timestamp=START + 90_000 + n * 100, **WORST)])
+        commit(state, rows)
+    assert state.evidence(("bot", f"t{texts[0]}")) is None
+    log.messages |= {(0, n): line for n, line in enumerate(lines(43))}
+    assert fetching.turn()
+
+
 def test_a_worker_that_lost_the_partition_meanwhile_is_no_trouble() -> None:
     state = worst_of(1)
     fetching = Fetching(Log(*lines(1)), state)
@@ -176,11 +196,14 @@ def test_secrets_are_redacted_and_texts_kept_as_the_settings_say() -> None:
 
 
 def test_a_stricter_setting_lets_go_of_what_was_kept() -> None:
-    kept = KeptEvidence(Content())
+    kept = KeptEvidence(Content(), 10**6)
     kept.keep(("bot", "t1"), record(1))
     kept.keep_text(("bot", "t1"), b'{"trace": {}, "results": []}')
     rows = {("bot", "t1"): next(iter(kept.drain().values())) or b""}
-    same, stricter = KeptEvidence(Content()), KeptEvidence(Content(Privacy(content="none")))
+    same, stricter = (
+        KeptEvidence(Content(), 10**6),
+        KeptEvidence(Content(Privacy(content="none")), 10**6),
+    )
     same.load(rows.items(), kept.mode)
     assert same.get(("bot", "t1"))
     assert not same.changed
@@ -189,7 +212,9 @@ def test_a_stricter_setting_lets_go_of_what_was_kept() -> None:
     assert list(stricter.drain().values()) == [None]
 
 
-@pytest.mark.parametrize(("content", "words"), [("gone", "any more"), ("pending", "moment")])
+@pytest.mark.parametrize(
+    ("content", "words"), [("gone", "any more"), ("pending", "moment"), ("crowded", "room")]
+)
 def test_the_page_says_why_there_is_no_text(content: str, words: str) -> None:
     view = TraceView(cast(Any, None), "bot", "t1", {"trace_id": "t1", "content": content}, [])
     assert words in str(trace_body(view))
