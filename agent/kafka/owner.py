@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterable, Mapping
@@ -34,6 +35,8 @@ BATCH_BYTES = 4 * 2**20  # or so many bytes of them, where that is more than one
 GATHER_SECONDS = 0.5
 """And so long they are waited for. A step writes some eight rows of each service, however many of
 its records it has, and every worker has many partitions: shorter steps are mostly rows."""
+GATHER_STEPS = 4  # or so many times what the last step took: where they are slow, fewer are made
+GATHER_MOST = 3.0  # but no longer
 FENCE_SECONDS = 20.0  # for a coordinator that moves; well under the time of a rebalance
 
 Log = Iterable[tuple[bytes, bytes | None]]
@@ -85,6 +88,7 @@ class Owner(ABC, Generic[S]):
         self.queue: deque[EventT[Any]] = deque()
         self.waiting_bytes = 0
         self._arrived = asyncio.Event()
+        self._took = 0.0  # seconds of the last step
         self._task: asyncio.Task[None] | None = None
 
     @abstractmethod
@@ -100,7 +104,7 @@ class Owner(ABC, Generic[S]):
     @property
     def gather_seconds(self) -> float:
         """How long others are waited for when one has come."""
-        return GATHER_SECONDS
+        return min(max(GATHER_SECONDS, GATHER_STEPS * self._took), GATHER_MOST)
 
     def made_durable(self, step: DurableStep) -> None:
         """The step is done."""
@@ -178,6 +182,7 @@ class Owner(ABC, Generic[S]):
 
     async def _step(self) -> None:
         stage, ledger, partition = self.durable, self.ledger, self.tp.partition
+        begun = time.monotonic()
         with stage.lock:
             step = self.state.step()
         self.check_owned()
@@ -188,6 +193,7 @@ class Owner(ABC, Generic[S]):
             raise Lost
         ledger.done()
         stage.steps += 1
+        self._took = time.monotonic() - begun
         self.made_durable(step)
 
     def check_owned(self) -> None:
