@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
@@ -30,6 +31,7 @@ __all__ = [
     "grown",
     "noop",
     "produce",
+    "ready_after",
     "running",
     "settled",
     "until",
@@ -136,8 +138,9 @@ def until(what: Callable[[], object], all_: Sequence[Process] = (), seconds: flo
 class Process:
     """One that runs beside; what it prints goes to `log`."""
 
-    def __init__(self, command: Sequence[str], log: Path) -> None:
+    def __init__(self, command: Sequence[str], log: Path, port: int = 0) -> None:
         self.log = log
+        self.port = port
         self._told = False
         with log.open("ab") as out:
             self._popen = subprocess.Popen([sys.executable, *command], stdout=out, stderr=out)
@@ -188,7 +191,22 @@ def worker(setup: Setup, folder: Path, number: int = 0, profile: Path | None = N
     command = ["-m", "agent.cli", "worker", "--config", str(config)]
     if profile is not None:
         command = ["-m", "cProfile", "-o", str(profile), *command]
-    return Process(command, folder / f"{setup.name}-{number}.log")
+    return Process(command, folder / f"{setup.name}-{number}.log", port)
+
+
+def ready_after(process: Process) -> float:
+    """Seconds from now until its readiness page says yes."""
+    begun = time.monotonic()
+
+    def ready() -> bool:
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{process.port}/readyz", timeout=5):
+                return True
+        except OSError:
+            return False
+
+    until(ready, [process], 200)
+    return time.monotonic() - begun
 
 
 @contextmanager
