@@ -126,6 +126,15 @@ def read_log(bootstrap: str) -> Log:
     return log
 
 
+def _plainness(name: str) -> tuple[bool, bool, str]:
+    """How many traces first, then how many results: what follows from them comes after."""
+    return (
+        not name.startswith("rag_traces_total"),
+        not name.startswith("ragmeter_results_total"),
+        name,
+    )
+
+
 def _compared(found: Mapping[str, float]) -> dict[str, float]:
     named = quality(dict(found)) | {
         name: value for name, value in found.items() if name.startswith(PLAIN)
@@ -154,7 +163,7 @@ def differences(exports: Mapping[str, Mapping[str, float]], oracle: Oracle, log:
     """Everything in which the workers' exports are not the truth, one line each."""
     total, lines = merged(exports)
     found, expected = _compared(total), _compared(oracle.samples)
-    for name in sorted(expected.keys() | found.keys()):
+    for name in sorted(expected.keys() | found.keys(), key=_plainness):
         if name not in found:
             lines.append(f"{name} is missing, {expected[name]} expected")
         elif name not in expected:
