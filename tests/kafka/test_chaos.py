@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.kafka.chaos.faults import plan
-from tests.kafka.chaos.run import Plan, run
+from tests.kafka.chaos.plan import Plan
+from tests.kafka.chaos.run import run
 from tests.kafka.chaos.traffic import BURST, SERVICES, messages
 from tests.kafka.chaos.truth import Log, Oracle, alarm_differences, differences
 from tests.kafka.chaos.webhook import Received

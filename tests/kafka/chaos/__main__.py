@@ -10,7 +10,8 @@ import sys
 import tempfile
 from pathlib import Path
 
-from tests.kafka.chaos.run import Plan, run
+from tests.kafka.chaos.plan import Plan
+from tests.kafka.chaos.run import run
 
 
 def main() -> int:

@@ -8,7 +8,6 @@ import os
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ProcessPoolExecutor
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +20,7 @@ from agent.kafka.provisioning import provision
 from agent.settings import Settings
 from agent.settings.kafka import Kafka
 from tests.kafka.chaos.faults import Fault, plan
+from tests.kafka.chaos.plan import Plan, Report
 from tests.kafka.chaos.pool import Pool
 from tests.kafka.chaos.producing import Producing
 from tests.kafka.chaos.traffic import BURST, SETTINGS, SPAN, STEADY, messages, rules_text
@@ -30,14 +30,13 @@ from tests.kafka.chaos.truth import (
     alarm_differences,
     differences,
     embedded,
-    lost_and_found,
     read_log,
 )
 from tests.kafka.chaos.webhook import Received, receiver
 from tests.kafka.cluster import Worker
 from tests.kafka_server import KafkaServer, kafka_server
 
-__all__ = ["Plan", "Report", "run"]
+__all__ = ["run"]
 
 GROUP = "chaos"
 LEAST_GAP = 2.0  # seconds between two faults; what they do lasts longer, so they overlap
@@ -46,45 +45,6 @@ EVALUATION_SECONDS = 5.0  # of event time
 QUIET_SECONDS = 7.0
 """What would be counted twice comes in this time; and event time moves on by one evaluation, for
 the last one while traces came may have been before the last trace."""
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """`look` seconds between two looks at what is exported (one costs a worker some 0.1 s); `rate`
-    messages a second at most; `backlog` is the share of the traces that may wait; `patience`
-    seconds without any progress end the run."""
-
-    traces: int = 100_000
-    seed: int = 1
-    rate: float = 1000.0
-    backlog: float = 0.04
-    kills: int = 10
-    freezes: int = 1
-    joins: int = 2
-    broker_restarts: int = 3
-    workers: int = 2
-    partitions: int = 4
-    in_flight: int = 64
-    session: float = 10.0
-    nodes: int = 1
-    lose_node: bool = False
-    mutant: str = ""
-    patience: float = 150.0
-    look: float = 10.0
-
-
-@dataclass
-class Report:
-    seconds: float = 0.0
-    counted: float = 0.0
-    facts: list[str] = field(default_factory=list)
-    differences: list[str] = field(default_factory=list)
-
-    def __str__(self) -> str:
-        facts = "\n".join(f"  {fact}" for fact in self.facts)
-        if not self.differences:
-            return f"{facts}\nno differences"
-        return f"{facts}\n{len(self.differences)} differences\n{lost_and_found(self.differences)}"
 
 
 class _Run:

@@ -209,8 +209,3 @@ def alarm_differences(received: Received, oracle: Oracle, at_most: Sequence[str]
         if found[key] > oracle.alarms[key]
         or (found[key] < oracle.alarms[key] and key[0] not in at_most)
     ]
-
-
-def lost_and_found(lines: Sequence[str], most: int = 40) -> str:
-    shown = "\n".join(f"  {line}" for line in lines[:most])
-    return shown + (f"\n  and {len(lines) - most} more" if len(lines) > most else "")
