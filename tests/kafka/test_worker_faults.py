@@ -118,7 +118,7 @@ def test_what_is_too_large_is_a_dead_letter(place: Place) -> None:
     # the first is too large for the broker, the second for the client itself
     fat = [trace_line(7, trace_id="fat1500000"), trace_line(8, trace_id="fat3000000")]
     # and these bytes cannot even be buried
-    large = b"{" * 400_000
+    large = b"{" + b"x" * 400_000
     worker = place.worker(odd="fat")
     with workers(worker):
         until(lambda: worker.ready, START_SECONDS)
