@@ -39,6 +39,7 @@ from tests.kafka_server import KafkaServer, kafka_server
 __all__ = ["run"]
 
 GROUP = "chaos"
+START_SECONDS = 300.0  # a worker starts in 3 s, and in over a minute beside much other work
 LEAST_GAP = 2.0  # seconds between two faults; what they do lasts longer, so they overlap
 SAY_SECONDS = 30.0
 EVALUATION_SECONDS = 5.0  # of event time
@@ -132,7 +133,9 @@ class _Run:
             lose_node=todo.lose_node,
         )
         pool.start(todo.workers)
-        self._wait(lambda: all(worker.ready for worker in pool.workers.values()), "ready", 90)
+        self._wait(
+            lambda: all(worker.ready for worker in pool.workers.values()), "ready", START_SECONDS
+        )
         self.say(f"{todo.workers} workers are ready")
         producing = Producing(
             server.bootstrap,
@@ -255,7 +258,7 @@ class _Run:
         pool.start(1)
         (worker,) = pool.workers.values()
         begun = time.monotonic()
-        self._wait(lambda: worker.ready, "a fresh worker ready", 120)
+        self._wait(lambda: worker.ready, "a fresh worker ready", START_SECONDS)
         self.say(f"a fresh worker was ready after {time.monotonic() - begun:.1f} s")
         found = differences({"fresh": worker.metrics()}, oracle, log)
         self.report.differences += [f"fresh worker: {line}" for line in found]
