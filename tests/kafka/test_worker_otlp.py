@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from kafka import KafkaConsumer, KafkaProducer, TopicPartition
+from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 
 from agent.assembly import Batch
 from agent.config import Settings
@@ -30,8 +30,10 @@ from tests.kafka.cluster import (
     Worker,
     dead_letters,
     make_topics,
+    produce,
     quality,
     samples,
+    traffic,
     until,
     workers,
 )
@@ -188,3 +190,17 @@ def test_two_workers_one_of_which_is_killed_put_each_trace_together_once(
     # what was sent twice around the kill is the same, and was counted once
     texts = Counter(json.dumps(trace.model_dump(mode="json"), sort_keys=True) for trace in sent)
     assert len(texts) == len(runs)
+
+
+@pytest.mark.slow
+def test_without_otlp_no_topics_for_spans_are_needed(server: KafkaServer, tmp_path: Path) -> None:
+    admin = KafkaAdminClient(bootstrap_servers=server.bootstrap)
+    admin.delete_topics(["rag.spans", "t-spans-changelog"])
+    admin.close()
+    worker = Worker(server, tmp_path, "a", settings=TREE, traces_encoding="native")
+    body = as_proto(rag_run(1, "bot"))
+    with workers(worker):
+        until(lambda: worker.ready)
+        produce(server, [*traffic(20), body])
+        until(lambda: worker.traces() == 19)  # one of them is no JSON
+        assert body in {letter.value for letter in dead_letters(server)}
