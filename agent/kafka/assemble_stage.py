@@ -23,13 +23,14 @@ from agent.ingest.bounds import TooMuch
 from agent.ingest.carried import read
 from agent.ingest.native import Bad, decode_one
 from agent.ingest.requests import requests
-from agent.kafka.assembly_state import AssemblyState, body_of
+from agent.kafka.assembly_state import AssemblyState
 from agent.kafka.durable_stage import DurableStage
 from agent.kafka.owner import Log, Owner
 from agent.kafka.records import BadRecord
 from agent.kafka.sending import DeadTopic
 from agent.kafka.slots import Ledger
 from agent.kafka.span_records import SpanRecord, decode_spans
+from agent.kafka.span_rows import body_of
 from agent.kafka.state_table import StateTable
 from agent.settings.otlp import Otlp
 

@@ -12,21 +12,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from agent.assembly import LOGS, TRACES, parts_total
 from agent.counters import Counters, Counts, Gauge
 from agent.errors import UnknownVersion
 from agent.ingest.assembler import Assembler, Closing, Restored, Why
-from agent.ingest.carried import join
 from agent.kafka.part_guard import PartGuard
 from agent.kafka.slots import LedgerError
 from agent.kafka.span_records import RECORD_BYTES, SpanRecord
+from agent.kafka.span_rows import Chunk
 from agent.kafka.state_rows import Rows, key_of, parts_of
 from agent.settings.otlp import Otlp
 
-__all__ = ["VERSION", "AssemblyState", "AssemblyStep", "body_of", "share_of"]
+__all__ = ["VERSION", "AssemblyState", "AssemblyStep"]
 
 VERSION = 1
 FORGET = 128  # ids that are no longer remembered and go in one step; they harm nobody meanwhile
@@ -37,38 +36,6 @@ _OPEN, _CLOSED, _COUNTS = "o", "x", "n"
 class AssemblyStep(NamedTuple):
     rows: Rows
     head: bytes
-
-
-@dataclass(slots=True)
-class _Chunk:
-    """What has come of a trace since the last step: one row of the next."""
-
-    arrived: float
-    root: bool = False
-    size: int = 0
-    keys: list[str] = field(default_factory=list)
-    lines: list[bytes] = field(default_factory=list)
-
-    def content(self) -> bytes:
-        head = json.dumps([self.arrived, self.root, self.size, self.keys], separators=(",", ":"))
-        return head.encode() + b"\n" + join(self.lines)
-
-
-def body_of(row: bytes) -> bytes:
-    """The lines of a row of spans, for `agent.ingest.carried.read`."""
-    return row.partition(b"\n")[2]
-
-
-def share_of(settings: Otlp, partitions: int) -> Otlp:
-    """The bounds of one partition: those of all together are the settings', whoever owns how many
-    of them. The least that is of use is a partition's in any case."""
-    return settings.model_copy(
-        update={
-            "max_open_traces": max(100, settings.max_open_traces // partitions),
-            "max_open_bytes": max(settings.max_trace_bytes, settings.max_open_bytes // partitions),
-            "max_remembered": max(1000, settings.max_remembered // partitions),
-        }
-    )
 
 
 class AssemblyState:
@@ -93,7 +60,7 @@ class AssemblyState:
         self._row_bytes = row_bytes
         self._next = 0  # number of the next row of spans
         self._rows: dict[bytes, list[int]] = {}  # of each open or closing trace
-        self._fresh: dict[bytes, _Chunk] = {}
+        self._fresh: dict[bytes, Chunk] = {}
         self._due: list[Closing] = []  # this step is to say that they are closing
         self._ready: list[Closing] = []  # the last one has said so
         self._given: Rows = {}
@@ -128,10 +95,10 @@ class AssemblyState:
                 self._given[key_of(_CLOSED, trace.hex())] = None
             for index in indexes:
                 part, line = record.parts[index].part, record.parts[index].line
-                chunk = self._fresh.setdefault(trace, _Chunk(now))
+                chunk = self._fresh.setdefault(trace, Chunk(now))
                 if chunk.lines and chunk.size + part.size > self._row_bytes:
                     self._flush(trace)
-                    chunk = self._fresh[trace] = _Chunk(now)
+                    chunk = self._fresh[trace] = Chunk(now)
                 chunk.root |= part.root
                 chunk.size += part.size
                 chunk.keys.append(part.key.hex())

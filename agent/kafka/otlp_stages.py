@@ -10,12 +10,13 @@ import faust
 from agent.config import Settings
 from agent.counters import Counters
 from agent.kafka.assemble_stage import AssembleStage
-from agent.kafka.assembly_state import AssemblyState, share_of
+from agent.kafka.assembly_state import AssemblyState
 from agent.kafka.encodings import HEADER, Encoding
 from agent.kafka.otlp_in import OtlpIn
 from agent.kafka.preparing import Preparing
 from agent.kafka.sending import DeadTopic, deliver, raw_topic
 from agent.kafka.span_records import RECORD_BYTES
+from agent.kafka.span_rows import share_of
 from agent.kafka.state_table import StateTable
 
 __all__ = ["otlp_stages"]

@@ -1,59 +1,21 @@
-"""Open traces on a ledger: whatever dies in between, each trace comes out, the same each time."""
+"""Open traces on a ledger: what is taken in, closed in two steps, and forgotten."""
 
 from __future__ import annotations
 
 import json
-import random
-from collections import Counter, defaultdict
-from collections.abc import Sequence
-from dataclasses import dataclass, field
+from collections import Counter
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from agent.assembly import parts_total
 from agent.errors import UnknownVersion
-from agent.ingest.carried import Carried, carry, carry_logs
-from agent.ingest.spans import Event, LogEvent, Span
-from agent.kafka.assembly_state import AssemblyState, body_of, share_of
-from agent.kafka.replay_guard import Source
+from agent.ingest.carried import carry_logs
+from agent.ingest.spans import Event, LogEvent
 from agent.kafka.slots import Ledger, LedgerError, Write
 from agent.kafka.span_records import SpanRecord
+from agent.kafka.span_rows import body_of, share_of
 from agent.settings.otlp import Otlp
-
-K = 8
-OTLP = Otlp(grace_seconds=2, idle_seconds=30, max_age_seconds=100, remember_seconds=3600)
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.at = 1_000_000.0
-
-    def __call__(self) -> float:
-        return self.at
-
-
-def span(trace: int, number: int, root: bool = False) -> Carried:
-    one = Span(f"{trace:032x}", f"{number + 1:016x}", "" if root else "f" * 16, name=f"s{number}")
-    return carry([one], Counter())[0]
-
-
-def record(offset: int, *parts: Carried, number: int = 0, count: int = 1) -> SpanRecord:
-    return SpanRecord(Source(0, 0, offset), number, count, parts)
-
-
-def state_of(clock: Clock, otlp: Otlp = OTLP) -> AssemblyState:
-    return AssemblyState(otlp, width=2 * K, clock=clock, monotonic=clock)
-
-
-def counted(state: AssemblyState, name: str = "") -> dict[str, int]:
-    """By the last label: results and reasons."""
-    found: Counter[str] = Counter()
-    for (key, labels), by in state.counters.items():
-        if name in key:
-            found[labels[-1][1] if labels else key] += int(by)
-    return dict(found)
+from tests.kafka.open_spans import OTLP, Clock, counted, record, span, state_of
 
 
 class Bench:
@@ -271,101 +233,3 @@ def test_the_bounds_are_shared_by_the_partitions() -> None:
     assert share_of(otlp, 8).max_open_bytes == otlp.max_open_bytes // 8
     assert share_of(otlp, 10_000).max_open_bytes == otlp.max_trace_bytes
     assert share_of(otlp, 1) == otlp
-
-
-# Crashes ------------------------------------------------------------------------------------------
-
-
-@dataclass
-class World:
-    """A topic of spans with repetitions, and owners that die anywhere."""
-
-    rng: random.Random
-    clock: Clock = field(default_factory=Clock)
-    log: list[Write] = field(default_factory=list)
-    committed: int = 0
-    generation: int = 0
-    sent: dict[int, list[tuple[bytes, ...]]] = field(default_factory=lambda: defaultdict(list))
-
-    def crash(self) -> None:
-        if self.rng.random() < 0.03:
-            raise Crash
-
-    def run(self, records: Sequence[SpanRecord]) -> AssemblyState:
-        """One owner, until all is handed on or it dies."""
-        rng = self.rng
-        self.generation += 1
-        ledger, found = Ledger.recover(0, self.generation, self.log)
-        state = state_of(self.clock)
-        state.load(found.rows, found.head)
-        at, idle = self.committed, 0
-        while idle < 3:
-            values = dict(self.log)
-            for one in state.ready():
-                lines = []
-                for row in state.rows(one.trace):
-                    value = values[ledger.key(row)]
-                    assert value is not None
-                    lines += body_of(Ledger.content(value)).split(b"\n")
-                self.sent[int(one.trace.hex(), 16)].append(tuple(lines))
-                self.crash()
-                state.handed_on(one.trace, {("closed", ()): 1})
-            batch = records[at : at + rng.randrange(1, 5)]
-            state.apply(batch)
-            at += len(batch)
-            self.clock.at += rng.choice([0.1, 1, 3]) if batch else 40
-            state.close_due(3, 10**9)
-            idle = 0 if batch or state.changed or state.ready() else idle + 1
-            if state.changed:
-                step = state.step()
-                writes = ledger.begin(step.rows)
-                rng.shuffle(writes)
-                for write in writes:
-                    self.crash()
-                    self.log.append(write)
-                self.crash()
-                self.log.append(ledger.marker(step.head))
-                self.crash()
-                self.committed = at  # the fence
-                ledger.done()
-            self.crash()
-            self.committed = at
-        return state
-
-
-class Crash(Exception):
-    pass
-
-
-@settings(max_examples=60, deadline=None, derandomize=True)
-@given(st.integers(0, 2**32))
-def test_whatever_dies_each_trace_comes_out_and_always_the_same(seed: int) -> None:
-    rng = random.Random(seed)
-    records = []
-    offset = 0
-    for trace in range(12):
-        numbers = list(range(rng.randrange(1, 5)))
-        for number in numbers:
-            records.append(record(offset, span(trace, number, root=number == numbers[-1])))
-            offset += 1
-    log = list[SpanRecord]()
-    for number, one in enumerate(records):
-        log.append(one)
-        if rng.random() < 0.1:  # a crash of stage 1: it goes back to what it had committed
-            log += records[max(0, number - rng.randrange(K)) : number + 1]
-    world = World(rng)
-    while True:
-        try:
-            state = world.run(log)
-        except Crash:
-            world.clock.at += rng.choice([0, 1, 10])
-            continue
-        break
-    assert set(world.sent) == set(range(12))
-    assert all(len(set(outcomes)) == 1 for outcomes in world.sent.values()), "the same each time"
-    lines = [line for outcomes in world.sent.values() for line in outcomes[0]]
-    found = counted(state, "otlp_spans")
-    assert len(lines) == len(set(lines)) == found["accepted"]
-    assert found["accepted"] + found.get("late", 0) == len(records)
-    assert "duplicate" not in found, "repetitions are known by their source"
-    assert state.counters.get("closed") == 12
