@@ -34,11 +34,11 @@ def run(settings: Settings, **how: bool) -> Provisioned:
 def test_init_makes_all_topics_once(settings_of: Callable[..., Settings]) -> None:
     settings = settings_of()
     dry = run(settings, dry_run=True)
-    assert len(dry.missing) == 7
+    assert len(dry.missing) == 9
     assert dry.created == []
-    assert len(run(settings).created) == 7
+    assert len(run(settings).created) == 9
     again = run(settings)
-    assert (len(again.sound), again.created, again.differ) == (7, [], [])
+    assert (len(again.sound), again.created, again.differ) == (9, [], [])
     with KafkaAdminClient(bootstrap_servers=settings.kafka.bootstrap_servers) as admin:
         state = f"{settings.kafka.group}-state-changelog"
         (found,) = admin.describe_topics([state])
@@ -61,6 +61,7 @@ def test_what_differs_is_told_and_only_harmless_changes_are_made(
     assert told == {
         (topics.traces, "partitions"): True,
         (topics.traces, "retention.ms"): True,
+        (topics.spans, "partitions"): False,
         (topics.scores, "partitions"): False,
         (topics.scores, "retention.ms"): False,
         (topics.feedback, "partitions"): True,
@@ -68,6 +69,7 @@ def test_what_differs_is_told_and_only_harmless_changes_are_made(
     done = run(other, apply=True)
     assert {(row.topic, row.key) for row in done.applied} == {k for k, safe in told.items() if safe}
     assert [(row.topic, row.key) for row in run(other).differ] == [
+        (topics.spans, "partitions"),
         (topics.scores, "partitions"),
         (topics.scores, "retention.ms"),
     ]
