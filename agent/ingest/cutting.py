@@ -94,10 +94,10 @@ def last_moment(node: Node) -> int:
 def _whole(node: Node) -> bool:
     """Whether a subtree retrieves and answers. A call that ended before the first retrieval began
     has rewritten the question."""
-    reading = node.reading
     if not node.searches:
         return False
-    if reading.role is Role.RETRIEVER:  # retrieve and generate in one span
+    if node.role is Role.RETRIEVER:  # retrieve and generate in one span
+        reading = node.content()
         return (
             reading.query is not None
             and bool(reading.documents)

@@ -25,6 +25,7 @@ class Node:
 
     span: Span | None
     reading: Reading
+    """Perhaps a light one: what it was asked and answers is to be had from `content`."""
     parent: Node | None = None
     children: list[Node] = field(default_factory=list)
     searches: int = 0
@@ -35,13 +36,10 @@ class Node:
     last_call: int = 0
     """Until when the last of them may have seen what was retrieved."""
 
-    light: bool = False
-    """Whether `reading` is without content yet."""
-
     def content(self) -> Reading:
         """The whole reading."""
-        if self.light and self.span is not None:
-            self.reading, self.light = read_span(self.span), False
+        if self.reading.light and self.span is not None:
+            self.reading = read_span(self.span)
         return self.reading
 
     @property
@@ -160,7 +158,7 @@ def _read(tree: Tree) -> None:
             if is_own(span):
                 tree.own += 1
                 continue
-            child.reading, child.light = glance(span)
+            child.reading = glance(span)
             if child.reading.role is Role.EVALUATOR or is_evaluator(span):
                 tree.evaluators += 1
             else:
