@@ -119,6 +119,10 @@ class Assembler:
         """Traces whose spans are held: open, or closing."""
         return len(self._open) + len(self._closing)
 
+    def __contains__(self, trace: bytes) -> bool:
+        """Whether a trace is open: parts of it have been taken, and more may be."""
+        return trace in self._open
+
     @property
     def size(self) -> int:
         """Bytes of all of them."""

@@ -17,7 +17,7 @@ from agent.ingest.otlp import dump_log, dump_span, load_log, load_span
 from agent.ingest.own import is_own, is_result
 from agent.ingest.spans import Event, LogEvent, Span
 
-__all__ = ["Carried", "carry", "carry_logs", "join", "read"]
+__all__ = ["MAX_VALUES", "Carried", "carry", "carry_logs", "join", "read"]
 
 SPAN, LOG = b"S", b"L"
 OVERHEAD = 200  # bytes that a span costs besides its body: in memory, its row and its index
@@ -26,10 +26,11 @@ MAX_VALUES = 500_000  # of one trace; about 100 bytes each once they are objects
 
 @dataclass(frozen=True, slots=True)
 class Carried:
-    """A part of a trace, and its line."""
+    """A part of a trace, its line, and the span itself where it is one."""
 
     part: Part
     line: bytes
+    span: Span | None = None
 
 
 def carry(spans: Iterable[Span], refused: Counter[str]) -> list[Carried]:
@@ -45,7 +46,8 @@ def carry(spans: Iterable[Span], refused: Counter[str]) -> list[Carried]:
         except (ValueError, TypeError, RecursionError):  # a decoder of ours has let it through
             refused["internal_error"] += 1
             continue
-        out.append(Carried(Part(trace, key, len(line) + OVERHEAD, not span.parent_id), line))
+        part = Part(trace, key, len(line) + OVERHEAD, not span.parent_id)
+        out.append(Carried(part, line, span))
     return out
 
 

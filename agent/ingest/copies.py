@@ -1,0 +1,66 @@
+"""Decoded spans of open traces, kept beside their lines in the state file.
+
+Most traces are closed seconds after their first span came: to read those back from the file and
+from JSON is a sixth of what a span costs. A copy is there for the whole trace or not at all, and
+is the same as what would be read. Where there is none, the file has it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from agent.ingest.bounds import separators
+from agent.ingest.carried import MAX_VALUES, Carried
+from agent.ingest.spans import Span
+
+__all__ = ["Copies"]
+
+# What a span takes in memory, measured: its text, some 1,200 bytes of objects, and where it is of
+# many small values up to 50 bytes for each.
+SPAN_BYTES = 1_200
+VALUE_BYTES = 50
+
+
+@dataclass(slots=True)
+class _Copy:
+    spans: list[Span] = field(default_factory=list)
+    size: int = 0
+
+
+def _cost(line: bytes) -> int:
+    return max(len(line) + SPAN_BYTES, VALUE_BYTES * separators(line))
+
+
+class Copies:
+    """At most about `most` bytes. What is there longest stays: it is wanted next."""
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._copies: dict[bytes, _Copy] = {}
+        self.size = 0
+
+    def add(self, trace: bytes, parts: Sequence[Carried], *, new: bool) -> None:
+        """What has come of a trace; `new` says that nothing has before. A trace with log events,
+        or so large that its values must be counted when it is read, is left to the file."""
+        copy = _Copy() if new else self._copies.get(trace)
+        if copy is None:
+            return
+        spans = [one.span for one in parts if one.span is not None]
+        size = sum(_cost(one.line) for one in parts)
+        whole = len(spans) == len(parts) and copy.size + size <= MAX_VALUES
+        if not whole or self.size + size > self._most:
+            self.take(trace)
+            return
+        copy.spans += spans
+        copy.size += size
+        self.size += size
+        self._copies[trace] = copy
+
+    def take(self, trace: bytes) -> list[Span] | None:
+        """The spans of a trace, which are kept no longer."""
+        copy = self._copies.pop(trace, None)
+        if copy is None:
+            return None
+        self.size -= copy.size
+        return copy.spans
