@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from hashlib import blake2b
+from typing import NamedTuple
 
 from agent.ingest.assembler import Part
 from agent.ingest.bounds import TooMuch, values_over
@@ -24,8 +24,7 @@ OVERHEAD = 200  # bytes that a span costs besides its body: in memory, its row a
 MAX_VALUES = 500_000  # of one trace; about 100 bytes each once they are objects
 
 
-@dataclass(frozen=True, slots=True)
-class Carried:
+class Carried(NamedTuple):
     """A part of a trace, its line, and the span itself where it is one."""
 
     part: Part

@@ -16,9 +16,10 @@ from agent.ingest.spans import Span
 
 __all__ = ["Copies"]
 
-# What a span takes in memory, measured: its text, some 1,200 bytes of objects, and where it is of
-# many small values up to 50 bytes for each.
-SPAN_BYTES = 1_200
+# What a span takes in memory, measured: its text, itself, two texts an attribute, and for values in
+# lists, maps and events up to 50 bytes each.
+SPAN_BYTES = 400
+ATTRIBUTE_BYTES = 150
 VALUE_BYTES = 50
 
 
@@ -28,8 +29,12 @@ class _Copy:
     size: int = 0
 
 
-def _cost(line: bytes) -> int:
-    return max(len(line) + SPAN_BYTES, VALUE_BYTES * separators(line))
+def _cost(line: bytes, span: Span) -> int:
+    size = len(line) + SPAN_BYTES + ATTRIBUTE_BYTES * len(span.attributes)
+    values = span.attributes.values()
+    if span.events or any(type(value) in (list, dict) for value in values):
+        size += VALUE_BYTES * separators(line)  # takes as long as all else here, and is rare
+    return size
 
 
 class Copies:
@@ -46,16 +51,15 @@ class Copies:
         copy = _Copy() if new else self._copies.get(trace)
         if copy is None:
             return
-        spans = [one.span for one in parts if one.span is not None]
-        size = sum(_cost(one.line) for one in parts)
-        whole = len(spans) == len(parts) and copy.size + size <= MAX_VALUES
-        if not whole or self.size + size > self._most:
-            self.take(trace)
-            return
-        copy.spans += spans
-        copy.size += size
-        self.size += size
+        self.take(trace)
+        for one in parts:
+            if one.span is not None:
+                copy.spans.append(one.span)
+                copy.size += _cost(one.line, one.span)
+            if one.span is None or copy.size > min(MAX_VALUES, self._most - self.size):
+                return
         self._copies[trace] = copy
+        self.size += copy.size
 
     def take(self, trace: bytes) -> list[Span] | None:
         """The spans of a trace, which are kept no longer."""

@@ -64,6 +64,11 @@ def requests(spans: Sequence[Span], settings: Otlp) -> Found:
 
 def _of_trace(trace_id: str, spans: list[Span], settings: Otlp, found: Found) -> None:
     tree = tree_of(spans)
+    _of_tree(trace_id, tree, settings, found)
+    tree.let_go()
+
+
+def _of_tree(trace_id: str, tree: Tree, settings: Otlp, found: Found) -> None:
     tools = frozenset(settings.tool_names)
     count(tree.root, tools)
     nodes = cut(tree.root)

@@ -79,6 +79,13 @@ class Tree:
     own: int = 0
     evaluators: int = 0
 
+    def let_go(self) -> None:
+        """Takes the tree apart. Parents and children hold each other, and what is held in a circle
+        waits for the garbage collector, which costs as much as counting and cutting."""
+        for node in list(self.root.walk()):
+            node.parent = None
+            node.children = []
+
 
 def _richness(span: Span) -> tuple[int, int, int, str]:
     """Of two spans with one id the later and fuller counts; the text settles the rest."""
