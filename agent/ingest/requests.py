@@ -144,7 +144,7 @@ def _sampling(node: Node) -> dict[str, float] | None:
     """The probability with which the spans were kept, from `ot=th:...` of the trace state: a
     rejection threshold T of 56 bits in hex, without its trailing zeros."""
     for one in node.walk():
-        if one.span is None:
+        if one.span is None or "ot=" not in one.span.trace_state:
             continue
         for entry in one.span.trace_state.split(","):
             key, _, value = entry.strip().partition("=")

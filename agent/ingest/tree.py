@@ -28,6 +28,8 @@ class Node:
     """Perhaps a light one: what it was asked and answers is to be had from `content`."""
     parent: Node | None = None
     children: list[Node] = field(default_factory=list)
+    is_search: bool = False
+    """Whether the span is a retrieval of its own."""
     searches: int = 0
     """Top-level retrievals in this subtree, the node itself included."""
     first_search: int = 0
