@@ -8,16 +8,7 @@ from __future__ import annotations
 
 import re
 
-__all__ = [
-    "BOM",
-    "MAX_ITEMS",
-    "MAX_TRACE_VALUES",
-    "TooMuch",
-    "check_body",
-    "separators",
-    "utf16",
-    "values_over",
-]
+__all__ = ["BOM", "MAX_ITEMS", "MAX_TRACE_VALUES", "TooMuch", "check_body", "utf16", "values_over"]
 
 MAX_ITEMS = 100_000  # of one body; 20 MB of ordinary traces are 4,000
 # An empty object or a short key costs about 100 bytes once parsed, so these are about 100 MB a
@@ -40,19 +31,18 @@ def utf16(head: bytes) -> bool:
     return head[:2] in (b"\xff\xfe", b"\xfe\xff", b"{\0", b"\0{", b"[\0", b"\0[")
 
 
-def separators(text: bytes) -> int:
-    """About how many values JSON holds, those of its texts' own commas included."""
+def _separators(text: bytes) -> int:
     return text.count(b",") + text.count(b"[") + text.count(b"{")
 
 
 def values_over(text: bytes, most: int) -> bool:
     """Whether JSON holds more than about `most` values: commas and brackets outside of strings."""
-    if separators(text) <= most:  # the strings' own ones counted too: nearly always the end of it
+    if _separators(text) <= most:  # the strings' own ones counted too: nearly always the end of it
         return False
     # cutting strings out costs 90 bytes each; most quotes in texts are escaped and no string's end
     if text.count(b'"') - text.count(b'\\"') > 2 * most:
         return True
-    return separators(_STRING.sub(b"", text)) > most
+    return _separators(_STRING.sub(b"", text)) > most
 
 
 def check_body(body: bytes) -> None:

@@ -9,18 +9,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
-from agent.ingest.bounds import separators
 from agent.ingest.carried import MAX_VALUES, Carried
-from agent.ingest.spans import Span
+from agent.ingest.spans import Span, Value
 
 __all__ = ["Copies"]
 
-# What a span takes in memory, measured: its text, itself, two texts an attribute, and for values in
-# lists, maps and events up to 50 bytes each.
+# What a span takes in memory besides its text, by what was measured: itself, two texts for each
+# attribute, event or link, and what lies in lists and maps.
 SPAN_BYTES = 400
 ATTRIBUTE_BYTES = 150
-VALUE_BYTES = 50
+VALUE_BYTES = 100
 
 
 @dataclass(slots=True)
@@ -30,11 +30,25 @@ class _Copy:
 
 
 def _cost(line: bytes, span: Span) -> int:
-    size = len(line) + SPAN_BYTES + ATTRIBUTE_BYTES * len(span.attributes)
-    values = span.attributes.values()
-    if span.events or any(type(value) in (list, dict) for value in values):
-        size += VALUE_BYTES * separators(line)  # takes as long as all else here, and is rare
+    size = len(line) + SPAN_BYTES + ATTRIBUTE_BYTES * len(span.links) + _held(span.attributes)
+    for event in span.events:
+        size += ATTRIBUTE_BYTES + _held(event.attributes)
     return size
+
+
+def _held(attributes: dict[str, Value]) -> int:
+    size = ATTRIBUTE_BYTES * len(attributes)
+    for value in attributes.values():
+        if isinstance(value, (list, dict)):
+            size += _nested(value)
+    return size
+
+
+def _nested(value: list[Any] | dict[str, Any]) -> int:
+    inner = value.values() if isinstance(value, dict) else value
+    return VALUE_BYTES * (1 + len(value)) + sum(
+        _nested(one) for one in inner if isinstance(one, (list, dict))
+    )
 
 
 class Copies:
