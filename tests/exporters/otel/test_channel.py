@@ -134,6 +134,7 @@ async def test_the_end_sends_what_waits() -> None:
         async with exporting(found.url, linger_seconds=60) as (exporter, agent):
             exporter.put(done(number=25))
             await asyncio.sleep(0.05)
+            await exporter.stop(within=30)  # what it takes is the machine's affair
         assert len(found.records) == 25
         assert agent.counted() == {"sent": 25}
 
