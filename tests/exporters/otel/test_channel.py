@@ -146,7 +146,7 @@ async def test_the_end_waits_for_no_receiver_that_hangs() -> None:
         async with exporting(found.url, timeout_seconds=30) as (exporter, agent):
             exporter.put(done(number=25))
             await until(lambda: bool(found.raw))
-        assert time.monotonic() - began < 2
+        assert time.monotonic() - began < 15  # half of what it waits for an answer
         assert agent.counted() == {"not_sent": 25}
 
 
