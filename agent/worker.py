@@ -22,6 +22,7 @@ from agent.errors import UnknownVersion
 from agent.event_time import EventTime
 from agent.evidence import EvidenceKeeper, results_of
 from agent.ingest.native import Bad, decode_one
+from agent.isolation import isolated
 from agent.orders import Orders, UnknownService
 from agent.privacy.content import Content
 from agent.score import Scored, outline
@@ -53,15 +54,6 @@ Notify = Callable[[Alert, float], Sequence[OutboxItem]]
 
 Results = Callable[[Sequence[tuple[Trace, ScoredTrace]]], None]
 """Gets what is durable, in the worker's thread: it must neither wait nor raise."""
-
-
-def _is_the_traces_fault(error: Exception) -> bool:
-    """Whether a trace has found a mistake of ours, and not a disk, a memory or a state file its
-    end: those must stop the work, not cost the trace."""
-    if isinstance(error, sqlite3.Error):
-        kinds = (sqlite3.DataError, sqlite3.ProgrammingError, sqlite3.IntegrityError)
-        return isinstance(error, (*kinds, sqlite3.InterfaceError))
-    return not isinstance(error, OSError | MemoryError | StateLost | UnknownVersion)
 
 
 class Worker:
@@ -259,37 +251,16 @@ class Worker:
         self.fatal = f"the state file is damaged: {error}; a restart moves it aside"
 
     def _process_all(self, batch: Sequence[Queued]) -> None:
-        """Process the batch; where a trace makes that fail, all but that trace.
+        isolated(batch, self._process, reset=self._reload, give_up=self._bury)
 
-        What raises here is a mistake of ours that one trace has found. Without this it would be
-        redone at every restart and stop the agent for good.
-        """
-        try:
-            self._process(batch)
-        except Exception as error:
-            if not _is_the_traces_fault(error):
-                raise
-            log.exception("a batch failed; trying its traces one by one")
-            self._reload()
-            for queued in batch:
-                self._process_one(queued)
-
-    def _process_one(self, queued: Queued) -> None:
-        try:
-            self._process([queued])
-        except Exception as error:
-            if not _is_the_traces_fault(error):
-                raise
-            log.exception(
-                "trace %d of the queue cannot be counted; it is a dead letter", queued.seq
-            )
-            self._reload()
-            bad = Bad(INTERNAL_ERROR, (("", repr(error)[:200]),), queued.body)
-            self._persist(lambda: self._dead.write([(bad, queued.seq)], "queue", self._clock()))
+    def _bury(self, queued: Queued, error: Exception) -> None:
+        log.error("trace %d of the queue cannot be counted; it is a dead letter", queued.seq)
+        bad = Bad(INTERNAL_ERROR, (("", repr(error)[:200]),), queued.body)
+        self._persist(lambda: self._dead.write([(bad, queued.seq)], "queue", self._clock()))
+        with self.lock:
             label = (("reason", bad.reason),)
-            with self.lock:
-                self.aggregator.counters.inc("ragmeter_dead_letters_total", label)
-            self._commit(queued.seq, [], [])
+            self.aggregator.counters.inc("ragmeter_dead_letters_total", label)
+        self._commit(queued.seq, [], [])
 
     def _reload(self) -> None:
         """Give up what was not committed."""
@@ -333,30 +304,14 @@ class Worker:
     # Slow tiers ---------------------------------------------------------------------------------
 
     def _finish_all(self, finished: Sequence[Finished]) -> None:
-        """Count what the slow tiers have found; where a result makes that fail, all but that."""
-        if not finished:
-            return
-        try:
-            self._finish(finished)
-        except Exception as error:
-            if not _is_the_traces_fault(error):
-                raise
-            log.exception("results of a slow tier failed; trying them one by one")
-            self._reload()
-            for one in finished:
-                self._finish_one(one)
+        """Count what the slow tiers have found."""
+        if finished:
+            isolated(finished, self._finish, reset=self._reload, give_up=self._finish_blank)
 
-    def _finish_one(self, one: Finished) -> None:
-        try:
-            self._finish([one])
-        except Exception as error:
-            if not _is_the_traces_fault(error):
-                raise
-            log.exception("the results of drawn trace %d cannot be counted", one.drawn.id)
-            self._reload()
-            draw = one.drawn.draw
-            blank = completed(draw, [])
-            self._finish([Finished(one.drawn, one.trace, blank, one.cost)])
+    def _finish_blank(self, one: Finished, _: Exception) -> None:
+        log.error("the results of drawn trace %d cannot be counted", one.drawn.id)
+        blank = completed(one.drawn.draw, [])
+        self._finish([Finished(one.drawn, one.trace, blank, one.cost)])
 
     def _finish(self, finished: Sequence[Finished]) -> None:
         done: list[tuple[Trace, ScoredTrace]] = []

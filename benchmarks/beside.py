@@ -1,13 +1,16 @@
 """What an instrumented application notices of ragmeter beside it, up, down, slow or full.
 
-    python -m benchmarks.beside [--rounds 20] [--requests 200] [--rest 20]
+    python -m benchmarks.beside [--rounds 20] [--requests 100] [--rate 20] [--rest 20]
 
-An application process for each condition (`benchmarks.beside_app`: 5 ms of sleep, about 1 ms of
-Python, three spans of 25 kB in all), all alive all the time; in each round each serves a block of
-requests, one process after the other in random order, so that what else runs on the machine hits
-all alike. Printed are latencies, what a condition adds to one without instrumentation and to one
-whose exporter does nothing (medians over the rounds, 95 % intervals), errors, and how long the
-shutdown took; and what ragmeter itself takes at rest.
+An application process for each condition (`benchmarks.beside_app`: 50 ms of waiting for what would
+be its model and index, about 1 ms of Python, three spans of 25 kB in all), all alive all the time;
+in each round each serves a block of requests that come at random, `--rate` a second (0: one after
+the other without a pause, 5 ms of waiting, which is the worst case), one process after the other in
+random order, so that what else runs on the machine hits all alike. Blocks in which the machine's
+host took much of the CPU away (`steal` above the median of all blocks) are left out. Printed are
+latencies, what a condition adds to one without instrumentation and to one whose exporter does
+nothing (with 95 % intervals), errors, and how long the shutdown took; and what ragmeter itself
+takes at rest.
 """
 
 from __future__ import annotations
@@ -22,7 +25,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import IO, Any
@@ -42,7 +45,7 @@ RECOMMENDED = {
     "OTEL_BSP_SCHEDULE_DELAY": "1000",
     "OTEL_EXPORTER_OTLP_TIMEOUT": "2",
 }
-QUANTILES = (50, 99)
+SMALL = RECOMMENDED | {"OTEL_BSP_MAX_EXPORT_BATCH_SIZE": "16", "OTEL_BSP_MAX_QUEUE_SIZE": "128"}
 DRAWS = 1000
 
 
@@ -116,8 +119,10 @@ def ragmeter(folder: Path) -> Iterator[Ragmeter]:
 class Application:
     """A process of `benchmarks.beside_app` and what it measured."""
 
-    def __init__(self, target: str, loops: int, settings: Mapping[str, str], log: IO[str]) -> None:
-        command = [sys.executable, "-m", "benchmarks.beside_app", target, str(loops)]
+    def __init__(
+        self, target: str, traffic: Iterable[float], settings: Mapping[str, str], log: IO[str]
+    ) -> None:
+        command = [sys.executable, "-m", "benchmarks.beside_app", target, *map(str, traffic)]
         clean = {name: value for name, value in os.environ.items() if not name.startswith("OTEL_")}
         self.process = subprocess.Popen(
             command,
@@ -128,6 +133,7 @@ class Application:
             env={**clean, **settings},
         )
         self.blocks: list[list[float]] = []
+        self.stolen: list[int] = []
         self.errors = 0
 
     def read(self) -> Any:
@@ -136,12 +142,14 @@ class Application:
 
     def serve(self, count: int, keep: bool) -> None:
         assert self.process.stdin is not None
+        before = stolen()
         self.process.stdin.write(f"{count}\n")
         self.process.stdin.flush()
         reply = self.read()
         self.errors += reply["errors"]
         if keep:
             self.blocks.append(reply["seconds"])
+            self.stolen.append(stolen() - before)
 
     def close(self) -> None:
         assert self.process.stdin is not None
@@ -153,6 +161,11 @@ class Application:
         return seconds
 
 
+def stolen() -> int:
+    """Ticks of CPU that the machine's host took away, so far; see proc(5)."""
+    return int(Path("/proc/stat").read_text().split(maxsplit=9)[8])
+
+
 def loops_of_a_millisecond() -> int:
     def once() -> float:
         started = time.perf_counter()
@@ -162,20 +175,29 @@ def loops_of_a_millisecond() -> int:
     return round(LOOPS * 0.001 / min(once() for _ in range(50)))
 
 
-def quantiles(blocks: np.ndarray) -> list[float]:
-    """Milliseconds: medians over the rounds, some of which are disturbed."""
-    of_rounds = np.percentile(blocks * 1000, QUANTILES, axis=1)
-    return [float(one) for one in np.median(of_rounds, axis=1)]
+def undisturbed(applications: Mapping[str, Application]) -> dict[str, np.ndarray]:
+    """Milliseconds, shape (blocks, requests), of blocks in which little CPU was stolen."""
+    bound = np.median([one.stolen for one in applications.values()])
+    return {
+        name: np.array(one.blocks)[np.array(one.stolen) <= bound] * 1000
+        for name, one in applications.items()
+    }
 
 
-def added(blocks: np.ndarray, base: np.ndarray, quantile: float = 99) -> str:
-    """Milliseconds: the median over the rounds of the differences within a round."""
+def drawn(blocks: np.ndarray, quantile: float, rng: np.random.Generator) -> np.ndarray:
+    """The quantile of all requests of blocks drawn with replacement, `DRAWS` times."""
+    picked = rng.integers(len(blocks), size=(DRAWS, len(blocks)))
+    found: np.ndarray = np.percentile(blocks[picked].reshape(DRAWS, -1), quantile, axis=1)
+    return found
+
+
+def added(blocks: np.ndarray, base: np.ndarray, quantile: float) -> str:
+    """Milliseconds and a 95 % interval: the bootstrap over blocks."""
     rng = np.random.default_rng(1)
-    above = np.percentile(blocks * 1000, quantile, axis=1)
-    paired = above - np.percentile(base * 1000, quantile, axis=1)
-    drawn = np.median(rng.choice(paired, (DRAWS, len(paired))), axis=1)
-    low, high = np.percentile(drawn, (2.5, 97.5))
-    return f"{np.median(paired):+.2f} ({low:+.2f} … {high:+.2f})"
+    spread = drawn(blocks, quantile, rng) - drawn(base, quantile, rng)
+    low, high = np.percentile(spread, (2.5, 97.5))
+    difference = np.percentile(blocks, quantile) - np.percentile(base, quantile)
+    return f"{difference:+.2f} ({low:+.2f} … {high:+.2f})"
 
 
 def main() -> None:
@@ -183,10 +205,12 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawTextHelpFormatter
     )
     parser.add_argument("--rounds", type=int, default=20)
-    parser.add_argument("--requests", type=int, default=200, help="of a block")
+    parser.add_argument("--requests", type=int, default=100, help="of a block")
+    parser.add_argument("--rate", type=float, default=20, help="requests a second, 0: no pause")
+    parser.add_argument("--only", help="conditions, by how their names begin, with commas")
     parser.add_argument("--rest", type=float, default=20, help="seconds at rest")
     options = parser.parse_args()
-    loops = loops_of_a_millisecond()
+    traffic = loops_of_a_millisecond(), 0.05 if options.rate else 0.005, options.rate
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         log = stack.enter_context((folder / "log.txt").open("w"))
@@ -200,6 +224,8 @@ def main() -> None:
             "not instrumented": ("none", {}),
             "exporter does nothing": ("noop", RECOMMENDED),
             "up": (up.url, RECOMMENDED),
+            "up, batches of 16": (up.url, SMALL),
+            "up, switch interval 0.5 ms": (up.url, RECOMMENDED | {"SWITCH_INTERVAL": "0.0005"}),
             "up, defaults of the SDK": (up.url, {}),
             "down": (down, RECOMMENDED),
             "down, defaults of the SDK": (down, {}),
@@ -209,34 +235,37 @@ def main() -> None:
             "stopped (SIGSTOP)": (stopped.url, RECOMMENDED),
         }
         applications = {
-            name: Application(target, loops, settings, log)
+            name: Application(target, traffic, settings, log)
             for name, (target, settings) in targets.items()
+            if not options.only or name.startswith(tuple(options.only.split(",")))
         }
         rng = random.Random(1)
         for number in range(options.rounds + 1):  # the first warms up, and fills the queues
-            for name in rng.sample(list(targets), len(targets)):
+            for name in rng.sample(list(applications), len(applications)):
                 applications[name].serve(options.requests, keep=number > 0)
         for application in applications.values():
             application.close()
         shutdowns = {name: application.shutdown() for name, application in applications.items()}
         report(applications, shutdowns)
-        print(f"\nragmeter was sent, of the two that it was up for: {up.accepted()}")
+        print(f"\nragmeter was sent, of those that it was up for: {up.accepted()}")
         time.sleep(10)  # scoring what came last
         print(f"ragmeter, after the load: {up.at_rest(options.rest)}")
 
 
 def report(applications: Mapping[str, Application], shutdowns: Mapping[str, float]) -> None:
-    blocks = {name: np.array(one.blocks) for name, one in applications.items()}
+    blocks = undisturbed(applications)
     plain, noop = list(blocks.values())[:2]
-    print(f"{plain.size} requests a condition, in {len(plain)} rounds\n")
-    heads = "p50 ms|p99 ms|p50 added, to none|p99 added, to none|to a no-op exporter|errors"
+    heads = (
+        "requests|p50 ms|p99 ms|p50 added, to none|p99 added, to none|to a no-op exporter|errors"
+    )
     heads = f"| ragmeter | {heads.replace('|', ' | ')} | shutdown s |"
     print(heads + "\n| --- |" + " ---: |" * (heads.count("|") - 2))
     for name, one in blocks.items():
-        p50, p99 = quantiles(one)
+        p50, p99 = np.percentile(one, (50, 99))
         print(
-            f"| {name} | {p50:.2f} | {p99:.2f} | {added(one, plain, 50)} | {added(one, plain)}"
-            f" | {added(one, noop)} | {applications[name].errors} | {shutdowns[name]:.1f} |"
+            f"| {name} | {one.size} | {p50:.2f} | {p99:.2f} | {added(one, plain, 50)}"
+            f" | {added(one, plain, 99)} | {added(one, noop, 99)} | {applications[name].errors}"
+            f" | {shutdowns[name]:.1f} |"
         )
 
 

@@ -2,17 +2,22 @@
 
 As a process it reads a number from standard input, serves so many requests, and writes their
 latencies and errors as a line of JSON; at the end of the input it shuts its exporter down and
-writes how long that took.
+writes how long that took. Without RATE (or 0) requests follow each other without a pause; with it
+they come at random (Poisson), so many a second, each in a thread, and a latency counts from when
+the request came.
 
-    python -m benchmarks.beside_app none|noop|URL [LOOPS]
+    python -m benchmarks.beside_app none|noop|URL LOOPS WAIT RATE
 """
 
 from __future__ import annotations
 
 import json
+import os
+import random
 import sys
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.sdk.resources import Resource
@@ -24,7 +29,10 @@ __all__ = ["Noop", "main", "provider_for", "serve", "work"]
 
 KIND = "openinference.span.kind"
 WAIT = 0.005  # what a call of a model or an index would at least take
+THREADS = 64
 LOOPS = 20_000  # about a millisecond of Python, which holds the interpreter's lock
+
+Block = list[tuple[float, bool]]
 
 
 class Noop(SpanExporter):
@@ -94,9 +102,33 @@ def serve(tracer: Tracer, number: int, loops: int = LOOPS, wait: float = WAIT) -
     return answer
 
 
+def one(tracer: Tracer, number: int, loops: int, wait: float, came: float) -> tuple[float, bool]:
+    """Seconds, and whether it failed."""
+    try:
+        serve(tracer, number, loops, wait)
+        failed = False
+    except Exception:
+        failed = True
+    return time.perf_counter() - came, failed
+
+
+def block(tracer: Tracer, numbers: range, loops: int, wait: float, rate: float) -> Block:
+    if not rate:
+        return [one(tracer, number, loops, wait, time.perf_counter()) for number in numbers]
+    rng = random.Random(numbers.start)  # every condition gets the same arrivals
+    due = time.perf_counter()
+    with ThreadPoolExecutor(THREADS) as pool:
+        waiting = []
+        for number in numbers:
+            due += rng.expovariate(rate)
+            time.sleep(max(0.0, due - time.perf_counter()))
+            waiting.append(pool.submit(one, tracer, number, loops, wait, due))
+        return [done.result() for done in waiting]
+
+
 def main() -> None:
-    target = sys.argv[1]
-    loops = int(sys.argv[2]) if len(sys.argv) > 2 else LOOPS
+    sys.setswitchinterval(float(os.environ.get("SWITCH_INTERVAL", sys.getswitchinterval())))
+    target, loops, wait, rate = sys.argv[1], int(sys.argv[2]), *map(float, sys.argv[3:5])
     provider: TracerProvider | None = None
     tracer = NoOpTracerProvider().get_tracer("none")
     if target != "none":
@@ -104,17 +136,10 @@ def main() -> None:
         tracer = provider.get_tracer("openinference.instrumentation.langchain")
     number = 0
     for line in sys.stdin:
-        seconds: list[float] = []
-        errors = 0
-        for _ in range(int(line)):
-            started = time.perf_counter()
-            try:
-                serve(tracer, number, loops)
-            except Exception:
-                errors += 1
-            seconds.append(time.perf_counter() - started)
-            number += 1
-        print(json.dumps({"seconds": seconds, "errors": errors}), flush=True)
+        done = block(tracer, range(number, number + int(line)), loops, wait, rate)
+        number += int(line)
+        seconds, failed = zip(*done, strict=True)
+        print(json.dumps({"seconds": seconds, "errors": sum(failed)}), flush=True)
     started = time.perf_counter()
     if provider is not None:
         provider.shutdown()

@@ -48,9 +48,8 @@ class Request:
         self.server = server
         self.settings = settings
         self.nodes = list(node.walk())
-        tools = frozenset(settings.tool_names)
-        self.searches = searches_of(node, tools)
-        self.retrieved: Retrieved = retrieved(node, tools)
+        self.searches = searches_of(node)
+        self.retrieved: Retrieved = retrieved(node)
         self.calls = self._calls()
 
     def _calls(self) -> list[Node]:
@@ -71,7 +70,7 @@ class Request:
         tools = [one for one in self.searches if one.role is Role.TOOL]
         searches = [one for one in self.searches if one.role is not Role.TOOL]
         for one in (self.node, *searches, *reversed(self.calls), *tools):
-            reading = one.reading
+            reading = one.content()
             if reading.query is not None:
                 return self._choice(reading.query, reading.query_gap, one, MAX_QUERY)
             if reading.query_gap is not None and gap.gap is None:
@@ -102,13 +101,14 @@ class Request:
             found = self._of_trace("langfuse.trace.output", answer_in, MAX_ANSWER)
             if found is not None:
                 return found
-        reply = self._reply()
         if own.answer is not None and (node.role is not Role.RETRIEVER or not self.calls):
-            cut = own.answer_gap is Gap.ANSWER_TRUNCATED
-            whole = cut and reply.text is not None and reply.gap is None
-            if whole and reply.text is not None and reply.text.startswith(own.answer.rstrip(".…")):
-                return reply
+            if own.answer_gap is Gap.ANSWER_TRUNCATED:
+                reply = self._reply()
+                whole = reply.text if reply.gap is None else None
+                if whole is not None and whole.startswith(own.answer.rstrip(".…")):
+                    return reply
             return self._choice(own.answer, own.answer_gap, node, MAX_ANSWER)
+        reply = self._reply()
         if reply.text is None and own.answer_gap is not None:
             return Choice(None, own.answer_gap, node)
         return reply
@@ -119,7 +119,7 @@ class Request:
         while the application has others."""
         first = min((one.start for one in self.searches), default=0)
         able = [
-            one for one in self.calls if last_moment(one) >= first and not one.reading.calls_tools
+            one for one in self.calls if last_moment(one) >= first and not one.content().calls_tools
         ]
         in_tools = self._in_tools()
         outside = [one for one in able if id(one) not in in_tools]
@@ -132,7 +132,7 @@ class Request:
             # of what was seen twice the other span may hold the text
             if one is not last and not (one.start < last.end and last.start < one.end):
                 break
-            reading = one.reading
+            reading = one.content()
             if reading.answer is not None:
                 return self._choice(reading.answer, reading.answer_gap, one, MAX_ANSWER)
             if reading.answer_gap is not None and gap.gap is None:
@@ -183,7 +183,7 @@ class Request:
         return out, gap
 
     def status(self, answered: bool) -> tuple[str, str | None]:
-        status, error = outcome(self.node, self.server, answered)
+        status, error = outcome(self.nodes, self.server, answered)
         return status, clean(error) if error else None
 
     def timings(self) -> dict[str, float]:

@@ -48,7 +48,7 @@ def compose(node: Node, server: Node | None, settings: Otlp) -> Composed:
         missing["passages"] = passages_gap
     if answer.gap is not None or (answer.text is None and status == "ok"):
         missing["answer"] = answer.gap or Gap.NO_ANSWER
-    tokens_in, tokens_out, cost = used(node)
+    tokens_in, tokens_out, cost = used(request.nodes)
     values: dict[str, Any] = {
         "query": query.text,
         "answer": answer.text,
@@ -114,7 +114,7 @@ def _tags(request: Request, query: Choice, settings: Otlp) -> dict[str, str]:
         tags["session"] = hashed(session, settings)
     if user:
         tags["user"] = hashed(user, settings)
-    looked = request.searches[0].reading.query if request.searches else None
+    looked = request.searches[0].content().query if request.searches else None
     if looked is not None and query.text is not None and looked != query.text:
         tags["retrieval_query"] = clean(looked)  # the application has rewritten the question
     for one in about:
@@ -134,7 +134,7 @@ def _tags(request: Request, query: Choice, settings: Otlp) -> dict[str, str]:
 
 
 def _citations(answer: Choice, own: Reading) -> list[dict[str, Any]] | None:
-    given = own.citations or (answer.node.reading.citations if answer.node else [])
+    given = own.citations or (answer.node.content().citations if answer.node else [])
     out = []
     for start, end, passages in given[:MAX_CITATIONS]:
         if any(value is not None and value < 0 for value in (start, end)):

@@ -25,8 +25,11 @@ class Node:
 
     span: Span | None
     reading: Reading
+    """Perhaps a light one: what it was asked and answers is to be had from `content`."""
     parent: Node | None = None
     children: list[Node] = field(default_factory=list)
+    is_search: bool = False
+    """Whether the span is a retrieval of its own."""
     searches: int = 0
     """Top-level retrievals in this subtree, the node itself included."""
     first_search: int = 0
@@ -35,13 +38,10 @@ class Node:
     last_call: int = 0
     """Until when the last of them may have seen what was retrieved."""
 
-    light: bool = False
-    """Whether `reading` is without content yet."""
-
     def content(self) -> Reading:
         """The whole reading."""
-        if self.light and self.span is not None:
-            self.reading, self.light = read_span(self.span), False
+        if self.reading.light and self.span is not None:
+            self.reading = read_span(self.span)
         return self.reading
 
     @property
@@ -80,6 +80,13 @@ class Tree:
     root: Node
     own: int = 0
     evaluators: int = 0
+
+    def let_go(self) -> None:
+        """Takes the tree apart. Parents and children hold each other, and what is held in a circle
+        waits for the garbage collector, which costs as much as counting and cutting."""
+        for node in list(self.root.walk()):
+            node.parent = None
+            node.children = []
 
 
 def _richness(span: Span) -> tuple[int, int, int, str]:
@@ -160,7 +167,7 @@ def _read(tree: Tree) -> None:
             if is_own(span):
                 tree.own += 1
                 continue
-            child.reading, child.light = glance(span)
+            child.reading = glance(span)
             if child.reading.role is Role.EVALUATOR or is_evaluator(span):
                 tree.evaluators += 1
             else:

@@ -1,6 +1,6 @@
 """What spans mean, a module per convention: `read_span` joins what all that match have to say.
 
-A convention is a module with `matches(span) -> bool` and `read(span) -> Reading`. The order of
+A convention is a module with `matches` and `read` (see `Convention`). The order of
 `CONVENTIONS` is that of trust: a product's own attributes before the general ones that it also
 writes, those of OpenTelemetry last. Of each field the first reading that knows it wins.
 """
@@ -38,11 +38,14 @@ __all__ = ["CONVENTIONS", "Convention", "glance", "read_span"]
 class Convention(Protocol):
     """`matches` looks at the scope, the names of attributes and events, the first word of the
     span's name and the values of `DECIDING` attributes, and at nothing else: what it says is
-    remembered for all spans that are alike in these."""
+    remembered for all spans that are alike in these.
+
+    `read` without `content` may leave out what `Reading.light` names, where there are no documents
+    either; all else it says as with it."""
 
     def matches(self, span: Span, /) -> bool: ...
 
-    def read(self, span: Span, /) -> Reading: ...
+    def read(self, span: Span, /, content: bool = True) -> Reading: ...
 
 
 DECIDING = (
@@ -110,16 +113,15 @@ def _conventions(span: Span) -> tuple[Convention, ...]:
     return known
 
 
-def glance(span: Span) -> tuple[Reading, bool]:
-    """A reading, and whether it is one without content: that is so where the span is known to wrap
-    others and no more. It takes a third of the time of `read_span`, which has to follow for those
-    that turn out to matter."""
+def glance(span: Span) -> Reading:
+    """A reading that may be `light`: `read_span` has to follow for those spans that turn out to
+    matter. It takes a third of the time."""
     matching = _conventions(span)
     if matching == _WRAPPING:
         light = openinference.glance(span)
         if light is not None:
-            return light, True
-    return _read(span, matching), False
+            return light
+    return _read(span, matching, content=False)
 
 
 _WRAPPING: tuple[Convention, ...] = (openinference,)
@@ -132,13 +134,13 @@ def read_span(span: Span) -> Reading:
     convention that has texts, else the first list at all. A gap counts only where no convention
     has the content.
     """
-    return _read(span, _conventions(span))
+    return _read(span, _conventions(span), content=True)
 
 
-def _read(span: Span, matching: tuple[Convention, ...]) -> Reading:
+def _read(span: Span, matching: tuple[Convention, ...], content: bool) -> Reading:
     if not matching:
         return Reading()
-    first, *others = [convention.read(span) for convention in matching]
+    first, *others = [convention.read(span, content) for convention in matching]
     for other in others:
         _join(first, other)
     return first
@@ -172,6 +174,7 @@ def _join(into: Reading, other: Reading) -> None:
     into.tags = {**other.tags, **into.tags}
     into.citations = into.citations or other.citations
     into.calls_tools = into.calls_tools or other.calls_tools
+    into.light = into.light or other.light
 
 
 def _join_documents(into: Reading, other: Reading) -> None:

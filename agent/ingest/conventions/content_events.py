@@ -19,7 +19,7 @@ import re
 from typing import Any
 
 from agent.ingest.conventions.keyed import Keys, asks_tools_only, first, read_keyed
-from agent.ingest.conventions.reading import Reading, Role
+from agent.ingest.conventions.reading import Reading, Role, leave_out
 from agent.ingest.conventions.texts import (
     Turn,
     answer_in,
@@ -94,9 +94,24 @@ def matches(span: Span) -> bool:
     return bool(span.events) and any(event.name in (PROMPT, COMPLETION) for event in span.events)
 
 
-def read(span: Span) -> Reading:
+def read(span: Span, content: bool = True) -> Reading:
     attributes = span.attributes
-    reading = read_keyed(KEYS, attributes)
+    reading = read_keyed(KEYS, attributes, content)
+    if reading.role is Role.OTHER and any(event.name == COMPLETION for event in span.events):
+        reading.role = Role.LLM
+    endpoint = text_of(attributes.get("gen_ai.endpoint")) or ""
+    if reading.role is Role.RETRIEVER and "retrieve" not in endpoint and endpoint:
+        # query engines are whole requests, loading documents is index building
+        reading.role = Role.CHAIN
+    if reading.role not in (Role.LLM, Role.CHAIN, Role.RETRIEVER, Role.TOOL):
+        return reading
+    if content or not leave_out(reading):
+        _talk(span, reading)
+    return reading
+
+
+def _talk(span: Span, reading: Reading) -> None:
+    attributes = span.attributes
     prompts: list[Any] = []
     completions: list[Any] = []
     for event in span.events:
@@ -106,21 +121,12 @@ def read(span: Span) -> Reading:
             completions.append(first(event.attributes, ("gen_ai.completion", COMPLETION)))
     prompts.append(first(attributes, ("gen_ai.prompt", PROMPT)))
     completions.append(first(attributes, ("gen_ai.completion", COMPLETION)))
-    if reading.role is Role.OTHER and any(event.name == COMPLETION for event in span.events):
-        reading.role = Role.LLM
-    endpoint = text_of(attributes.get("gen_ai.endpoint")) or ""
-    if reading.role is Role.RETRIEVER and "retrieve" not in endpoint and endpoint:
-        # query engines are whole requests, loading documents is index building
-        reading.role = Role.CHAIN
-    if reading.role not in (Role.LLM, Role.CHAIN, Role.RETRIEVER, Role.TOOL):
-        return reading
     reading.query, reading.query_gap = _asked(next((x for x in prompts if x is not None), None))
     if reading.role is not Role.RETRIEVER:
         made = next((x for x in completions if x is not None), None)
         reading.calls_tools = asks_tools_only(made)
         if not reading.calls_tools:
             reading.answer, reading.answer_gap = _replied(made)
-    return reading
 
 
 def _asked(value: Any) -> tuple[str | None, Any]:

@@ -40,7 +40,7 @@ def matches(span: Span) -> bool:
     return "gen_ai.task.input" in span.attributes or "gen_ai.task.output" in span.attributes
 
 
-def read(span: Span) -> Reading:
-    reading = read_keyed(KEYS, span.attributes)
+def read(span: Span, content: bool = True) -> Reading:
+    reading = read_keyed(KEYS, span.attributes, content)
     reading.failed = str(span.attributes.get("gen_ai.task.status", "")).lower() == "failure"
     return reading

@@ -46,7 +46,8 @@ def matches(span: Span) -> bool:
     return span.scope == "gcp.vertex.agent" or not span.attributes.keys().isdisjoint(MARKS)
 
 
-def read(span: Span) -> Reading:
+def read(span: Span, content: bool = True) -> Reading:
+    """Always whole: a reply may hold documents and says whether it failed."""
     attributes = span.attributes
     reading = read_keyed(KEYS, attributes)
     operation = attributes.get("gen_ai.operation.name")
@@ -71,8 +72,8 @@ def read(span: Span) -> Reading:
         reading.model = reading.model or text_of(request.get("model"))
         reading.query = _asked(request.get("contents"))
     if isinstance(response, dict):
-        content = response.get("content")
-        parts = content.get("parts") if isinstance(content, dict) else None
+        reply = response.get("content")
+        parts = reply.get("parts") if isinstance(reply, dict) else None
         reading.answer = _text(parts)
         reading.calls_tools = reading.answer is None and _has(parts, "function_call")
         if response.get("error_code") is not None:

@@ -16,9 +16,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from agent.ingest.conventions.keyed import Keys, asks_tools_only, fill_content, read_keyed
+from agent.ingest.conventions.keyed import (
+    Keys,
+    asks_tools_only,
+    fill_content,
+    read_keyed,
+)
 from agent.ingest.conventions.monocle import literal
-from agent.ingest.conventions.reading import Reading, Role
+from agent.ingest.conventions.reading import Reading, Role, leave_out
 from agent.ingest.conventions.texts import answer_in, open_json, question_in, text_of, whole
 from agent.ingest.spans import Span
 
@@ -54,12 +59,14 @@ def matches(span: Span) -> bool:
     )
 
 
-def read(span: Span) -> Reading:
+def read(span: Span, content: bool = True) -> Reading:
     attributes = span.attributes
     reading = read_keyed(KEYS, attributes)
     kind = (text_of(attributes.get("haystack.component.type")) or "").lower()
     if not kind:
         reading.role = Role.CHAIN
+        if not content and leave_out(reading):
+            return reading
         _pipeline(
             reading,
             _opened(attributes.get("haystack.pipeline.input_data")),
@@ -67,6 +74,8 @@ def read(span: Span) -> Reading:
         )
         return reading
     reading.role = next((role for end, role in ENDINGS if kind.endswith(end)), Role.OTHER)
+    if not content and reading.role is Role.CHAIN and leave_out(reading):
+        return reading  # a model call has its model and tokens in what it made
     given = _opened(attributes.get("haystack.component.input"))
     made = _opened(attributes.get("haystack.component.output"))
     if reading.role in (Role.RETRIEVER, Role.RERANKER):

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from agent.ingest.conventions.documents import documents_in, documents_of_tool
-from agent.ingest.conventions.reading import Gap, Reading, Role
+from agent.ingest.conventions.reading import Gap, Reading, Role, leave_out
 from agent.ingest.conventions.texts import (
     answer_in,
     cut_json,
@@ -82,15 +82,16 @@ def role_of(keys: Keys, attributes: Mapping[str, Any]) -> Role:
     return keys.roles.get(kind.strip().lower(), keys.unknown)
 
 
-def read_keyed(keys: Keys, attributes: Mapping[str, Any]) -> Reading:
+def read_keyed(keys: Keys, attributes: Mapping[str, Any], content: bool = True) -> Reading:
     """What the table finds. The content is read by `fill_content` according to the role."""
     reading = Reading(role=role_of(keys, attributes), convention=keys.convention)
-    fill_content(
-        reading,
-        first(attributes, keys.query),
-        first(attributes, keys.answer),
-        first(attributes, keys.documents),
-    )
+    if content or reading.role is Role.OTHER or not leave_out(reading):
+        fill_content(
+            reading,
+            first(attributes, keys.query),
+            first(attributes, keys.answer),
+            first(attributes, keys.documents),
+        )
     reading.prompt_version = _scalar(first(attributes, keys.prompt_version))
     if reading.role is not Role.EMBEDDING:
         reading.model = _scalar(first(attributes, keys.model))
@@ -172,6 +173,8 @@ def asks_tools_only(value: Any) -> bool:
 
 def tag(reading: Reading, name: str, value: Any) -> None:
     """A small scalar becomes a tag; what is nested or prose is left out."""
+    if value is None:
+        return
     value = open_json(value, times=1)
     text = ("true" if value else "false") if isinstance(value, bool) else text_of(value) or ""
     if name and text and len(text) <= MAX_TAG_TEXT and len(reading.tags) < MAX_TAGS:
@@ -179,5 +182,7 @@ def tag(reading: Reading, name: str, value: Any) -> None:
 
 
 def _scalar(value: Any) -> str | None:
+    if value is None:
+        return None
     text = text_of(open_json(value, times=1))
     return text if text is None or not hidden(text) else None

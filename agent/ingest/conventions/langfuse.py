@@ -22,7 +22,7 @@ from typing import Any
 
 from agent.ingest.conventions.documents import documents_in
 from agent.ingest.conventions.keyed import Keys, fill_content, read_keyed, tag
-from agent.ingest.conventions.reading import Reading, Role
+from agent.ingest.conventions.reading import Reading, Role, leave_out
 from agent.ingest.conventions.texts import number, open_json, text_of, whole
 from agent.ingest.spans import Span
 
@@ -87,17 +87,21 @@ def matches(span: Span) -> bool:
     return span.scope == "langfuse-sdk" or not attributes.keys().isdisjoint(MARKS)
 
 
-def read(span: Span) -> Reading:
+def read(span: Span, content: bool = True) -> Reading:
     attributes = span.attributes
-    reading = read_keyed(KEYS, attributes)
+    content = content or RETRIEVER_NAME.search(span.name) is not None  # it may be a retriever
+    reading = read_keyed(KEYS, attributes, content)
     if reading.role is Role.OTHER and OBSERVATION + "type" not in attributes:
         if OBSERVATION + "model.name" in attributes:  # Langfuse takes such for a generation too
             reading.role = Role.LLM
         elif OBSERVATION + "input" in attributes or OBSERVATION + "output" in attributes:
             reading.role = Role.CHAIN
-        fill_content(
-            reading, attributes.get(OBSERVATION + "input"), attributes.get(OBSERVATION + "output")
-        )
+        if content or not leave_out(reading):
+            fill_content(
+                reading,
+                attributes.get(OBSERVATION + "input"),
+                attributes.get(OBSERVATION + "output"),
+            )
     made = attributes.get(OBSERVATION + "output")
     if reading.role is Role.CHAIN and RETRIEVER_NAME.search(span.name):
         opened = open_json(made)
@@ -105,7 +109,7 @@ def read(span: Span) -> Reading:
         if found and any(one.text for one in found):
             reading.role = Role.RETRIEVER
             reading.documents, reading.answer, reading.answer_gap = found, None, None
-    _of_trace(span, reading)
+    _of_trace(span, reading, content)
     for key in ("langfuse.environment", "langfuse.release"):
         if key not in attributes:  # the SDK says it once, of the resource
             tag(reading, key.removeprefix("langfuse."), span.resource.get(key))
@@ -138,16 +142,20 @@ def read(span: Span) -> Reading:
     return reading
 
 
-def _of_trace(span: Span, reading: Reading) -> None:
+def _of_trace(span: Span, reading: Reading, content: bool) -> None:
     """The trace's input and output, where they are this span's to say."""
     given, made = span.attributes.get(TRACE + "input"), span.attributes.get(TRACE + "output")
     if given is None and made is None:
         return
     if reading.role not in (Role.CHAIN, Role.OTHER, Role.LLM):
         return
+    root = not span.parent_id
+    if not content and leave_out(reading):
+        if root and reading.role is Role.OTHER:
+            reading.role = Role.CHAIN
+        return
     whole_trace = Reading(role=Role.CHAIN)
     fill_content(whole_trace, given, made)
-    root = not span.parent_id
     if whole_trace.query is not None and (root or reading.query is None):
         reading.query, reading.query_gap = whole_trace.query, whole_trace.query_gap
     if whole_trace.answer is not None and (root or reading.answer is None):

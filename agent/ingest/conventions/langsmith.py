@@ -52,8 +52,8 @@ def matches(span: Span) -> bool:
     return "langsmith.span.kind" in span.attributes
 
 
-def read(span: Span) -> Reading:
-    reading = read_keyed(KEYS, span.attributes)
+def read(span: Span, content: bool = True) -> Reading:
+    reading = read_keyed(KEYS, span.attributes, content)
     tags = span.attributes.get("langsmith.span.tags")
     if isinstance(tags, str):
         for one in (each.strip() for each in tags.split(",", 32)[:32]):

@@ -17,8 +17,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from agent.ingest.conventions.keyed import Keys, asks_tools_only, fill_content, first, read_keyed
-from agent.ingest.conventions.reading import Reading, Role
+from agent.ingest.conventions.keyed import (
+    Keys,
+    asks_tools_only,
+    fill_content,
+    first,
+    read_keyed,
+)
+from agent.ingest.conventions.reading import Reading, Role, leave_out
 from agent.ingest.conventions.texts import (
     Turn,
     answer_in,
@@ -52,7 +58,7 @@ def matches(span: Span) -> bool:
     return span.scope in SCOPES or not span.attributes.keys().isdisjoint(MARKS)
 
 
-def read(span: Span) -> Reading:
+def read(span: Span, content: bool = True) -> Reading:
     attributes = span.attributes
     if attributes.get("logfire.span_type") == "pending_span":
         return Reading(role=Role.CHAIN, convention=KEYS.convention)
@@ -60,6 +66,8 @@ def read(span: Span) -> Reading:
     history = first(attributes, HISTORY)
     if history is not None or "final_result" in attributes:
         reading.role = Role.CHAIN
+        if not content and leave_out(reading):
+            return reading
         turns = _turns(history)
         reading.query, reading.query_gap = _asked(turns)
         reading.answer, reading.answer_gap = answer_in(attributes.get("final_result"))

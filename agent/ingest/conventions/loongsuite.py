@@ -52,5 +52,5 @@ def matches(span: Span) -> bool:
     )
 
 
-def read(span: Span) -> Reading:
-    return read_keyed(KEYS, span.attributes)
+def read(span: Span, content: bool = True) -> Reading:
+    return read_keyed(KEYS, span.attributes, content)

@@ -64,14 +64,14 @@ def matches(span: Span) -> bool:
     )
 
 
-def read(span: Span) -> Reading:
+def read(span: Span, content: bool = True) -> Reading:
     attributes = span.attributes
     if first(attributes, SCORER) is not None:
         return Reading(role=Role.EVALUATOR, convention=KEYS.convention)
     if "mlflow.spanType" in attributes:
-        reading = read_keyed(KEYS, attributes)
+        reading = read_keyed(KEYS, attributes, content)
     else:  # a function's span without a type; another convention may know the role
-        reading = read_keyed(KEYS, {**attributes, "mlflow.spanType": "UNKNOWN"})
+        reading = read_keyed(KEYS, {**attributes, "mlflow.spanType": "UNKNOWN"}, content)
         reading.role = Role.OTHER
     for one in reading.documents or ():
         if one.score is None:

@@ -71,7 +71,8 @@ def matches(span: Span) -> bool:
     )
 
 
-def read(span: Span) -> Reading:
+def read(span: Span, content: bool = True) -> Reading:
+    """Always whole: what was said tells what the span is and whether it failed."""
     attributes = span.attributes
     reading = read_keyed(KEYS, attributes)
     events: dict[str, Mapping[str, Any]] = {event.name: event.attributes for event in span.events}

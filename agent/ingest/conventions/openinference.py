@@ -18,7 +18,7 @@ from agent.ingest.conventions.documents import (
     metadata_in,
 )
 from agent.ingest.conventions.flatten import has_items, items
-from agent.ingest.conventions.reading import Document, Gap, Reading, Role
+from agent.ingest.conventions.reading import Document, Gap, Reading, Role, leave_out
 from agent.ingest.conventions.texts import (
     Turn,
     answer_in,
@@ -73,7 +73,9 @@ def glance(span: Span) -> Reading | None:
         return None
     if has_items(span.attributes, _RETRIEVED):
         return None
-    return _about(span, Role.CHAIN)
+    reading = _about(span, Role.CHAIN)
+    reading.light = True
+    return reading
 
 
 def _about(span: Span, role: Role) -> Reading:
@@ -83,12 +85,13 @@ def _about(span: Span, role: Role) -> Reading:
     return reading
 
 
-def read(span: Span) -> Reading:
+def read(span: Span, content: bool = True) -> Reading:
     attributes = span.attributes
     reading = _about(span, _role(span))
     reading.tags = _tags(attributes.get("metadata"), attributes.get("tag.tags"))
     reading.prompt_version = text_of(attributes.get("llm.prompt_template.version"))
-    _content(span, reading)
+    if content or has_items(attributes, _RETRIEVED) or not leave_out(reading):
+        _content(span, reading)
     if reading.role is not Role.EMBEDDING:
         reading.model = (
             text_of(attributes.get("llm.response.model_name"))

@@ -12,7 +12,7 @@ from typing import Any
 
 from agent.ingest.conventions.documents import documents_in, documents_of_tool
 from agent.ingest.conventions.flatten import has_items
-from agent.ingest.conventions.reading import Document, Gap, Reading, Role
+from agent.ingest.conventions.reading import Document, Gap, Reading, Role, leave_out
 from agent.ingest.conventions.texts import (
     answer_in,
     cut_json,
@@ -56,7 +56,7 @@ def matches(span: Span) -> bool:
     )
 
 
-def read(span: Span) -> Reading:
+def read(span: Span, content: bool = True) -> Reading:
     attributes = span.attributes
     reading = Reading(convention="openllmetry")
     output = attributes.get(_ENTITY + "output")
@@ -75,7 +75,11 @@ def read(span: Span) -> Reading:
     if reading.role is Role.EMBEDDING:
         return reading
     if reading.role is Role.LLM:
-        _call(span, reading)
+        _usage(span, reading)
+        if content or not leave_out(reading):
+            _call(span, reading)
+        return reading
+    if not content and leave_out(reading):
         return reading
     reading.query, reading.query_gap = question_in(attributes.get(_ENTITY + "input"))
     if reading.role in (Role.RETRIEVER, Role.RERANKER):
@@ -153,6 +157,10 @@ def _call(span: Span, reading: Reading) -> None:
         reading.answer, reading.answer_gap = None, Gap.HIDDEN
     if reading.answer is not None and cut_off(reading.answer):
         reading.answer_gap = Gap.ANSWER_TRUNCATED
+
+
+def _usage(span: Span, reading: Reading) -> None:
+    attributes = span.attributes
     reading.model = text_of(attributes.get("gen_ai.response.model")) or text_of(
         attributes.get("gen_ai.request.model")
     )

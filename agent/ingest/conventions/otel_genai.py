@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from agent.ingest.conventions.documents import documents_in, documents_of_tool
-from agent.ingest.conventions.reading import Gap, Reading, Role
+from agent.ingest.conventions.reading import Gap, Reading, Role, leave_out
 from agent.ingest.conventions.texts import (
     Turn,
     answer_in,
@@ -72,7 +72,7 @@ def matches(span: Span) -> bool:
     )
 
 
-def read(span: Span) -> Reading:
+def read(span: Span, content: bool = True) -> Reading:
     attributes = span.attributes
     reading = Reading(role=_role(span), convention="otel_genai")
     reading.session = text_of(attributes.get("gen_ai.conversation.id")) or text_of(
@@ -100,7 +100,7 @@ def read(span: Span) -> Reading:
         _retrieval(span, reading)
     elif reading.role is Role.TOOL:
         reading.documents = documents_of_tool(attributes.get("gen_ai.tool.call.result"))
-    else:
+    elif content or not leave_out(reading):
         _variables(attributes, reading)
         _talk(span, reading)
     return reading

@@ -52,11 +52,13 @@ def matches(span: Span) -> bool:
     )
 
 
-def read(span: Span) -> Reading:
+def read(span: Span, content: bool = True) -> Reading:
     attributes = span.attributes
     if first(attributes, EVALUATION) is not None:
         return Reading(role=Role.EVALUATOR, convention=KEYS.convention)
-    reading = read_keyed(KEYS, attributes)
+    reading = read_keyed(KEYS, attributes, content)
+    if reading.light:
+        return reading
     payloads: dict[str, Any] = {
         event.name.removeprefix("promptflow."): event.attributes.get("payload")
         for event in span.events

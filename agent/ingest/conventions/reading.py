@@ -1,8 +1,8 @@
 """What one span says, in the words that all conventions share.
 
-A convention is a module with two functions: `matches(span) -> bool` and `read(span) -> Reading`.
-It looks at one span alone and never raises, whatever the attributes hold. Several may match one
-span: `conventions.read_span` joins their readings, the first one that knows a field gives it.
+A convention is a module with two functions, `matches` and `read`. It looks at one span alone and
+never raises, whatever the attributes hold. Several may match one span: `conventions.read_span`
+joins their readings, the first one that knows a field gives it.
 What a whole trace means is decided in `agent.ingest.requests`.
 """
 
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-__all__ = ["Document", "Gap", "Reading", "Role"]
+__all__ = ["Document", "Gap", "Reading", "Role", "leave_out"]
 
 
 class Role(StrEnum):
@@ -92,3 +92,14 @@ class Reading:
     citations: list[tuple[int | None, int | None, list[str]]] = field(default_factory=list)
     """(start, end, passage ids)"""
     calls_tools: bool = False
+    light: bool = False
+    """Without `query`, `answer` and their gaps, `context`, `citations` and `calls_tools`, which may
+    be there all the same."""
+
+
+def leave_out(reading: Reading) -> bool:
+    """Whether what a span was asked and answered may be left out until somebody wants it, which
+    the reading then says. Opening it is most of the work, and of most chains and calls nobody
+    wants it: the topmost has what counts. Roles that hold documents are always read whole."""
+    reading.light = reading.role in (Role.CHAIN, Role.LLM, Role.OTHER)
+    return reading.light

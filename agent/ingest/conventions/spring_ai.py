@@ -19,7 +19,7 @@ from typing import Any
 
 from agent.ingest.conventions.documents import documents_in
 from agent.ingest.conventions.keyed import Keys, read_keyed
-from agent.ingest.conventions.reading import Document, Gap, Reading, Role
+from agent.ingest.conventions.reading import Document, Gap, Reading, Role, leave_out
 from agent.ingest.conventions.texts import hidden, messages_in, open_json, text_of
 from agent.ingest.spans import Span
 
@@ -60,9 +60,9 @@ def matches(span: Span) -> bool:
     )
 
 
-def read(span: Span) -> Reading:
+def read(span: Span, content: bool = True) -> Reading:
     attributes = span.attributes
-    reading = read_keyed(KEYS, attributes)
+    reading = read_keyed(KEYS, attributes, content)
     if reading.role is Role.OTHER and "db.vector.query.content" in attributes:
         reading = read_keyed(KEYS, {**attributes, "spring.ai.kind": "vector_store"})
     if reading.session == "default":
@@ -72,6 +72,8 @@ def read(span: Span) -> Reading:
         if operation not in READS:  # add, delete: index building
             return Reading(role=Role.VECTOR_DB, convention=KEYS.convention)
         _documents(reading, attributes.get(DOCUMENTS))
+        return reading
+    if not content and leave_out(reading):
         return reading
     prompt, completion = attributes.get("gen_ai.prompt"), attributes.get("gen_ai.completion")
     # the last message of a prompt is the user's

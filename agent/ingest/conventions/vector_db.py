@@ -75,7 +75,8 @@ def matches(span: Span) -> bool:
     return bool(span.events) and any(event.name in RESULTS for event in span.events)
 
 
-def read(span: Span) -> Reading:
+def read(span: Span, content: bool = True) -> Reading:
+    """Always whole: its documents are all that it is about."""
     attributes = span.attributes
     operation = _first(attributes, ("db.operation", "db.operation.name")).lower()
     reading = Reading(role=Role.VECTOR_DB, convention="vector_db")

@@ -61,15 +61,16 @@ def matches(span: Span) -> bool:
     return "ai.operationId" in span.attributes
 
 
-def read(span: Span) -> Reading:
+def read(span: Span, content: bool = True) -> Reading:
     attributes = span.attributes
     operation = text_of(attributes.get("ai.operationId")) or ""
-    reading = read_keyed(KEYS_BY_ROLE[_role(operation)], attributes)
+    reading = read_keyed(KEYS_BY_ROLE[_role(operation)], attributes, content)
     for name in PERSONAL:  # they are session and user, and no label
         reading.tags.pop(name, None)
     if reading.role in (Role.LLM, Role.CHAIN):
-        calls = open_json(first(attributes, ("ai.response.toolCalls", "ai.result.toolCalls")))
-        reading.calls_tools = bool(calls) and reading.answer is None
+        if not reading.light:
+            calls = open_json(first(attributes, ("ai.response.toolCalls", "ai.result.toolCalls")))
+            reading.calls_tools = bool(calls) and reading.answer is None
         wait = number(first(attributes, FIRST_CHUNK))
         if wait is not None and 0 <= wait < 1e9 and span.start:
             reading.first_token_ns = span.start + round(wait * 1e6)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from agent.ingest import conventions
-from agent.ingest.conventions import CONVENTIONS, _conventions, read_span
+from agent.ingest.conventions import CONVENTIONS, _conventions, glance, read_span
 from agent.ingest.conventions.reading import Document, Gap, Reading, Role
 from agent.ingest.spans import Event
 from tests.ingest.conventions.samples import span
@@ -143,6 +144,30 @@ def _check(found: Reading) -> None:
         assert all(isinstance(one, str) for one in ids)
 
 
+CONTENT: dict[str, Any] = {
+    "query": None,
+    "query_gap": None,
+    "answer": None,
+    "answer_gap": None,
+    "context": None,
+    "citations": [],
+    "calls_tools": False,
+}
+
+
+def _check_light(light: Reading, whole: Reading) -> None:
+    """What a light reading has left out is all that it differs in."""
+    assert not whole.light
+    if not light.light:
+        assert light == whole
+    elif light.convention == "openinference" and light.role is Role.CHAIN:
+        # of what only wraps others not even the tags are read
+        assert (light.role, light.session) == (whole.role, whole.session)
+        assert light.documents == whole.documents
+    else:
+        assert replace(light, light=False, **CONTENT) == replace(whole, **CONTENT)
+
+
 def test_the_names_are_there() -> None:
     assert len(NAMES) > 200
     assert "langfuse.observation.type" in NAMES
@@ -157,5 +182,6 @@ def test_no_convention_raises(attributes: dict[str, Any], events: list[Event], n
         convention.matches(one)
         _check(convention.read(one))  # also where it does not match
     _check(read_span(one))
+    _check_light(glance(one), read_span(one))
     # what is remembered of spans alike is what each would say
     assert _conventions(one) == tuple(each for each in CONVENTIONS if each.matches(one))

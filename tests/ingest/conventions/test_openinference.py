@@ -166,17 +166,15 @@ def test_the_otel_names_beside_add_nothing() -> None:
     assert reading.documents == [Document("1", "a")]
 
 
-def test_a_glance_is_only_for_what_wraps_others() -> None:
+def test_a_glance_leaves_out_what_wraps_others() -> None:
     chain = {KIND: "chain", "input.value": "Q", "session.id": "s", "user.id": "u"}
-    light, is_light = glance(span(attributes=chain))
-    assert is_light
+    light = glance(span(attributes=chain))
+    assert light.light
     assert (light.role, light.query, light.session, light.user) == (Role.CHAIN, None, "s", "u")
-    for more in (
-        {KIND: "LLM"},
-        {KIND: "AGENT"},
-        {"traceloop.span.kind": "task"},
-        {"retrieval.documents.0.document.id": "a"},
-    ):
-        other = span(attributes={**chain, **more})
-        assert glance(other) == (read_span(other), False)
-    assert glance(span(attributes={"a": "b"})) == (Reading(), False)
+    for more in ({KIND: "LLM"}, {KIND: "AGENT"}, {"traceloop.span.kind": "task"}):
+        other = glance(span(attributes={**chain, **more}))
+        assert other.light
+        assert other.query is None
+    held = span(attributes={**chain, "retrieval.documents.0.document.id": "a"})
+    assert glance(held) == read_span(held)
+    assert glance(span(attributes={"a": "b"})) == Reading()
