@@ -52,6 +52,11 @@ SWEEP = 256
 """Real tombstones a step, at most: so many records take some 40 ms. After a takeover every row
 that changes leaves slots of the owner before; they go at the pace of the changes."""
 
+KEEP_PACE = 3
+"""Or so many for each row that the step changes, where that is more: a deleted row leaves two
+records behind, its last version and the one that says it is gone, so what is left shrinks however
+much a step deletes."""
+
 _ERA = 32  # bits of a generation in an epoch
 
 
@@ -160,7 +165,7 @@ class Ledger:
     def __init__(self, partition: int, epoch: int) -> None:
         self.epoch = epoch
         self.sweep: int | None = None
-        """Real tombstones a step, where that is not `SWEEP`."""
+        """Real tombstones of a step that changes little, where that is not `SWEEP`."""
         self.step = 0
         """The last one that is done; 0 before the first."""
         self._prefix = b"%d/" % partition
@@ -263,6 +268,7 @@ class Ledger:
         """Real tombstones for what the last step that is done has superseded."""
         assert self._changes is not None
         most = SWEEP if self.sweep is None else self.sweep
+        most = max(most, KEEP_PACE * len(self._changes))
         keys, self._old = self._old[:most], self._old[most:]
         for row in list(islice(self._stale, most)):
             if len(keys) >= most:

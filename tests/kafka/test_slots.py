@@ -231,6 +231,18 @@ def test_sweeping_is_spread_over_steps(monkeypatch: pytest.MonkeyPatch) -> None:
     assert 10 <= steps <= 12
 
 
+def test_sweeping_keeps_pace_with_whatever_a_step_deletes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(slots, "SWEEP", 10)
+    ledger, _ = Ledger.recover(0, 1, [])
+    left = []
+    for hour in range(20):  # 100 rows come, and those of three hours ago go
+        new: dict[bytes, bytes | None] = {b"%d/%d" % (hour, n): b"x" for n in range(100)}
+        old = {b"%d/%d" % (hour - 3, n): None for n in range(100) if hour >= 3}
+        commit(ledger, {**new, **old})
+        left.append(ledger.garbage)
+    assert max(left) <= 400
+
+
 def test_partitions_share_a_table() -> None:
     one, _ = Ledger.recover(1, 1, [])
     eleven, _ = Ledger.recover(11, 1, [])
