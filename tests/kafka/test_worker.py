@@ -92,6 +92,7 @@ def test_one_worker_finds_what_the_embedded_agent_does(server: KafkaServer, tmp_
         assert worker.stop() == 0, worker.log
 
 
+@pytest.mark.slow
 def test_a_worker_that_is_killed_loses_nothing_and_counts_nothing_twice(
     server: KafkaServer, tmp_path: Path
 ) -> None:
@@ -114,6 +115,7 @@ def test_a_worker_that_is_killed_loses_nothing_and_counts_nothing_twice(
         }
 
 
+@pytest.mark.slow
 def test_each_service_is_exported_by_exactly_one_worker(
     server: KafkaServer, tmp_path: Path
 ) -> None:
@@ -140,6 +142,7 @@ def services(worker: Worker) -> set[str]:
     return {name for name in SERVICES if any(f'service="{name}"' in key for key in found)}
 
 
+@pytest.mark.slow
 def test_a_worker_waits_for_brokers_that_are_down_and_says_so(
     server: KafkaServer, tmp_path: Path
 ) -> None:
@@ -155,6 +158,7 @@ def test_a_worker_waits_for_brokers_that_are_down_and_says_so(
         assert worker.stop() == 0, worker.log
 
 
+@pytest.mark.slow
 def test_a_worker_goes_on_after_the_broker_was_killed(server: KafkaServer, tmp_path: Path) -> None:
     lines = traffic(600)
     worker = Worker(server, tmp_path, "a")
