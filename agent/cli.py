@@ -23,7 +23,7 @@ from agent.baselines_cli import baseline_app
 from agent.config import ConfigError, Settings, dump, load
 from agent.config_reference import reference
 from agent.inspect_cli import inspect
-from agent.kafka.cli import kafka_app
+from agent.kafka.operator.cli import kafka_app
 from agent.kafka.worker_cli import worker
 from agent.models.cli import model_app
 from agent.terminal import plain, prepare, say, silence, talk

@@ -19,15 +19,21 @@ from agent.aggregate import Aggregator
 from agent.alerts import Rule
 from agent.config import Sampling, Settings
 from agent.kafka.app import WorkerApp, make_app
-from agent.kafka.beside import beside
-from agent.kafka.client_logs import calm_clients
-from agent.kafka.preparing import Preparing
-from agent.kafka.promoting import OwnedBaselines
+from agent.kafka.background.jobs import beside
+from agent.kafka.background.promoting import OwnedBaselines
+from agent.kafka.background.reading import OwnedReading
+from agent.kafka.background.watchdog import (
+    READY_SECONDS,
+    STALL_SECONDS,
+    Watchdog,
+    marks_of,
+    picture,
+)
+from agent.kafka.client.client_logs import calm_clients
 from agent.kafka.reach import Unreachable, reach
-from agent.kafka.reading import OwnedReading
-from agent.kafka.slow import InLine
+from agent.kafka.stages.preparing import Preparing
+from agent.kafka.stages.slow import InLine
 from agent.kafka.topics import amiss
-from agent.kafka.watchdog import READY_SECONDS, STALL_SECONDS, Watchdog, marks_of, picture
 from agent.reload import Reload
 from agent.serving import PortInUse, calm, quiet
 from agent.settings.privacy import Privacy

@@ -1,0 +1,90 @@
+"""Offsets that were passed over are told; holes of transactions and of the retention are none."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+from faust.types import TP
+
+from agent.counters import Counters
+from agent.kafka.client.committed_reads import Since
+from agent.kafka.stages.gaps import UNREAD, Gap, NoGaps, check
+
+
+def missing(gaps: NoGaps, partition: int, generation: int, offset: int, **more: Any) -> list[int]:
+    found = gaps.missing(
+        partition, generation, offset, more.get("since", offset), more.get("committed")
+    )
+    return list(found)
+
+
+def test_a_gap_is_told() -> None:
+    gaps = NoGaps()
+    for offset in (7, 8, 9):
+        assert missing(gaps, 0, 1, offset) == []
+    assert missing(gaps, 0, 1, 12) == [10, 11]
+    assert missing(gaps, 1, 1, 100, committed=98) == [98, 99], "the first of a generation"
+
+
+def test_seeks_and_generations_are_no_gaps() -> None:
+    gaps = NoGaps()
+    for partition, generation, offset in (
+        *((0, 1, 7), (1, 1, 100), (0, 1, 8)),
+        (0, 1, 5),  # sought anew: what was not acknowledged comes again
+        *((0, 1, 6), (0, 2, 50), (0, 2, 51)),
+        (0, 1, 7),  # left in a buffer by the generation before
+        (0, 2, 52),
+    ):
+        assert missing(gaps, partition, generation, offset) == []
+    assert missing(gaps, 1, 1, 102) == [101]
+
+
+def test_what_the_client_has_looked_through_is_no_gap() -> None:
+    gaps = NoGaps()
+    assert missing(gaps, 0, 1, 7, since=5, committed=6) == [], "a mark, then one"
+    assert missing(gaps, 0, 1, 12, since=8) == []
+    assert missing(gaps, 0, 1, 20, since=15) == [13, 14], "looked through from 15 on only"
+
+
+class _Consumer:
+    def __init__(self, first: int) -> None:
+        self._committed_offset = {TP("t", 0): 5}
+        self.first = first
+
+    async def earliest_offsets(self, tp: TP) -> dict[TP, int]:
+        return {tp: self.first}
+
+
+class _App:
+    def __init__(self, first: int) -> None:
+        self.consumer = _Consumer(first)
+
+
+class _Message:
+    tp = TP("t", 0)
+    partition, generation_id, offset = 0, 1, 12
+    checksum: int | None = Since(10)
+
+
+@pytest.mark.parametrize("first", [0, 9])
+def test_what_is_still_there_ends_the_worker(first: int) -> None:
+    app: Any = _App(first)
+    with pytest.raises(Gap, match="t/0: offset 12 came, and of those from 5 on none did"):
+        asyncio.run(check(app, NoGaps(), _Message(), Counters()))
+
+
+def test_what_the_retention_has_deleted_is_counted() -> None:
+    app: Any = _App(10)
+    counters = Counters()
+    asyncio.run(check(app, NoGaps(), _Message(), counters))
+    assert counters.get(UNREAD, (("topic", "t"),)) == 5
+
+
+def test_a_checksum_of_an_old_format_says_nothing() -> None:
+    app: Any = _App(10)
+    message = _Message()
+    message.checksum = 10
+    with pytest.raises(Gap):
+        asyncio.run(check(app, NoGaps(), message, Counters()))
