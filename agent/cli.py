@@ -120,9 +120,9 @@ def run(
     from agent.alerts import RuleError
     from agent.models.errors import ModelError
     from agent.pipeline import Instrument
+    from agent.ports import PortInUse
     from agent.rules import rules_of
     from agent.runner import run as run_agent
-    from agent.serving import PortInUse
     from agent.store.open import StateError, remove
     from agent.table import alerts_table, windows_table, worst_table
 

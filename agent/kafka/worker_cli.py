@@ -36,8 +36,8 @@ def worker(
     from agent.kafka.security import SecurityError
     from agent.kafka.worker import run_worker
     from agent.models.errors import ModelError
+    from agent.ports import PortInUse
     from agent.rules import rules_of
-    from agent.serving import PortInUse
 
     try:
         settings = load(config)
