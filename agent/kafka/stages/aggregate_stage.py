@@ -13,6 +13,7 @@ from faust.types import EventT
 from agent.control import Control
 from agent.counters import Counters
 from agent.intake import Unavailable
+from agent.isolation import items_fault
 from agent.kafka.client.state_table import StateTable
 from agent.kafka.messages.records import BadRecord, ScoreRecord, decode_record
 from agent.kafka.stages.durable_stage import DurableStage
@@ -64,8 +65,8 @@ class AggregateOwner(Owner[PartitionState]):
                     self.state.apply(records)
                 else:
                     self.state.tick()
-        except Exception:
-            if not records:
+        except Exception as error:
+            if not records or not items_fault(error):
                 raise
             log.exception("a batch failed; trying its records one by one")
             await self._one_by_one(events)
@@ -127,6 +128,8 @@ class AggregateOwner(Owner[PartitionState]):
                     if found is not None:
                         self.state.apply([found[1]])
             except Exception as error:
+                if not items_fault(error):
+                    raise
                 log.exception("a record cannot be counted")
                 self.reload()
                 await self.durable.bury(event, "internal_error", repr(error)[:200], count=False)

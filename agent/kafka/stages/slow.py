@@ -8,13 +8,14 @@ import logging
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Callable
+from functools import partial
 
 from agent.budget import BudgetController, judge_controller, model_controller
 from agent.config import Sampling, Settings
 from agent.counters import Counters, Gauge
 from agent.deadline import ends_in
-from agent.instruments import Instruments
-from agent.judge.attempt import Attempt
+from agent.instruments import MAIN, Instruments
+from agent.judge.counting import count_attempt, count_verdict
 from agent.kafka.stages.fuse import Fuse
 from agent.labels import LabelBounds
 from agent.models.workers import ADMITTED
@@ -46,12 +47,14 @@ class InLine:
         deadline: float = DEADLINE,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        self._counters = counters
         self._deadline = deadline
         self._clock = clock
         self._most = settings.kafka.in_flight
         self.instruments = Instruments(
-            settings, observe=self._observe, count=self._count, watched=True
+            settings,
+            observe=partial(count_attempt, counters.inc),
+            count=partial(count_verdict, counters.inc, MAIN),
+            watched=True,
         )
         scorers = self.instruments.scorers
         self._controllers: dict[Tier, BudgetController] = {}
@@ -173,20 +176,6 @@ class InLine:
         controller = self._controllers.get("judge")
         if controller is not None:
             controller.charge(service, cost, self._clock())
-
-    def _count(self, source: str) -> None:
-        labels = (("judge", "judge"), ("source", source))
-        self._counters.inc("ragmeter_judge_verdicts_total", labels)
-
-    def _observe(self, attempt: Attempt) -> None:
-        judge, inc = ("judge", attempt.judge), self._counters.inc
-        inc("ragmeter_judge_requests_total", (judge, ("outcome", attempt.outcome)))
-        tokens = {"input": attempt.input_tokens, "output": attempt.output_tokens}
-        for direction, number in tokens.items():
-            if number:
-                inc("ragmeter_judge_tokens_total", (judge, ("direction", direction)), number)
-        if attempt.usd:
-            inc("ragmeter_judge_cost_usd_total", (judge,), attempt.usd)
 
     def gauges(self) -> list[Gauge]:
         """How the tiers are, and the scale of the sampling rates by tier and service; of services
