@@ -21,7 +21,7 @@ from typing import NamedTuple
 
 from agent.config import load
 from agent.kafka.messages.records import ScoreRecord, decode_record, encode_record
-from agent.kafka.state.replay_guard import Source
+from agent.kafka.messages.source import Source
 from agent.metrics import METRICS
 from agent.trace import ScoredTrace
 from agent.windows import BucketRow, Windows

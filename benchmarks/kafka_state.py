@@ -27,8 +27,8 @@ from confluent_kafka import Producer
 from agent.alerts import Rule
 from agent.config import Settings, load
 from agent.kafka.messages.records import ScoreRecord
+from agent.kafka.messages.source import Source
 from agent.kafka.state.partition_state import PartitionState
-from agent.kafka.state.replay_guard import Source
 from agent.kafka.state.slots import Ledger, Write
 from agent.score import Scorer
 from agent.trace import Score, ScoredTrace, State

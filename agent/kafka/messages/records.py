@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from pydantic import TypeAdapter, ValidationError
 
 from agent.errors import UnknownVersion
-from agent.kafka.state.replay_guard import Source
+from agent.kafka.messages.source import Source
 from agent.scored_input import MAX_FINGERPRINT, MAX_STRATUM
 from agent.trace import MAX_ID, MAX_TAGS, Score, ScoredTrace, State
 

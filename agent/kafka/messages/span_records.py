@@ -19,7 +19,7 @@ from agent.errors import UnknownVersion
 from agent.ingest.assembler import Part
 from agent.ingest.carried import OVERHEAD, Carried
 from agent.kafka.messages.records import BadRecord
-from agent.kafka.state.replay_guard import Source
+from agent.kafka.messages.source import Source
 
 __all__ = ["RECORD_BYTES", "VERSION", "SpanRecord", "decode_spans", "encode_spans", "split"]
 

@@ -19,8 +19,8 @@ from agent.ingest.carried import Carried
 from agent.ingest.otlp import Undecodable
 from agent.ingest.otlp.replies import Form
 from agent.kafka.messages.encodings import Encoding, is_logs
+from agent.kafka.messages.source import Source
 from agent.kafka.messages.span_records import RECORD_BYTES, SpanRecord, encode_spans, split
-from agent.kafka.state.replay_guard import Source
 from agent.privacy.redactor import Redactor
 from agent.sources.otlp import SILENT, batch_of
 

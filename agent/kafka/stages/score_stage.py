@@ -21,13 +21,13 @@ from agent.counters import Counters
 from agent.ingest.native import Bad, decode_one
 from agent.kafka.messages.encodings import Encoding, encoding_of
 from agent.kafka.messages.records import ScoreRecord, encode_record
+from agent.kafka.messages.source import Source
 from agent.kafka.stages.acks import OrderedAcks
 from agent.kafka.stages.gaps import NoGaps, check
 from agent.kafka.stages.otlp_in import OtlpIn, Unusable
 from agent.kafka.stages.preparing import Preparing
 from agent.kafka.stages.sending import DeadTopic, deliver
 from agent.kafka.stages.slow import InLine
-from agent.kafka.state.replay_guard import Source
 from agent.settings.kafka import TracesEncoding
 
 __all__ = ["ScoreStage"]

@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from agent.kafka.state.replay_guard import ReplayGuard, Source
+from agent.kafka.messages.source import Source
+from agent.kafka.state.replay_guard import ReplayGuard
 
 __all__ = ["PartGuard"]
 

@@ -21,10 +21,11 @@ from agent.control import Control
 from agent.errors import UnknownVersion
 from agent.event_time import EventTime
 from agent.kafka.messages.records import ScoreRecord
+from agent.kafka.messages.source import Source
 from agent.kafka.state.kept_evidence import KeptEvidence, TraceKey
 from agent.kafka.state.kept_ids import KeptIds
 from agent.kafka.state.outbox import Outbox
-from agent.kafka.state.replay_guard import ReplayGuard, Source
+from agent.kafka.state.replay_guard import ReplayGuard
 from agent.kafka.state.slots import LedgerError
 from agent.kafka.state.state_rows import Rows, StateRows, key_of, parts_of
 from agent.privacy.content import Content

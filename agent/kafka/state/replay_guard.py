@@ -17,21 +17,15 @@ by side. Offsets that never come (compaction, dead letters, another partition's)
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
-__all__ = ["EPOCHS", "ReplayGuard", "Source"]
+from agent.kafka.messages.source import Source
+
+__all__ = ["EPOCHS", "ReplayGuard"]
 
 EPOCHS = 2
 """Kept of each partition. The operator raises the epoch when the topic of the traces was made
 anew, for its offsets start over; while the change goes round, records of both are in the log."""
-
-
-class Source(NamedTuple):
-    """Where a trace was read: `epoch` counts how often its topic was made anew."""
-
-    epoch: int
-    partition: int
-    offset: int
 
 
 class ReplayGuard:

@@ -16,7 +16,7 @@ from agent.kafka.messages.records import (
     decode_record,
     encode_record,
 )
-from agent.kafka.state.replay_guard import Source
+from agent.kafka.messages.source import Source
 from agent.score import Scorer
 from agent.trace import Score, ScoredTrace, State
 from tests.traces import make_trace

@@ -13,6 +13,7 @@ from agent.errors import UnknownVersion
 from agent.ingest.carried import Carried, carry, carry_logs, read
 from agent.ingest.spans import Event, LogEvent
 from agent.kafka.messages.records import BadRecord
+from agent.kafka.messages.source import Source
 from agent.kafka.messages.span_records import (
     RECORD_BYTES,
     SpanRecord,
@@ -21,7 +22,6 @@ from agent.kafka.messages.span_records import (
     split,
 )
 from agent.kafka.state.part_guard import PartGuard
-from agent.kafka.state.replay_guard import Source
 from tests.kafka.otlp_bodies import rag_run, samples_spans
 
 

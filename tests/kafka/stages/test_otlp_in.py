@@ -11,9 +11,9 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsSer
 
 from agent.counters import Counters
 from agent.kafka.messages.encodings import Encoding
+from agent.kafka.messages.source import Source
 from agent.kafka.messages.span_records import SpanRecord, decode_spans
 from agent.kafka.stages.otlp_in import OtlpIn, Unusable, partition_for
-from agent.kafka.state.replay_guard import Source
 from agent.privacy.redactor import Redactor
 from agent.settings.privacy import Privacy
 from tests.kafka.otlp_bodies import as_json, as_proto, rag_run

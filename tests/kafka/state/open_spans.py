@@ -6,9 +6,9 @@ from collections import Counter
 
 from agent.ingest.carried import Carried, carry
 from agent.ingest.spans import Span
+from agent.kafka.messages.source import Source
 from agent.kafka.messages.span_records import SpanRecord
 from agent.kafka.state.assembly_state import AssemblyState
-from agent.kafka.state.replay_guard import Source
 from agent.settings.otlp import Otlp
 
 __all__ = ["OTLP", "Clock", "K", "counted", "record", "span", "state_of"]

@@ -17,8 +17,8 @@ from agent.config import Settings
 from agent.evidence import evidence_body
 from agent.ingest.native import Good
 from agent.kafka.messages.records import ScoreRecord, decode_record, encode_record
+from agent.kafka.messages.source import Source
 from agent.kafka.state.partition_state import PartitionState
-from agent.kafka.state.replay_guard import Source
 from agent.kafka.state.slots import Ledger, LedgerError, Write
 from agent.kafka.state.state_rows import Rows, key_of, parts_of
 from agent.score import Scorer

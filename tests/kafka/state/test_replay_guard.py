@@ -7,7 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent.kafka.state.replay_guard import ReplayGuard, Source
+from agent.kafka.messages.source import Source
+from agent.kafka.state.replay_guard import ReplayGuard
 
 
 class Sender:
