@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,9 @@ from tests.traces import trace_line
 pytestmark = [pytest.mark.real, pytest.mark.slow, pytest.mark.timeout(300)]
 
 
+CONCURRENCY = 8
+
+
 @pytest.fixture
 def place(broker: KafkaServer, tmp_path: Path) -> Place:
     return Place(broker, tmp_path)
@@ -29,7 +31,7 @@ def judged(url: str, rate: float = 1.0) -> dict[str, Any]:
             "base_url": url,
             "model": "stub",
             "metrics": ["answered"],
-            "concurrency": 8,
+            "concurrency": CONCURRENCY,
         },
         "sampling": {"judge": rate},
     }
@@ -86,17 +88,14 @@ def test_a_judge_that_hangs_is_left_alone(place: Place) -> None:
         worker = place.worker(odd="hasty", settings=judged(judge.base_url), in_flight=16)
         with workers(worker):
             until(lambda: worker.ready, START_SECONDS)
-            began = time.monotonic()
             place.produce(lines(0, 400))
             until(lambda: worker.traces() == 400, 80)
-            took = time.monotonic() - began
-            # 16 at a time would take 50 s in turns of 2
-            assert took < 30, worker.log
             assert "the judge tier does not answer" in worker.log
             found = results(worker.metrics())
             # what waits for the judge lowers what is drawn
             assert found["timeout"] >= LATE
             assert found["timeout"] + found["sampled_out"] == sum(found.values()) == 400
-            assert judge.stats()["calls"] >= LATE
+            # those that were under way when it was enough, and a try in each pause of 30 s
+            assert LATE <= judge.stats()["calls"] <= LATE + CONCURRENCY + 2, worker.log
             assert worker.ready
             assert worker.stop() == 0, worker.log
