@@ -1,11 +1,11 @@
 """Faust's table recovery without the races that lose messages.
 
-**Of the streams** (Faust issue 596). When a table is recovered, Faust 0.15 resumes the partitions of the streams while messages still
-flow from reading the changelog, then seeks to the committed offsets, one round trip each, and then
-clears the queues. What was delivered in between is thrown away although the position has moved on;
-the next message makes it look like a gap that compaction has left, and the commit goes past it. On
-a real broker three of six chaos runs lost traces or stood still; with the flow off first, none of
-six did.
+**Of the streams** (Faust issue 596). When a table is recovered, Faust 0.15 resumes the partitions
+of the streams while messages still flow from reading the changelog, then seeks to the committed
+offsets, one round trip each, and then clears the queues. What was delivered in between is thrown
+away although the position has moved on; the next message makes it look like a gap that compaction
+has left, and the commit goes past it. On a real broker three of six chaos runs lost traces or stood
+still; with the flow off first, none of six did.
 
 **Of the changelog.** Whoever delivers a record of the changelog waits for room in a queue. A
 rebalance empties the queue, but where there has just been room for the one that waits, its record
@@ -51,14 +51,14 @@ class ChangelogQueue(ThrowableQueue[EventT[Any]]):
 
     async def get(self) -> EventT[Any]:
         while True:
-            event = await super().get()
+            event: EventT[Any] = await super().get()
             if await self._follows(event.message):
                 return event
 
     async def _follows(self, message: Any) -> bool:
-        app = self.manager.app
+        app, consumer = self.manager.app, cast(Any, self.manager.app.consumer)
         # what comes when the flow is off is read again when it is on
-        if message.generation_id != app.consumer_generation_id or not app.consumer.flow_active:
+        if message.generation_id != app.consumer_generation_id or not consumer.flow_active:
             return False
         recovery = self.manager.recovery
         seen = recovery.active_offsets.get(message.tp)

@@ -71,8 +71,9 @@ class Reading:
         manager.recovery = SimpleNamespace(active_offsets={LOG: seen}, active_tps={LOG})
         self.recovery = manager.recovery
         self.queue: Any = SafeTableManager.changelog_queue.fget(manager)  # type: ignore[attr-defined]
-        conductor = SimpleNamespace(app=self.app)
-        self.deliver = ConductorCompiler().build(conductor, LOG, {Channel(self.queue)})
+        conductor: Any = SimpleNamespace(app=self.app)
+        channels: Any = {Channel(self.queue)}
+        self.deliver: Any = ConductorCompiler().build(conductor, LOG, channels)
         self.read: list[int] = []
 
     async def slurp(self) -> None:
@@ -90,6 +91,7 @@ def test_what_waited_for_room_at_a_rebalance_does_not_come_later() -> None:
     async def test() -> list[int]:
         reading = Reading(-1)
         app = reading.app
+        waiting: asyncio.Task[None]
         for offset in range(5):  # the last one waits for room
             waiting = asyncio.create_task(reading.deliver(message(offset, 6)))
             await asyncio.sleep(0)
