@@ -50,7 +50,6 @@ class DurableStage(ABC, Generic[S]):
         self.lock = threading.RLock()
         """Held while a state changes; renderings in other threads hold it to read."""
         self.owners: dict[int, Owner[S]] = {}
-        self.steps = 0
         self._stream: StreamT[Any] | None = None
 
     @abstractmethod

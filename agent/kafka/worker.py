@@ -27,7 +27,14 @@ from agent.kafka.reach import Unreachable, reach
 from agent.kafka.reading import OwnedReading
 from agent.kafka.slow import InLine
 from agent.kafka.topics import amiss
-from agent.kafka.watchdog import READY_SECONDS, STALL_SECONDS, Watchdog, marks_of, picture
+from agent.kafka.watchdog import (
+    READY_SECONDS,
+    STALL_SECONDS,
+    Watchdog,
+    marks_of,
+    picture,
+    progress_of,
+)
 from agent.reload import Reload
 from agent.serving import PortInUse, calm, quiet
 from agent.settings.privacy import Privacy
@@ -125,9 +132,7 @@ class _Worker:
                 log.error("%s", app.fatal)
             if app.fatal is not None:
                 return 1
-            steps = sum(stage.steps for stage in app.stages)
-            progress = (steps, app.consumer_generation_id)
-            self.stalled = watchdog.look(marks_of(app, topics), progress)
+            self.stalled = watchdog.look(marks_of(app, topics), progress_of(app))
             if self.stalled > STALL_SECONDS:
                 log.error("stalled; a restart goes on where it stopped: %s", picture(app))
                 return 1
