@@ -115,7 +115,8 @@ class DurableStage(ABC, Generic[S]):
                     # a look now and then: the agent is the only one that waits here
                     while owner.full and self._owns(owner):  # noqa: ASYNC110
                         await asyncio.sleep(LOOK_SECONDS)
-                    owner.put(event)
+                    if self._owns(owner):  # else it would be held by one who never lets go of it
+                        owner.put(event)
                 del event, message, owner  # see `Owner.close`
         except asyncio.CancelledError:
             raise

@@ -9,6 +9,7 @@ offsets) ends the worker, and nothing is lost by that.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -30,9 +31,20 @@ from agent.kafka.sending import DeadTopic, deliver
 from agent.kafka.slow import InLine
 from agent.settings.kafka import TracesEncoding
 
-__all__ = ["ScoreStage"]
+__all__ = ["ScoreStage", "arrival_of"]
 
 SOURCE = (("source", "kafka"),)
+LOG_APPEND = 1  # a message's time is that of the broker
+
+
+def arrival_of(message: Any, now: float) -> float | None:
+    """When a message came to the broker: by its clock and not by ours, for whoever scores it again
+    should find the same. Where the time is the producer's, whose clock may be that of the trace, it
+    cannot be later than now."""
+    if not message.timestamp:
+        return None
+    found = float(message.timestamp)
+    return found if message.timestamp_type == LOG_APPEND else min(found, now)
 
 
 class ScoreStage:
@@ -104,6 +116,8 @@ class ScoreStage:
                     await self._otlp.take(value, encoding, source)
                 except Unusable as error:
                     await self._bury(event, error.reason, (("", str(error)),))
+                except MessageSizeTooLargeError:  # a topic that was not made by `kafka init`
+                    await self._bury(event, "too_large", (("", "a span is larger than a message"),))
                 return
         item = decode_one(value, self._limits.trace_bytes)
         if isinstance(item, Bad):
@@ -111,9 +125,9 @@ class ScoreStage:
             return
         trace = await self._preparing.trace(item)
         timestamp = trace.timestamp.timestamp()
-        # by the broker's clock and not by ours: whoever scores it again must find the same
-        if message.timestamp and timestamp > message.timestamp + self._limits.future_seconds:
-            timestamp = message.timestamp
+        arrived = arrival_of(message, time.time())
+        if arrived is not None and timestamp > arrived + self._limits.future_seconds:
+            timestamp = arrived
             self._counters.inc("ragmeter_clock_skew_total", SOURCE)
         found = await self._tiers.whole(trace, timestamp)
         try:
