@@ -8,7 +8,7 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
-from typing import Any, Generic
+from typing import Any, Generic, cast
 
 import faust
 from faust.types import TP, EventT, StreamT
@@ -17,6 +17,7 @@ from agent.counters import Counters
 from agent.kafka.gaps import NoGaps, check
 from agent.kafka.owner import Log, Owner, S
 from agent.kafka.sending import DeadTopic
+from agent.kafka.settled import let_go
 from agent.kafka.state_table import StateTable
 
 __all__ = ["DurableStage"]
@@ -96,6 +97,8 @@ class DurableStage(ABC, Generic[S]):
             if self.owners.get(owner.tp.partition) is owner:
                 del self.owners[owner.tp.partition]
         owner.queue.clear()
+        unacked = list(cast(Any, self.app.consumer).unacked)
+        let_go(self.app, [message for message in unacked if message.tp == owner.tp])
 
     # Records ------------------------------------------------------------------------------------
 
@@ -115,8 +118,10 @@ class DurableStage(ABC, Generic[S]):
                     # a look now and then: the agent is the only one that waits here
                     while owner.full and self._owns(owner):  # noqa: ASYNC110
                         await asyncio.sleep(LOOK_SECONDS)
-                    if self._owns(owner):  # else it would be held by one who never lets go of it
-                        owner.put(event)
+                if owner is None or owner.generation != generation or not self._owns(owner):
+                    let_go(self.app, [message])
+                else:
+                    owner.put(event)
                 del event, message, owner  # see `Owner.close`
         except asyncio.CancelledError:
             raise

@@ -28,6 +28,7 @@ from agent.kafka.preparing import Preparing
 from agent.kafka.records import ScoreRecord, encode_record
 from agent.kafka.replay_guard import Source
 from agent.kafka.sending import DeadTopic, deliver
+from agent.kafka.settled import let_go
 from agent.kafka.slow import InLine
 from agent.settings.kafka import TracesEncoding
 
@@ -89,12 +90,20 @@ class ScoreStage:
                 message = event.message
                 generation = message.generation_id or 0
                 await check(stream.app, gaps, message, self._counters)
-                await acks.submit(message.partition, generation, message.offset, event)
+                if not await acks.submit(message.partition, generation, message.offset, event):
+                    let_go(stream.app, [message])
         except asyncio.CancelledError:
             raise
         except BaseException as error:  # an exception that leaves an agent acknowledges its event
             await self._failed(error)
             raise
+
+    def hold(self) -> None:
+        """The group is about to form anew, and waits for what is under way: not for what waits for
+        a place behind that, which could take as long again."""
+        if self._acks is not None:
+            for event in self._acks.hold():
+                let_go(event.app, [event.message])
 
     def release(self) -> None:
         """All partitions were revoked."""

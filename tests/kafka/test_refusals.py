@@ -87,6 +87,16 @@ class Stream(faust.Stream[Any]):
         yield self.event
 
 
+class Unacked(list[Any]):
+    """As Faust's set of messages."""
+
+    def __init__(self, *messages: Any) -> None:
+        super().__init__(messages)
+
+    def discard(self, message: Any) -> None:
+        self[:] = [one for one in self if one is not message]
+
+
 class Here(DurableStage[Any]):
     def own(self, *told: Any) -> Any: ...
 
@@ -101,11 +111,24 @@ def test_an_owner_that_was_dropped_is_given_nothing_more(monkeypatch: Any) -> No
     owner: Any = SimpleNamespace(tp=TP("t", 0), generation=3, full=True, put=given.append)
     none: Any = None
 
+    one = message()
+    app: Any = SimpleNamespace(consumer=SimpleNamespace(unacked=Unacked(one)))
+
     async def test() -> None:
-        stage = Here(none, none, "t", none, Counters(), build=none, failed=fine)
+        stage = Here(app, none, "t", none, Counters(), build=none, failed=fine)
         stage.owners[0] = owner
         asyncio.get_running_loop().call_later(0.05, stage.owners.clear)
-        await stage.agent(Stream(SimpleNamespace(message=message())))
+        await stage.agent(Stream(SimpleNamespace(message=one)))
 
     asyncio.run(test())
     assert given == []
+    assert app.consumer.unacked == []
+
+
+def test_what_an_owner_that_has_lost_was_given_is_not_waited_for() -> None:
+    lost, other = message(), message(tp=TP("t", 1))
+    app: Any = SimpleNamespace(consumer=SimpleNamespace(unacked=Unacked(lost, other)))
+    none: Any = None
+    owner: Any = SimpleNamespace(tp=TP("t", 0), queue=[lost])
+    Here(app, none, "t", none, Counters(), build=none, failed=none).drop(owner)
+    assert app.consumer.unacked == [other]
