@@ -20,7 +20,7 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from agent.config import load
-from agent.kafka.provisioning import provision
+from agent.kafka.operator.provisioning import provision
 
 __all__ = [
     "START",

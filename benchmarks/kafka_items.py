@@ -19,10 +19,10 @@ from typing import Any
 
 from agent.config import load
 from agent.ingest.native import Good, decode_one
-from agent.kafka.partition_state import PartitionState
-from agent.kafka.records import ScoreRecord, decode_record, encode_record
-from agent.kafka.replay_guard import Source
-from agent.kafka.slots import Ledger
+from agent.kafka.messages.records import ScoreRecord, decode_record, encode_record
+from agent.kafka.messages.source import Source
+from agent.kafka.state.partition_state import PartitionState
+from agent.kafka.state.slots import Ledger
 from agent.rules import rules_of
 from agent.score import Scorer
 from benchmarks.kafka_cluster import grown

@@ -20,8 +20,8 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from agent.config import load
-from agent.kafka.records import ScoreRecord, decode_record, encode_record
-from agent.kafka.replay_guard import Source
+from agent.kafka.messages.records import ScoreRecord, decode_record, encode_record
+from agent.kafka.messages.source import Source
 from agent.metrics import METRICS
 from agent.trace import ScoredTrace
 from agent.windows import BucketRow, Windows

@@ -26,10 +26,10 @@ from confluent_kafka import Producer
 
 from agent.alerts import Rule
 from agent.config import Settings, load
-from agent.kafka.partition_state import PartitionState
-from agent.kafka.records import ScoreRecord
-from agent.kafka.replay_guard import Source
-from agent.kafka.slots import Ledger, Write
+from agent.kafka.messages.records import ScoreRecord
+from agent.kafka.messages.source import Source
+from agent.kafka.state.partition_state import PartitionState
+from agent.kafka.state.slots import Ledger, Write
 from agent.score import Scorer
 from agent.trace import Score, ScoredTrace, State
 from benchmarks.kafka_cluster import START, Setup, ready_after, running, worker

@@ -53,6 +53,8 @@ PURE = (
         "agent/seen_clock.py",
     ),
 )
+ROWS = ("agent/kafka/state", "agent/kafka/messages")
+"""As pure; they know what lies in a store, too (`agent.store.rows`)."""
 IMPURE_MODULES = {
     *("aiohttp", "asyncio", "http", "httpx", "multiprocessing", "requests", "select", "shutil"),
     *("socket", "sqlite3", "ssl", "subprocess", "tempfile", "threading", "time", "urllib.request"),
@@ -201,7 +203,7 @@ def test_trace_imports_nothing_of_ours() -> None:
     assert [name for name in imports(Path("agent/trace.py")) if top(name) in PACKAGES] == []
 
 
-@pytest.mark.parametrize("part", PURE)
+@pytest.mark.parametrize("part", [*PURE, *ROWS])
 def test_pure_parts_import_no_input_or_output(part: str) -> None:
     found = [
         f"{path}: {name}"
@@ -212,7 +214,7 @@ def test_pure_parts_import_no_input_or_output(part: str) -> None:
     assert found == []
 
 
-@pytest.mark.parametrize("part", PURE)
+@pytest.mark.parametrize("part", [*PURE, *ROWS])
 def test_pure_parts_read_no_clock_file_or_chance(part: str) -> None:
     found = [
         f"{path}:{node.lineno}: {name}"
@@ -228,6 +230,27 @@ def test_pure_parts_know_neither_exporters_nor_the_outside_of_the_agent(part: st
     outer = ("agent.cli", "agent.pipeline", "agent.sources", "agent.store", "exporters")
     found = [f"{p}: {name}" for p in python_files(part) for name in imports(p)]
     assert [line for line in found if line.split(": ")[1].startswith(outer)] == []
+
+
+@pytest.mark.parametrize(
+    ("part", "others"),
+    [
+        ("agent/kafka/messages", {"aiokafka", "faust", "kafka", "agent.kafka.state"}),
+        ("agent/kafka/state", {"aiokafka", "faust", "kafka", "agent.kafka.stages"}),
+        ("agent/kafka/operator", {"aiokafka", "faust", "agent.kafka.stages"}),
+        ("agent/kafka/stages", {"kafka", "agent.kafka.operator", "agent.kafka.background"}),
+        ("agent/kafka/background", {"kafka", "agent.kafka.operator"}),
+        ("agent/kafka/client", {"kafka", "agent.kafka.operator", "agent.kafka.stages"}),
+    ],
+)
+def test_parts_of_kafka_know_only_what_is_below_them(part: str, others: set[str]) -> None:
+    found = [f"{path}: {name}" for path in python_files(part) for name in imports(path)]
+    assert len(found) > 10
+    assert [
+        line
+        for line in found
+        if any(f"{line.split(': ')[1]}.".startswith(f"{other}.") for other in others)
+    ] == []
 
 
 def test_runtime_imports_are_declared_dependencies() -> None:

@@ -15,24 +15,24 @@ from faust.types import TP, ConsumerT, ProducerT
 from agent.alerts import Alert, Rule
 from agent.config import Sampling, Settings
 from agent.counters import Counters
-from agent.kafka.aggregate_stage import AggregateStage
-from agent.kafka.assemble_stage import AssembleStage
-from agent.kafka.beside import Job
-from agent.kafka.committed_reads import CommittedConsumer
-from agent.kafka.control_topic import ControlBoard, ControlVoice, listen
-from agent.kafka.durable_stage import DurableStage
-from agent.kafka.evidence_fetch import EvidenceFetcher, TopicReader
-from agent.kafka.otlp_stages import otlp_stages
-from agent.kafka.partition_state import PartitionState
-from agent.kafka.preparing import Preparing
-from agent.kafka.probing import KEY, Probing, home_of
-from agent.kafka.recovery import SafeTableManager
-from agent.kafka.score_stage import ScoreStage
+from agent.kafka.background.control_topic import ControlBoard, ControlVoice, listen
+from agent.kafka.background.evidence_fetch import EvidenceFetcher, TopicReader
+from agent.kafka.background.jobs import Job
+from agent.kafka.background.probing import KEY, Probing, home_of
+from agent.kafka.background.shares import follow
+from agent.kafka.client.committed_reads import CommittedConsumer
+from agent.kafka.client.recovery import SafeTableManager
+from agent.kafka.client.state_table import IdempotentProducer, StateTable
 from agent.kafka.security import faust_options
-from agent.kafka.sending import DeadTopic, RawTopic, deliver, raw_topic
-from agent.kafka.shares import follow
-from agent.kafka.slow import InLine
-from agent.kafka.state_table import IdempotentProducer, StateTable
+from agent.kafka.stages.aggregate_stage import AggregateStage
+from agent.kafka.stages.assemble_stage import AssembleStage
+from agent.kafka.stages.durable_stage import DurableStage
+from agent.kafka.stages.otlp_stages import otlp_stages
+from agent.kafka.stages.preparing import Preparing
+from agent.kafka.stages.score_stage import ScoreStage
+from agent.kafka.stages.sending import DeadTopic, RawTopic, deliver, raw_topic
+from agent.kafka.stages.slow import InLine
+from agent.kafka.state.partition_state import PartitionState
 from agent.store.rows import OutboxItem
 
 __all__ = ["WorkerApp", "make_app"]
@@ -40,7 +40,7 @@ __all__ = ["WorkerApp", "make_app"]
 log = logging.getLogger("ragmeter.kafka")
 
 HEARTBEATS = 6  # in a session: five may be lost
-REBALANCE_SECONDS = 60.0  # all deadlines of what is under way fit into it: agent.kafka.slow
+REBALANCE_SECONDS = 60.0  # all deadlines of what is under way fit into it: agent.kafka.stages.slow
 SEND_SECONDS = 60.0  # a send that takes longer ends the worker; Faust's 1,200 would hide an outage
 LINGER_SECONDS = 0.02  # sends wait for others: a request for each record took twice its scoring
 BATCH_BYTES = 2**18  # of one partition in a request; well below the megabyte that brokers take

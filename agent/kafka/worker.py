@@ -6,28 +6,21 @@ import asyncio
 import contextlib
 import logging
 import os
-import signal
 import tempfile
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import httpx
-from aiohttp import web
 
 from agent.aggregate import Aggregator
 from agent.alerts import Rule
 from agent.config import Sampling, Settings
 from agent.kafka.app import WorkerApp, make_app
-from agent.kafka.beside import beside
-from agent.kafka.client_logs import calm_clients
-from agent.kafka.preparing import Preparing
-from agent.kafka.promoting import OwnedBaselines
-from agent.kafka.reach import Unreachable, reach
-from agent.kafka.reading import OwnedReading
-from agent.kafka.slow import InLine
-from agent.kafka.topics import amiss
-from agent.kafka.watchdog import (
+from agent.kafka.background.jobs import beside
+from agent.kafka.background.promoting import OwnedBaselines
+from agent.kafka.background.reading import OwnedReading
+from agent.kafka.background.watchdog import (
     READY_SECONDS,
     STALL_SECONDS,
     Watchdog,
@@ -35,9 +28,15 @@ from agent.kafka.watchdog import (
     picture,
     progress_of,
 )
+from agent.kafka.client.client_logs import calm_clients
+from agent.kafka.reach import Unreachable, reach
+from agent.kafka.stages.preparing import Preparing
+from agent.kafka.stages.slow import InLine
+from agent.kafka.topics import amiss
+from agent.ports import calm, listening, quiet
 from agent.reload import Reload
-from agent.serving import PortInUse, calm, quiet
 from agent.settings.privacy import Privacy
+from agent.signals import Signals
 from agent.sources.baselines import BaselinesEndpoint
 from exporters.senders import Senders
 from exporters.web import metrics_app
@@ -68,28 +67,13 @@ class _Live:
 
 
 class _Worker:
-    def __init__(self, settings: Settings, say: Callable[[str], None]) -> None:
+    def __init__(self, settings: Settings) -> None:
         self._settings = settings
-        self._say = say
-        self.stop = asyncio.Event()
+        self.signals = Signals()
+        self.stop = self.signals.stop
         self.app: WorkerApp | None = None
         self.problem: str | None = "not connected to Kafka yet"
         self.stalled = 0.0
-        self.reload: Callable[[], None] | None = None
-        loop = asyncio.get_running_loop()
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, self._signal, number)
-        loop.add_signal_handler(signal.SIGHUP, self._reload)
-
-    def _reload(self) -> None:
-        if self.reload is not None:  # else nothing is running yet that it could change
-            self.reload()
-
-    def _signal(self, number: signal.Signals) -> None:
-        if self.stop.is_set():  # a second one ends the process at once
-            signal.signal(number, signal.SIG_DFL)
-            signal.raise_signal(number)
-        self.stop.set()
 
     def problems(self) -> list[str]:
         app = self.app
@@ -140,27 +124,6 @@ class _Worker:
         return 0
 
 
-@contextlib.asynccontextmanager
-async def _page(
-    reading: OwnedReading, baselines: OwnedBaselines, settings: Settings
-) -> AsyncIterator[str]:
-    quiet()
-    host, port = settings.http.host, settings.http.metrics_port
-    app = metrics_app(reading)
-    BaselinesEndpoint(baselines).add_to(app)
-    runner = web.AppRunner(app, access_log=None, shutdown_timeout=2)
-    await runner.setup()
-    try:
-        try:
-            await web.TCPSite(runner, host, port).start()
-        except OSError as error:
-            raise PortInUse(f"cannot listen on {host}:{port}: {error.strerror or error}") from None
-        shown = f"[{host}]" if ":" in host else host
-        yield f"http://{shown}:{runner.addresses[0][1]}"
-    finally:
-        await runner.cleanup()
-
-
 async def run_worker(
     settings: Settings,
     rules: Sequence[Rule],
@@ -169,11 +132,11 @@ async def run_worker(
     say: Callable[[str], None],
 ) -> int:
     """Run until stopped; the exit status. `reread` gives the settings as they are written by now.
-    Raises `PortInUse`, `agent.kafka.security.SecurityError`
-    and what the local model raises."""
+    Raises `agent.ports.PortInUse`, `agent.kafka.security.SecurityError` and what the local model
+    raises."""
     calm_clients()
     asyncio.get_running_loop().set_exception_handler(calm())
-    worker = _Worker(settings, say)
+    worker = _Worker(settings)
     senders = Senders(settings.alerts)
     empty = Aggregator(settings, rules, []).windows
     tiers: list[InLine] = []
@@ -202,8 +165,12 @@ async def run_worker(
         )
         reading.stage, reading.assemble = app.aggregate, app.assemble
         baselines.stage = app.aggregate
-        worker.reload = Reload(settings, reread, _Live(app, tiers[0], preparing))
-        url = await stack.enter_async_context(_page(reading, baselines, settings))
+        worker.signals.reload = Reload(settings, reread, _Live(app, tiers[0], preparing))
+        quiet()
+        page = metrics_app(reading)
+        BaselinesEndpoint(baselines).add_to(page)
+        http = settings.http
+        url = await stack.enter_async_context(listening(page, http.host, http.metrics_port))
         client = await stack.enter_async_context(httpx.AsyncClient())
         senders.start(client, reading)
         stack.push_async_callback(senders.stop)

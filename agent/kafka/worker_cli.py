@@ -12,14 +12,9 @@ from typing import Annotated
 import typer
 
 from agent.config import ConfigError, load
-from agent.terminal import plain, say, talk
+from agent.terminal import failed, say
 
 __all__ = ["worker"]
-
-
-def _fail(message: str, code: int) -> typer.Exit:
-    talk.print(plain(f"ragmeter: {message}"), style="red", markup=False, emoji=False)
-    return typer.Exit(code)
 
 
 def worker(
@@ -27,30 +22,34 @@ def worker(
         Path | None, typer.Option("--config", "-c", help="YAML file with settings.")
     ] = None,
 ) -> None:
-    """Run one worker of the cluster: traces from Kafka in, gauges, alerts and the page out."""
+    """Run one worker of the cluster: traces from Kafka in, gauges, alerts and the page out.
+
+    SIGTERM ends it (exit 0), SIGHUP reads sampling and redaction again. Exit 1: it could not go
+    on, and a restart goes on where it stopped; 2: a mistake in the configuration.
+    """
     try:
         import faust  # noqa: F401
     except ModuleNotFoundError:
-        raise _fail("this needs the extra: pip install 'ragmeter[kafka]'", 2) from None
+        raise failed("this needs the extra: pip install 'ragmeter[kafka]'", 2) from None
     from agent.alerts import RuleError
     from agent.kafka.security import SecurityError
     from agent.kafka.worker import run_worker
     from agent.models.errors import ModelError
+    from agent.ports import PortInUse
     from agent.rules import rules_of
-    from agent.serving import PortInUse
 
     try:
         settings = load(config)
         rules = rules_of(settings)
         status = asyncio.run(run_worker(settings, rules, reread=lambda: load(config), say=say))
     except RuleError as error:
-        raise _fail(str(error), 2) from None
+        raise failed(str(error), 2) from None
     except (ConfigError, SecurityError) as error:
-        raise _fail(f"configuration: {error}", 2) from None
+        raise failed(f"configuration: {error}", 2) from None
     except ModelError as error:
-        raise _fail(f"hhem.path: {error}", 1) from None
+        raise failed(f"hhem.path: {error}", 1) from None
     except (PortInUse, OSError) as error:
-        raise _fail(str(error), 1) from None
+        raise failed(str(error), 1) from None
     if status:
         # a thread of Faust that hangs must not keep a failed worker from being restarted
         logging.shutdown()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from agent.kafka.records import ScoreRecord, encode_record
-from agent.kafka.replay_guard import Source
+from agent.kafka.messages.records import ScoreRecord, encode_record
+from agent.kafka.messages.source import Source
 from benchmarks.kafka_preaggregation import direct, empty, merged, rows_of, split
 from benchmarks.per_trace import traffic
 

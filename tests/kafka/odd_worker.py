@@ -17,11 +17,12 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from agent.cli import app
-from agent.kafka import score_stage, worker
-from agent.kafka import slow as slow_tiers
-from agent.kafka.partition_state import PartitionState
-from agent.kafka.records import ScoreRecord
-from agent.kafka.score_stage import ScoreStage
+from agent.kafka import worker
+from agent.kafka.messages.records import ScoreRecord
+from agent.kafka.stages import score_stage
+from agent.kafka.stages import slow as slow_tiers
+from agent.kafka.stages.score_stage import ScoreStage
+from agent.kafka.state.partition_state import PartitionState
 
 READY_SECONDS, STALL_SECONDS = 3.0, 8.0
 

@@ -12,8 +12,8 @@ from typing import Any
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 
 from agent.config import Settings
-from agent.kafka.clients import guarded
-from agent.kafka.provisioning import provision
+from agent.kafka.operator.clients import guarded
+from agent.kafka.operator.provisioning import provision
 from tests.kafka.cluster import SETTINGS, Worker
 from tests.kafka_server import KafkaServer
 

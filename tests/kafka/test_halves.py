@@ -13,8 +13,8 @@ import pytest
 from kafka import KafkaAdminClient, KafkaConsumer, TopicPartition
 
 from agent.config import Settings
-from agent.kafka.evidence_fetch import TopicReader
-from agent.kafka.records import decode_record
+from agent.kafka.background.evidence_fetch import TopicReader
+from agent.kafka.messages.records import decode_record
 from agent.trace import Score, State
 from tests.judge.stub_process import stub_judge
 from tests.kafka.cluster import (

@@ -8,8 +8,8 @@ from collections.abc import Callable
 import pytest
 
 from agent.config import Settings
-from agent.kafka.clients import guarded
-from agent.kafka.provisioning import provision
+from agent.kafka.operator.clients import guarded
+from agent.kafka.operator.provisioning import provision
 from agent.kafka.reach import reach
 from agent.kafka.topics import amiss
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from agent.kafka.fuse import LATE
+from agent.kafka.stages.fuse import LATE
 from tests.judge.stub_process import stub_judge
 from tests.kafka.cluster import SERVICES, until, workers
 from tests.kafka.place import START_SECONDS, Place

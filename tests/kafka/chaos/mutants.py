@@ -15,12 +15,13 @@ from typing import Any
 from faust.tables.recovery import Recovery
 
 import agent.cli
-from agent.kafka import owner, recovery, score_stage
-from agent.kafka.fence import commit_in
-from agent.kafka.kept_ids import KeptIds
-from agent.kafka.owner import Owner
-from agent.kafka.replay_guard import ReplayGuard
-from agent.kafka.slots import Ledger, Write
+from agent.kafka.client import recovery
+from agent.kafka.client.fence import commit_in
+from agent.kafka.stages import owner, score_stage
+from agent.kafka.stages.owner import Owner
+from agent.kafka.state.kept_ids import KeptIds
+from agent.kafka.state.replay_guard import ReplayGuard
+from agent.kafka.state.slots import Ledger, Write
 
 __all__ = ["MUTANTS"]
 

@@ -14,9 +14,9 @@ from typing import Any
 from kafka import KafkaAdminClient
 from kafka.admin import ConfigResource
 
-from agent.kafka.clients import guarded
-from agent.kafka.lag import read_lag
-from agent.kafka.provisioning import provision
+from agent.kafka.operator.clients import guarded
+from agent.kafka.operator.lag import read_lag
+from agent.kafka.operator.provisioning import provision
 from agent.settings import Settings
 from agent.settings.kafka import Kafka
 from tests.kafka.chaos.faults import Fault, plan
