@@ -19,10 +19,10 @@ from __future__ import annotations
 import asyncio
 from typing import Any, Protocol, cast
 
+from faust.channels import ThrowableQueue  # type: ignore[attr-defined]
 from faust.tables.manager import TableManager
 from faust.tables.recovery import Recovery
 from faust.types import TP, EventT
-from mode.utils.queues import ThrowableQueue
 
 from agent.kafka.client.committed_reads import Gap, Since
 
