@@ -1,4 +1,4 @@
-"""The Faust app of a worker: its settings, and both stages put together."""
+"""The Faust app of a worker: its settings, and the stages put together."""
 
 from __future__ import annotations
 

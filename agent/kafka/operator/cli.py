@@ -65,7 +65,7 @@ def lag(
     config: Config = None,
     form: Annotated[Shown, typer.Option("--format", "-f", help="table or json.")] = Shown.TABLE,
 ) -> None:
-    """Show how far the workers are behind in each partition of the traces, the spans and the scores.
+    """Show how far the workers are behind in each partition of traces, spans and scores.
 
     `age`: seconds since the oldest record that waits was written. `lost`: records that the
     retention deleted before they were counted.

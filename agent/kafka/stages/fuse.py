@@ -1,4 +1,4 @@
-"""Leaves a tier alone that does not answer in time.
+"""A circuit breaker that counts deadlines: leaves a tier alone that does not answer in time.
 
 A trace waits in line for its tiers, and no offset goes further than `kafka.in_flight` beyond it.
 A judge that hangs would hold every partition to that many traces in each deadline, for ever; its
