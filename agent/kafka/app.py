@@ -73,6 +73,7 @@ class WorkerApp(faust.App):
 
     async def _on_partitions_revoked(self, revoked: set[TP]) -> None:
         self.ready = False
+        self.score.hold()
         await super()._on_partitions_revoked(revoked)  # waits for what is under way
         self.release()
 

@@ -66,6 +66,8 @@ def wanted(settings: Settings) -> list[Topic]:
     names, keep, many = kafka.topics, kafka.retention, kafka.partitions
     # A trace may be larger than the megabyte that Kafka takes by default, a dead one is no smaller.
     large = {"max.message.bytes": str(max(2**20, settings.limits.trace_bytes) + OVERHEAD)}
+    # a producer whose clock is wrong must not move event time on with its traces
+    arrival = {"message.timestamp.type": "LogAppendTime"}
     compact = {
         "cleanup.policy": "compact",
         "segment.ms": str(SEGMENT_MS),
@@ -79,7 +81,7 @@ def wanted(settings: Settings) -> list[Topic]:
     )
     state, leader = f"{kafka.group}-state-changelog", f"{kafka.group}-__assignor-__leader"
     rows = [
-        (names.traces, "traces in", many, _kept(keep.traces_hours) | large, True),
+        (names.traces, "traces in", many, _kept(keep.traces_hours) | large | arrival, True),
         *(spans if kafka.traces_encoding != "native" else ()),
         (names.scores, SCORED, many, _kept(keep.scores_hours), False),
         # one partition: an offset alone then names a dead letter

@@ -26,6 +26,7 @@ from agent.kafka.background.watchdog import (
     Watchdog,
     marks_of,
     picture,
+    progress_of,
 )
 from agent.kafka.client.client_logs import calm_clients
 from agent.kafka.reach import Unreachable, reach
@@ -115,9 +116,7 @@ class _Worker:
                 log.error("%s", app.fatal)
             if app.fatal is not None:
                 return 1
-            steps = sum(stage.steps for stage in app.stages)
-            progress = (steps, app.consumer_generation_id)
-            self.stalled = watchdog.look(marks_of(app, topics), progress)
+            self.stalled = watchdog.look(marks_of(app, topics), progress_of(app))
             if self.stalled > STALL_SECONDS:
                 log.error("stalled; a restart goes on where it stopped: %s", picture(app))
                 return 1

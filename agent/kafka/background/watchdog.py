@@ -1,19 +1,20 @@
 """Sees a worker that has stopped working: there is a lag, and nothing has moved for a while.
 
-Restarts are harmless, so the worker ends and says what its consumer looked like. Faust itself only
-logs that a stream is slow, for ever.
+It looks at each partition: one that stands still among others that go on is the usual stall, and
+states make steps of their own while nothing is read. Restarts are harmless, so the worker ends and
+says what its consumer looked like. Faust itself only logs that a stream is slow, for ever.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Iterable
-from typing import Any
+from typing import Any, cast
 
 import faust
 from faust.types import TP
 
-__all__ = ["READY_SECONDS", "STALL_SECONDS", "Watchdog", "marks_of", "picture"]
+__all__ = ["READY_SECONDS", "STALL_SECONDS", "Watchdog", "marks_of", "picture", "progress_of"]
 
 READY_SECONDS = 30.0
 STALL_SECONDS = 120.0
@@ -29,17 +30,30 @@ class Watchdog:
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
         self._monotonic = monotonic
-        self._seen: Any = None
-        self._since = monotonic()
+        self._progress: object = None
+        self._behind: dict[TP, tuple[object, float]] = {}  # where each stands, and since when
 
     def look(self, marks: Marks, progress: object) -> float:
-        """Seconds in which nothing has moved although there is work; `progress` is anything that
-        changes when something does."""
-        behind = any(end is not None and end > (done or 0) for end, _, done in marks.values())
-        seen = ({tp: mark[1:] for tp, mark in marks.items()}, progress)
-        if not behind or seen != self._seen:
-            self._seen, self._since = seen, self._monotonic()
-        return self._monotonic() - self._since
+        """Seconds in which a partition has not moved although there is work in it; `progress` is
+        anything that changes when all of them have a reason to wait."""
+        now = self._monotonic()
+        if progress != self._progress:
+            self._progress, self._behind = progress, {}
+        behind: dict[TP, tuple[object, float]] = {}
+        for tp, (end, read, done) in marks.items():
+            if end is not None and end > (done or 0):
+                before = self._behind.get(tp)
+                if before is None or before[0] != (read, done):
+                    before = (read, done), now
+                behind[tp] = before
+        self._behind = behind
+        return max((now - since for _, since in behind.values()), default=0.0)
+
+
+def progress_of(app: faust.App) -> object:
+    """Of a rebalance, and of the states that are read after it."""
+    read = cast(Any, app.tables).recovery.active_offsets
+    return app.consumer_generation_id, sum(offset or 0 for offset in read.values())
 
 
 def marks_of(app: faust.App, topics: Collection[str]) -> Marks:

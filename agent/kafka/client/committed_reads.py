@@ -17,7 +17,7 @@ Should a version of aiokafka not use it, there are no claims, and each hole ends
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
@@ -27,9 +27,13 @@ from faust.types import TP
 
 from agent.kafka.client.handover import QuickHandover
 
-__all__ = ["CommittedConsumer", "Since", "TellingRecords"]
+__all__ = ["CommittedConsumer", "Gap", "Since", "TellingRecords"]
 
 _Plain: Any = fetcher.PartitionRecords
+
+
+class Gap(RuntimeError):
+    """Offsets are missing: committing past them would lose what they held."""
 
 
 class Since(int):
@@ -66,6 +70,20 @@ class _Thread(AIOKafkaConsumerThread):
         # Faust reads so in its own transactions only; what was aborted is not to be counted
         consumer._isolation_level = "read_committed"
         return consumer
+
+    async def seek_to_committed(self) -> Mapping[TP, int]:
+        found: Mapping[TP, int] = await self.call_thread(self._seek)
+        return found
+
+    async def _seek(self) -> Mapping[TP, int]:
+        """aiokafka leaves a partition without a commit where it stands: behind what was read, and
+        dropped, while the states were loaded. All of them begin at the beginning."""
+        consumer = self._ensure_consumer()
+        found: Mapping[TP, int] = await consumer.seek_to_committed()
+        for tp, offset in found.items():
+            if not offset and not self.consumer._is_changelog_tp(TP(*tp)):
+                consumer.seek(tp, 0)  # where that was deleted, at the oldest that is there
+        return found
 
     async def _fetch_records(self, *args: Any, **options: Any) -> Any:
         found = await super()._fetch_records(*args, **options)

@@ -58,13 +58,14 @@ class AckBook(Generic[T]):
         """Handlers under way, those of closed pages as well: they take memory and sockets, too."""
         self.waiting = 0
         self._generation = -1
+        self._held = -2
         self._pages: dict[int, _Page[T]] = {}
 
     def put(self, partition: int, generation: int, offset: int, item: T) -> bool:
         """Queue what was delivered. False for what an older generation has left in a buffer: it is
         delivered again to whoever owns the partition now, and must be neither handled nor acked.
         """
-        if generation < self._generation:
+        if generation < self._generation or generation == self._held:
             return False
         if generation > self._generation:
             self._generation = generation
@@ -117,6 +118,16 @@ class AckBook(Generic[T]):
         """The handler has ended without having done it: nothing behind it is ever acknowledged."""
         self.running -= 1
 
+    def hold(self) -> list[T]:
+        """The group is about to form anew: what is under way is still to be acknowledged, what
+        waits is dropped (and returned), and in this generation nothing more is taken."""
+        self._held = self._generation
+        dropped = [item for page in self._pages.values() for _, item in page.waiting]
+        for page in self._pages.values():
+            page.waiting.clear()
+        self.waiting = 0
+        return dropped
+
     def close(self, partitions: Iterable[int]) -> None:
         """These are no longer ours: what waits is dropped, what is under way is never acked."""
         for partition in partitions:
@@ -168,6 +179,12 @@ class OrderedAcks(Generic[T]):
         taken = self.book.put(partition, generation, offset, item)
         self._begin()
         return taken
+
+    def hold(self) -> list[T]:
+        """See `AckBook.hold`."""
+        dropped = self.book.hold()
+        self._moved.set()
+        return dropped
 
     def close(self, partitions: Iterable[int]) -> None:
         """These partitions were revoked."""

@@ -14,6 +14,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 import faust
+from aiokafka.errors import MessageSizeTooLargeError
 from faust.types import EventT
 
 from agent.assembly import parts_total
@@ -183,8 +184,8 @@ class AssembleStage(DurableStage[AssemblyState]):
         good, bad, counts = await asyncio.to_thread(
             extracted, bodies, closing, self._otlp, self._limit
         )
-        await asyncio.gather(*(self._send(key, body) for key, body in good))
-        for one in bad:
+        refused = await asyncio.gather(*(self._send_one(key, body) for key, body in good))
+        for one in [*bad, *filter(None, refused)]:
             await self.dead.put(
                 closing.trace.hex().encode(), one.raw, one.reason, one.errors, where
             )
@@ -193,3 +194,11 @@ class AssembleStage(DurableStage[AssemblyState]):
                 counts.get(("ragmeter_dead_letters_total", label), 0) + 1
             )
         return counts
+
+    async def _send_one(self, key: bytes, body: bytes) -> Bad | None:
+        """What the topic does not take, though it should, must not end each worker that tries."""
+        try:
+            await self._send(key, body)
+        except MessageSizeTooLargeError:
+            return Bad("too_large", (("", "a trace is larger than a message"),), body)
+        return None

@@ -8,12 +8,13 @@ import threading
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
-from typing import Any, Generic
+from typing import Any, Generic, cast
 
 import faust
 from faust.types import TP, EventT, StreamT
 
 from agent.counters import Counters
+from agent.kafka.client.settled import let_go
 from agent.kafka.client.state_table import StateTable
 from agent.kafka.stages.gaps import NoGaps, check
 from agent.kafka.stages.owner import Log, Owner, S
@@ -50,7 +51,6 @@ class DurableStage(ABC, Generic[S]):
         self.lock = threading.RLock()
         """Held while a state changes; renderings in other threads hold it to read."""
         self.owners: dict[int, Owner[S]] = {}
-        self.steps = 0
         self._stream: StreamT[Any] | None = None
 
     @abstractmethod
@@ -97,6 +97,8 @@ class DurableStage(ABC, Generic[S]):
             if self.owners.get(owner.tp.partition) is owner:
                 del self.owners[owner.tp.partition]
         owner.queue.clear()
+        unacked = list(cast(Any, self.app.consumer).unacked)
+        let_go(self.app, [message for message in unacked if message.tp == owner.tp])
 
     # Records ------------------------------------------------------------------------------------
 
@@ -116,6 +118,9 @@ class DurableStage(ABC, Generic[S]):
                     # a look now and then: the agent is the only one that waits here
                     while owner.full and self._owns(owner):  # noqa: ASYNC110
                         await asyncio.sleep(LOOK_SECONDS)
+                if owner is None or owner.generation != generation or not self._owns(owner):
+                    let_go(self.app, [message])
+                else:
                     owner.put(event)
                 del event, message, owner  # see `Owner.close`
         except asyncio.CancelledError:

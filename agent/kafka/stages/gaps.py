@@ -15,22 +15,18 @@ from typing import Any, cast
 from faust.types import TP, AppT
 
 from agent.counters import Counters
-from agent.kafka.client.committed_reads import Since
+from agent.kafka.client.committed_reads import Gap, Since
 
-__all__ = ["Gap", "NoGaps", "check"]
+__all__ = ["NoGaps", "check"]
 
 log = logging.getLogger("ragmeter.kafka")
 
 UNREAD = "ragmeter_kafka_deleted_unread_total"
 
 
-class Gap(RuntimeError):
-    """Offsets are missing: committing past them would lose what they held."""
-
-
 class NoGaps:
-    """By partition and generation. A generation begins at what was committed, if anything was; an
-    offset may go back, for whatever is not committed may be sought anew."""
+    """By partition and generation. A generation begins at what was committed, or at the beginning;
+    an offset may go back, for whatever is not committed may be sought anew."""
 
     def __init__(self) -> None:
         self._last: dict[int, tuple[int, int]] = {}
@@ -42,9 +38,8 @@ class NoGaps:
         last = self._last.get(partition)
         if last is not None and generation < last[0]:
             return range(0)  # left in a buffer by the generation before
-        if last is None or generation > last[0]:
-            expected = since if committed is None else committed
-        else:
+        expected = committed or 0
+        if last is not None and generation == last[0]:
             expected = last[1] + 1
         self._last[partition] = (generation, offset)
         return range(expected, max(expected, since))
@@ -54,13 +49,13 @@ async def check(app: AppT, gaps: NoGaps, message: Any, counters: Counters) -> No
     """Raises `Gap` for messages that are still there and were not delivered."""
     tp: TP = message.tp
     consumer = cast(Any, app.consumer)
-    offset, since = message.offset, message.checksum
+    offset, since, committed = message.offset, message.checksum, consumer._committed_offset[tp]
     missing = gaps.missing(
         message.partition,
         message.generation_id or 0,
         offset,
         since if isinstance(since, Since) else offset,
-        consumer._committed_offset[tp],
+        committed,
     )
     if not missing:
         return
@@ -70,6 +65,8 @@ async def check(app: AppT, gaps: NoGaps, message: Any, counters: Counters) -> No
             f"{tp.topic}/{tp.partition}: offset {offset} came, and of those from {missing.start} on"
             " none did; a restart reads again from what was committed"
         )
+    if committed is None and missing.start == 0:
+        return  # of a group that is new, or whose offsets are gone: nobody was to read them
     log.error(
         "%s/%d: offsets %d to %d were deleted before they were read (retention)",
         *(tp.topic, tp.partition, missing.start, missing.stop - 1),

@@ -192,7 +192,6 @@ class Owner(ABC, Generic[S]):
         if not await commit_in(stage.app, self.generation, self.tp, self.position, FENCE_SECONDS):
             raise Lost
         ledger.done()
-        stage.steps += 1
         self._took = time.monotonic() - begun
         self.made_durable(step)
 

@@ -9,6 +9,7 @@ offsets) ends the worker, and nothing is lost by that.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -19,6 +20,7 @@ from faust.types import EventT, StreamT, TopicT
 from agent.config import Limits
 from agent.counters import Counters
 from agent.ingest.native import Bad, decode_one
+from agent.kafka.client.settled import let_go
 from agent.kafka.messages.encodings import Encoding, encoding_of
 from agent.kafka.messages.records import ScoreRecord, encode_record
 from agent.kafka.messages.source import Source
@@ -30,9 +32,20 @@ from agent.kafka.stages.sending import DeadTopic, deliver
 from agent.kafka.stages.slow import InLine
 from agent.settings.kafka import TracesEncoding
 
-__all__ = ["ScoreStage"]
+__all__ = ["ScoreStage", "arrival_of"]
 
 SOURCE = (("source", "kafka"),)
+LOG_APPEND = 1  # a message's time is that of the broker
+
+
+def arrival_of(message: Any, now: float) -> float | None:
+    """When a message came to the broker: by its clock and not by ours, for whoever scores it again
+    should find the same. Where the time is the producer's, whose clock may be that of the trace, it
+    cannot be later than now."""
+    if not message.timestamp:
+        return None
+    found = float(message.timestamp)
+    return found if message.timestamp_type == LOG_APPEND else min(found, now)
 
 
 class ScoreStage:
@@ -77,12 +90,20 @@ class ScoreStage:
                 message = event.message
                 generation = message.generation_id or 0
                 await check(stream.app, gaps, message, self._counters)
-                await acks.submit(message.partition, generation, message.offset, event)
+                if not await acks.submit(message.partition, generation, message.offset, event):
+                    let_go(stream.app, [message])
         except asyncio.CancelledError:
             raise
         except BaseException as error:  # an exception that leaves an agent acknowledges its event
             await self._failed(error)
             raise
+
+    def hold(self) -> None:
+        """The group is about to form anew, and waits for what is under way: not for what waits for
+        a place behind that, which could take as long again."""
+        if self._acks is not None:
+            for event in self._acks.hold():
+                let_go(event.app, [event.message])
 
     def release(self) -> None:
         """All partitions were revoked."""
@@ -104,6 +125,8 @@ class ScoreStage:
                     await self._otlp.take(value, encoding, source)
                 except Unusable as error:
                     await self._bury(event, error.reason, (("", str(error)),))
+                except MessageSizeTooLargeError:  # a topic that was not made by `kafka init`
+                    await self._bury(event, "too_large", (("", "a span is larger than a message"),))
                 return
         item = decode_one(value, self._limits.trace_bytes)
         if isinstance(item, Bad):
@@ -111,9 +134,9 @@ class ScoreStage:
             return
         trace = await self._preparing.trace(item)
         timestamp = trace.timestamp.timestamp()
-        # by the broker's clock and not by ours: whoever scores it again must find the same
-        if message.timestamp and timestamp > message.timestamp + self._limits.future_seconds:
-            timestamp = message.timestamp
+        arrived = arrival_of(message, time.time())
+        if arrived is not None and timestamp > arrived + self._limits.future_seconds:
+            timestamp = arrived
             self._counters.inc("ragmeter_clock_skew_total", SOURCE)
         found = await self._tiers.whole(trace, timestamp)
         try:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 from faust.types import TP
 
-from agent.kafka.background.watchdog import Watchdog
+from agent.kafka.background.watchdog import Watchdog, progress_of
 
-ONE = TP("rag.traces", 0)
+ONE, OTHER = TP("rag.traces", 0), TP("rag.traces", 1)
 
 
 class Clock:
@@ -24,7 +27,7 @@ def test_work_that_nobody_does_is_seen() -> None:
     assert watchdog.look({ONE: (12, 5, 4)}, 0) == 40, "more work is no progress"
     assert watchdog.look({ONE: (12, 5, 5)}, 0) == 0
     clock.now += 40
-    assert watchdog.look({ONE: (12, 5, 5)}, 1) == 0, "a step is progress"
+    assert watchdog.look({ONE: (12, 5, 5)}, 1) == 0, "a new generation is progress"
 
 
 def test_a_worker_without_work_is_not_stalled() -> None:
@@ -43,3 +46,23 @@ def test_a_partition_that_was_never_read_counts_as_work() -> None:
     watchdog.look({ONE: (3, None, None)}, 0)
     clock.now += 30
     assert watchdog.look({ONE: (3, None, None)}, 0) == 30
+
+
+def test_a_partition_that_stands_still_among_others_is_seen() -> None:
+    clock = Clock()
+    watchdog = Watchdog(clock)
+    for turn in range(5):
+        stalled = watchdog.look({ONE: (10, 5, 4), OTHER: (100, turn + 1, turn)}, 0)
+        assert stalled == 10 * turn
+        clock.now += 10
+    assert watchdog.look({OTHER: (100, 9, 8)}, 0) == 0, "it is another worker's now"
+    assert watchdog.look({ONE: (10, 5, 4), OTHER: (100, 9, 8)}, 0) == 0
+
+
+def test_a_state_that_is_read_is_progress() -> None:
+    recovery = SimpleNamespace(active_offsets={TP("state", 0): None, TP("state", 1): 7})
+    app: Any = SimpleNamespace(consumer_generation_id=3, tables=SimpleNamespace(recovery=recovery))
+    before = progress_of(app)
+    assert before == progress_of(app)
+    recovery.active_offsets[TP("state", 0)] = 1
+    assert before != progress_of(app)

@@ -112,7 +112,6 @@ def marker_first() -> None:
         ):
             raise owner.Lost
         ledger.done()
-        stage.steps += 1
         self.made_durable(made)
 
     _swap(Owner, "_step", step)

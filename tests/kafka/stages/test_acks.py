@@ -242,3 +242,37 @@ def test_revoked_partitions_are_not_acknowledged() -> None:
 
     asyncio.run(asyncio.wait_for(main(), 60))
     assert acked == [10, 11, 12]
+
+
+def test_a_rebalance_waits_for_what_is_under_way_and_for_nothing_behind_it() -> None:
+    begun: list[int] = []
+    acked: list[int] = []
+    go = asyncio.Event()
+
+    async def handle(item: int) -> None:
+        begun.append(item)
+        await go.wait()
+
+    async def ack(item: int) -> None:
+        acked.append(item)
+
+    async def failed(error: BaseException) -> None:
+        raise AssertionError
+
+    async def main() -> None:
+        acks = OrderedAcks(2, handle, ack, failed)
+        for offset in range(4):
+            await acks.submit(0, 1, offset, offset)
+        blocked = asyncio.create_task(acks.submit(0, 1, 4, 4))
+        await asyncio.sleep(0)
+        assert acks.hold() == [2, 3]
+        assert not await blocked, "else it would be acknowledged before those that were dropped"
+        assert not await acks.submit(0, 1, 5, 5)
+        go.set()
+        await acks.idle()
+        assert acked == begun == [0, 1]
+        assert await acks.submit(0, 2, 2, 2)
+        await acks.idle()
+
+    asyncio.run(asyncio.wait_for(main(), 60))
+    assert acked == begun == [0, 1, 2]

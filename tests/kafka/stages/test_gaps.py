@@ -9,8 +9,8 @@ import pytest
 from faust.types import TP
 
 from agent.counters import Counters
-from agent.kafka.client.committed_reads import Since
-from agent.kafka.stages.gaps import UNREAD, Gap, NoGaps, check
+from agent.kafka.client.committed_reads import Gap, Since
+from agent.kafka.stages.gaps import UNREAD, NoGaps, check
 
 
 def missing(gaps: NoGaps, partition: int, generation: int, offset: int, **more: Any) -> list[int]:
@@ -22,10 +22,12 @@ def missing(gaps: NoGaps, partition: int, generation: int, offset: int, **more: 
 
 def test_a_gap_is_told() -> None:
     gaps = NoGaps()
-    for offset in (7, 8, 9):
+    assert missing(gaps, 0, 1, 7, since=0) == []
+    for offset in (8, 9):
         assert missing(gaps, 0, 1, offset) == []
     assert missing(gaps, 0, 1, 12) == [10, 11]
     assert missing(gaps, 1, 1, 100, committed=98) == [98, 99], "the first of a generation"
+    assert missing(gaps, 2, 1, 2) == [0, 1], "and of a group"
 
 
 def test_seeks_and_generations_are_no_gaps() -> None:
@@ -37,7 +39,7 @@ def test_seeks_and_generations_are_no_gaps() -> None:
         (0, 1, 7),  # left in a buffer by the generation before
         (0, 2, 52),
     ):
-        assert missing(gaps, partition, generation, offset) == []
+        assert missing(gaps, partition, generation, offset, committed=offset) == []
     assert missing(gaps, 1, 1, 102) == [101]
 
 
@@ -49,8 +51,8 @@ def test_what_the_client_has_looked_through_is_no_gap() -> None:
 
 
 class _Consumer:
-    def __init__(self, first: int) -> None:
-        self._committed_offset = {TP("t", 0): 5}
+    def __init__(self, first: int, committed: int | None) -> None:
+        self._committed_offset = {TP("t", 0): committed}
         self.first = first
 
     async def earliest_offsets(self, tp: TP) -> dict[TP, int]:
@@ -58,8 +60,8 @@ class _Consumer:
 
 
 class _App:
-    def __init__(self, first: int) -> None:
-        self.consumer = _Consumer(first)
+    def __init__(self, first: int, committed: int | None = 5) -> None:
+        self.consumer = _Consumer(first, committed)
 
 
 class _Message:
@@ -80,6 +82,21 @@ def test_what_the_retention_has_deleted_is_counted() -> None:
     counters = Counters()
     asyncio.run(check(app, NoGaps(), _Message(), counters))
     assert counters.get(UNREAD, (("topic", "t"),)) == 5
+
+
+@pytest.mark.parametrize("first", [0, 9])
+def test_what_a_new_group_was_not_given_ends_the_worker(first: int) -> None:
+    """Nothing is committed yet: the next commit would pass what was dropped at a takeover."""
+    app: Any = _App(first, None)
+    with pytest.raises(Gap, match="t/0: offset 12 came, and of those from 0 on none did"):
+        asyncio.run(check(app, NoGaps(), _Message(), Counters()))
+
+
+def test_what_was_deleted_before_there_was_a_group_is_not_counted() -> None:
+    app: Any = _App(10, None)
+    counters = Counters()
+    asyncio.run(check(app, NoGaps(), _Message(), counters))
+    assert list(counters.items()) == []
 
 
 def test_a_checksum_of_an_old_format_says_nothing() -> None:
