@@ -72,6 +72,7 @@ bench: setup  ## speed, as ratios within one run
 	$(BIN)/python -m benchmarks.budget --seeds 2
 	$(BIN)/python -m benchmarks.probes
 	$(BIN)/python -m benchmarks.otlp
+	$(BIN)/python -m benchmarks.beside --rounds 4
 
 figures: setup  ## the statistics of the docs, simulated anew: hours
 	$(BIN)/python -m benchmarks.estimates
