@@ -12,15 +12,25 @@ import re
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    model_validator,
+)
 
 __all__ = [
     "MISSING_FIELDS",
     "MISSING_REASONS",
     "SCHEMA",
+    "Calculation",
     "Citation",
+    "ConflictRule",
+    "FactCheck",
     "Frame",
     "Message",
     "Passage",
@@ -183,18 +193,63 @@ class Sampling(_Model):
 
 
 class Support(_Model):
-    rel_path: str | None = None
-    heading_path: str | None = None
-    snippet: str | None = None
+    """A place that holds the right answer or a part of it; what is None may be anything."""
+
+    rel_path: str | None = Field(default=None, description="the document, as in passage metadata")
+    heading_path: str | None = Field(
+        default=None, description="`Guide > Set-up`: this heading and all below it"
+    )
+    snippet: str | None = Field(default=None, description="words that the passage must hold")
+    updated: Timestamp | None = Field(
+        default=None, description="when it was written: `cite_newer` asks for the latest"
+    )
+
+
+class FactCheck(_Model):
+    """Passes where every pattern is found in the answer and no forbidden phrase is."""
+
+    name: str = ""
+    patterns: list[str] = Field(
+        default=[], max_length=20, description="regular expressions, whatever the case of letters"
+    )
+    forbidden: list[str] = Field(default=[], max_length=20, description="phrases, word by word")
+
+
+class Calculation(_Model):
+    """A number that the answer must give, and those that it shows on the way."""
+
+    result: float
+    steps: list[float] = []
+    tolerance: float = Field(default=0.0, ge=0, description="by how much a number may be off")
+
+
+ConflictRule = Literal["cite_newer", "acknowledge_both", "cite_both"]
 
 
 class Reference(_Model):
-    """What a canary's right answer looks like."""
+    """What a canary's right answer looks like: as much of it as is known."""
 
     answer: str | None = None
     answerable: bool | None = None
     supports: list[Support] = []
     facts: list[str] = []
+    keywords: list[str] = Field(default=[], description="else they are taken from `answer`")
+    items: list[str] = Field(default=[], description="of a list; else the list in `answer`")
+    checks: list[FactCheck] = Field(default=[], max_length=50)
+    calculation: Calculation | None = None
+    support_groups: list[list[Annotated[int, Field(ge=0)]]] = Field(
+        default=[], description="indices of `supports`: all of one of the groups are needed"
+    )
+    conflict: ConflictRule | None = Field(
+        default=None, description="what to do where the supports disagree"
+    )
+
+    @model_validator(mode="after")
+    def _groups_exist(self) -> Self:
+        for group in self.support_groups:
+            if not group or max(group) >= len(self.supports):
+                raise ValueError("a support group needs indices of supports, and at least one")
+        return self
 
 
 class Trace(_Model):

@@ -60,14 +60,17 @@ def _unrolled(pattern: str) -> int:
     return max(most)
 
 
-def compiled(pattern: str) -> regex.Pattern[str]:
-    """ValueError where the pattern is none, is too large, or matches the empty text."""
+def compiled(
+    pattern: str, *, any_case: bool = False, most: int = MAX_UNROLLED
+) -> regex.Pattern[str]:
+    """ValueError where the pattern is none, is too large, or matches the empty text. `most`
+    bounds its unrolled repeats, and so the time that this takes."""
     import regex
 
-    if _unrolled(pattern) > MAX_UNROLLED:
-        raise ValueError(f"its repeats multiply to over {MAX_UNROLLED}")
+    if _unrolled(pattern) > most:
+        raise ValueError(f"its repeats multiply to over {most}")
     try:
-        found = regex.compile(pattern)
+        found = regex.compile(pattern, regex.IGNORECASE if any_case else 0)
         empty = found.search("", timeout=1.0)
     except (regex.error, OverflowError, RecursionError, TimeoutError) as error:
         raise ValueError(f"no pattern: {error}") from None

@@ -19,7 +19,7 @@ from agent.ingest.spans import Event, LogEvent, Span
 from agent.privacy.patterns import Rule, Unredacted
 from agent.privacy.values import HIDDEN, Values
 from agent.settings.privacy import FIELDS, Privacy
-from agent.trace import Citation, Message, Passage, Reference, Support, Trace
+from agent.trace import Citation, Message, Passage, Reference, Trace
 
 __all__ = ["FAILED", "Redactor"]
 
@@ -245,16 +245,26 @@ class _Trace:
         return None if error is None else self._by["error"].optional(error) or FAILED
 
     def _reference(self, reference: Reference | None) -> Reference | None:
+        """None where a text of it cannot be redacted: by a part of it an answer would be judged
+        wrongly."""
         if reference is None:
             return None
-        by = self._by["reference"].optional
-        supports = [
-            Support(**{name: by(text) for name, text in support.model_dump().items()})
-            for support in reference.supports
-        ]
-        facts = [text for text in map(by, reference.facts) if text is not None]
-        update = {"answer": by(reference.answer), "supports": supports, "facts": facts}
-        return reference.model_copy(update=update)
+        by = self._by["reference"].text
+
+        def redacted(value: Any) -> Any:
+            if isinstance(value, str):
+                return by(value)
+            if isinstance(value, list):
+                return [redacted(item) for item in value]
+            if isinstance(value, dict):
+                return {name: redacted(item) for name, item in value.items()}
+            return value
+
+        try:
+            found = redacted(reference.model_dump(exclude={"conflict"}))
+        except Unredacted:
+            return None
+        return Reference.model_validate({**found, "conflict": reference.conflict})
 
     @staticmethod
     def _citation(citation: Citation, moved: list[_Edits]) -> Citation:

@@ -61,6 +61,42 @@ def test_a_trace_keeps_no_trace_of_it() -> None:
     assert counts == {("ragmeter_redactions_total", (("rule", "email"),)): 12}
 
 
+REFERENCE: dict[str, Any] = {
+    "answer": f"Ask {MAIL}.",
+    "supports": [{"snippet": MAIL, "updated": "2026-01-01T00:00:00Z"}, {"rel_path": MAIL}],
+    "facts": [MAIL],
+    "keywords": [MAIL],
+    "items": [MAIL],
+    "checks": [{"name": MAIL, "patterns": [MAIL], "forbidden": [MAIL]}],
+    "calculation": {"result": 604, "steps": [293]},
+    "support_groups": [[0, 1]],
+    "conflict": "cite_newer",
+}
+
+
+def test_every_text_of_a_reference_is_redacted() -> None:
+    good = trace(reference=REFERENCE)
+    rules = ["email", {"name": "cite", "pattern": "cite_newer", "fields": ["reference"]}]
+    found = Redactor(privacy(redact=rules)).trace(good, {}).trace.reference
+    assert found is not None
+    assert MAIL not in found.model_dump_json()
+    # a new field has to stand here, too
+    assert set(REFERENCE) | {"answerable"} == set(type(found).model_fields)
+    given = good.trace.reference
+    assert given is not None
+    assert (found.supports[0].updated, found.calculation, found.conflict, found.support_groups) == (
+        *(given.supports[0].updated, given.calculation, "cite_newer", [[0, 1]]),
+    )
+
+
+def test_a_reference_that_cannot_be_redacted_is_gone_as_a_whole() -> None:
+    clock = iter(range(0, 10**6, 10))  # every search begins when its time is over
+    redactor = Redactor(privacy(redact=["email"]), monotonic=lambda: float(next(clock)))
+    found = redactor.trace(trace(reference=REFERENCE), {})
+    assert found.trace.reference is None
+    assert MAIL.encode() not in found.body
+
+
 def test_without_rules_nothing_is_touched() -> None:
     good = trace(**EVERYWHERE)
     assert Redactor().trace(good, {}) is good
