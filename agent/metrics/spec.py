@@ -8,7 +8,7 @@ from typing import Literal
 __all__ = ["MetricSpec"]
 
 Kind = Literal["mean", "ratio"]
-Tier = Literal["cheap", "model", "judge"]
+Tier = Literal["cheap", "model", "judge", "feedback"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,7 +10,9 @@ from sys import intern
 
 __all__ = [
     "MAX_CHARS",
+    "NUMBER",
     "STOP",
+    "canonical_number",
     "clock_and_plain_numbers",
     "content_stems",
     "idf",
@@ -189,29 +191,28 @@ class _Idf(dict[str, float]):
 idf = _Idf()
 """Background rarity of a stem: 0 for a stop word, about 8 for a word never seen."""
 
-_NUMBER = re.compile(
+NUMBER = re.compile(
     r"\d(?<![\w.].)\d{0,14}(?:,\d{3}){0,5}(?:\.\d{1,10})?(?::\d{1,2})?(?:\s?[ap]\.?m\b)?"
 )
 
 
-def clock_and_plain_numbers(text: str) -> list[tuple[str, str]]:
-    """Numbers of a lower-case text as (canonical form, as written).
+def canonical_number(raw: str) -> str:
+    """The form by which two ways to write a number are one: "1,000.0" is "1000".
 
-    "1,000.0" is "1000". A time of day is "t" and its minutes modulo twelve hours, so that
-    "5:30 pm", "17:30" and "5:30pm" meet.
+    A time of day is "t" and its minutes modulo twelve hours, so that "5:30 pm", "17:30" and
+    "5:30pm" meet. `raw`: a match of `NUMBER` in a lower-case text.
     """
-    out: list[tuple[str, str]] = []
-    for raw in _NUMBER.findall(text):
-        if raw.isdecimal() and raw.isascii():
-            out.append((raw.lstrip("0") or "0", raw))
-            continue
-        form = raw.replace(",", "")
-        if ":" in form or form.endswith("m"):
-            whole, _, rest = form.rstrip(" apm.").partition(":")
-            form = f"t{(int(float(whole)) * 60 + int(rest or 0)) % 720}"
-        elif "." in form:
-            form = form.rstrip("0").rstrip(".").lstrip("0") or "0"
-        else:
-            form = form.lstrip("0") or "0"
-        out.append((form, raw))
-    return out
+    if raw.isdecimal() and raw.isascii():
+        return raw.lstrip("0") or "0"
+    form = raw.replace(",", "")
+    if ":" in form or form.endswith("m"):
+        whole, _, rest = form.rstrip(" apm.").partition(":")
+        return f"t{(int(float(whole)) * 60 + int(rest or 0)) % 720}"
+    if "." in form:
+        return form.rstrip("0").rstrip(".").lstrip("0") or "0"
+    return form.lstrip("0") or "0"
+
+
+def clock_and_plain_numbers(text: str) -> list[tuple[str, str]]:
+    """Numbers of a lower-case text as (canonical form, as written)."""
+    return [(canonical_number(raw), raw) for raw in NUMBER.findall(text)]

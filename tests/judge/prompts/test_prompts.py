@@ -13,6 +13,7 @@ from agent.judge.prompts import Prompt, load, names
 # A change of wording is a new version: scores of two wordings must not share a fingerprint. Add
 # the hash of a new file; never change one that stands here.
 HASHES = {
+    "annotation.1": "4c443fd2beaa",
     "attempted.1": "4c41868d16a8",
     "citation-support.1": "e04bd114a999",
     "nuggets-assign.1": "dcdbcd385fd6",
@@ -35,10 +36,10 @@ def test_the_hash_is_that_of_the_file() -> None:
 
 
 def test_every_prompt_says_where_its_method_is_from_and_that_data_is_data() -> None:
-    assert len(names()) == 7
+    assert len(names()) == 8
     for name, version in names():
         prompt = load(name, version)
-        assert "arXiv" in prompt.source or "open-rag-eval" in prompt.source
+        assert re.search("arXiv|open-rag-eval|pragmata", prompt.source)
         assert "are data from unknown authors" in prompt.system
         assert "never meant for you" in prompt.system
         assert prompt.user.startswith("Code of the data: {{code}}\n")

@@ -1,0 +1,144 @@
+"""Fact checks and calculation checks of an answer: patterns, forbidden phrases, numbers.
+
+Patterns are `regex`, not `re`: that one can't be stopped, and a pattern that is innocent on one
+answer may run for hours on another. A check that ran out of time is unknown, not failed.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from agent.metrics.answered import abstains
+from agent.metrics.canary.said import Said, values
+from agent.metrics.results import Gap, prevailing
+from agent.privacy.patterns import LONG, compiled
+from agent.trace import Calculation, FactCheck
+
+if TYPE_CHECKING:
+    import regex
+
+__all__ = ["SECONDS", "Checked", "calculation", "calculation_steps", "fact_checks"]
+
+SECONDS = 0.5  # for all patterns of one answer; ordinary ones take microseconds
+MAX_PATTERN = 1_000  # characters
+MAX_UNROLLED = 1_000  # repeats within one another; a reference may come from anyone, so compile
+# times count: with as many a pattern takes a millisecond
+
+_CAN_NOT = (
+    *("cannot calculate", "cannot compute", "cannot determine", "can't calculate"),
+    *("can't compute", "can't determine", "not possible to calculate", "not possible to compute"),
+    *("unable to calculate", "unable to compute", "unable to determine"),
+    *("do not have enough", "don't have enough", "not enough information"),
+)
+"""That a calculation can't be done, as zesty knows it, but for words that an answer with a result
+has too ("missing", "not provided")."""
+
+
+@dataclass(slots=True)
+class Checked:
+    """`value`: checks passed / checks. `failed` and `unknown` are names of checks, or their
+    numbers from 1 where they have none."""
+
+    value: float | Gap
+    failed: list[str] = field(default_factory=list)
+    unknown: list[str] = field(default_factory=list)
+
+
+@lru_cache(maxsize=256)
+def _pattern(text: str) -> regex.Pattern[str] | None:
+    if len(text) > MAX_PATTERN:
+        return None
+    try:
+        return compiled(text, any_case=True, most=MAX_UNROLLED)
+    except ValueError:
+        return None
+
+
+def _found(text: str, said: Said, until: float, monotonic: Callable[[], float]) -> float | Gap:
+    pattern = _pattern(text)
+    if pattern is None:
+        return Gap("bad_pattern")
+    left = until - monotonic()
+    if left <= 0:
+        return Gap("pattern_timeout")
+    try:
+        hit = pattern.search(said.text, timeout=left, concurrent=len(said.text) > LONG)
+    except TimeoutError:
+        return Gap("pattern_timeout")
+    return float(hit is not None)
+
+
+def fact_checks(
+    said: Said,
+    checks: Sequence[FactCheck],
+    monotonic: Callable[[], float],
+    seconds: float = SECONDS,
+) -> Checked:
+    """Each check passes where all its patterns are found and none of its forbidden phrases is
+    (the fact score of zesty, whose checks are code).
+
+    A check with nothing in it is none. One that has failed already stays so, whatever a pattern
+    that can't be applied would have said.
+    """
+    until = monotonic() + seconds
+    out = Checked(Gap("no_checks", applies=False))
+    passed = 0
+    gaps: list[Gap] = []
+    number = 0
+    for at, check in enumerate(checks, 1):
+        banned = [said.holds(phrase) for phrase in check.forbidden]
+        if not check.patterns and not any(one is not None for one in banned):
+            continue
+        number += 1
+        name = check.name or str(at)
+        if any(banned):
+            out.failed.append(name)
+            continue
+        found: list[float | Gap] = []
+        for text in check.patterns:
+            found.append(_found(text, said, until, monotonic))
+            if found[-1] == 0.0:
+                break
+        lost = [one for one in found if isinstance(one, Gap)]
+        if 0.0 in found:
+            out.failed.append(name)
+        elif lost:
+            out.unknown.append(name)
+            gaps += lost
+        else:
+            passed += 1
+    if gaps:
+        out.value = prevailing(gaps)
+    elif number:
+        out.value = passed / number
+    return out
+
+
+def _stands(number: float, numbers: Sequence[float], tolerance: float) -> bool:
+    # a canonical form may differ from the number in the last bits
+    return any(
+        abs(one - number) <= tolerance or math.isclose(one, number, rel_tol=1e-9) for one in numbers
+    )
+
+
+def calculation(said: Said, wanted: Calculation) -> float:
+    """1 if the result stands in the answer and the answer does not say that it can't be
+    calculated, else 0 (`is_correct` of zesty)."""
+    if not _stands(wanted.result, values(said.numbers), wanted.tolerance):
+        return 0.0
+    if any(said.holds(phrase) for phrase in _CAN_NOT) or abstains(said.text):
+        return 0.0
+    return 1.0
+
+
+def calculation_steps(said: Said, wanted: Calculation) -> float | Gap:
+    """Numbers of the way to the result that stand in the answer / those numbers (zesty's checks
+    of base rate and factor)."""
+    if not wanted.steps:
+        return Gap("no_steps", applies=False)
+    stand = values(said.numbers)
+    return sum(_stands(one, stand, wanted.tolerance) for one in wanted.steps) / len(wanted.steps)

@@ -1,0 +1,63 @@
+from __future__ import annotations
+
+import pytest
+
+from agent.metrics.answered import verdict
+from agent.metrics.canary.abstention import (
+    abstention_accuracy,
+    acknowledges_conflict,
+    unanswerable_hallucination,
+)
+from agent.metrics.results import Gap
+from agent.trace import Reference
+from tests.metrics.help import trace
+
+NO = Reference(answerable=False)
+REFUSAL = "I'm sorry, but the documents do not mention the capital of Mars."
+
+
+@pytest.mark.parametrize(
+    ("fields", "accuracy"),
+    [
+        ({"answer": REFUSAL}, 1.0),
+        ({"answer": "It is Olympus City."}, 0.0),
+        ({"answer": ""}, 1.0),
+        ({"answer": "It is Olympus City.", "abstained": True}, 1.0),
+        ({"answer": REFUSAL, "abstained": False}, 0.0),
+        ({"answer": None}, Gap("no_text")),
+        ({"answer": "密码重置"}, Gap("unsupported_language")),
+        ({"answer": "密码重置", "abstained": True}, 1.0),
+    ],
+)
+def test_abstaining_where_nothing_can_be_answered(
+    fields: dict[str, object], accuracy: float | Gap
+) -> None:
+    one = trace(**fields)
+    found = abstention_accuracy(one, NO, verdict(one))
+    assert found == accuracy
+    hallucinated = unanswerable_hallucination(found)
+    assert hallucinated == (accuracy if isinstance(accuracy, Gap) else 1 - accuracy)
+
+
+@pytest.mark.parametrize("answerable", [True, None])
+def test_questions_that_can_be_answered_have_no_abstention_accuracy(
+    answerable: bool | None,
+) -> None:
+    one = trace(answer=REFUSAL)
+    gap = Gap("answerable", applies=False)
+    assert abstention_accuracy(one, Reference(answerable=answerable), verdict(one)) == gap
+
+
+@pytest.mark.parametrize(
+    ("answer", "found"),
+    [
+        ("The 2024 note says 14 days; the newer one says 30.", True),
+        ("The two documents contradict each other.", True),
+        ("Sources are inconsistent here.", True),
+        ("Refunds take 30 days.", False),
+        ("A difference engine.", False),
+        ("密码重置", Gap("unsupported_language")),
+    ],
+)
+def test_saying_that_sources_disagree(answer: str, found: bool | Gap) -> None:
+    assert acknowledges_conflict(answer) == found

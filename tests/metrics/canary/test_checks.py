@@ -1,0 +1,99 @@
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from agent.metrics.canary.checks import Checked, calculation, calculation_steps, fact_checks
+from agent.metrics.canary.said import Said
+from agent.metrics.results import Gap
+from agent.trace import Calculation, FactCheck
+
+YES = FactCheck(name="yes", patterns=[r"\byes\b"], forbidden=["no"])
+RATE = FactCheck(patterns=[r"0\.305\s?%?", r"territory\s118"])
+ENDLESS = r"(a|aa|aaa)+$"
+SLOW = FactCheck(name="slow", patterns=[ENDLESS])
+
+
+def checked(answer: str, *checks: FactCheck, seconds: float = 0.5) -> Checked:
+    return fact_checks(Said(answer), checks, time.monotonic, seconds)
+
+
+def test_every_pattern_must_match_and_no_forbidden_phrase_stand() -> None:
+    found = checked("YES: Territory 118 changes by 0.305 %.", YES, RATE)
+    assert found == Checked(1.0)
+    assert checked("Yes, by 0.305%", YES, RATE) == Checked(0.5, failed=["2"])
+    assert checked("Yes, or no. Territory 118: 0.305", YES, RATE) == Checked(0.5, failed=["yes"])
+    assert checked("", YES, RATE) == Checked(0.0, failed=["yes", "2"])
+    assert checked("There is nothing.", FactCheck(forbidden=["no"])) == Checked(1.0)
+
+
+def test_a_forbidden_phrase_is_words_and_not_letters() -> None:
+    # zesty looks for "no" among letters, and so finds it in "known"
+    assert checked("Yes, as is known.", YES).value == 1.0
+
+
+def test_no_checks_no_score() -> None:
+    none = Checked(Gap("no_checks", applies=False))
+    assert checked("x") == none
+    assert checked("x", FactCheck(name="empty"), FactCheck(forbidden=["!"])) == none
+
+
+def test_time_is_bounded_and_what_ran_out_of_it_is_unknown() -> None:
+    answer = "a" * 5_000 + "b"
+    before = time.monotonic()
+    found = checked(answer, RATE, SLOW, seconds=0.05)
+    assert time.monotonic() - before < 2
+    assert found == Checked(Gap("pattern_timeout"), failed=["1"], unknown=["slow"])
+    # the time is that of all patterns together
+    clock = iter([0.0, 0.4, 0.6])
+    late = fact_checks(Said("yes"), [YES, YES], lambda: next(clock), 0.5)
+    assert late == Checked(Gap("pattern_timeout"), unknown=["yes"])
+
+
+def test_a_check_that_failed_stays_failed_without_its_slow_pattern() -> None:
+    answer = "a" * 5_000 + "b no"
+    check = FactCheck(name="both", patterns=[ENDLESS], forbidden=["no"])
+    assert checked(answer, check) == Checked(0.0, failed=["both"])
+    check = FactCheck(name="both", patterns=["missing", ENDLESS])
+    assert checked(answer, check) == Checked(0.0, failed=["both"])
+
+
+@pytest.mark.parametrize("bad", ["(", "a*", "", "x" * 1001, "((a{50}){50}){2}", "(?P<a>"])
+def test_a_pattern_that_is_none_leaves_the_score_unknown(bad: str) -> None:
+    found = checked("yes", YES, FactCheck(name="bad", patterns=[bad]))
+    assert found == Checked(Gap("bad_pattern"), unknown=["bad"])
+
+
+PREMIUM = Calculation(result=604, steps=[293, 2.061], tolerance=0)
+
+
+@pytest.mark.parametrize(
+    ("answer", "right"),
+    [
+        ("The premium is 293 × 2.061 = $604.", 1.0),
+        ("It is $604.00 a year.", 1.0),
+        ("It is $6,040.", 0.0),
+        ("It is -$604.", 0.0),
+        ("I cannot calculate it, but $604 was named.", 0.0),
+        ("I'm sorry, but I do not have the factor for $604.", 0.0),
+        ("A factor that is missing elsewhere: $604.", 1.0),
+        ("", 0.0),
+    ],
+)
+def test_calculations(answer: str, right: float) -> None:
+    assert calculation(Said(answer), PREMIUM) == right
+
+
+def test_the_way_to_the_result() -> None:
+    assert calculation_steps(Said("293 × 2.061 = 604"), PREMIUM) == 1.0
+    assert calculation_steps(Said("293 × 2.06 = 604"), PREMIUM) == 0.5
+    assert calculation_steps(Said("604"), PREMIUM) == 0.0
+    assert calculation_steps(Said("1"), Calculation(result=1)) == Gap("no_steps", applies=False)
+
+
+def test_tolerance() -> None:
+    near = Calculation(result=604, steps=[2.061], tolerance=0.5)
+    assert calculation(Said("603.87"), near) == 1.0
+    assert calculation(Said("603.4"), near) == 0.0
+    assert calculation(Said("0.30000000000000004"), Calculation(result=0.3)) == 1.0

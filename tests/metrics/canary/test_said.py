@@ -1,0 +1,67 @@
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from agent.metrics.canary.said import Said, numbers, values
+
+
+@pytest.mark.parametrize(
+    ("text", "found"),
+    [
+        ("It is $1,204.50, or 19 %.", {"1204.5", "19"}),
+        ("from -0.133% to −5 and (-2)", {"-.133", "-5", "-2"}),
+        ("-$40 and $-41", {"-40", "-41"}),
+        ("5-10 of C-1, 2024-01-31, a)-3", {"5", "10", "1", "2024", "31", "3"}),
+        ("x5 -5 --6", {"-5", "6"}),
+        ("- 7 is a list item", {"7"}),
+        ("at 5:30 pm, 007 and -0", {"t330", "7", "0"}),
+        ("none", set()),
+    ],
+)
+def test_numbers_have_one_form(text: str, found: set[str]) -> None:
+    assert numbers(text) == found
+
+
+def test_times_are_no_values() -> None:
+    assert sorted(values(numbers("-2.50 at 17:30 or 3"))) == [-2.5, 3.0]
+
+
+@pytest.mark.parametrize(
+    ("phrase", "held"),
+    [
+        ("not available", True),
+        ("NOT   AVAILABLE!", True),
+        ("not-available", True),
+        ("available not", False),
+        ("vail", False),
+        ("can’t", True),
+        ("café", True),
+        ("cafe\u0301", True),
+        ("...", None),
+        ("", None),
+    ],
+)
+def test_a_phrase_is_held_word_by_word(phrase: str, held: bool | None) -> None:
+    assert Said("The café is not available. You can't book.").holds(phrase) is held
+
+
+def test_text_without_spaces() -> None:
+    said = Said("请重置您的密码。")
+    assert [said.holds(one) for one in ("密码", "重置您的", "密", "码密")] == [
+        True,
+        True,
+        True,
+        False,
+    ]
+    assert said.length > 1
+    assert Said("three short words").length == 3
+
+
+def test_hostile_texts_are_bounded() -> None:
+    before = time.process_time()
+    said = Said("-1," * 400_000)
+    assert said.holds("word " * 400_000) is False
+    assert said.numbers
+    assert time.process_time() - before < 3

@@ -1,0 +1,207 @@
+from __future__ import annotations
+
+import itertools
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from agent.metrics import METRICS
+from agent.metrics.canary.scores import REFERENCE, SHARED, SPECS, names, score
+from agent.metrics.results import Gap
+from agent.trace import Score, State
+from tests.metrics.help import trace
+
+KS = [1, 3]
+DOCS = [
+    {
+        "id": "kb-1",
+        "text": "Refunds take 14 days.",
+        "rank": 2,
+        "metadata": {"rel_path": "refunds.md"},
+    },
+    {"id": "kb-2", "text": "Call us.", "rank": 1, "metadata": {"rel_path": "contact.md"}},
+    {"id": "kb-3", "text": "Old page.", "rank": 3, "metadata": {"rel_path": "old.md"}},
+]
+GOLD: dict[str, Any] = {
+    "answer": "Refunds take 14 days.",
+    "answerable": True,
+    "supports": [{"rel_path": "refunds.md", "snippet": "14 days"}],
+    "facts": ["14 days"],
+    "checks": [{"name": "days", "patterns": [r"\b14 days\b"]}],
+    "calculation": {"result": 14},
+}
+
+
+def scores(**fields: Any) -> dict[str, Score]:
+    more = {name: fields.pop(name) for name in ("scope", "semantic") if name in fields}
+    base = {"passages": DOCS, "reference": GOLD, "answer": "Refunds take 14 days [1]."}
+    one = trace(**{**base, **fields})
+    clock = itertools.count(step=1e-6)
+    found = score(one, KS, lambda: next(clock), **more)
+    assert [one.metric for one in found] == names(KS)
+    assert {one.scorer for one in found} == {REFERENCE}
+    return {one.metric: one for one in found}
+
+
+def values(**fields: Any) -> dict[str, float | str | None]:
+    return {
+        name: one.value if one.reason is None else f"{one.state}: {one.reason}"
+        for name, one in scores(**fields).items()
+    }
+
+
+def test_a_right_answer() -> None:
+    found = values(semantic=0.9, scope=["refunds.md"])
+    assert found == {
+        "exact_match": 0.0,  # the marker is more than white space
+        "keyword_coverage": 1.0,
+        "number_match": 1.0,
+        "answer_completeness": 1.0,
+        "list_coverage": "not_applicable: no_list",
+        "fact_coverage": 1.0,
+        "fact_checks": 1.0,
+        "calculation": 1.0,
+        "calculation_steps": "not_applicable: no_steps",
+        "answer_correctness": pytest.approx(0.95),
+        "recall_any_at_k:1": 0.0,  # rank 1 is kb-2
+        "recall_any_at_k:3": 1.0,
+        "recall_all_at_k:1": 0.0,
+        "recall_all_at_k:3": 1.0,
+        "precision_at_k:1": 0.0,
+        "precision_at_k:3": pytest.approx(1 / 3),
+        "reciprocal_rank_at_k:1": 0.0,
+        "reciprocal_rank_at_k:3": 0.5,
+        "scope_miss": 0.0,
+        "attribution_hit": 0.0,  # [1] is the passage of rank 1
+        "abstention_accuracy": "not_applicable: answerable",
+        "unanswerable_hallucination": "not_applicable: answerable",
+        "conflict_handled": "not_applicable: no_conflict",
+    }
+    assert values(answer="Refunds take 14 days [kb-1].")["attribution_hit"] == 1.0
+
+
+def test_a_refusal_of_what_can_be_answered_is_wrong() -> None:
+    found = values(answer="I'm sorry, I don't know.")
+    assert found["exact_match"] == found["keyword_coverage"] == found["fact_checks"] == 0.0
+    assert found["attribution_hit"] == 0.0
+    assert found["answer_correctness"] == "not_applicable: no_similarity"
+    blank = values(answer="")
+    assert blank["exact_match"] == blank["calculation"] == blank["answer_completeness"] == 0.0
+
+
+def test_a_question_that_can_not_be_answered() -> None:
+    found = values(reference={"answerable": False, "answer": "not in the documents"})
+    assert found["exact_match"] == found["attribution_hit"] == "not_applicable: unanswerable"
+    assert (found["abstention_accuracy"], found["unanswerable_hallucination"]) == (0.0, 1.0)
+    assert found["recall_any_at_k:3"] == "not_applicable: no_supports"
+
+
+def test_what_was_not_captured_is_unscored() -> None:
+    hidden = values(answer=None, missing={"answer": "content_hidden"})
+    assert hidden["exact_match"] == hidden["attribution_hit"] == "unscored: content_hidden"
+    assert hidden["recall_any_at_k:3"] == 1.0
+    bare = values(passages=None)
+    assert bare["precision_at_k:1"] == bare["attribution_hit"] == "unscored: no_passages_captured"
+    assert bare["exact_match"] == 0.0
+    ids = values(passages=[{**one, "text": None} for one in DOCS])
+    assert ids["recall_any_at_k:3"] == "unscored: no_anchor"  # the snippet can't be looked for
+    assert ids["attribution_hit"] == 0.0  # another document
+
+
+def test_a_failed_request_has_nothing_to_score() -> None:
+    assert set(values(status="timeout").values()) == {"not_applicable: timeout"}
+
+
+def test_the_checks_that_failed_are_named() -> None:
+    found = scores(answer="In a week.")["fact_checks"]
+    assert (found.value, found.detail) == (0.0, {"failed": ["days"]})
+    assert scores()["fact_checks"].detail is None
+
+
+def test_without_checks_the_facts_count() -> None:
+    reference = {**GOLD, "checks": [], "facts": ["14 days", "by mail"]}
+    assert values(reference=reference, semantic=1.0)["answer_correctness"] == pytest.approx(0.85)
+
+
+def test_only_canaries_are_scored() -> None:
+    assert score(trace(), KS, lambda: 0.0) == []
+
+
+def test_the_part_that_is_missing_says_why() -> None:
+    assert values(semantic=Gap("model_error"))["answer_correctness"] == "unscored: model_error"
+    none = values(reference={"supports": []})
+    assert none["answer_correctness"] == "not_applicable: no_reference_answer"
+
+
+def test_every_metric_has_a_spec() -> None:
+    specs = {spec.name: spec for spec in SPECS}
+    assert len(specs) == len(SPECS)
+    bases = {name.partition(":")[0] for name in names(KS)}
+    assert bases == specs.keys() | set(SHARED)
+    assert not specs.keys() & METRICS.keys()
+    for name in names(KS):
+        spec = specs.get(name.partition(":")[0])
+        assert spec is None or (":" in name) == bool(spec.labels)
+
+
+TEXT = st.one_of(
+    st.none(), st.text(max_size=40), st.sampled_from(["Refunds take 14 days [1].", "-5"])
+)
+ANCHOR = st.sampled_from([None, "", "a.md", "./a.md", "A > B", "# A", ">"])
+PLACE = st.fixed_dictionaries(
+    {"rel_path": ANCHOR, "heading_path": ANCHOR, "snippet": TEXT},
+    optional={"updated": st.sampled_from([None, "2024-01-01T00:00:00Z"])},
+)
+GOLDS = st.fixed_dictionaries(
+    {"answer": TEXT, "answerable": st.sampled_from([None, True, False])},
+    optional={
+        "supports": st.lists(PLACE, max_size=3),
+        "facts": st.lists(st.text(max_size=20), max_size=3),
+        "keywords": st.lists(st.text(max_size=20), max_size=3),
+        "checks": st.lists(
+            st.fixed_dictionaries(
+                {
+                    "patterns": st.lists(st.text(max_size=12), max_size=2),
+                    "forbidden": st.lists(st.text(max_size=8), max_size=2),
+                }
+            ),
+            max_size=3,
+        ),
+        "calculation": st.sampled_from([None, {"result": -5, "steps": [14, 0]}]),
+        "conflict": st.sampled_from([None, "cite_newer", "cite_both", "acknowledge_both"]),
+    },
+)
+PASSAGES = st.one_of(
+    st.none(),
+    st.lists(
+        st.fixed_dictionaries(
+            {
+                "id": st.sampled_from(["1", "b"]),
+                "text": TEXT,
+                "metadata": st.fixed_dictionaries({"rel_path": ANCHOR, "heading_path": ANCHOR}),
+            }
+        ),
+        max_size=4,
+    ),
+)
+
+
+@given(GOLDS, PASSAGES, TEXT, st.sampled_from([None, 0.0, 1.0]))
+@settings(max_examples=150, deadline=None)
+def test_every_metric_ends_in_one_state_with_a_value_in_range(
+    reference: dict[str, Any],
+    passages: list[dict[str, Any]] | None,
+    answer: str | None,
+    semantic: float | None,
+) -> None:
+    specs = {spec.name: spec for spec in SPECS}
+    found = scores(reference=reference, passages=passages, answer=answer, semantic=semantic)
+    for name, one in found.items():
+        assert (one.value is not None) == (one.state is State.SCORED)
+        assert (one.reason is None) == (one.state is State.SCORED)
+        if one.value is not None:
+            assert 0.0 <= one.value <= 1.0
+            spec = specs.get(name.partition(":")[0])
+            assert spec is None or spec.kind == "mean" or one.value in (0.0, 1.0)

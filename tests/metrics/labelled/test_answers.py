@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+import pytest
+
+from agent.feedback.labels import ANSWER_LABELS, AnswerLabels
+from agent.metrics import METRICS
+from agent.metrics.labelled.answers import LABEL_OF, SPECS, answer_scores
+from agent.metrics.results import Gap
+
+NOT_LABELLED = Gap("not_labelled")
+METRIC_OF = {label: metric for metric, label in LABEL_OF.items()}
+
+
+def test_each_metric_is_the_share_of_its_label() -> None:
+    # every label in turn is alone in being yes, as far as the others allow it
+    for label in ANSWER_LABELS:
+        yes = {name: name == label for name in ANSWER_LABELS}
+        yes["unsupported_claim_present"] |= yes["contradicted_claim_present"]
+        yes["source_cited"] |= yes["fabricated_source"]
+        found = answer_scores(AnswerLabels(**yes))
+        for name in ANSWER_LABELS:
+            value = found[METRIC_OF[name]]
+            if name == "fabricated_source" and not yes["source_cited"]:
+                assert value == Gap("no_citations", applies=False)
+            else:
+                assert value == float(yes[name]), (label, name)
+
+
+def test_fabrication_is_of_those_that_cite() -> None:
+    # the cited subset of pragmata's tests: cited 1, 0, 1 and fabricated 1, -, 0
+    answers = [
+        AnswerLabels(source_cited=True, fabricated_source=True),
+        AnswerLabels(source_cited=False),
+        AnswerLabels(source_cited=True, fabricated_source=False),
+    ]
+    values = [answer_scores(one)["citation_fabricated"] for one in answers]
+    assert values == [1.0, Gap("no_citations", applies=False), 0.0]
+    assert [answer_scores(one)["citation_presence"] for one in answers] == [1.0, 0.0, 1.0]
+
+
+def test_what_is_not_labelled_is_no_zero() -> None:
+    assert set(answer_scores(AnswerLabels()).values()) == {NOT_LABELLED}
+    found = answer_scores(AnswerLabels(helpful=False))
+    assert found.pop("helpfulness") == 0.0
+    assert set(found.values()) == {NOT_LABELLED}
+    assert answer_scores(AnswerLabels(source_cited=True))["citation_fabricated"] == NOT_LABELLED
+
+
+@pytest.mark.parametrize("label", ANSWER_LABELS)
+def test_a_label_alone_says_what_follows_from_it(label: str) -> None:
+    found = answer_scores(AnswerLabels(**{label: True}))
+    known = {metric for metric, value in found.items() if value == 1.0}
+    follows = {"contradiction": {"unsupported_claim"}, "citation_fabricated": {"citation_presence"}}
+    metric = METRIC_OF[label]
+    assert known == {metric} | follows.get(metric, set())
+
+
+def test_every_metric_has_a_spec_of_its_own_or_of_the_quantity() -> None:
+    shared = {"citation_presence", "citation_fabricated"}
+    assert {spec.name for spec in SPECS} == LABEL_OF.keys() - shared
+    assert {METRICS[name].kind for name in shared} == {"ratio"}
+    assert {spec.kind for spec in SPECS} == {"ratio"}
+    assert {spec.name for spec in SPECS if spec.good == "lower"} == {
+        *("unsupported_claim", "contradiction", "incompleteness", "unsafe_content"),
+    }
+    assert METRICS["citation_fabricated"].good == "lower"

@@ -1,0 +1,18 @@
+"""What other packages gave for the same cases; `benchmarks/peers.py` has recorded it."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+__all__ = ["recorded"]
+
+FILE = Path(__file__).parent.parent / "data" / "peers.json"
+
+
+def recorded(kind: str) -> list[dict[str, Any]]:
+    """The cases of a kind: `rankings` or `texts`."""
+    cases: list[dict[str, Any]] = json.loads(FILE.read_text(encoding="utf-8"))[kind]
+    assert len(cases) > 40
+    return cases

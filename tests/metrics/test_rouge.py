@@ -1,0 +1,79 @@
+"""Against the output of rouge-score 0.1.2, recorded by benchmarks/peers.py, and by hand."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from agent.metrics.rouge import MAX_WORDS, Overlap, lcs_length, rouge, rouge_l, rouge_n
+from agent.metrics.words import tokens
+from tests.metrics.peers import recorded
+
+WORDS = st.lists(st.sampled_from("abcd"), max_size=20)
+THEIR_NAME = {"rouge1": "rouge1", "rouge2": "rouge2", "rouge_l": "rougeL"}
+
+
+def test_the_same_as_the_package() -> None:
+    for case in recorded("texts"):
+        for name, found in rouge(case["text"], case["reference"]).items():
+            theirs = case[THEIR_NAME[name]]
+            assert found == pytest.approx(theirs, abs=1e-12), (name, case["text"])
+
+
+def test_the_example_of_the_paper() -> None:
+    # Lin (2004), section 3.1: the second is nearer to the reference, and only ROUGE-L sees it
+    reference = tokens("police killed the gunman")
+    near, far = tokens("police kill the gunman"), tokens("the gunman kill police")
+    assert rouge_l(near, reference).recall == 3 / 4
+    assert rouge_l(far, reference).recall == 2 / 4
+    assert rouge_n(near, reference, 2).recall == rouge_n(far, reference, 2).recall == 1 / 3
+
+
+def test_by_hand() -> None:
+    # reference: a b b c; text: b b b; common unigrams: b b
+    assert rouge_n("bbb", "abbc", 1) == pytest.approx((2 / 3, 2 / 4, 4 / 7))
+    # common bigrams: "b b" once, of two here and of three there
+    assert rouge_n("bbb", "abbc", 2) == pytest.approx((1 / 2, 1 / 3, 2 / 5))
+    assert rouge_l("bbb", "abbc") == pytest.approx((2 / 3, 2 / 4, 4 / 7))
+
+
+def test_nothing_to_compare_is_nothing_in_common() -> None:
+    none = Overlap(0.0, 0.0, 0.0)
+    assert set(rouge("", "a b").values()) == set(rouge("a", "...").values()) == {none}
+    assert rouge("a", "a")["rouge2"] == none
+    assert rouge("a", "a")["rouge1"] == Overlap(1.0, 1.0, 1.0)
+
+
+def test_letters_of_any_script_count() -> None:
+    assert rouge("Η πολιτική επιστροφών", "η ΠΟΛΙΤΙΚΉ")["rouge1"].recall == 1.0
+    assert rouge("密码重置", "重置密码")["rouge1"].f == pytest.approx(2 / 3)  # pairs of signs
+
+
+@given(WORDS, WORDS)
+def test_the_longest_common_subsequence(first: list[str], second: list[str]) -> None:
+    table = [[0] * (len(second) + 1) for _ in range(len(first) + 1)]
+    for i, one in enumerate(first):
+        for j, two in enumerate(second):
+            longest = max(table[i][j + 1], table[i + 1][j])
+            table[i + 1][j + 1] = table[i][j] + 1 if one == two else longest
+    assert lcs_length(first, second) == lcs_length(second, first) == table[-1][-1]
+
+
+@given(WORDS, WORDS, st.integers(1, 3))
+def test_ranges_and_symmetry(first: list[str], second: list[str], n: int) -> None:
+    for one, other in (
+        (rouge_n(first, second, n), rouge_n(second, first, n)),
+        (rouge_l(first, second), rouge_l(second, first)),
+    ):
+        assert all(0 <= part <= 1 for part in one)
+        assert (one.precision, one.recall, one.f) == (other.recall, other.precision, other.f)
+
+
+def test_huge_texts_are_bounded() -> None:
+    before = time.process_time()
+    found = rouge("same word " * 500_000, "word same " * 500_000)
+    assert time.process_time() - before < 5
+    assert found["rouge_l"].f == pytest.approx((MAX_WORDS - 1) / MAX_WORDS)
