@@ -1,10 +1,12 @@
 from __future__ import annotations
 
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
-from agent.trace import SpanRef, Trace
+from agent.trace import Calculation, Reference, SpanRef, Trace
 
 TRACE, SPAN = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
 
@@ -35,3 +37,40 @@ def test_the_ids_of_a_span_are_kept_in_lower_case() -> None:
 )
 def test_a_span_that_is_none_costs_no_trace(span: object) -> None:
     assert trace(span).span is None
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"supports": [{"rel_path": "a"}], "support_groups": [[0, 1]]},
+        {"supports": [{"rel_path": "a"}], "support_groups": [[]]},
+        {"supports": [{"rel_path": "a"}], "support_groups": [[-1]]},
+        {"support_groups": [[0]]},
+        {"conflict": "cite_older"},
+        {"checks": [{"patterns": ["a"]}] * 51},
+        {"checks": [{"forbidden": ["a"] * 21}]},
+        {"calculation": {"result": "NaN"}},
+        {"calculation": {"result": 1, "tolerance": -1}},
+        {"calculation": {"steps": [1]}},
+        {"supports": [{"updated": "yesterday"}]},
+    ],
+)
+def test_a_reference_that_would_judge_wrongly_is_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError):
+        Reference.model_validate(wrong)
+
+
+def test_a_reference_is_read() -> None:
+    found = Reference.model_validate(
+        {
+            "supports": [{"rel_path": 7, "updated": "2026-01-01T01:00:00+01:00"}, {"snippet": "x"}],
+            "support_groups": [[0, 1], [1]],
+            "checks": [{"patterns": ["("]}],  # whether it is a pattern is seen when it is used
+            "calculation": {"result": "604"},
+            "unknown": 1,
+        }
+    )
+    assert found.supports[0].rel_path == "7"
+    assert found.supports[0].updated == datetime(2026, 1, 1, tzinfo=UTC)
+    assert found.calculation == Calculation(result=604.0)
+    assert Reference.model_validate_json(found.model_dump_json()) == found

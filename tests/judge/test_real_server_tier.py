@@ -6,16 +6,21 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from agent.config import Judge
+from agent.judge.annotation import Annotation, annotate
+from agent.judge.annotation import question as annotation_question
+from agent.judge.asked import Asked as AskedFor
 from agent.judge.client import JudgeClient
 from agent.judge.question import JudgeFailed, Question, Verdict
 from agent.judge.tier import JudgeTier
 from agent.metrics import METRICS
 from agent.metrics.names import base
+from agent.metrics.results import Gap
 from agent.tiers import Cost
 from agent.trace import Score, State, Trace
 from tests.judge.real_server import KEY, LlamaServer, llama_server
@@ -184,3 +189,32 @@ def test_a_server_that_is_gone_gives_no_metric_a_value(
             assert score.state is State.UNSCORED, name
             assert score.reason in ("judge_error", "judge_unavailable"), name
             assert score.value is None
+
+
+def test_a_whole_annotation_is_written_by_its_schema(server: LlamaServer) -> None:
+    """The longest schema there is, nested: a server takes it, and what it writes by it is read, or
+    contradicts itself, as a model of chance does."""
+    settings = Judge.model_validate(
+        {"base_url": server.base_url, "model": "any", "api_key": KEY, "timeout_seconds": 60}
+    )
+    client = JudgeClient(settings)
+    cost = Cost()
+
+    async def scenario() -> tuple[list[Any], list[AskedFor[Annotation]]]:
+        texts = [f"Passage {number} on the tides of the coast." for number in range(6)]
+        plain = replace(annotation_question("tides?", texts, "High [1]."), read=lambda reply: reply)
+        try:
+            forms = [(await client.ask(plain, cost)).value]
+            tries = [annotate(client, trace(number), cost) for number in range(6)]
+            return forms, await asyncio.gather(*tries)
+        finally:
+            await client.aclose()
+
+    (form,), found = asyncio.run(scenario())
+    assert [len(labels) for labels in form["passages"].values()] == [3] * 6
+    assert len(form["answer"]) == 10
+    for one in found:
+        if isinstance(one.value, Gap):
+            assert one.value == Gap("unparsable")
+        else:
+            assert len(one.value.passages) == 3

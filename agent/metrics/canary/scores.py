@@ -246,7 +246,8 @@ def _answer(
         return dict.fromkeys(_OF_ANSWER, Gap("unanswerable", applies=False))
     if trace.answer is None:
         return dict.fromkeys(_OF_ANSWER, Gap("no_text"))
-    said, right = Said(trace.answer), reference.answer or ""
+    bare, right = _without_markers(trace), reference.answer or ""
+    said = Said(bare)
     coverage = keyword_coverage(said, reference.answer, reference.keywords)
     checked = fact_checks(said, reference.checks, monotonic)
     if checked.failed or checked.unknown:
@@ -257,7 +258,7 @@ def _answer(
         }
     facts = fact_coverage(said, reference.facts)
     out: Values = {
-        "exact_match": exact_match(trace.answer, right),
+        "exact_match": _either(exact_match(trace.answer, right), exact_match(bare, right)),
         "keyword_coverage": coverage,
         "number_match": number_match(said, right),
         "answer_completeness": answer_completeness(said, right, coverage),
@@ -277,6 +278,23 @@ def _answer(
         semantic = Gap("no_similarity", applies=False)
     out["answer_correctness"] = answer_correctness(semantic, factual, out["answer_completeness"])
     return out
+
+
+def _without_markers(trace: Trace) -> str:
+    """The answer without its inline citations: the 1 of "[1]" is no number that it states."""
+    answer = trace.answer or ""
+    parts, at = [], 0
+    for mark in resolve(trace.model_copy(update={"citations": None})).marks:
+        after = answer[mark.end : mark.end + 1]
+        # "14 days [1]." is "14 days."
+        apart = "" if not after or after.isspace() or after in ".,;:!?…。" else " "
+        parts.append(answer[at : mark.start].rstrip() + apart)
+        at = mark.end
+    return "".join([*parts, answer[at:]])
+
+
+def _either(first: float | Gap, second: float | Gap) -> float | Gap:
+    return second if first == 0.0 else first
 
 
 def _cited(trace: Trace, seen: Trace, reference: Reference) -> Values:
