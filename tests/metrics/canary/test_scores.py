@@ -90,8 +90,10 @@ def test_markers_of_citations_are_no_part_of_what_is_said() -> None:
     passages = [{"id": str(n), "text": "x"} for n in range(1, 15)]
     found = values(answer="Refunds take two weeks [14].", passages=passages)
     assert found["number_match"] == found["calculation"] == 0.0
-    found = values(answer="Refunds [1] take 14 [2, 3] days.", citations=[{"start": 0, "end": 9}])
-    assert found["fact_coverage"] == found["keyword_coverage"] == 1.0
+    # a citation with a stretch is no marker: its words are said
+    stretch = [{"start": 0, "end": 9, "passage_ids": ["kb-1"]}]
+    found = values(answer="Refunds [1] take 14 [2, 3]days.", citations=stretch)
+    assert found["fact_checks"] == found["keyword_coverage"] == 1.0
 
 
 def test_a_refusal_of_what_can_be_answered_is_wrong() -> None:
@@ -114,6 +116,9 @@ def test_what_was_not_captured_is_unscored() -> None:
     hidden = values(answer=None, missing={"answer": "content_hidden"})
     assert hidden["exact_match"] == hidden["attribution_hit"] == "unscored: content_hidden"
     assert hidden["recall_any_at_k:3"] == 1.0
+    # that "[kb-1]" is a citation only the ids of hidden passages tell; it might hit
+    dark = values(answer="Soon [kb-1].", missing={"passages": "content_hidden"})
+    assert dark["attribution_hit"] == dark["recall_any_at_k:3"] == "unscored: content_hidden"
     bare = values(passages=None)
     assert bare["precision_at_k:1"] == bare["attribution_hit"] == "unscored: no_passages_captured"
     assert bare["exact_match"] == 1.0
