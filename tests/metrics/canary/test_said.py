@@ -47,6 +47,11 @@ def test_a_phrase_is_held_word_by_word(phrase: str, held: bool | None) -> None:
     assert Said("The café is not available. You can't book.").holds(phrase) is held
 
 
+def test_signs_between_words_and_the_ends_of_a_text_part_no_phrase() -> None:
+    said = Said("Not, alas: available\n  today")
+    assert said.holds("not alas available today") is said.holds("TODAY") is True
+
+
 def test_text_without_spaces() -> None:
     said = Said("请重置您的密码。")
     assert [said.holds(one) for one in ("密码", "重置您的", "密", "码密")] == [
