@@ -116,8 +116,9 @@ def test_what_was_not_captured_is_unscored() -> None:
     hidden = values(answer=None, missing={"answer": "content_hidden"})
     assert hidden["exact_match"] == hidden["attribution_hit"] == "unscored: content_hidden"
     assert hidden["recall_any_at_k:3"] == 1.0
-    # that "[kb-1]" is a citation only the ids of hidden passages tell; it might hit
-    dark = values(answer="Soon [kb-1].", missing={"passages": "content_hidden"})
+    # that "[terms]" is a citation only the ids of hidden passages tell; it might hit
+    named = [{**DOCS[0], "id": "terms"}]
+    dark = values(answer="Soon [terms].", passages=named, missing={"passages": "content_hidden"})
     assert dark["attribution_hit"] == dark["recall_any_at_k:3"] == "unscored: content_hidden"
     bare = values(passages=None)
     assert bare["precision_at_k:1"] == bare["attribution_hit"] == "unscored: no_passages_captured"
