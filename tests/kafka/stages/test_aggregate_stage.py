@@ -59,6 +59,15 @@ def test_a_record_that_fails_alone_is_buried_and_the_others_count() -> None:
     assert owner.committed == [0, 1, 2, 3]
 
 
+def test_what_is_no_record_is_buried_once_whatever_happens_to_its_batch() -> None:
+    owner = Broken(KeyError("x"))
+    batch = events()
+    batch[1].message.value = b"no record"
+    asyncio.run(owner.turn(batch))
+    assert owner.buried == ["1 invalid_json", "2 internal_error"]
+    assert owner.committed == [0, 1, 2, 3]
+
+
 @pytest.mark.parametrize("error", [MemoryError(), OSError("no threads")])
 def test_what_no_record_is_to_blame_for_ends_the_worker(error: Exception) -> None:
     owner = Broken(error)
