@@ -19,7 +19,7 @@ from aiokafka.errors import OffsetOutOfRangeError
 
 from agent.evidence import evidence_body
 from agent.ingest.native import Good, decode_one
-from agent.kafka.messages.records import ScoreRecord
+from agent.kafka.messages.records import MAX_BYTES, ScoreRecord
 from agent.kafka.security import aiokafka_options
 from agent.kafka.stages.aggregate_stage import AggregateStage
 from agent.kafka.stages.preparing import Preparing
@@ -131,7 +131,7 @@ class EvidenceFetcher:
         self._reader = reader
         self._epoch = settings.kafka.traces_epoch
         self._largest = settings.limits.trace_bytes
-        self._limit = settings.limits.evidence_bytes
+        self._limit = min(settings.limits.evidence_bytes, MAX_BYTES)  # it is to be a row
         self._most = most
         self._pause = pause
         self._monotonic = monotonic
