@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.kafka.chaos.faults import plan
+from tests.kafka.chaos.faults import missed, plan
 from tests.kafka.chaos.plan import Plan
 from tests.kafka.chaos.run import run
 from tests.kafka.chaos.traffic import BURST, SERVICES, messages
@@ -38,6 +38,7 @@ def test_kills_and_a_broker_restart_change_no_count(tmp_path: Path) -> None:
         backlog=0.1,
         look=3.0,
         kills=3,
+        terms=0,
         freezes=0,
         joins=1,
         broker_restarts=1,
@@ -62,6 +63,7 @@ def test_a_node_that_is_lost_for_good_changes_no_count(tmp_path: Path) -> None:
         backlog=0.2,
         look=1.0,
         kills=1,
+        terms=0,
         freezes=0,
         joins=0,
         broker_restarts=0,
@@ -150,9 +152,12 @@ def test_a_seed_says_what_is_sent_and_what_goes_wrong() -> None:
     assert 8 <= sum(number < 0 for number, _ in sent) <= 40, "about one in 100 is poison"
     assert len(SERVICES) == 12
     made = [
-        plan(seed, kills=8, freezes=1, joins=2, broker_restarts=3, session=6) for seed in (1, 1)
+        plan(seed, kills=6, terms=2, freezes=1, joins=2, broker_restarts=3, session=6)
+        for seed in (1, 1)
     ]
     assert made[0] == made[1]
     kinds = Counter(fault.kind.partition("-")[0] for fault in made[0])
     assert kinds == {"kill": 6, "term": 2, "freeze": 1, "join": 2, "broker": 3}
     assert [fault.at for fault in made[0]] == sorted(fault.at for fault in made[0])
+    done = {"kill": 5, "term": 2, "freeze": 1, "join": 2, "broker-kill": 3, "broker-stop": 3}
+    assert missed(made[0], done) == ["6 kill were planned, 5 came"]
