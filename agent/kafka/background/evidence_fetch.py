@@ -36,6 +36,7 @@ MOST = 64
 each has to be worse than all before it in some window."""
 
 TURN_SECONDS = 1.0
+REST = 9  # or so many times what a turn took: on a machine that is busy, counting goes first
 READ_SECONDS = 10.0
 REST_SECONDS = 60.0  # before what could not be read is tried again
 FETCH_BYTES = 64 * 2**10  # around the one that is wanted; a larger one comes all the same
@@ -141,8 +142,9 @@ class EvidenceFetcher:
         """Until cancelled."""
         try:
             while True:
+                begun = self._monotonic()
                 await self.turn()
-                await asyncio.sleep(self._pause)
+                await asyncio.sleep(max(self._pause, REST * (self._monotonic() - begun)))
         finally:
             await self._reader.close()
 
