@@ -21,8 +21,8 @@ from agent.privacy.content import Content
 from agent.settings.privacy import Privacy
 from exporters.page.trace import trace_body
 from exporters.page.views import TraceView
-from tests.kafka.stages.test_preparing import settings_of
-from tests.kafka.state.test_partition_state import commit, record, reloaded, state_of
+from tests.kafka.settings import settings_of
+from tests.kafka.state.partition import commit, record, reloaded, state_of
 from tests.test_privacy import MAIL
 from tests.traces import START, trace_line
 

@@ -12,7 +12,7 @@ from faust.types import TP, EventT
 
 from agent.kafka.messages.records import encode_record
 from agent.kafka.stages.aggregate_stage import AggregateOwner
-from tests.kafka.state.test_partition_state import record, state_of
+from tests.kafka.state.partition import record, state_of
 
 
 class Broken(AggregateOwner):
