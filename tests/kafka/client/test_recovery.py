@@ -170,6 +170,7 @@ def test_nothing_flows_while_a_recovery_comes_to_its_end(monkeypatch: pytest.Mon
 
     monkeypatch.setattr(Recovery, "on_recovery_completed", completed)
     app: Any = SimpleNamespace(
+        conf=SimpleNamespace(stream_recovery_delay=0.0),
         consumer=SimpleNamespace(
             stop_flow=lambda: said.append("stop"), wait_for_stopped_flow=stopped
         ),
