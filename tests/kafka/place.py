@@ -67,9 +67,12 @@ class Place:
         )
 
     def produce(self, lines: Sequence[bytes], topic: str | None = None) -> None:
+        """To the topic's partitions in turn."""
+        topic = topic or self.traces
         producer = KafkaProducer(bootstrap_servers=self.server.bootstrap, acks="all")
+        partitions = len(producer.partitions_for(topic))
         for number, line in enumerate(lines):
-            producer.send(topic or self.traces, line, partition=number % self.partitions)
+            producer.send(topic, line, partition=number % partitions)
         producer.flush(30)
         producer.close(timeout=5)
 

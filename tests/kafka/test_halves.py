@@ -74,18 +74,19 @@ def test_the_halves_tell_each_other(broker: KafkaServer, tmp_path: Path) -> None
 def learn_what_is_rare(place: Place, pair: Sequence[Worker]) -> None:
     control = place.settings.kafka.topics.control
     place.produce([b"garbage", b"{}"], control)
-    hour = [line(n, "small" if n % 100 == 0 else "big", 6 * n) for n in range(610)]
-    place.produce(hour[:600])
-    until(lambda: counted(pair) >= 600)  # partitions come in no order of time
-    place.produce(hour[600:])
+    hour = [line(n, "small" if n % 100 == 0 else "big", 6 * n) for n in range(600)]
+    place.produce(hour)
     until(lambda: counted(pair) >= len(hour))
+    # an hour after whichever of them was counted first: those that are judged come later
+    place.produce([line(600 + n, "big", 2 * HOUR + n) for n in range(10)])
+    until(lambda: counted(pair) >= len(hour) + 10)
     until(lambda: any(b'"tenant=small"' in one.value for one in place.records(control)))
     before = judged(place)
     assert {score.stratum.partition(":")[0] for score in before.values()} == {"rest"}
     # any worker scores these, and both must know by now
-    more = [line(1000 + n, "small" if n % 2 else "big", HOUR + 100 + n) for n in range(600)]
+    more = [line(1000 + n, "small" if n % 2 else "big", 2 * HOUR + 100 + n) for n in range(600)]
     place.produce(more)
-    until(lambda: counted(pair) >= len(hour) + len(more))
+    until(lambda: counted(pair) >= len(hour) + 10 + len(more))
     after = {name: score for name, score in judged(place).items() if name not in before}
     small = [score for name, score in after.items() if int(name[1:]) % 2]
     big = [score for name, score in after.items() if not int(name[1:]) % 2]
