@@ -1,22 +1,17 @@
-"""One real broker for all tests of this folder; each takes topics and a group of its own."""
+"""Each test takes topics and a group of its own on the broker that all share."""
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from agent.config import Settings
-from tests.kafka_server import KafkaServer, kafka_server
-
-
-@pytest.fixture(scope="session")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaServer]:
-    """With the listeners of all protocols, for one of them costs as much to start as all."""
-    with kafka_server(tmp_path_factory.mktemp("kafka"), secure=True) as server:
-        yield server
+from tests.kafka.place import Place
+from tests.kafka_server import KafkaServer
 
 
 @pytest.fixture
@@ -34,3 +29,8 @@ def settings_of(broker: KafkaServer) -> Callable[..., Settings]:
         return Settings.model_validate({"kafka": tree | changes})
 
     return make
+
+
+@pytest.fixture
+def place(broker: KafkaServer, tmp_path: Path) -> Place:
+    return Place(broker, tmp_path)

@@ -19,7 +19,7 @@ from agent.kafka.operator.lag import read_lag
 from agent.kafka.operator.provisioning import provision
 from agent.settings import Settings
 from agent.settings.kafka import Kafka
-from tests.kafka.chaos.faults import Fault, plan
+from tests.kafka.chaos.faults import Fault, missed, plan
 from tests.kafka.chaos.plan import Plan, Report
 from tests.kafka.chaos.pool import Pool
 from tests.kafka.chaos.producing import Producing
@@ -126,6 +126,7 @@ class _Run:
         faults = plan(
             todo.seed,
             kills=todo.kills,
+            terms=todo.terms,
             freezes=todo.freezes,
             joins=todo.joins,
             broker_restarts=todo.broker_restarts,
@@ -148,6 +149,7 @@ class _Run:
         begun = time.monotonic()
         producing.start()
         self._storm(faults, pool, producing)
+        report.differences += missed(faults, pool.done)
         if producing.error is not None:
             report.differences.append(f"the producer failed: {producing.error!r}")
             return
@@ -195,12 +197,14 @@ class _Run:
             time.sleep(0.1)
 
     def _drain(self, pool: Pool, expected: int) -> None:
-        """Until all is counted, or nothing has moved for long."""
+        """Until all is counted while every worker is ready, so that no rebalance is still to come
+        in which a partition is nobody's; or until nothing has moved for long."""
         last, moved, said = -1.0, time.monotonic(), time.monotonic()
         while time.monotonic() - moved < self.plan.patience:
             pool.tend()
+            calm = pool.settled and len(pool.ready()) == len(pool.workers)
             counted = sum(worker.traces() for worker in pool.running().values())
-            if counted >= expected and pool.settled:
+            if counted >= expected and calm:
                 break
             if counted != last:
                 last, moved = counted, time.monotonic()
