@@ -177,6 +177,18 @@ def test_grace_period_fits_the_drain(name: str, seconds: int) -> None:
     assert pod(rendered(name))["terminationGracePeriodSeconds"] == seconds
 
 
+def test_hook_of_helm_test_asks_the_service() -> None:
+    objects = rendered("standalone")
+    test = one(objects, "Pod")
+    assert test["metadata"]["annotations"]["helm.sh/hook"] == "test"
+    code = test["spec"]["containers"][0]["command"][-1]
+    compile(code, "test", "exec")
+    service = one(objects, "Service")
+    assert f"http://{service['metadata']['name']}:{service['spec']['ports'][-1]['port']}/" in code
+    # the Service must not take it for the agent
+    assert test["metadata"]["labels"]["app.kubernetes.io/component"] != "standalone"
+
+
 def test_ports_follow_the_settings() -> None:
     objects = render({"config": {"http": {"otlp_port": 14318, "metrics_port": 19464}}})
     ports = {each["name"]: each["containerPort"] for each in container(objects)["ports"]}

@@ -26,8 +26,8 @@ OURS = ("topics", "worker", "sample")
 
 @pytest.mark.real
 def test_satisfies_the_schema_of_compose_files() -> None:
-    program = python_of_tools().with_name("check-jsonschema")
-    command = [program, "--builtin-schema", "vendor.compose-spec", COMPOSE]
+    program = str(python_of_tools().with_name("check-jsonschema"))
+    command = [program, "--builtin-schema", "vendor.compose-spec", str(COMPOSE)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stdout
 
@@ -121,7 +121,8 @@ def test_prometheus_takes_its_settings_and_rules(tmp_path: Path) -> None:
 
 @pytest.mark.real
 def test_alertmanager_takes_its_settings() -> None:
-    command = [require("amtool"), "check-config", ROOT / "deploy/compose/alertmanager.yml"]
+    config = ROOT / "deploy" / "compose" / "alertmanager.yml"
+    command = [require("amtool"), "check-config", str(config)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stdout + done.stderr
 
