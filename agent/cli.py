@@ -24,6 +24,7 @@ from agent.config import ConfigError, Settings, dump, load
 from agent.config_reference import reference
 from agent.inspect_cli import inspect
 from agent.models.cli import model_app
+from agent.rules_cli import rules_app
 from agent.terminal import plain, prepare, say, silence, talk
 from agent.trace import SCHEMA, Trace
 
@@ -40,6 +41,7 @@ config_app = typer.Typer(help="Show, check and document the settings.", no_args_
 app.add_typer(config_app, name="config")
 app.add_typer(model_app, name="model")
 app.add_typer(baseline_app, name="baseline")
+app.add_typer(rules_app, name="rules")
 app.command()(inspect)
 
 ConfigOption = Annotated[

@@ -127,6 +127,11 @@ class Alerts(Section):
     page_url: str | None = Field(
         None, description="public URL of the status page, for links in notifications"
     )
+    runbook_url: str | None = Field(
+        None,
+        description="base URL under which docs/runbooks is published, for links in notifications "
+        "and in the rules for Prometheus",
+    )
     resend_seconds: float = Field(
         60, gt=0, description="seconds between two sendings of what still fires to Alertmanager"
     )
@@ -134,7 +139,7 @@ class Alerts(Section):
         15, ge=1, description="event-time seconds between two evaluations of the rules"
     )
 
-    _urls = field_validator("alertmanager_url", "webhook_url", "page_url")(http_url)
+    _urls = field_validator("alertmanager_url", "webhook_url", "page_url", "runbook_url")(http_url)
 
 
 class Slo(Section):
