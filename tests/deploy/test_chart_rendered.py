@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -219,6 +220,25 @@ def test_rules_are_those_of_prometheus_and_dashboards_those_of_grafana() -> None
         for name, text in item["data"].items()
     }
     assert maps == {path.name: json.loads(path.read_text()) for path in DASHBOARDS.glob("*.json")}
+
+
+def test_dashboard_is_not_taken_for_a_template(tmp_path: Path) -> None:
+    chart = tmp_path / "ragmeter"
+    shutil.copytree(CHART, chart)
+    board = {"title": "T", "panels": [{"targets": [{"legendFormat": "{{service}} {{window}}"}]}]}
+    folder = chart / "files" / "dashboards"
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    (folder / "overview.json").write_text(json.dumps(board, indent=2) + "\n")
+    values = {"dashboards": {"enabled": True, "namespace": "grafana"}}
+    objects = render(values, chart=chart)
+    (found,) = [item for item in objects if item["metadata"]["namespace"] == "grafana"]
+    assert found["metadata"]["name"] == "demo-ragmeter-dashboard-overview"
+    assert found["metadata"]["labels"]["grafana_dashboard"] == "1"
+    assert {name: json.loads(text) for name, text in found["data"].items()} == {
+        "overview.json": board
+    }
+    assert wrong(objects, NEWEST) == []
 
 
 def test_own_alert_rules_reach_the_agent() -> None:

@@ -71,6 +71,20 @@ def test_runs_as_a_numbered_user_and_not_as_root() -> None:
     assert runtime.last("VOLUME") == ["/var/lib/ragmeter"]
 
 
+def test_every_variable_of_a_command_is_set_where_it_is_used() -> None:
+    """An ARG ends with its stage in some engines; an ENV is part of what the next is built on."""
+    for stage in stages().values():
+        known = {word.split("=")[0] for text in stage.all("ARG") for word in text.split()}
+        above: str | None = stage.name
+        while above in stages():
+            settings = " ".join(stages()[above].all("ENV"))
+            known |= set(re.findall(r"(\w+)=", settings))
+            above = stages()[above].base
+        used = {name for text in stage.all("RUN") for name in re.findall(r"\$\{?(\w+)", text)}
+        assert used <= known, stage.name
+    assert "PREFIX=/opt/ragmeter" in stages()["build"].all("ENV")
+
+
 def test_its_command_is_one_of_ours() -> None:
     runtime = stages()["runtime"]
     (entry,) = runtime.last("ENTRYPOINT")
