@@ -46,7 +46,7 @@ test: setup  ## the fast tests
 
 test-slow: setup  ## the longer suites: crash tests, flat memory, real outside parts
 	-@$(MAKE) --no-print-directory setup-apps  # without it those tests are skipped, in CI they fail
-	$(BIN)/pytest -m slow
+	$(BIN)/pytest -n auto -m slow
 
 lint: setup  ## formatter, linter and strict type check
 	$(BIN)/ruff format --check .
@@ -66,6 +66,7 @@ bench: setup  ## speed, as ratios within one run
 	$(BIN)/python -m benchmarks.budget --seeds 2
 	$(BIN)/python -m benchmarks.probes
 	$(BIN)/python -m benchmarks.otlp
+	$(BIN)/python -m benchmarks.beside --rounds 4
 
 figures: setup  ## the statistics of the docs, simulated anew: hours
 	$(BIN)/python -m benchmarks.estimates

@@ -1,8 +1,8 @@
 """Open traces: which spans have come of them, kept durable until a trace is complete.
 
-`accept` returns when what it was given is durable; `agent.closer` takes out what is complete. Only
-ids and sizes are in memory. Whatever order spans come in, and wherever the process is killed,
-each is in the state file once.
+`accept` returns when what it was given is durable; `agent.closer` takes out what is complete. Ids
+and sizes are in memory, and of the latest spans a copy. Whatever order spans come in, and wherever
+the process is killed, each is in the state file once.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from dataclasses import dataclass, field
 from agent.counters import CounterKey, Counts, Gauge
 from agent.ingest.assembler import Assembler, Closing, Fate, Plan
 from agent.ingest.carried import Carried, join
+from agent.ingest.copies import Copies
+from agent.ingest.spans import Span
 from agent.intake import QueueFull, Write
 from agent.settings.otlp import Otlp
 from agent.store.open_spans import OpenSpans, Row
@@ -62,6 +64,7 @@ class Assembly:
         self.now: Callable[[], float] = lambda: begin + monotonic()
         self._lock = threading.Lock()
         self._assembler = Assembler(settings)
+        self._copies = Copies(settings.max_copy_bytes)
         self._forgotten: list[bytes] = []
         opened, closed, broken = store.restore()
         self._assembler.restore(opened, closed, self.now())
@@ -88,6 +91,9 @@ class Assembly:
 
             if counts:
                 self._write(add)
+            for trace, at in plan.accepted.items():
+                parts = [carried[index] for index in at]
+                self._copies.add(trace, parts, new=trace not in self._assembler)
             self._assembler.apply(plan)
         return fates
 
@@ -95,6 +101,11 @@ class Assembly:
         """What is complete now; it takes no more spans. `done` is called when it is closed."""
         with self._lock:
             return self._assembler.due(self.now(), most, size)
+
+    def copy(self, trace: bytes) -> list[Span] | None:
+        """The spans of a trace that is due, once; None where they are to be read from the file."""
+        with self._lock:
+            return self._copies.take(trace)
 
     def closing(self, traces: Sequence[bytes]) -> Statements:
         """What takes the spans of these traces away and remembers that they are closed."""
@@ -105,6 +116,8 @@ class Assembly:
         """The statements of `closing` are durable."""
         now = self.now()
         with self._lock:
+            for trace in traces:
+                self._copies.take(trace)
             # gone from the file with the next ones; until then a restart merely knows more
             self._forgotten = [
                 gone for trace in traces for gone in self._assembler.closed(trace, now)

@@ -11,14 +11,14 @@ import sqlite3
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 from agent.assembly import Assembly, parts_total
 from agent.counters import CounterKey, Counts
 from agent.ingest.assembler import Closing
 from agent.ingest.bounds import TooMuch
 from agent.ingest.carried import read
-from agent.ingest.native import Bad, decode_one
+from agent.ingest.native import Bad, Good, decode_one
 from agent.ingest.requests import Found
 from agent.ingest.spans import Span
 from agent.intake import Item, QueueFull, Unavailable
@@ -161,30 +161,37 @@ class Closer:
 
     def _read(self, closing: Closing) -> _Read:
         """What the spans of a trace say. Whatever is wrong with them costs this trace alone."""
-        rows = self._store.bodies(closing.trace)
-        bodies = [body for _, body in rows]
-        position = rows[0][0] if rows else 0
+        trace = closing.trace
         counts: Counts = {("ragmeter_otlp_traces_total", (("result", str(closing.why)),)): 1}
-        items: list[Item] = []
+        found: list[Good | Bad] = []
+        copy = self._assembly.copy(trace)
+        copied = copy is not None
         try:
-            spans, lost = read(bodies)
-            for (signal, result), number in lost.items():
-                counts[parts_total(signal, result)] = number
-            found = self._extract(spans)
-            for reason, number in found.dropped.items():
+            if copy is None:
+                copy, lost = read(self._bodies(trace))
+                for (signal, result), number in lost.items():
+                    counts[parts_total(signal, result)] = number
+            said = self._extract(copy)
+            for reason, number in said.dropped.items():
                 counts["ragmeter_otlp_dropped_total", (("reason", reason),)] = number
-            for trace in found.traces:
-                text = trace.model_dump_json(exclude_none=True).encode()
-                items.append((decode_one(text, self._limit), position))
+            for one in said.traces:
+                text = one.model_dump_json(exclude_none=True).encode()
+                found.append(decode_one(text, self._limit))
         except TooMuch as error:
-            items = [(Bad("too_large", (("", str(error)),), _raw(bodies)), position)]
+            found = [Bad("too_large", (("", str(error)),), _raw(self._bodies(trace)))]
         except (sqlite3.Error, MemoryError, OSError):
             raise
         except Exception as error:
-            log.exception("trace %s cannot be read; it is a dead letter", closing.trace.hex())
-            bad = Bad("internal_error", (("", repr(error)[:200]),), _raw(bodies))
-            items = [(bad, position)]
-        return _Read(closing.trace, items, counts)
+            log.exception("trace %s cannot be read; it is a dead letter", trace.hex())
+            why = (("", repr(error)[:200]),)
+            found = [Bad("internal_error", why, _raw(self._bodies(trace)))]
+        # what is copied has come since the start: no dead letter of it can have been written
+        good = copied and all(isinstance(one, Good) for one in found)
+        position = 0 if good else self._store.position(trace)
+        return _Read(trace, [(one, position) for one in found], counts)
+
+    def _bodies(self, trace: bytes) -> list[Any]:
+        return [body for _, body in self._store.bodies(trace)]
 
 
 def _raw(bodies: Sequence[object]) -> bytes:

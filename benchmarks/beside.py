@@ -40,12 +40,12 @@ __all__ = ["RECOMMENDED", "main"]
 
 # What docs/otlp.md recommends, with the reasons.
 RECOMMENDED = {
-    "OTEL_BSP_MAX_EXPORT_BATCH_SIZE": "64",
-    "OTEL_BSP_MAX_QUEUE_SIZE": "512",
+    "OTEL_BSP_MAX_EXPORT_BATCH_SIZE": "16",
+    "OTEL_BSP_MAX_QUEUE_SIZE": "128",
     "OTEL_BSP_SCHEDULE_DELAY": "1000",
     "OTEL_EXPORTER_OTLP_TIMEOUT": "2",
 }
-SMALL = RECOMMENDED | {"OTEL_BSP_MAX_EXPORT_BATCH_SIZE": "16", "OTEL_BSP_MAX_QUEUE_SIZE": "128"}
+LARGER = RECOMMENDED | {"OTEL_BSP_MAX_EXPORT_BATCH_SIZE": "64", "OTEL_BSP_MAX_QUEUE_SIZE": "512"}
 DRAWS = 1000
 
 
@@ -224,8 +224,11 @@ def main() -> None:
             "not instrumented": ("none", {}),
             "exporter does nothing": ("noop", RECOMMENDED),
             "up": (up.url, RECOMMENDED),
-            "up, batches of 16": (up.url, SMALL),
-            "up, switch interval 0.5 ms": (up.url, RECOMMENDED | {"SWITCH_INTERVAL": "0.0005"}),
+            "up, batches of 64": (up.url, LARGER),
+            "up, batches of 64, switch interval 0.5 ms": (
+                up.url,
+                LARGER | {"SWITCH_INTERVAL": "0.0005"},
+            ),
             "up, defaults of the SDK": (up.url, {}),
             "down": (down, RECOMMENDED),
             "down, defaults of the SDK": (down, {}),

@@ -266,7 +266,7 @@ def source_folder(test_folder: Path) -> Path:
 def test_tests_mirror_the_tree() -> None:
     test_folders = {path.parent for path in python_files("tests")}
     folders = {path.parent for path in python_files(*PACKAGES)}
-    free = {"tests", "tests/apps", "tests/benchmarks", "tests/system"}  # of the whole, not of a part
+    free = {"tests", "tests/apps", "tests/benchmarks", "tests/system"}  # not of a part
     stray = [
         str(folder)
         for folder in test_folders

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from hashlib import blake2b
+from typing import NamedTuple
 
 from agent.ingest.assembler import Part
 from agent.ingest.bounds import TooMuch, values_over
@@ -17,19 +17,19 @@ from agent.ingest.otlp import dump_log, dump_span, load_log, load_span
 from agent.ingest.own import is_own, is_result
 from agent.ingest.spans import Event, LogEvent, Span
 
-__all__ = ["Carried", "carry", "carry_logs", "join", "read"]
+__all__ = ["MAX_VALUES", "Carried", "carry", "carry_logs", "join", "read"]
 
 SPAN, LOG = b"S", b"L"
 OVERHEAD = 200  # bytes that a span costs besides its body: in memory, its row and its index
 MAX_VALUES = 500_000  # of one trace; about 100 bytes each once they are objects
 
 
-@dataclass(frozen=True, slots=True)
-class Carried:
-    """A part of a trace, and its line."""
+class Carried(NamedTuple):
+    """A part of a trace, its line, and the span itself where it is one."""
 
     part: Part
     line: bytes
+    span: Span | None = None
 
 
 def carry(spans: Iterable[Span], refused: Counter[str]) -> list[Carried]:
@@ -45,7 +45,8 @@ def carry(spans: Iterable[Span], refused: Counter[str]) -> list[Carried]:
         except (ValueError, TypeError, RecursionError):  # a decoder of ours has let it through
             refused["internal_error"] += 1
             continue
-        out.append(Carried(Part(trace, key, len(line) + OVERHEAD, not span.parent_id), line))
+        part = Part(trace, key, len(line) + OVERHEAD, not span.parent_id)
+        out.append(Carried(part, line, span))
     return out
 
 

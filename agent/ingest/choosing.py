@@ -48,9 +48,8 @@ class Request:
         self.server = server
         self.settings = settings
         self.nodes = list(node.walk())
-        tools = frozenset(settings.tool_names)
-        self.searches = searches_of(node, tools)
-        self.retrieved: Retrieved = retrieved(node, tools)
+        self.searches = searches_of(node)
+        self.retrieved: Retrieved = retrieved(node)
         self.calls = self._calls()
 
     def _calls(self) -> list[Node]:
@@ -184,7 +183,7 @@ class Request:
         return out, gap
 
     def status(self, answered: bool) -> tuple[str, str | None]:
-        status, error = outcome(self.node, self.server, answered)
+        status, error = outcome(self.nodes, self.server, answered)
         return status, clean(error) if error else None
 
     def timings(self) -> dict[str, float]:

@@ -48,7 +48,7 @@ def compose(node: Node, server: Node | None, settings: Otlp) -> Composed:
         missing["passages"] = passages_gap
     if answer.gap is not None or (answer.text is None and status == "ok"):
         missing["answer"] = answer.gap or Gap.NO_ANSWER
-    tokens_in, tokens_out, cost = used(node)
+    tokens_in, tokens_out, cost = used(request.nodes)
     values: dict[str, Any] = {
         "query": query.text,
         "answer": answer.text,

@@ -13,7 +13,7 @@ from itertools import islice
 from agent.ingest.conventions.reading import Role
 from agent.ingest.tree import Node
 
-__all__ = ["count", "cut", "is_search", "last_moment"]
+__all__ = ["count", "cut", "last_moment"]
 
 # operations of a vector database that look for something; the others write
 _SEARCHES = ("query", "search", "retrieve", "find", "knn", "match", "fetch", "get", "scroll")
@@ -25,8 +25,7 @@ _TOOL_NAMES = (
 )
 
 
-def is_search(node: Node, tool_names: Container[str] = ()) -> bool:
-    """Whether a span is a retrieval of its own."""
+def _is_search(node: Node, tool_names: Container[str]) -> bool:
     reading = node.reading
     if reading.role is Role.RETRIEVER:
         return True
@@ -55,15 +54,14 @@ def _looks_for(node: Node) -> bool:
 
 
 def count(root: Node, tool_names: Container[str] = ()) -> None:
-    """Fills in what every subtree holds: top-level retrievals and calls of models."""
+    """Fills in what every span is and its subtree holds: top-level retrievals and calls of
+    models."""
     order = list(root.walk())
     inside: set[int] = set()  # nodes below a retrieval: theirs is not the request's own
-    searching: set[int] = set()
     for node in order:
-        if is_search(node, tool_names):
-            searching.add(id(node))
+        node.is_search = _is_search(node, tool_names)
         parent = node.parent
-        if parent is not None and (id(parent) in inside or id(parent) in searching):
+        if parent is not None and (parent.is_search or id(parent) in inside):
             inside.add(id(node))
     for node in reversed(order):
         node.searches = node.calls = node.first_search = node.last_call = 0
@@ -75,7 +73,7 @@ def count(root: Node, tool_names: Container[str] = ()) -> None:
                 not node.first_search or child.first_search < node.first_search
             ):
                 node.first_search = child.first_search
-        if id(node) in searching and id(node) not in inside:
+        if node.is_search and id(node) not in inside:
             # one, whatever is below it: that counts for nothing else
             node.searches, node.first_search = 1, max(node.start, 1)
         elif id(node) in inside:

@@ -98,19 +98,24 @@ def _failed(node: Node) -> bool:
         return False
     if node.span.status == 2 or node.reading.failed:
         return True
+    if node.span.kind != 2:
+        return False
     code = _http_status(node.span)
-    return node.span.kind == 2 and code is not None and code >= 500
+    return code is not None and code >= 500
 
 
-def outcome(node: Node, server: Node | None, answered: bool) -> tuple[Status, str | None]:
-    """The status of a request and what went wrong. What failed inside and was made good by a retry
-    or another model is no error of the request, unless it has no answer."""
-    top = [one for one in (node, server) if one is not None]
+def outcome(
+    nodes: Sequence[Node], server: Node | None, answered: bool
+) -> tuple[Status, str | None]:
+    """The status of a request and what went wrong; the first of `nodes` is the request itself.
+    What failed inside and was made good by a retry or another model is no error of the request,
+    unless it has no answer."""
+    top = [one for one in (nodes[0], server) if one is not None]
     failed_top = [one for one in top if _failed(one)]
-    inside = [one for one in node.walk() if one is not node and _failed(one)]
+    inside = [one for one in nodes[1:] if _failed(one)]
     # what ended last is what it came to; a parent ends after the child that broke it
     inside.sort(key=lambda one: (one.end, -one.start, one.span.span_id if one.span else ""))
-    if not failed_top and not (inside and not answered and _gave_up(node, inside)):
+    if not failed_top and not (inside and not answered and _gave_up(nodes, inside)):
         return "ok", None
     told = [failure_of(one) for one in (*failed_top, *reversed(inside))]
     known = [one for one in told if one.text]
@@ -124,10 +129,10 @@ def outcome(node: Node, server: Node | None, answered: bool) -> tuple[Status, st
     return ("timeout" if timeout else "error"), first.text
 
 
-def _gave_up(node: Node, inside: Sequence[Node]) -> bool:
+def _gave_up(nodes: Sequence[Node], inside: Sequence[Node]) -> bool:
     """Whether a request without an answer and without a status of its own failed: its last call or
     retrieval did."""
-    steps = [one for one in node.walk() if one.role in (Role.LLM, Role.RETRIEVER, Role.VECTOR_DB)]
+    steps = [one for one in nodes if one.role in (Role.LLM, Role.RETRIEVER, Role.VECTOR_DB)]
     if not steps:
         return False
     last = max(steps, key=lambda one: (one.end, one.start, one.span.span_id if one.span else ""))

@@ -7,11 +7,10 @@ before it, and the span of a vector database fills in the ids and scores of the 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Container, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 from agent.ingest.conventions.reading import Document, Gap, Role
-from agent.ingest.cutting import is_search
 from agent.ingest.tree import Node
 
 __all__ = ["Retrieved", "retrieved", "searches_of"]
@@ -31,13 +30,13 @@ class Retrieved:
     spans: list[Node] = field(default_factory=list)
 
 
-def searches_of(node: Node, tool_names: Container[str] = ()) -> list[Node]:
-    """The top-level retrievals at and below a node."""
+def searches_of(node: Node) -> list[Node]:
+    """The top-level retrievals at and below a node of a counted tree."""
     found = []
     stack = [node]
     while stack:
         one = stack.pop()
-        if is_search(one, tool_names):
+        if one.is_search:
             found.append(one)
         else:
             stack += one.children
@@ -48,9 +47,9 @@ def _order(node: Node) -> tuple[int, int, str]:
     return (node.start, node.end, node.span.span_id if node.span is not None else "")
 
 
-def retrieved(node: Node, tool_names: Container[str] = ()) -> Retrieved:
+def retrieved(node: Node) -> Retrieved:
     """What a request retrieved, as its spans tell it."""
-    out = _gather([node], tool_names, 0)
+    out = _gather([node], 0)
     if out is None:
         # nobody says that it retrieves: whoever holds documents, the innermost first; a model
         # call that searches for itself (grounding with a search tool) is one of them
@@ -67,13 +66,13 @@ def retrieved(node: Node, tool_names: Container[str] = ()) -> Retrieved:
     return out
 
 
-def _gather(tops: Sequence[Node], tool_names: Container[str], nesting: int) -> Retrieved | None:
+def _gather(tops: Sequence[Node], nesting: int) -> Retrieved | None:
     """The union over top-level retrievals below `tops`, rerankers applied; None without any."""
     steps: list[Node] = []
     stack = list(tops)
     while stack:
         one = stack.pop()
-        if is_search(one, tool_names):
+        if one.is_search:
             steps.append(one)
         elif one.role is Role.RERANKER:
             steps.append(one)
@@ -98,7 +97,7 @@ def _gather(tops: Sequence[Node], tool_names: Container[str], nesting: int) -> R
                 out.spans.append(one)
                 out.gap = one.reading.documents_gap or out.gap
             continue
-        found = _documents(one, tool_names, nesting)
+        found = _documents(one, nesting)
         out.gap = out.gap or found.gap
         if found.documents is None:
             failed = one.span is not None and one.span.status == 2
@@ -116,10 +115,10 @@ def _gather(tops: Sequence[Node], tool_names: Container[str], nesting: int) -> R
     return out
 
 
-def _documents(node: Node, tool_names: Container[str], nesting: int) -> Retrieved:
+def _documents(node: Node, nesting: int) -> Retrieved:
     """The documents of one retrieval, its own or those of the spans below it."""
     own = node.reading.documents
-    below = _gather(node.children, tool_names, nesting + 1) if nesting < _MAX_NESTING else None
+    below = _gather(node.children, nesting + 1) if nesting < _MAX_NESTING else None
     glued = node.role is Role.TOOL and own is not None and len(own) == 1 and not own[0].id
     if own is None or (glued and below is not None and below.documents):
         # a tool around a retriever gives back its texts as one

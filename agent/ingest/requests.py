@@ -64,6 +64,11 @@ def requests(spans: Sequence[Span], settings: Otlp) -> Found:
 
 def _of_trace(trace_id: str, spans: list[Span], settings: Otlp, found: Found) -> None:
     tree = tree_of(spans)
+    _of_tree(trace_id, tree, settings, found)
+    tree.let_go()
+
+
+def _of_tree(trace_id: str, tree: Tree, settings: Otlp, found: Found) -> None:
     tools = frozenset(settings.tool_names)
     count(tree.root, tools)
     nodes = cut(tree.root)
@@ -139,7 +144,7 @@ def _sampling(node: Node) -> dict[str, float] | None:
     """The probability with which the spans were kept, from `ot=th:...` of the trace state: a
     rejection threshold T of 56 bits in hex, without its trailing zeros."""
     for one in node.walk():
-        if one.span is None:
+        if one.span is None or "ot=" not in one.span.trace_state:
             continue
         for entry in one.span.trace_state.split(","):
             key, _, value = entry.strip().partition("=")

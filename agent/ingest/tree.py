@@ -28,6 +28,8 @@ class Node:
     """Perhaps a light one: what it was asked and answers is to be had from `content`."""
     parent: Node | None = None
     children: list[Node] = field(default_factory=list)
+    is_search: bool = False
+    """Whether the span is a retrieval of its own."""
     searches: int = 0
     """Top-level retrievals in this subtree, the node itself included."""
     first_search: int = 0
@@ -78,6 +80,13 @@ class Tree:
     root: Node
     own: int = 0
     evaluators: int = 0
+
+    def let_go(self) -> None:
+        """Takes the tree apart. Parents and children hold each other, and what is held in a circle
+        waits for the garbage collector, which costs as much as counting and cutting."""
+        for node in list(self.root.walk()):
+            node.parent = None
+            node.children = []
 
 
 def _richness(span: Span) -> tuple[int, int, int, str]:

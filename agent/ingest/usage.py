@@ -12,9 +12,8 @@ __all__ = ["used"]
 _ALIKE = 8  # calls with the same numbers that the next is compared with
 
 
-def used(node: Node) -> tuple[int | None, int | None, float | None]:
-    """Tokens in and out and USD of a request, None where nobody says."""
-    nodes = list(node.walk())
+def used(nodes: Sequence[Node]) -> tuple[int | None, int | None, float | None]:
+    """Tokens in and out and USD of a request, None where nobody says. Parents come first."""
     counted, priced = _distinct(nodes, _tokens), _distinct(nodes, _cost)
     if not counted:
         # a framework may add them up itself, on its agent or chain: the topmost has the sum
@@ -43,7 +42,7 @@ def _sum(values: Sequence[int | None]) -> int | None:
     return min(sum(known), 2**53) if known else None
 
 
-def _distinct(nodes: list[Node], tells: Callable[[Node], Hashable | None]) -> list[Node]:
+def _distinct(nodes: Sequence[Node], tells: Callable[[Node], Hashable | None]) -> list[Node]:
     """Calls that tell something, without those that are seen by another span too: one below it,
     or one beside it at the same time with the same numbers from another instrumentor. `nodes` has
     parents first."""

@@ -46,6 +46,11 @@ class Otlp(Section):
         ge=1024,
         description="spans of all open traces on the disk; beyond it the oldest are closed early",
     )
+    max_copy_bytes: int = Field(
+        64 * 2**20,
+        ge=0,
+        description="spans of open traces kept in memory too, which are not read from the disk",
+    )
     tool_names: Names = Field(
         [], description="tools whose results are passages, by name: without it only retrievers are"
     )

@@ -1,7 +1,8 @@
 """Spans of traces that are not complete yet, in the state file.
 
 What a request brings of one trace is one row: a dozen spans cost one insert. The memory keeps ids
-and sizes only (`agent.ingest.assembler`); bodies are read when the trace is closed.
+and sizes (`agent.ingest.assembler`) and some copies (`agent.ingest.copies`); the bodies of other
+traces are read when they are closed.
 """
 
 from __future__ import annotations
@@ -60,6 +61,14 @@ class OpenSpans:
             return db.execute(
                 "SELECT id, body FROM open_spans WHERE trace=? ORDER BY id", (trace,)
             ).fetchall()
+
+    def position(self, trace: bytes) -> int:
+        """The id of a trace's first row, 0 where it has none."""
+        with self._store.reading() as db:
+            (found,) = db.execute(
+                "SELECT MIN(id) FROM open_spans WHERE trace=?", (trace,)
+            ).fetchone()
+        return found or 0
 
     def ids(self) -> set[int]:
         """Of all rows."""

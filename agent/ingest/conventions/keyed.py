@@ -173,6 +173,8 @@ def asks_tools_only(value: Any) -> bool:
 
 def tag(reading: Reading, name: str, value: Any) -> None:
     """A small scalar becomes a tag; what is nested or prose is left out."""
+    if value is None:
+        return
     value = open_json(value, times=1)
     text = ("true" if value else "false") if isinstance(value, bool) else text_of(value) or ""
     if name and text and len(text) <= MAX_TAG_TEXT and len(reading.tags) < MAX_TAGS:
@@ -180,5 +182,7 @@ def tag(reading: Reading, name: str, value: Any) -> None:
 
 
 def _scalar(value: Any) -> str | None:
+    if value is None:
+        return None
     text = text_of(open_json(value, times=1))
     return text if text is None or not hidden(text) else None
