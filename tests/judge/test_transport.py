@@ -3,7 +3,6 @@ from __future__ import annotations
 import asyncio
 import gzip
 import json
-import socket
 import tracemalloc
 
 import httpx
@@ -15,14 +14,9 @@ from agent.judge.client import JudgeClient
 from agent.judge.question import JudgeFailed
 from agent.judge.transport import make_client
 from agent.tiers import Cost
+from tests.crash import free_port
 from tests.judge.asking import completion, question
 from tests.judge.stub_judge import StubJudge
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def request(url: str, body: bytes = b"{}") -> httpx.Request:

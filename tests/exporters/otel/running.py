@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
-import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -14,6 +13,7 @@ from aiohttp import web
 
 from agent.settings.results import ResultsExport
 from exporters.otel import ResultsExporter
+from tests.crash import free_port
 from tests.exporters.otel.collector import Reply, taken
 from tests.exporters.otel.scores import Agent
 
@@ -31,13 +31,6 @@ def awaited(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
         asyncio.run(whole())
 
     return run
-
-
-def free_port() -> int:
-    with socket.socket() as sock:
-        sock.bind(("127.0.0.1", 0))
-        port: int = sock.getsockname()[1]
-        return port
 
 
 @asynccontextmanager

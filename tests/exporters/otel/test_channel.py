@@ -10,8 +10,9 @@ import pytest
 from aiohttp import web
 
 from exporters.otel import channel
+from tests.crash import free_port
 from tests.exporters.otel.collector import plain, serve
-from tests.exporters.otel.running import answering, awaited, exporting, free_port
+from tests.exporters.otel.running import answering, awaited, exporting
 from tests.exporters.otel.scores import done
 from tests.exporters.stub import until
 

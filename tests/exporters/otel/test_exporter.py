@@ -11,8 +11,9 @@ from aiohttp import web
 from agent.settings.results import ResultsExport
 from agent.trace import ScoredTrace, Trace
 from exporters.otel import ResultsExporter
+from tests.crash import free_port
 from tests.exporters.otel.collector import LOGS, TRACES, plain, serve
-from tests.exporters.otel.running import awaited, exporting, free_port
+from tests.exporters.otel.running import awaited, exporting
 from tests.exporters.otel.scores import Agent, done, score
 from tests.exporters.stub import until
 
