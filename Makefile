@@ -8,7 +8,7 @@ APPS := .venv-apps
 APPS_STAMP := $(APPS)/.stamp
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-apps lock run test test-slow lint format bench figures clean
+.PHONY: help setup setup-apps lock run test test-slow kafka helm chaos-kafka lint format bench figures clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -31,12 +31,18 @@ $(APPS_STAMP): requirements/apps.lock | $(STAMP)
 	$(BIN)/uv pip sync --quiet --python $(APPS)/bin/python --require-hashes requirements/apps.lock
 	@cp requirements/apps.lock $@
 
-lock:  ## write the locks of requirements/ anew
-	$(BIN)/python -m pip install --quiet uv==$(UV_VERSION)
-	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-emit-find-links \
-		--no-annotate --no-header --python-version 3.11 --upgrade --extra hhem --group dev pyproject.toml --output-file requirements/dev.lock
-	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-emit-find-links \
-		--no-annotate --no-header --python-version 3.11 --upgrade requirements/apps.in --output-file requirements/apps.lock
+# One set of versions: what goes into an image is cut from dev.lock.
+COMPILE = $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url \
+	--no-emit-find-links --no-annotate --no-header --python-version 3.11
+OF_DEV := --constraint requirements/dev.lock
+
+lock: setup  ## write the locks of requirements/ anew
+	$(COMPILE) --upgrade --extra hhem --extra kafka --group dev pyproject.toml --output-file requirements/dev.lock
+	$(COMPILE) --upgrade requirements/apps.in --output-file requirements/apps.lock
+	$(COMPILE) --upgrade requirements/deploy.in --output-file requirements/deploy.lock
+	$(COMPILE) $(OF_DEV) requirements/build.in --output-file requirements/build.lock
+	$(COMPILE) $(OF_DEV) --extra kafka pyproject.toml --output-file requirements/image.lock
+	$(COMPILE) $(OF_DEV) --extra kafka --extra hhem pyproject.toml --output-file requirements/image-hhem.lock
 
 run: setup  ## replay the bundled traces through the whole pipeline and serve the page
 	$(BIN)/ragmeter run --config examples/demo.yaml --fresh --replay examples/mtrag.jsonl
@@ -47,6 +53,15 @@ test: setup  ## the fast tests
 test-slow: setup  ## the longer suites: crash tests, flat memory, real outside parts
 	-@$(MAKE) --no-print-directory setup-apps  # without it those tests are skipped, in CI they fail
 	$(BIN)/pytest -n auto -m slow
+
+kafka: setup  ## fetch Apache Kafka for the tests, by Maven into .cache
+	$(BIN)/python -m tests.kafka_server
+
+helm: setup  ## compile Helm for the tests, by Go into .cache, and fetch the schemas of Kubernetes
+	$(BIN)/python -m tests.deploy.tools
+
+chaos-kafka: setup  ## 100,000 traces under kills and broker restarts, compared with the truth
+	$(BIN)/python -m tests.kafka.chaos --seed $(or $(SEED),1)
 
 lint: setup  ## formatter, linter and strict type check
 	$(BIN)/ruff format --check .
@@ -76,4 +91,4 @@ figures: setup  ## the statistics of the docs, simulated anew: hours
 	$(BIN)/python -m benchmarks.burn
 
 clean:  ## remove what setup and runs have made
-	rm -rf $(VENV) $(APPS) .ragmeter .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(APPS) .cache .ragmeter .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -67,6 +67,13 @@ class Account:
     def settle(self, units: float) -> None:
         self.balance -= units
 
+    def resize(self, factor: float) -> None:
+        """So many times the income from now on. What was spent too much is still to be paid."""
+        self._rate *= factor
+
+    def begin(self, now: float) -> None:
+        """What came in before `now` was spent elsewhere."""
+
     def pace(self, pending: float, draw: float) -> float:
         """Units a second to spend from now on, above 0; `draw` is what one draw costs."""
         rate = self.rate
@@ -120,6 +127,16 @@ class DayAccount(Account):
         income = self.rate * seconds
         self.balance += income
         self._came += income
+        self._now = now
+
+    def resize(self, factor: float) -> None:
+        # what is left of the day is divided anew, and not what was
+        super().resize(factor)
+        self._units *= factor
+        self._came *= factor
+
+    def begin(self, now: float) -> None:
+        self._came = self._units * (now % DAY) / DAY
         self._now = now
 
     def _give_up(self, surplus: float) -> None:

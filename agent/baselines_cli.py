@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import httpx
 import typer
 
-from agent.terminal import plain, talk
+from agent.terminal import failed, plain
 
 __all__ = ["baseline_app"]
 
@@ -26,11 +26,6 @@ Url = Annotated[str, typer.Option("--url", help="The agent's metrics port.")]
 Service = Annotated[str | None, typer.Option("--service", help="This service only.")]
 
 
-def _fail(message: str) -> typer.Exit:
-    talk.print(plain(f"ragmeter: {message}"), style="red", markup=False, emoji=False)
-    return typer.Exit(1)
-
-
 def _ask(method: str, url: str, path: str, key: str, body: Any = None) -> Any:
     """What the agent answers under `key`."""
     where = f"{url.rstrip('/')}{path}"
@@ -42,16 +37,16 @@ def _ask(method: str, url: str, path: str, key: str, body: Any = None) -> Any:
             content = None if body is None else json.dumps(body)
             reply = client.request(method, where, content=content, headers=HEADERS)
     except (httpx.HTTPError, httpx.InvalidURL) as error:
-        raise _fail(f"{where}: {error}") from None
+        raise failed(f"{where}: {error}") from None
     try:
         found = reply.json()
     except (ValueError, RecursionError):
-        raise _fail(f"{nobody} (status {reply.status_code})") from None
+        raise failed(f"{nobody} (status {reply.status_code})") from None
     if reply.status_code != 200 or not isinstance(found, dict):
         what = found.get("error") if isinstance(found, dict) else None
-        raise _fail(f"{where}: {what or f'status {reply.status_code}'}")
+        raise failed(f"{where}: {what or f'status {reply.status_code}'}")
     if key not in found:
-        raise _fail(nobody)
+        raise failed(nobody)
     return found[key]
 
 
@@ -87,7 +82,7 @@ def show(
     for line in _lines(rows):
         typer.echo(plain(line))
     if not rows:
-        raise _fail("no series is watched" + (f" of {service!r}" if service else ""))
+        raise failed("no series is watched" + (f" of {service!r}" if service else ""))
 
 
 def _lines(rows: Sequence[Mapping[str, Any]]) -> list[str]:

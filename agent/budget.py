@@ -36,6 +36,7 @@ from agent.tiers import Cost
 __all__ = ["GRID", "RESOURCES", "BudgetController", "judge_controller", "model_controller"]
 
 RESOURCES = ("requests", "tokens", "usd", "seconds")
+CAPACITY = 3  # the place of what is not a budget but our own slots or cores
 
 STEPS, OCTAVES = 16, 20
 GRID = tuple(2.0 ** (-step / STEPS) for step in range(STEPS * OCTAVES + 1))
@@ -132,6 +133,7 @@ class BudgetController:
         self._last = self._due = self._swept = -math.inf
         self._ahead = 0.0
         self._room = 1.0
+        self._part = 1.0
 
     def _open(self, share: float, capacity: float | None) -> dict[int, Account]:
         """Accounts by the place of their resource, for those that are limited."""
@@ -144,7 +146,7 @@ class BudgetController:
         if budget.usd_per_day is not None:
             accounts[2] = DayAccount(share * budget.usd_per_day)
         if capacity is not None:
-            accounts[3] = Account(share * capacity)
+            accounts[CAPACITY] = Account(share * capacity)
         return accounts
 
     # What happens ------------------------------------------------------------------------------
@@ -187,6 +189,23 @@ class BudgetController:
         """Of at most `bound` drawn traces that the queue takes, so many wait."""
         left = max(0.0, 1 - waiting / bound)
         self._room = max(GRID[-1], min(1.0, left / (1 - ROOM)) ** 2)
+
+    def own(self, part: float) -> None:
+        """This is one of several controllers, and has so much of the budget from now on, in (0, 1].
+        Slots and cores are our own: of the capacity all is left."""
+        factor, self._part = part / self._part, part
+        for accounts in (self._accounts, *self._own.values()):
+            for place, account in accounts.items():
+                if place != CAPACITY:
+                    account.resize(factor)
+        self._due = -math.inf
+
+    def begin(self, now: float) -> None:
+        """Before the first trace, where nobody knows what was spent today: an even pace is
+        assumed. Else each restart would have all of the day's money once more."""
+        for accounts in (self._accounts, *self._own.values()):
+            for account in accounts.values():
+                account.begin(now)
 
     # What to know ------------------------------------------------------------------------------
 

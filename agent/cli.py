@@ -23,9 +23,11 @@ from agent.baselines_cli import baseline_app
 from agent.config import ConfigError, Settings, dump, load
 from agent.config_reference import reference
 from agent.inspect_cli import inspect
+from agent.kafka.operator.cli import kafka_app
+from agent.kafka.worker_cli import worker
 from agent.models.cli import model_app
 from agent.rules_cli import rules_app
-from agent.terminal import plain, prepare, say, silence, talk
+from agent.terminal import failed, prepare, say, silence, talk
 from agent.trace import SCHEMA, Trace
 
 __all__ = ["app", "main"]
@@ -41,8 +43,10 @@ config_app = typer.Typer(help="Show, check and document the settings.", no_args_
 app.add_typer(config_app, name="config")
 app.add_typer(model_app, name="model")
 app.add_typer(baseline_app, name="baseline")
+app.add_typer(kafka_app, name="kafka")
 app.add_typer(rules_app, name="rules")
 app.command()(inspect)
+app.command()(worker)
 
 ConfigOption = Annotated[
     Path | None, typer.Option("--config", "-c", help="YAML file with settings.")
@@ -59,16 +63,11 @@ class Shown(StrEnum):
     JSON = "json"
 
 
-def _fail(message: str, code: int) -> typer.Exit:
-    talk.print(plain(f"ragmeter: {message}"), style="red", markup=False, emoji=False)
-    return typer.Exit(code)
-
-
 def _load(config: Path | None, overrides: dict[str, Any] | None = None) -> Settings:
     try:
         return load(config, overrides=overrides)
     except ConfigError as error:
-        raise _fail(f"configuration: {error}", 2) from None
+        raise failed(f"configuration: {error}", 2) from None
 
 
 def _version(value: bool) -> None:
@@ -118,14 +117,14 @@ def run(
     from agent.alerts import RuleError
     from agent.models.errors import ModelError
     from agent.pipeline import Instrument
+    from agent.ports import PortInUse
     from agent.rules import rules_of
     from agent.runner import run as run_agent
-    from agent.serving import PortInUse
     from agent.store.open import StateError, remove
     from agent.table import alerts_table, windows_table, worst_table
 
     if exit_after_replay and not replay:
-        raise _fail("--exit-after-replay needs --replay FILE", 2)
+        raise failed("--exit-after-replay needs --replay FILE", 2)
     overrides = {"state": {"path": str(state)}} if state else None
     settings = _load(config, overrides)
     out = Console(width=None if sys.stdout.isatty() else 120, highlight=False)
@@ -165,13 +164,13 @@ def run(
             )
         )
     except RuleError as error:
-        raise _fail(str(error), 2) from None
+        raise failed(str(error), 2) from None
     except ConfigError as error:
-        raise _fail(f"configuration: {error}", 2) from None
+        raise failed(f"configuration: {error}", 2) from None
     except ModelError as error:
-        raise _fail(f"hhem.path: {error}", 1) from None
+        raise failed(f"hhem.path: {error}", 1) from None
     except (StateError, PortInUse, OSError) as error:
-        raise _fail(str(error), 1) from None
+        raise failed(str(error), 1) from None
     raise typer.Exit(status if shown or not exit_after_replay else 1)
 
 
@@ -205,13 +204,13 @@ def score(
         scorers = Instruments(settings).scorers
         done = asyncio.run(score_file(file, output, form, settings, say, scorers))
     except SameFile as error:
-        raise _fail(str(error), 2) from None
+        raise failed(str(error), 2) from None
     except ModelError as error:
-        raise _fail(f"hhem.path: {error}", 1) from None
+        raise failed(f"hhem.path: {error}", 1) from None
     except BrokenPipeError:
         raise  # the reader has seen enough
     except OSError as error:
-        raise _fail(str(error), 1) from None
+        raise failed(str(error), 1) from None
     talk.print(f"{done.traces} traces scored, {done.bad} items unreadable")
     for line in done.lines():
         say(line)
@@ -248,19 +247,19 @@ def backtest(
     try:
         known = rules_of(settings)
     except (RuleError, OSError) as error:
-        raise _fail(str(error), 2) from None
+        raise failed(str(error), 2) from None
     try:
         found = run_backtest(
             file, settings, known, form, picture, say, apart=[p for p in (rules, config) if p]
         )
     except UsageError as error:
-        raise _fail(str(error), 2) from None
+        raise failed(str(error), 2) from None
     except BrokenPipeError:
         raise  # the reader has seen enough
     except OSError as error:
-        raise _fail(str(error), 1) from None
+        raise failed(str(error), 1) from None
     if not found:
-        raise _fail(f"{file}: no scored trace could be read", 1)
+        raise failed(f"{file}: no scored trace could be read", 1)
 
 
 @app.command()
@@ -298,11 +297,11 @@ def config_check(config: ConfigOption = None) -> None:
             if endpoint.api_key_file is not None:
                 endpoint.api_key_file.read_text("ascii")
     except ModelError as error:
-        raise _fail(f"hhem.path: {error}", 2) from None
+        raise failed(f"hhem.path: {error}", 2) from None
     except ConfigError as error:
-        raise _fail(f"configuration: {error}", 2) from None
+        raise failed(f"configuration: {error}", 2) from None
     except (RuleError, OSError, UnicodeDecodeError) as error:
-        raise _fail(str(error), 2) from None
+        raise failed(str(error), 2) from None
     talk.print(f"the configuration is sound; {len(rules)} alert rules")
 
 
@@ -325,7 +324,7 @@ def main() -> None:
     except OSError as error:
         silence()
         if not isinstance(error, BrokenPipeError):
-            _fail(f"cannot write to standard output: {error.strerror or error}", 1)
+            failed(f"cannot write to standard output: {error.strerror or error}", 1)
         sys.exit(1)
 
 

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 from rich.console import Console
 
 from agent.config import ConfigError, load
-from agent.terminal import plain, say, talk
+from agent.terminal import failed, plain, say, talk
 from agent.trace import Trace
 
 __all__ = ["inspect"]
@@ -65,11 +65,11 @@ def inspect(
     from agent.inspecting import inspect_files, lines, show, to_dict
 
     if live == bool(files):
-        raise _fail("give either files or --live", 2)
+        raise failed("give either files or --live", 2)
     try:
         settings = load(config)
     except ConfigError as error:
-        raise _fail(f"configuration: {error}", 2) from None
+        raise failed(f"configuration: {error}", 2) from None
     out = Console(width=None if sys.stdout.isatty() else 120, highlight=False)
     if live:
         host = f"[{settings.http.host}]" if ":" in settings.http.host else settings.http.host
@@ -79,7 +79,7 @@ def inspect(
     try:
         found = inspect_files(files or [], settings.otlp)
     except OSError as error:
-        raise _fail(str(error), 1) from None
+        raise failed(str(error), 1) from None
     if form is Form.JSON:
         typer.echo(json.dumps(to_dict(found), indent=2, ensure_ascii=False))
     elif form is Form.JSONL:
@@ -98,7 +98,7 @@ def _watch(base: str, form: Form, count: int | None, out: Console) -> None:
     try:
         with client, client.stream("GET", f"{base}/v1/inspect") as reply:
             if reply.status_code != 200:
-                raise _fail(f"{base}: {reply.status_code} {reply.reason_phrase}", 1)
+                raise failed(f"{base}: {reply.status_code} {reply.reason_phrase}", 1)
             talk.print(plain(f"watching {base}; send traffic"), markup=False)
             for line in reply.iter_lines():
                 if line.strip() and _show(line, form, out):
@@ -106,8 +106,8 @@ def _watch(base: str, form: Form, count: int | None, out: Console) -> None:
                 if shown == count:
                     return
     except (httpx.HTTPError, httpx.InvalidURL) as error:
-        raise _fail(f"{base}: {error or type(error).__name__}; is `ragmeter run` up?", 1) from None
-    raise _fail(f"{base}: the agent has ended", 1)
+        raise failed(f"{base}: {error or type(error).__name__}; is `ragmeter run` up?", 1) from None
+    raise failed(f"{base}: the agent has ended", 1)
 
 
 def _show(line: str, form: Form, out: Console) -> bool:
@@ -133,8 +133,3 @@ def _show(line: str, form: Form, out: Console) -> bool:
     else:
         typer.echo(trace.model_dump_json(exclude_none=True))
     return True
-
-
-def _fail(message: str, code: int) -> typer.Exit:
-    talk.print(plain(f"ragmeter: {message}"), style="red", markup=False, emoji=False)
-    return typer.Exit(code)

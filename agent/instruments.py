@@ -19,6 +19,7 @@ from agent.judge import prompts
 from agent.judge.attempt import Attempt
 from agent.judge.cache import CachedJudge, MemoryVerdicts, VerdictStore, says_nothing
 from agent.judge.client import JudgeClient
+from agent.judge.counting import count_attempt, count_verdict
 from agent.judge.fingerprint import Served
 from agent.judge.probes import ProbeRunner, load_probes, probe_settings
 from agent.judge.second import SecondOpinion, second_settings
@@ -28,7 +29,7 @@ from agent.store.verdicts import SqliteVerdicts
 from agent.tiers import Cost, Pair, Tier, TierScorer
 from agent.trace import Score, Trace
 
-__all__ = ["Instruments", "slow_tiers"]
+__all__ = ["MAIN", "Instruments", "slow_tiers"]
 
 log = logging.getLogger("ragmeter.judge")
 
@@ -224,10 +225,8 @@ def slow_tiers(settings: Settings, saved: Mapping[str, Any]) -> SlowTiers:
         settings,
         verdicts=verdicts,
         saved=saved.get("judges"),
-        observe=lambda attempt: _count(spending, attempt),
-        count=lambda source: spending.add(
-            "ragmeter_judge_verdicts_total", (("judge", MAIN), ("source", source))
-        ),
+        observe=partial(count_attempt, spending.add),
+        count=partial(count_verdict, spending.add, MAIN),
         watched=True,
     )
     controllers: dict[Tier, BudgetController] = {}
@@ -257,14 +256,3 @@ async def _probe(runner: ProbeRunner, extras: Extras) -> None:
             cost = Cost()
             extras.put(await runner.run(cost), cost, deepcopy(runner.dump()))
         await asyncio.sleep(PROBE_LOOK_SECONDS)
-
-
-def _count(spending: Spending, attempt: Attempt) -> None:
-    judge = ("judge", attempt.judge)
-    spending.add("ragmeter_judge_requests_total", (judge, ("outcome", attempt.outcome)))
-    for direction, tokens in (("input", attempt.input_tokens), ("output", attempt.output_tokens)):
-        if tokens:
-            labels = (judge, ("direction", direction))
-            spending.add("ragmeter_judge_tokens_total", labels, tokens)
-    if attempt.usd:
-        spending.add("ragmeter_judge_cost_usd_total", (judge,), attempt.usd)

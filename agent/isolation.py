@@ -14,7 +14,7 @@ from typing import TypeVar
 from agent.errors import UnknownVersion
 from agent.store.open import StateLost
 
-__all__ = ["isolated"]
+__all__ = ["isolated", "items_fault"]
 
 log = logging.getLogger("ragmeter")
 
@@ -35,7 +35,7 @@ def isolated(
     try:
         work(items)
     except Exception as error:
-        if not _is_the_items_fault(error):
+        if not items_fault(error):
             raise
         log.exception("a batch of %d failed; trying its items one by one", len(items))
         reset()
@@ -52,14 +52,14 @@ def _alone(
     try:
         work([item])
     except Exception as error:
-        if not _is_the_items_fault(error):
+        if not items_fault(error):
             raise
         log.exception("it is this one")
         reset()
         give_up(item, error)
 
 
-def _is_the_items_fault(error: Exception) -> bool:
+def items_fault(error: Exception) -> bool:
     """Not a disk, a memory or a state file at its end: those stop the work, and cost no item."""
     if isinstance(error, sqlite3.Error):
         kinds = (sqlite3.DataError, sqlite3.ProgrammingError, sqlite3.IntegrityError)

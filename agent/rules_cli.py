@@ -7,16 +7,11 @@ from typing import Annotated, Any
 
 import typer
 
-from agent.terminal import plain, talk
+from agent.terminal import failed, plain, talk
 
 __all__ = ["rules_app"]
 
 rules_app = typer.Typer(help="The alert rules, for other programs.", no_args_is_help=True)
-
-
-def _fail(message: str) -> typer.Exit:
-    talk.print(plain(f"ragmeter: {message}"), style="red", markup=False, emoji=False)
-    return typer.Exit(2)
 
 
 @rules_app.callback()
@@ -63,9 +58,9 @@ def prometheus(
             runbooks=runbooks or settings.alerts.runbook_url or BASE,
         )
     except ConfigError as error:
-        raise _fail(f"configuration: {error}") from None
+        raise failed(f"configuration: {error}", 2) from None
     except (RuleError, OSError) as error:
-        raise _fail(str(error)) from None
+        raise failed(str(error), 2) from None
     for name, why in file.left.items():
         talk.print(plain(f"rule {name} is left out: {why}"), markup=False, emoji=False)
     typer.echo(file.text(), nl=False)

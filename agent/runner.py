@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import signal
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -16,9 +15,11 @@ from agent.config import Settings
 from agent.instruments import slow_tiers
 from agent.intake import Unavailable
 from agent.pipeline import Instrument
+from agent.ports import calm
 from agent.progress import ReplayProgress
 from agent.reload import Reload
-from agent.serving import calm, serving
+from agent.serving import serving
+from agent.signals import Signals
 from agent.sources.files import Source
 from agent.sources.replay import Replayed, replay
 from exporters.otel import ResultsExporter
@@ -34,23 +35,6 @@ QUIET_SECONDS = 2.0
 
 # Readiness goes off after 30 s already; then whoever watches has this long to look.
 STALLED_SECONDS = 120.0
-
-
-class _Stop:
-    """Set by SIGINT and SIGTERM; a second signal ends the process at once. SIGHUP reloads."""
-
-    def __init__(self, reload: Reload) -> None:
-        self.event = asyncio.Event()
-        loop = asyncio.get_running_loop()
-        loop.add_signal_handler(signal.SIGHUP, reload)
-        for number in (signal.SIGINT, signal.SIGTERM):
-            loop.add_signal_handler(number, self._signal, number)
-
-    def _signal(self, number: signal.Signals) -> None:
-        if self.event.is_set():
-            signal.signal(number, signal.SIG_DFL)
-            signal.raise_signal(number)
-        self.event.set()
 
 
 async def run(
@@ -85,7 +69,7 @@ async def run(
     await exporter.start(instrument)
     instrument.start()
     asyncio.get_running_loop().set_exception_handler(calm())
-    stop = _Stop(Reload(settings, reread, instrument))
+    stop = Signals(Reload(settings, reread, instrument)).stop
     status = 0
     try:
         async with contextlib.AsyncExitStack() as stack:
@@ -99,19 +83,19 @@ async def run(
                 read = await _replay(instrument, settings, path, stop, say)
                 if exit_after_replay and not read:
                     status = 1
-            if files and not stop.event.is_set():
+            if files and not stop.is_set():
                 show(instrument)
-            if urls and not stop.event.is_set():
+            if urls and not stop.is_set():
                 say(f"traces in:   POST {urls[0]}/v1/rag/traces")
                 say(f"metrics:     {urls[1]}/metrics")
                 say(f"status page: {urls[1]}/")
                 say("serving until Ctrl-C")
-            while urls and not stop.event.is_set() and not instrument.fatal:
+            while urls and not stop.is_set() and not instrument.fatal:
                 if instrument.stalled_seconds() > STALLED_SECONDS:
                     log.error("the worker has stalled; a restart goes on where it stopped")
                     return 1
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(stop.event.wait(), 0.5)
+                    await asyncio.wait_for(stop.wait(), 0.5)
     finally:
         emptied = await asyncio.to_thread(instrument.stop, settings.limits.drain_seconds)
         await exporter.stop()  # last: what was drained has results too
@@ -127,7 +111,7 @@ async def _replay(
     instrument: Instrument,
     settings: Settings,
     path: Path,
-    stop: _Stop,
+    stop: asyncio.Event,
     say: Callable[[str], None],
 ) -> bool:
     """Whether anything could be read, or there was nothing to read."""
@@ -140,13 +124,13 @@ async def _replay(
                 path,
                 settings.limits.trace_bytes,
                 progress=progress.read,
-                stopped=stop.event.is_set,
+                stopped=stop.is_set,
                 warn=say,
             )
             await _worked_off(instrument, source.name, stop, say)
         except Unavailable:
             return True  # the agent died and says why itself
-    if stop.event.is_set():
+    if stop.is_set():
         say(f"{source.name}: stopped after {done.items} items")
     else:
         say(f"{source.name}: {_outcome(done, settings)}")
@@ -154,10 +138,10 @@ async def _replay(
 
 
 async def _worked_off(
-    instrument: Instrument, name: str, stop: _Stop, say: Callable[[str], None]
+    instrument: Instrument, name: str, stop: asyncio.Event, say: Callable[[str], None]
 ) -> None:
     """Wait for what is queued and drawn; say what is waited for where that takes time."""
-    idle = asyncio.create_task(asyncio.to_thread(instrument.wait_idle, stop.event.is_set))
+    idle = asyncio.create_task(asyncio.to_thread(instrument.wait_idle, stop.is_set))
     done, _ = await asyncio.wait([idle], timeout=QUIET_SECONDS)
     before = _drawn(instrument)
     if before and not done:

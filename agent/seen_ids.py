@@ -7,7 +7,7 @@ from hashlib import blake2b
 
 from agent.seen_clock import SeenClock
 
-__all__ = ["SeenIds"]
+__all__ = ["SeenIds", "number_of"]
 
 MOST = 2**22
 """Ids a generation. At 16 to 32 bytes each that is 64 MiB, twice: beyond four million traces in
@@ -60,14 +60,14 @@ class SeenIds:
         """Whether the id is new to its service; it is known from now on."""
         if self._clock.turns(timestamp) or self._new.size >= self._most:
             self._old, self._new = self._new, _Set()
-        number = _number(service, trace_id)
+        number = number_of(service, trace_id)
         if number in self._old or number in self._new:
             return False
         self._new.add(number)
         return True
 
 
-def _number(service: str, trace_id: str) -> int:
+def number_of(service: str, trace_id: str) -> int:
     """64 bits, never 0: no two of a million ids collide but with probability 3e-8."""
     text = f"{len(service)}:{service}{trace_id}".encode("utf-8", "surrogatepass")
     return int.from_bytes(blake2b(text, digest_size=8).digest(), "big") or 1

@@ -7,9 +7,10 @@ import sys
 import unicodedata
 from io import TextIOWrapper
 
+import typer
 from rich.console import Console
 
-__all__ = ["plain", "prepare", "say", "silence", "talk"]
+__all__ = ["failed", "plain", "prepare", "say", "silence", "talk"]
 
 talk = Console(stderr=True, highlight=False, soft_wrap=True)
 
@@ -31,6 +32,12 @@ def plain(text: str) -> str:
 def say(line: str) -> None:
     """A line for people; it may hold names and texts from outside."""
     talk.print(plain(line), markup=False, emoji=False)
+
+
+def failed(message: str, code: int = 1) -> typer.Exit:
+    """To be raised: the end of a command that could not do its work, and why."""
+    talk.print(plain(f"ragmeter: {message}"), style="red", markup=False, emoji=False)
+    return typer.Exit(code)
 
 
 def prepare() -> None:

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import groupby
 from typing import Any
 
+from agent import steps
 from agent.aggregate import Aggregator
 from agent.alerts import Alert, Rule
 from agent.config import Sampling, Settings
@@ -131,12 +132,7 @@ class Worker:
 
     def _load(self, aggregator: Aggregator) -> Aggregator:
         saved = self._store.saved()
-        aggregator.windows.load([row for row in saved.buckets if row[2] >= 0])
-        aggregator.budgets.load(
-            [row for row in saved.buckets if row[2] < 0], aggregator.windows.now
-        )
-        aggregator.counters.load(saved.counters)
-        aggregator.load(saved.meta)
+        steps.restore(aggregator, saved.buckets, saved.counters, saved.meta)
         aggregator.waiting.update(self._slow.restore(saved.meta))
         mode = saved.meta.get("content", "full")  # files of older versions hold whole texts
         kept = saved.evidence
@@ -384,13 +380,13 @@ class Worker:
                 self.aggregator.counters.inc(*key, by)
             for one in finished:
                 self._slow.settle(one.drawn.draw.tier, one.drawn.draw.service, one.cost)
+            changes = steps.take(self.aggregator)
             step = Commit(
                 upto,
-                buckets=[*self.aggregator.windows.drain(), *self.aggregator.budgets.drain()],
-                counters=self.aggregator.counters.drain(),
+                buckets=changes.buckets,
+                counters=changes.counters,
                 meta={
-                    **self.aggregator.drain(),
-                    **self.aggregator.dump(),
+                    **changes.meta,
                     **self._slow.state(),
                     "wall_time": now,
                     "content": self._content.mode,
@@ -401,7 +397,7 @@ class Worker:
             named = self.aggregator.windows.take_named()
             idle = self._monotonic() - self._collected_at
             if idle >= COLLECT_SECONDS or self._keeper.added >= COLLECT_ROWS or self._stopping:
-                step.forget_evidence = self._keeper.forget(self._worst())
+                step.forget_evidence = self._keeper.forget(steps.worst(self.aggregator))
                 self._collected_at = self._monotonic()
             keyed = [((scored.service, scored.trace_id), trace, scored) for trace, scored in done]
         step.evidence = self._keeper.rows(named, keyed, self._earlier)
@@ -413,17 +409,6 @@ class Worker:
         if transitions:
             self._announced()
         self._saved_at = self._monotonic()
-
-    def _worst(self) -> set[tuple[str, str]]:
-        """Whose text to keep: what the page shows or may show next, and what alerts name."""
-        windows = self.aggregator.windows
-        shown = {
-            (service, trace_id)
-            for service in windows.services()
-            for trace_id in windows.worst_ids(service)
-        }
-        alerts = self.aggregator.engine.alerts()
-        return shown | {(alert.service, name) for alert in alerts for name in alert.worst}
 
     def _persist(self, write: Callable[[], object]) -> None:
         """Write; while the disk does not take it, try again, and do nothing else meanwhile."""

@@ -203,6 +203,21 @@ HEALTH = (
         (), "bytes", "OTLP",
     ),
     Family(
+        "ragmeter_replayed_total", "counter",
+        "Records of scores or spans that came again (after a crash, a rebalance): counted before.",
+        (), "", "Kafka",
+    ),
+    Family(
+        "ragmeter_unexpected_results_total", "counter",
+        "Results in the topic of the scores that these settings do not ask for; not counted.",
+        (), "", "Kafka",
+    ),
+    Family(
+        "ragmeter_kafka_deleted_unread_total", "counter",
+        "Offsets that the retention had deleted before they were read: traces were lost.",
+        ("topic",), "", "Kafka",
+    ),
+    Family(
         "ragmeter_clock_skew_total", "counter",
         "Traces with a timestamp from the future, set back to when they came.",
         ("source",), "", "Agent",

@@ -255,3 +255,36 @@ def test_scales_can_be_read_while_new_services_are_found() -> None:
         reader.join()
         sys.setswitchinterval(usual)
     assert broken == []
+
+
+@pytest.mark.parametrize("part", [1.0, 0.25])
+def test_a_part_of_the_budget_is_spent_by_whoever_has_that_part(part: float) -> None:
+    control = BudgetController(Budget(requests_per_minute=600), capacity=20.0, prior=CALLS)
+    control.own(0.5)
+    control.own(part)
+    drawn = run(control, 600, {"bot": 50.0})["bot"]
+    assert drawn / 10 == pytest.approx(60 * part, rel=0.06)
+
+
+def test_the_own_capacity_is_not_divided() -> None:
+    control = BudgetController(Budget(), capacity=2.0, prior=CALLS)
+    control.own(0.1)
+    assert run(control, 600, {"bot": 50.0})["bot"] / 600 == pytest.approx(0.2, rel=0.03)
+
+
+@pytest.mark.parametrize("heir", [True, False])
+def test_a_day_divided_anew_costs_no_more_than_the_day(heir: bool) -> None:
+    """Two workers until noon, then one of them has all of it; or one that knows of no morning."""
+    morning = BudgetController(Budget(usd_per_day=8.64), prior=CALLS)
+    morning.begin(NOW)
+    morning.own(0.5)
+    before = run(morning, 43_200, {"bot": 0.2})["bot"]
+    assert before * CALLS.usd == pytest.approx(8.64 / 4, rel=0.05)
+    if heir:
+        rest = morning
+    else:
+        rest = BudgetController(Budget(usd_per_day=8.64), prior=CALLS)
+        rest.begin(NOW + 43_200)
+    rest.own(1.0)
+    after = run(rest, 43_199, {"bot": 0.2}, NOW + 43_200)["bot"]
+    assert after * CALLS.usd == pytest.approx(8.64 / 2, rel=0.05)

@@ -53,6 +53,8 @@ PURE = (
         "agent/seen_clock.py",
     ),
 )
+ROWS = ("agent/kafka/state", "agent/kafka/messages")
+"""As pure; they know what lies in a store, too (`agent.store.rows`)."""
 IMPURE_MODULES = {
     *("aiohttp", "asyncio", "http", "httpx", "multiprocessing", "requests", "select", "shutil"),
     *("socket", "sqlite3", "ssl", "subprocess", "tempfile", "threading", "time", "urllib.request"),
@@ -201,7 +203,7 @@ def test_trace_imports_nothing_of_ours() -> None:
     assert [name for name in imports(Path("agent/trace.py")) if top(name) in PACKAGES] == []
 
 
-@pytest.mark.parametrize("part", PURE)
+@pytest.mark.parametrize("part", [*PURE, *ROWS])
 def test_pure_parts_import_no_input_or_output(part: str) -> None:
     found = [
         f"{path}: {name}"
@@ -212,7 +214,7 @@ def test_pure_parts_import_no_input_or_output(part: str) -> None:
     assert found == []
 
 
-@pytest.mark.parametrize("part", PURE)
+@pytest.mark.parametrize("part", [*PURE, *ROWS])
 def test_pure_parts_read_no_clock_file_or_chance(part: str) -> None:
     found = [
         f"{path}:{node.lineno}: {name}"
@@ -230,6 +232,27 @@ def test_pure_parts_know_neither_exporters_nor_the_outside_of_the_agent(part: st
     assert [line for line in found if line.split(": ")[1].startswith(outer)] == []
 
 
+@pytest.mark.parametrize(
+    ("part", "others"),
+    [
+        ("agent/kafka/messages", {"aiokafka", "faust", "kafka", "agent.kafka.state"}),
+        ("agent/kafka/state", {"aiokafka", "faust", "kafka", "agent.kafka.stages"}),
+        ("agent/kafka/operator", {"aiokafka", "faust", "agent.kafka.stages"}),
+        ("agent/kafka/stages", {"kafka", "agent.kafka.operator", "agent.kafka.background"}),
+        ("agent/kafka/background", {"kafka", "agent.kafka.operator"}),
+        ("agent/kafka/client", {"kafka", "agent.kafka.operator", "agent.kafka.stages"}),
+    ],
+)
+def test_parts_of_kafka_know_only_what_is_below_them(part: str, others: set[str]) -> None:
+    found = [f"{path}: {name}" for path in python_files(part) for name in imports(path)]
+    assert len(found) > 10
+    assert [
+        line
+        for line in found
+        if any(f"{line.split(': ')[1]}.".startswith(f"{other}.") for other in others)
+    ] == []
+
+
 def test_runtime_imports_are_declared_dependencies() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     extras = project.get("optional-dependencies", {})
@@ -241,6 +264,8 @@ def test_runtime_imports_are_declared_dependencies() -> None:
         "pydantic": "pydantic_core",
         "opentelemetry_proto": "opentelemetry",
         "protobuf": "google",
+        "faust_streaming": "faust",
+        "kafka_python": "kafka",
     }
     allowed = (
         names
@@ -266,7 +291,15 @@ def source_folder(test_folder: Path) -> Path:
 def test_tests_mirror_the_tree() -> None:
     test_folders = {path.parent for path in python_files("tests")}
     folders = {path.parent for path in python_files(*PACKAGES)}
-    free = {"tests", "tests/apps", "tests/benchmarks", "tests/system"}  # not of a part
+    # not of a part
+    free = {
+        "tests",
+        "tests/apps",
+        "tests/benchmarks",
+        "tests/deploy",
+        "tests/kafka/chaos",
+        "tests/system",
+    }
     stray = [
         str(folder)
         for folder in test_folders

@@ -214,6 +214,11 @@ class Assembler:
                 break
         return out
 
+    def resume(self, trace: bytes, why: Why) -> Closing:
+        """Go on closing a trace that `restore` has just opened: `due` had named it before."""
+        found = self._closing[trace] = self._open.pop(trace)
+        return Closing(trace, why, found.size)
+
     def closed(self, trace: bytes, now: float) -> list[bytes]:
         """The spans of a closing trace are gone. Returns the ids that are no longer remembered."""
         self._size -= self._closing.pop(trace).size

@@ -13,6 +13,7 @@ from hashlib import blake2b
 from typing import Literal, get_args
 
 from agent.config import Judge
+from agent.deadline import left
 from agent.metrics.judges import Verdicts, absence, compared, verdicts
 from agent.metrics.results import JUDGE
 from agent.sampling import uniform
@@ -26,6 +27,9 @@ log = logging.getLogger("ragmeter.judge")
 METRIC = "judge_disagreement"
 PATIENCE = 30.0
 """Seconds for all verdicts of the second judge on a trace: the first judge's wait for them."""
+
+RESERVE = 0.5
+"""Seconds before a deadline at which the second judge is given up, and not the first one's."""
 
 MAX_DIFFERENCES = 10  # named in the detail of a score
 
@@ -104,7 +108,8 @@ class SecondOpinion:
             return self._score(*absence(scores))
         own = Cost()
         try:
-            again = await asyncio.wait_for(self._second.score(trace, own), self._patience)
+            patience = min(self._patience, left(self._patience + RESERVE) - RESERVE)
+            again = await asyncio.wait_for(self._second.score(trace, own), patience)
         except TimeoutError:
             return self._score(State.UNSCORED, "judge_timeout")
         except Exception:

@@ -11,7 +11,7 @@ from typing import Annotated, Any
 import typer
 
 from agent.models.errors import ModelError
-from agent.terminal import plain, say, talk
+from agent.terminal import failed, say
 
 __all__ = ["model_app"]
 
@@ -20,11 +20,6 @@ model_app = typer.Typer(
 )
 
 Folder = Annotated[Path, typer.Argument(help="Folder of the model.")]
-
-
-def _fail(message: str) -> typer.Exit:
-    talk.print(plain(f"ragmeter: {message}"), style="red", markup=False, emoji=False)
-    return typer.Exit(1)
 
 
 @model_app.command("convert")
@@ -43,7 +38,7 @@ def convert_model(
     try:
         manifest = convert(folder, out, int8=int8)
     except ModelError as error:
-        raise _fail(str(error)) from None
+        raise failed(str(error)) from None
     say(f"converted to {out or folder}; fingerprint {manifest.fingerprint(False)}")
     if int8:
         say(f"quantised as well; fingerprint {manifest.fingerprint(True)}")
@@ -105,11 +100,11 @@ def score_pairs(
                 logits = model.logits(model.encode(pair["premise"], pair["hypothesis"]))
                 typer.echo(json.dumps({**pair, "score": probability(logits), "logits": logits}))
     except ModelError as error:
-        raise _fail(str(error)) from None
+        raise failed(str(error)) from None
     except BrokenPipeError:
         raise  # the reader has seen enough
     except OSError as error:
-        raise _fail(f"{pairs}: {error.strerror or error}") from None
+        raise failed(f"{pairs}: {error.strerror or error}") from None
     if bad:
         raise typer.Exit(1)
 
@@ -122,7 +117,7 @@ def check_model(folder: Folder) -> None:
     try:
         result = check(folder)
     except ModelError as error:
-        raise _fail(str(error)) from None
+        raise failed(str(error)) from None
     for line in report(result):
         typer.echo(line)
     if not result.passed:
@@ -143,5 +138,5 @@ def fetch_model(
     try:
         fetch(out, say, base_url or HUB)
     except ModelError as error:
-        raise _fail(str(error)) from None
+        raise failed(str(error)) from None
     say(f"next: ragmeter model convert {out}")

@@ -16,6 +16,7 @@ from pydantic import (
 )
 
 from agent.settings.judge import Budget, Cache, Endpoint, Judge, Probes, Second
+from agent.settings.kafka import Kafka
 from agent.settings.otlp import Otlp
 from agent.settings.privacy import Privacy
 from agent.settings.resolvers import Resolvers
@@ -234,6 +235,7 @@ class Settings(Section):
         description="objectives with an error budget",
     )
     drift: Drift = Drift()
+    kafka: Kafka = Kafka()
     results_export: ResultsExport = ResultsExport()
     limits: Limits = Limits()
 

@@ -5,26 +5,35 @@ from __future__ import annotations
 
 import asyncio
 import json
-from typing import Any
+from typing import Any, Protocol
 
 from aiohttp import web
 
 from agent.intake import Unavailable
 from agent.orders import UnknownService
-from agent.pipeline import Instrument
 from agent.sources.body import READ_SECONDS, Bodies, Refused
 
-__all__ = ["PROMOTE", "SHOW", "BaselinesEndpoint"]
+__all__ = ["PROMOTE", "SHOW", "Baselines", "BaselinesEndpoint"]
 
 SHOW = "/v1/baselines"
 PROMOTE = f"{SHOW}/promote"
 BODY_BYTES = 4096
 
 
+class Baselines(Protocol):
+    """Who has them. Both may be called in any thread."""
+
+    def baselines(self) -> list[dict[str, Any]]:
+        """A row a series."""
+
+    def promote(self, service: str | None) -> dict[str, Any]:
+        """Durable on return. Raises `UnknownService` and `Unavailable`."""
+
+
 class BaselinesEndpoint:
     """Both handlers, for the metrics port."""
 
-    def __init__(self, instrument: Instrument, read_seconds: float = READ_SECONDS) -> None:
+    def __init__(self, instrument: Baselines, read_seconds: float = READ_SECONDS) -> None:
         self._instrument = instrument
         self._bodies = Bodies(BODY_BYTES, read_seconds)
 

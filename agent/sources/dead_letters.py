@@ -13,7 +13,7 @@ from agent.ingest.native import Bad
 from agent.privacy.content import Content
 from agent.privacy.redactor import FAILED, Redactor
 
-__all__ = ["DeadLetters"]
+__all__ = ["DeadLetters", "told"]
 
 MAX_FILE = 256 * 2**20  # bytes; then the file is kept once as `.1` and a new one begins
 
@@ -54,7 +54,7 @@ class DeadLetters:
             **bad.to_dict(),
         }
         if self._redactor.edits or not self._content.full:
-            entry["errors"] = [self._told(*error) for error in bad.errors]
+            entry["errors"] = told(bad.errors, self._redactor, self._content)
             entry["not_kept"] = self._content.raw(bad.raw)
             return json.dumps(entry) + "\n"
         try:
@@ -62,14 +62,6 @@ class DeadLetters:
         except UnicodeDecodeError:
             entry["raw_base64"] = base64.b64encode(bad.raw).decode("ascii")
         return json.dumps(entry) + "\n"
-
-    def _told(self, place: str, why: str) -> dict[str, str]:
-        """An error without what it may quote: the text of an exception is not ours."""
-        if not self._content.full:
-            why = why.partition("(")[0]
-        texts = (self._redactor.text(text, {}) for text in (place, why))
-        place, why = (FAILED if text is None else text for text in texts)
-        return {"field": place, "why": why}
 
     def written_from(self, source: str, position: int) -> set[int]:
         """Positions at or after `position` of `source` that are in the file already.
@@ -90,3 +82,17 @@ class DeadLetters:
                     if entry.get("source") == source and entry.get("position", -1) >= position:
                         found.add(entry["position"])
         return found
+
+
+def told(
+    errors: Iterable[tuple[str, str]], redactor: Redactor, content: Content
+) -> list[dict[str, str]]:
+    """Errors without what they may quote: the text of an exception is not ours."""
+    found = []
+    for place, why in errors:
+        if not content.full:
+            why = why.partition("(")[0]
+        texts = (redactor.text(text, {}) for text in (place, why))
+        place, why = (FAILED if text is None else text for text in texts)
+        found.append({"field": place, "why": why})
+    return found

@@ -57,7 +57,17 @@ def _prose(title: str, text: Any, limit: int, missing: str = "") -> Markup | Non
     return el("div", el("h3", title), el("div", body, class_="answer"))
 
 
+AWAY = {
+    "gone": "The topic of the traces does not have it any more (kafka.retention): scores only.",
+    "pending": "Its texts are being read from the topic of the traces: look again in a moment.",
+    "crowded": "There is no room for more texts of worst traces (kafka.evidence_bytes).",
+}
+
+
 def _not_kept(trace: dict[str, Any]) -> Markup | None:
+    away = AWAY.get(str(trace.get("content")))
+    if away is not None:
+        return el("p", away, class_="soft")
     how = {"none": "only ids, numbers and scores", "hash": "only hashes, ids, numbers and scores"}
     kept = how.get(str(trace.get("content")))
     return (

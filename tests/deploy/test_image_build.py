@@ -17,9 +17,9 @@ from pathlib import Path
 import pytest
 import yaml
 
+from tests.crash import free_port
 from tests.deploy.dockerfile import stages
 from tests.deploy.tools import ROOT
-from tests.prometheus_server import free_port
 
 pytestmark = [pytest.mark.slow, pytest.mark.real]
 

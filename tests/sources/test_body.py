@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from agent.ingest.native import Bad
-from agent.serving import quiet
+from agent.ports import quiet
 from agent.sources.body import Refused, gunzip
 from agent.sources.http import TracesEndpoint
 from tests.sources.test_http import BODY_LIMIT, TRACE_LIMIT, Server, run

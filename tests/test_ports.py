@@ -5,8 +5,9 @@ import errno
 import logging
 
 import pytest
+from aiohttp import web
 
-from agent.serving import calm
+from agent.ports import PortInUse, calm, listening
 
 
 def test_a_lack_of_file_descriptors_is_a_line_a_minute(caplog: pytest.LogCaptureFixture) -> None:
@@ -29,3 +30,16 @@ def test_a_lack_of_file_descriptors_is_a_line_a_minute(caplog: pytest.LogCapture
             assert "real" in caplog.text  # and nothing else is hidden
     finally:
         loop.close()
+
+
+def test_a_port_is_free_again_afterwards_and_one_in_use_is_named() -> None:
+    async def go() -> None:
+        async with listening(web.Application(), "127.0.0.1", 0) as url:
+            port = int(url.rpartition(":")[2])
+            with pytest.raises(PortInUse, match=f"cannot listen on 127.0.0.1:{port}: "):
+                async with listening(web.Application(), "127.0.0.1", port):
+                    pass
+        async with listening(web.Application(), "127.0.0.1", port) as again:
+            assert again == url
+
+    asyncio.run(go())

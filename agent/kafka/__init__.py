@@ -1,0 +1,1 @@
+"""The agent on a cluster: the same two halves, joined by Kafka topics."""

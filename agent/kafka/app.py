@@ -1,0 +1,225 @@
+"""The Faust app of a worker: its settings, and the stages put together."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import faust
+from faust.types import TP, ConsumerT, ProducerT
+
+from agent.alerts import Alert, Rule
+from agent.config import Sampling, Settings
+from agent.counters import Counters
+from agent.kafka.background.control_topic import ControlBoard, ControlVoice, listen
+from agent.kafka.background.evidence_fetch import EvidenceFetcher, TopicReader
+from agent.kafka.background.jobs import Job
+from agent.kafka.background.probing import KEY, Probing, home_of
+from agent.kafka.background.shares import follow
+from agent.kafka.client.committed_reads import CommittedConsumer
+from agent.kafka.client.recovery import SafeTableManager
+from agent.kafka.client.state_table import IdempotentProducer, StateTable
+from agent.kafka.security import faust_options
+from agent.kafka.stages.aggregate_stage import AggregateStage
+from agent.kafka.stages.assemble_stage import AssembleStage
+from agent.kafka.stages.durable_stage import DurableStage
+from agent.kafka.stages.otlp_stages import otlp_stages
+from agent.kafka.stages.preparing import Preparing
+from agent.kafka.stages.score_stage import ScoreStage
+from agent.kafka.stages.sending import DeadTopic, RawTopic, deliver, raw_topic
+from agent.kafka.stages.slow import InLine
+from agent.kafka.state.partition_state import PartitionState
+from agent.store.rows import OutboxItem
+
+__all__ = ["WorkerApp", "make_app"]
+
+log = logging.getLogger("ragmeter.kafka")
+
+HEARTBEATS = 6  # in a session: five may be lost
+REBALANCE_SECONDS = 60.0  # all deadlines of what is under way fit into it: agent.kafka.stages.slow
+SEND_SECONDS = 60.0  # a send that takes longer ends the worker; Faust's 1,200 would hide an outage
+LINGER_SECONDS = 0.02  # sends wait for others: a request for each record took twice its scoring
+BATCH_BYTES = 2**18  # of one partition in a request; well below the megabyte that brokers take
+ENVELOPE = 64 * 1024  # headers and batch around the largest trace, which a dead letter repeats
+
+
+class WorkerApp(faust.App):
+    """Tells the stages what is owned; remembers the first thing that ended it."""
+
+    score: ScoreStage
+    aggregate: AggregateStage
+    assemble: AssembleStage | None = None
+    """Where traces may come as OTLP."""
+    sampling: Sampling
+    jobs: Sequence[Job] = ()
+    """What is to run beside the stages."""
+    fatal: str | None = None
+    ready = False
+    """Whether the partitions of this generation are loaded and read."""
+
+    def _new_consumer(self) -> ConsumerT:
+        transport: Any = self.transport
+        transport.Consumer = CommittedConsumer
+        return super()._new_consumer()
+
+    def _new_producer(self) -> ProducerT:
+        transport: Any = self.transport
+        transport.Producer = IdempotentProducer
+        return super()._new_producer()
+
+    async def _on_partitions_revoked(self, revoked: set[TP]) -> None:
+        self.ready = False
+        self.score.hold()
+        await super()._on_partitions_revoked(revoked)  # waits for what is under way
+        self.release()
+
+    def release(self) -> None:
+        """Nothing of what is under way is acknowledged any more."""
+        self.score.release()
+        for stage in self.stages:
+            stage.release()
+
+    @property
+    def stages(self) -> list[DurableStage[Any]]:
+        """Those with a state."""
+        return [self.aggregate, self.assemble] if self.assemble else [self.aggregate]
+
+    def take_over(self, generation: int, assigned: set[TP]) -> None:
+        for stage in self.stages:
+            stage.take_over(generation, assigned)
+
+    def taken_over(self, generation: int) -> None:
+        for stage in self.stages:
+            stage.taken_over(generation)
+        self.ready = True
+
+    def resample(self, settings: Sampling) -> None:
+        """Other settings of what is `low` and `rare`, for all states from now on."""
+        with self.aggregate.lock:
+            self.sampling = settings
+            for owner in self.aggregate.owners.values():
+                owner.state.aggregator.resample(settings)
+
+    async def fail(self, error: BaseException) -> None:
+        """Nothing is acknowledged any more; the worker ends."""
+        if self.fatal is None:
+            self.fatal = f"the worker stopped: {error!r}"
+            log.error("%s", self.fatal, exc_info=error)
+
+
+def make_app(
+    settings: Settings,
+    rules: Sequence[Rule],
+    preparing: Preparing,
+    tiers: InLine,
+    counters: Counters,
+    datadir: Path,
+    *,
+    notify: Callable[[Alert, float], Sequence[OutboxItem]],
+    announced: Callable[[], None],
+) -> WorkerApp:
+    """To be called in the loop that it runs in. Raises `agent.kafka.security.SecurityError`."""
+    kafka = settings.kafka
+    app = WorkerApp(
+        kafka.group,
+        **faust_options(kafka),
+        loop=asyncio.get_running_loop(),
+        datadir=datadir,  # Faust makes it, though tables are in memory
+        store="memory://",
+        TableManager=SafeTableManager,
+        Topic=RawTopic,
+        # topics are made by `ragmeter kafka`, with the right partitions and retention
+        topic_allow_declare=False,
+        topic_disable_leader=True,
+        topic_partitions=kafka.partitions,
+        table_standby_replicas=0,  # a standby in memory reads from the beginning all the same
+        # what was begun is finished before a rebalance: without it Faust acknowledges what it cuts
+        stream_wait_empty=True,
+        # what is queued is delivered again after each rebalance
+        stream_buffer_maxsize=256,
+        broker_max_poll_records=500,
+        broker_commit_interval=1.0,
+        broker_session_timeout=kafka.session_seconds,
+        broker_heartbeat_interval=kafka.session_seconds / HEARTBEATS,
+        broker_rebalance_timeout=REBALANCE_SECONDS,
+        consumer_auto_offset_reset="earliest",
+        producer_request_timeout=SEND_SECONDS,
+        producer_linger=LINGER_SECONDS,
+        producer_max_batch_size=BATCH_BYTES,
+        producer_max_request_size=settings.limits.trace_bytes + ENVELOPE,
+        consumer_max_fetch_size=settings.limits.trace_bytes + ENVELOPE,
+        web_enabled=False,  # ours is served instead; Faust's shows tables to anybody
+    )
+    topics = kafka.topics
+    dead = DeadTopic(raw_topic(app, topics.dead), preparing)
+    scores = raw_topic(app, topics.scores)
+    expected = list(tiers.scorer.expected)
+    board, control = ControlBoard(kafka.partitions), raw_topic(app, topics.control)
+    voice = ControlVoice(board, lambda key, value: deliver(control, key, value))
+    app.jobs = [voice.run, lambda: listen(kafka, board, tiers.strata.learn)]
+
+    app.sampling = settings.sampling
+
+    def build() -> PartitionState:
+        state = PartitionState(
+            settings,
+            rules,
+            expected,
+            width=2 * kafka.in_flight,
+            dedupe=kafka.dedupe_hours * 3600,
+            clock=time.time,
+            monotonic=time.monotonic,
+            notify=notify,
+        )
+        state.aggregator.resample(app.sampling)
+        return state
+
+    otlp = None
+    if kafka.traces_encoding != "native":
+        otlp, app.assemble = otlp_stages(app, settings, preparing, dead, counters, app.fail)
+    app.score = ScoreStage(
+        settings.limits,
+        preparing,
+        otlp,
+        tiers,
+        scores,
+        dead,
+        counters,
+        encoding=kafka.traces_encoding,
+        epoch=kafka.traces_epoch,
+        in_flight=kafka.in_flight,
+        failed=app.fail,
+    )
+    app.aggregate = AggregateStage(
+        app,
+        StateTable.add_to(app, "state", kafka.partitions),
+        topics.scores,
+        dead,
+        counters,
+        build=build,
+        failed=app.fail,
+        announced=announced,
+        learned=voice.say,
+    )
+    if app.assemble is not None:  # whoever reads holds one lock for all
+        app.assemble.lock = app.aggregate.lock
+    fetcher = EvidenceFetcher(settings, app.aggregate, preparing, TopicReader(kafka, topics.traces))
+    if tiers.instruments.probes is not None:
+        home = home_of(kafka.partitions)
+        probing = Probing(
+            tiers.instruments.probes,
+            app.aggregate,
+            tiers,
+            lambda data: deliver(scores, KEY, data, partition=home),
+            home,
+            clock=time.time,
+        )
+        app.jobs = [*app.jobs, probing.run]
+    app.jobs = [*app.jobs, fetcher.run, lambda: follow(app, topics.traces, tiers.own)]
+    app.agent(raw_topic(app, topics.traces), name="score")(app.score.agent)
+    app.agent(scores, name="aggregate")(app.aggregate.agent)
+    return app

@@ -1,0 +1,1 @@
+"""What runs beside the stages of a worker or reads them: nothing counted waits for it."""

@@ -1,0 +1,1 @@
+"""Faust and aiokafka where they do otherwise than the stages need."""

@@ -1,0 +1,1 @@
+"""What crosses the topics: the forms of the messages, written and read."""

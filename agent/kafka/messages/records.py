@@ -1,0 +1,164 @@
+"""What crosses the topic of the scores: one whole `ScoredTrace` a record, and where it came from.
+
+JSON, every number to the last bit; fields at their defaults are left out. It is not the public line
+of `ragmeter score` (`agent.scored_input`), which rounds times and is lenient: here both ends are
+ours, so the one decoder is the data classes' own types, and whatever does not fit them is refused.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+
+from pydantic import TypeAdapter, ValidationError
+
+from agent.errors import UnknownVersion
+from agent.kafka.messages.source import Source
+from agent.scored_input import MAX_FINGERPRINT, MAX_STRATUM
+from agent.trace import MAX_ID, MAX_TAGS, Score, ScoredTrace, State
+
+__all__ = ["MAX_DETAIL", "VERSION", "BadRecord", "ScoreRecord", "decode_record", "encode_record"]
+
+VERSION = 1
+"""A program reads its own version and the one before: workers are upgraded one by one."""
+
+MAX_DETAIL = 4096
+"""Bytes of the detail of one score (grades, nuggets, pairs), which only a page shows. A larger one
+is left out: with 30 scores a record then stays under the megabyte that Kafka takes by default."""
+
+MAX_RESULTS = 256
+MAX_NAME = 128  # characters of a metric or scorer: both become labels
+MAX_SECONDS = 1e9
+MAX_WHY = 200
+
+
+class BadRecord(ValueError):
+    """What is no record of ours: `reason` is a word for a label, the text says more."""
+
+    def __init__(self, reason: str, why: str) -> None:
+        super().__init__(f"{reason}: {why}"[:MAX_WHY])
+        self.reason = reason
+
+
+@dataclass(slots=True)
+class ScoreRecord:
+    """`source` is where the trace was read; None for results that no trace owes (of probes)."""
+
+    scored: ScoredTrace
+    source: Source | None
+
+
+@dataclass(slots=True)
+class _Wire:
+    v: int
+    at: tuple[int, int, int] | None
+    trace: ScoredTrace
+
+
+_WIRE = TypeAdapter(_Wire)
+_DETAIL = TypeAdapter(dict[str, object])
+
+
+def encode_record(record: ScoreRecord) -> bytes:
+    """Raises ValueError for a record that could not be read back: a mistake of ours."""
+    scored = record.scored
+    if any(score.detail for score in scored.results):
+        scored = replace(scored, results=[_bounded(score) for score in scored.results])
+    _check(scored, record.source)
+    return _WIRE.dump_json(_Wire(VERSION, record.source, scored), exclude_defaults=True)
+
+
+def _bounded(score: Score) -> Score:
+    if not score.detail or len(_DETAIL.dump_json(score.detail)) <= MAX_DETAIL:
+        return score
+    return replace(score, detail=None)
+
+
+def decode_record(data: bytes, limit: int = 2**20) -> ScoreRecord:
+    """Raises `BadRecord` for what is none, and `UnknownVersion` for a newer one, which is sound:
+    whoever cannot read it must leave it to those who can."""
+    if len(data) > limit:
+        raise BadRecord("too_large", f"{len(data)} bytes; the limit is {limit}")
+    try:
+        wire = _WIRE.validate_json(data, strict=True)
+    except ValidationError as error:
+        _refuse_newer(data)
+        first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+        where = ".".join(map(str, first["loc"]))
+        reason = "invalid_json" if first["type"] == "json_invalid" else "invalid_record"
+        raise BadRecord(reason, f"{where} {first['msg']}".strip()) from None
+    if wire.v != VERSION:
+        _unknown(wire.v)
+    source = None if wire.at is None else Source(*wire.at)
+    _check(wire.trace, source)
+    return ScoreRecord(wire.trace, source)
+
+
+@dataclass
+class _Version:
+    v: int
+
+
+_VERSION = TypeAdapter(_Version)
+
+
+def _refuse_newer(data: bytes) -> None:
+    try:
+        version = _VERSION.validate_json(data, strict=True).v
+    except ValidationError:
+        return
+    if version > VERSION:
+        _unknown(version)
+
+
+def _unknown(version: int) -> None:
+    if version > VERSION:
+        raise UnknownVersion(
+            f"a score record of format version {version}; this program reads up to {VERSION}"
+        )
+    raise BadRecord("invalid_record", f"version {version}")
+
+
+def _check(scored: ScoredTrace, source: Source | None) -> None:
+    """What the types do not say. Raises `BadRecord`."""
+    wrong = _wrong(scored)
+    if source is not None and min(source) < 0:
+        wrong = "the source is below 0"
+    if wrong is not None:
+        raise BadRecord("invalid_record", wrong)
+
+
+def _wrong(scored: ScoredTrace) -> str | None:
+    if not (0 < len(scored.trace_id) <= MAX_ID and 0 < len(scored.service) <= MAX_ID):
+        return f"ids have 1 to {MAX_ID} characters"
+    if not 0 <= scored.timestamp < 7.3e9:  # the year 2201, as for traces
+        return "the time is none"
+    if not 0 < scored.probability <= 1:
+        return "the probability is not in (0, 1]"
+    if not all(0 <= seconds <= MAX_SECONDS for seconds in scored.timings.values()):
+        return "a timing is no duration"
+    if scored.cost_usd is not None and not 0 <= scored.cost_usd <= MAX_SECONDS:
+        return "the cost is none"
+    if min(scored.input_tokens or 0, scored.output_tokens or 0) < 0:
+        return "fewer than no tokens"
+    # two names are ours: `model` and `prompt_version` are tags beside those of the trace
+    if len(scored.tags) > MAX_TAGS + 2 or len(scored.results) > MAX_RESULTS:
+        return "too many tags or results"
+    if len({(score.metric, score.scorer) for score in scored.results}) < len(scored.results):
+        return "two results of one metric and scorer"
+    for score in scored.results:
+        if not (0 < len(score.metric) <= MAX_NAME and 0 < len(score.scorer) <= MAX_NAME):
+            return "a metric or scorer without a name"
+        if not 0 < score.probability <= 1:
+            return f"{score.metric}: the probability is not in (0, 1]"
+        if (score.value is not None) != (score.state is State.SCORED):
+            return f"{score.metric}: a value if and only if it is scored"
+        if not (_finite(score.value) and _finite(score.cheap)):
+            return f"{score.metric}: the value is not finite"
+        if len(score.stratum) > MAX_STRATUM or len(score.fingerprint or "") > MAX_FINGERPRINT:
+            return f"{score.metric}: a long stratum or fingerprint"
+    return None
+
+
+def _finite(value: float | None) -> bool:
+    return value is None or math.isfinite(value)

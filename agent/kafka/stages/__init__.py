@@ -1,0 +1,1 @@
+"""The stages of a worker: messages in, durable steps, acknowledged in order."""

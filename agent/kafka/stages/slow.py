@@ -1,0 +1,189 @@
+"""The slow tiers in line: a trace's record is sent when all that drew it have answered."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Callable
+from functools import partial
+
+from agent.budget import BudgetController, judge_controller, model_controller
+from agent.config import Sampling, Settings
+from agent.counters import Counters, Gauge
+from agent.deadline import ends_in
+from agent.instruments import MAIN, Instruments
+from agent.judge.counting import count_attempt, count_verdict
+from agent.kafka.stages.fuse import Fuse
+from agent.labels import LabelBounds
+from agent.models.workers import ADMITTED
+from agent.sampling import Sampler
+from agent.score import Scored, Scorer, complete
+from agent.strata import Strata
+from agent.tiers import Cost, Tier, ask_tier
+from agent.trace import Score, Trace
+
+__all__ = ["DEADLINE", "InLine"]
+
+log = logging.getLogger("ragmeter.kafka")
+
+DEADLINE = 20.0
+"""Seconds for all that a tier does with a trace. A rebalance waits for what is under way, and a
+member that takes longer than `broker_rebalance_timeout` (60 s) for it is thrown out of the group:
+model and judge, side by side, and the send of the record fit well below that."""
+
+
+class InLine:
+    """`scorer` with the tiers that the settings ask for; `whole` completes a trace. Results of a
+    tier that did not answer within `deadline` are unscored with the reason `timeout`."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        counters: Counters,
+        *,
+        deadline: float = DEADLINE,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._deadline = deadline
+        self._clock = clock
+        self._most = settings.kafka.in_flight
+        self.instruments = Instruments(
+            settings,
+            observe=partial(count_attempt, counters.inc),
+            count=partial(count_verdict, counters.inc, MAIN),
+            watched=True,
+        )
+        scorers = self.instruments.scorers
+        self._controllers: dict[Tier, BudgetController] = {}
+        if "judge" in scorers:
+            self._controllers["judge"] = judge_controller(settings.judge)
+        if "model" in scorers:
+            self._controllers["model"] = model_controller(settings.hhem)
+        for controller in self._controllers.values():
+            controller.begin(clock())
+        limits = settings.limits
+        self._names = LabelBounds(
+            limits.services, limits.segment_values, limits.label_chars, lambda label: None
+        )
+        self._waiting: Counter[Tier] = Counter()  # for a place
+        self._fuses: dict[Tier, Fuse] = {tier: Fuse(time.monotonic) for tier in scorers}
+        self._places = {
+            "judge": asyncio.Semaphore(settings.judge.concurrency),
+            "model": asyncio.Semaphore(ADMITTED),
+        }
+        self.strata = Strata(settings.sampling, settings.segments)
+        self._sampler = Sampler(settings.sampling, self._controllers, clock)
+        self.scorer = Scorer(
+            settings.builtin_scorers,
+            sampler=self._sampler,
+            tiers={tier: scorer.pairs for tier, scorer in scorers.items()},
+            strata=self.strata,
+        )
+        self.newest: float | None = None
+        """The newest event time of all traces that were read here."""
+        self._stack = contextlib.AsyncExitStack()
+
+    async def __aenter__(self) -> InLine:
+        for scorer in self.instruments.scorers.values():
+            if isinstance(scorer, contextlib.AbstractAsyncContextManager):
+                await self._stack.enter_async_context(scorer)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._stack.aclose()
+
+    def resample(self, settings: Sampling) -> None:
+        """Other rates, strata or salt, from the next trace on."""
+        self._sampler.update(settings)
+        self.strata.update(settings)
+
+    async def whole(self, trace: Trace, timestamp: float) -> Scored:
+        """The trace with one result for each expected pair."""
+        self.newest = timestamp if self.newest is None else max(self.newest, timestamp)
+        found = self.scorer.score(trace, timestamp)
+        tiers = list(found.drawn)
+        answers = await asyncio.gather(*(self._ask(tier, trace) for tier in tiers))
+        for tier, (scores, missing) in zip(tiers, answers, strict=True):
+            pairs = self.scorer.tiers[tier]
+            gone = set(pairs)
+            found.trace.frame = [row for row in found.trace.frame if row[:2] not in gone]
+            found.trace.results += complete(
+                scores,
+                pairs,
+                found.drawn[tier],
+                missing,
+                stratum=found.strata[tier],
+                cheap=found.cheap,
+            )
+        return found
+
+    async def _ask(self, tier: Tier, trace: Trace) -> tuple[list[Score], str]:
+        cost, scores, missing = Cost(), list[Score](), "internal_error"
+        fuse = self._fuses[tier]
+        if not fuse.may():
+            missing = "timeout"
+        else:
+            try:
+                async with ends_in(self._deadline), self._place(tier):
+                    scores = await ask_tier(self.instruments.scorers[tier], trace, cost)
+                fuse.answered()
+            except TimeoutError:
+                missing = "timeout"
+                if fuse.late():
+                    log.error("the %s tier does not answer; it is tried now and then", tier)
+            except Exception:
+                fuse.dropped()
+                log.exception("the %s tier failed on trace %r", tier, trace.trace_id[:80])
+            except BaseException:
+                fuse.dropped()
+                raise
+        controller = self._controllers.get(tier)
+        if controller is not None:
+            controller.settle(trace.service, cost, self._clock())
+        return scores, missing
+
+    @contextlib.asynccontextmanager
+    async def _place(self, tier: Tier) -> AsyncIterator[None]:
+        """One of the places of a tier. What waits for one fills the window of the stage, so less is
+        drawn the more there is of it."""
+        self._wait(tier, 1)
+        try:
+            await self._places[tier].acquire()
+        finally:
+            self._wait(tier, -1)
+        try:
+            yield
+        finally:
+            self._places[tier].release()
+
+    def _wait(self, tier: Tier, more: int) -> None:
+        self._waiting[tier] += more
+        controller = self._controllers.get(tier)
+        if controller is not None:
+            controller.backlog(self._waiting[tier], self._most)
+
+    def own(self, part: float) -> None:
+        """This worker reads so much of all traces, and has as much of the budgets."""
+        if part > 0:  # with nothing to read there is nothing to spend
+            for controller in self._controllers.values():
+                controller.own(part)
+
+    def charge(self, service: str, cost: Cost) -> None:
+        """What the judge was asked beside the traces."""
+        controller = self._controllers.get("judge")
+        if controller is not None:
+            controller.charge(service, cost, self._clock())
+
+    def gauges(self) -> list[Gauge]:
+        """How the tiers are, and the scale of the sampling rates by tier and service; of services
+        that share a name the lowest counts."""
+        scales: dict[tuple[tuple[str, str], ...], float] = {}
+        for tier, controller in self._controllers.items():
+            for service, scale in controller.scales().items():
+                labels = (("tier", tier), ("service", self._names.service(service)))
+                scales[labels] = min(scale, scales.get(labels, scale))
+        found: list[Gauge] = [("ragmeter_sampling_scale", *item) for item in scales.items()]
+        return [*found, *self.instruments.gauges()]

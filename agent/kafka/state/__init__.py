@@ -1,0 +1,1 @@
+"""What a partition holds, and its steps as rows: pure, without a broker."""

@@ -1,0 +1,285 @@
+"""The aggregate half of one partition of the scores: what it holds, and what a step has changed.
+
+Pure but for the clocks it is given. What it counts depends on the records of its partition and
+their order alone: batches, crashes and redeliveries leave no trace in it.
+
+    state = PartitionState(...); state.load(recovered.rows, recovered.head)
+    state.apply(records); step = state.step(); (make `step` durable); acknowledge the records
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Callable, Container, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from agent.aggregate import Aggregator
+from agent.alerts import Alert, Rule
+from agent.config import Settings
+from agent.control import Control
+from agent.errors import UnknownVersion
+from agent.event_time import EventTime
+from agent.kafka.messages.records import ScoreRecord
+from agent.kafka.messages.source import Source
+from agent.kafka.state.kept_evidence import KeptEvidence, TraceKey
+from agent.kafka.state.kept_ids import KeptIds
+from agent.kafka.state.outbox import Outbox
+from agent.kafka.state.replay_guard import ReplayGuard
+from agent.kafka.state.slots import LedgerError
+from agent.kafka.state.state_rows import Rows, StateRows, key_of, parts_of
+from agent.privacy.content import Content
+from agent.steps import take, worst
+from agent.store.rows import OutboxItem
+from agent.tiers import Pair
+from agent.trace import Score, State
+
+__all__ = ["PartitionState", "Step"]
+
+log = logging.getLogger("ragmeter.kafka")
+
+SAVE_IDLE_SECONDS = 60.0  # how often event time is written down when nothing else changed
+
+
+class Step(NamedTuple):
+    """For `Ledger.begin` and `Ledger.marker`; `transitions` are the alerts that moved,
+    `orders` how many promotions are in it and the steps before."""
+
+    rows: Rows
+    head: bytes
+    transitions: Sequence[Alert]
+    orders: int
+
+
+class PartitionState:
+    """`expected` are the pairs that every record has one result for; `width` is that of the replay
+    guard, 2K; `dedupe` seconds of event time an id is known, at least.
+
+    An exception of `apply` spoils the state: it must be loaded anew, then the records applied one
+    by one, each with its step, and the one that fails given up (`give_up`).
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        rules: Sequence[Rule],
+        expected: Sequence[Pair],
+        *,
+        width: int,
+        dedupe: float,
+        clock: Callable[[], float],
+        monotonic: Callable[[], float],
+        notify: Callable[[Alert, float], Sequence[OutboxItem]] = lambda alert, now: (),
+    ) -> None:
+        self.aggregator = Aggregator(settings, rules, expected)
+        self.time = EventTime()
+        self.outbox = Outbox()
+        self._expected = list(expected)
+        self._pairs = set(expected)
+        self._guard = ReplayGuard(width)
+        self._ids = KeptIds(dedupe)
+        self._rows = StateRows()
+        self._clock = clock
+        self._monotonic = monotonic
+        self._notify = notify
+        self.orders = 0
+        """Promotions since this object was made."""
+        self._evidence = KeptEvidence(Content(settings.privacy), settings.kafka.evidence_bytes)
+        self._notes: dict[str, Any] = {}
+        self._noted: Rows = {}  # since the last step
+        self._done: dict[TraceKey, ScoreRecord] = {}
+        self._transitions: list[Alert] = []
+        self._changed = False
+        self._spoiled = False
+        self._saved_at = monotonic()
+
+    # Records in ---------------------------------------------------------------------------------
+
+    def apply(self, records: Sequence[ScoreRecord]) -> None:
+        """Count the records of the partition, in its order. They become the state's own."""
+        self._spoiled = True
+        for record in records:
+            self._apply(record)
+        self.aggregator.settle()
+        self._spoiled = False
+        self.time.reached(self.aggregator.windows.now, self._monotonic())
+
+    def _apply(self, record: ScoreRecord) -> None:
+        aggregator, scored, source = self.aggregator, record.scored, record.source
+        now = aggregator.windows.now
+        if source is None:  # of a probe: at the time that has been reached here, if any
+            if self._ids.first(scored.service, scored.trace_id, scored.timestamp):
+                self._changed = True
+                scored.timestamp = scored.timestamp if now is None else now
+                scored.partial = True
+                aggregator.add_extra(scored)
+            return
+        if not self._guard.first(source):
+            aggregator.counters.inc("ragmeter_replayed_total")
+            return
+        self._changed = True
+        if not self._ids.first(scored.service, scored.trace_id, scored.timestamp):
+            label = (("source", "kafka"),)
+            aggregator.counters.inc("ragmeter_traces_duplicate_total", label)
+            return
+        self._reconcile(record)
+        self._transitions += aggregator.apply(scored)
+        self._done[scored.service, scored.trace_id] = record
+
+    def _reconcile(self, record: ScoreRecord) -> None:
+        """While settings change, workers with other scorers send what this one does not expect: it
+        is dropped, and what is missing is said to be. Else a trace would be seen, and in no
+        state."""
+        scored = record.scored
+        pairs = [(score.metric, score.scorer) for score in scored.results]
+        if pairs == self._expected:
+            return
+        found = set(pairs)
+        if found - self._pairs:
+            scored.results = [
+                score for score in scored.results if (score.metric, score.scorer) in self._pairs
+            ]
+            self.aggregator.counters.inc(
+                "ragmeter_unexpected_results_total", by=len(pairs) - len(scored.results)
+            )
+        if self._pairs - found:
+            scored.results += [
+                Score(
+                    *pair, State.UNSCORED, reason="not_configured", probability=scored.probability
+                )
+                for pair in self._expected
+                if pair not in found
+            ]
+
+    def give_up(self, source: Source | None, reason: str = "internal_error") -> None:
+        """A record that cannot be counted: it became a dead letter, and is not counted again."""
+        if source is None or self._guard.first(source):
+            self._changed = True
+            label = (("reason", reason),)
+            self.aggregator.counters.inc("ragmeter_dead_letters_total", label)
+
+    def tick(self) -> None:
+        """Move event time on by the time that passed while nothing arrived."""
+        event = self.time.now(self._monotonic())
+        if event is None:
+            return
+        moved = self.aggregator.advance(event)
+        self._transitions += moved
+        if moved or self._monotonic() - self._saved_at >= SAVE_IDLE_SECONDS:
+            self._changed = True
+
+    def promote(self, service: str | None) -> dict[str, Any] | None:
+        """A new drift baseline, as `Aggregator.promote`."""
+        found = self.aggregator.promote(service)
+        if found is None:
+            return None
+        self._transitions += found[1]
+        self._changed = True
+        self.orders += 1
+        return found[0]
+
+    @property
+    def control(self) -> Control:
+        """What stage 1 should know; its version says whether it is new."""
+        return self.aggregator.control(1)
+
+    # Notes --------------------------------------------------------------------------------------
+
+    def note(self, name: str) -> Any:
+        """What was last kept under this name; None without."""
+        return self._notes.get(name)
+
+    def keep_note(self, name: str, value: Any) -> None:
+        """Something small and JSON-able that is to live where this partition does. From the next
+        step on it is durable; `value` must not change any more."""
+        data = json.dumps(value, separators=(",", ":")).encode()
+        self._notes[name] = json.loads(data)
+        self._noted[key_of("n", name)] = data
+        self._changed = True
+
+    # Evidence -----------------------------------------------------------------------------------
+
+    def wanted(
+        self, most: int | None = None, but: Container[TraceKey] = ()
+    ) -> list[tuple[TraceKey, ScoreRecord]]:
+        """The worst traces whose text is not kept yet: `KeptEvidence.wanted`."""
+        return self._evidence.wanted(most, but)
+
+    def keep_text(self, key: TraceKey, body: bytes | None) -> None:
+        """From the next step on it is durable: `KeptEvidence.keep_text`."""
+        self._evidence.keep_text(key, body)
+
+    def evidence(self, key: TraceKey) -> bytes | None:
+        """What is known of a worst trace, in the form of `agent.evidence`."""
+        return self._evidence.get(key)
+
+    def _collect(self) -> None:
+        for key in self.aggregator.windows.take_named():
+            record = self._done.get(key)
+            if record is not None:
+                self._evidence.keep(key, record)
+        self._done.clear()
+        self._evidence.collect(self.aggregator.windows.now, lambda: worst(self.aggregator))
+
+    # State --------------------------------------------------------------------------------------
+
+    @property
+    def changed(self) -> bool:
+        """Whether there is anything to make durable. Records that were all counted before need no
+        step: they may be acknowledged at once."""
+        return self._changed or self.outbox.changed or self._evidence.changed
+
+    def step(self) -> Step:
+        """All that changed since the last call. If it cannot be made durable, this object must be
+        given up and loaded anew."""
+        if self._spoiled:
+            raise RuntimeError("a record has failed half-way: the state must be loaded anew")
+        now = self._clock()
+        self._collect()
+        transitions, self._transitions = self._transitions, []
+        for alert in transitions:
+            self.outbox.add(self._notify(alert, now))
+        rows = self._rows.of(take(self.aggregator))
+        rows.update(self._evidence.drain())
+        rows.update(self._noted)
+        rows.update((key_of("o", name), data) for name, data in self.outbox.drain().items())
+        rows.update((key_of("s", *key), data) for key, data in self._ids.drain().items())
+        head = {
+            "guard": self._guard.dump(),
+            "seen": self._ids.dump(),
+            "wall_time": now,
+            "content": self._evidence.mode,
+        }
+        self._noted, self._changed = {}, False
+        self._saved_at = self._monotonic()
+        return Step(
+            rows, json.dumps(head, separators=(",", ":")).encode(), transitions, self.orders
+        )
+
+    def load(self, rows: Mapping[bytes, bytes], head: bytes | None) -> None:
+        """What a ledger has recovered, into a new object. Raises `UnknownVersion` for what a newer
+        program has written, `LedgerError` for what makes no sense."""
+        if head is None:
+            return
+        try:
+            self._load(rows, json.loads(head))
+        except UnknownVersion:
+            raise
+        except (ValueError, KeyError, TypeError, AssertionError, AttributeError) as error:
+            raise LedgerError(f"rows of the state that make no sense: {error!r}") from None
+
+    def _load(self, rows: Mapping[bytes, bytes], head: dict[str, Any]) -> None:
+        by_kind: dict[str, list[tuple[list[Any], bytes]]] = {}
+        for row, data in rows.items():
+            kind, parts = parts_of(row)
+            by_kind.setdefault(kind, []).append((parts, data))
+        self._rows.load(self.aggregator, by_kind)
+        self.outbox.load([(name, data) for (name,), data in by_kind.get("o", ())])
+        seen = [((generation, chunk), data) for (generation, chunk), data in by_kind.get("s", ())]
+        self._ids.load(head["seen"], seen)
+        self._guard = ReplayGuard.load(self._guard.width, head["guard"])
+        self._notes = {name: json.loads(data) for (name,), data in by_kind.get("n", ())}
+        kept = [((service, name), data) for (service, name), data in by_kind.get("e", ())]
+        self._evidence.load(kept, str(head.get("content", "full")))
+        down = self._clock() - head["wall_time"]
+        self.time.restore(self.aggregator.windows.now, down, self._monotonic())

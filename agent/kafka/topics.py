@@ -1,0 +1,202 @@
+"""The topics that the workers need, and what it means where the cluster has them otherwise."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from agent.settings import Settings
+
+__all__ = ["Difference", "Found", "Topic", "amiss", "differences", "fitted", "wanted"]
+
+HOUR_MS = 3_600_000
+OVERHEAD = 64 * 2**10  # of a message beside its body: headers, key, the batch around it
+# Kafka's default of a week would keep a state's old versions so long: a segment is compacted only
+# when it is closed. With an hour a recovery reads at most an hour of steps beside the state.
+SEGMENT_MS = HOUR_MS
+SEGMENT_BYTES = 64 * 2**20
+# Compact when a fifth is old; half by default, which would double what a recovery has to read.
+DIRTY = "0.2"
+SCORED, SPANS = "scored traces", "spans"
+STATE, OPEN_SPANS = "state", "open spans"
+_STATE_OF = {STATE: SCORED, OPEN_SPANS: SPANS}
+LEADER = "Faust's leader"
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """`grows`: more partitions are only more room, because no state hangs on a key's partition."""
+
+    name: str
+    what: str
+    partitions: int
+    replication: int | None
+    configs: dict[str, str]
+    grows: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """A topic as the cluster has it."""
+
+    partitions: int
+    replication: int
+    configs: dict[str, str | None] = field(default_factory=dict)
+    empty: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """`safe` to apply: nothing is deleted, nothing is counted anew, no worker stops."""
+
+    topic: str
+    key: str
+    found: str
+    wanted: str
+    cost: str
+    safe: bool
+
+    def __str__(self) -> str:
+        return f"{self.topic}: {self.key} is {self.found}, not {self.wanted}: {self.cost}"
+
+
+def wanted(settings: Settings) -> list[Topic]:
+    """Every topic, those of Faust too: the workers create none."""
+    kafka = settings.kafka
+    names, keep, many = kafka.topics, kafka.retention, kafka.partitions
+    # A trace may be larger than the megabyte that Kafka takes by default, a dead one is no smaller.
+    large = {"max.message.bytes": str(max(2**20, settings.limits.trace_bytes) + OVERHEAD)}
+    # a producer whose clock is wrong must not move event time on with its traces
+    arrival = {"message.timestamp.type": "LogAppendTime"}
+    compact = {
+        "cleanup.policy": "compact",
+        "segment.ms": str(SEGMENT_MS),
+        "segment.bytes": str(SEGMENT_BYTES),
+        "min.cleanable.dirty.ratio": DIRTY,
+    }
+    changelog = f"{kafka.group}-spans-changelog"
+    spans = (
+        (names.spans, SPANS, many, _kept(keep.spans_hours) | large, False),
+        (changelog, OPEN_SPANS, many, compact | large, False),
+    )
+    state, leader = f"{kafka.group}-state-changelog", f"{kafka.group}-__assignor-__leader"
+    rows = [
+        (names.traces, "traces in", many, _kept(keep.traces_hours) | large | arrival, True),
+        *(spans if kafka.traces_encoding != "native" else ()),
+        (names.scores, SCORED, many, _kept(keep.scores_hours), False),
+        # one partition: an offset alone then names a dead letter
+        (names.dead, "dead letters", 1, _kept(keep.dead_hours) | large, False),
+        (names.feedback, "feedback", many, _kept(keep.feedback_hours), True),
+        (names.control, "control", 1, compact, False),
+        (state, STATE, many, compact, False),
+        (leader, LEADER, 1, {"cleanup.policy": "delete"}, False),
+    ]
+    # With three copies, what is acknowledged by two outlives the loss of any one broker.
+    sure = {"min.insync.replicas": "2"} if (kafka.replication or 0) >= 3 else {}
+    return [
+        Topic(name, what, count, kafka.replication, configs | sure, grows)
+        for name, what, count, configs, grows in rows
+    ]
+
+
+def _kept(hours: float) -> dict[str, str]:
+    return {"cleanup.policy": "delete", "retention.ms": str(int(hours * HOUR_MS))}
+
+
+def fitted(topics: list[Topic], found: dict[str, Found]) -> list[Topic]:
+    """The topics of states with as many partitions as those have that they are the states of:
+    Faust ends otherwise."""
+    there = {topic.what: found[topic.name] for topic in topics if topic.name in found}
+    return [
+        replace(topic, partitions=there[_STATE_OF[topic.what]].partitions)
+        if _STATE_OF.get(topic.what) in there
+        else topic
+        for topic in topics
+    ]
+
+
+def amiss(settings: Settings, found: Mapping[str, int]) -> str:
+    """Why a worker cannot begin with these topics, given their partitions; "" if it can."""
+    needed = [topic for topic in wanted(settings) if topic.what not in ("feedback", LEADER)]
+    missing = [topic.name for topic in needed if topic.name not in found]
+    if missing:
+        return f"there is no topic {', '.join(missing)}; make it with `ragmeter kafka init`"
+    # of the traces and the dead letters any number will do: no state hangs on it
+    wrong = [
+        f"{topic.name} has {found[topic.name]} partitions"
+        for topic in needed
+        if topic.what in (*_STATE_OF, *_STATE_OF.values())
+        if found[topic.name] != topic.partitions
+    ]
+    if wrong:
+        number = settings.kafka.partitions
+        return (
+            f"{' and '.join(wrong)}, kafka.partitions is {number};"
+            " `ragmeter kafka init` says what can be done"
+        )
+    return ""
+
+
+def differences(topic: Topic, found: Found) -> list[Difference]:
+    rows = [_partitions(topic, found), _replication(topic, found)]
+    rows += [_config(topic, key, found) for key in topic.configs]
+    return [row for row in rows if row is not None]
+
+
+def _partitions(topic: Topic, found: Found) -> Difference | None:
+    if topic.partitions == found.partitions:
+        return None
+    cost, safe = "Kafka cannot take partitions away; set kafka.partitions to what is there", False
+    if topic.what == STATE:
+        cost = "it must have those of the scores; delete it with all workers stopped, and the state"
+        cost += " (windows, alerts, what was counted) begins anew"
+    elif topic.what == OPEN_SPANS:
+        cost = "it must have those of the spans; delete it with all workers stopped, and traces"
+        cost += " that were open are lost"
+    elif topic.what == SPANS:
+        cost = "traces that are open would be torn in two; stop the senders, and change it when"
+        cost += " ragmeter_otlp_open_traces is 0, together with its changelog"
+    elif topic.partitions > found.partitions and topic.grows:
+        cost, safe = "new traces go to the new ones as well; nothing else changes", True
+    elif topic.partitions > found.partitions:
+        cost = "services would move away from their state; take another group and other topics"
+        cost = cost if topic.what == SCORED else "only one is of use"
+    return Difference(
+        topic.name, "partitions", str(found.partitions), str(topic.partitions), cost, safe
+    )
+
+
+def _replication(topic: Topic, found: Found) -> Difference | None:
+    if topic.replication in (None, found.replication):
+        return None
+    cost = "every byte is copied between brokers; use kafka-reassign-partitions"
+    return Difference(
+        topic.name, "replication", str(found.replication), str(topic.replication), cost, False
+    )
+
+
+def _config(topic: Topic, key: str, found: Found) -> Difference | None:
+    want, have = topic.configs[key], found.configs.get(key)
+    if have == want:
+        return None
+    cost, safe = "takes effect at once, nothing is deleted", True
+    if key == "cleanup.policy" and want == "compact":
+        cost = "what the old policy has deleted of it is lost; from now on the last of each key"
+        cost += " is kept"
+    elif key == "cleanup.policy":
+        cost, safe = "what is older than its retention is deleted", found.empty
+    elif key == "retention.ms" and _less(want, have):
+        cost = f"what is older than {int(want) / HOUR_MS:g} h is deleted"
+        safe = found.empty
+    elif key == "retention.ms":
+        cost = "more disk"
+    elif key == "max.message.bytes" and _less(want, have):
+        cost, safe = "larger messages, as they are taken now, are refused", False
+    return Difference(topic.name, key, str(have), want, cost, safe)
+
+
+def _less(want: str, have: str | None) -> bool:
+    try:
+        return have is None or int(have) < 0 or int(want) < int(have)
+    except ValueError:
+        return True

@@ -1,0 +1,244 @@
+"""What the benchmarks on a real Kafka share: traffic, topics, processes and what they used."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient
+
+from agent.config import load
+from agent.kafka.operator.provisioning import provision
+
+__all__ = [
+    "START",
+    "Process",
+    "Setup",
+    "committed",
+    "ends",
+    "grown",
+    "noop",
+    "produce",
+    "ready_after",
+    "running",
+    "settled",
+    "until",
+    "worker",
+]
+
+START = 1_760_000_000.0
+EXAMPLE = Path(__file__).parent.parent / "examples" / "mtrag.jsonl"
+_QUIET: dict[str, Any] = {"log_level": 0}
+TICK = os.sysconf("SC_CLK_TCK")
+
+
+@dataclass(frozen=True)
+class Setup:
+    """A set of topics of its own: `name` is prefix and group."""
+
+    bootstrap: str
+    name: str
+    partitions: int = 8
+    more: tuple[tuple[str, Any], ...] = ()
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        kafka = {
+            "bootstrap_servers": [self.bootstrap],
+            "group": self.name,
+            "partitions": self.partitions,
+            "topics": {"prefix": f"{self.name}."},
+        }
+        return {**dict(self.more), "kafka": kafka}
+
+    def topic(self, kind: str) -> str:
+        return f"{self.name}.{kind}"
+
+    def make_topics(self) -> None:
+        provision(load(environ={}, overrides=self.settings))
+
+
+def grown(count: int, services: int, rate: float, seed: int = 0) -> list[bytes]:
+    """`count` real traces of 3.5 to 6.5 kB under new ids, `rate` a second of event time over all
+    services, in turn."""
+    lines = [line for line in EXAMPLE.read_bytes().splitlines() if 3_500 <= len(line) <= 6_500]
+    out = []
+    for number in range(count):
+        trace = json.loads(lines[number % len(lines)])
+        trace |= {
+            "trace_id": f"t{seed}-{number}",
+            "timestamp": START + number / rate,
+            "service": f"service-{number % services}",
+            "timings": {"total": 0.5 + number % 7, "retrieval": 0.1},
+        }
+        out.append(json.dumps(trace).encode())
+    return out
+
+
+def produce(bootstrap: str, topic: str, lines: Sequence[bytes], partitions: int) -> None:
+    """In turn to all partitions, so that every worker has the same to do."""
+    producer = Producer({**_QUIET, "bootstrap.servers": bootstrap, "acks": "all", "linger.ms": 5})
+    for number, line in enumerate(lines):
+        while True:
+            try:
+                producer.produce(topic, line, partition=number % partitions)
+                break
+            except BufferError:
+                producer.poll(0.1)
+    assert producer.flush(60) == 0
+
+
+def _asker(bootstrap: str, group: str) -> Consumer:
+    return Consumer({**_QUIET, "bootstrap.servers": bootstrap, "group.id": group})
+
+
+def committed(bootstrap: str, group: str, topic: str, partitions: int) -> int:
+    """Messages of `topic` that `group` has committed."""
+    asker = _asker(bootstrap, group)
+    wanted = [TopicPartition(topic, number) for number in range(partitions)]
+    found = asker.committed(wanted, timeout=20)
+    asker.close()
+    return sum(max(0, one.offset) for one in found)
+
+
+def ends(bootstrap: str, topic: str, partitions: int) -> int:
+    """Messages that were ever written to `topic`."""
+    asker = _asker(bootstrap, "none")
+    found = [
+        asker.get_watermark_offsets(TopicPartition(topic, number), timeout=20)
+        for number in range(partitions)
+    ]
+    asker.close()
+    return sum(high for _, high in found)
+
+
+def until(what: Callable[[], object], all_: Sequence[Process] = (), seconds: float = 120) -> None:
+    """Wait until `what()` is true, while all of `all_` run."""
+    end = time.monotonic() + seconds
+    while not what():
+        for process in all_:
+            process.check()
+        if time.monotonic() > end:
+            raise TimeoutError("it did not come to that")
+        time.sleep(0.1)
+
+
+class Process:
+    """One that runs beside; what it prints goes to `log`."""
+
+    def __init__(self, command: Sequence[str], log: Path, port: int = 0) -> None:
+        self.log = log
+        self.port = port
+        self._told = False
+        with log.open("ab") as out:
+            self._popen = subprocess.Popen([sys.executable, *command], stdout=out, stderr=out)
+
+    @property
+    def cpu(self) -> float:
+        """Seconds of processor time so far, all threads."""
+        fields = Path(f"/proc/{self._popen.pid}/stat").read_text().rpartition(")")[2].split()
+        return (int(fields[11]) + int(fields[12])) / TICK
+
+    @property
+    def megabytes(self) -> float:
+        """Resident."""
+        for line in Path(f"/proc/{self._popen.pid}/status").read_text().splitlines():
+            if line.startswith("VmRSS"):
+                return int(line.split()[1]) / 1024
+        raise OSError("it has ended")
+
+    def check(self) -> None:
+        """Raises when it has ended by itself."""
+        if self._popen.poll() is not None:
+            raise RuntimeError(f"it has ended: {self.log.read_text()[-2000:]}")
+
+    def end(self, seconds: float = 30) -> int:
+        if self._popen.poll() is None:
+            if not self._told:  # a second one would end a worker in the middle
+                self._popen.terminate()
+                self._told = True
+            try:
+                self._popen.wait(seconds)
+            except subprocess.TimeoutExpired:
+                self._popen.kill()
+        return self._popen.wait()
+
+
+def noop(setup: Setup, target: str, kind: str, log: Path) -> Process:
+    source = setup.topic("traces")
+    arguments = [setup.bootstrap, setup.name, source, target, kind]
+    return Process(["-m", "benchmarks.kafka_noop", *arguments], log)
+
+
+def worker(setup: Setup, folder: Path, number: int = 0, profile: Path | None = None) -> Process:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = int(probe.getsockname()[1])
+    config = folder / f"{setup.name}-{number}.json"
+    config.write_text(json.dumps({**setup.settings, "http": {"metrics_port": port}}))
+    command = ["-m", "agent.cli", "worker", "--config", str(config)]
+    if profile is not None:
+        command = ["-m", "cProfile", "-o", str(profile), *command]
+    return Process(command, folder / f"{setup.name}-{number}.log", port)
+
+
+def ready_after(process: Process) -> float:
+    """Seconds from now until its readiness page says yes."""
+    begun = time.monotonic()
+
+    def ready() -> bool:
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{process.port}/readyz", timeout=5):
+                return True
+        except OSError:
+            return False
+
+    until(ready, [process], 200)
+    return time.monotonic() - begun
+
+
+@contextmanager
+def running(*processes: Process) -> Iterator[None]:
+    try:
+        yield
+    finally:
+        with ThreadPoolExecutor() as threads:
+            list(threads.map(Process.end, processes))
+
+
+def settled(setup: Setup, members: int, topic: str) -> Callable[[], bool]:
+    """Whether the group has so many members, and each partition of `topic` one of them."""
+    admin = AdminClient({**_QUIET, "bootstrap.servers": setup.bootstrap})
+
+    def look() -> bool:
+        future = admin.describe_consumer_groups([setup.name])[setup.name]
+        try:
+            group = future.result()
+        except KafkaException:  # its coordinator is being made
+            return False
+        owned = [
+            one
+            for member in group.members
+            if member.assignment
+            for one in member.assignment.topic_partitions
+            if one.topic == topic
+        ]
+        return (
+            group.state.name == "STABLE"
+            and len(group.members) == members
+            and len(owned) == setup.partitions
+        )
+
+    return look

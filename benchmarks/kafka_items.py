@@ -1,0 +1,107 @@
+"""What each part of a worker costs a trace, without Kafka and Faust: processor time and bytes.
+
+    python -m benchmarks.kafka_items [--traces 8000] [--services 20] [--rate 100] [--builtin]
+
+One partition, steps of up to 200 records of a quarter of a second of event time or more; the same
+traces as `benchmarks.kafka_scale`. These figures feed the calculation of docs/scaling.md. Prints
+Markdown; ratios to decoding the trace's JSON (`json.loads`) in the same run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import gzip
+import json
+import time
+from collections.abc import Callable
+from typing import Any
+
+from agent.config import load
+from agent.ingest.native import Good, decode_one
+from agent.kafka.messages.records import ScoreRecord, decode_record, encode_record
+from agent.kafka.messages.source import Source
+from agent.kafka.state.partition_state import PartitionState
+from agent.kafka.state.slots import Ledger
+from agent.rules import rules_of
+from agent.score import Scorer
+from benchmarks.kafka_cluster import grown
+
+__all__ = ["main"]
+
+STEP = 200
+
+
+def timed(what: Callable[[], Any]) -> tuple[Any, float]:
+    gc.collect()
+    begun = time.process_time()
+    found = what()
+    return found, time.process_time() - begun
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--traces", type=int, default=8_000)
+    parser.add_argument("--services", type=int, default=20)
+    parser.add_argument("--rate", type=float, default=100.0)
+    parser.add_argument("--step", type=int, default=STEP)
+    parser.add_argument("--builtin", action="store_true", help="the built-in scorers, too")
+    options = parser.parse_args()
+    settings = load(environ={}, overrides={"builtin_scorers": options.builtin})
+    lines = grown(options.traces, options.services, options.rate)
+    scorer = Scorer(builtin=options.builtin)
+    state = PartitionState(
+        settings,
+        rules_of(settings),
+        scorer.expected,
+        width=2 * settings.kafka.in_flight,
+        dedupe=settings.kafka.dedupe_hours * 3600,
+        clock=time.time,
+        monotonic=time.monotonic,
+    )
+    ledger, _ = Ledger.recover(0, 1, [])
+    spent: dict[str, float] = {}
+
+    def part(name: str, what: Callable[[], Any]) -> Any:
+        found, spent[name] = timed(what)
+        return found
+
+    part("json.loads", lambda: [json.loads(line) for line in lines])
+    items = part("decode and validate", lambda: [decode_one(line, 2**21) for line in lines])
+    traces = [item.trace for item in items if isinstance(item, Good)]
+    scored = part("score", lambda: [scorer.score(trace).trace for trace in traces])
+    records = [ScoreRecord(one, Source(0, 0, number)) for number, one in enumerate(scored)]
+    sent = part("encode the record", lambda: [encode_record(one) for one in records])
+    read = part("decode the record", lambda: [decode_record(one) for one in sent])
+    rows = size = steps = 0
+    spent["count it (windows, rules, drift)"] = spent["rows of the step"] = 0.0
+    for first in range(0, len(read), options.step):
+        begun = time.process_time()
+        state.apply(read[first : first + options.step])
+        applied = time.process_time()
+        step = state.step()
+        writes = [*ledger.begin(step.rows), ledger.marker(step.head)]
+        ledger.done()
+        spent["count it (windows, rules, drift)"] += applied - begun
+        spent["rows of the step"] += time.process_time() - applied
+        rows += len(writes)
+        size += sum(len(one.key) + len(one.value or b"") for one in writes)
+        steps += 1
+    count = len(traces)
+    scorers = "built-in scorers" if options.builtin else "cheap tier alone"
+    print(f"{count} traces, {options.services} services, {scorers}, {count / steps:.0f} a step\n")
+    print("| part | us a trace | x json.loads |\n| --- | ---: | ---: |")
+    base = spent["json.loads"]
+    for name, seconds in spent.items():
+        print(f"| {name} | {seconds / count * 1e6:.0f} | {seconds / base:.1f} |")
+    total = sum(spent.values()) - base
+    print(f"| all but json.loads | {total / count * 1e6:.0f} | {total / base:.1f} |")
+    packed = len(gzip.compress(b"".join(lines[:100]))) / sum(map(len, lines[:100]))
+    print(f"\ntrace: {sum(map(len, lines)) / count:.0f} bytes ({packed:.2f} of it by gzip)")
+    print(f"score record: {sum(map(len, sent)) / count:.0f} bytes")
+    print(f"changelog: {rows / steps:.1f} records and {size / steps / 1e3:.1f} kB a step,")
+    print(f"{rows / count:.2f} records and {size / count:.0f} bytes a trace")
+
+
+if __name__ == "__main__":
+    main()

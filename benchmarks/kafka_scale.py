@@ -1,0 +1,167 @@
+"""Messages a second and processor time a message of 1, 2 and 4 workers beside a Faust agent that
+only decodes and forwards.
+
+    python -m benchmarks.kafka_scale [--messages 16000] [--rounds 3] [--workers 1 2 4] [--profile F]
+
+A real Kafka of one node. Real traces of 3.5 to 6.5 kB of several services, 100 a second of event
+time; the cheap tier, windows, default rules and drift on, the built-in scorers off. Each round has
+every kind once, in turn, with topics and a group of its own; the clock runs from the first message
+after a warm-up until the last is counted and committed (the no-op: until the last is in the other
+topic). Processor time is that of the workers alone, without the broker's and the producer's. Where
+workers, broker and producer share few cores, wall time cannot show how workers scale; processor
+time a message does: it must not rise with their number. Prints Markdown.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import tempfile
+import time
+from pathlib import Path
+from typing import NamedTuple
+
+from benchmarks.kafka_cluster import (
+    Process,
+    Setup,
+    committed,
+    ends,
+    grown,
+    noop,
+    produce,
+    running,
+    settled,
+    until,
+    worker,
+)
+from tests.kafka_server import kafka_server
+
+__all__ = ["main"]
+
+WARM = 800  # messages before the clock runs: code is imported, connections are made
+RATE = 100.0  # traces a second of event time
+
+
+class Run(NamedTuple):
+    wall: float
+    cpu: float
+    changelog: int
+    """Records written to the changelog."""
+
+
+class Kind(NamedTuple):
+    name: str
+    workers: int
+
+    def __str__(self) -> str:
+        return f"{self.name}, {self.workers}"
+
+
+def run(
+    kind: Kind,
+    setup: Setup,
+    folder: Path,
+    lines: list[bytes],
+    warm: list[bytes],
+    profile: Path | None,
+) -> Run:
+    traces, partitions = setup.topic("traces"), setup.partitions
+    setup.make_topics()
+    target = setup.topic("scores")
+    changelog = f"{setup.name}-state-changelog"
+    ours = kind.name == "worker"
+    all_: list[Process] = []
+    for number in range(kind.workers):
+        if ours:
+            all_.append(worker(setup, folder, number, profile))
+        else:
+            log = folder / f"{setup.name}-{number}.log"
+            all_.append(noop(setup, target, kind.name.split()[1], log))
+
+    def done() -> int:
+        if ours:
+            return committed(setup.bootstrap, setup.name, target, partitions)
+        return ends(setup.bootstrap, target, partitions)
+
+    with running(*all_):
+        until(settled(setup, kind.workers, traces), all_)
+        produce(setup.bootstrap, traces, warm, partitions)
+        until(lambda: done() >= len(warm), all_)
+        time.sleep(1.5)  # commits and idle steps behind it
+        used = sum(process.cpu for process in all_)
+        before = ends(setup.bootstrap, changelog, partitions)
+        begun = time.monotonic()
+        produce(setup.bootstrap, traces, lines, partitions)
+        until(lambda: done() >= len(warm) + len(lines), all_, 300)
+        wall = time.monotonic() - begun
+        used = sum(process.cpu for process in all_) - used
+        return Run(wall, used, ends(setup.bootstrap, changelog, partitions) - before)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--messages", type=int, default=16_000)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--services", type=int, default=20)
+    parser.add_argument("--partitions", type=int, default=8)
+    parser.add_argument("--workers", type=int, nargs="*", default=[1, 2, 4])
+    parser.add_argument("--kinds", nargs="*", default=["noop buffered", "noop awaited", "worker"])
+    parser.add_argument("--profile", type=Path, help="write a profile of the (last) worker")
+    options = parser.parse_args()
+    kinds = [Kind(name, number) for number in options.workers for name in options.kinds]
+    all_ = grown(WARM + options.messages, options.services, RATE)
+    warm, lines = all_[:WARM], all_[WARM:]
+    size = sum(map(len, lines)) / len(lines)
+    print(
+        f"{len(lines)} traces of {size:.0f} bytes, {options.services} services,"
+        f" {options.partitions} partitions, {options.rounds} rounds, median (min … max)\n"
+    )
+    found: dict[Kind, list[Run]] = {kind: [] for kind in kinds}
+    with tempfile.TemporaryDirectory() as place, kafka_server(Path(place)) as server:
+        for number in range(options.rounds):
+            for kind in kinds:
+                name = f"b{number}-{kind.name.replace(' ', '-')}-{kind.workers}"
+                setup = Setup(
+                    server.bootstrap, name, options.partitions, (("builtin_scorers", False),)
+                )
+                one = run(kind, setup, Path(place), lines, warm, options.profile)
+                found[kind].append(one)
+                print(
+                    f"<!-- round {number} {kind}: {len(lines) / one.wall:.0f} a second,"
+                    f" {one.cpu / len(lines) * 1e6:.0f} us, {one.changelog} changelog -->",
+                    flush=True,
+                )
+    print(_table(found, len(lines)))
+
+
+def _table(found: dict[Kind, list[Run]], count: int) -> str:
+    lines = [
+        "| what, processes | messages/s | CPU µs a message | wall: ratio to no-op buffered, awaited"
+        " | CPU: no-op buffered, awaited / this | changelog records a message |",
+        "| --- | ---: | ---: | ---: | ---: | ---: |",
+    ]
+    for kind, runs in found.items():
+        wall = [count / one.wall for one in runs]
+        cpu = [one.cpu / count * 1e6 for one in runs]
+        cells = [str(kind), _span(wall), _span(cpu)]
+        for field in ("wall", "cpu"):
+            ratios = []
+            for base in ("noop buffered", "noop awaited"):
+                others = found.get(Kind(base, kind.workers), [])
+                pairs = [
+                    getattr(b, field) / getattr(a, field)
+                    for a, b in zip(runs, others, strict=False)
+                ]
+                ratios.append(f"{statistics.median(pairs):.2f}" if pairs else "")
+            cells.append(", ".join(ratios))
+        cells.append(f"{statistics.median(one.changelog / count for one in runs):.3f}")
+        lines.append("| " + " | ".join(cells) + " |")
+    return "\n".join(lines)
+
+
+def _span(values: list[float]) -> str:
+    return f"{statistics.median(values):.0f} ({min(values):.0f} … {max(values):.0f})"
+
+
+if __name__ == "__main__":
+    main()

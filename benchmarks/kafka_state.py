@@ -1,0 +1,203 @@
+"""How long a worker takes to load its state from the changelog, and how its memory grows.
+
+    python -m benchmarks.kafka_state recovery [--services 50] [--hours 24] [--copies 3]
+    python -m benchmarks.kafka_state memory [--services 500] [--hours 36]
+
+`recovery`: the states of all partitions are built in this process, as a worker builds them, and
+their rows written to the changelog as a worker writes them, `--copies` times: so much of what was
+superseded is still there when compaction is behind. Then a worker is started twice on a real
+Kafka, with an empty changelog and with that one; the difference is what the state costs.
+
+`memory`: the states of all partitions in this process, with the rows of the table beside them, as
+one worker would hold them if it were alone. Printed at every twelfth of the event time.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import tempfile
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from confluent_kafka import Producer
+
+from agent.alerts import Rule
+from agent.config import Settings, load
+from agent.kafka.messages.records import ScoreRecord
+from agent.kafka.messages.source import Source
+from agent.kafka.state.partition_state import PartitionState
+from agent.kafka.state.slots import Ledger, Write
+from agent.score import Scorer
+from agent.trace import Score, ScoredTrace, State
+from benchmarks.kafka_cluster import START, Setup, ready_after, running, worker
+from benchmarks.memory import resident_megabytes
+from tests.kafka_server import kafka_server
+
+__all__ = ["main"]
+
+PARTITIONS = 8
+STEP = 500  # records: what is kept does not depend on it, and small steps take long
+
+
+class Partition:
+    """The state of one, and the rows that the table of a worker holds beside it."""
+
+    def __init__(
+        self, settings: Settings, number: int, scorer: Scorer, rules: Sequence[Rule]
+    ) -> None:
+        self.state = PartitionState(
+            settings,
+            rules,
+            scorer.expected,
+            width=2 * settings.kafka.in_flight,
+            dedupe=settings.kafka.dedupe_hours * 3600,
+            clock=time.time,
+            monotonic=time.monotonic,
+        )
+        self.ledger, _ = Ledger.recover(number, 1, [])
+        self.table: dict[bytes, bytes] = {}
+        self.written = 0
+        self._waiting: list[ScoreRecord] = []
+
+    def put(self, record: ScoreRecord) -> None:
+        self._waiting.append(record)
+        if len(self._waiting) >= STEP:
+            self.step()
+
+    def step(self) -> None:
+        if not self._waiting:
+            return
+        self.state.apply(self._waiting)
+        self._waiting = []
+        step = self.state.step()
+        self._write(self.ledger.begin(step.rows))
+        self._write([self.ledger.marker(step.head)])
+        self.ledger.done()
+
+    def _write(self, writes: list[Write]) -> None:
+        self.written += len(writes)
+        for key, value in writes:
+            if value is None:
+                self.table.pop(key, None)
+            else:
+                self.table[key] = value
+
+
+def traffic(services: int, hours: float, every: float, scorer: Scorer) -> Iterator[ScoredTrace]:
+    """One trace of each service every so many seconds, evenly over all."""
+    rng = random.Random(1)
+    for number in range(int(hours * 3600 / every) * services):
+        results = [Score(metric, by, State.SCORED, rng.random()) for metric, by in scorer.expected]
+        yield ScoredTrace(
+            f"t{number}",
+            f"service-{number % services}",
+            START + number * every / services,
+            "ok",
+            results,
+            timings={"total": rng.lognormvariate(0, 0.5), "retrieval": 0.1},
+        )
+
+
+def partitions_of(settings: Settings, scorer: Scorer, rules: Sequence[Rule]) -> list[Partition]:
+    return [Partition(settings, number, scorer, rules) for number in range(PARTITIONS)]
+
+
+def fill(all_: list[Partition], traces: Iterator[ScoredTrace], services: int) -> Iterator[int]:
+    for number, trace in enumerate(traces):
+        at = number % services % PARTITIONS
+        all_[at].put(ScoreRecord(trace, Source(0, at, number // PARTITIONS)))
+        yield number
+    for one in all_:
+        one.step()
+
+
+def recovery(options: argparse.Namespace) -> None:
+    # rules and drift look at every step of event time: most of the work, and few of the rows
+    settings, scorer = load(environ={}, overrides={"drift": {"enabled": False}}), Scorer()
+    all_ = partitions_of(settings, scorer, [])
+    traces = traffic(options.services, options.hours, options.every, scorer)
+    count = sum(1 for _ in fill(all_, traces, options.services))
+    rows = sum(len(one.table) for one in all_)
+    size = sum(len(key) + len(data) for one in all_ for key, data in one.table.items())
+    print(
+        f"{count} traces of {options.services} services over {options.hours:g} h: {rows} rows,"
+        f" {size / 1e6:.1f} MB; {options.copies} times in the changelog",
+        flush=True,
+    )
+    with tempfile.TemporaryDirectory() as place, kafka_server(Path(place)) as server:
+        for name, copies in (("warm", 0), ("empty", 0), ("full", options.copies), ("again", 0)):
+            setup = Setup(server.bootstrap, name, PARTITIONS)
+            setup.make_topics()
+            _write_changelog(setup, all_, copies)
+            process = worker(setup, Path(place))
+            with running(process):
+                seconds = ready_after(process)
+                used = process.cpu
+                print(f"{name}: ready in {seconds:.1f} s, {used:.1f} s of a core", flush=True)
+                for line in process.log.read_text().splitlines():
+                    if "owns partitions" in line or " s)" in line:
+                        print("   ", line.strip())
+
+
+def _write_changelog(setup: Setup, all_: list[Partition], copies: int) -> None:
+    producer = Producer({"bootstrap.servers": setup.bootstrap, "acks": "all", "log_level": 0})
+    for _ in range(copies):
+        for number, one in enumerate(all_):
+            rows = sorted(one.table.items(), key=lambda row: b"/m/" in row[0])  # marker last
+            for key, data in rows:
+                while True:
+                    try:
+                        producer.produce(
+                            f"{setup.name}-state-changelog", data, key, partition=number
+                        )
+                        break
+                    except BufferError:
+                        producer.poll(0.1)
+    assert producer.flush(60) == 0
+
+
+def memory(options: argparse.Namespace) -> None:
+    tree: dict[str, Any] = {"limits": {"services": options.services}}
+    # rules look at every step of event time: most of the work, and nothing of the memory
+    tree["drift"] = {"enabled": False}
+    settings, scorer = load(environ={}, overrides=tree), Scorer()
+    all_ = partitions_of(settings, scorer, [])
+    traces = traffic(options.services, options.hours, options.every, scorer)
+    count = int(options.hours * 3600 / options.every) * options.services
+    print(f"{count} traces of {options.services} services, one each in {options.every:g} s\n")
+    print("| hours of event time | traces | resident MB | rows | MB of rows | records written |")
+    print("| ---: | ---: | ---: | ---: | ---: | ---: |")
+    for number in fill(all_, traces, options.services):
+        if (number + 1) % (count // 12) == 0:
+            rows = sum(len(one.table) for one in all_)
+            size = sum(len(key) + len(data) for one in all_ for key, data in one.table.items())
+            written = sum(one.written for one in all_)
+            hours = options.hours * (number + 1) / count
+            cells = [f"{hours:.0f}", number + 1, f"{resident_megabytes():.0f}", rows]
+            print(
+                "|", " | ".join(map(str, [*cells, f"{size / 1e6:.0f}", written])), "|", flush=True
+            )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    commands = parser.add_subparsers(required=True)
+    for name, what, services, hours in (
+        ("recovery", recovery, 50, 24.0),
+        ("memory", memory, 500, 36.0),
+    ):
+        one = commands.add_parser(name)
+        one.add_argument("--services", type=int, default=services)
+        one.add_argument("--hours", type=float, default=hours)
+        one.add_argument("--every", type=float, default=600.0)
+        one.add_argument("--copies", type=int, default=3)
+        one.set_defaults(what=what)
+    options = parser.parse_args()
+    options.what(options)
+
+
+if __name__ == "__main__":
+    main()

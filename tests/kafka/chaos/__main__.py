@@ -1,0 +1,41 @@
+"""`python -m tests.kafka.chaos`: workers under kills and broker restarts, compared with the truth.
+
+Exit 0 without a difference, 1 with one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from pathlib import Path
+
+from tests.kafka.chaos.plan import Plan
+from tests.kafka.chaos.run import run
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.kafka.chaos", description=__doc__)
+    usual = Plan()
+    for name in Plan.__dataclass_fields__:
+        value = getattr(usual, name)
+        if not isinstance(value, bool):
+            option = f"--{name.replace('_', '-')}"
+            parser.add_argument(option, type=type(value), default=value)
+    parser.add_argument("--lose-node", action="store_true")
+    parser.add_argument("--folder", type=Path, help="kept; default: a temporary one")
+    given = vars(parser.parse_args())
+    folder = given.pop("folder")
+
+    def tell(text: str) -> None:
+        sys.stdout.write(f"{text}\n")
+        sys.stdout.flush()
+
+    with tempfile.TemporaryDirectory(prefix="chaos-") as own:
+        report = run(Plan(**given), folder or Path(own), tell)
+    tell(str(report))
+    return 1 if report.differences else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

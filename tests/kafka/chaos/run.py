@@ -1,0 +1,278 @@
+"""A chaos run from start to end: `run(Plan(...))` gives a report that names every difference."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ProcessPoolExecutor
+from pathlib import Path
+from typing import Any
+
+from kafka import KafkaAdminClient
+from kafka.admin import ConfigResource
+
+from agent.kafka.operator.clients import guarded
+from agent.kafka.operator.lag import read_lag
+from agent.kafka.operator.provisioning import provision
+from agent.settings import Settings
+from agent.settings.kafka import Kafka
+from tests.kafka.chaos.faults import Fault, plan
+from tests.kafka.chaos.plan import Plan, Report
+from tests.kafka.chaos.pool import Pool
+from tests.kafka.chaos.producing import Producing
+from tests.kafka.chaos.traffic import BURST, SETTINGS, SPAN, STEADY, messages, rules_text
+from tests.kafka.chaos.truth import (
+    Log,
+    Oracle,
+    alarm_differences,
+    differences,
+    embedded,
+    read_log,
+)
+from tests.kafka.chaos.webhook import Received, receiver
+from tests.kafka.cluster import Worker
+from tests.kafka_server import KafkaServer, kafka_server
+
+__all__ = ["run"]
+
+GROUP = "chaos"
+START_SECONDS = 300.0  # a worker starts in 3 s, and in over a minute beside much other work
+LEAST_GAP = 2.0  # seconds between two faults; what they do lasts longer, so they overlap
+SAY_SECONDS = 30.0
+EVALUATION_SECONDS = 5.0  # of event time
+QUIET_SECONDS = 7.0
+"""What would be counted twice comes in this time; and event time moves on by one evaluation, for
+the last one while traces came may have been before the last trace."""
+
+
+class _Run:
+    def __init__(self, plan_: Plan, folder: Path, tell: Callable[[str], None]) -> None:
+        self.plan = plan_
+        self.folder = folder
+        self._tell = tell
+        self._begun = time.monotonic()
+        self.report = Report()
+
+    def say(self, text: str) -> None:
+        self._tell(f"{time.monotonic() - self._begun:7.1f} s  {text}")
+
+    def tree(self, server: KafkaServer, url: str) -> dict[str, Any]:
+        """The settings of the workers, but for their ports."""
+        rules = self.folder / "rules.yaml"
+        rules.write_text(rules_text())
+        kafka: dict[str, Any] = {
+            "bootstrap_servers": server.bootstrap.split(","),
+            "group": GROUP,
+            "partitions": self.plan.partitions,
+            "in_flight": self.plan.in_flight,
+        }
+        if self.plan.nodes > 1:
+            kafka["replication"] = self.plan.nodes
+        if "session_seconds" in Kafka.model_fields:
+            kafka["session_seconds"] = self.plan.session
+        alerts = {
+            "rules": str(rules),
+            "webhook_url": url,
+            "evaluation_seconds": EVALUATION_SECONDS,
+        }
+        return {**SETTINGS, "alerts": alerts, "kafka": kafka}
+
+    def make_topics(self, settings: Settings) -> None:
+        with guarded(settings.kafka):
+            provision(settings)
+        # small segments, so that the cleaner is at work on the state while it is written and read
+        client = KafkaAdminClient(bootstrap_servers=settings.kafka.bootstrap_servers)
+        small = {"segment.bytes": str(2**20), "min.cleanable.dirty.ratio": "0.05"}
+        client.alter_configs([ConfigResource("topic", f"{GROUP}-state-changelog", small)])
+        client.close()
+
+    def go(self) -> Report:
+        todo = self.plan
+        with (
+            ProcessPoolExecutor(1, initializer=os.nice, initargs=(5,)) as aside,
+            receiver() as received,
+            kafka_server(self.folder / "kafka", nodes=todo.nodes) as server,
+        ):
+            tree = self.tree(server, received.url)
+            settings = Settings.model_validate(tree)
+            oracle = aside.submit(embedded, todo.traces, todo.seed, tree)
+            self.make_topics(settings)
+            pool = Pool(lambda name: self.worker(server, name, tree), server, self.say)
+            try:
+                self._go(server, settings, pool, received, oracle)
+            finally:
+                for worker in pool.running().values():
+                    worker.kill()
+        return self.report
+
+    def worker(self, server: KafkaServer, name: str, tree: dict[str, Any]) -> Worker:
+        program = ["-m", "agent.cli"]
+        if self.plan.mutant:
+            program = ["-m", "tests.kafka.chaos.mutants", self.plan.mutant]
+        return Worker(server, self.folder, name, settings=tree, program=program, **tree["kafka"])
+
+    def _go(
+        self,
+        server: KafkaServer,
+        settings: Settings,
+        pool: Pool,
+        received: Received,
+        oracle: Future[Oracle],
+    ) -> None:
+        todo, report = self.plan, self.report
+        faults = plan(
+            todo.seed,
+            kills=todo.kills,
+            freezes=todo.freezes,
+            joins=todo.joins,
+            broker_restarts=todo.broker_restarts,
+            session=todo.session,
+            lose_node=todo.lose_node,
+        )
+        pool.start(todo.workers)
+        self._wait(
+            lambda: all(worker.ready for worker in pool.workers.values()), "ready", START_SECONDS
+        )
+        self.say(f"{todo.workers} workers are ready")
+        producing = Producing(
+            server.bootstrap,
+            messages(todo.traces, todo.seed),
+            todo.rate,
+            int(todo.backlog * todo.traces),
+            todo.partitions,
+            self.say,
+        )
+        begun = time.monotonic()
+        producing.start()
+        self._storm(faults, pool, producing)
+        if producing.error is not None:
+            report.differences.append(f"the producer failed: {producing.error!r}")
+            return
+        self.say(f"all is produced ({producing.again} sends were made again)")
+        truth = oracle.result()
+        self._drain(pool, len(truth.ids))
+        self._until_read(settings, pool)
+        report.seconds = time.monotonic() - begun
+        time.sleep(QUIET_SECONDS)
+        log = read_log(server.bootstrap)
+        exports = {name: worker.metrics() for name, worker in pool.running().items()}
+        report.differences += differences(exports, truth, log)
+        self._facts(pool, producing, log, received, exports)
+        self._fresh(pool, truth, log)
+        steady = SPAN * todo.backlog < STEADY
+        report.differences += alarm_differences(received, truth, () if steady else (BURST,))
+
+    def _storm(self, faults: list[Fault], pool: Pool, producing: Producing) -> None:
+        acted = looked = said = moved = time.monotonic()
+        due, most = list(faults), 0.0
+        while due or producing.is_alive() or not pool.settled:
+            now = time.monotonic()
+            if now - looked >= self.plan.look:
+                counted, both = pool.look()
+                looked = time.monotonic()
+                self.report.differences += [f"at the same time: {line}" for line in both]
+                if counted > most:
+                    producing.counted = most = counted
+                    moved = now
+                if now - said > SAY_SECONDS:
+                    said = now
+                    self.say(f"{producing.sent} are sent, {counted:.0f} counted")
+                if due and now - moved > self.plan.patience:
+                    self.report.differences.append(
+                        f"nothing has moved for {self.plan.patience:.0f} s at {most:.0f}"
+                    )
+                    producing.counted = math.inf
+                    due = []
+            # where all stands still for a while, the next fault must come all the same
+            late = now - max(moved, acted) > self.plan.patience / 3
+            if due and now - acted >= LEAST_GAP and (late or most >= due[0].at * self.plan.traces):
+                pool.act(due.pop(0))
+                acted = time.monotonic()
+            pool.tend()
+            time.sleep(0.1)
+
+    def _drain(self, pool: Pool, expected: int) -> None:
+        """Until all is counted, or nothing has moved for long."""
+        last, moved, said = -1.0, time.monotonic(), time.monotonic()
+        while time.monotonic() - moved < self.plan.patience:
+            pool.tend()
+            counted = sum(worker.traces() for worker in pool.running().values())
+            if counted >= expected and pool.settled:
+                break
+            if counted != last:
+                last, moved = counted, time.monotonic()
+            if time.monotonic() - said > 20:
+                said = time.monotonic()
+                self.say(f"{counted:.0f} of {expected} are counted")
+            time.sleep(1)
+        else:
+            self.report.differences.append(
+                f"nothing has moved for {self.plan.patience:.0f} s at {last:.0f} of {expected}"
+            )
+        self.report.counted = sum(worker.traces() for worker in pool.running().values())
+
+    def _until_read(self, settings: Settings, pool: Pool) -> None:
+        """Repetitions at the end, too."""
+
+        def behind() -> int:
+            with guarded(settings.kafka):
+                return sum(row.lag for row in read_lag(settings.kafka))
+
+        end = time.monotonic() + 60
+        while left := behind():
+            pool.tend()
+            if time.monotonic() > end:
+                self.report.differences.append(f"{left} messages are not read after a minute")
+                return
+            time.sleep(1)
+
+    def _facts(
+        self,
+        pool: Pool,
+        producing: Producing,
+        log: Log,
+        received: Received,
+        exports: dict[str, dict[str, float]],
+    ) -> None:
+        todo, add = self.plan, self.report.facts.append
+        replayed = sum(found.get("ragmeter_replayed_total", 0.0) for found in exports.values())
+        done = ", ".join(f"{count} {kind}" for kind, count in sorted(pool.done.items()))
+        add(f"seed {todo.seed}: {done}; {len(pool.own_exits)} workers ended by themselves")
+        for line in pool.own_exits + pool.bad_stops:
+            add(f"  {line}")
+        add(f"{self.report.counted:.0f} traces counted, {self.report.seconds:.0f} s")
+        add(f"{log.duplicates} duplicates in the log, {replayed:.0f} records dropped as replayed")
+        add(f"{len(log.poison)} poison, {len(log.dead) - len(log.poison)} dead letters repeated")
+        add(f"{len(received.ids)} notifications, {received.repeated} delivered again")
+
+    def _fresh(self, pool: Pool, oracle: Oracle, log: Log) -> None:
+        """All stop; a worker that has seen nothing finds the same in the changelog."""
+        for name, worker in pool.running().items():
+            status = worker.stop(60)
+            if status:
+                self.report.differences.append(f"{name} ended with {status} after SIGTERM")
+        pool.workers = {}
+        pool.start(1)
+        (worker,) = pool.workers.values()
+        begun = time.monotonic()
+        self._wait(lambda: worker.ready, "a fresh worker ready", START_SECONDS)
+        self.say(f"a fresh worker was ready after {time.monotonic() - begun:.1f} s")
+        found = differences({"fresh": worker.metrics()}, oracle, log)
+        self.report.differences += [f"fresh worker: {line}" for line in found]
+        worker.stop(60)
+
+    def _wait(self, what: Callable[[], object], name: str, seconds: float) -> None:
+        end = time.monotonic() + seconds
+        while not what():
+            if time.monotonic() > end:
+                raise TimeoutError(f"not {name} within {seconds:.0f} s")
+            time.sleep(0.3)
+
+
+def run(plan_: Plan, folder: Path, tell: Callable[[str], None]) -> Report:
+    """`folder` keeps configuration and logs of the workers. Raises where nothing could be tried."""
+    tell(json.dumps({name: getattr(plan_, name) for name in Plan.__dataclass_fields__}))
+    return _Run(plan_, folder, tell).go()

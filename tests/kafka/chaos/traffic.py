@@ -1,0 +1,139 @@
+"""The traffic of a chaos run: a function of the seed and a number, so that a run can be repeated.
+
+All of it lies within 25 minutes of event time, however many traces there are: what is counted does
+not hang on how fast the machine is, and all of it fits into the longest window.
+"""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Iterator
+from importlib import resources
+from typing import Any
+
+import yaml
+
+from tests.traces import START, trace_line
+
+__all__ = [
+    "BURST",
+    "RULES",
+    "SERVICES",
+    "SETTINGS",
+    "SPAN",
+    "STEADY",
+    "Message",
+    "messages",
+    "rules_text",
+]
+
+SPAN = 1500.0  # seconds of event time
+SERVICES = tuple(f"service-{n}" for n in range(12))  # three for each of four workers
+RISES, BURSTS = SERVICES[1], SERVICES[2]
+
+POISON: tuple[bytes | None, ...] = (
+    b"{no json ",
+    b"\xff\xfe\x00",
+    b"[]",
+    b'{"trace_id": 1}',
+    b"",
+    None,  # a tombstone
+)
+POISON_SHARE = 0.01
+AGAIN_SHARE = 0.005  # of traces that their producer sends a second time, a while later
+AGAIN_WITHIN = 500  # messages
+
+Message = tuple[int, bytes | None]
+"""Number of the trace, -1 for poison; the body."""
+
+SETTINGS: dict[str, Any] = {
+    # the long one holds the whole run; the short one is for alerts that end, and is not compared,
+    # since it hangs on the moment of the look
+    "windows": ["5m", "24h"],
+    # one series may lie in several partitions with its overflow label, each with detectors of its
+    # own: what they find is a matter of order
+    "drift": {"enabled": False},
+}
+
+BURST = "ChaosErrorsBurst"
+STEADY = 75.0  # seconds of event time
+
+RULES: list[dict[str, Any]] = [
+    {
+        "name": "ChaosErrorsRise",
+        "severity": "warning",
+        "metric": "error",
+        "op": ">",
+        "threshold": 0.14,
+        "window": "24h",
+        "for": "0s",
+        "min_samples": 200,
+    },
+    {
+        "name": BURST,
+        "severity": "critical",
+        "metric": "error",
+        "op": ">",
+        "threshold": 0.3,
+        "window": "5m",
+        "for": "0s",
+        # traces of one partition may come later than those of others: no flutter at the end
+        "keep_firing_for": "2m",
+        "min_samples": 30,
+        "services": [BURSTS],
+    },
+]
+"""The first fires for two services and stays, the second begins and ends, whatever the order of
+the partitions. The second needs partitions that are less than its window apart: it is expected to
+the number where what may wait is less than `STEADY`, else it must only not come twice."""
+
+
+def rules_text() -> str:
+    """YAML (which JSON is) of these rules alone: of the default ones some would be true for a
+    moment, in one order of the partitions and not in another."""
+    defaults = yaml.safe_load(
+        resources.files("agent.alerts").joinpath("default_rules.yaml").read_text()
+    )
+    off = [{"name": rule["name"], "enabled": False} for rule in defaults["rules"]]
+    return json.dumps({"rules": RULES + off})
+
+
+def _trace(number: int, total: int, chance: random.Random) -> bytes:
+    at = number / total
+    service = SERVICES[number % len(SERVICES)]
+    wrong = 0.05
+    if service == RISES and at > 0.5:
+        wrong = 0.7
+    if service == BURSTS and 0.2 < at < 0.4:
+        wrong = 0.8
+    status = "error" if chance.random() < wrong else "ok"
+    answer = "" if chance.random() < 0.04 else f"Click Forgot password {number} [1]."
+    if chance.random() < 0.2:
+        answer += " The moon is made of cheese [2]."
+    return trace_line(
+        number,
+        service=service,
+        timestamp=START + at * SPAN,
+        status=status,
+        answer=answer,
+        timings={"total": round(chance.lognormvariate(0, 0.8), 3), "retrieval": 0.1},
+    )
+
+
+def messages(total: int, seed: int) -> Iterator[Message]:
+    """`total` good traces, and between them poison and repetitions."""
+    chance = random.Random(f"traffic {seed}")
+    again: dict[int, list[Message]] = {}
+    for number in range(total):
+        message = (number, _trace(number, total, chance))
+        yield message
+        yield from again.pop(number, [])
+        if chance.random() < POISON_SHARE:
+            body = chance.choice(POISON)
+            yield -1, body and body + (b"%d" % number if body.startswith(b"{no") else b"")
+        if chance.random() < AGAIN_SHARE:
+            later = number + chance.randrange(AGAIN_WITHIN)
+            again.setdefault(max(later, number + 1), []).append(message)
+    for left in again.values():
+        yield from left

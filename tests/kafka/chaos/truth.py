@@ -1,0 +1,211 @@
+"""What a chaos run must have come to: what the broker took, and the embedded agent's result of it.
+
+The two sides share the pure halves (scoring, windows, rules), and nothing of Kafka, Faust, steps,
+guards and recovery.
+"""
+
+from __future__ import annotations
+
+import json
+import tempfile
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from kafka import KafkaConsumer, TopicPartition
+
+from agent.config import Settings
+from agent.ingest.native import Bad, decode_one
+from agent.pipeline import Instrument
+from agent.rules import rules_of
+from exporters.prometheus import PrometheusExporter
+from exporters.senders import Senders
+from tests.kafka.chaos.traffic import BURST, messages
+from tests.kafka.chaos.webhook import Received
+from tests.kafka.cluster import quality, samples
+
+__all__ = ["Log", "Oracle", "differences", "embedded", "read_log"]
+
+LIMIT = 2**20
+BATCH = 2000
+Alarms = Counter[tuple[str, str, str]]
+Where = tuple[int, int]
+"""(partition, offset)"""
+
+PLAIN: tuple[str, ...] = (
+    "ragmeter_results_total",
+    "ragmeter_accounting_mismatch",
+    "ragmeter_alerts_firing",
+)
+PLAIN += ("ragmeter_label_overflow_total", "ragmeter_alerts_refused")
+TOLERANCE = 2e-9
+"""Ten digits are exported, and sums of floats hang on the order in their last digits."""
+
+
+@dataclass
+class Oracle:
+    """The embedded agent's export and notifications for a run's traces, each once."""
+
+    samples: dict[str, float]
+    alarms: Alarms
+    ids: set[str]
+
+
+@dataclass
+class Log:
+    """What the broker has taken: good trace ids with how often each, poison by place."""
+
+    good: Counter[str] = field(default_factory=Counter)
+    poison: dict[Where, bytes] = field(default_factory=dict)
+    dead: list[tuple[Where, bytes]] = field(default_factory=list)
+
+    @property
+    def duplicates(self) -> int:
+        return sum(self.good.values()) - len(self.good)
+
+
+def embedded(total: int, seed: int, settings: Mapping[str, Any]) -> Oracle:
+    """A replay of the same traffic without Kafka. Its outbox is read and never sent."""
+    with tempfile.TemporaryDirectory() as folder:
+        state = {"path": f"{folder}/state.db", "dead_letters": f"{folder}/dead.jsonl"}
+        parsed = Settings.model_validate({**settings, "state": state})
+        senders = Senders(parsed.alerts)
+        instrument = Instrument(parsed, rules_of(parsed), live=False, notify=senders.notify)
+        instrument.start()
+        ids = set()
+        try:
+            lines = [body for number, body in messages(total, seed) if number >= 0]
+            for first in range(0, len(lines), BATCH):
+                batch = [decode_one(line or b"", LIMIT) for line in lines[first : first + BATCH]]
+                ids |= {item.trace.trace_id for item in batch if not isinstance(item, Bad)}
+                numbered = list(zip(batch, range(first, first + len(batch)), strict=True))
+                instrument.accept(numbered, "chaos", written=set())
+                instrument.wait_idle()
+            text = PrometheusExporter(instrument).render().decode()
+            # one of a key at a time
+            received = Received()
+            while items := instrument.outbox.due(2e12, 100):
+                for item in items:
+                    received.take(json.loads(item.body))
+                    instrument.outbox.done(item.id)
+        finally:
+            instrument.stop(10)
+    return Oracle(samples(text), received.fired(), ids)
+
+
+def _records(bootstrap: str, topic: str) -> list[Any]:
+    consumer = KafkaConsumer(bootstrap_servers=bootstrap, max_poll_records=5000)
+    parts = [TopicPartition(topic, n) for n in consumer.partitions_for_topic(topic)]
+    consumer.assign(parts)
+    consumer.seek_to_beginning()
+    ends = consumer.end_offsets(parts)
+    found: list[Any] = []
+    while any(consumer.position(part) < end for part, end in ends.items()):
+        for records in consumer.poll(timeout_ms=1000).values():
+            found += records
+    consumer.close()
+    return found
+
+
+def read_log(bootstrap: str) -> Log:
+    """Reads the topics themselves, whatever producer and workers believe."""
+    log = Log()
+    for record in _records(bootstrap, "rag.traces"):
+        item = decode_one(record.value or b"", LIMIT)
+        if isinstance(item, Bad):
+            log.poison[record.partition, record.offset] = record.value or b""
+        else:
+            log.good[item.trace.trace_id] += 1
+    for record in _records(bootstrap, "rag.dead"):
+        headers = dict(record.headers)
+        where = (int(headers["partition"]), int(headers["offset"]))
+        if headers["topic"] != b"rag.traces":
+            where = (-1, -1)  # nothing of ours belongs there
+        log.dead.append((where, record.value or b""))
+    return log
+
+
+def _plainness(name: str) -> tuple[bool, bool, str]:
+    """How many traces first, then how many results: what follows from them comes after."""
+    return (
+        not name.startswith("rag_traces_total"),
+        not name.startswith("ragmeter_results_total"),
+        name,
+    )
+
+
+def _compared(found: Mapping[str, float]) -> dict[str, float]:
+    named = quality(dict(found)) | {
+        name: value for name, value in found.items() if name.startswith(PLAIN)
+    }
+    # what hangs on the short window is a matter of the moment
+    passing = ('window="5m"', f'alertname="{BURST}"')
+    return {name: value for name, value in named.items() if not any(p in name for p in passing)}
+
+
+def merged(exports: Mapping[str, Mapping[str, float]]) -> tuple[dict[str, float], list[str]]:
+    """One export of those of all workers, and who exports the same service twice."""
+    total: dict[str, float] = {}
+    twice: set[str] = set()
+    for found in exports.values():
+        for name, value in found.items():
+            if 'service="' in name:
+                if name in total and name.startswith("rag_"):
+                    twice.add(name.split('service="')[1].split('"')[0])
+                total[name] = value
+            else:
+                total[name] = total.get(name, 0.0) + value
+    return total, [f"{service} is exported by two workers" for service in sorted(twice)]
+
+
+def differences(exports: Mapping[str, Mapping[str, float]], oracle: Oracle, log: Log) -> list[str]:
+    """Everything in which the workers' exports are not the truth, one line each."""
+    total, lines = merged(exports)
+    found, expected = _compared(total), _compared(oracle.samples)
+    for name in sorted(expected.keys() | found.keys(), key=_plainness):
+        if name not in found:
+            lines.append(f"{name} is missing, {expected[name]} expected")
+        elif name not in expected:
+            if found[name]:
+                lines.append(f"{name} is {found[name]}, nothing expected")
+        elif abs(found[name] - expected[name]) > TOLERANCE * max(1e-3, abs(expected[name])):
+            lines.append(f"{name} is {found[name]}, {expected[name]} expected")
+    counted = total.get('ragmeter_traces_duplicate_total{source="kafka"}', 0.0)
+    if counted != log.duplicates:
+        lines.append(f"{counted:.0f} duplicates are counted, the log holds {log.duplicates}")
+    if unexpected := total.get("ragmeter_unexpected_results_total"):
+        lines.append(f"{unexpected:.0f} results were not expected")
+    return lines + _dead(log) + _taken(oracle, log)
+
+
+def _taken(oracle: Oracle, log: Log) -> list[str]:
+    missing, strange = oracle.ids - log.good.keys(), log.good.keys() - oracle.ids
+    lines = [f"{len(missing)} traces never reached the broker"] if missing else []
+    return lines + ([f"{len(strange)} traces are not of this run"] if strange else [])
+
+
+def _dead(log: Log) -> list[str]:
+    seen = dict(log.dead)
+    lines = [
+        f"poison at {where} is in no dead letter" for where in sorted(log.poison.keys() - seen)
+    ]
+    lines += [f"what is at {where} is no poison" for where in sorted(seen.keys() - log.poison)]
+    lines += [
+        f"the dead letter of {where} is not what was there"
+        for where in sorted(seen.keys() & log.poison)
+        if seen[where] != log.poison[where]
+    ]
+    return lines
+
+
+def alarm_differences(received: Received, oracle: Oracle, at_most: Sequence[str] = ()) -> list[str]:
+    """Of notifications; the same one delivered again is no difference. Those of the rules
+    `at_most` may be fewer."""
+    found = received.fired()
+    return [
+        f"{' '.join(key)}: {found[key]} times, {oracle.alarms[key]} expected"
+        for key in sorted(found.keys() | oracle.alarms.keys())
+        if found[key] > oracle.alarms[key]
+        or (found[key] < oracle.alarms[key] and key[0] not in at_most)
+    ]

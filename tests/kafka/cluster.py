@@ -1,0 +1,209 @@
+"""Topics, workers and traffic for tests that run `ragmeter worker` against a real Kafka."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
+from kafka.admin import NewTopic
+
+from tests.kafka_server import KafkaServer
+from tests.traces import trace_line
+
+__all__ = [
+    "PARTITIONS",
+    "SERVICES",
+    "SETTINGS",
+    "Worker",
+    "dead_letters",
+    "make_topics",
+    "produce",
+    "quality",
+    "samples",
+    "traffic",
+    "until",
+    "workers",
+]
+
+PARTITIONS = 4
+GROUP = "t"
+SERVICES = ("bot", "search", "shop", "help", "wiki")
+SETTINGS: dict[str, Any] = {
+    "windows": ["1h", "24h"],
+    # of one partition as of all: what is one service's alone
+    "drift": {"enabled": False},
+}
+
+
+def make_topics(server: KafkaServer) -> None:
+    admin = KafkaAdminClient(bootstrap_servers=server.bootstrap)
+    names = ["rag.traces", "rag.spans", "rag.scores", "rag.dead", "rag.control"]
+    topics = [NewTopic(name, num_partitions=PARTITIONS, replication_factor=1) for name in names]
+    topics += [
+        NewTopic(
+            f"{GROUP}-{table}-changelog",
+            num_partitions=PARTITIONS,
+            replication_factor=1,
+            topic_configs={"cleanup.policy": "compact"},
+        )
+        for table in ("state", "spans")
+    ]
+    admin.create_topics(topics)
+    admin.wait_for_topics([topic.name for topic in topics])
+    admin.close()
+
+
+def traffic(count: int = 300) -> list[bytes]:
+    """Traces of several services within five minutes, and one in 50 that cannot be read."""
+    lines = []
+    for n in range(count):
+        status = "error" if n % 17 == 0 else "ok"
+        answer = "" if n % 23 == 0 else f"Click Forgot password {n} [1]."
+        service = SERVICES[n % len(SERVICES)]
+        line = trace_line(n, service=service, status=status, answer=answer)
+        lines.append(line if n % 50 != 7 else b"{no json " + str(n).encode())
+    return lines
+
+
+def produce(
+    server: KafkaServer, lines: Sequence[bytes], first: int = 0, topic: str = "rag.traces"
+) -> None:
+    producer = KafkaProducer(bootstrap_servers=server.bootstrap, acks="all")
+    for number, line in enumerate(lines, first):
+        producer.send(topic, line, partition=number % PARTITIONS)
+    producer.flush(30)
+    producer.close(timeout=5)
+
+
+def dead_letters(server: KafkaServer) -> list[Any]:
+    consumer = KafkaConsumer(bootstrap_servers=server.bootstrap, consumer_timeout_ms=2000)
+    consumer.assign([TopicPartition("rag.dead", n) for n in range(PARTITIONS)])
+    consumer.seek_to_beginning()
+    found = list(consumer)
+    consumer.close()
+    return found
+
+
+def _free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        return int(probe.getsockname()[1])
+
+
+def until(what: Callable[[], object], seconds: float = 60) -> None:
+    """Wait until `what()` is true."""
+    end = time.monotonic() + seconds
+    while not what():
+        assert time.monotonic() < end, "it did not come to that"
+        time.sleep(0.2)
+
+
+class Worker:
+    """A worker process; `log` is what it said. `program` are Python's arguments that start it."""
+
+    def __init__(
+        self,
+        server: KafkaServer,
+        folder: Path,
+        name: str,
+        *,
+        settings: Mapping[str, Any] = SETTINGS,
+        program: Sequence[str] = ("-m", "agent.cli"),
+        **kafka: Any,
+    ) -> None:
+        folder.mkdir(parents=True, exist_ok=True)
+        self.port = _free_port()
+        self._log = folder / f"{name}.log"
+        config = folder / f"{name}.json"
+        section = {
+            "bootstrap_servers": [server.bootstrap],
+            "group": GROUP,
+            "partitions": PARTITIONS,
+            **kafka,
+        }
+        http = {"metrics_port": self.port}
+        config.write_text(json.dumps({**settings, "http": http, "kafka": section}))
+        self._command = [sys.executable, *program, "worker", "--config", str(config)]
+        self.process: subprocess.Popen[bytes] | None = None
+
+    def start(self) -> Worker:
+        with self._log.open("ab") as log:
+            self.process = subprocess.Popen(
+                self._command, stdout=log, stderr=log, env={**os.environ, "COLUMNS": "200"}
+            )
+        return self
+
+    @property
+    def log(self) -> str:
+        return self._log.read_text()
+
+    def kill(self) -> None:
+        assert self.process is not None
+        self.process.kill()
+        self.process.wait()
+
+    def stop(self, seconds: float = 40) -> int:
+        assert self.process is not None
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(seconds)
+
+    def get(self, path: str) -> str:
+        """ "" while it cannot be asked."""
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=5) as page:
+                return str(page.read().decode())
+        except OSError:
+            return ""
+
+    @property
+    def ready(self) -> bool:
+        assert self.process is not None
+        assert self.process.poll() is None, self.log[-3000:]
+        return bool(self.get("/readyz"))
+
+    def metrics(self) -> dict[str, float]:
+        return samples(self.get("/metrics"))
+
+    def traces(self) -> float:
+        """How many are counted, of all services and states."""
+        found = self.metrics().items()
+        return sum(value for name, value in found if name.startswith("rag_traces_total"))
+
+
+def samples(text: str) -> dict[str, float]:
+    """Value by name with labels."""
+    lines = [line for line in text.splitlines() if line and not line.startswith("#")]
+    return {name: float(value) for name, value in (line.rsplit(" ", 1) for line in lines)}
+
+
+def quality(found: dict[str, float]) -> dict[str, float]:
+    """What the services' own records determine: gauges, histograms and counts of operation."""
+    return {
+        name: value
+        for name, value in found.items()
+        if name.startswith("rag_") and 'service="' in name
+    }
+
+
+@contextmanager
+def workers(*all_: Worker) -> Iterator[None]:
+    """Running; killed at the end."""
+    try:
+        for worker in all_:
+            worker.start()
+        yield
+    finally:
+        for worker in all_:
+            if worker.process is not None and worker.process.poll() is None:
+                worker.kill()

@@ -1,0 +1,99 @@
+"""`ragmeter worker` with what tests need of it: `python -m tests.kafka.odd_worker NAMES worker`
+
+impatient: a worker that stands still for 3 s is not ready, and ends after 8.
+paused:    Faust forgets the partitions of the traces after the first message, as it has done.
+raises:    the state cannot take a trace whose id begins with "poison".
+fat:       scores of a trace whose id begins with "fat" take as many bytes as its id says.
+slow:      every trace takes a second.
+stuck:     a trace whose id begins with "stuck" takes for ever.
+hasty:     a slow tier has 2 s for a trace.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from agent.cli import app
+from agent.kafka import worker
+from agent.kafka.messages.records import ScoreRecord
+from agent.kafka.stages import score_stage
+from agent.kafka.stages import slow as slow_tiers
+from agent.kafka.stages.score_stage import ScoreStage
+from agent.kafka.state.partition_state import PartitionState
+
+READY_SECONDS, STALL_SECONDS = 3.0, 8.0
+
+
+def impatient() -> None:
+    for name, seconds in (("READY_SECONDS", READY_SECONDS), ("STALL_SECONDS", STALL_SECONDS)):
+        assert name in vars(worker)
+        vars(worker)[name] = seconds
+
+
+def paused() -> None:
+    handle = ScoreStage._handle
+
+    async def then_pause(stage: ScoreStage, event: Any) -> None:
+        await handle(stage, event)
+        consumer = event.app.consumer
+        consumer.pause_partitions(
+            {tp for tp in consumer.assignment() if tp.topic == event.message.topic}
+        )
+
+    ScoreStage._handle = then_pause  # type: ignore[assignment,method-assign]
+
+
+def raises() -> None:
+    apply = PartitionState.apply
+
+    def apply_or_not(state: PartitionState, records: Sequence[ScoreRecord]) -> None:
+        apply(state, records)  # half of it is in the state, as with a mistake of ours
+        for record in records:
+            if record.scored.trace_id.startswith("poison"):
+                raise ZeroDivisionError("poison")
+
+    PartitionState.apply = apply_or_not  # type: ignore[assignment,method-assign]
+
+
+def fat() -> None:
+    encode = vars(score_stage)["encode_record"]
+
+    def padded(record: ScoreRecord) -> bytes:
+        name = record.scored.trace_id
+        data: bytes = encode(record)
+        return data.ljust(int(name.removeprefix("fat"))) if name.startswith("fat") else data
+
+    vars(score_stage)["encode_record"] = padded
+
+
+def slow() -> None:
+    _before_each(lambda body: 1)
+
+
+def stuck() -> None:
+    _before_each(lambda body: 3600 if b'"stuck' in body else 0)
+
+
+def _before_each(seconds: Callable[[bytes], float]) -> None:
+    handle = ScoreStage._handle
+
+    async def late(stage: ScoreStage, event: Any) -> None:
+        await asyncio.sleep(seconds(event.message.value))
+        await handle(stage, event)
+
+    ScoreStage._handle = late  # type: ignore[assignment,method-assign]
+
+
+def hasty() -> None:
+    defaults = slow_tiers.InLine.__init__.__kwdefaults__
+    assert defaults is not None
+    defaults["deadline"] = 2.0
+
+
+if __name__ == "__main__":
+    for name in sys.argv.pop(1).split(","):
+        globals()[name]()
+    app()

@@ -1,0 +1,169 @@
+"""`ragmeter kafka replay` and `lag` on a real broker."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+import yaml
+from kafka import KafkaAdminClient, KafkaConsumer, TopicPartition
+from kafka.errors import CoordinatorNotAvailableError
+from kafka.structs import OffsetAndMetadata
+from typer.testing import CliRunner
+
+from agent.config import Settings
+from agent.kafka.operator.cli import kafka_app
+from agent.kafka.operator.clients import guarded
+from agent.kafka.operator.lag import Lag
+from agent.kafka.operator.provisioning import provision
+from agent.kafka.operator.replay import Replayed, replay
+from tests.kafka_server import KafkaServer
+
+pytestmark = pytest.mark.real
+
+
+def traces(count: int) -> str:
+    rows = [
+        {
+            "trace_id": f"t{n}",
+            "service": "bot",
+            "timestamp": "2026-01-01T00:00:00Z",
+            "question": "q",
+            "answer": "a",
+        }
+        for n in range(count)
+    ]
+    return "".join(json.dumps(row) + "\n" for row in rows)
+
+
+def prepared(settings: Settings, tmp_path: Path) -> Path:
+    with guarded(settings.kafka):
+        provision(settings)
+    config = tmp_path / "c.yaml"
+    config.write_text(yaml.safe_dump(settings.model_dump(mode="json", include={"kafka"})))
+    return config
+
+
+def read(settings: Settings, topic: str) -> list[tuple[bytes, bytes]]:
+    consumer = KafkaConsumer(
+        bootstrap_servers=settings.kafka.bootstrap_servers,
+        auto_offset_reset="earliest",
+        consumer_timeout_ms=1_000,
+    )
+    consumer.assign([TopicPartition(topic, n) for n in consumer.partitions_for_topic(topic)])
+    found = [(record.key, record.value) for record in consumer]
+    consumer.close()
+    return found
+
+
+def wait_for_coordinator(admin: KafkaAdminClient, group: str) -> None:
+    """The first group of a new cluster waits for the topic of the offsets."""
+    for _ in range(100):
+        try:
+            admin.list_group_offsets(group)
+        except CoordinatorNotAvailableError:
+            time.sleep(0.2)
+        else:
+            return
+
+
+def test_a_file_is_sent_keyed_by_trace_id_and_the_lag_says_so(
+    settings_of: Callable[..., Settings], tmp_path: Path
+) -> None:
+    settings = settings_of()
+    config = prepared(settings, tmp_path)
+    file = tmp_path / "traces.jsonl"
+    file.write_text(traces(50) + "{broken\n" + "{}\n")
+    done = CliRunner().invoke(kafka_app, ["replay", str(file), "-c", str(config)])
+    assert done.exit_code == 0, done.output
+    assert "50 traces sent, 2 items unreadable" in done.output
+    found = read(settings, settings.kafka.topics.traces)
+    assert len(found) == 50
+    assert all(json.loads(value)["trace_id"].encode() == key for key, value in found)
+
+    parts = [TopicPartition(settings.kafka.topics.traces, n) for n in range(2)]
+    with KafkaAdminClient(bootstrap_servers=settings.kafka.bootstrap_servers) as admin:
+        offsets = {parts[0]: OffsetAndMetadata(3, "", -1)}
+        wait_for_coordinator(admin, settings.kafka.group)
+        admin.alter_group_offsets(settings.kafka.group, offsets)
+    told = CliRunner().invoke(kafka_app, ["lag", "-c", str(config), "-f", "json"])
+    assert told.exit_code == 0, told.output
+    report = json.loads(told.output)
+    assert report["lag"] == 47
+    by_part = {(row["topic"], row["partition"]): row for row in report["partitions"]}
+    assert by_part[parts[0]]["committed"] == 3
+    assert by_part[parts[1]]["committed"] is None
+    assert by_part[parts[1]]["lag"] == by_part[parts[1]]["end"] > 0
+    assert 0 <= by_part[parts[0]]["age_seconds"] < 60
+    assert by_part[settings.kafka.topics.scores, 0]["lag"] == 0
+    table = CliRunner().invoke(kafka_app, ["lag", "-c", str(config)])
+    assert "47 records wait" in table.output
+
+
+def test_a_replay_goes_on_where_it_ended_and_keeps_its_rate(
+    settings_of: Callable[..., Settings], tmp_path: Path
+) -> None:
+    settings = settings_of()
+    prepared(settings, tmp_path)
+    file = tmp_path / "traces.jsonl"
+    file.write_text(traces(10))
+    start = len(traces(4))
+    began = time.monotonic()
+    with guarded(settings.kafka):
+        done = replay(file, settings, lambda line: None, rate=10, start=start)
+    assert done == Replayed(6, 0, len(traces(10)), True)
+    assert time.monotonic() - began > 0.4
+    assert {key for key, _ in read(settings, settings.kafka.topics.traces)} == {
+        f"t{n}".encode() for n in range(4, 10)
+    }
+
+
+def test_an_interrupted_replay_says_where_it_goes_on(
+    settings_of: Callable[..., Settings], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = settings_of()
+    config = prepared(settings, tmp_path)
+    file = tmp_path / "traces.jsonl"
+    file.write_text(traces(10))
+    calls = 0
+
+    def sleep(seconds: float) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == 6:
+            raise KeyboardInterrupt
+        time.sleep(0.1)  # the earlier ones are acknowledged
+
+    clock = SimpleNamespace(sleep=sleep, monotonic=time.monotonic)
+    monkeypatch.setattr("agent.kafka.operator.replay.time", clock)
+    done = CliRunner().invoke(kafka_app, ["replay", str(file), "-c", str(config), "--rate", "100"])
+    assert done.exit_code != 0
+    assert "--start" in done.output, done.output
+    start = int(done.output.split("--start ")[1].split()[0])
+    monkeypatch.undo()
+    again = ["replay", str(file), "-c", str(config), "--start", str(start)]
+    assert CliRunner().invoke(kafka_app, again).exit_code == 0
+    keys = [key for key, _ in read(settings, settings.kafka.topics.traces)]
+    assert {f"t{n}".encode() for n in range(10)} == set(keys)
+
+
+def test_without_topics_the_way_out_is_named(broker: KafkaServer, tmp_path: Path) -> None:
+    config = tmp_path / "c.yaml"
+    tree = {"bootstrap_servers": broker.bootstrap, "topics": {"prefix": "nothing-there."}}
+    config.write_text(yaml.safe_dump({"kafka": tree}))
+    file = tmp_path / "traces.jsonl"
+    file.write_text(traces(1))
+    for call in (["lag"], ["replay", str(file)]):
+        done = CliRunner().invoke(kafka_app, [*call, "-c", str(config)])
+        assert done.exit_code == 1
+        assert "`ragmeter kafka init` makes it" in done.output, done.output
+
+
+def test_what_the_retention_took_is_lost_and_not_lag() -> None:
+    row = Lag("t", 0, first=100, end=130, committed=90)
+    assert (row.lag, row.lost) == (30, 10)
+    assert Lag("t", 0, first=100, end=130, committed=None).lost == 0

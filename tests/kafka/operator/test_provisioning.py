@@ -1,0 +1,117 @@
+"""`ragmeter kafka init` on a real broker."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import yaml
+from kafka import KafkaAdminClient, KafkaProducer
+from kafka.admin import ConfigResource
+from typer.testing import CliRunner
+
+from agent.config import Settings
+from agent.kafka.operator.cli import kafka_app
+from agent.kafka.operator.clients import guarded
+from agent.kafka.operator.provisioning import Provisioned, provision
+from tests.kafka_server import KafkaServer
+
+pytestmark = pytest.mark.real
+
+
+def with_changes(settings: Settings, **kafka: object) -> Settings:
+    tree = settings.model_dump(mode="json")
+    tree["kafka"] |= kafka
+    return Settings.model_validate(tree)
+
+
+def run(settings: Settings, **how: bool) -> Provisioned:
+    with guarded(settings.kafka):
+        return provision(settings, **how)
+
+
+def test_init_makes_all_topics_once(settings_of: Callable[..., Settings]) -> None:
+    settings = settings_of()
+    dry = run(settings, dry_run=True)
+    assert len(dry.missing) == 9
+    assert dry.created == []
+    assert len(run(settings).created) == 9
+    again = run(settings)
+    assert (len(again.sound), again.created, again.differ) == (9, [], [])
+    with KafkaAdminClient(bootstrap_servers=settings.kafka.bootstrap_servers) as admin:
+        state = f"{settings.kafka.group}-state-changelog"
+        (found,) = admin.describe_topics([state])
+        assert len(found["partitions"]) == settings.kafka.partitions
+        configs = admin.describe_configs([ConfigResource("topic", state)])["topic"][state]
+        assert configs["cleanup.policy"]["value"] == "compact"
+
+
+def test_what_differs_is_told_and_only_harmless_changes_are_made(
+    settings_of: Callable[..., Settings],
+) -> None:
+    settings = settings_of()
+    topics = settings.kafka.topics
+    run(settings)
+    producer = KafkaProducer(bootstrap_servers=settings.kafka.bootstrap_servers)
+    producer.send(topics.scores, b"x").get(10)
+    producer.close()
+    other = with_changes(settings, partitions=3, retention={"traces_hours": 100, "scores_hours": 1})
+    told = {(row.topic, row.key): row.safe for row in run(other).differ}
+    assert told == {
+        (topics.traces, "partitions"): True,
+        (topics.traces, "retention.ms"): True,
+        (topics.spans, "partitions"): False,
+        (topics.scores, "partitions"): False,
+        (topics.scores, "retention.ms"): False,
+        (topics.feedback, "partitions"): True,
+    }
+    done = run(other, apply=True)
+    assert {(row.topic, row.key) for row in done.applied} == {k for k, safe in told.items() if safe}
+    assert [(row.topic, row.key) for row in run(other).differ] == [
+        (topics.spans, "partitions"),
+        (topics.scores, "partitions"),
+        (topics.scores, "retention.ms"),
+    ]
+
+
+def test_the_command_and_its_exit_codes(
+    settings_of: Callable[..., Settings], tmp_path: Path
+) -> None:
+    settings = settings_of()
+    config = tmp_path / "c.yaml"
+
+    def call(*arguments: str, **changes: object) -> tuple[int, str]:
+        tree = with_changes(settings, **changes).model_dump(mode="json", include={"kafka"})
+        config.write_text(yaml.safe_dump(tree))
+        done = CliRunner().invoke(kafka_app, ["init", "-c", str(config), *arguments])
+        return done.exit_code, done.output
+
+    assert call("--dry-run")[0] == 3
+    code, text = call()
+    assert code == 0
+    assert f"{settings.kafka.topics.traces} (traces in, 2 partitions, delete) was created" in text
+    assert call()[0] == 0
+    code, text = call(retention={"traces_hours": 100})
+    assert code == 3
+    assert "--apply does it" in text
+    assert call("--apply", retention={"traces_hours": 100})[0] == 0
+    code, text = call(bootstrap_servers="127.0.0.1:1")
+    assert code == 1
+    assert text.count("\n") == 1, text
+    assert "nobody listens there" in text
+
+
+def test_a_wrong_password_is_one_line(
+    broker: KafkaServer, settings_of: Callable[..., Settings], tmp_path: Path
+) -> None:
+    config = tmp_path / "c.yaml"
+    security = {"protocol": "SASL_PLAINTEXT", "username": "u", "password": "wrong-word"}
+    config.write_text(
+        yaml.safe_dump({"kafka": {"bootstrap_servers": broker.sasl, "security": security}})
+    )
+    done = CliRunner().invoke(kafka_app, ["init", "-c", str(config)])
+    assert done.exit_code == 1
+    assert done.output.count("\n") == 1, done.output
+    assert "refuses kafka.security.username" in done.output
+    assert "wrong-word" not in done.output

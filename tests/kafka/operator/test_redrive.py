@@ -1,0 +1,188 @@
+"""`ragmeter kafka dlq` and `tail` on a real broker."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from kafka import KafkaConsumer, KafkaProducer, TopicPartition
+from typer.testing import CliRunner
+
+from agent.config import Settings
+from agent.kafka.operator import redrive as module
+from agent.kafka.operator.cli import kafka_app
+from agent.kafka.operator.clients import Failed, consumer, guarded
+from agent.kafka.operator.dead_letters import DONE, read_letters
+from agent.kafka.operator.provisioning import provision
+from agent.kafka.operator.redrive import redrive
+from agent.kafka.operator.tailing import escaped
+
+pytestmark = pytest.mark.real
+
+
+@pytest.fixture
+def settings(settings_of: Callable[..., Settings]) -> Settings:
+    found = settings_of()
+    with guarded(found.kafka):
+        provision(found)
+    return found
+
+
+@pytest.fixture
+def call(settings: Settings, tmp_path: Path) -> Callable[..., Any]:
+    config = tmp_path / "c.yaml"
+    config.write_text(yaml.safe_dump(settings.model_dump(mode="json", include={"kafka"})))
+    return lambda *words: CliRunner().invoke(kafka_app, [*words, "-c", str(config)])
+
+
+def bury(settings: Settings, bodies: list[bytes], reason: str = "invalid_json") -> None:
+    """As `agent.kafka.stages.sending` does."""
+    topics = settings.kafka.topics
+    producer = KafkaProducer(bootstrap_servers=settings.kafka.bootstrap_servers)
+    for number, body in enumerate(bodies):
+        headers = [
+            ("reason", reason.encode()),
+            ("error", b'[{"why": "bad\x1b[2J"}]'),
+            ("topic", topics.traces.encode()),
+            ("partition", b"1"),
+            ("offset", b"%d" % number),
+            ("attempt", b"1"),
+        ]
+        producer.send(topics.dead, body, b"k%d" % number, headers).get(10)
+    producer.close()
+
+
+def sent(settings: Settings) -> list[Any]:
+    reader = KafkaConsumer(
+        bootstrap_servers=settings.kafka.bootstrap_servers,
+        auto_offset_reset="earliest",
+        consumer_timeout_ms=1_000,
+    )
+    reader.assign([TopicPartition(settings.kafka.topics.traces, n) for n in range(2)])
+    found = list(reader)
+    reader.close()
+    return found
+
+
+def quiet(line: str) -> None:
+    pass
+
+
+def test_letters_are_listed_shown_and_sent_again_once(
+    settings: Settings, call: Callable[..., Any]
+) -> None:
+    bury(settings, [b"\x1b[31mred\n", b"\xff\x00two"])
+    bury(settings, [b"three"], "too_large")
+    listed = call("dlq", "list")
+    assert listed.exit_code == 0, listed.output
+    assert f"invalid_json  {settings.kafka.topics.traces}/1/0  9 B" in listed.output
+    assert "\x1b" not in listed.output
+    assert "3 dead letters, 3 not sent again" in listed.output
+    shown = call("dlq", "show", "0")
+    assert "\\x1b[31mred\\n" in shown.output
+    assert "\x1b" not in shown.output
+    assert call("dlq", "show", "1").output.endswith("\\xff\\x00two\n")
+    none = call("dlq", "show", "77")
+    assert none.exit_code == 1
+    assert "it has 0 to 2" in none.output
+
+    dry = call("dlq", "redrive", "--dry-run")
+    assert "3 would be sent" in dry.output, dry.output
+    assert sent(settings) == []
+    assert "1 sent" in call("dlq", "redrive", "--reason", "too_large").output
+    (first,) = sent(settings)
+    assert (first.key, first.value) == (b"k0", b"three")
+    assert dict(first.headers) == {
+        "attempt": b"1",
+        "origin": f"{settings.kafka.topics.traces}/1/0".encode(),
+        "letter": b"2",
+    }
+    assert "1 sent" in call("dlq", "redrive", "--limit", "1").output
+    assert "1 sent" in call("dlq", "redrive").output
+    assert "0 sent" in call("dlq", "redrive").output
+    found = Counter(record.value for record in sent(settings))
+    assert found == {b"three": 1, b"\x1b[31mred\n": 1, b"\xff\x00two": 1}
+    rows = json.loads(call("dlq", "list", "-f", "json").output)
+    assert [row["sent_again"] for row in rows] == [True] * 3
+
+
+@pytest.mark.parametrize("before", [True, False])
+def test_a_redrive_that_dies_within_a_batch_sends_nothing_twice(
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, before: bool
+) -> None:
+    """Before its sends, or between them and the receipt."""
+    bodies = [b"%d" % n for n in range(7)]
+    bury(settings, bodies)
+    note = module._note
+
+    def dies(at: Settings, client: Any, kind: bytes, letters: list[int]) -> None:
+        if kind == DONE:
+            raise KeyboardInterrupt
+        note(at, client, kind, letters)
+        if before:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(module, "BATCH", 3)
+    monkeypatch.setattr(module, "_note", dies)
+    with guarded(settings.kafka), pytest.raises(KeyboardInterrupt):
+        redrive(settings, quiet)
+    monkeypatch.setattr(module, "_note", note)
+    with guarded(settings.kafka):
+        assert sorted(read_letters(settings.kafka).begun) == [0, 1, 2]
+        done = redrive(settings, quiet)
+    assert (done.already, done.sent) == ((0, 7) if before else (3, 4))
+    assert Counter(record.value for record in sent(settings)) == Counter(bodies)
+
+
+def test_a_second_redrive_is_kept_out(settings: Settings, call: Callable[..., Any]) -> None:
+    bury(settings, [b"x"])
+    with guarded(settings.kafka), module._alone(settings):
+        done = call("dlq", "redrive")
+    assert done.exit_code == 1
+    assert "another redrive is running" in done.output
+    assert sent(settings) == []
+
+
+def test_what_cannot_be_sent_again_stays(settings: Settings, call: Callable[..., Any]) -> None:
+    topics = settings.kafka.topics
+    producer = KafkaProducer(bootstrap_servers=settings.kafka.bootstrap_servers)
+    place = [("reason", b"too_large"), ("partition", b"0"), ("offset", b"5")]
+    for more in ([("topic", topics.scores.encode())], [("topic", b"x"), ("truncated", b"1")]):
+        producer.send(topics.dead, b"", headers=[*place, *more]).get(10)
+    producer.send(topics.dead, b"no letter").get(10)
+    producer.close()
+    assert "0 sent" in (said := call("dlq", "redrive").output), said
+    assert "2 cannot be" in said
+    assert "1 other records" in call("dlq", "list").output
+
+
+def test_tail_shows_the_newest_on_a_line_each(settings: Settings, call: Callable[..., Any]) -> None:
+    bury(settings, [b"one\ntwo", b"x" * 1000, b"\x9b2Jthree"])
+    done = call("tail", "dead", "-n", "2", "--bytes", "20")
+    assert done.exit_code == 0, done.output
+    lines = done.output.splitlines()
+    assert len(lines) == 2
+    assert lines[0].endswith("x" * 20 + "... (1000 bytes)")
+    assert lines[1].endswith("\\x9b2Jthree")
+    assert "\x1b" not in done.output
+
+
+def test_nobody_reads_for_ever(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    from agent.kafka.operator import dead_letters
+
+    monkeypatch.setattr(dead_letters, "QUIET_SECONDS", 0.5)
+    with guarded(settings.kafka), consumer(settings.kafka) as reader:
+        part = dead_letters.the_partition(reader, settings.kafka)
+        with pytest.raises(Failed, match="nothing more was read"):
+            list(dead_letters.records_between(reader, part, 0, 10))
+
+
+def test_bytes_are_escaped_and_cut() -> None:
+    assert escaped(b"a\nb\x1b\xff\xe2\x80\xae", 100) == "a\\nb\\x1b\\xff\\u202e"
+    assert escaped(b"abc", 2) == "ab... (3 bytes)"
+    assert escaped(None, 2) == ""

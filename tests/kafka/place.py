@@ -1,0 +1,98 @@
+"""Topics and workers of one test on the broker that all tests share."""
+
+from __future__ import annotations
+
+import urllib.error
+import urllib.request
+import uuid
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from kafka import KafkaConsumer, KafkaProducer, TopicPartition
+
+from agent.config import Settings
+from agent.kafka.operator.clients import guarded
+from agent.kafka.operator.provisioning import provision
+from tests.kafka.cluster import SETTINGS, Worker
+from tests.kafka_server import KafkaServer
+
+__all__ = ["START_SECONDS", "Place", "page"]
+
+PARTITIONS = 2
+START_SECONDS = 100.0  # until a worker is ready: 4 s on a quiet machine
+SESSION_SECONDS = 6  # the least: what was killed is replaced soon
+
+
+class Place:
+    """The topics are made unless `made` is False. `kafka` are keys of that section."""
+
+    def __init__(
+        self, server: KafkaServer, folder: Path, *, made: bool = True, **kafka: Any
+    ) -> None:
+        self.server = server
+        self.folder = folder
+        name = f"t{uuid.uuid4().hex[:8]}"
+        self.kafka: dict[str, Any] = {
+            "bootstrap_servers": [server.bootstrap],
+            "group": name,
+            "topics": {"prefix": f"{name}."},
+            "partitions": PARTITIONS,
+            "session_seconds": SESSION_SECONDS,
+            **kafka,
+        }
+        self.settings = Settings.model_validate({"kafka": self.kafka})
+        self.traces = self.settings.kafka.topics.traces
+        self.scores = self.settings.kafka.topics.scores
+        if made:
+            self.make()
+
+    def make(self) -> None:
+        with guarded(self.settings.kafka):
+            provision(self.settings)
+
+    def worker(
+        self,
+        name: str = "a",
+        odd: str = "",
+        settings: Mapping[str, Any] | None = None,
+        **kafka: Any,
+    ) -> Worker:
+        """`odd` are names of `tests.kafka.odd_worker`, `settings` are added to those of all."""
+        program = ("-m", "tests.kafka.odd_worker", odd) if odd else ("-m", "agent.cli")
+        merged = {**SETTINGS, **(settings or {})}
+        return Worker(
+            self.server, self.folder, name, settings=merged, program=program, **self.kafka | kafka
+        )
+
+    def produce(self, lines: Sequence[bytes], topic: str | None = None) -> None:
+        producer = KafkaProducer(bootstrap_servers=self.server.bootstrap, acks="all")
+        for number, line in enumerate(lines):
+            producer.send(topic or self.traces, line, partition=number % PARTITIONS)
+        producer.flush(30)
+        producer.close(timeout=5)
+
+    def letters(self) -> list[Any]:
+        return self.records(self.settings.kafka.topics.dead)
+
+    def records(self, topic: str) -> list[Any]:
+        consumer = KafkaConsumer(bootstrap_servers=self.server.bootstrap, consumer_timeout_ms=1500)
+        numbers = sorted(consumer.partitions_for_topic(topic))
+        consumer.assign([TopicPartition(topic, number) for number in numbers])
+        consumer.seek_to_beginning()
+        found = list(consumer)
+        consumer.close()
+        return found
+
+
+def page(worker: Worker, path: str) -> tuple[int, str]:
+    """Status and text, of errors too; 0 while nobody answers."""
+    try:
+        url = f"http://127.0.0.1:{worker.port}{path}"
+        with urllib.request.urlopen(url, timeout=5) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        with error:
+            return error.code, error.read().decode()
+    except OSError:
+        return 0, ""

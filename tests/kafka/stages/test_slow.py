@@ -1,0 +1,159 @@
+"""The slow tiers in line, with a judge that is made up."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from types import SimpleNamespace
+from typing import Any, cast
+
+from faust.types import TP, AppT
+
+from agent.counters import Counters
+from agent.judge.second import METRIC, SecondOpinion
+from agent.kafka.background import shares
+from agent.kafka.stages.slow import InLine
+from agent.score import Scored
+from agent.tiers import Cost, Pair, Tier
+from agent.trace import Score, State, Trace
+from tests.kafka.stages.test_preparing import settings_of
+from tests.traces import make_trace
+
+ANSWERED = ("answered", "judge")
+JUDGE: dict[str, Any] = {
+    "base_url": "http://127.0.0.1:9/v1",
+    "model": "m",
+    "metrics": ["answered"],
+    "concurrency": 2,
+    "second": {"share": 1.0},
+    "probes": {"enabled": False},
+}
+
+
+class Fake:
+    """A tier scorer that answers after `seconds`."""
+
+    tier: Tier = "judge"
+
+    def __init__(self, pairs: Sequence[Pair], seconds: float = 0.0) -> None:
+        self.pairs = pairs
+        self.seconds = seconds
+        self.asked: list[Trace] = []
+
+    async def score(self, trace: Trace, cost: Cost) -> list[Score]:
+        self.asked.append(trace)
+        cost.requests += 1
+        await asyncio.sleep(self.seconds)
+        detail = {"attempt": "answered"}
+        return [Score(*pair, State.SCORED, 1.0, detail=detail) for pair in self.pairs]
+
+
+def in_line(
+    work: Callable[[InLine], Awaitable[Any]],
+    fake: Any = None,
+    *,
+    deadline: float = 5.0,
+    **tree: Any,
+) -> Any:
+    async def go() -> Any:
+        judge = {**JUDGE, **tree.pop("judge", {})}
+        settings = settings_of(judge=judge, sampling={"judge": 1.0}, **tree)
+        async with InLine(settings, Counters(), deadline=deadline) as tiers:
+            tiers._sampler.paced = False  # every trace is drawn
+            if fake is not None:
+                tiers.instruments.scorers["judge"] = fake
+            return await work(tiers)
+
+    return asyncio.run(go())
+
+
+def result(found: Scored, pair: Pair = ANSWERED) -> Score:
+    (score,) = [s for s in found.trace.results if (s.metric, s.scorer) == pair]
+    return score
+
+
+def test_the_second_judge_is_asked_on_workers_too() -> None:
+    async def expected(tiers: InLine) -> list[Pair]:
+        return tiers.scorer.expected
+
+    assert (METRIC, "judge") in in_line(expected)
+
+
+def test_a_second_judge_that_hangs_does_not_cost_the_first_ones_results() -> None:
+    fake = SecondOpinion(Fake([ANSWERED]), Fake([ANSWERED], 60), 1.0, "salt")
+    found = in_line(lambda tiers: tiers.whole(make_trace(), 0.0), fake, deadline=1.0)
+    assert result(found).value == 1.0
+    assert result(found, (METRIC, "judge")).reason == "judge_timeout"
+
+
+def test_a_judge_that_hangs_is_cut_off_at_the_deadline() -> None:
+    fake = Fake([ANSWERED], 60)
+    found = in_line(lambda tiers: tiers.whole(make_trace(), 0.0), fake, deadline=0.2)
+    assert result(found).reason == "timeout"
+
+
+def test_hidden_texts_are_no_matter_for_the_judge() -> None:
+    """As in the embedded agent: the reason of the trace, and not what the judge makes of it."""
+    fake = Fake([ANSWERED])
+    trace = make_trace(query=None, missing={"query": "redaction_failed"})
+    in_line(lambda tiers: tiers.whole(trace, 0.0), fake)
+    assert fake.asked[0].query is None
+    trace = make_trace(query="How do I [cut", missing={"query": "truncated"})
+    in_line(lambda tiers: tiers.whole(trace, 0.0), fake)
+    assert fake.asked[1].query is None
+
+
+def test_what_waits_for_a_place_lowers_what_is_drawn() -> None:
+    async def work(tiers: InLine) -> tuple[float, float]:
+        waiting = [asyncio.create_task(tiers.whole(make_trace(n), 0.0)) for n in range(60)]
+        await asyncio.sleep(0.05)
+        crowded = tiers._controllers["judge"]._room
+        await asyncio.gather(*waiting)
+        return crowded, tiers._controllers["judge"]._room
+
+    crowded, idle = in_line(
+        work, Fake([ANSWERED], 0.02), kafka={"in_flight": 64}, judge={"concurrency": 50}
+    )
+    assert idle == 1.0
+    crowded, _ = in_line(
+        work, Fake([ANSWERED], 0.02), kafka={"in_flight": 64}, judge={"concurrency": 1}
+    )
+    assert crowded < 0.5
+
+
+def test_the_budget_follows_the_part_of_the_traces_that_is_read() -> None:
+    parts: list[float] = []
+    assigned = {TP("rag.traces", n) for n in range(3)} | {TP("rag.scores", 0)}
+    consumer = SimpleNamespace(assignment=lambda: assigned, topic_partitions=lambda topic: 12)
+    app = cast(AppT, SimpleNamespace(consumer=consumer))
+
+    async def work(tiers: InLine) -> dict[str, tuple[float, float]]:
+        def own(part: float) -> None:
+            parts.append(part)
+            tiers.own(part)
+
+        task = asyncio.create_task(shares.follow(app, "rag.traces", own))
+        await asyncio.sleep(0.05)
+        assigned.clear()  # the group forms anew
+        await asyncio.sleep(1.2)
+        task.cancel()
+        return tiers._controllers["judge"].standing()
+
+    budget = {"requests_per_minute": 120}
+    standing = in_line(work, Fake([ANSWERED]), judge={"budget": budget})
+    assert parts == [0.25, 0.0]
+    assert standing["requests"][0] == 0.5  # a second, of two
+
+
+def test_the_scale_is_shown_for_a_bounded_number_of_services() -> None:
+    async def work(tiers: InLine) -> list[Any]:
+        tiers._sampler.paced = True
+        for n in range(5):
+            await tiers.whole(make_trace(n, service=f"s{n}\n" + "x" * 300), 0.0)
+        return list(tiers.gauges())
+
+    gauges = in_line(work, Fake([ANSWERED]), limits={"services": 2, "label_chars": 20})
+    names = [dict(labels)["service"] for name, labels, _ in gauges if name.endswith("_scale")]
+    assert len(names) == 3
+    assert "__other__" in names
+    assert max(map(len, names)) <= 20

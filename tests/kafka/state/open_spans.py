@@ -1,0 +1,47 @@
+"""Spans, and states of them with a clock that is set by hand."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from agent.ingest.carried import Carried, carry
+from agent.ingest.spans import Span
+from agent.kafka.messages.source import Source
+from agent.kafka.messages.span_records import SpanRecord
+from agent.kafka.state.assembly_state import AssemblyState
+from agent.settings.otlp import Otlp
+
+__all__ = ["OTLP", "Clock", "K", "counted", "record", "span", "state_of"]
+
+K = 8
+OTLP = Otlp(grace_seconds=2, idle_seconds=30, max_age_seconds=100, remember_seconds=3600)
+
+
+class Clock:
+    def __init__(self) -> None:
+        self.at = 1_000_000.0
+
+    def __call__(self) -> float:
+        return self.at
+
+
+def span(trace: int, number: int, root: bool = False) -> Carried:
+    one = Span(f"{trace:032x}", f"{number + 1:016x}", "" if root else "f" * 16, name=f"s{number}")
+    return carry([one], Counter())[0]
+
+
+def record(offset: int, *parts: Carried, number: int = 0, count: int = 1) -> SpanRecord:
+    return SpanRecord(Source(0, 0, offset), number, count, parts)
+
+
+def state_of(clock: Clock, otlp: Otlp = OTLP) -> AssemblyState:
+    return AssemblyState(otlp, width=2 * K, clock=clock, monotonic=clock)
+
+
+def counted(state: AssemblyState, name: str = "") -> dict[str, int]:
+    """By the last label: results and reasons."""
+    found: Counter[str] = Counter()
+    for (key, labels), by in state.counters.items():
+        if name in key:
+            found[labels[-1][1] if labels else key] += int(by)
+    return dict(found)

@@ -1,0 +1,435 @@
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Sequence
+from copy import deepcopy
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent.aggregate import Aggregator
+from agent.alerts import Alert, parse_rules
+from agent.config import Settings
+from agent.evidence import evidence_body
+from agent.ingest.native import Good
+from agent.kafka.messages.records import ScoreRecord, decode_record, encode_record
+from agent.kafka.messages.source import Source
+from agent.kafka.state.partition_state import PartitionState
+from agent.kafka.state.slots import Ledger, LedgerError, Write
+from agent.kafka.state.state_rows import Rows, key_of, parts_of
+from agent.score import Scorer
+from agent.store.rows import OutboxItem
+from agent.tiers import Pair
+from agent.trace import Score, ScoredTrace, State
+from tests.test_pipeline import ERRORS, feed, mixed, running
+from tests.test_pipeline import settings as settings_of
+from tests.traces import START, good, make_trace
+
+SCORER = Scorer()
+K = 8
+
+
+def notify(alert: Alert, now: float) -> list[OutboxItem]:
+    return [OutboxItem(f"{alert.id}-{alert.state}", alert.id, "{}", now)]
+
+
+def state_of(settings: Settings | None = None, dedupe: float = 48 * 3600) -> PartitionState:
+    return PartitionState(
+        settings or settings_of(Path("unused")),
+        parse_rules([ERRORS]),
+        SCORER.expected,
+        width=2 * K,
+        dedupe=dedupe,
+        clock=lambda: START,
+        monotonic=lambda: 0.0,
+        notify=notify,
+    )
+
+
+def record(offset: int, partition: int = 0, **changes: Any) -> ScoreRecord:
+    changes.setdefault("timestamp", START + offset)
+    scored = SCORER.score(make_trace(offset, **changes)).trace
+    return ScoreRecord(scored, Source(0, partition, offset))
+
+
+@cache
+def traffic() -> list[Good]:
+    """Twenty minutes: services, a model, late ones, an outage that fires and ends, and senders
+    that send a trace again."""
+    rng = random.Random(5)
+    items = [item for item, _ in mixed(300)]
+    for n in range(300, 420):
+        status = "error" if n < 360 else "ok"
+        items.append(good(n, timestamp=START + 3 * n - 600, service="bot", status=status)[0])
+    items += [
+        good(n, timestamp=START + 660 + 8 * (n - 420), service="bot")[0] for n in range(420, 480)
+    ]
+    for at in rng.sample(range(400), 25):
+        items.insert(at + 30, items[at])
+    return items
+
+
+@cache
+def wire() -> list[bytes]:
+    """The log of the scores as stage 1 has written it, with repetitions."""
+    rng = random.Random(7)
+    records = []
+    for number, item in enumerate(traffic()):
+        scored = SCORER.score(item.trace).trace
+        records.append(encode_record(ScoreRecord(scored, Source(0, number % 3, number // 3))))
+    log: list[bytes] = []
+    for number, data in enumerate(records):
+        log.append(data)
+        if rng.random() < 0.05:  # a crash of stage 1: it goes back to what it had committed
+            log += records[max(0, number - rng.randrange(6 * K)) : number + 1]
+    return log
+
+
+def content(rows: dict[bytes, bytes]) -> dict[bytes, Any]:
+    """What must be the same to the byte whatever happened: all but evidence, which is what the
+    batches had named, the count of what was repeated, and the parts of detectors and of control,
+    which are numbered as they were written."""
+    kept: dict[bytes, Any] = {}
+    for key, data in rows.items():
+        kind, parts = parts_of(key)
+        numbered = kind == "m" and parts[0].partition(".")[0] in ("drift", "control")
+        if kind != "e" and not numbered and parts != ["nragmeter_replayed_total"]:
+            kept[key] = data
+    return kept
+
+
+def numbered(state: PartitionState) -> list[Any]:
+    """What the numbered parts hold."""
+    drift = state.aggregator.drift
+    return [
+        sorted(drift.baselines(), key=str),
+        sorted(drift.gauges()),
+        sorted(map(repr, (row for _, _, rows in drift.monitor.drain_scores() for row in rows))),
+        state.control.to_dict(),
+    ]
+
+
+def flat(step_rows: Rows, rows: dict[bytes, bytes]) -> None:
+    for key, data in step_rows.items():
+        if data is None:
+            rows.pop(key, None)
+        else:
+            rows[key] = data
+
+
+@cache
+def undisturbed() -> tuple[dict[bytes, Any], bytes]:
+    state, rows = state_of(), dict[bytes, bytes]()
+    seen: set[Source | None] = set()
+    records = [decode_record(data) for data in wire()]
+    first = [one for one in records if one.source not in seen and not seen.add(one.source)]  # type: ignore[func-returns-value]
+    assert len(first) == len(traffic()) < len(records)
+    state.apply(first)
+    step = state.step()
+    flat(step.rows, rows)
+    return rows, step.head
+
+
+class Worker:
+    """One partition on a log, with a crash anywhere."""
+
+    def __init__(self, rng: random.Random) -> None:
+        self.rng = rng
+        self.log: list[Write] = []
+        self.committed = 0
+        self.generation = 0
+
+    def run(self, crash: bool) -> None:
+        """Until the end of the records or a crash."""
+        rng, records = self.rng, wire()
+        self.generation += 1
+        ledger, found = Ledger.recover(0, self.generation, self.log)
+        state, at = state_of(), self.committed
+        state.load(found.rows, found.head)
+        while at < len(records):
+            batch = records[at : at + rng.choice([1, 2, 7, 40, 200])]
+            at += len(batch)
+            state.apply([decode_record(data) for data in batch])
+            if state.changed:
+                step = state.step()
+                writes = ledger.begin(step.rows)
+                rng.shuffle(writes)
+                dies = crash and rng.random() < 0.2
+                if dies:
+                    self.log += writes[: rng.randint(0, len(writes))]
+                    return
+                self.log += [*writes, ledger.marker(step.head)]
+                if crash and rng.random() < 0.1:
+                    return
+                self.committed = at if rng.random() < 0.7 else self.committed
+                ledger.done()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_crashes_and_redeliveries_leave_no_trace(seed: int) -> None:
+    worker = Worker(random.Random(seed))
+    for _ in range(8):
+        worker.run(crash=True)
+    worker.run(crash=False)
+    found = Ledger.recover(0, worker.generation + 1, worker.log)[1]
+    rows, head = undisturbed()
+    ours, theirs = content(found.rows), content(rows)
+    # names only: a diff of what is in them takes pytest minutes
+    assert sorted(ours.keys() ^ theirs.keys()) == []
+    assert sorted(key for key in ours if ours[key] != theirs[key]) == []
+    assert found.head is not None
+    assert json.loads(found.head)["guard"] == json.loads(head)["guard"]
+    loaded = [numbered(reloaded(*one)) for one in ((found.rows, found.head), (rows, head))]
+    assert loaded[0] == loaded[1]
+
+
+def test_it_counts_what_the_embedded_agent_counts(tmp_path: Path) -> None:
+    """The same traces through SQLite and the worker thread: every bucket to the byte."""
+    names: list[str] = []
+
+    def remember(alert: Alert, now: float) -> list[OutboxItem]:
+        names.extend(item.id for item in notify(alert, now))
+        return notify(alert, now)
+
+    with running(tmp_path, rules=ERRORS, notify=remember) as instrument:
+        feed(instrument, [(item, number) for number, item in enumerate(traffic())])
+        saved = instrument._store.saved()
+        with instrument.lock():
+            alerts = instrument._worker.aggregator.engine.dump()
+    rows = content(undisturbed()[0])
+    buckets = {
+        tuple(parts): data
+        for key, data in rows.items()
+        for kind, parts in [parts_of(key)]
+        if kind == "b"
+    }
+    assert buckets == {tuple(row[:4]): row[4] for row in saved.buckets}
+    assert len(buckets) > 100
+    counters = {
+        (name, tuple(map(tuple, labels))): value
+        for key, data in rows.items()
+        if parts_of(key)[0] == "c"
+        for name, labels, value in json.loads(data)
+    }
+    ours = ("ragmeter_traces_duplicate_total", "ragmeter_traces_received_total")
+    expected = {key: value for key, value in saved.counters if key[0] not in ours}
+    duplicates = counters.pop(("ragmeter_traces_duplicate_total", (("source", "kafka"),)))
+    assert counters == expected
+    assert duplicates == 25
+    assert json.loads(rows[key_of("m", "alerts")]) == json.loads(json.dumps(alerts))
+    for name in ("labels", "fingerprints", "next_step", "evaluated"):
+        assert json.loads(rows[key_of("m", name)]) == saved.meta[name]
+    told = [parts[0] for key in rows for kind, parts in [parts_of(key)] if kind == "o"]
+    assert sorted(told) == sorted(names)
+    assert {name.rpartition("-")[2] for name in told} == {"firing", "resolved"}
+
+
+def commit(state: PartitionState, rows: dict[bytes, bytes]) -> bytes:
+    step = state.step()
+    flat(step.rows, rows)
+    return step.head
+
+
+def reloaded(rows: dict[bytes, bytes], head: bytes, **changes: Any) -> PartitionState:
+    state = state_of(**changes)
+    state.load(rows, head)
+    return state
+
+
+def test_a_step_writes_one_row_of_counters_for_a_service_and_nothing_that_is_as_it_was() -> None:
+    state, rows = state_of(), dict[bytes, bytes]()
+    state.apply([record(n, service=f"s{n % 5}") for n in range(50)])
+    commit(state, rows)
+    state.apply([record(51, service="s1")])
+    step = state.step()
+    groups = [parts[0] for kind, parts in map(parts_of, step.rows) if kind == "c"]
+    assert groups.count("ss1") == 1
+    assert not {"ss0", "ss2", "ss3", "ss4"} & set(groups)
+    assert key_of("m", "labels") not in step.rows
+    assert not state.changed
+
+
+def test_records_that_were_all_counted_need_no_step() -> None:
+    state = state_of()
+    state.apply([record(n) for n in range(3)])
+    state.step()
+    state.apply([record(n) for n in range(3)])
+    assert not state.changed
+    assert state.aggregator.counters.get("ragmeter_replayed_total") == 3
+    assert state.aggregator.windows.seen("bot", "", "24h") == 3
+
+
+def test_ids_are_known_after_many_restarts_and_for_as_long_as_was_said() -> None:
+    rows: dict[bytes, bytes] = {}
+    state, head = state_of(dedupe=3600), b""
+    template = record(0).scored
+
+    def one(number: int, at: float, partition: int = 0) -> ScoreRecord:
+        scored = replace(template, trace_id=f"t{number}", timestamp=START + at)
+        return ScoreRecord(scored, Source(0, partition, number))
+
+    offset = 0
+    for hour in range(4):
+        for _ in range(3):
+            state.apply([one(n, hour * 3600 + n / 10) for n in range(offset, offset + 500)])
+            offset += 500
+            head = commit(state, rows)
+            state = reloaded(rows, head, dedupe=3600)
+    # a generation turns with the eighth trace in a row that says so: `agent.seen_clock`
+    again = (offset - 1, offset - 1500, 3007, 3006, 0)
+    state.apply([one(n, 4 * 3600, partition=1) for n in sorted(again)])
+    key = ("ragmeter_traces_duplicate_total", (("source", "kafka"),))
+    assert state.aggregator.counters.get(*key) == 3  # two generations; what was before is forgotten
+    for _ in range(3):
+        state.apply([one(offset + 10, 4 * 3600, partition=2)])
+        commit(state, rows)
+    seen = [parts for kind, parts in map(parts_of, rows) if kind == "s"]
+    assert len(seen) <= 4, "rows of ids that are over stay"
+
+
+def test_a_record_that_fails_can_be_given_up_and_costs_no_other(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rows: dict[bytes, bytes] = {}
+    state = state_of()
+    state.apply([record(0)])
+    head = commit(state, rows)
+    honest = Aggregator.apply
+
+    def poisoned(
+        self: Aggregator, scored: ScoredTrace, owed: Sequence[Pair] = (), turn: int = 0
+    ) -> list[Alert]:
+        moved = honest(self, scored, owed, turn)
+        if scored.trace_id == "t2":
+            raise OverflowError("too large")
+        return moved
+
+    monkeypatch.setattr(Aggregator, "apply", poisoned)
+    with pytest.raises(OverflowError):
+        state.apply([record(n) for n in (1, 2, 3)])
+    with pytest.raises(RuntimeError, match="anew"):
+        state.step()
+    state = reloaded(rows, head)
+    state.apply([record(1)])
+    state.give_up(Source(0, 0, 2))
+    state.give_up(Source(0, 0, 2))
+    state.apply([record(3)])
+    state = reloaded(rows, commit(state, rows))
+    state.apply([record(n) for n in (1, 2, 3)])
+    assert state.aggregator.windows.seen("bot", "", "24h") == 3
+    label = (("reason", "internal_error"),)
+    assert state.aggregator.counters.get("ragmeter_dead_letters_total", label) == 1
+
+
+def test_text_of_the_worst_is_asked_for_kept_and_let_go() -> None:
+    rows: dict[bytes, bytes] = {}
+    state = state_of()
+    state.apply([record(n, answer="It costs 99 euros [7].") for n in range(3)])
+    state = reloaded(rows, commit(state, rows))  # what is wanted survives
+    wanted = state.wanted()
+    assert sorted(key for key, _ in wanted) == [("bot", f"t{n}") for n in range(3)]
+    key, found = wanted[0]
+    assert found.source == Source(0, 0, int(key[1][1:]))
+    pending = json.loads(state.evidence(key) or b"")
+    assert pending["trace"]["content"] == "pending"
+    assert pending["results"]
+    state.keep_text(key, evidence_body(make_trace(0), found.scored, 10_000))
+    state.keep_text(wanted[1][0], None)
+    state.keep_text(("bot", "nobody"), b"{}")
+    assert state.changed
+    state = reloaded(rows, commit(state, rows))
+    kept, gone = state.evidence(key), state.evidence(wanted[1][0])
+    assert kept is not None
+    assert gone is not None
+    assert json.loads(kept)["trace"]["query"]
+    assert json.loads(gone)["trace"]["content"] == "gone"
+    assert json.loads(gone)["results"]
+    assert state.evidence(("bot", "nobody")) is None
+    assert len(state.wanted()) == 1
+    for n in range(10, 13):
+        state.apply([record(n, timestamp=START + 90_000 + n * 100)])
+        commit(state, rows)
+    left = [parts for kind, parts in map(parts_of, rows) if kind == "e"]
+    assert ["bot", key[1]] not in left
+
+
+def test_notifications_wait_until_they_are_done() -> None:
+    rows: dict[bytes, bytes] = {}
+    state = state_of()
+    state.apply([record(n, status="error") for n in range(200)])
+    state.apply([record(n, timestamp=START + 8 * n) for n in range(200, 300)])
+    state = reloaded(rows, commit(state, rows))
+    (firing,) = state.outbox.due(START, 10)  # resolved waits behind it
+    assert firing.id.endswith("-firing")
+    state.outbox.retry(firing.id, START + 60)
+    assert state.outbox.due(START, 10) == []
+    assert state.outbox.due(START + 60, 10)[0].attempts == 1
+    state.outbox.done(firing.id)
+    assert state.changed
+    state = reloaded(rows, commit(state, rows))
+    (resolved,) = state.outbox.due(START, 10)
+    assert resolved.id.endswith("-resolved")
+    state.outbox.done(resolved.id)
+    commit(state, rows)
+    assert not [key for key in rows if parts_of(key)[0] == "o"]
+
+
+def test_a_record_of_other_settings_leaves_seen_the_sum_of_the_states() -> None:
+    state = state_of()
+    other = record(1)
+    del other.scored.results[3]
+    other.scored.results.append(Score("relevance", "umbrela", State.SCORED, 0.5))
+    state.apply([record(0), other])
+    sums: dict[str, float] = {"ragmeter_seen_total": 0, "ragmeter_results_total": 0}
+    for (name, _), value in state.aggregator.counters.items():
+        if name in sums:
+            sums[name] += value
+    assert sums["ragmeter_seen_total"] == sums["ragmeter_results_total"] > 0
+    assert state.aggregator.counters.get("ragmeter_unexpected_results_total") == 1
+
+
+def test_probes_count_at_the_time_reached_and_once() -> None:
+    state = state_of()
+    probe = ScoreRecord(
+        ScoredTrace("p1", "__probes__", 0.0, "ok", [Score("error", "builtin", State.SCORED, 0.0)]),
+        None,
+    )
+    state.apply([record(0), deepcopy(probe), deepcopy(probe)])
+    assert state.aggregator.windows.now == START
+    key = ("ragmeter_seen_total", (("metric", "error"), ("scorer", "builtin")))
+    assert state.aggregator.counters.get(*key) == 2
+
+
+def test_time_moves_on_while_nothing_arrives() -> None:
+    clock = [0.0]
+    state = PartitionState(
+        settings_of(Path("unused")), [], SCORER.expected, width=2 * K, dedupe=3600,
+        clock=lambda: START + clock[0], monotonic=lambda: clock[0],
+    )  # fmt: skip
+    state.tick()
+    state.apply([record(0)])
+    state.step()
+    clock[0] = 30.0
+    state.tick()
+    assert state.aggregator.windows.now == START + 30
+    assert not state.changed
+    clock[0] = 61.0
+    state.tick()
+    assert state.changed
+
+
+@pytest.mark.parametrize(
+    ("row", "head"),
+    [
+        (b"not json", b'{"guard": {"width": 8, "sources": []}, "seen": [0, null], "wall_time": 0}'),
+        (b'["b","bot","",10,0]', b"{}"),
+        (b'["b","bot","",10,0]', b"not json"),
+    ],
+)
+def test_rows_that_make_no_sense_are_refused(row: bytes, head: bytes) -> None:
+    with pytest.raises(LedgerError):
+        state_of().load({row: b"\x00"}, head)

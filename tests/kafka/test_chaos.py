@@ -1,0 +1,130 @@
+"""Workers under kills and broker restarts on a real Kafka: in short; `make chaos-kafka` in full."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from tests.kafka.chaos.faults import plan
+from tests.kafka.chaos.plan import Plan
+from tests.kafka.chaos.run import run
+from tests.kafka.chaos.traffic import BURST, SERVICES, messages
+from tests.kafka.chaos.truth import Log, Oracle, alarm_differences, differences
+from tests.kafka.chaos.webhook import Received
+
+COUNT = 'rag_traces_total{service="service-0",status="ok"}'
+OTHER = 'rag_traces_total{service="service-1",status="ok"}'
+STATE = 'ragmeter_results_total{metric="error",scorer="builtin",state="scored"}'
+AGAIN = 'ragmeter_traces_duplicate_total{source="kafka"}'
+
+
+def say(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+
+
+@pytest.mark.slow
+@pytest.mark.real
+@pytest.mark.timeout(600)
+# kafka-python leaves sockets open whose broker was down when they were to connect
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_kills_and_a_broker_restart_change_no_count(tmp_path: Path) -> None:
+    short = Plan(
+        traces=4000,
+        backlog=0.1,
+        look=3.0,
+        kills=3,
+        freezes=0,
+        joins=1,
+        broker_restarts=1,
+        session=6.0,
+        patience=60.0,
+    )
+    report = run(short, tmp_path, say)
+    assert not report.differences, str(report)
+    assert report.counted == short.traces
+
+
+def found() -> dict[str, dict[str, float]]:
+    return {
+        "a": {COUNT: 5.0, STATE: 5.0, AGAIN: 1.0},
+        "b": {OTHER: 7.0, STATE: 7.0, AGAIN: 0.0},
+    }
+
+
+def truth() -> tuple[Oracle, Log]:
+    log = Log(
+        good=Counter({"t1": 2, "t2": 1}),
+        poison={(0, 3): b"{no"},
+        dead=[((0, 3), b"{no"), ((0, 3), b"{no")],
+    )
+    return Oracle({COUNT: 5.0, OTHER: 7.0, STATE: 12.0}, Counter(), {"t1", "t2"}), log
+
+
+def test_exports_that_add_up_to_the_truth_have_no_differences() -> None:
+    assert differences(found(), *truth()) == []
+
+
+@pytest.mark.parametrize(
+    ("worker", "name", "value", "told"),
+    [
+        ("a", COUNT, 6.0, "is 6.0, 5.0 expected"),
+        ("a", STATE, 4.0, "is 11.0, 12.0 expected"),
+        ("b", AGAIN, 1.0, "2 duplicates are counted, the log holds 1"),
+        ("b", COUNT, 5.0, "service-0 is exported by two workers"),
+        ("b", "ragmeter_unexpected_results_total", 1.0, "1 results were not expected"),
+        ("b", OTHER.replace("ok", "timeout"), 1.0, "is 1.0, nothing expected"),
+    ],
+)
+def test_every_difference_is_named(worker: str, name: str, value: float, told: str) -> None:
+    exports = found()
+    exports[worker][name] = value
+    assert any(told in line for line in differences(exports, *truth()))
+
+
+def test_what_is_missing_is_named() -> None:
+    oracle, log = truth()
+    exports = found()
+    del exports["b"]
+    assert any(f"{OTHER} is missing, 7.0 expected" in x for x in differences(exports, oracle, log))
+    log.dead = [((1, 4), b"good")]
+    told = differences(found(), oracle, log)
+    assert told == ["poison at (0, 3) is in no dead letter", "what is at (1, 4) is no poison"]
+    log = Log(good=Counter({"t1": 2, "strange": 1}))
+    told = differences(found(), oracle, log)
+    assert told == ["1 traces never reached the broker", "1 traces are not of this run"]
+
+
+def test_a_notification_may_come_again_and_an_alert_may_not() -> None:
+    received = Received()
+    body = {"id": "1", "event": "firing", "alert": {"rule": BURST, "service": "s"}}
+    oracle = Oracle({}, Counter({(BURST, "s", "firing"): 1}), set())
+    assert alarm_differences(received, oracle) == [f"{BURST} s firing: 0 times, 1 expected"]
+    assert alarm_differences(received, oracle, [BURST]) == []
+    received.take(body)
+    received.take(body)
+    assert (alarm_differences(received, oracle), received.repeated) == ([], 1)
+    received.take({**body, "id": "2"})
+    assert alarm_differences(received, oracle, [BURST]) == [
+        f"{BURST} s firing: 2 times, 1 expected"
+    ]
+
+
+def test_a_seed_says_what_is_sent_and_what_goes_wrong() -> None:
+    sent = list(messages(2000, 3))
+    assert sent == list(messages(2000, 3))
+    assert sent != list(messages(2000, 4))
+    numbers = Counter(number for number, _ in sent if number >= 0)
+    assert set(numbers) == set(range(2000))
+    assert 2 <= sum(numbers.values()) - 2000 <= 30, "about one in 200 comes twice"
+    assert 8 <= sum(number < 0 for number, _ in sent) <= 40, "about one in 100 is poison"
+    assert len(SERVICES) == 12
+    made = [
+        plan(seed, kills=8, freezes=1, joins=2, broker_restarts=3, session=6) for seed in (1, 1)
+    ]
+    assert made[0] == made[1]
+    kinds = Counter(fault.kind.partition("-")[0] for fault in made[0])
+    assert kinds == {"kill": 6, "term": 2, "freeze": 1, "join": 2, "broker": 3}
+    assert [fault.at for fault in made[0]] == sorted(fault.at for fault in made[0])

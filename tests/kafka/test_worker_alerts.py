@@ -1,0 +1,134 @@
+"""Alerts of workers that are killed: each is told of, and none a second time under another id."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections import Counter
+from collections.abc import Iterator
+from functools import partial
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.kafka.cluster import SERVICES, until, workers
+from tests.kafka.place import START_SECONDS, Place
+from tests.kafka_server import KafkaServer
+from tests.traces import trace_line
+
+pytestmark = [pytest.mark.real, pytest.mark.slow, pytest.mark.timeout(300)]
+
+RULE = "RagErrorsHigh"
+STEP = 60  # traces, one a second: less than Faust may read ahead of another partition
+
+
+class Webhook:
+    """What came, by id, with how often; 503 while `shut`."""
+
+    def __init__(self) -> None:
+        self.shut = False
+        self.refused: set[str] = set()
+        self.bodies: list[dict[str, Any]] = []
+        outer = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers["Content-Length"]))
+                told = json.loads(body)
+                if outer.shut:
+                    outer.refused.add(told["id"])
+                else:
+                    outer.bodies.append(told)
+                self.send_response(503 if outer.shut else 200)
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+
+            def log_message(self, *_: object) -> None: ...
+
+        self.server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self.server.server_port}/"
+        self._thread = threading.Thread(target=self.server.serve_forever)
+        self._thread.start()
+
+    def stop(self) -> None:
+        self.server.shutdown()
+        self.server.server_close()
+        self._thread.join()
+
+    def told(self, event: str) -> Counter[str]:
+        """How many different notifications there were, by service."""
+        found = {
+            (body["id"], body["alert"]["service"])
+            for body in list(self.bodies)
+            if body["event"] == event and body["alert"]["rule"] == RULE
+        }
+        return Counter(service for _, service in found)
+
+
+@pytest.fixture
+def webhook() -> Iterator[Webhook]:
+    found = Webhook()
+    yield found
+    found.stop()
+
+
+def traffic(first: int, count: int, status: str) -> list[bytes]:
+    return [
+        trace_line(n, service=SERVICES[n % len(SERVICES)], status=status)
+        for n in range(first, first + count)
+    ]
+
+
+def test_alerts_fire_once_across_kills(
+    broker: KafkaServer, tmp_path: Path, webhook: Webhook
+) -> None:
+    place = Place(broker, tmp_path)
+    rules = tmp_path / "rules.yaml"
+    rules.write_text(
+        "rules:\n  - {name: RagErrorsHigh, for: 1m, keep_firing_for: 2m, min_samples: 10}\n"
+    )
+    settings = {"windows": ["5m"], "alerts": {"rules": str(rules), "webhook_url": webhook.url}}
+    worker = place.worker(settings=settings)
+    at = 0
+
+    def counted(number: int) -> bool:
+        return worker.traces() == number
+
+    def go_on(seconds: int, status: str, step: int = STEP) -> None:
+        """In small steps: what one partition is ahead of another moves event time."""
+        nonlocal at
+        for _ in range(0, seconds, step):
+            place.produce(traffic(at, step, status))
+            at += step
+            until(partial(counted, at))
+
+    every = dict.fromkeys(SERVICES, 1)
+    with workers(worker):
+        until(lambda: worker.ready, START_SECONDS)
+        go_on(300, "ok", 300)
+        webhook.shut = True
+        go_on(180, "error")
+        until(lambda: webhook.refused)
+        # durable, but not delivered: it is told by whoever owns it next
+        worker.kill()
+        webhook.shut = False
+        worker.start()
+        until(lambda: webhook.refused <= {body["id"] for body in webhook.bodies})
+        go_on(60, "error")
+        until(lambda: webhook.told("firing") == every)
+        # delivered, and perhaps not durable that it is: at most the same id again
+        worker.kill()
+        worker.start()
+        until(lambda: worker.ready, START_SECONDS)
+        go_on(600, "ok", 2 * STEP)
+        until(lambda: webhook.told("resolved") == every)
+        assert worker.stop() == 0, worker.log
+    high = [body for body in webhook.bodies if body["alert"]["rule"] == RULE]
+    ids = {body["id"] for body in high}
+    assert len(ids) == 2 * len(SERVICES), sorted(ids)
+    # an alert that has resolved is not told of as firing later
+    for service in SERVICES:
+        events = [body["event"] for body in high if body["alert"]["service"] == service]
+        assert events == sorted(events), events

@@ -1,0 +1,102 @@
+"""Slow tiers in line, on workers with a real Kafka and a stub judge in a process of its own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent.kafka.stages.fuse import LATE
+from tests.judge.stub_process import stub_judge
+from tests.kafka.cluster import SERVICES, until, workers
+from tests.kafka.place import START_SECONDS, Place
+from tests.kafka_server import KafkaServer
+from tests.traces import trace_line
+
+pytestmark = [pytest.mark.real, pytest.mark.slow, pytest.mark.timeout(300)]
+
+
+@pytest.fixture
+def place(broker: KafkaServer, tmp_path: Path) -> Place:
+    return Place(broker, tmp_path)
+
+
+def judged(url: str, rate: float = 1.0) -> dict[str, Any]:
+    return {
+        "judge": {
+            "base_url": url,
+            "model": "stub",
+            "metrics": ["answered"],
+            "concurrency": 8,
+        },
+        "sampling": {"judge": rate},
+    }
+
+
+def lines(first: int, count: int) -> list[bytes]:
+    return [
+        trace_line(n, service=SERVICES[n % len(SERVICES)], answer=f"Click Forgot password {n}.")
+        for n in range(first, first + count)
+    ]
+
+
+def results(found: dict[str, float]) -> dict[str, float]:
+    """How many results of the judge there are, by state (and reason)."""
+    total: dict[str, float] = {}
+    for name, value in found.items():
+        if name.startswith("ragmeter_results_total{") and 'metric="answered"' in name:
+            labels = dict(part.split("=") for part in name.split("{")[1].rstrip("}").split(","))
+            if labels["scorer"] == '"judge"':
+                key = labels.get("reason", labels["state"]).strip('"')
+                total[key] = total.get(key, 0) + value
+    return total
+
+
+def test_a_slow_judge_holds_up_no_trace_and_loses_none(place: Place) -> None:
+    with stub_judge(0.3) as judge:
+        worker = place.worker(settings=judged(judge.base_url))
+        with workers(worker):
+            until(lambda: worker.ready, START_SECONDS)
+            place.produce([*lines(0, 60), b"{"])
+            until(lambda: worker.traces() == 60)
+            found = results(worker.metrics())
+            # how many are drawn of a burst is the budget's matter: at least the first
+            assert 0 < found["scored"] <= judge.stats()["calls"]
+            assert found["scored"] + found["sampled_out"] == sum(found.values()) == 60
+            assert worker.stop() == 0, worker.log
+
+
+def test_a_kill_in_the_middle_leaves_one_result_for_each_trace(place: Place) -> None:
+    with stub_judge(0.3) as judge:
+        worker = place.worker(settings=judged(judge.base_url), in_flight=16)
+        with workers(worker):
+            until(lambda: worker.ready, START_SECONDS)
+            place.produce(lines(0, 120))
+            until(lambda: worker.traces() >= 20)
+            worker.kill()
+            worker.start()
+            until(lambda: worker.traces() == 120, 80)
+            assert sum(results(worker.metrics()).values()) == 120
+
+
+def test_a_judge_that_hangs_is_left_alone(place: Place) -> None:
+    with stub_judge(3600) as judge:
+        worker = place.worker(odd="hasty", settings=judged(judge.base_url), in_flight=16)
+        with workers(worker):
+            until(lambda: worker.ready, START_SECONDS)
+            place.produce(lines(0, 400))
+            until(lambda: worker.traces() == 400, 80)
+            assert "the judge tier does not answer" in worker.log
+            found = results(worker.metrics())
+            # what waits for the judge lowers what is drawn
+            assert found["timeout"] >= LATE
+            assert found["timeout"] + found["sampled_out"] == sum(found.values()) == 400
+            assert judge.stats()["calls"] >= LATE
+            # it is known now: of what comes next only a try in each pause of 30 s is asked
+            before = judge.stats()["calls"]
+            place.produce(lines(400, 200))
+            until(lambda: worker.traces() == 600, 80)
+            assert judge.stats()["calls"] <= before + 2, worker.log
+            assert worker.ready
+            assert worker.stop() == 0, worker.log

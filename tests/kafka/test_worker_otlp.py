@@ -1,0 +1,211 @@
+"""OTLP on Kafka against a real broker: traces are put together as the embedded agent does it."""
+
+from __future__ import annotations
+
+import json
+import random
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
+
+from agent.assembly import Batch
+from agent.config import Settings
+from agent.ingest.carried import carry
+from agent.ingest.spans import Span
+from agent.pipeline import Instrument
+from agent.rules import rules_of
+from agent.settings.otlp import Otlp
+from agent.trace import Trace
+from exporters.prometheus import PrometheusExporter
+from tests.kafka.cluster import (
+    PARTITIONS,
+    SERVICES,
+    SETTINGS,
+    Worker,
+    dead_letters,
+    make_topics,
+    produce,
+    quality,
+    samples,
+    traffic,
+    until,
+    workers,
+)
+from tests.kafka.otlp_bodies import (
+    as_json,
+    as_proto,
+    expected_natives,
+    rag_run,
+    samples_spans,
+    spread,
+)
+from tests.kafka_server import KafkaServer, kafka_server
+
+OTLP = {"grace_seconds": 1, "idle_seconds": 20}
+TREE: dict[str, Any] = {**SETTINGS, "otlp": OTLP}
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[KafkaServer]:
+    with kafka_server(tmp_path / "kafka") as server:
+        make_topics(server)
+        yield server
+
+
+def send(
+    server: KafkaServer, batches: Sequence[tuple[bytes | None, list[Span]]], pause: float = 0
+) -> None:
+    """In both encodings, one after the other."""
+    producer = KafkaProducer(bootstrap_servers=server.bootstrap, acks="all")
+    for number, (key, spans) in enumerate(batches):
+        producer.send("rag.traces", (as_json if number % 2 else as_proto)(spans), key)
+        time.sleep(pause)
+    producer.flush(30)
+    producer.close(timeout=5)
+
+
+def natives(server: KafkaServer) -> list[Trace]:
+    """What was put together, as often as it is in the topic of the traces."""
+    consumer = KafkaConsumer(bootstrap_servers=server.bootstrap, consumer_timeout_ms=2000)
+    consumer.assign([TopicPartition("rag.traces", n) for n in range(PARTITIONS)])
+    consumer.seek_to_beginning()
+    found = [
+        Trace.model_validate_json(record.value)
+        for record in consumer
+        if dict(record.headers).get("encoding") == b"native"
+    ]
+    consumer.close()
+    return found
+
+
+def embedded(folder: Path, spans: Sequence[Span]) -> dict[str, float]:
+    """What the embedded agent exports for the same spans."""
+    state = {"path": str(folder / "state.db"), "dead_letters": str(folder / "dead.jsonl")}
+    settings = Settings.model_validate({**TREE, "otlp": {"grace_seconds": 0}, "state": state})
+    instrument = Instrument(settings, rules_of(settings), live=False)
+    instrument.assembly.accept([Batch("traces", carry(spans, Counter()))])
+    instrument.start()
+    try:
+        until(lambda: instrument.assembly.gauges()[0][2] == 0)
+        instrument.wait_idle()
+        text = PrometheusExporter(instrument).render().decode()
+    finally:
+        instrument.stop(10)
+    return quality(samples(text))
+
+
+def otlp_counts(worker: Worker) -> Counter[str]:
+    """What a worker counts of OTLP."""
+    found: Counter[str] = Counter()
+    for name, value in worker.metrics().items():
+        if name.startswith("ragmeter_otlp"):
+            found[name.removeprefix("ragmeter_otlp_")] += int(value)
+    return +found
+
+
+def received(worker: Worker) -> float:
+    """Native traces that were scored; some of the samples are months apart, and count as late."""
+    return worker.metrics().get('ragmeter_traces_received_total{source="kafka"}', 0)
+
+
+def of_id(traces: Sequence[Trace]) -> dict[str, Trace]:
+    return {trace.trace_id: trace for trace in traces}
+
+
+@pytest.mark.slow
+def test_bodies_of_the_collector_become_the_traces_that_the_embedded_agent_reads(
+    server: KafkaServer, tmp_path: Path
+) -> None:
+    real = samples_spans()
+    runs = [rag_run(n, SERVICES[n % len(SERVICES)]) for n in range(60)]
+    made = [span for run in runs for span in run]
+    wanted = of_id(expected_natives([*real, *made], Otlp()))
+    worker = Worker(server, tmp_path, "a", settings=TREE)
+    with workers(worker):
+        until(lambda: worker.ready)
+        batches = spread([real, *runs], random.Random(1), by_id=False)
+        bad = [b"\n\x05oops", b'{"resourceSpans": [{]}', b"\x00", b'{"no": "trace"}']
+        producer = KafkaProducer(bootstrap_servers=server.bootstrap, acks="all")
+        for body in bad:
+            producer.send("rag.traces", body)
+        producer.close()
+        send(server, batches)
+        send(server, batches[:5])  # a Collector that got no answer sends again
+        until(lambda: received(worker) >= len(wanted))
+        until(lambda: otlp_counts(worker)["open_traces"] == 0)
+        found = natives(server)
+        assert of_id(found) == wanted
+        assert len(found) == len(wanted)
+        counts = otlp_counts(worker)
+        repeated = sum(len(spans) for _, spans in batches[:5])
+        assert counts['spans_total{signal="traces",result="accepted"}'] == len(real) + len(made)
+        again = ("duplicate", "late")
+        assert repeated == sum(
+            counts[f'spans_total{{signal="traces",result="{result}"}}'] for result in again
+        )
+        assert sorted(letter.value for letter in dead_letters(server)) == sorted(bad)
+        # what is native goes on beside it
+        extra = found[0].model_copy(update={"trace_id": "by-hand"})
+        producer = KafkaProducer(bootstrap_servers=server.bootstrap, acks="all")
+        producer.send("rag.traces", extra.model_dump_json(exclude_none=True).encode())
+        producer.close()
+        until(lambda: received(worker) == len(wanted) + 1)
+        assert worker.stop() == 0, worker.log
+
+
+@pytest.mark.slow
+def test_two_workers_one_of_which_is_killed_put_each_trace_together_once(
+    server: KafkaServer, tmp_path: Path
+) -> None:
+    runs = [rag_run(n, SERVICES[n % len(SERVICES)]) for n in range(240)]
+    spans = [span for run in runs for span in run]
+    # roots last and the same partition for all of a trace: none is late whatever stands still
+    batches = spread(runs, random.Random(2), by_id=True)
+    pair = [
+        Worker(server, tmp_path, name, settings=TREE, in_flight=16, session_seconds=10)
+        for name in "ab"
+    ]
+    with workers(*pair):
+        until(lambda: all(worker.ready for worker in pair))
+        sending = threading.Thread(target=send, args=(server, batches, 0.02))
+        sending.start()
+        until(lambda: sum(worker.traces() for worker in pair) >= 40)
+        assert sending.is_alive(), "the kill comes too late to show anything"
+        pair[0].kill()
+        expected = embedded(tmp_path, spans)  # while the group waits for the one that is dead
+        sending.join()
+        until(lambda: pair[1].traces() >= len(runs))
+        time.sleep(2)  # what would be counted twice comes now
+        found = quality(pair[1].metrics())
+        assert found.keys() == expected.keys()
+        for name, value in expected.items():
+            assert found[name] == pytest.approx(value, rel=1e-9, abs=1e-12), name
+        counts = otlp_counts(pair[1])
+        assert counts['spans_total{signal="traces",result="accepted"}'] == len(spans)
+        assert counts['traces_total{result="root"}'] == len(runs)
+        assert counts["open_traces"] == 0
+    sent = natives(server)
+    assert of_id(sent) == of_id(expected_natives(spans, Otlp()))
+    # what was sent twice around the kill is the same, and was counted once
+    texts = Counter(json.dumps(trace.model_dump(mode="json"), sort_keys=True) for trace in sent)
+    assert len(texts) == len(runs)
+
+
+@pytest.mark.slow
+def test_without_otlp_no_topics_for_spans_are_needed(server: KafkaServer, tmp_path: Path) -> None:
+    admin = KafkaAdminClient(bootstrap_servers=server.bootstrap)
+    admin.delete_topics(["rag.spans", "t-spans-changelog"])
+    admin.close()
+    worker = Worker(server, tmp_path, "a", settings=TREE, traces_encoding="native")
+    body = as_proto(rag_run(1, "bot"))
+    with workers(worker):
+        until(lambda: worker.ready)
+        produce(server, [*traffic(20), body])
+        until(lambda: worker.traces() == 19)  # one of them is no JSON
+        assert body in {letter.value for letter in dead_letters(server)}

@@ -1,0 +1,125 @@
+"""SIGTERM, SIGHUP and SIGKILL for workers on a real Kafka."""
+
+from __future__ import annotations
+
+import json
+import signal
+import time
+from pathlib import Path
+
+import pytest
+
+from tests.judge.stub_process import stub_judge
+from tests.kafka.cluster import SERVICES, Worker, until, workers
+from tests.kafka.place import SESSION_SECONDS, START_SECONDS, Place
+from tests.kafka_server import KafkaServer
+from tests.traces import trace_line
+
+pytestmark = [pytest.mark.real, pytest.mark.slow, pytest.mark.timeout(300)]
+
+DRAIN = 4.0
+SLACK = 6.0  # to commit, to leave the group and to end the process, on a busy machine
+
+
+@pytest.fixture
+def place(broker: KafkaServer, tmp_path: Path) -> Place:
+    return Place(broker, tmp_path)
+
+
+def lines(first: int, count: int, name: str = "t") -> list[bytes]:
+    return [
+        trace_line(n, trace_id=f"{name}{n}", service=SERVICES[n % len(SERVICES)])
+        for n in range(first, first + count)
+    ]
+
+
+def terminated(worker: Worker) -> float:
+    """How long it took."""
+    began = time.monotonic()
+    assert worker.stop(60) == 0, worker.log
+    return time.monotonic() - began
+
+
+def test_what_was_begun_is_finished_before_the_end(place: Place) -> None:
+    drain = {"limits": {"drain_seconds": DRAIN}}
+    worker = place.worker(odd="slow", settings=drain, in_flight=4)
+    with workers(worker):
+        until(lambda: worker.ready, START_SECONDS)
+        place.produce(lines(0, 100))
+        until(lambda: worker.traces() >= 4)
+        assert terminated(worker) < DRAIN + SLACK
+        assert "did not stop in" not in worker.log
+    sound = place.worker("b")
+    with workers(sound):
+        until(lambda: sound.traces() == 100, START_SECONDS)
+        # what was begun was committed: none of it came again
+        assert sound.metrics().get("ragmeter_replayed_total", 0) == 0
+
+
+def test_a_worker_that_cannot_finish_ends_all_the_same(place: Place) -> None:
+    drain = {"limits": {"drain_seconds": DRAIN}}
+    worker = place.worker(odd="stuck", settings=drain)
+    with workers(worker):
+        until(lambda: worker.ready, START_SECONDS)
+        place.produce([*lines(0, 9), *lines(9, 2, "stuck"), *lines(11, 30)])
+        until(lambda: worker.traces() == 39)
+        assert DRAIN - 1 < terminated(worker) < DRAIN + SLACK
+        assert "did not stop in 4 s" in worker.log
+    sound = place.worker("b")
+    with workers(sound):
+        until(lambda: sound.traces() == 41, START_SECONDS)
+        time.sleep(1)
+        assert sound.traces() == 41
+
+
+def test_sighup_brings_other_rates_and_rules_of_redaction(place: Place) -> None:
+    with stub_judge() as judge:
+        settings = {
+            "judge": {"base_url": judge.base_url, "model": "stub", "metrics": ["answered"]},
+            "sampling": {"judge": 1e-9},
+        }
+        worker = place.worker(settings=settings)
+        with workers(worker):
+            until(lambda: worker.ready, START_SECONDS)
+            place.produce(lines(0, 20))
+            until(lambda: worker.traces() == 20)
+            assert judge.stats()["calls"] == 0
+            config = place.folder / "a.json"
+            tree = json.loads(config.read_text())
+            hup(worker, config, {**tree, "sampling": {"judge": "often"}})
+            until(lambda: "the settings stay as they were" in worker.log)
+            hup(worker, config, {**tree, "sampling": {"judge": 1.0}, "segments": ["model"]})
+            until(lambda: "holds from now on: sampling.judge" in worker.log)
+            assert "only after a restart: segments" in worker.log
+            place.produce(lines(20, 20))
+            until(lambda: worker.traces() == 40)
+            assert judge.stats()["calls"] > 0
+            assert worker.ready
+            assert worker.stop() == 0, worker.log
+
+
+def test_sighup_while_no_broker_can_be_reached(place: Place) -> None:
+    worker = place.worker(bootstrap_servers=["127.0.0.1:1"], timeout_seconds=1)
+    with workers(worker):
+        until(lambda: "next try in" in worker.log)
+        assert worker.process is not None
+        worker.process.send_signal(signal.SIGHUP)
+        until(lambda: "nothing has changed" in worker.log)
+        assert terminated(worker) < SLACK
+
+
+def hup(worker: Worker, config: Path, tree: object) -> None:
+    assert worker.process is not None
+    config.write_text(json.dumps(tree))
+    worker.process.send_signal(signal.SIGHUP)
+
+
+def test_a_killed_worker_is_replaced_when_its_session_is_over(place: Place) -> None:
+    pair = [place.worker(name) for name in "ab"]
+    with workers(*pair):
+        until(lambda: all(worker.ready for worker in pair), START_SECONDS)
+        place.produce(lines(0, 50))
+        until(lambda: sum(worker.traces() for worker in pair) == 50)
+        pair[0].kill()
+        place.produce(lines(50, 50))
+        until(lambda: pair[1].traces() == 100, SESSION_SECONDS + START_SECONDS)
