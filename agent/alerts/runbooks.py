@@ -34,6 +34,7 @@ _BY_PAGE: Mapping[str, tuple[str, ...]] = {
     "accounting.md": ("RagmeterAccountingMismatch",),
     "state-quarantined.md": ("RagmeterStateQuarantined",),
     "dead-letters.md": ("RagmeterDeadLetters", "RagmeterDeadLettersHigh"),
+    "kafka-retention.md": ("RagmeterKafkaUnreadDeleted",),
     "otlp.md": ("RagmeterOtlpRefused", "RagmeterOtlpTracesCut"),
     "results-export.md": ("RagmeterResultsExportDropped",),
     "notifications.md": ("RagmeterNotificationsFailing",),

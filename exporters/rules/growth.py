@@ -13,7 +13,7 @@ COUNTERS = (
     *("ragmeter_otlp_spans_total", "ragmeter_otlp_traces_total"),
     *("ragmeter_results_exported_total", "ragmeter_notifications_total"),
     *("ragmeter_redaction_failures_total", "ragmeter_state_quarantined_total"),
-    "ragmeter_judge_requests_total",
+    *("ragmeter_judge_requests_total", "ragmeter_kafka_deleted_unread_total"),
 )
 """Those whose series come into being with their first event, which `increase` does not see."""
 

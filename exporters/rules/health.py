@@ -107,6 +107,15 @@ HEALTH_RULES = (
         "Windows, baselines and alerts began anew; the old file is kept beside the new one.",
         keep=HOUR,
     ),
+    # One is too many: what the retention took is lost for good, and no weight makes up for it.
+    HealthRule(
+        "RagmeterKafkaUnreadDeleted", "critical",
+        f"sum by ({TARGET}, topic) ({grown('ragmeter_kafka_deleted_unread_total')}) > 0",
+        f'{AGENT}: Kafka deleted {{{{ $value | printf "%.0f" }}}} messages of'
+        " {{ $labels.topic }} before they were read",
+        "They are lost: the group was further behind than the topic's retention reaches.",
+        keep=HOUR,
+    ),
     # One unreadable message is somebody's slip; one in a hundred is a sender that loses data.
     HealthRule(
         "RagmeterDeadLetters", "warning", _most(_LETTERS, _INPUT, 0.01, 5),
