@@ -281,9 +281,10 @@ def config_show(config: ConfigOption = None) -> None:
 
 @config_app.command("check")
 def config_check(config: ConfigOption = None) -> None:
-    """Check the settings and what they name: rules, probes, key files, the local model."""
+    """Check the settings and what they name: rules, probes, key files, ports, the local model."""
     from agent.alerts import RuleError
     from agent.instruments import Instruments
+    from agent.listener.access import Access
     from agent.models.errors import ModelError
     from agent.rules import rules_of
     from exporters.otel import ResultsExporter
@@ -293,6 +294,7 @@ def config_check(config: ConfigOption = None) -> None:
         rules = rules_of(settings)
         Instruments(settings, watched=True)
         ResultsExporter(settings.results_export)
+        Access(settings)
         for endpoint in (settings.judge, settings.judge.second):
             if endpoint.api_key_file is not None:
                 endpoint.api_key_file.read_text("ascii")

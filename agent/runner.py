@@ -16,6 +16,7 @@ from agent.instruments import slow_tiers
 from agent.intake import Unavailable
 from agent.pipeline import Instrument
 from agent.ports import calm
+from agent.listener.access import Access
 from agent.progress import ReplayProgress
 from agent.reload import Reload
 from agent.serving import serving
@@ -56,6 +57,7 @@ async def run(
     """
     senders = Senders(settings.alerts)
     texts = settings.privacy.content == "full"
+    access = None if exit_after_replay else Access(settings)
     exporter = ResultsExporter(settings.results_export, texts=texts)
     instrument = Instrument(
         settings,
@@ -69,13 +71,13 @@ async def run(
     await exporter.start(instrument)
     instrument.start()
     asyncio.get_running_loop().set_exception_handler(calm())
-    stop = Signals(Reload(settings, reread, instrument)).stop
+    stop = Signals(Reload(settings, reread, instrument, access)).stop
     status = 0
     try:
         async with contextlib.AsyncExitStack() as stack:
             urls = None
             if not exit_after_replay:
-                urls = await stack.enter_async_context(serving(instrument, settings))
+                urls = await stack.enter_async_context(serving(instrument, settings, access))
             client = await stack.enter_async_context(httpx.AsyncClient())
             senders.start(client, instrument)
             stack.push_async_callback(senders.stop)

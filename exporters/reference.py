@@ -348,6 +348,12 @@ def _process(name: str, text: str, labels: tuple[str, ...] = (), unit: str = "")
 
 # Written by prometheus_client's own collectors; listed so that the docs are whole.
 PROCESS = (
+    _process(
+        "ragmeter_http_refused_total",
+        "Requests and connections that a port refused, by why: no_token, wrong_token, certificate,"
+        " closed, host, origin, tls (no handshake), slow, connections (too many).",
+        ("port", "reason"),
+    ),
     _process("process_virtual_memory_bytes", "Virtual memory.", unit="bytes"),
     _process("process_resident_memory_bytes", "Resident memory.", unit="bytes"),
     _process("process_start_time_seconds", "Start of the process, Unix time.", unit="seconds"),

@@ -27,6 +27,7 @@ from agent.kafka.background.watchdog import (
     marks_of,
     picture,
     progress_of,
+from agent.listener.access import Access
 )
 from agent.kafka.client.client_logs import calm_clients
 from agent.kafka.reach import Unreachable, reach
@@ -131,6 +132,7 @@ async def run_worker(
     reread: Callable[[], Settings],
     say: Callable[[str], None],
 ) -> int:
+    access = Access(settings, traces=False)
     """Run until stopped; the exit status. `reread` gives the settings as they are written by now.
     Raises `agent.ports.PortInUse`, `agent.kafka.security.SecurityError` and what the local model
     raises."""
@@ -165,12 +167,21 @@ async def run_worker(
         )
         reading.stage, reading.assemble = app.aggregate, app.assemble
         baselines.stage = app.aggregate
-        worker.signals.reload = Reload(settings, reread, _Live(app, tiers[0], preparing))
+        worker.signals.reload = Reload(settings, reread, _Live(app, tiers[0], preparing), access)
         quiet()
-        page = metrics_app(reading)
+        page = metrics_app(reading, refused=access.refused)
         BaselinesEndpoint(baselines).add_to(page)
         http = settings.http
-        url = await stack.enter_async_context(listening(page, http.host, http.metrics_port))
+        await stack.enter_async_context(access.watched())
+        url = await stack.enter_async_context(
+            listening(
+                page,
+                http.host,
+                http.metrics_port,
+                access,
+                connections=settings.limits.connections,
+            )
+        )
         client = await stack.enter_async_context(httpx.AsyncClient())
         senders.start(client, reading)
         stack.push_async_callback(senders.stop)

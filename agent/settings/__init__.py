@@ -15,6 +15,7 @@ from pydantic import (
     model_validator,
 )
 
+from agent.settings.http import Http, Tls
 from agent.settings.judge import Budget, Cache, Endpoint, Judge, Probes, Second
 from agent.settings.kafka import Kafka
 from agent.settings.otlp import Otlp
@@ -43,18 +44,8 @@ __all__ = [
     "Settings",
     "Slo",
     "StateFile",
+    "Tls",
 ]
-
-
-Port = Annotated[int, Field(ge=0, le=65535)]
-
-
-class Http(Section):
-    host: str = Field(
-        "127.0.0.1", min_length=1, description="address to listen on; loopback by default"
-    )
-    otlp_port: Port = Field(4318, description="port for traces in; 0 picks a free one")
-    metrics_port: Port = Field(9464, description="port of `/metrics` and the page; 0: a free one")
 
 
 class StateFile(Section):
@@ -190,6 +181,9 @@ class Limits(Section):
         20 * 2**20, ge=1024, description="largest request body, also after decompression"
     )
     trace_bytes: int = Field(2 * 2**20, ge=1024, description="largest single trace")
+    connections: int = Field(
+        400, ge=8, description="open connections of a port; beyond it the idlest one is closed"
+    )
     queue: int = Field(10_000, ge=1, description="traces waiting before HTTP answers 429")
     drawn: int = Field(
         5_000, ge=1, description="traces waiting for a judge or model; beyond it they are shed"
