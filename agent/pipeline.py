@@ -155,6 +155,23 @@ class Instrument:
         ):
             time.sleep(0.02)
 
+    def wait_replayed(self, stopped: Callable[[], bool] = lambda: False) -> None:
+        """Return when all that is in now is counted, the agent has died or `stopped` says so.
+
+        In a replay that holds for slow tiers too. Beside live traffic they owe something at any
+        moment, and for as long as a judge is down: what is to be read next cannot wait for that.
+        """
+
+        def ended() -> bool:
+            return self.fatal is not None or stopped()
+
+        for table in ("held", "inbox"):  # in this order: what was held joins the queue
+            last = self._store.last(table)
+            while self._store.waits(table, last) and not ended():
+                time.sleep(0.02)
+        while not self._worker.live and any(self._worker.owed.values()) and not ended():
+            time.sleep(0.02)
+
     @property
     def fatal(self) -> str | None:
         """Why the agent has died; the process should end with a failure."""
@@ -235,7 +252,8 @@ class Instrument:
             return None
         return (
             f"event time is {ahead / 3600:.1f} hours ahead of the clock (a replayed trace was dated"
-            " in the future): live traces count as late; move the state file aside or use --fresh"
+            " in the future, or the clock was ahead at a start): live traces come late to the short"
+            " windows, and to all if it is more; move the state file aside or use --fresh"
         )
 
     def resample(self, settings: Sampling) -> None:

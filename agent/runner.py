@@ -143,7 +143,7 @@ async def _worked_off(
     instrument: Instrument, name: str, stop: asyncio.Event, say: Callable[[str], None]
 ) -> None:
     """Wait for what is queued and drawn; say what is waited for where that takes time."""
-    idle = asyncio.create_task(asyncio.to_thread(instrument.wait_idle, stop.is_set))
+    idle = asyncio.create_task(asyncio.to_thread(instrument.wait_replayed, stop.is_set))
     done, _ = await asyncio.wait([idle], timeout=QUIET_SECONDS)
     before = _drawn(instrument)
     if before and not done:
