@@ -150,8 +150,10 @@ async def _worked_off(
         say(f"{name}: read; {before}")
     await idle
     left = _drawn(instrument)
-    if left:
+    if left and stop.is_set():
         say(f"{name}: {left}; they are durable and scored after the next start")
+    elif left:  # live traffic: there is always some
+        say(f"{name}: counted; {left}, those of live traffic among them")
     elif before and not done:
         say(f"{name}: none waits any more")
 
