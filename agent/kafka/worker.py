@@ -27,13 +27,13 @@ from agent.kafka.background.watchdog import (
     marks_of,
     picture,
     progress_of,
-from agent.listener.access import Access
 )
 from agent.kafka.client.client_logs import calm_clients
 from agent.kafka.reach import Unreachable, reach
 from agent.kafka.stages.preparing import Preparing
 from agent.kafka.stages.slow import InLine
 from agent.kafka.topics import amiss
+from agent.listener.access import Access
 from agent.ports import calm, listening, quiet
 from agent.reload import Reload
 from agent.settings.privacy import Privacy
