@@ -132,10 +132,10 @@ async def run_worker(
     reread: Callable[[], Settings],
     say: Callable[[str], None],
 ) -> int:
-    access = Access(settings, traces=False)
     """Run until stopped; the exit status. `reread` gives the settings as they are written by now.
     Raises `agent.ports.PortInUse`, `agent.kafka.security.SecurityError` and what the local model
     raises."""
+    access = Access(settings, traces=False)
     calm_clients()
     asyncio.get_running_loop().set_exception_handler(calm())
     worker = _Worker(settings)
