@@ -11,7 +11,7 @@ from deploy.dashboards.variables import agents, places
 
 __all__ = ["BOARD"]
 
-SIXTH = (4, 4)
+RETENTION = ("RagmeterKafkaUnreadDeleted",)
 THIRD = (8, 7)
 BAD = Lines((Line(1, "critical", above=True),))
 WARN = Lines((Line(1, "warning", above=True),))
@@ -50,7 +50,7 @@ def _top() -> list[Panel]:
         number(
             "Lost to Kafka's retention",
             "Offsets that were deleted before they were read: those traces are lost. Workers only.",
-            grown("ragmeter_kafka_deleted_unread_total"), decimals=0, limits=BAD,
+            grown("ragmeter_kafka_deleted_unread_total"), decimals=0, limits=BAD, alerts=RETENTION,
         ),
         number(
             "State files set aside",
@@ -178,7 +178,7 @@ def _kafka() -> list[Panel]:
                 "{{topic}}": "sum by (topic)"
                 f" (increase({target('ragmeter_kafka_deleted_unread_total')}[{INTERVAL}]))"
             },
-            size=THIRD,
+            size=THIRD, alerts=RETENTION,
         ),
     ]  # fmt: skip
 

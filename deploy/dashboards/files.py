@@ -15,6 +15,7 @@ from grafana_foundation_sdk.models.dashboard import (
 
 from deploy.dashboards import agent_health, judge, overview, quality, retrieval
 from deploy.dashboards.board import Board, Row
+from deploy.dashboards.panels import link
 from deploy.dashboards.promql import target
 from deploy.dashboards.variables import DATASOURCE
 
@@ -47,6 +48,7 @@ def text(board: Board) -> str:
         .variables(list(board.variables))
         .annotation(_alerts(board.services))
         .link(_others())
+        .link(link("Status page", "${page}/"))
     )
     for row in board.rows:
         _add(made, row)

@@ -7,7 +7,7 @@ from deploy.dashboards.bands import metric_band
 from deploy.dashboards.board import Board, Row
 from deploy.dashboards.panels import Column, Panel, columns, lines, number
 from deploy.dashboards.promql import INTERVAL, RANGE, of_service, rate, target
-from deploy.dashboards.variables import agents, places, scorer, service, window
+from deploy.dashboards.variables import agents, places, service, window
 
 __all__ = ["BOARD"]
 
@@ -20,7 +20,8 @@ HOUR = 3600
 
 
 def _share(part: str, whole: str, over: str) -> str:
-    return f"sum(increase({part}[{over}])) / sum(increase({whole}[{over}]))"
+    """None of the part is a share of 0: its series come into being with the first."""
+    return f"(sum(increase({part}[{over}])) or vector(0)) / sum(increase({whole}[{over}]))"
 
 
 def _top() -> list[Panel]:
@@ -213,7 +214,7 @@ BOARD = Board(
     "judge",
     "Judge and cost",
     "The judge: is it up, is it the one it was, what does it cost; and what the services cost.",
-    [*agents(), service(many=False), window(), scorer(), *places()],
+    [*agents(), service(many=False), window(), *places()],
     [
         Row("", _top()),
         Row("Calls", _calls()),

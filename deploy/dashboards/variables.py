@@ -44,10 +44,9 @@ def agents() -> list[builders.DatasourceVariable | Variable]:
 
 
 def service(many: bool) -> Variable:
-    found = _query(
-        "service", "Service", f"label_values({target('rag_traces_total')}, service)", many=many
-    )
-    return found.regex(NO_PROBES)
+    # not rag_traces_total, which is there for a service that was never heard of
+    seen = target("rag_error_effective_samples")
+    return _query("service", "Service", f"label_values({seen}, service)", many).regex(NO_PROBES)
 
 
 def window() -> Variable:

@@ -1,11 +1,13 @@
-"""What checks chart and container's files: a real Helm, the schemas of Kubernetes, hadolint.
+"""What checks the files for others: a real Helm, the schemas of Kubernetes, hadolint, Grafana's
+dashboard-linter; and uPlot, which draws pictures for the docs.
 
 `python -m tests.deploy.tools` fetches them into `.cache`, ahead of the tests, which are bound in
-time: Go compiles Helm for minutes. It needs Go and a module proxy, and a package index.
+time: Go compiles for minutes. It needs Go and a module proxy, and a package index.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -18,12 +20,30 @@ import yaml
 
 from tests.real import unavailable
 
-__all__ = ["CRDS", "HELM_VERSION", "ROOT", "fetch", "helm_program", "python_of_tools"]
+__all__ = [
+    "CRDS",
+    "HELM_VERSION",
+    "ROOT",
+    "fetch",
+    "helm_program",
+    "linter_program",
+    "python_of_tools",
+    "uplot",
+]
 
 ROOT = Path(__file__).parent.parent.parent
 CACHE = ROOT / ".cache"
 HELM_VERSION = "v3.22.0"
 HELM = CACHE / f"helm-{HELM_VERSION}" / "helm"
+# No release has a tag, and Go's checksum database does not know this commit: its sum is kept here,
+# and the sums of what it is built from are in it.
+LINTER_MODULE = "github.com/grafana/dashboard-linter"
+LINTER_VERSION = "v0.0.0-20241224134444-1765d94aec4a"
+LINTER_SUM = "h1:wpyAYX8+Rqu0LIEE7zXBR/qjBH4t0yXvqlRGa1wD5rg="
+LINTER = CACHE / f"dashboard-linter-{LINTER_VERSION[-12:]}" / "dashboard-linter"
+UPLOT_VERSION = "1.6.32"
+UPLOT_SHA256 = "4b8a8191e425658e3ea8c8c1314b0fc679c861ee3a1af2b20c7b16ba50b5133d"
+UPLOT = CACHE / f"uplot-{UPLOT_VERSION}"
 LOCK = ROOT / "requirements" / "deploy.lock"
 TOOLS = CACHE / "deploy-tools"
 STAMP = TOOLS / "deploy.lock"  # a copy, so that a half-made or an old environment is known
@@ -54,6 +74,23 @@ def helm_program() -> str:
     return str(HELM) if HELM.is_file() else _unavailable(f"Helm {HELM_VERSION}")
 
 
+def linter_program() -> str:
+    """As `helm_program`."""
+    return str(LINTER) if LINTER.is_file() else _unavailable("Grafana's dashboard-linter")
+
+
+def uplot() -> Path:
+    """The folder with its scripts; npm fetches it where it is not there. For pictures alone."""
+    if not UPLOT.is_dir():
+        archive = CACHE / _run("npm", "pack", "--silent", f"uplot@{UPLOT_VERSION}").strip()
+        found = hashlib.sha256(archive.read_bytes()).hexdigest()
+        if found != UPLOT_SHA256:
+            raise ValueError(f"uplot {UPLOT_VERSION} has the sum {found}, not {UPLOT_SHA256}")
+        shutil.unpack_archive(archive, UPLOT, filter="data")
+        archive.unlink()
+    return UPLOT / "package" / "dist"
+
+
 def python_of_tools() -> Path:
     """The interpreter with the locked tools; its folder has their commands."""
     if not (_tools_are_there() and _definitions_are_there()):
@@ -74,6 +111,8 @@ def fetch() -> None:
     CACHE.mkdir(exist_ok=True)
     if not HELM.is_file():
         _fetch_helm()
+    if not LINTER.is_file():
+        _fetch_linter()
     if not _definitions_are_there():
         _fetch_definitions()
     if not _tools_are_there():
@@ -97,6 +136,21 @@ def _fetch_helm() -> None:
     _run("nice", "-n", "19", *build, GOBIN=str(partial))
     shutil.rmtree(HELM.parent, ignore_errors=True)
     partial.rename(HELM.parent)
+
+
+def _fetch_linter() -> None:
+    download = ("go", "mod", "download", "-json", f"{LINTER_MODULE}@{LINTER_VERSION}")
+    module = json.loads(_run(*download, GONOSUMDB=LINTER_MODULE))
+    if module["Sum"] != LINTER_SUM:
+        raise ValueError(f"{LINTER_MODULE} has the sum {module['Sum']}, not {LINTER_SUM}")
+    partial = LINTER.parent.with_suffix(".partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir()
+    # in its own folder, so that its go.sum holds; that lies in the cache of modules, read-only
+    build = ("go", "-C", module["Dir"], "build", "-trimpath", "-ldflags", "-s -w")
+    _run("nice", "-n", "19", *build, "-o", str(partial / LINTER.name), ".")
+    shutil.rmtree(LINTER.parent, ignore_errors=True)
+    partial.rename(LINTER.parent)
 
 
 def _fetch_definitions() -> None:
@@ -123,4 +177,4 @@ def _fetch_tools() -> None:
 
 if __name__ == "__main__":
     fetch()
-    sys.stdout.write(f"{HELM}\n{TOOLS}\n{CRDS}\n")
+    sys.stdout.write(f"{HELM}\n{LINTER}\n{TOOLS}\n{CRDS}\n")
