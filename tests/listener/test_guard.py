@@ -9,7 +9,7 @@ import pytest
 from agent.listener.guard import HEADERS
 from tests.listener.ports import Port, asked
 
-TOKENS = {"token": "everything-0123456789", "send_token": "s" * 16, "scrape_token": "m" * 16}
+TOKENS = {"token": "t" * 16, "send_token": "s" * 16, "scrape_token": "m" * 16}
 GETS = ["/", "/trace/bot/t-1", "/v1/inspect", "/metrics", "/nothing"]
 POSTS = ["/v1/traces", "/v1/logs", "/v1/rag/traces", "/v1/baselines/promote"]
 

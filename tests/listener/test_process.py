@@ -23,8 +23,7 @@ from tests.kafka_security import make_certificates
 from tests.real import require
 
 ROOT = Path(__file__).parent.parent.parent
-TOKENS = {"token": "everything-0123456789", "send": "send-0123456789ab", "scrape": "scrape-0123456"}
-TOKENS["scrape"] += "789"
+TOKENS = {name: f"{name}-for-{name}-only" for name in ("token", "send", "scrape")}
 SECONDS = 90  # a busy machine takes tens of seconds to start a process
 
 
@@ -96,7 +95,7 @@ def test_tokens_of_files_are_asked_for_and_rotated(tmp_path: Path) -> None:
         assert found.get("/metrics", TOKENS["scrape"]).status_code == 200
         assert (found.post(), found.post(TOKENS["scrape"])) == (401, 401)
         assert found.post(TOKENS["send"]) == 200
-        new = "another-0123456789"
+        new = "another-for-all-of-it"
         (tmp_path / "token").write_text(f"{new}\n{TOKENS['token']}\n")
         found.hang_up()
         found.until(lambda: found.get("/", new).status_code == 200)
