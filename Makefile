@@ -8,7 +8,7 @@ APPS := .venv-apps
 APPS_STAMP := $(APPS)/.stamp
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-apps lock run test test-slow kafka helm chaos-kafka lint format bench figures clean
+.PHONY: help setup setup-apps lock run test test-slow kafka helm audit secrets sbom chaos-kafka lint format bench figures clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -40,6 +40,7 @@ lock: setup  ## write the locks of requirements/ anew
 	$(COMPILE) --upgrade --extra hhem --extra kafka --group dev pyproject.toml --output-file requirements/dev.lock
 	$(COMPILE) --upgrade requirements/apps.in --output-file requirements/apps.lock
 	$(COMPILE) --upgrade requirements/deploy.in --output-file requirements/deploy.lock
+	$(COMPILE) --upgrade requirements/security.in --output-file requirements/security.lock
 	$(COMPILE) $(OF_DEV) requirements/build.in --output-file requirements/build.lock
 	$(COMPILE) $(OF_DEV) --extra kafka pyproject.toml --output-file requirements/image.lock
 	$(COMPILE) $(OF_DEV) --extra kafka --extra hhem pyproject.toml --output-file requirements/image-hhem.lock
@@ -59,6 +60,15 @@ kafka: setup  ## fetch Apache Kafka for the tests, by Maven into .cache
 
 helm: setup  ## compile Helm for the tests, by Go into .cache, and fetch the schemas of Kubernetes
 	$(BIN)/python -m tests.deploy.tools
+
+audit: setup  ## known vulnerabilities of all locked versions; OFFLINE=1 looks at the locks alone
+	$(BIN)/python -m deploy.supply.audit $(if $(OFFLINE),--offline)
+
+secrets: setup  ## secrets in the files and in the whole history, by gitleaks
+	$(BIN)/python -m deploy.supply.leaks
+
+sbom: setup  ## the bill of materials of the images, in CycloneDX, into dist/
+	$(BIN)/python -m deploy.supply.sbom
 
 chaos-kafka: setup  ## 100,000 traces under kills and broker restarts, compared with the truth
 	$(BIN)/python -m tests.kafka.chaos --seed $(or $(SEED),1)
