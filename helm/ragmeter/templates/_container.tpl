@@ -74,6 +74,9 @@ volumeMounts:
 httpGet:
   path: {{ .path }}
   port: {{ include "ragmeter.metricsPort" .root }}
+  {{- if eq (include "ragmeter.scheme" .root) "https" }}
+  scheme: HTTPS
+  {{- end }}
 {{- with .probe }}
 {{ toYaml . }}
 {{- end }}

@@ -8,6 +8,12 @@
   (list "judge.second" "api_key_file" "second-judge-api-key" $secrets.secondJudgeApiKey)
   (list "results_export" "headers_file" "results-headers" $secrets.resultsHeaders)
   (list "privacy" "hash_key_file" "hash-key" $secrets.hashKey)
+  (list "http" "token_file" "http-token" $secrets.httpToken)
+  (list "http" "send_token_file" "http-send-token" $secrets.httpSendToken)
+  (list "http" "scrape_token_file" "http-scrape-token" $secrets.httpScrapeToken)
+  (list "http.tls" "cert_file" "http-tls.crt" (dict "existingSecret" $secrets.httpTls.existingSecret "key" $secrets.httpTls.certKey))
+  (list "http.tls" "key_file" "http-tls.key" (dict "existingSecret" $secrets.httpTls.existingSecret "key" $secrets.httpTls.keyKey))
+  (list "http.tls" "client_ca_file" "http-client-ca.crt" (dict "existingSecret" $secrets.httpTls.existingSecret "key" $secrets.httpTls.clientCaKey))
 -}}
 {{- if eq .Values.mode "worker" -}}
 {{- $tls := $secrets.kafkaTls -}}
@@ -31,9 +37,13 @@
 {{/* As JSON, which is YAML: toYaml would write 20971520 as 2.097152e+07, and that is no integer. */}}
 {{- define "ragmeter.settings" -}}
 {{- $own := dict
-  "http" (dict "host" "0.0.0.0" "otlp_port" 4318 "metrics_port" 9464)
+  "http" (dict "host" "0.0.0.0" "otlp_port" 4318 "metrics_port" 9464 "names" (include "ragmeter.serviceNames" . | fromJsonArray))
   "state" (dict "path" "/var/lib/ragmeter/state.sqlite" "dead_letters" "/var/lib/ragmeter/dead-letters.jsonl")
 -}}
+{{- if eq .Values.mode "sidecar" -}}
+{{- /* the application is in the same Pod; probes and Prometheus are not */ -}}
+{{- $_ := set $own.http "otlp_host" "127.0.0.1" -}}
+{{- end -}}
 {{- if .Values.hhem.enabled -}}
 {{- $_ := set $own "hhem" (dict "path" "/var/lib/ragmeter-hhem") -}}
 {{- end -}}
@@ -48,6 +58,34 @@
 {{- $own = mustMergeOverwrite $own $tree -}}
 {{- end -}}
 {{- mustMergeOverwrite $own (deepCopy .Values.config) | toPrettyJson -}}
+{{- end -}}
+
+{{/* The names of the Service with a dot in them: a browser may ask by them where no token is asked for. */}}
+{{- define "ragmeter.serviceNames" -}}
+{{- $names := list -}}
+{{- if ne .Values.mode "sidecar" -}}
+{{- $name := printf "%s.%s" (include "ragmeter.fullname" .) .Release.Namespace -}}
+{{- $names = list $name (printf "%s.svc" $name) (printf "%s.svc.cluster.local" $name) -}}
+{{- end -}}
+{{- toJson $names -}}
+{{- end -}}
+
+{{/* How the ports are spoken to: http or https. */}}
+{{- define "ragmeter.scheme" -}}
+{{- $settings := include "ragmeter.settings" . | fromJson -}}
+{{- ternary "https" "http" (not (empty (dig "tls" "cert_file" "" $settings.http))) -}}
+{{- end -}}
+
+{{/* The Secret and key of the token that opens /metrics, as JSON; an empty object: none. */}}
+{{- define "ragmeter.scrapeToken" -}}
+{{- $secrets := .Values.secrets -}}
+{{- $found := dict -}}
+{{- range list $secrets.httpToken $secrets.httpScrapeToken -}}
+{{- if .existingSecret -}}
+{{- $found = dict "name" .existingSecret "key" .key -}}
+{{- end -}}
+{{- end -}}
+{{- toJson $found -}}
 {{- end -}}
 
 {{- define "ragmeter.configName" -}}

@@ -42,7 +42,7 @@ ragmeter/config-checksum: {{ include "ragmeter.checksum" . }}
 {{- define "ragmeter.sidecar.appEnv" -}}
 {{- $settings := include "ragmeter.settings" . | fromJson -}}
 - name: OTEL_EXPORTER_OTLP_ENDPOINT
-  value: http://127.0.0.1:{{ $settings.http.otlp_port }}
+  value: {{ include "ragmeter.scheme" . }}://127.0.0.1:{{ $settings.http.otlp_port }}
 {{- end -}}
 
 {{/* Least `terminationGracePeriodSeconds` of the Pod. A native sidecar has what the application leaves
