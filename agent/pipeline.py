@@ -33,6 +33,7 @@ from agent.resolvers.stage import Resolving
 from agent.settings.privacy import Privacy
 from agent.slow_tiers import MakeTiers, SlowTiers
 from agent.sources.dead_letters import DeadLetters
+from agent.stalls import Stalls, unready
 from agent.store.open import StateLost
 from agent.store.open_spans import OpenSpans
 from agent.store.rows import Accepted, Progress
@@ -46,8 +47,6 @@ __all__ = ["Instrument"]
 log = logging.getLogger("ragmeter")
 
 T = TypeVar("T")
-
-STUCK_SECONDS = 30.0  # a batch takes well under a second; the longest pause of the worker is 5 s
 
 
 class Instrument:
@@ -115,6 +114,8 @@ class Instrument:
         self.assembly = Assembly(
             settings.otlp, spans, self._write, clock=clock, monotonic=monotonic
         )
+        self._stalls: Stalls[str] = Stalls(monotonic)
+        self._stalled: dict[str, float] = {}
         self._closer = Closer(
             self.assembly,
             spans,
@@ -221,7 +222,7 @@ class Instrument:
             self._problem,
             self._worker.problem,
             self._closer.problem,
-            self._stuck(),
+            *self._stuck(),
             self._ahead(now),
         )
         return Health(
@@ -234,13 +235,23 @@ class Instrument:
             else (max(0.0, now - event) if waiting else 0.0),
         )
 
-    def stalled_seconds(self) -> float:
-        """How long the worker has not moved."""
-        return self._monotonic() - self._worker.beat
+    def look(self) -> str | None:
+        """What has not moved for `limits.stalled_seconds` although work waits; the process should
+        end with a failure. To be called every second or so."""
+        held = self._store.held
+        self._stalled = self._stalls.look(
+            {
+                **self._worker.marks(),
+                "the closing of traces": self._closer.pulse.count,
+                "the resolving of passages": self._resolving.pulse.count if held else None,
+            }
+        )
+        limit = self._limits.stalled_seconds
+        return next((_still(*item) for item in self._stalled.items() if item[1] > limit), None)
 
-    def _stuck(self) -> str | None:
-        seconds = self.stalled_seconds()
-        return f"the worker has not moved for {seconds:.0f} s" if seconds > STUCK_SECONDS else None
+    def _stuck(self) -> list[str]:
+        limit = self._limits.stalled_seconds
+        return [_still(*item) for item in self._stalled.items() if unready(item[1], limit)]
 
     def _ahead(self, now: float) -> str | None:
         """What is wrong where a replayed trace from the future has taken the time along."""
@@ -352,3 +363,7 @@ class Instrument:
 
     def dead_letters_from(self, source: str, position: int) -> set[int]:
         return self._dead.written_from(source, position)
+
+
+def _still(place: str, seconds: float) -> str:
+    return f"{place} has not moved for {seconds:.0f} s although work waits"

@@ -200,6 +200,12 @@ class Limits(Section):
     )
     evidence_bytes: int = Field(64 * 2**10, ge=1024, description="kept of one worst trace")
     drain_seconds: float = Field(10, gt=0, description="longest time to finish after SIGTERM")
+    stalled_seconds: float = Field(
+        120,
+        gt=0,
+        description="work waits and nothing moves for so long: exit 1; readiness is off after a "
+        "quarter of it. With Kafka not below the 60 s that a rebalance may take",
+    )
 
 
 class Settings(Section):

@@ -74,7 +74,7 @@ HEALTH_RULES = (
         "/readyz says why: a full disk, a worker that does not move, a clock that is ahead.",
         for_=2 * MINUTE, keep=5 * MINUTE,
     ),
-    # The worker's longest pause is 5 s; by itself it exits after 120 s without a beat.
+    # The worker's longest pause is 5 s; by itself it exits after `limits.stalled_seconds`.
     HealthRule(
         "RagmeterStalled", "critical",
         f"min_over_time(ragmeter_queue_depth[10m]) > 0 unless on ({TARGET})"
