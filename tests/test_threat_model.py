@@ -13,7 +13,7 @@ PAGE = (ROOT / "docs" / "threat-model.md").read_text(encoding="utf-8")
 NAMED = sorted(set(re.findall(r"`(tests/[\w/]+\.py)(?:::(\w+))?`", PAGE)))
 
 
-def tests_of(path: Path) -> set[str]:
+def names_in(path: Path) -> set[str]:
     tree = ast.parse(path.read_text(encoding="utf-8"))
     return {
         node.name
@@ -28,8 +28,8 @@ def test_every_test_that_is_named_exists() -> None:
         f"{path}::{name}"
         for path, name in NAMED
         if not (ROOT / path).is_file()
-        or (name and name not in tests_of(ROOT / path))
-        or not tests_of(ROOT / path)
+        or (name and name not in names_in(ROOT / path))
+        or not names_in(ROOT / path)
     ]
     assert missing == []
 

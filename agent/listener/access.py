@@ -163,7 +163,7 @@ class Access:
     def _reread_one(name: str, one: Tokens | Certificate, problems: set[str]) -> None:
         try:
             if one.reread():
-                log.warning("other %s hold from now on: %r", name, one)
+                log.warning("%s read again, in force from now on: %r", name, one)
         except ConfigError as error:
             problems.add(str(error))
 
