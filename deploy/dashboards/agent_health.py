@@ -190,13 +190,13 @@ def _out() -> list[Panel]:
             "To Alertmanager and webhooks. retry that stays: the receiver is away; refused,"
             " expired, error: a notification is lost.",
             {"{{target}} {{outcome}}": rate("ragmeter_notifications_total", by="target, outcome")},
-            unit="reqps", size=THIRD, stacked=True, alerts=["RagmeterNotificationsFailing"],
+            unit="reqps", size=(6, 7), stacked=True, alerts=["RagmeterNotificationsFailing"],
         ),
         lines(
             "Results sent to the tracing backend",
             "All but sent were dropped: scores are missing there, windows and alerts have them.",
             {"{{signal}} {{result}}": rate("ragmeter_results_exported_total", by="signal, result")},
-            unit="reqps", size=THIRD, stacked=True, alerts=["RagmeterResultsExportDropped"],
+            unit="reqps", size=(6, 7), stacked=True, alerts=["RagmeterResultsExportDropped"],
         ),
         lines(
             "Redaction",
@@ -208,7 +208,15 @@ def _out() -> list[Panel]:
                     "ragmeter_redaction_failures_total", by="rule, reason"
                 ),
             },
-            unit="reqps", size=THIRD, alerts=["RagmeterRedactionFailures"],
+            unit="reqps", size=(6, 7), alerts=["RagmeterRedactionFailures"],
+        ),
+        lines(
+            "Refused at the door",
+            "Requests and connections that a port did not take, by why. wrong_token, certificate,"
+            " tls: somebody has old credentials, or none; host, origin: another site asks; slow,"
+            " connections: a limit.",
+            {"{{port}} {{reason}}": rate("ragmeter_http_refused_total", by="port, reason")},
+            unit="reqps", size=(6, 7), stacked=True,
         ),
     ]  # fmt: skip
 

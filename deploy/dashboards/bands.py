@@ -9,12 +9,14 @@ from grafana_foundation_sdk.builders import timeseries
 from grafana_foundation_sdk.models.dashboard import DynamicConfigValue
 
 from agent.metrics import METRICS
+from agent.metrics.results import BUILTIN
+from agent.windows.stratified import HELP
 from deploy.dashboards import thresholds
 from deploy.dashboards.panels import fixed, lines, on_page
 from deploy.dashboards.promql import INTERVAL, of_service, target, whole
 from deploy.dashboards.thresholds import Lines
 
-__all__ = ["Estimate", "band", "beside", "latency_band", "metric_band"]
+__all__ = ["Estimate", "band", "beside", "latency_band", "metric_band", "scorers"]
 
 COLOURS = {
     "builtin": "blue",
@@ -23,6 +25,11 @@ COLOURS = {
     "umbrela": "orange",
     "judge": "orange",
     "autonuggetizer": "orange",
+    # carried to all traces with the help of the cheap score
+    f"hhem{HELP}": "green",
+    f"hhem_fulltext{HELP}": "dark-green",
+    f"umbrela{HELP}": "green",
+    f"judge{HELP}": "green",
     "p50": "green",
     "p95": "blue",
     "p99": "purple",
@@ -94,7 +101,6 @@ def metric_band(
     text: str,
     *matchers: str,
     size: tuple[int, int] = (12, 7),
-    scorers: Sequence[str] = (),
     chosen: bool = True,
     services: bool = True,
 ) -> timeseries.Panel:
@@ -111,7 +117,7 @@ def metric_band(
     unit = "percentunit" if spec.kind == "ratio" else units.get(spec.unit, "none")
     return band(
         title, f"{text} Range: {spec.low:g} to {'any' if spec.high is None else f'{spec.high:g}'}.",
-        {"{{scorer}}": found}, scorers or spec.scorers, unit=unit, size=size,
+        {"{{scorer}}": found}, scorers(name), unit=unit, size=size,
         limits=thresholds.metric(name),
         top=spec.high if spec.high is not None and spec.good == "higher" else None,
     )  # fmt: skip
@@ -135,7 +141,7 @@ def latency_band(
     return band(title, text, found, list(found), unit="s", size=size, limits=limits)
 
 
-def beside(name: str, size: tuple[int, int] = (4, 7)) -> list[timeseries.Panel]:
+def beside(name: str) -> list[timeseries.Panel]:
     """How much a number rests on: samples, the share without a value, and why they have none."""
     stem = f"rag_{name}"
     where = (WINDOW, SCORER)
@@ -150,25 +156,33 @@ def beside(name: str, size: tuple[int, int] = (4, 7)) -> list[timeseries.Panel]:
             "Equally weighted traces that would carry the same evidence: fewer than were scored"
             " where rates differ. Few samples make a wide band; none below limits.min_samples."
             " Raise the sampling rate, or choose a longer window.",
-            {"{{scorer}}": samples}, size=size, colours=_by_scorer(name),
+            {"{{scorer}}": samples}, size=(4, 7), colours=_by_scorer(name),
         ),
         lines(
             "Share without a value",
             "Traces of the window that should have a value and got none. The estimate is made"
             " without them: where they differ from the rest, it is off by more than its band says.",
-            {"{{scorer}}": unscored}, unit="percentunit", size=size, colours=_by_scorer(name),
+            {"{{scorer}}": unscored}, unit="percentunit", size=(4, 7), colours=_by_scorer(name),
             alerts=["RagUnscoredHigh", "RagUnscoredElevated"],
         ),
         lines(
             "Why: results without a value",
-            "By state and reason, of all services of the agent; docs/metrics.md says what each"
-            " reason means. judge_* is the judge's fault; not_captured, no_text and the like are"
-            " the application's; shed is overload, late came after its last window.",
+            "By state and reason, counted over the rate interval, of all services of the agent;"
+            " docs/metrics.md says what each reason means. judge_* is the judge's fault;"
+            " not_captured, no_text and the like are the application's; shed is overload, late"
+            " came after its last window.",
             {"{{state}} {{reason}}": f"sum by (state, reason) (increase({gone}[{INTERVAL}]))"},
-            size=size, stacked=True,
+            size=(6, 7), stacked=True,
         ),
     ]  # fmt: skip
 
 
+def scorers(name: str) -> list[str]:
+    """Under which names a metric can come: a slow scorer also with the help of the cheap one."""
+    own = METRICS[name].scorers
+    helped = [f"{one}{HELP}" for one in own if one != BUILTIN and BUILTIN in own]
+    return [*own, *helped]
+
+
 def _by_scorer(name: str) -> dict[str, str]:
-    return {scorer: COLOURS[scorer] for scorer in METRICS[name].scorers}
+    return {scorer: COLOURS[scorer] for scorer in scorers(name)}

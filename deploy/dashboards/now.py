@@ -9,6 +9,7 @@ from grafana_foundation_sdk.builders import table
 from agent.metrics import METRICS
 from deploy.dashboards.panels import Column, columns, on_page
 from deploy.dashboards.promql import of_service, whole
+from exporters.rules.promql import held
 
 __all__ = ["now"]
 
@@ -24,8 +25,7 @@ def now(
 
     def of(names: str, end: str, segmented: bool = True) -> str:
         series = of_service("", f'__name__=~"{names}"', 'window="$window"', 'scorer=~"$scorer"')
-        if segmented:
-            series = whole(series)
+        series = whole(held(series)) if segmented else held(series)
         name = f'label_replace({series}, "metric", "$1", "__name__", "rag_(.+)_{end}")'
         return f"max by ({', '.join(KEYS)}) ({name})"
 

@@ -164,6 +164,7 @@ def _each() -> list[Panel]:
             " one: its trace opens on the status page while it is kept there.",
             {"p95": f"histogram_quantile(0.95, sum by (le) ({buckets}))"}, unit="s", size=THIRD,
             limits=thresholds.latency("total", 0.95), exemplars=True, links=[on_page()],
+            colours={"p95": "blue"},
         ),
     ]  # fmt: skip
 

@@ -90,6 +90,9 @@ def lines(
     if limits.lines:
         style = look.GraphThresholdsStyleConfig().mode(common.GraphThresholdsStyleMode.DASHED)
         panel.thresholds_style(style)
+    above = [one.value for one in limits.lines if one.above]
+    if top is None and above:  # so that the way to the first line is seen
+        top = round(min(above) * 1.2, 6)
     if top is not None:
         panel.axis_soft_max(top)
     if decimals is not None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from exporters.rules.promql import selector
+from exporters.rules.promql import held, selector
 
-__all__ = ["INTERVAL", "RANGE", "of_service", "rate", "target", "whole"]
+__all__ = ["INTERVAL", "PLAIN", "RANGE", "of_service", "rate", "target", "whole"]
 
 INTERVAL = "$__rate_interval"
 """Four scrapes at least, and no less than what a pixel shows: Grafana's own for `rate`."""
@@ -14,7 +14,7 @@ RANGE = "$__range"
 
 _TARGET = ('job=~"$job"', 'instance=~"$instance"')
 _SERVICE = 'service=~"$service"'
-_MEASURE = ("scorer", "fingerprint", "k", "window", "stage", "quantile")
+_MEASURE = ("metric", "scorer", "fingerprint", "k", "window", "stage", "quantile")
 
 
 def target(name: str, *matchers: str) -> str:
@@ -33,7 +33,11 @@ def whole(series: str) -> str:
     Which tags are segments is a setting, so no matcher can name them all. But every service has one
     counter without any, and what differs from it by more than the labels of a measure is a segment.
     """
-    return f"{series} and ignoring ({', '.join(_MEASURE)}) {target('rag_cost_usd_total')}"
+    return f"{series} and {PLAIN}"
+
+
+PLAIN = f"ignoring ({', '.join(_MEASURE)}) {held(target('rag_cost_usd_total'))}"
+"""What a series of a whole service has a match in, and one of a segment has not."""
 
 
 def rate(name: str, *matchers: str, by: str) -> str:

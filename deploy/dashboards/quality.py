@@ -7,9 +7,10 @@ from deploy.dashboards.bands import beside, metric_band
 from deploy.dashboards.board import Board, Row
 from deploy.dashboards.now import now
 from deploy.dashboards.panels import Column, Panel, columns, lines, on_page
-from deploy.dashboards.promql import of_service, target
+from deploy.dashboards.promql import PLAIN, of_service
 from deploy.dashboards.thresholds import Line, Lines
 from deploy.dashboards.variables import agents, places, scorer, service, window
+from exporters.rules.promql import held
 
 __all__ = ["BOARD"]
 
@@ -37,7 +38,7 @@ JUDGED = ("nugget_vital", "nugget_all")
 def _beside(name: str) -> list[Panel]:
     """A metric with what it rests on."""
     title = name.replace("_", " ").capitalize()
-    return [metric_band(name, title, READING[name]), *beside(name)]
+    return [metric_band(name, title, READING[name], size=(10, 7)), *beside(name)]
 
 
 def _pair(*names: str) -> list[Panel]:
@@ -55,9 +56,8 @@ def _segments() -> Panel:
         series = of_service(
             "", f'__name__=~"{names}_{end}"', 'window="$window"', 'scorer=~"$scorer"'
         )
-        name = f'label_replace({series}, "metric", "$1", "__name__", "rag_(.+)_{end}")'
-        plain = f"ignoring (metric, scorer, fingerprint, window) {target('rag_cost_usd_total')}"
-        return f"sum without (job, __name__) ({name} unless {plain})"
+        name = f'label_replace({held(series)}, "metric", "$1", "__name__", "rag_(.+)_{end}")'
+        return f"max without (job, __name__) ({name} unless {PLAIN})"
 
     return columns(
         "Segments",

@@ -75,6 +75,7 @@ BOARD = Board(
                     "Relevance of the passages",
                     "Mean grade of what was retrieved, 0 (off topic) to 3 (answers the query)."
                     " When it falls: index, embedding, filters, or another kind of question.",
+                    size=(10, 7),
                 ),
                 *beside("relevance"),
             ],

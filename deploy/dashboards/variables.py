@@ -59,9 +59,8 @@ def window() -> Variable:
 
 def scorer() -> Variable:
     """Who measured: scores of two scorers are never one number."""
-    return _query(
-        "scorer", "Scorer", f"label_values({target('ragmeter_seen_total')}, scorer)", many=True
-    )
+    gauges = target("", '__name__=~"rag_.+_effective_samples"')
+    return _query("scorer", "Scorer", f"label_values({gauges}, scorer)", many=True)
 
 
 def cutoff() -> Variable:

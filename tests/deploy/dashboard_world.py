@@ -61,6 +61,10 @@ class World:
         """What the agent exports now."""
         return httpx.get(f"{self.metrics}/metrics").text
 
+    def intrude(self) -> None:
+        """A request as from another site's page: it is refused, and counted."""
+        httpx.get(f"{self.metrics}/", headers={"Host": "elsewhere.example"})
+
     def listens(self) -> bool:
         """Whether traces can be sent: that port opens last."""
         try:
@@ -179,7 +183,7 @@ def _serving(body: bytes = b"") -> Iterator[str]:
 
 @contextmanager
 def watched(
-    folder: Path, *, interval: int = 1, recorded: bytes = b"", others: Sequence[str] = ()
+    folder: Path, *, interval: int = 2, recorded: bytes = b"", others: Sequence[str] = ()
 ) -> Iterator[World]:
     """An agent that replays poison and 60 traces and is ready for more; Prometheus scrapes it,
     `others`, and a server that answers with `recorded`."""
@@ -211,6 +215,7 @@ def watched(
             return scraped(world, own) == "1" and world.listens()
 
         until(ready, SECONDS)
+        world.intrude()
         yield world
 
 

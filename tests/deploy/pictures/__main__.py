@@ -50,16 +50,17 @@ def main() -> None:
         stack.callback(worker.kill)
         until(lambda: worker.ready, START_SECONDS)
         found = stack.enter_context(
-            watched(folder, interval=2, others=[f"127.0.0.1:{worker.port}"])
+            watched(folder, interval=5, others=[f"127.0.0.1:{worker.port}"])
         )
         began = time.time()
         _drive(found, place, options.minutes * 60)
+        ended = time.time()
         if options.record:
             _record(worker, options.record)
         chrome = browser(require("chromedriver"), require("chromium"), folder / "profile")
         page = stack.enter_context(chrome)
         for name, board in boards().items():
-            picture(found, page, name, board, (began, time.time()), folder)
+            picture(found, page, name, board, (began, ended), folder)
             sys.stdout.write(f"{name}\n")
 
 

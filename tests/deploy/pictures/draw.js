@@ -3,7 +3,7 @@
 
 const COLOURS = {
   green: "#73bf69", yellow: "#fade2a", blue: "#5794f2", orange: "#ff9830", red: "#f2495c",
-  purple: "#b877d9", "dark-purple": "#8f3bb8", text: "#ccccdc", transparent: "transparent",
+  purple: "#b877d9", "dark-purple": "#8f3bb8", "dark-green": "#37872d", text: "#ccccdc", transparent: "transparent",
 };
 const PALETTE = [
   "#73bf69", "#f2cc0c", "#8ab8ff", "#ff780a", "#f2495c", "#5794f2", "#b877d9", "#705da0",
@@ -45,6 +45,8 @@ function format(value, unit, wanted) {
     ([from, name]) => [from === 1e4 ? 1e3 : from, name]), wanted).replace(/^(\d+) K$/, "$1 K");
   return digits(value, wanted);
 }
+
+const clock = at => new Date(at * 1000).toISOString().slice(11, 16);
 
 function options(panel, name) {
   const defaults = panel.fieldConfig.defaults;
@@ -148,7 +150,7 @@ function timeseries(panel, box, width, height) {
         return [least, most === least ? least + 1 : high !== undefined && most === high ? most : most + (most - least) * 0.06];
       } },
     },
-    axes: [{ ...axis, size: 24 }, { ...axis, size: 62, values: (_, ticks) => ticks.map(tick => format(tick, unit, tick ? wanted : undefined)) }],
+    axes: [{ ...axis, size: 24, space: 56, values: (_, ticks) => ticks.map(clock) }, { ...axis, size: 62, values: (_, ticks) => ticks.map(tick => format(tick, unit, tick ? wanted : undefined)) }],
     hooks: { draw: [overlay] },
   }, [times, ...columns], host);
 }
