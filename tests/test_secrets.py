@@ -52,7 +52,7 @@ PLANTED: dict[str, Any] = {
     "resolvers": {
         "sources": [{"name": "kb", "url": f"{DEAD}/{{id}}", "headers": f"Authorization: {MARK}"}]
     },
-    "results_export": {"endpoint": DEAD, "headers": f"authorization={MARK}", "tiers": ["cheap"]},
+    "results_export": {"endpoint": DEAD, "headers": f"authorization={MARK}"},
     "kafka": {
         "security": {
             "protocol": "SASL_SSL", "mechanism": "PLAIN", "username": "u",
@@ -175,7 +175,12 @@ def test_no_secret_is_in_anything_that_a_run_shows(tmp_path: Path) -> None:
     tree["state"] = {
         "path": str(tmp_path / "s.sqlite"), "dead_letters": str(tmp_path / "dead.jsonl")
     }  # fmt: skip
-    tree["slos"] = []
+    rules = tmp_path / "rules.yaml"  # one that fires at once, so that receivers are tried
+    rules.write_text(
+        "rules: [{name: AnyError, severity: critical, metric: error, op: '>', threshold: 0.1,"
+        " window: 5m, for: 0s, summary: 'errors'}]"
+    )
+    tree["alerts"]["rules"] = str(rules)
     config = tmp_path / "config.json"
     config.write_text(json.dumps(tree))
     config.chmod(0o600)
@@ -206,8 +211,10 @@ def test_no_secret_is_in_anything_that_a_run_shows(tmp_path: Path) -> None:
         assert sent.status_code == 200
         httpx.post(f"{traces}/v1/rag/traces", content=b"broken", headers=login, trust_env=False)
         process.send_signal(signal.SIGHUP)
-        time.sleep(5)  # judge, resolver, receivers and webhook are tried and fail
-        shown = everything_shown(page)
+        failed = 'ragmeter_notifications_total{target="webhook"'
+        while failed not in (shown := everything_shown(page))["/metrics 1"]:
+            assert time.monotonic() < deadline + SECONDS, shown["/metrics 1"]
+            time.sleep(1)  # judge, resolver, receivers and webhook are tried and fail
         assert "rag_traces_total" in shown["/metrics 1"]
         where = Path(f"/proc/{process.pid}")
         shown["ps"] = (where / "cmdline").read_text()
