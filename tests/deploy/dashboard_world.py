@@ -118,7 +118,7 @@ def _cited(trace: dict[str, Any], rng: random.Random) -> str:
 
 def settings(folder: Path, judge: str, sink: str, ports: tuple[int, int]) -> Path:
     """Everything on that the dashboards show."""
-    second = {"base_url": judge, "model": "stub-2", "share": 0.3}
+    second = {"base_url": judge, "model": "stub-2", "share": 0.5}
     tree = {
         "segments": ["model"],
         "http": {"otlp_port": ports[0], "metrics_port": ports[1]},
@@ -132,7 +132,7 @@ def settings(folder: Path, judge: str, sink: str, ports: tuple[int, int]) -> Pat
             "concurrency": 8,
             "probes": {"hours": 0.003},  # a second run soon: the first has nothing to compare with
         },
-        "sampling": {"judge": 0.5},
+        "sampling": {"judge": 0.8},
         "privacy": {"redact": ["email", {"name": "the", "pattern": r"\bThe\b"}]},
         "alerts": {"webhook_url": f"{sink}/hook"},
         "results_export": {"endpoint": sink},
