@@ -86,7 +86,7 @@ def test_tls_reaches_probes_service_and_prometheus() -> None:
 
 def test_a_monitor_may_have_its_own() -> None:
     own = {"enabled": True, "tlsConfig": {"insecureSkipVerify": True}}
-    own["authorization"] = {"credentials": {"name": "x", "key": "y"}}
+    own["authorization"] = {"credentials": {"name": "one", "key": "token"}}
     values = {"secrets": {"httpTls": {"existingSecret": "t"}}, "serviceMonitor": own}
     found = endpoint(render(values))
     assert found["tlsConfig"] == own["tlsConfig"]

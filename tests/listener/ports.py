@@ -30,7 +30,10 @@ class Port:
     async def get(self, path: str, **headers: str) -> httpx.Response:
         return await self.client.get(f"{self.url}{path}", headers=headers)
 
-    async def post(self, path: str, body: bytes = b"{}", **headers: str) -> httpx.Response:
+    async def post(self, path: str, **headers: str) -> httpx.Response:
+        return await self.send(path, b"{}", headers)
+
+    async def send(self, path: str, body: bytes, headers: dict[str, str]) -> httpx.Response:
         return await self.client.post(f"{self.url}{path}", content=body, headers=headers)
 
 

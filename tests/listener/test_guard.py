@@ -135,7 +135,7 @@ def test_every_answer_has_the_headers_and_says_not_what_it_is_made_of() -> None:
 
 def test_a_refused_body_is_not_read() -> None:
     async def ask(found: Port) -> tuple[int, str]:
-        answer = await found.post("/v1/traces", bytes(2**20))
+        answer = await found.send("/v1/traces", bytes(2**20), {})
         return answer.status_code, answer.headers["Connection"]
 
     assert asked(ask, **TOKENS) == (401, "close")

@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 from aiohttp import web
 
-from agent import serving as module
+from agent import ports
 from agent.config import load
 from agent.listener.guard import HEADERS, OPEN, PATHS
 from agent.pipeline import Instrument
@@ -18,11 +18,11 @@ from agent.serving import serving
 TOKEN = "a-token-of-some-length"
 
 
-async def ask_all(settings: Any, apps: list[web.Application]) -> dict[tuple[str, str], Any]:
+async def ask_all(settings: Any, apps: list[web.Application]) -> dict[Any, Any]:
     """What each route of both ports answers without a token, and whether with one it is let in."""
     instrument = Instrument(settings, [], notify=lambda alert, at: (), announced=lambda: None)
     instrument.start()
-    found = {}
+    found: dict[Any, Any] = {}
     try:
         async with (
             serving(instrument, settings) as (traces, page),
@@ -45,13 +45,13 @@ async def ask_all(settings: Any, apps: list[web.Application]) -> dict[tuple[str,
 
 def routes(tmp_path: Path, monkeypatch: Any) -> dict[Any, Any]:
     apps: list[web.Application] = []
-    opened = module.listening
+    opened = ports.listening
 
     def listening(app: web.Application, *given: Any, **named: Any) -> Any:
         apps.append(app)
         return opened(app, *given, **named)
 
-    monkeypatch.setattr(module, "listening", listening)
+    monkeypatch.setattr("agent.serving.listening", listening)
     settings = load(
         environ={},
         overrides={

@@ -8,7 +8,6 @@ import pytest
 from pydantic import SecretStr
 
 from agent.config import ConfigError
-from agent.listener import tokens as module
 from agent.listener.tokens import Tokens, presented
 
 OLD, NEW = "old-token-0123456789", "new-token-0123456789"
@@ -61,7 +60,7 @@ def test_every_comparison_takes_constant_time(monkeypatch: pytest.MonkeyPatch) -
         return real(a, b)
 
     held = given(f"{OLD} {NEW}")
-    monkeypatch.setattr(module.hmac, "compare_digest", compare)
+    monkeypatch.setattr("agent.listener.tokens.hmac.compare_digest", compare)
     for token in (OLD.encode(), NEW.encode(), b"x"):
         seen.clear()
         held.match(token)
