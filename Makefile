@@ -58,7 +58,7 @@ test-slow: setup  ## the longer suites: crash tests, flat memory, real outside p
 kafka: setup  ## fetch Apache Kafka for the tests, by Maven into .cache
 	$(BIN)/python -m tests.kafka_server
 
-helm: setup  ## compile Helm for the tests, by Go into .cache, and fetch the schemas of Kubernetes
+helm: setup  ## compile Helm and Grafana's linter for the tests, by Go into .cache, and fetch schemas
 	$(BIN)/python -m tests.deploy.tools
 
 audit: setup  ## known vulnerabilities of all locked versions; OFFLINE=1 looks at the locks alone

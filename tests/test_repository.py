@@ -297,6 +297,7 @@ def test_tests_mirror_the_tree() -> None:
         "tests/apps",
         "tests/benchmarks",
         "tests/deploy",
+        "tests/deploy/pictures",
         "tests/kafka/chaos",
         "tests/system",
     }
