@@ -305,8 +305,8 @@ HEALTH = (
     ),
     Family(
         "ragmeter_drift_statistic", "gauge",
-        "Statistic of a drift detector over its threshold; 1 raises the alarm. For latency the"
-        " metric is the stage.",
+        "Statistic of a drift detector over its threshold; 1 raises the alarm, and it stays there"
+        " while the alarm stands. For latency the metric is the stage.",
         ("service", "metric", "scorer", "kind"), "", "Drift",
     ),
     Family(
