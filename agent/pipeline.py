@@ -75,7 +75,6 @@ class Instrument:
         self._limits = settings.limits
         self._clock = clock
         self._monotonic = monotonic
-        self._problem: str | None = None
         self.segments = tuple(settings.segments)
         self.redactor = Redactor(settings.privacy)
         self.content = Content(settings.privacy)
@@ -219,7 +218,7 @@ class Instrument:
         oldest, event = self._worker.oldest_received, self._worker.time.event
         problems = (
             self.fatal,
-            self._problem,
+            self._worker.refused,
             self._worker.problem,
             self._closer.problem,
             *self._stuck(),
@@ -327,9 +326,9 @@ class Instrument:
             try:
                 done, counts = write()
             except Unavailable as error:
-                if self._problem is None:
+                if self._worker.refused is None:
                     log.error("%s; nothing is accepted until that is mended", error)
-                self._problem = str(error)
+                self._worker.refused = str(error)
                 raise
             except StateLost as error:
                 self._worker.fatal = str(error)
@@ -337,7 +336,7 @@ class Instrument:
             except sqlite3.DatabaseError as error:
                 self._worker.damaged(error)
                 raise Unavailable(str(self.fatal)) from None
-            self._problem = None
+            self._worker.refused = None
             with self._worker.lock:
                 self.counters.add_saved(counts)
         return done

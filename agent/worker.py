@@ -94,6 +94,8 @@ class Worker:
         self.intake_lock = threading.Lock()
         """Held while traces are accepted and counted; taken before `lock`."""
         self.problem: str | None = None
+        self.refused: str | None = None
+        """Why the last traces that came could not be made durable, until something can be."""
         self.fatal: str | None = None
         self.oldest_received: float | None = None
         self.pulse = Pulse()
@@ -244,6 +246,7 @@ class Worker:
                     self.oldest_received = None
                     self._wake.wait(IDLE_SECONDS)
                     self._tick(after)
+                    self._try_again()
             self._finish_all(self._slow.take())
             self._commit(after, [], [])
         except StateLost as error:
@@ -258,6 +261,17 @@ class Worker:
         finally:
             self.ended = True
             self.orders.refuse(self.fatal or "the agent is stopping")
+
+    def _try_again(self) -> None:
+        """Where nothing could be accepted: whether it can be now. Who is not ready is sent nothing
+        that would show it."""
+        if self.refused is not None and not self._stopping:
+            try:
+                self._store.probe()
+            except (sqlite3.OperationalError, OSError):
+                return
+            self.refused = None
+            log.info("the state can be written again")
 
     def damaged(self, error: Exception) -> None:
         self.fatal = f"the state file is damaged: {error}; a restart moves it aside"

@@ -49,6 +49,10 @@ Statements = Callable[[sqlite3.Connection], None]
 """Statements of a transaction; they may run twice where the first try was rolled back."""
 
 
+PROBE = 64 * 2**10
+"""Bytes that a disk must take to count as one that can be written again."""
+
+
 def add_counts(db: sqlite3.Connection, counts: Mapping[CounterKey, float]) -> None:
     """Add to the stored counters."""
     db.executemany(
@@ -429,6 +433,15 @@ class SqliteStore:
             self._later[item_id] = at  # also where the disk is full
         with self.transaction() as db:
             db.execute("UPDATE outbox SET attempts=attempts+1 WHERE id=?", (item_id,))
+
+    def probe(self) -> None:
+        """Write about as much as a small request brings, and take it away again. Raises where the
+        disk does not take it."""
+        with self.transaction():
+            # a name that nobody reads, should the process die before it is taken away
+            self._put_meta({"probe": "0" * PROBE})
+        with self.transaction() as db:
+            db.execute("DELETE FROM meta WHERE name='probe'")
 
     def close(self) -> None:
         with self._mutex:
