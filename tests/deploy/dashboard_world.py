@@ -73,10 +73,10 @@ class World:
             return False
         return True
 
-    def opens(self, service: str, trace: str) -> bool:
-        """Whether the status page has a page for it: it keeps the worst ones."""
-        path = f"/trace/{quote(service, safe='')}/{quote(trace, safe='')}"
-        return httpx.get(f"{self.metrics}{path}").status_code == 200
+    def opens(self, *path: str) -> bool:
+        """Whether the status page has a page there; of traces it keeps the worst."""
+        place = "/".join(quote(part, safe="") for part in path)
+        return httpx.get(f"{self.metrics}/{place}").status_code == 200
 
     def close(self) -> None:
         self._traffic.close()

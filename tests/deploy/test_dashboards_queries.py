@@ -15,7 +15,8 @@ from typing import Any
 
 import pytest
 
-from tests.deploy.dashboard_queries import boards, choose, fill, queries, run
+from deploy.dashboards.variables import PAGE
+from tests.deploy.dashboard_queries import boards, choose, fill, panels, queries, run
 from tests.deploy.dashboard_world import World, sample, scraped, until, watched
 from tests.deploy.tools import ROOT
 
@@ -128,4 +129,17 @@ def test_exemplars_are_there_and_their_trace_opens(world: World) -> None:
         for one in series["exemplars"]
     ]
     assert ids
-    assert any(world.opens(service, trace) for service, trace in ids)
+    assert any(world.opens("trace", service, trace) for service, trace in ids)
+
+
+def test_links_of_panels_open(world: World) -> None:
+    """`fill` leaves the format of a variable out; these values need none."""
+    board = BOARDS["quality"]
+    values, _ = choose(world.ask, board, span=60, interval=INTERVAL)
+    links = {
+        link["url"]
+        for panel in panels(board)
+        for link in panel["fieldConfig"]["defaults"].get("links") or []
+    }
+    assert {fill(link, values) for link in links} == {f"{PAGE}/service/{values['service']}"}
+    assert world.opens("service", values["service"])
