@@ -4,6 +4,7 @@ written into the page between the marks. Nothing in the tables is written by han
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import sys
 import tempfile
@@ -33,7 +34,8 @@ def rows(told: Told) -> list[tuple[float, str]]:
             ("resolved", "resolved_at", ends),
         ]:
             (own,) = told.receiver.of("webhook", status, alert, service)
-            (other,) = told.receiver.of("prometheus", status, alert, service)
+            others = told.receiver.of("prometheus", status, alert, service)
+            other = others[0 if status == "firing" else -1]
             (through,) = told.receiver.of("alertmanager", status, alert, service)
             at = told.fired(own, key)
             words = "fires" if status == "firing" else "resolves"
@@ -68,8 +70,9 @@ def table(told: Told) -> str:
         "| ---: | --- | ---: | ---: | ---: | --- |",
         *(f"| {minute:.0f} | {text} |" for minute, text in rows(told)),
         "",
-        f"Told {told.factor:g} times faster, in {told.gone:.0f} s with all starts;"
-        f" {len(told.opened)} pages of worst traces were opened, all of them found.",
+        f"Told {told.factor:g} times faster, in {told.gone:.0f} s with all starts, load"
+        f" {os.getloadavg()[1]:.0f} on {os.cpu_count()} cores; {len(told.opened)} pages of worst"
+        " traces were opened, all of them found.",
     ]
     return "\n".join(lines)
 

@@ -144,7 +144,7 @@ def _trace(service: str, at: float, number: int, rng: random.Random) -> dict[str
     if service == RAMP.service:
         seconds *= slow_by(at)
     found: dict[str, Any] = {
-        "trace_id": f"{service}-{'before-' if at < 0 else ''}{abs(round(at * 1000))}",
+        "trace_id": f"{service}-{'before-' if at < 0 else ''}{abs(round(at))}-{number}",
         "service": service,
         "query": question.query,
         "passages": [{"rank": 1, **one} for one in question.passages],
