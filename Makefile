@@ -8,7 +8,7 @@ APPS := .venv-apps
 APPS_STAMP := $(APPS)/.stamp
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-apps lock run test test-slow kafka helm audit secrets sbom chaos-kafka lint format bench figures clean
+.PHONY: help setup setup-apps lock run test test-slow kafka helm audit secrets sbom chaos chaos-kafka lint format bench figures clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -69,6 +69,9 @@ secrets: setup  ## secrets in the files and in the whole history, by gitleaks
 
 sbom: setup  ## the bill of materials of the images, in CycloneDX, into dist/
 	$(BIN)/python -m deploy.supply.sbom
+
+chaos: setup  ## the agent under kills, a bad judge, a full disk, clock jumps and overload, compared with the truth
+	$(BIN)/python -m tests.chaos --seed $(or $(SEED),1) --seconds $(or $(SECONDS),600)
 
 chaos-kafka: setup  ## 100,000 traces under kills and broker restarts, compared with the truth
 	$(BIN)/python -m tests.kafka.chaos --seed $(or $(SEED),1)

@@ -293,6 +293,7 @@ def test_tests_mirror_the_tree() -> None:
     folders = {path.parent for path in python_files(*PACKAGES)}
     # not of a part
     free = {
+        "tests/chaos",
         "tests",
         "tests/apps",
         "tests/benchmarks",

@@ -19,6 +19,7 @@ from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import NewTopic
 
 from tests.kafka_server import KafkaServer
+from tests.samples import samples
 from tests.traces import trace_line
 
 __all__ = [
@@ -30,7 +31,6 @@ __all__ = [
     "make_topics",
     "produce",
     "quality",
-    "samples",
     "traffic",
     "until",
     "workers",
@@ -179,12 +179,6 @@ class Worker:
         """How many are counted, of all services and states."""
         found = self.metrics().items()
         return sum(value for name, value in found if name.startswith("rag_traces_total"))
-
-
-def samples(text: str) -> dict[str, float]:
-    """Value by name with labels."""
-    lines = [line for line in text.splitlines() if line and not line.startswith("#")]
-    return {name: float(value) for name, value in (line.rsplit(" ", 1) for line in lines)}
 
 
 def quality(found: dict[str, float]) -> dict[str, float]:
