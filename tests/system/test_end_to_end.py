@@ -39,7 +39,8 @@ def check(told: Told) -> None:
     begins = {one.service: one.begin / 60 for one in INCIDENTS}
     ends = {one.service: one.end / 60 for one in INCIDENTS}
     arrivals = told.receiver.arrivals
-    assert [one for one in arrivals if told.minute(one) < min(begins.values())] == []
+    early = [(one, told.minute(one)) for one in arrivals if told.minute(one) < min(begins.values())]
+    assert early == []
     for way in WAYS:
         came = {(one.alert, one.service) for one in arrivals if one.way == way}
         assert came == set(EXPECTED), (way, came ^ set(EXPECTED))
