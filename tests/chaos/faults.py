@@ -31,7 +31,7 @@ EVERY: dict[Kind, float] = {
     "freeze": 150,
     "judge-hang": 100,
     "judge-limit": 100,
-    "judge-lie": 100,
+    "judge-lie": 200,
     "judge-garbage": 100,
     "judge-down": 150,
     "disk-full": 100,
@@ -60,7 +60,7 @@ LASTS: dict[Kind, tuple[float, float]] = {
 JUDGE: dict[Kind, dict[str, float]] = {
     "judge-hang": {"hang": 0.7},
     "judge-limit": {"rate_limit": 0.8},
-    "judge-lie": {"lie": 1.0},
+    "judge-lie": {"wrong": 1.0},
     "judge-garbage": {"malformed": 0.7},
     "judge-down": {"http_500": 0.5, "disconnect": 0.5},
 }
@@ -111,12 +111,12 @@ def suffered(kinds: Iterable[Kind]) -> dict[str, float]:
     """What a judge suffers from while these last, by the shares of requests. A lie is for what is
     left of the others."""
     found = {name: share for kind in kinds for name, share in JUDGE.get(kind, {}).items()}
-    return dict(sorted(found.items(), key=lambda pair: pair[0] == "lie"))
+    return dict(sorted(found.items(), key=lambda pair: pair[0] == "wrong"))
 
 
 def lane_of(kind: Kind) -> str:
-    """What overlaps nothing of its own lane. A liar meets no overload: what it has judged is in a
-    series of its own, and without the traces of an overload the honest one speaks of others."""
+    """What overlaps nothing of its own lane. A liar meets no overload: what it has said counts by
+    its share of all that was said, and the traces of an overload weigh more than others."""
     if kind == "judge-lie":
         return "overload"
     return "judge" if kind in JUDGE else kind

@@ -9,6 +9,7 @@ import contextlib
 import re
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,13 +17,14 @@ from typing import Any
 
 import httpx
 
-from tests.judge.stub_judge import Messages, StubJudge, by_content
+from tests.judge.stub_judge import Answering, Messages, StubJudge, by_content
 
 __all__ = ["Judge", "honest", "judge", "lying"]
 
 ROOT = Path(__file__).parents[2]
 LATENCY = 0.05
 QUALITY = re.compile(r"quality-([0-3])")
+SERVICE = re.compile(r"my password at (\w+), case")
 
 
 def honest(messages: Messages, schema: Mapping[str, Any]) -> object:
@@ -57,9 +59,11 @@ class Judge:
     def suffer(self, faults: Mapping[str, float]) -> None:
         httpx.post(f"{self._root}/faults", json=dict(faults), timeout=30).raise_for_status()
 
-    def stats(self) -> dict[str, Any]:
-        found: dict[str, Any] = httpx.get(f"{self._root}/stats", timeout=30).json()
-        return found
+    def lies(self) -> dict[str, float]:
+        """The share of wrong answers among all that it gave, by service."""
+        stats = httpx.get(f"{self._root}/stats", timeout=30).json()
+        said, wrong = Counter(stats["said"]), Counter(stats["wrong"])
+        return {name: wrong[name] / (said + wrong)[name] for name in said | wrong}
 
 
 @contextmanager
@@ -74,8 +78,33 @@ def judge() -> Iterator[Judge]:
             process.kill()
 
 
+class _Counting(StubJudge):
+    """Counts by service how often it has said what it thinks, and how often not."""
+
+    def __init__(self) -> None:
+        self.said: Counter[str] = Counter()
+        self.wrong: Counter[str] = Counter()
+        super().__init__(
+            latency=LATENCY,
+            answer=lambda messages, schema: self._note(self.said, messages, honest, schema),
+            liar=lambda messages, schema: self._note(self.wrong, messages, lying, schema),
+            keep_bodies=False,
+        )
+
+    @staticmethod
+    def _note(
+        into: Counter[str], messages: Messages, answer: Answering, schema: Mapping[str, Any]
+    ) -> object:
+        found = SERVICE.search(messages[-1]["content"])
+        into[found.group(1) if found else ""] += 1
+        return answer(messages, schema)
+
+    def stats(self) -> dict[str, Any]:
+        return {**super().stats(), "said": dict(self.said), "wrong": dict(self.wrong)}
+
+
 async def _serve() -> None:
-    stub = StubJudge(latency=LATENCY, answer=honest, liar=lying, keep_bodies=False)
+    stub = _Counting()
     sys.stdout.write(f"{await stub.start()}\n")
     sys.stdout.flush()
     await asyncio.Event().wait()

@@ -35,6 +35,9 @@ JUDGE_SETTINGS: dict[str, Any] = {
     "timeout_seconds": 5,
     "retries": 1,
     "concurrency": 8,
+    # found out by trying, it could be found out while the judge talks nonsense: that would be
+    # another series
+    "structured": "schema",
     # frozen questions of our own are no traffic
     "probes": {"enabled": False},
 }
@@ -81,6 +84,7 @@ class _Run:
         self.crowd: list[Overload] = []
         self.done: Counter[str] = Counter()
         self.bad: list[Kind] = []  # of the judge, now
+        self.lies: dict[str, float] = {}
 
     def say(self, text: str) -> None:
         self._tell(f"{time.monotonic() - self._begun:7.1f} s  {text}")
@@ -278,6 +282,7 @@ class _Run:
         fresh: dict[str, float],
     ) -> None:
         report, taken = self.report, self.taken
+        self.lies = asked.lies()  # before the undisturbed run asks as well
         self.say("the undisturbed run begins")
         lines = [*taken.lines, *lines_of(taken.bodies, Otlp.model_validate(OTLP_SETTINGS))]
         truth = self._undisturbed(lines, asked)
@@ -289,6 +294,7 @@ class _Run:
             },
             taken.poison,
             dead_of(storage.folder),
+            self.lies,
         )
         report.differences += differences(found, truth, sent)
         report.differences += [
@@ -346,9 +352,11 @@ class _Run:
                 and f'state="{state}"' in name
             )
             add(f"relevance by the judge, {state}: {number:.0f}")
-        rows = intervals(found, truth)
+        rows = intervals(found, truth, sent.lies)
         missed = sum(bool(row.beyond) for row in rows)
         add(f"{len(rows)} intervals of the judge, {missed} of them miss the truth")
+        share = ", ".join(f"{name} {part:.3f}" for name, part in sorted(sent.lies.items()))
+        add(f"wrong answers of the judge, by service: {share}")
         (self.folder / "found.json").write_text(json.dumps(found, indent=0))
         (self.folder / "truth.json").write_text(json.dumps(truth, indent=0))
 

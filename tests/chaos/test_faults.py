@@ -23,14 +23,14 @@ def test_a_seed_says_what_goes_wrong_and_when() -> None:
     assert plan(3, 600) != plan(4, 600)
     kinds = Counter(fault.kind for fault in plan(3, 600))
     assert kinds["kill"] == 30
-    assert min(kinds.values()) >= 4
+    assert min(kinds.values()) >= 3
     aims = Counter(fault.aimed for fault in plan(3, 6000) if fault.kind == "kill")
     assert 0.6 < aims[True] / aims.total() < 0.8
 
 
 def test_a_judge_suffers_of_all_that_lasts_and_lies_about_the_rest() -> None:
     assert suffered([]) == suffered(["kill", "clock"]) == {}
-    assert list(suffered(["judge-lie", "judge-hang"]).items()) == [("hang", 0.7), ("lie", 1.0)]
+    assert list(suffered(["judge-lie", "judge-hang"]).items()) == [("hang", 0.7), ("wrong", 1.0)]
 
 
 def test_the_judge_and_each_kind_suffer_one_thing_at_a_time() -> None:

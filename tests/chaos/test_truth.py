@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -146,6 +147,18 @@ def test_an_estimate_far_from_the_truth_is_noticed(
         },
     }
     assert any("intervals miss" in line for line in differences(sampled, every, SENT))
+
+
+def test_lies_of_a_judge_widen_what_its_estimates_may_miss(
+    sampled: dict[str, float], truth: dict[str, float]
+) -> None:
+    name = next(row.name for row in intervals(sampled, truth) if "relevance_mean" in row.name)
+    service = labels_of(name)[1]["service"]
+    rest = name.removeprefix("rag_relevance_mean")
+    moved = {**truth, name: sampled[f"rag_relevance_ci_upper{rest}"] + 0.9}
+    assert any("far from" in line for line in differences(sampled, moved, SENT))
+    assert differences(sampled, moved, replace(SENT, lies={service: 0.2})) == []
+    assert differences(sampled, moved, replace(SENT, lies={"another": 0.2})) != []
 
 
 def test_no_estimate_at_all_is_noticed(truth: dict[str, float]) -> None:

@@ -42,6 +42,11 @@ def _passage(grade: int, number: int) -> str:
     return f"quality-{grade}: click Forgot password on the login page to reset it, way {number % 5}"
 
 
+def question(service: str, chance: random.Random) -> str:
+    """It names the service, for the judge to count by."""
+    return f"How do I reset my password at {service}, case {chance.randrange(5)}?"
+
+
 def _said(chance: random.Random, bad: bool) -> tuple[list[str], str]:
     """Passages and answer."""
     grades = chance.choices(range(4), BAD if bad else GOOD, k=2)
@@ -56,13 +61,14 @@ def native(seed: int, way: str, number: int, now: float) -> bytes:
     chance = random.Random(f"{seed} {way} {number}")
     status = chance.choices(("ok", "error", "timeout"), (88, 9, 3))[0]
     passages, answer = _said(chance, way == "overload" or status == "error")
+    service = chance.choice(WAYS[way])
     if chance.random() < 0.1:
         now -= chance.expovariate(1 / 60)
     trace: dict[str, Any] = {
         "trace_id": f"{way}-{number}",
-        "service": chance.choice(WAYS[way]),
+        "service": service,
         "timestamp": round(now, 3),
-        "query": f"How do I reset my password, case {chance.randrange(5)}?",
+        "query": question(service, chance),
         "passages": [{"id": f"kb-{n}", "text": text} for n, text in enumerate(passages)],
         "answer": "" if status == "timeout" else answer,
         "status": status,
@@ -79,14 +85,14 @@ def spans(seed: int, number: int, now: float) -> tuple[bytes, bytes]:
     chance = random.Random(f"{seed} spans {number}")
     failed = chance.random() < 0.1
     passages, answer = _said(chance, failed)
-    question = f"How do I reset my password, case {chance.randrange(5)}?"
+    asked = question(SPANS, chance)
     run = Run(f"{random.Random(f'{seed} id {number}').getrandbits(128) | 1:032x}", service=SPANS)
     at = now - T0 / 1e9
     kind = "openinference.span.kind"
-    said = {"input.value": question, "output.value": answer}
+    said = {"input.value": asked, "output.value": answer}
     root = run.span("ask", None, (at, at + 2), {kind: "CHAIN", **said}, status=2 * failed)
     run.span("find", root, (at, at + 1), {kind: "RETRIEVER", **documents(*passages)})
-    run.span("llm", root, (at + 1, at + 2), {kind: "LLM", **messages(question, answer)})
+    run.span("llm", root, (at + 1, at + 2), {kind: "LLM", **messages(asked, answer)})
     return as_proto(run.spans[1:]), as_proto([root])
 
 

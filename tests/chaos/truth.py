@@ -40,15 +40,21 @@ traces miss together."""
 
 SIGMAS = 5.0
 
+UNEVEN = 1.5
+"""By so much the weighted share of what a judge has lied about may pass that of its answers: some
+were asked for twice, and the weights differ."""
+
 
 @dataclass(frozen=True, slots=True)
 class Sent:
     """What was acknowledged. `fresh`: different traces by source; `poison`: positions in the file
-    of lines that nobody can read; `dead`: positions of the dead letters that came of the file."""
+    of lines that nobody can read; `dead`: positions of the dead letters that came of the file;
+    `lies`: the share of wrong answers among the judge's, by service."""
 
     fresh: Mapping[str, int]
     poison: Sequence[int] = field(default=())
     dead: Sequence[int] = field(default=())
+    lies: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def total(self) -> int:
@@ -69,7 +75,7 @@ def differences(found: Samples, truth: Samples, sent: Sent) -> list[str]:
         *_dead(sent),
         *_exact(found, truth),
         *_weights(found, truth),
-        *_intervals(found, truth),
+        *_intervals(found, truth, sent.lies),
     ]
 
 
@@ -196,21 +202,26 @@ def _missing(found: Samples, service: str) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """Of the series `name`; `beyond` is how far the truth lies outside, in half widths."""
+    """Of the series `name`; `beyond` is how far the truth lies outside, in half widths, when lies
+    may have moved either end by `lied`."""
 
     name: str
     lower: float
     upper: float
     truth: float
+    lied: float = 0.0
 
     @property
     def beyond(self) -> float:
         half = max((self.upper - self.lower) / 2, 1e-12)
-        return max(self.lower - self.truth, self.truth - self.upper, 0.0) / half
+        low, high = self.lower - self.lied, self.upper + self.lied
+        return max(low - self.truth, self.truth - high, 0.0) / half
 
 
-def intervals(found: Samples, truth: Samples) -> list[Interval]:
-    """Of all series of the judge with enough samples."""
+def intervals(
+    found: Samples, truth: Samples, lies: Mapping[str, float] | None = None
+) -> list[Interval]:
+    """Of all series of the judge with enough samples. `lies` as in `Sent`."""
     rows = []
     for name, value in sorted(truth.items()):
         plain, labels = labels_of(name)
@@ -228,12 +239,18 @@ def intervals(found: Samples, truth: Samples) -> list[Interval]:
             for part in ("ci_lower", "ci_upper", "effective_samples")
         )
         if lower is not None and upper is not None and (samples or 0) >= LEAST:
-            rows.append(Interval(name, lower, upper, value))
+            lied = UNEVEN * (lies or {}).get(labels["service"], 0.0)
+            rows.append(Interval(name, lower, upper, value, lied * _range(plain)))
     return rows
 
 
-def _intervals(found: Samples, truth: Samples) -> list[str]:
-    rows = intervals(found, truth)
+def _range(name: str) -> float:
+    """Between the best and the worst value of a metric."""
+    return 3.0 if name == "rag_relevance_mean" else 1.0
+
+
+def _intervals(found: Samples, truth: Samples, lies: Mapping[str, float]) -> list[str]:
+    rows = intervals(found, truth, lies)
     if not rows:
         return ["no interval of the judge could be compared"]
     missed = [row for row in rows if row.beyond]

@@ -2,8 +2,8 @@
 
 In a test: `async with StubJudge(latency=0.01) as stub: ... stub.base_url`. As a process:
 `python -m tests.judge.stub_judge --port 9999 --latency 0.2 --fault malformed=0.05`, which prints
-its base URL; `GET /stats` gives the counts, `POST /reset` clears them, `POST /faults` with shares by
-name replaces the faults.
+its base URL; `GET /stats` gives the counts, `POST /reset` clears them, `POST /faults` with shares
+by name replaces the faults.
 """
 
 from __future__ import annotations
@@ -56,7 +56,8 @@ FAULTS = (
     "content_filter",
     "fenced",
     "thinking",
-    "lie",  # another model's name, and what `liar` answers
+    "lie",  # another model's name
+    "wrong",  # what `liar` answers, under its own name
 )
 # What `malformed` draws from.
 MALFORMED = ("garbage", "prose", "truncated", "violation")
@@ -66,8 +67,8 @@ class StubJudge:
     """`faults`: name -> share of requests, drawn with `seed`; `malformed` is one of four at random.
     `script`: faults of the next requests, before any drawing. `formats`: the `response_format`
     types that are known, others are refused with 400; `ignores_format`: takes any, and answers with
-    prose. `liar`: what a `lie` answers, the same as otherwise where there is none. `lacks`: parameters that are refused. `api_key`: what must come, else 401. `builds`: so
-    many answer in turn, at random."""
+    prose. `liar`: what a `wrong` answer is. `lacks`: parameters that are refused. `api_key`: what
+    must come, else 401. `builds`: so many answer in turn, at random."""
 
     def __init__(
         self,
@@ -267,7 +268,7 @@ class StubJudge:
         self, request: web.BaseRequest, body: Mapping[str, Any], fault: str
     ) -> web.StreamResponse:
         messages = body["messages"]
-        answering = self.liar if fault == "lie" else self.answer
+        answering = self.liar if fault == "wrong" else self.answer
         value = answering(messages, schema_of(body))
         message: dict[str, Any] = {"role": "assistant", "content": None}
         message["content"] = content = self._content(value, fault, "response_format" in body)
