@@ -1,7 +1,7 @@
 """Messages a second and processor time a message of 1, 2 and 4 workers beside a Faust agent that
 only decodes and forwards.
 
-    python -m benchmarks.kafka_scale [--messages 16000] [--rounds 3] [--workers 1 2 4] [--profile F]
+    python -m benchmarks.kafka_scale [--messages 16000] [--rounds 3] [--workers 1 2 4]
 
 A real Kafka of one node. Real traces of 3.5 to 6.5 kB of several services, 100 a second of event
 time; the cheap tier, windows, default rules and drift on, the built-in scorers off. Each round has
@@ -9,17 +9,22 @@ every kind once, in turn, with topics and a group of its own; the clock runs fro
 after a warm-up until the last is counted and committed (the no-op: until the last is in the other
 topic). Processor time is that of the workers alone, without the broker's and the producer's. Where
 workers, broker and producer share few cores, wall time cannot show how workers scale; processor
-time a message does: it must not rise with their number. Prints Markdown.
+time a message does: it must not rise with their number. A run that takes longer than `--seconds`
+is cut there and counts with what it has done. Prints Markdown.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import statistics
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 from typing import NamedTuple
+
+from confluent_kafka import KafkaException
 
 from benchmarks.kafka_cluster import (
     Process,
@@ -43,10 +48,12 @@ RATE = 100.0  # traces a second of event time
 
 
 class Run(NamedTuple):
+    """Seconds, and records written to the changelog, a message."""
+
     wall: float
     cpu: float
-    changelog: int
-    """Records written to the changelog."""
+    changelog: float
+    messages: int
 
 
 class Kind(NamedTuple):
@@ -63,6 +70,7 @@ def run(
     folder: Path,
     lines: list[bytes],
     warm: list[bytes],
+    seconds: float,
     profile: Path | None,
 ) -> Run:
     traces, partitions = setup.topic("traces"), setup.partitions
@@ -79,9 +87,12 @@ def run(
             all_.append(noop(setup, target, kind.name.split()[1], log))
 
     def done() -> int:
-        if ours:
+        if not ours:
+            return ends(setup.bootstrap, target, partitions)
+        try:
             return committed(setup.bootstrap, setup.name, target, partitions)
-        return ends(setup.bootstrap, target, partitions)
+        except KafkaException:  # a coordinator that is busy; asked again
+            return 0
 
     with running(*all_):
         until(settled(setup, kind.workers, traces), all_)
@@ -92,10 +103,14 @@ def run(
         before = ends(setup.bootstrap, changelog, partitions)
         begun = time.monotonic()
         produce(setup.bootstrap, traces, lines, partitions)
-        until(lambda: done() >= len(warm) + len(lines), all_, 300)
+        left = max(1.0, seconds - (time.monotonic() - begun))
+        with suppress(TimeoutError):
+            until(lambda: done() >= len(warm) + len(lines), all_, left)
+        count = max(1, done() - len(warm))
         wall = time.monotonic() - begun
         used = sum(process.cpu for process in all_) - used
-        return Run(wall, used, ends(setup.bootstrap, changelog, partitions) - before)
+        rows = ends(setup.bootstrap, changelog, partitions) - before
+        return Run(wall / count, used / count, rows / count, count)
 
 
 def main() -> None:
@@ -105,6 +120,7 @@ def main() -> None:
     parser.add_argument("--services", type=int, default=20)
     parser.add_argument("--partitions", type=int, default=8)
     parser.add_argument("--workers", type=int, nargs="*", default=[1, 2, 4])
+    parser.add_argument("--seconds", type=float, default=120.0, help="of a run, at most")
     parser.add_argument("--kinds", nargs="*", default=["noop buffered", "noop awaited", "worker"])
     parser.add_argument("--profile", type=Path, help="write a profile of the (last) worker")
     options = parser.parse_args()
@@ -124,25 +140,31 @@ def main() -> None:
                 setup = Setup(
                     server.bootstrap, name, options.partitions, (("builtin_scorers", False),)
                 )
-                one = run(kind, setup, Path(place), lines, warm, options.profile)
+                where = Path(place)
+                try:
+                    one = run(kind, setup, where, lines, warm, options.seconds, options.profile)
+                except TimeoutError:
+                    print(f"<!-- round {number} {kind}: no group, or not warm in time -->")
+                    continue
                 found[kind].append(one)
                 print(
-                    f"<!-- round {number} {kind}: {len(lines) / one.wall:.0f} a second,"
-                    f" {one.cpu / len(lines) * 1e6:.0f} us, {one.changelog} changelog -->",
+                    f"<!-- round {number} {kind}: {1 / one.wall:.0f} a second,"
+                    f" {one.cpu * 1e6:.0f} us, {one.changelog:.2f} changelog,"
+                    f" {one.messages} messages, load {os.getloadavg()[0]:.0f} -->",
                     flush=True,
                 )
-    print(_table(found, len(lines)))
+    print(_table({kind: runs for kind, runs in found.items() if runs}))
 
 
-def _table(found: dict[Kind, list[Run]], count: int) -> str:
+def _table(found: dict[Kind, list[Run]]) -> str:
     lines = [
         "| what, processes | messages/s | CPU µs a message | wall: ratio to no-op buffered, awaited"
         " | CPU: no-op buffered, awaited / this | changelog records a message |",
         "| --- | ---: | ---: | ---: | ---: | ---: |",
     ]
     for kind, runs in found.items():
-        wall = [count / one.wall for one in runs]
-        cpu = [one.cpu / count * 1e6 for one in runs]
+        wall = [1 / one.wall for one in runs]
+        cpu = [one.cpu * 1e6 for one in runs]
         cells = [str(kind), _span(wall), _span(cpu)]
         for field in ("wall", "cpu"):
             ratios = []
@@ -154,7 +176,7 @@ def _table(found: dict[Kind, list[Run]], count: int) -> str:
                 ]
                 ratios.append(f"{statistics.median(pairs):.2f}" if pairs else "")
             cells.append(", ".join(ratios))
-        cells.append(f"{statistics.median(one.changelog / count for one in runs):.3f}")
+        cells.append(f"{statistics.median(one.changelog for one in runs):.3f}")
         lines.append("| " + " | ".join(cells) + " |")
     return "\n".join(lines)
 

@@ -29,7 +29,8 @@ from agent.config import Settings, load
 from agent.kafka.messages.records import ScoreRecord
 from agent.kafka.messages.source import Source
 from agent.kafka.state.partition_state import PartitionState
-from agent.kafka.state.slots import Ledger, Write
+from agent.kafka.state.slot_log import Write
+from agent.kafka.state.slots import Ledger
 from agent.score import Scorer
 from agent.trace import Score, ScoredTrace, State
 from benchmarks.kafka_cluster import START, Setup, ready_after, running, worker

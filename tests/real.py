@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import shutil
+from pathlib import Path
 from typing import NoReturn
 
 import pytest
 
-__all__ = ["require", "unavailable"]
+__all__ = ["require", "require_memory", "unavailable"]
 
 
 def require(*names: str) -> str:
@@ -18,6 +19,17 @@ def require(*names: str) -> str:
         if path is not None:
             return path
     return unavailable(f"needs one of these programs on the PATH: {', '.join(names)}")
+
+
+def require_memory(gigabytes: float) -> None:
+    """That so much is free."""
+    meminfo = Path("/proc/meminfo")
+    if not meminfo.exists():
+        return  # not Linux: nobody says
+    lines = dict(line.split(":", 1) for line in meminfo.read_text().splitlines())
+    free = int(lines["MemAvailable"].split()[0]) / 2**20
+    if free < gigabytes:
+        unavailable(f"needs {gigabytes:g} GB of memory; {free:.1f} GB are free")
 
 
 def unavailable(reason: str) -> NoReturn:

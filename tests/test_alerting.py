@@ -87,7 +87,7 @@ def test_an_outage_pages_once_names_its_traces_and_resolves(tmp_path: Path) -> N
                             "page_url": f"http://127.0.0.1:{page}",
                             # an alert ends by itself after four: a start on a busy machine
                             # must be quicker
-                            "resend_seconds": 3,
+                            "resend_seconds": 10,
                         },
                     }
                 )

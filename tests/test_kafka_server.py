@@ -1,64 +1,38 @@
-"""The Kafka that other tests run against: starts, keeps its data, asks for credentials."""
+"""The Kafka that other tests run against starts, and keeps its data.
+
+Its secure listeners are tested in tests/kafka/test_security.py, three nodes in test_chaos.py there.
+"""
 
 from __future__ import annotations
 
-import asyncio
-import gc
-import ssl
 import stat
-import warnings
-from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from _pytest.outcomes import Failed, Skipped
-from aiokafka import AIOKafkaProducer
-from aiokafka.errors import KafkaConnectionError
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import NewTopic
 
 from tests import kafka_server as fixture
-from tests.kafka_security import PASSWORD, USER
 from tests.kafka_server import KafkaServer, kafka_server
 
 TOPIC = "rag.traces"
-WAIT_MS = 20_000  # of a client of three nodes on two busy cores, one of them gone
+WAIT_MS = 20_000  # on two busy cores
 
 
-def create_topic(server: KafkaServer, copies: int = 1) -> None:
+def create_topic(server: KafkaServer) -> None:
     admin = KafkaAdminClient(bootstrap_servers=server.bootstrap)
-    admin.create_topics([NewTopic(TOPIC, num_partitions=1, replication_factor=copies)])
+    admin.create_topics([NewTopic(TOPIC, num_partitions=1, replication_factor=1)])
     admin.wait_for_topics([TOPIC])
     admin.close()
 
 
-def send(bootstrap: str, value: bytes, **security: Any) -> None:
-    producer = KafkaProducer(bootstrap_servers=bootstrap, acks="all", **security)
+def send(bootstrap: str, value: bytes) -> None:
+    producer = KafkaProducer(bootstrap_servers=bootstrap, acks="all")
     try:
         producer.send(TOPIC, value).get(timeout=WAIT_MS / 1000)
     finally:
         producer.close(timeout=0)
-
-
-def is_refused(bootstrap: str, **security: Any) -> bool:
-    """Asked of aiokafka: it gives up at once, and kafka-python tries again for 30 s."""
-
-    async def connect() -> bool:
-        producer = AIOKafkaProducer(bootstrap_servers=bootstrap, **security)
-        try:
-            await producer.start()
-        except KafkaConnectionError:
-            return True
-        finally:
-            await producer.stop()
-        return False
-
-    # It leaves the socket of a connection that was refused to the garbage collector.
-    with warnings.catch_warnings(category=ResourceWarning, action="ignore"):
-        refused = asyncio.run(connect())
-        gc.collect()
-    return refused
 
 
 def read(bootstrap: str, count: int) -> list[bytes]:
@@ -69,15 +43,6 @@ def read(bootstrap: str, count: int) -> list[bytes]:
     values = [record.value for _, record in zip(range(count), consumer, strict=False)]
     consumer.close()
     return values
-
-
-@pytest.mark.real
-def test_kafka_takes_records_and_gives_them_back(tmp_path: Path) -> None:
-    with kafka_server(tmp_path) as server:
-        create_topic(server)
-        send(server.bootstrap, b"one")
-        assert read(server.bootstrap, 1) == [b"one"]
-    assert server.nodes[0].pid is None
 
 
 @pytest.mark.real
@@ -92,63 +57,7 @@ def test_a_restart_keeps_topics_and_records(tmp_path: Path) -> None:
         send(server.bootstrap, b"two")
         server.restart(kill=True)
         assert read(server.bootstrap, 2) == [b"one", b"two"]
-
-
-@pytest.mark.real
-@pytest.mark.slow
-def test_three_nodes_go_on_with_two(tmp_path: Path) -> None:
-    with kafka_server(tmp_path, nodes=3) as server:
-        create_topic(server, copies=3)
-        send(server.bootstrap, b"by three")
-        server.nodes[0].kill()
-        send(server.bootstrap, b"by two")
-        assert read(server.bootstrap, 2) == [b"by three", b"by two"]
-        server.nodes[0].start()
-        send(server.bootstrap, b"by three again")
-        assert read(server.bootstrap, 3)[2:] == [b"by three again"]
-
-
-@pytest.fixture(scope="module")
-def secure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaServer]:
-    with kafka_server(tmp_path_factory.mktemp("kafka"), secure=True) as server:
-        create_topic(server)
-        yield server
-
-
-def password(mechanism: str, word: str = PASSWORD) -> dict[str, Any]:
-    return {
-        "security_protocol": "SASL_PLAINTEXT",
-        "sasl_mechanism": mechanism,
-        "sasl_plain_username": USER,
-        "sasl_plain_password": word,
-    }
-
-
-def certificate(folder: Path, name: str | None) -> dict[str, Any]:
-    context = ssl.create_default_context(cafile=str(folder / "ca.pem"))
-    if name is not None:
-        context.load_cert_chain(folder / f"{name}.pem", folder / f"{name}.key")
-    return {"security_protocol": "SSL", "ssl_context": context}
-
-
-@pytest.mark.real
-@pytest.mark.slow
-@pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"])
-def test_the_user_is_let_in_by_password_alone(secure: KafkaServer, mechanism: str) -> None:
-    send(secure.sasl, b"let in", **password(mechanism))
-    tls = certificate(secure.folder, None) | password(mechanism)
-    send(secure.sasl_ssl, b"let in", **tls | {"security_protocol": "SASL_SSL"})
-    assert not is_refused(secure.sasl, **password(mechanism))
-    assert is_refused(secure.sasl, **password(mechanism, "wrong"))
-
-
-@pytest.mark.real
-@pytest.mark.slow
-def test_a_client_is_let_in_by_a_certificate_of_the_authority(secure: KafkaServer) -> None:
-    send(secure.ssl, b"let in", **certificate(secure.folder, "client"))
-    assert not is_refused(secure.ssl, **certificate(secure.folder, "client"))
-    assert is_refused(secure.ssl, **certificate(secure.folder, "stranger"))
-    assert is_refused(secure.ssl, **certificate(secure.folder, None))
+    assert server.nodes[0].pid is None
 
 
 def fake_maven(folder: Path, script: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -42,7 +42,9 @@ log = logging.getLogger("ragmeter.kafka")
 HEARTBEATS = 6  # in a session: five may be lost
 REBALANCE_SECONDS = 60.0  # all deadlines of what is under way fit into it: agent.kafka.stages.slow
 SEND_SECONDS = 60.0  # a send that takes longer ends the worker; Faust's 1,200 would hide an outage
-LINGER_SECONDS = 0.02  # sends wait for others: a request for each record took twice its scoring
+# Sends wait for others, by partition: a request for each record took twice its scoring, and each
+# request wakes the consumer, too.
+LINGER_SECONDS = 0.05
 BATCH_BYTES = 2**18  # of one partition in a request; well below the megabyte that brokers take
 ENVELOPE = 64 * 1024  # headers and batch around the largest trace, which a dead letter repeats
 

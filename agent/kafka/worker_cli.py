@@ -29,6 +29,7 @@ def worker(
     """
     try:
         import faust  # noqa: F401
+        import uvloop
     except ModuleNotFoundError:
         raise failed("this needs the extra: pip install 'ragmeter[kafka]'", 2) from None
     from agent.alerts import RuleError
@@ -41,7 +42,9 @@ def worker(
     try:
         settings = load(config)
         rules = rules_of(settings)
-        status = asyncio.run(run_worker(settings, rules, reread=lambda: load(config), say=say))
+        # a turn of its loop, and a task, take half the time that asyncio's do
+        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+            status = runner.run(run_worker(settings, rules, reread=lambda: load(config), say=say))
     except RuleError as error:
         raise failed(str(error), 2) from None
     except (ConfigError, SecurityError) as error:

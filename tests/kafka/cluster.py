@@ -1,11 +1,10 @@
-"""Topics, workers and traffic for tests that run `ragmeter worker` against a real Kafka."""
+"""Workers and traffic for tests that run `ragmeter worker` against a real Kafka."""
 
 from __future__ import annotations
 
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -15,53 +14,27 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
-from kafka.admin import NewTopic
-
+from tests.crash import free_port
 from tests.kafka_server import KafkaServer
 from tests.samples import samples
 from tests.traces import trace_line
 
 __all__ = [
-    "PARTITIONS",
     "SERVICES",
     "SETTINGS",
     "Worker",
-    "dead_letters",
-    "make_topics",
-    "produce",
     "quality",
     "traffic",
     "until",
     "workers",
 ]
 
-PARTITIONS = 4
-GROUP = "t"
 SERVICES = ("bot", "search", "shop", "help", "wiki")
 SETTINGS: dict[str, Any] = {
     "windows": ["1h", "24h"],
     # of one partition as of all: what is one service's alone
     "drift": {"enabled": False},
 }
-
-
-def make_topics(server: KafkaServer) -> None:
-    admin = KafkaAdminClient(bootstrap_servers=server.bootstrap)
-    names = ["rag.traces", "rag.spans", "rag.scores", "rag.dead", "rag.control"]
-    topics = [NewTopic(name, num_partitions=PARTITIONS, replication_factor=1) for name in names]
-    topics += [
-        NewTopic(
-            f"{GROUP}-{table}-changelog",
-            num_partitions=PARTITIONS,
-            replication_factor=1,
-            topic_configs={"cleanup.policy": "compact"},
-        )
-        for table in ("state", "spans")
-    ]
-    admin.create_topics(topics)
-    admin.wait_for_topics([topic.name for topic in topics])
-    admin.close()
 
 
 def traffic(count: int = 300) -> list[bytes]:
@@ -74,31 +47,6 @@ def traffic(count: int = 300) -> list[bytes]:
         line = trace_line(n, service=service, status=status, answer=answer)
         lines.append(line if n % 50 != 7 else b"{no json " + str(n).encode())
     return lines
-
-
-def produce(
-    server: KafkaServer, lines: Sequence[bytes], first: int = 0, topic: str = "rag.traces"
-) -> None:
-    producer = KafkaProducer(bootstrap_servers=server.bootstrap, acks="all")
-    for number, line in enumerate(lines, first):
-        producer.send(topic, line, partition=number % PARTITIONS)
-    producer.flush(30)
-    producer.close(timeout=5)
-
-
-def dead_letters(server: KafkaServer) -> list[Any]:
-    consumer = KafkaConsumer(bootstrap_servers=server.bootstrap, consumer_timeout_ms=2000)
-    consumer.assign([TopicPartition("rag.dead", n) for n in range(PARTITIONS)])
-    consumer.seek_to_beginning()
-    found = list(consumer)
-    consumer.close()
-    return found
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
 
 
 def until(what: Callable[[], object], seconds: float = 60) -> None:
@@ -123,15 +71,10 @@ class Worker:
         **kafka: Any,
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True)
-        self.port = _free_port()
+        self.port = free_port()
         self._log = folder / f"{name}.log"
         config = folder / f"{name}.json"
-        section = {
-            "bootstrap_servers": [server.bootstrap],
-            "group": GROUP,
-            "partitions": PARTITIONS,
-            **kafka,
-        }
+        section = {"bootstrap_servers": [server.bootstrap], **kafka}
         http = {"metrics_port": self.port}
         config.write_text(json.dumps({**settings, "http": http, "kafka": section}))
         self._command = [sys.executable, *program, "worker", "--config", str(config)]

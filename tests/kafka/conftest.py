@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from agent.config import Settings
+from tests.kafka.place import Place
 from tests.kafka_server import KafkaServer, kafka_server
 
 
@@ -34,3 +36,8 @@ def settings_of(broker: KafkaServer) -> Callable[..., Settings]:
         return Settings.model_validate({"kafka": tree | changes})
 
     return make
+
+
+@pytest.fixture
+def place(broker: KafkaServer, tmp_path: Path) -> Place:
+    return Place(broker, tmp_path)

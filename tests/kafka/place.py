@@ -9,7 +9,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from kafka import KafkaConsumer, KafkaProducer, TopicPartition
+from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 
 from agent.config import Settings
 from agent.kafka.operator.clients import guarded
@@ -41,6 +41,7 @@ class Place:
             "session_seconds": SESSION_SECONDS,
             **kafka,
         }
+        self.partitions: int = self.kafka["partitions"]
         self.settings = Settings.model_validate({"kafka": self.kafka})
         self.traces = self.settings.kafka.topics.traces
         self.scores = self.settings.kafka.topics.scores
@@ -66,16 +67,27 @@ class Place:
         )
 
     def produce(self, lines: Sequence[bytes], topic: str | None = None) -> None:
+        """To the topic's partitions in turn."""
+        topic = topic or self.traces
         producer = KafkaProducer(bootstrap_servers=self.server.bootstrap, acks="all")
+        partitions = len(producer.partitions_for(topic))
         for number, line in enumerate(lines):
-            producer.send(topic or self.traces, line, partition=number % PARTITIONS)
+            producer.send(topic, line, partition=number % partitions)
         producer.flush(30)
         producer.close(timeout=5)
+
+    def topics(self) -> set[str]:
+        """Those of this place."""
+        client = KafkaAdminClient(bootstrap_servers=self.server.bootstrap)
+        found = client.list_topics()
+        client.close()
+        return {name for name in found if name.startswith(self.settings.kafka.group)}
 
     def letters(self) -> list[Any]:
         return self.records(self.settings.kafka.topics.dead)
 
     def records(self, topic: str) -> list[Any]:
+        """All that is in a topic."""
         consumer = KafkaConsumer(bootstrap_servers=self.server.bootstrap, consumer_timeout_ms=1500)
         numbers = sorted(consumer.partitions_for_topic(topic))
         consumer.assign([TopicPartition(topic, number) for number in numbers])

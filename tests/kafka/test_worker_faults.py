@@ -16,15 +16,11 @@ from kafka.admin import ConfigResource
 from tests.kafka.cluster import SERVICES, until, workers
 from tests.kafka.odd_worker import STALL_SECONDS
 from tests.kafka.place import PARTITIONS, START_SECONDS, Place, page
+from tests.kafka_security import PASSWORD, USER
 from tests.kafka_server import KafkaServer
 from tests.traces import trace_line
 
 pytestmark = [pytest.mark.real, pytest.mark.slow, pytest.mark.timeout(300)]
-
-
-@pytest.fixture
-def place(broker: KafkaServer, tmp_path: Path) -> Place:
-    return Place(broker, tmp_path)
 
 
 def lines(first: int, count: int) -> list[bytes]:
@@ -63,7 +59,11 @@ def test_transactions_leave_holes_that_end_nobody(place: Place) -> None:
             transaction(place, producer, lines(1000 + turn * 20, 4), commit=False)
             place.produce(lines(turn * 20 + 4, 3))
         until(lambda: worker.traces() == 5 * 7)
-        # a mark is the end of the log, and an open transaction holds back what is behind it
+        assert worker.stop() == 0, worker.log
+        # and again, beginning at what was committed: before the marks. A mark is the end of the
+        # log, and an open transaction holds back what is behind it
+        worker.start()
+        until(lambda: worker.traces() == 5 * 7)
         producer.begin_transaction()
         producer.produce(place.traces, trace_line(5000), partition=0)
         producer.flush(20)
@@ -72,68 +72,50 @@ def test_transactions_leave_holes_that_end_nobody(place: Place) -> None:
         assert worker.traces() == 5 * 7
         producer.commit_transaction(20)
         until(lambda: worker.traces() == 5 * 7 + 1)
-        assert worker.stop() == 0, worker.log
-        # and again, beginning at what was committed: before the marks
-        worker.start()
-        until(lambda: worker.traces() == 5 * 7 + 1)
-        time.sleep(STALL_SECONDS + 2)
-        assert worker.ready, worker.log
         transaction(place, producer, lines(200, 4))
         until(lambda: worker.traces() == 5 * 7 + 5)
         assert worker.stop() == 0, worker.log
 
 
-def test_a_record_that_the_state_cannot_take_is_given_up_alone(place: Place) -> None:
-    worker = place.worker(odd="raises")
-    bodies = [*lines(0, 20), trace_line(0, trace_id="poison 1"), *lines(20, 20)]
-    with workers(worker):
-        until(lambda: worker.ready, START_SECONDS)
-        place.produce(bodies)
-        until(lambda: worker.traces() == 40)
-        found = worker.metrics()
-        assert found['ragmeter_dead_letters_total{reason="internal_error"}'] == 1
-        (letter,) = place.letters()
-        headers = dict(letter.headers)
-        assert headers["reason"] == b"internal_error"
-        assert headers["topic"] == place.scores.encode()
-        assert b"poison 1" in letter.value
-        assert b"ZeroDivisionError" in headers["error"]
-        # what was given up is not tried again, and the state is what the others made
-        worker.kill()
-        worker.start()
-        until(lambda: worker.traces() == 40)
-        place.produce(lines(40, 4))
-        until(lambda: worker.traces() == 44)
-        assert len(place.letters()) == 1
-        assert worker.metrics()['ragmeter_dead_letters_total{reason="internal_error"}'] == 1
-
-
-def test_what_is_too_large_is_a_dead_letter(place: Place) -> None:
+def test_what_cannot_be_counted_is_a_dead_letter_and_holds_up_nothing(place: Place) -> None:
+    """One record that the state cannot take, one that is too large for the broker and one for the
+    client itself, and a message that is too large even to be buried."""
     dead = ConfigResource(
         "topic", place.settings.kafka.topics.dead, {"max.message.bytes": "300000"}
     )
     admin = KafkaAdminClient(bootstrap_servers=place.server.bootstrap)
     admin.alter_configs([dead])
     admin.close()
-    # the first is too large for the broker, the second for the client itself
     fat = [trace_line(7, trace_id="fat1500000"), trace_line(8, trace_id="fat3000000")]
-    # and these bytes cannot even be buried
     large = b"{" + b"x" * 400_000
-    worker = place.worker(odd="fat")
+    poison = trace_line(0, trace_id="poison 1")
+    worker = place.worker(odd="raises,fat")
     with workers(worker):
         until(lambda: worker.ready, START_SECONDS)
-        place.produce([*lines(0, 6), *fat, large, *lines(10, 6)])
-        until(lambda: worker.traces() == 12)
-        until(lambda: len(place.letters()) == 3)
-        letters = sorted(place.letters(), key=lambda letter: letter.value)
-        assert [letter.value for letter in letters] == [b"", *fat]
-        told = [dict(letter.headers) for letter in letters]
-        assert [headers["reason"] for headers in told[1:]] == [b"too_large"] * 2
-        assert told[0]["truncated"] == b"1"
-        assert (told[0]["topic"], told[0]["partition"]) == (place.traces.encode(), b"0")
-        assert worker.metrics()['ragmeter_dead_letters_total{reason="too_large"}'] == 2
+        place.produce([*lines(0, 20), poison, *fat, large, *lines(20, 20)])
+        until(lambda: worker.traces() == 40)
+        until(lambda: len(place.letters()) == 4)
+        letters = {letter.value: dict(letter.headers) for letter in place.letters()}
+        assert {*fat, b""} < letters.keys()
+        assert [letters[one]["reason"] for one in fat] == [b"too_large"] * 2
+        assert (letters[b""]["truncated"], letters[b""]["topic"]) == (b"1", place.traces.encode())
+        (failed,) = letters.keys() - {*fat, b""}
+        assert b"poison 1" in failed
+        assert letters[failed]["topic"] == place.scores.encode()
+        assert letters[failed]["reason"] == b"internal_error"
+        assert b"ZeroDivisionError" in letters[failed]["error"]
+        found = worker.metrics()
+        assert found['ragmeter_dead_letters_total{reason="too_large"}'] == 2
+        assert found['ragmeter_dead_letters_total{reason="internal_error"}'] == 1
         assert worker.ready
-        assert worker.stop() == 0, worker.log
+        # what was given up is not tried again, and the state is what the others made
+        worker.kill()
+        worker.start()
+        until(lambda: worker.traces() == 40)
+        place.produce(lines(40, 4))
+        until(lambda: worker.traces() == 44)
+        assert len(place.letters()) == 4
+        assert worker.metrics()['ragmeter_dead_letters_total{reason="internal_error"}'] == 1
 
 
 def test_a_worker_that_stands_still_says_so_and_ends(place: Place) -> None:
@@ -159,35 +141,33 @@ def test_a_worker_that_stands_still_says_so_and_ends(place: Place) -> None:
         until(lambda: sound.traces() == 42, START_SECONDS)
 
 
-SECURITY = {
-    "sasl_ssl": {"protocol": "SASL_SSL", "ca_file": "ca.pem"},
-    "ssl": {
-        "protocol": "SSL",
-        "ca_file": "ca.pem",
-        "cert_file": "client.pem",
-        "key_file": "client.key",
-    },
-}
-
-
-@pytest.mark.parametrize("listener", SECURITY)
-def test_a_worker_with_credentials(place: Place, listener: str) -> None:
-    from tests.kafka_security import PASSWORD, USER
-
-    block = {
-        key: str(place.server.folder / value) if key.endswith("_file") else value
-        for key, value in SECURITY[listener].items()
+def test_workers_with_credentials(place: Place) -> None:
+    """One with a password, one with a certificate, in one group."""
+    folder = place.server.folder
+    ca = {"ca_file": str(folder / "ca.pem")}
+    certificate = {
+        "cert_file": str(folder / "client.pem"),
+        "key_file": str(folder / "client.key"),
     }
-    if listener == "sasl_ssl":
-        block |= {"username": USER, "password": PASSWORD}
-    worker = place.worker(bootstrap_servers=[getattr(place.server, listener)], security=block)
-    with workers(worker):
-        until(lambda: worker.ready, START_SECONDS)
-        place.produce([*lines(0, 10), b"{"])
-        until(lambda: worker.traces() == 10)
+    word = {"username": USER, "password": PASSWORD}
+    pair = [
+        place.worker(
+            name, bootstrap_servers=[address], security={"protocol": protocol, **ca, **block}
+        )
+        for name, protocol, address, block in (
+            ("a", "SASL_SSL", place.server.sasl_ssl, word),
+            ("b", "SSL", place.server.ssl, certificate),
+        )
+    ]
+    with workers(*pair):
+        until(lambda: all(worker.ready for worker in pair), START_SECONDS)
+        place.produce([*lines(0, 20), b"{"])
+        until(lambda: sum(worker.traces() for worker in pair) == 20)
+        received = 'ragmeter_traces_received_total{source="kafka"}'
+        assert all(worker.metrics().get(received) for worker in pair), "both read"
         assert len(place.letters()) == 1
-        assert PASSWORD not in worker.log
-        assert worker.stop() == 0, worker.log
+        assert PASSWORD not in pair[0].log
+        assert [worker.stop() for worker in pair] == [0, 0]
 
 
 def test_topics_may_be_made_after_the_worker_was_started(
@@ -206,13 +186,4 @@ def test_topics_may_be_made_after_the_worker_was_started(
         until(lambda: worker.ready, START_SECONDS)
         place.produce(lines(0, 4))
         until(lambda: worker.traces() == 4)
-        assert worker.stop() == 0, worker.log
-
-
-def test_another_number_of_partitions_is_said(place: Place) -> None:
-    worker = place.worker(partitions=PARTITIONS + 1)
-    with workers(worker):
-        until(lambda: page(worker, "/readyz")[0] == 503 and "partitions" in worker.log)
-        said = f"{place.scores} has {PARTITIONS} partitions"
-        assert said in page(worker, "/readyz")[1]
         assert worker.stop() == 0, worker.log

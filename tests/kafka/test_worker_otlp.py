@@ -7,12 +7,12 @@ import random
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
+from kafka import KafkaProducer
 
 from agent.assembly import Batch
 from agent.config import Settings
@@ -24,13 +24,9 @@ from agent.settings.otlp import Otlp
 from agent.trace import Trace
 from exporters.prometheus import PrometheusExporter
 from tests.kafka.cluster import (
-    PARTITIONS,
     SERVICES,
     SETTINGS,
     Worker,
-    dead_letters,
-    make_topics,
-    produce,
     quality,
     samples,
     traffic,
@@ -45,43 +41,34 @@ from tests.kafka.otlp_bodies import (
     samples_spans,
     spread,
 )
-from tests.kafka_server import KafkaServer, kafka_server
+from tests.kafka.place import START_SECONDS, Place
+from tests.kafka_server import KafkaServer
+
+pytestmark = [pytest.mark.real, pytest.mark.slow, pytest.mark.timeout(300)]
 
 OTLP = {"grace_seconds": 1, "idle_seconds": 20}
 TREE: dict[str, Any] = {**SETTINGS, "otlp": OTLP}
 
 
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[KafkaServer]:
-    with kafka_server(tmp_path / "kafka") as server:
-        make_topics(server)
-        yield server
-
-
 def send(
-    server: KafkaServer, batches: Sequence[tuple[bytes | None, list[Span]]], pause: float = 0
+    place: Place, batches: Sequence[tuple[bytes | None, list[Span]]], pause: float = 0
 ) -> None:
     """In both encodings, one after the other."""
-    producer = KafkaProducer(bootstrap_servers=server.bootstrap, acks="all")
+    producer = KafkaProducer(bootstrap_servers=place.server.bootstrap, acks="all")
     for number, (key, spans) in enumerate(batches):
-        producer.send("rag.traces", (as_json if number % 2 else as_proto)(spans), key)
+        producer.send(place.traces, (as_json if number % 2 else as_proto)(spans), key)
         time.sleep(pause)
     producer.flush(30)
     producer.close(timeout=5)
 
 
-def natives(server: KafkaServer) -> list[Trace]:
+def natives(place: Place) -> list[Trace]:
     """What was put together, as often as it is in the topic of the traces."""
-    consumer = KafkaConsumer(bootstrap_servers=server.bootstrap, consumer_timeout_ms=2000)
-    consumer.assign([TopicPartition("rag.traces", n) for n in range(PARTITIONS)])
-    consumer.seek_to_beginning()
-    found = [
+    return [
         Trace.model_validate_json(record.value)
-        for record in consumer
+        for record in place.records(place.traces)
         if dict(record.headers).get("encoding") == b"native"
     ]
-    consumer.close()
-    return found
 
 
 def embedded(folder: Path, spans: Sequence[Span]) -> dict[str, float]:
@@ -118,28 +105,27 @@ def of_id(traces: Sequence[Trace]) -> dict[str, Trace]:
     return {trace.trace_id: trace for trace in traces}
 
 
-@pytest.mark.slow
 def test_bodies_of_the_collector_become_the_traces_that_the_embedded_agent_reads(
-    server: KafkaServer, tmp_path: Path
+    place: Place, tmp_path: Path
 ) -> None:
     real = samples_spans()
     runs = [rag_run(n, SERVICES[n % len(SERVICES)]) for n in range(60)]
     made = [span for run in runs for span in run]
     wanted = of_id(expected_natives([*real, *made], Otlp()))
-    worker = Worker(server, tmp_path, "a", settings=TREE)
+    worker = place.worker(settings=TREE)
     with workers(worker):
-        until(lambda: worker.ready)
+        until(lambda: worker.ready, START_SECONDS)
         batches = spread([real, *runs], random.Random(1), by_id=False)
         bad = [b"\n\x05oops", b'{"resourceSpans": [{]}', b"\x00", b'{"no": "trace"}']
-        producer = KafkaProducer(bootstrap_servers=server.bootstrap, acks="all")
+        producer = KafkaProducer(bootstrap_servers=place.server.bootstrap, acks="all")
         for body in bad:
-            producer.send("rag.traces", body)
+            producer.send(place.traces, body)
         producer.close()
-        send(server, batches)
-        send(server, batches[:5])  # a Collector that got no answer sends again
+        send(place, batches)
+        send(place, batches[:5])  # a Collector that got no answer sends again
         until(lambda: received(worker) >= len(wanted))
         until(lambda: otlp_counts(worker)["open_traces"] == 0)
-        found = natives(server)
+        found = natives(place)
         assert of_id(found) == wanted
         assert len(found) == len(wanted)
         counts = otlp_counts(worker)
@@ -149,31 +135,27 @@ def test_bodies_of_the_collector_become_the_traces_that_the_embedded_agent_reads
         assert repeated == sum(
             counts[f'spans_total{{signal="traces",result="{result}"}}'] for result in again
         )
-        assert sorted(letter.value for letter in dead_letters(server)) == sorted(bad)
+        assert sorted(letter.value for letter in place.letters()) == sorted(bad)
         # what is native goes on beside it
         extra = found[0].model_copy(update={"trace_id": "by-hand"})
-        producer = KafkaProducer(bootstrap_servers=server.bootstrap, acks="all")
-        producer.send("rag.traces", extra.model_dump_json(exclude_none=True).encode())
+        producer = KafkaProducer(bootstrap_servers=place.server.bootstrap, acks="all")
+        producer.send(place.traces, extra.model_dump_json(exclude_none=True).encode())
         producer.close()
         until(lambda: received(worker) == len(wanted) + 1)
         assert worker.stop() == 0, worker.log
 
 
-@pytest.mark.slow
 def test_two_workers_one_of_which_is_killed_put_each_trace_together_once(
-    server: KafkaServer, tmp_path: Path
+    place: Place, tmp_path: Path
 ) -> None:
     runs = [rag_run(n, SERVICES[n % len(SERVICES)]) for n in range(240)]
     spans = [span for run in runs for span in run]
     # roots last and the same partition for all of a trace: none is late whatever stands still
     batches = spread(runs, random.Random(2), by_id=True)
-    pair = [
-        Worker(server, tmp_path, name, settings=TREE, in_flight=16, session_seconds=10)
-        for name in "ab"
-    ]
+    pair = [place.worker(name, settings=TREE, in_flight=16) for name in "ab"]
     with workers(*pair):
-        until(lambda: all(worker.ready for worker in pair))
-        sending = threading.Thread(target=send, args=(server, batches, 0.02))
+        until(lambda: all(worker.ready for worker in pair), START_SECONDS)
+        sending = threading.Thread(target=send, args=(place, batches, 0.02))
         sending.start()
         until(lambda: sum(worker.traces() for worker in pair) >= 40)
         assert sending.is_alive(), "the kill comes too late to show anything"
@@ -190,22 +172,20 @@ def test_two_workers_one_of_which_is_killed_put_each_trace_together_once(
         assert counts['spans_total{signal="traces",result="accepted"}'] == len(spans)
         assert counts['traces_total{result="root"}'] == len(runs)
         assert counts["open_traces"] == 0
-    sent = natives(server)
+    sent = natives(place)
     assert of_id(sent) == of_id(expected_natives(spans, Otlp()))
     # what was sent twice around the kill is the same, and was counted once
     texts = Counter(json.dumps(trace.model_dump(mode="json"), sort_keys=True) for trace in sent)
     assert len(texts) == len(runs)
 
 
-@pytest.mark.slow
-def test_without_otlp_no_topics_for_spans_are_needed(server: KafkaServer, tmp_path: Path) -> None:
-    admin = KafkaAdminClient(bootstrap_servers=server.bootstrap)
-    admin.delete_topics(["rag.spans", "t-spans-changelog"])
-    admin.close()
-    worker = Worker(server, tmp_path, "a", settings=TREE, traces_encoding="native")
+def test_without_otlp_no_topics_for_spans_are_needed(broker: KafkaServer, tmp_path: Path) -> None:
+    place = Place(broker, tmp_path, traces_encoding="native")
+    assert not [topic for topic in place.topics() if "spans" in topic]
+    worker = place.worker(settings=TREE)
     body = as_proto(rag_run(1, "bot"))
     with workers(worker):
-        until(lambda: worker.ready)
-        produce(server, [*traffic(20), body])
+        until(lambda: worker.ready, START_SECONDS)
+        place.produce([*traffic(20), body])
         until(lambda: worker.traces() == 19)  # one of them is no JSON
-        assert body in {letter.value for letter in dead_letters(server)}
+        assert body in {letter.value for letter in place.letters()}

@@ -15,12 +15,14 @@ import pytest
 
 from agent.judge.probes import load_probes
 from tests.judge.stub_process import StubProcess, stub_judge
-from tests.kafka.cluster import SERVICES, SETTINGS, Worker, make_topics, produce, until, workers
-from tests.kafka_server import KafkaServer, kafka_server
+from tests.kafka.cluster import SERVICES, Worker, until, workers
+from tests.kafka.place import START_SECONDS, Place
+from tests.kafka_server import KafkaServer
 from tests.traces import START, trace_line
 
+pytestmark = [pytest.mark.real, pytest.mark.slow, pytest.mark.timeout(400)]
+
 TREE: dict[str, Any] = {
-    **SETTINGS,
     "drift": {"enabled": True},
     "windows": ["5m", "24h"],
     "sampling": {"judge": 1e-9},  # only probes are asked
@@ -46,29 +48,28 @@ def asked(pair: Sequence[Worker]) -> float:
     return sum(metrics.get(name, 0.0) for metrics in found)
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(400)
-def test_probes_are_asked_once_and_baselines_promoted_by_who_counts(tmp_path: Path) -> None:
-    with kafka_server(tmp_path / "kafka") as server, stub_judge() as stub:
-        make_topics(server)
+def test_probes_are_asked_once_and_baselines_promoted_by_who_counts(
+    broker: KafkaServer, tmp_path: Path
+) -> None:
+    place = Place(broker, tmp_path, partitions=4)
+    with stub_judge() as stub:
         judge = {"base_url": stub.base_url, "model": "stub", "metrics": ["answered"]}
-        tree = {**TREE, "judge": judge}
-        pair = [Worker(server, tmp_path, name, settings=tree) for name in "ab"]
+        pair = [place.worker(name, settings={**TREE, "judge": judge}) for name in "ab"]
         with workers(*pair):
-            until(lambda: all(worker.ready for worker in pair), 120)
-            watch(server, pair)
+            until(lambda: all(worker.ready for worker in pair), START_SECONDS)
+            watch(place, pair)
             promote_where_it_is_counted(pair)
             pay_for_probes_once(stub, pair)
 
 
-def watch(server: KafkaServer, pair: Sequence[Worker]) -> None:
+def watch(place: Place, pair: Sequence[Worker]) -> None:
     """Eight hours of traffic, in order: partitions come in no order of time."""
     for hour in range(8):
         numbers = range(hour * 60, hour * 60 + 60)
         lines = [
             trace_line(n, service=SERVICES[n % 5], timestamp=START + 60.0 * n) for n in numbers
         ]
-        produce(server, lines)
+        place.produce(lines)
         until(lambda end=numbers.stop: sum(w.traces() for w in pair) >= end, 90)  # type: ignore[misc]
 
 

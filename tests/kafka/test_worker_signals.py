@@ -1,4 +1,4 @@
-"""SIGTERM, SIGHUP and SIGKILL for workers on a real Kafka."""
+"""SIGTERM and SIGHUP for workers on a real Kafka."""
 
 from __future__ import annotations
 
@@ -11,19 +11,13 @@ import pytest
 
 from tests.judge.stub_process import stub_judge
 from tests.kafka.cluster import SERVICES, Worker, until, workers
-from tests.kafka.place import SESSION_SECONDS, START_SECONDS, Place
-from tests.kafka_server import KafkaServer
+from tests.kafka.place import START_SECONDS, Place
 from tests.traces import trace_line
 
 pytestmark = [pytest.mark.real, pytest.mark.slow, pytest.mark.timeout(300)]
 
 DRAIN = 4.0
 SLACK = 6.0  # to commit, to leave the group and to end the process, on a busy machine
-
-
-@pytest.fixture
-def place(broker: KafkaServer, tmp_path: Path) -> Place:
-    return Place(broker, tmp_path)
 
 
 def lines(first: int, count: int, name: str = "t") -> list[bytes]:
@@ -98,28 +92,7 @@ def test_sighup_brings_other_rates_and_rules_of_redaction(place: Place) -> None:
             assert worker.stop() == 0, worker.log
 
 
-def test_sighup_while_no_broker_can_be_reached(place: Place) -> None:
-    worker = place.worker(bootstrap_servers=["127.0.0.1:1"], timeout_seconds=1)
-    with workers(worker):
-        until(lambda: "next try in" in worker.log)
-        assert worker.process is not None
-        worker.process.send_signal(signal.SIGHUP)
-        until(lambda: "nothing has changed" in worker.log)
-        assert terminated(worker) < SLACK
-
-
 def hup(worker: Worker, config: Path, tree: object) -> None:
     assert worker.process is not None
     config.write_text(json.dumps(tree))
     worker.process.send_signal(signal.SIGHUP)
-
-
-def test_a_killed_worker_is_replaced_when_its_session_is_over(place: Place) -> None:
-    pair = [place.worker(name) for name in "ab"]
-    with workers(*pair):
-        until(lambda: all(worker.ready for worker in pair), START_SECONDS)
-        place.produce(lines(0, 50))
-        until(lambda: sum(worker.traces() for worker in pair) == 50)
-        pair[0].kill()
-        place.produce(lines(50, 50))
-        until(lambda: pair[1].traces() == 100, SESSION_SECONDS + START_SECONDS)

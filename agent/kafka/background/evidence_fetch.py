@@ -19,7 +19,7 @@ from aiokafka.errors import OffsetOutOfRangeError
 
 from agent.evidence import evidence_body
 from agent.ingest.native import Good, decode_one
-from agent.kafka.messages.records import ScoreRecord
+from agent.kafka.messages.records import MAX_BYTES, ScoreRecord
 from agent.kafka.security import aiokafka_options
 from agent.kafka.stages.aggregate_stage import AggregateStage
 from agent.kafka.stages.preparing import Preparing
@@ -36,6 +36,7 @@ MOST = 64
 each has to be worse than all before it in some window."""
 
 TURN_SECONDS = 1.0
+REST = 9  # or so many times what a turn took: on a machine that is busy, counting goes first
 READ_SECONDS = 10.0
 REST_SECONDS = 60.0  # before what could not be read is tried again
 FETCH_BYTES = 64 * 2**10  # around the one that is wanted; a larger one comes all the same
@@ -131,7 +132,7 @@ class EvidenceFetcher:
         self._reader = reader
         self._epoch = settings.kafka.traces_epoch
         self._largest = settings.limits.trace_bytes
-        self._limit = settings.limits.evidence_bytes
+        self._limit = min(settings.limits.evidence_bytes, MAX_BYTES)  # it is to be a row
         self._most = most
         self._pause = pause
         self._monotonic = monotonic
@@ -141,8 +142,9 @@ class EvidenceFetcher:
         """Until cancelled."""
         try:
             while True:
+                begun = self._monotonic()
                 await self.turn()
-                await asyncio.sleep(self._pause)
+                await asyncio.sleep(max(self._pause, REST * (self._monotonic() - begun)))
         finally:
             await self._reader.close()
 

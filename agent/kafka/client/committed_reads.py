@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+import uvloop
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.consumer import fetcher
 from faust.transport.drivers.aiokafka import AIOKafkaConsumerThread, Consumer
@@ -98,7 +99,10 @@ class CommittedConsumer(QuickHandover, Consumer):
     _thread: _Thread
 
     def _new_consumer_thread(self) -> AIOKafkaConsumerThread:
-        return _Thread(self, loop=self.loop, beacon=self.beacon)
+        own = uvloop.new_event_loop()  # as the worker has: `agent.kafka.worker_cli`
+        thread = _Thread(self, loop=self.loop, thread_loop=own, beacon=self.beacon)
+        thread._close_thread_loop_on_stop = True  # nobody else will
+        return thread
 
     def done_and_end(self, tp: TP) -> tuple[int | None, int | None]:
         """Up to where nothing is left to do, and up to where there is something to read.

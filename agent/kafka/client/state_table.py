@@ -20,7 +20,7 @@ from faust.transport.drivers.aiokafka import Producer
 from faust.types import TP
 
 from agent.kafka.client.refused import NumbersAgain
-from agent.kafka.state.slots import Write, partition_of
+from agent.kafka.state.slot_log import Write, partition_of
 
 __all__ = ["IdempotentProducer", "StateTable"]
 

@@ -17,10 +17,25 @@ from agent.kafka.messages.source import Source
 from agent.scored_input import MAX_FINGERPRINT, MAX_STRATUM
 from agent.trace import MAX_ID, MAX_TAGS, Score, ScoredTrace, State
 
-__all__ = ["MAX_DETAIL", "VERSION", "BadRecord", "ScoreRecord", "decode_record", "encode_record"]
+__all__ = [
+    "MAX_BYTES",
+    "MAX_DETAIL",
+    "VERSION",
+    "BadRecord",
+    "ScoreRecord",
+    "TooLarge",
+    "decode_record",
+    "encode_record",
+]
 
 VERSION = 1
 """A program reads its own version and the one before: workers are upgraded one by one."""
+
+READ_BYTES = 2**20
+MAX_BYTES = READ_BYTES - 64 * 2**10
+"""Written of one record; more is read. Kafka takes a megabyte by default, and a record becomes a
+row of the state as it is (`agent.kafka.state.kept_evidence`), under a key with both ids in ASCII:
+of 512 characters each, up to 12 bytes for one."""
 
 MAX_DETAIL = 4096
 """Bytes of the detail of one score (grades, nuggets, pairs), which only a page shows. A larger one
@@ -38,6 +53,11 @@ class BadRecord(ValueError):
     def __init__(self, reason: str, why: str) -> None:
         super().__init__(f"{reason}: {why}"[:MAX_WHY])
         self.reason = reason
+
+
+class TooLarge(BadRecord):
+    def __init__(self, size: int, limit: int) -> None:
+        super().__init__("too_large", f"{size} bytes; the limit is {limit}")
 
 
 @dataclass(slots=True)
@@ -60,12 +80,16 @@ _DETAIL = TypeAdapter(dict[str, object])
 
 
 def encode_record(record: ScoreRecord) -> bytes:
-    """Raises ValueError for a record that could not be read back: a mistake of ours."""
+    """Raises `TooLarge`, or ValueError for a record that could not be read back: a mistake of
+    ours."""
     scored = record.scored
     if any(score.detail for score in scored.results):
         scored = replace(scored, results=[_bounded(score) for score in scored.results])
     _check(scored, record.source)
-    return _WIRE.dump_json(_Wire(VERSION, record.source, scored), exclude_defaults=True)
+    data = _WIRE.dump_json(_Wire(VERSION, record.source, scored), exclude_defaults=True)
+    if len(data) > MAX_BYTES:
+        raise TooLarge(len(data), MAX_BYTES)
+    return data
 
 
 def _bounded(score: Score) -> Score:
@@ -74,11 +98,11 @@ def _bounded(score: Score) -> Score:
     return replace(score, detail=None)
 
 
-def decode_record(data: bytes, limit: int = 2**20) -> ScoreRecord:
+def decode_record(data: bytes, limit: int = READ_BYTES) -> ScoreRecord:
     """Raises `BadRecord` for what is none, and `UnknownVersion` for a newer one, which is sound:
     whoever cannot read it must leave it to those who can."""
     if len(data) > limit:
-        raise BadRecord("too_large", f"{len(data)} bytes; the limit is {limit}")
+        raise TooLarge(len(data), limit)
     try:
         wire = _WIRE.validate_json(data, strict=True)
     except ValidationError as error:

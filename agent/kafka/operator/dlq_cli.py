@@ -83,10 +83,10 @@ def dlq_redrive(
         done = redrive(settings, say, reason=reason, limit=limit, dry_run=dry_run)
     for name, count in sorted(done.reasons.items()):
         typer.echo(one_line(f"{name}: {count}"))
+    for why, count in sorted(done.left.items()):
+        typer.echo(one_line(f"not sent, {why}: {count}"))
+    left = f"{done.left.total()} cannot be"
     if dry_run:
-        say(f"{done.reasons.total()} would be sent, {done.left} cannot be")
+        say(f"{done.reasons.total()} would be sent, {left}")
         return
-    say(
-        f"{done.sent} sent, {done.already} had been sent before an interruption,"
-        f" {done.left} cannot be"
-    )
+    say(f"{done.sent} sent, {done.already} had been sent before an interruption, {left}")

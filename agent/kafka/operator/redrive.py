@@ -34,6 +34,7 @@ from agent.kafka.operator.dead_letters import (
     the_partition,
 )
 from agent.settings import Settings
+from agent.settings.kafka import Topics
 
 __all__ = ["Redriven", "redrive"]
 
@@ -50,8 +51,8 @@ class Redriven:
     sent: int = 0
     already: int = 0
     """Found in the source topic: sent by a redrive that ended before it could say so."""
-    left: int = 0
-    """Not sent because only its place is known (truncated), or it did not come from the traces."""
+    left: Counter[str] = field(default_factory=Counter)
+    """Not sent, by why."""
     reasons: Counter[str] = field(default_factory=Counter)
 
 
@@ -86,12 +87,25 @@ def _pending(
     for letter in contents.letters:
         if letter.offset in contents.sent or (reason is not None and letter.reason != reason):
             continue
-        # a message of the scores would be counted where it must not be
-        if letter.truncated or letter.topic != settings.kafka.topics.traces:
-            done.left += 1
-            continue
-        found.append(letter)
+        if why := _why_not(letter, settings.kafka.topics):
+            done.left[why] += 1
+        else:
+            found.append(letter)
     return found[:limit]
+
+
+def _why_not(letter: Letter, topics: Topics) -> str:
+    """Why a letter cannot be sent again; "" if it can. Behind the traces a guard drops what comes
+    out of its order (`agent.kafka.state.replay_guard`): it would be lost, and look sent."""
+    if letter.truncated:
+        return "only their place is known (truncated)"
+    if letter.topic == topics.spans:
+        return "spans: their trace was closed without them; the sender has to send them again"
+    if letter.topic == topics.scores:
+        return "scores: what came after them was counted; their traces have to be sent again"
+    if letter.topic != topics.traces:
+        return "of a topic that is not one of these settings"
+    return ""
 
 
 @contextmanager

@@ -29,8 +29,6 @@ IDLE_SECONDS = 1.0  # how often event time moves on while nothing arrives
 
 Learned = Callable[[int, Control], None]
 
-Read = tuple[EventT[Any], ScoreRecord]
-
 
 class AggregateOwner(Owner[PartitionState]):
     """`announced` is told that alerts have moved, and `learned` what the score halves should know,
@@ -57,8 +55,8 @@ class AggregateOwner(Owner[PartitionState]):
         self._learned(self.tp.partition, self.state.control)  # the owner before may have died first
 
     async def turn(self, events: list[EventT[Any]]) -> None:
-        read = [pair for event in events if (pair := await self._read(event)) is not None]
-        records = [record for _, record in read]
+        read = [(event, await self._read(event)) for event in events]
+        records = [record for _, record in read if record is not None]
         try:
             with self.durable.lock:
                 if records:
@@ -69,7 +67,7 @@ class AggregateOwner(Owner[PartitionState]):
             if not records or not items_fault(error):
                 raise
             log.exception("a batch failed; trying its records one by one")
-            await self._one_by_one(events)
+            await self._one_by_one([(event, record is not None) for event, record in read])
         else:
             await self.commit(events)
 
@@ -98,9 +96,10 @@ class AggregateOwner(Owner[PartitionState]):
         self._orders.append((self.state, self.state.orders, durable))
         return found, durable
 
-    async def _read(self, event: EventT[Any]) -> Read | None:
+    async def _read(self, event: EventT[Any]) -> ScoreRecord | None:
+        """None: it was buried."""
         try:
-            return event, decode_record(event.message.value or b"")
+            return decode_record(event.message.value or b"")
         except BadRecord as error:
             await self.durable.bury(event, error.reason, str(error))
             return None
@@ -119,24 +118,27 @@ class AggregateOwner(Owner[PartitionState]):
             if not durable.done():
                 durable.set_exception(Unavailable("the group forms anew: ask again"))
 
-    async def _one_by_one(self, events: list[EventT[Any]]) -> None:
+    async def _one_by_one(self, events: list[tuple[EventT[Any], bool]]) -> None:
+        """Events, and whether each is a record; those that are none were buried before."""
         self.reload()
-        for event in events:
-            found = await self._read(event)
-            try:
-                with self.durable.lock:
-                    if found is not None:
-                        self.state.apply([found[1]])
-            except Exception as error:
-                if not items_fault(error):
-                    raise
-                log.exception("a record cannot be counted")
-                self.reload()
-                await self.durable.bury(event, "internal_error", repr(error)[:200], count=False)
-                again = decode_record(event.message.value or b"")
-                with self.durable.lock:
-                    self.state.give_up(again.source)
+        for event, sound in events:
+            if sound:
+                await self._try(event)
             await self.commit([event])
+
+    async def _try(self, event: EventT[Any]) -> None:
+        record = decode_record(event.message.value or b"")  # the first became the state's own
+        try:
+            with self.durable.lock:
+                self.state.apply([record])
+        except Exception as error:
+            if not items_fault(error):
+                raise
+            log.exception("a record cannot be counted")
+            self.reload()
+            await self.durable.bury(event, "internal_error", repr(error)[:200], count=False)
+            with self.durable.lock:
+                self.state.give_up(record.source)
 
 
 class AggregateStage(DurableStage[PartitionState]):

@@ -32,7 +32,7 @@ log = logging.getLogger("ragmeter.kafka")
 
 BATCH = 200  # records a step at most: one marker and one commit for many
 BATCH_BYTES = 4 * 2**20  # or so many bytes of them, where that is more than one
-GATHER_SECONDS = 0.5
+GATHER_SECONDS = 1.0
 """And so long they are waited for. A step writes some eight rows of each service, however many of
 its records it has, and every worker has many partitions: shorter steps are mostly rows."""
 GATHER_STEPS = 4  # or so many times what the last step took: where they are slow, fewer are made

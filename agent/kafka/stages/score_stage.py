@@ -22,7 +22,7 @@ from agent.counters import Counters
 from agent.ingest.native import Bad, decode_one
 from agent.kafka.client.settled import let_go
 from agent.kafka.messages.encodings import Encoding, encoding_of
-from agent.kafka.messages.records import ScoreRecord, encode_record
+from agent.kafka.messages.records import ScoreRecord, TooLarge, encode_record
 from agent.kafka.messages.source import Source
 from agent.kafka.stages.acks import OrderedAcks
 from agent.kafka.stages.gaps import NoGaps, check
@@ -142,7 +142,7 @@ class ScoreStage:
         try:
             data = encode_record(ScoreRecord(self._preparing.sent(found.trace), source))
             await deliver(self._scores, trace.service.encode("utf-8", "replace"), data)
-        except MessageSizeTooLargeError:
+        except (TooLarge, MessageSizeTooLargeError):
             await self._bury(event, "too_large", (("", "its scores are larger than a message"),))
             return
         except ValueError as error:  # a mistake of ours that this trace has found

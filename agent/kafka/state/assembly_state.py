@@ -20,7 +20,7 @@ from agent.errors import UnknownVersion
 from agent.ingest.assembler import Assembler, Closing, Restored, Why
 from agent.kafka.messages.span_records import RECORD_BYTES, SpanRecord
 from agent.kafka.state.part_guard import PartGuard
-from agent.kafka.state.slots import LedgerError
+from agent.kafka.state.slot_log import LedgerError
 from agent.kafka.state.span_rows import Chunk
 from agent.kafka.state.state_rows import Rows, key_of, parts_of
 from agent.settings.otlp import Otlp

@@ -8,7 +8,7 @@ from collections.abc import Callable, Container, Iterable, Set
 from itertools import islice
 from typing import Any
 
-from agent.kafka.messages.records import ScoreRecord, decode_record, encode_record
+from agent.kafka.messages.records import ScoreRecord, TooLarge, decode_record, encode_record
 from agent.kafka.state.state_rows import Rows, key_of
 from agent.privacy.content import Content
 
@@ -47,7 +47,11 @@ class KeptEvidence:
 
     def keep(self, key: TraceKey, record: ScoreRecord) -> None:
         """A trace has become one of the worst."""
-        self._put(key, _RECORD + encode_record(record))
+        try:
+            data = encode_record(record)
+        except TooLarge:  # from a worker that knew no such limit: it counts, and is not shown
+            return
+        self._put(key, _RECORD + data)
         self._added += 1
 
     def _put(self, key: TraceKey, data: bytes | None) -> None:

@@ -26,7 +26,7 @@ from agent.kafka.state.kept_evidence import KeptEvidence, TraceKey
 from agent.kafka.state.kept_ids import KeptIds
 from agent.kafka.state.outbox import Outbox
 from agent.kafka.state.replay_guard import ReplayGuard
-from agent.kafka.state.slots import LedgerError
+from agent.kafka.state.slot_log import LedgerError
 from agent.kafka.state.state_rows import Rows, StateRows, key_of, parts_of
 from agent.privacy.content import Content
 from agent.steps import take, worst

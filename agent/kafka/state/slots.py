@@ -42,11 +42,9 @@ from itertools import islice
 from typing import NamedTuple
 
 from agent.errors import UnknownVersion
+from agent.kafka.state.slot_log import VERSION, LedgerError, LedgerLog, Place, Write
 
-__all__ = ["SWEEP", "VERSION", "Ledger", "LedgerError", "Recovered", "Write", "partition_of"]
-
-VERSION = 1
-"""Of keys and values. A program reads its own and the one before."""
+__all__ = ["SWEEP", "Ledger", "Recovered"]
 
 SWEEP = 256
 """Real tombstones a step, at most: so many records take some 40 ms. After a takeover every row
@@ -60,98 +58,11 @@ much a step deletes."""
 _ERA = 32  # bits of a generation in an epoch
 
 
-class LedgerError(Exception):
-    """The log holds what no ledger has written, or the steps were not done in their order."""
-
-
-class Write(NamedTuple):
-    """A record of the log; None is Kafka's tombstone."""
-
-    key: bytes
-    value: bytes | None
-
-
 class Recovered(NamedTuple):
     """The rows as committed, and what the last marker said beside them."""
 
     rows: dict[bytes, bytes]
     head: bytes | None
-
-
-class _Place(NamedTuple):
-    epoch: int
-    slot: int
-
-
-class _Version(NamedTuple):
-    """Ordered by age."""
-
-    epoch: int
-    step: int
-    slot: int
-    content: bytes
-
-    @property
-    def place(self) -> _Place:
-        return _Place(self.epoch, self.slot)
-
-    @property
-    def gone(self) -> bool:
-        return self.content[:1] == b"-"
-
-
-class _Log:
-    """The records of one partition, taken apart."""
-
-    def __init__(self, prefix: bytes, records: Iterable[tuple[bytes, bytes | None]]) -> None:
-        found: dict[bytes, bytes | None] = {}
-        for key, value in records:
-            if key.startswith(prefix):
-                found[key] = value
-        self.markers: dict[int, tuple[int, bytes]] = {}
-        self.bases: dict[int, bytes] = {}
-        self.rows: dict[bytes, list[_Version]] = {}
-        for key, value in found.items():
-            if value is None:
-                continue
-            kind, epoch_, rest = key[len(prefix) :].split(b"/", 2)
-            epoch = int(epoch_, 16)
-            step, _, content = value.partition(b" ")
-            if kind == b"r":
-                slot, row = rest.split(b"/", 1)
-                version = _Version(epoch, int(step), int(slot), content)
-                self.rows.setdefault(row, []).append(version)
-            elif kind == b"m":
-                self.markers[epoch] = (_step(step), content)
-            elif kind == b"b":
-                self.bases[epoch] = value
-            else:
-                raise ValueError(f"a key of kind {kind!r}")
-        owners = {version.epoch for versions in self.rows.values() for version in versions}
-        self.newest = max(owners | self.markers.keys() | self.bases.keys(), default=0)
-
-    def committed(self) -> tuple[dict[int, int], bytes | None]:
-        """The last step by epoch that counts, and what the last marker says."""
-        if not self.markers:
-            return {}, None
-        last = max(self.markers)
-        step, head = self.markers[last]
-        base: dict[str, int] = json.loads(self.bases[last])
-        return {**{int(epoch): int(upto) for epoch, upto in base.items()}, last: step}, head
-
-
-def _step(text: bytes) -> int:
-    version, _, step = text.partition(b".")
-    if int(version) > VERSION:
-        raise UnknownVersion(
-            f"state of format version {int(version)}; this program reads up to {VERSION}"
-        )
-    return int(step)
-
-
-def partition_of(key: bytes) -> int:
-    """The partition that a key of the log belongs to: tables hold those of several."""
-    return int(key[: key.index(b"/")])
 
 
 class Ledger:
@@ -169,12 +80,12 @@ class Ledger:
         self.step = 0
         """The last one that is done; 0 before the first."""
         self._prefix = b"%d/" % partition
-        self._rows: dict[bytes, _Place] = {}  # of the committed version
+        self._rows: dict[bytes, Place] = {}  # of the committed version
         self._gone: dict[bytes, None] = {}  # rows whose committed version says that
-        self._stale: dict[bytes, set[_Place]] = {}  # superseded versions of a row in the log
+        self._stale: dict[bytes, set[Place]] = {}  # superseded versions of a row in the log
         self._old: list[bytes] = []  # markers and bases of earlier owners
         self._base: dict[int, int] = {}
-        self._changes: dict[bytes, tuple[_Place, bool]] | None = None
+        self._changes: dict[bytes, tuple[Place, bool]] | None = None
         self._forget: list[bytes] = []
         self._marked = False
 
@@ -188,7 +99,7 @@ class Ledger:
         Raises `LedgerError` for what no ledger has written, `UnknownVersion` for a newer one.
         """
         try:
-            read = _Log(b"%d/" % partition, log)
+            read = LedgerLog(b"%d/" % partition, log)
             committed, head = read.committed()
         except UnknownVersion:
             raise
@@ -219,7 +130,7 @@ class Ledger:
     def _key(self, kind: bytes, epoch: int, rest: bytes = b"") -> bytes:
         return b"%s%s/%x/%s" % (self._prefix, kind, epoch, rest)
 
-    def _row_key(self, row: bytes, place: _Place) -> bytes:
+    def _row_key(self, row: bytes, place: Place) -> bytes:
         return self._key(b"r", place.epoch, b"%d/%s" % (place.slot, row))
 
     def __len__(self) -> int:
@@ -251,9 +162,9 @@ class Ledger:
             old = self._rows.get(row)
             if content is None and (old is None or row in self._gone):
                 continue
-            place = _Place(self.epoch, 0)
+            place = Place(self.epoch, 0)
             if old is not None and old.epoch == self.epoch:
-                place = _Place(self.epoch, 1 - old.slot)
+                place = Place(self.epoch, 1 - old.slot)
             self._changes[row] = (place, content is None)
             self._stale.get(row, set()).discard(place)
             value = b"%d -" % step if content is None else b"%d +%s" % (step, content)

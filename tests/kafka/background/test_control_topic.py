@@ -11,7 +11,7 @@ from agent.config import Settings
 from agent.control import Control
 from agent.kafka.background.control_topic import ControlBoard, ControlVoice, _read, encode_control
 from agent.strata import Strata
-from tests.kafka.state.test_partition_state import record, state_of
+from tests.kafka.state.partition import record, state_of
 from tests.traces import START, make_trace
 
 ONE = Control(3, {"bot": {"m": 0.25}}, {"bot": {"": 5.0, "model=x": 7.5}}, {"bot": ["t=a"]})

@@ -21,8 +21,8 @@ from agent.privacy.content import Content
 from agent.settings.privacy import Privacy
 from exporters.page.trace import trace_body
 from exporters.page.views import TraceView
-from tests.kafka.stages.test_preparing import settings_of
-from tests.kafka.state.test_partition_state import commit, record, reloaded, state_of
+from tests.kafka.settings import settings_of
+from tests.kafka.state.partition import commit, record, reloaded, state_of
 from tests.test_privacy import MAIL
 from tests.traces import START, trace_line
 
@@ -72,6 +72,7 @@ class Fetching:
             Preparing(settings, Counters()),
             log,
             most=most,
+            pause=0.0,
             monotonic=lambda: self.now,
         )
 
@@ -130,6 +131,27 @@ def test_a_turn_is_bounded_and_the_rest_comes_later() -> None:
     fetching = Fetching(log, state, most=2)
     assert [fetching.turn() for _ in range(4)] == [2, 2, 1, 0]
     assert len(log.asked) == 5
+
+
+async def asked_in(fetching: Fetching, log: Log, seconds: float) -> int:
+    running = asyncio.create_task(fetching.fetcher.run())
+    await asyncio.sleep(seconds)
+    running.cancel()
+    return len(log.asked)
+
+
+def test_slow_turns_are_followed_by_long_rests(monkeypatch: pytest.MonkeyPatch) -> None:
+    state, log = worst_of(5), Log(*lines(5))
+    assert asyncio.run(asked_in(Fetching(log, state, most=1), log, 0.5)) == 5
+    state, log = worst_of(5), Log(*lines(5))
+    fetching, read = Fetching(log, state, most=1), log.read
+
+    async def slowly(partition: int, offset: int) -> bytes | None:
+        fetching.now += 1.0
+        return await read(partition, offset)
+
+    monkeypatch.setattr(log, "read", slowly)
+    assert asyncio.run(asked_in(fetching, log, 0.5)) == 1
 
 
 def test_one_state_does_not_starve_another() -> None:

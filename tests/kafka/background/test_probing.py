@@ -19,7 +19,7 @@ from agent.metrics.judges import PROBES
 from agent.tiers import Cost
 from tests.judge.fakes import FakeJudge
 from tests.judge.test_probes import SETTINGS
-from tests.kafka.state.test_partition_state import commit, record, reloaded, state_of
+from tests.kafka.state.partition import commit, record, reloaded, state_of
 from tests.traces import START
 
 HOURS = 6.0

@@ -17,7 +17,7 @@ from agent.kafka.background.promoting import OwnedBaselines
 from agent.kafka.stages.aggregate_stage import AggregateOwner, AggregateStage
 from agent.kafka.state.partition_state import PartitionState
 from agent.orders import UnknownService
-from tests.kafka.state.test_partition_state import record, state_of
+from tests.kafka.state.partition import record, state_of
 from tests.traces import START
 
 SETTINGS = Settings.model_validate({})

@@ -16,7 +16,7 @@ from agent.kafka.state.partition_state import PartitionState
 from agent.store.rows import OutboxItem
 from exporters.prometheus import PrometheusExporter
 from tests.kafka.cluster import quality
-from tests.kafka.state.test_partition_state import SCORER, record, state_of
+from tests.kafka.state.partition import SCORER, record, state_of
 from tests.samples import samples
 from tests.test_pipeline import ERRORS
 from tests.test_pipeline import settings as settings_of

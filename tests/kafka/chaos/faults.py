@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["Fault", "plan"]
+__all__ = ["Fault", "missed", "plan"]
 
 Kind = Literal["kill", "term", "freeze", "join", "broker-kill", "broker-stop", "lose-node"]
 
@@ -32,16 +34,18 @@ def plan(
     seed: int,
     *,
     kills: int,
+    terms: int,
     freezes: int,
     joins: int,
     broker_restarts: int,
     session: float,
     lose_node: bool = False,
 ) -> list[Fault]:
-    """One kill in four is a SIGTERM. A frozen worker sleeps for longer than its session, so that
+    """Kills are SIGKILL, terms SIGTERM. A frozen worker sleeps for longer than its session, so that
     it wakes up as a zombie: its partitions are somebody else's by then."""
     chance = random.Random(f"faults {seed}")
-    kinds: list[Kind] = ["term" if n % 4 == 3 else "kill" for n in range(kills)]
+    kinds: list[Kind] = ["kill"] * kills
+    kinds += ["term"] * terms
     kinds += ["freeze"] * freezes
     kinds += ["join"] * joins
     kinds += [chance.choice(("broker-kill", "broker-stop")) for _ in range(broker_restarts)]
@@ -58,3 +62,13 @@ def plan(
             down = chance.uniform(0.0, 1.5 * session)
         found.append(Fault(at, kind, chance.random(), down, chance.random() < AIMED))
     return found
+
+
+def missed(planned: Iterable[Fault], done: Mapping[str, int]) -> list[str]:
+    """A line for each kind that came less often than planned: such a run has not shown it."""
+    wanted = Counter(fault.kind for fault in planned)
+    return [
+        f"{count} {kind} were planned, {done.get(kind, 0)} came"
+        for kind, count in sorted(wanted.items())
+        if done.get(kind, 0) < count
+    ]

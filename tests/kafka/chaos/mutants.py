@@ -21,7 +21,8 @@ from agent.kafka.stages import owner, score_stage
 from agent.kafka.stages.owner import Owner
 from agent.kafka.state.kept_ids import KeptIds
 from agent.kafka.state.replay_guard import ReplayGuard
-from agent.kafka.state.slots import Ledger, Write
+from agent.kafka.state.slot_log import Write
+from agent.kafka.state.slots import Ledger
 
 __all__ = ["MUTANTS"]
 

@@ -19,6 +19,7 @@ class Plan:
     rate: float = 1000.0
     backlog: float = 0.04
     kills: int = 10
+    terms: int = 3
     freezes: int = 1
     joins: int = 2
     broker_restarts: int = 3

@@ -7,7 +7,7 @@ import re
 import signal
 import threading
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable
 
 from tests.kafka.chaos.faults import Fault
@@ -34,6 +34,7 @@ class Pool:
         self.frozen: dict[str, float] = {}  # when it goes on
         self._due: dict[str, float] = {}  # when it is started again
         self._down: threading.Thread | None = None  # of a broker that is to come back
+        self._waiting: deque[Fault] = deque()  # for a broker that is down to be up again
         self.done: Counter[str] = Counter()
         self.own_exits: list[str] = []
         self.bad_stops: list[str] = []
@@ -114,10 +115,10 @@ class Pool:
         self._due[name] = time.monotonic() + down
 
     def _broker(self, fault: Fault) -> None:
-        """All of a single node, one of several."""
+        """All of a single node, one of several; where one is down already, when it is back."""
         up = [node for node in self._server.nodes if node.pid is not None]
         if self._down is not None or not up:
-            self._say("a broker is down already")
+            self._waiting.append(fault)
             return
         node, kill = up[int(fault.victim * len(up))], fault.kind == "broker-kill"
         name = f"broker {node.folder.name}"
@@ -141,13 +142,15 @@ class Pool:
         node = self._server.nodes[int(victim * len(self._server.nodes))]
         self._say(f"broker {node.folder.name}: SIGKILL for good")
         node.kill()
-        self.done["node lost"] += 1
+        self.done["lose-node"] += 1
 
     def tend(self) -> None:
         """Start what is due, wake what has slept long enough, replace what ended by itself."""
         now = time.monotonic()
         if self._down is not None and not self._down.is_alive():
             self._down = None
+            if self._waiting:
+                self._broker(self._waiting.popleft())
         for name in [name for name, at in self.frozen.items() if now >= at]:
             del self.frozen[name]
             process = self.workers[name].process
@@ -174,7 +177,7 @@ class Pool:
     @property
     def settled(self) -> bool:
         """Whether nothing is still to be started or woken."""
-        return not self._due and not self.frozen and self._down is None
+        return not (self._due or self.frozen or self._waiting) and self._down is None
 
     def look(self) -> tuple[float, list[str]]:
         """How many traces are counted by those that can answer; and services that two workers

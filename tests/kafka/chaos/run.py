@@ -19,7 +19,7 @@ from agent.kafka.operator.lag import read_lag
 from agent.kafka.operator.provisioning import provision
 from agent.settings import Settings
 from agent.settings.kafka import Kafka
-from tests.kafka.chaos.faults import Fault, plan
+from tests.kafka.chaos.faults import Fault, missed, plan
 from tests.kafka.chaos.plan import Plan, Report
 from tests.kafka.chaos.pool import Pool
 from tests.kafka.chaos.producing import Producing
@@ -126,6 +126,7 @@ class _Run:
         faults = plan(
             todo.seed,
             kills=todo.kills,
+            terms=todo.terms,
             freezes=todo.freezes,
             joins=todo.joins,
             broker_restarts=todo.broker_restarts,
@@ -148,6 +149,7 @@ class _Run:
         begun = time.monotonic()
         producing.start()
         self._storm(faults, pool, producing)
+        report.differences += missed(faults, pool.done)
         if producing.error is not None:
             report.differences.append(f"the producer failed: {producing.error!r}")
             return

@@ -6,6 +6,8 @@ import asyncio
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+from faust.tables.recovery import Recovery
 from faust.transport.conductor import ConductorCompiler
 from faust.types import TP
 from mode.utils.queues import FlowControlEvent, ThrowableQueue
@@ -154,3 +156,37 @@ def test_it_is_the_queue_of_a_manager() -> None:
         assert isinstance(Reading(0).queue, ChangelogQueue)
 
     asyncio.run(test())
+
+
+def test_nothing_flows_while_a_recovery_comes_to_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Faust's own recovery resumes the streams, and then seeks: what comes in between is lost."""
+    said: list[str] = []
+
+    async def stopped() -> None:
+        said.append("stopped")
+
+    async def completed(self: Any, generation_id: int = 0) -> None:
+        said.append("sought and resumed")
+
+    monkeypatch.setattr(Recovery, "on_recovery_completed", completed)
+    app: Any = SimpleNamespace(
+        conf=SimpleNamespace(stream_recovery_delay=0.0),
+        consumer=SimpleNamespace(
+            stop_flow=lambda: said.append("stop"), wait_for_stopped_flow=stopped
+        ),
+        flow_control=SimpleNamespace(suspend=lambda: said.append("suspend")),
+        consumer_generation_id=6,
+        take_over=lambda generation, assigned: said.append(f"take over {generation}"),
+        taken_over=lambda generation: said.append(f"taken over {generation}"),
+    )
+    manager: Any = SimpleNamespace(app=app, beacon=None, loop=None, _recovery=None)
+    recovery: Any = SafeTableManager.recovery.fget(manager)  # type: ignore[attr-defined]
+    recovery.active_tps = {LOG}
+    asyncio.run(recovery.on_recovery_completed(6))
+    assert said == [
+        *("stop", "suspend", "stopped"),
+        *("take over 6", "sought and resumed", "taken over 6"),
+    ]
+    said.clear()
+    asyncio.run(recovery.on_recovery_completed(5))  # another generation by now
+    assert said[3:] == ["sought and resumed"]

@@ -12,7 +12,7 @@ import pytest
 from faust.types import TP
 
 from agent.kafka.client.state_table import IdempotentProducer, StateTable
-from agent.kafka.state.slots import Write
+from agent.kafka.state.slot_log import Write
 
 
 class _Sends:

@@ -10,9 +10,11 @@ from hypothesis import strategies as st
 
 from agent.errors import UnknownVersion
 from agent.kafka.messages.records import (
+    MAX_BYTES,
     MAX_DETAIL,
     BadRecord,
     ScoreRecord,
+    TooLarge,
     decode_record,
     encode_record,
 )
@@ -110,6 +112,18 @@ def test_a_large_detail_is_left_out_and_the_score_stays() -> None:
     assert record.scored.results[0].detail is not None  # what was given is not changed
     record.scored.results[0].detail = None
     assert found == record
+
+
+def test_what_would_not_fit_a_row_is_not_written_and_what_was_written_is_read() -> None:
+    record = whole()
+    record.scored.tags = {"t": ""}
+    record.scored.tags["t"] = "x" * (MAX_BYTES - len(encode_record(record)))
+    assert len(encode_record(record)) == MAX_BYTES
+    record.scored.tags["t"] += "x"
+    with pytest.raises(TooLarge):
+        encode_record(record)
+    old = encode_record(whole()).ljust(2**20)
+    assert decode_record(old) == whole()
 
 
 def changed(**changes: Any) -> bytes:

@@ -152,12 +152,16 @@ def test_what_cannot_be_sent_again_stays(settings: Settings, call: Callable[...,
     topics = settings.kafka.topics
     producer = KafkaProducer(bootstrap_servers=settings.kafka.bootstrap_servers)
     place = [("reason", b"too_large"), ("partition", b"0"), ("offset", b"5")]
-    for more in ([("topic", topics.scores.encode())], [("topic", b"x"), ("truncated", b"1")]):
+    others = [[("topic", name.encode())] for name in (topics.scores, topics.spans, "x")]
+    for more in (*others, [("topic", b"x"), ("truncated", b"1")]):
         producer.send(topics.dead, b"", headers=[*place, *more]).get(10)
     producer.send(topics.dead, b"no letter").get(10)
     producer.close()
     assert "0 sent" in (said := call("dlq", "redrive").output), said
-    assert "2 cannot be" in said
+    assert "4 cannot be" in said
+    for why in ("only their place", "spans: ", "scores: ", "not one of these settings"):
+        assert f"not sent, {why}" in said.replace("of a topic that is ", "")
+    assert sent(settings) == []
     assert "1 other records" in call("dlq", "list").output
 
 

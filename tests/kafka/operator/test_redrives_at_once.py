@@ -12,25 +12,21 @@ import yaml
 from kafka import KafkaProducer
 
 from tests.kafka.place import Place
-from tests.kafka_server import KafkaServer
 
 pytestmark = [pytest.mark.real, pytest.mark.slow]
 
+REDRIVES = 3
 LETTERS = 350  # more than three batches: they do not end before the others have begun
 
 
-@pytest.mark.parametrize("count", [2, 4])
-def test_redrives_begun_at_once_send_each_letter_once(
-    broker: KafkaServer, tmp_path: Path, count: int
-) -> None:
-    place = Place(broker, tmp_path)
+def test_redrives_begun_at_once_send_each_letter_once(place: Place, tmp_path: Path) -> None:
     bury(place)
     config = tmp_path / "c.yaml"
     config.write_text(yaml.safe_dump({"kafka": place.kafka}))
     command = [sys.executable, "-m", "agent.cli", "kafka", "dlq", "redrive", "-c", str(config)]
     running = [
         subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-        for _ in range(count)
+        for _ in range(REDRIVES)
     ]
     said = [process.communicate(timeout=100)[0] for process in running]
     for process, text in zip(running, said, strict=True):

@@ -12,7 +12,7 @@ from faust.types import TP, EventT
 
 from agent.kafka.messages.records import encode_record
 from agent.kafka.stages.aggregate_stage import AggregateOwner
-from tests.kafka.state.test_partition_state import record, state_of
+from tests.kafka.state.partition import record, state_of
 
 
 class Broken(AggregateOwner):
@@ -56,6 +56,15 @@ def test_a_record_that_fails_alone_is_buried_and_the_others_count() -> None:
     owner = Broken(KeyError("x"))
     asyncio.run(owner.turn(events()))
     assert owner.buried == ["2 internal_error"]
+    assert owner.committed == [0, 1, 2, 3]
+
+
+def test_what_is_no_record_is_buried_once_whatever_happens_to_its_batch() -> None:
+    owner = Broken(KeyError("x"))
+    batch = events()
+    batch[1].message.value = b"no record"
+    asyncio.run(owner.turn(batch))
+    assert owner.buried == ["1 invalid_json", "2 internal_error"]
     assert owner.committed == [0, 1, 2, 3]
 
 

@@ -10,7 +10,7 @@ from typing import Any, cast
 import pytest
 from faust.types import EventT, TopicT
 
-from agent.config import Settings, load
+from agent.config import Settings
 from agent.counters import Counters
 from agent.ingest.native import Good, decode_one
 from agent.kafka.stages.preparing import Preparing
@@ -19,15 +19,12 @@ from agent.kafka.stages.sending import DeadTopic
 from agent.kafka.stages.slow import InLine
 from agent.resolvers.resolver import Resolver
 from agent.trace import Trace
+from tests.kafka.settings import settings_of
 from tests.resolvers.test_resolver import Texts
 from tests.test_privacy import MAIL, secretive
 from tests.traces import trace_dict
 
 RESOLVERS = {"sources": [{"name": "kb", "url": "http://h/{id}", "timeout_seconds": 30}]}
-
-
-def settings_of(**tree: Any) -> Settings:
-    return load(environ={}, overrides=tree)
 
 
 class Topic:

@@ -16,7 +16,7 @@ from agent.kafka.stages.slow import InLine
 from agent.score import Scored
 from agent.tiers import Cost, Pair, Tier
 from agent.trace import Score, State, Trace
-from tests.kafka.stages.test_preparing import settings_of
+from tests.kafka.settings import settings_of
 from tests.traces import make_trace
 
 ANSWERED = ("answered", "judge")

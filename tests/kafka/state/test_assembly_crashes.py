@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from agent.kafka.messages.span_records import SpanRecord
 from agent.kafka.state.assembly_state import AssemblyState
-from agent.kafka.state.slots import Ledger, Write
+from agent.kafka.state.slot_log import Write
+from agent.kafka.state.slots import Ledger
 from agent.kafka.state.span_rows import body_of
 from tests.kafka.state.open_spans import Clock, K, counted, record, span, state_of
 

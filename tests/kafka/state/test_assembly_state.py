@@ -12,7 +12,8 @@ from agent.errors import UnknownVersion
 from agent.ingest.carried import carry_logs
 from agent.ingest.spans import Event, LogEvent
 from agent.kafka.messages.span_records import SpanRecord
-from agent.kafka.state.slots import Ledger, LedgerError, Write
+from agent.kafka.state.slot_log import LedgerError, Write
+from agent.kafka.state.slots import Ledger
 from agent.kafka.state.span_rows import body_of, share_of
 from agent.settings.otlp import Otlp
 from tests.kafka.state.open_spans import OTLP, Clock, counted, record, span, state_of

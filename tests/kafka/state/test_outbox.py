@@ -13,7 +13,7 @@ from agent.kafka.stages import owner
 from agent.kafka.stages.aggregate_stage import AggregateOwner
 from agent.kafka.state.outbox import Outbox
 from agent.store.rows import OutboxItem
-from tests.kafka.state.test_partition_state import record, state_of
+from tests.kafka.state.partition import record, state_of
 from tests.traces import START
 
 

@@ -9,9 +9,12 @@ from hypothesis import strategies as st
 
 from agent.errors import UnknownVersion
 from agent.kafka.state import slots
-from agent.kafka.state.slots import Ledger, LedgerError, Write, partition_of
+from agent.kafka.state.slot_log import LedgerError, Write, partition_of
+from agent.kafka.state.slots import Ledger
 
 Rows = dict[bytes, bytes]
+# of the mutants of tests/kafka/chaos, the one that is seen least is seen in 132 of 150 seeds
+MANY = 1_000
 ROWS = [b"a", b"b/1", b"c d", b'["e"]', b"", b"f"]
 
 
@@ -152,9 +155,8 @@ def test_recovery_is_the_state_after_the_last_finished_step(seed: int) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)
 def test_recovery_is_the_state_after_the_last_finished_step_many_times() -> None:
-    for seed in range(5_000):
+    for seed in range(MANY):
         play(seed)
 
 
