@@ -100,7 +100,7 @@ class _Run:
                 asked.base_url,
                 # small, so that an overload fills them
                 limits={"queue": 1000, "drawn": 100},
-                sampling={"judge": 0.3},
+                sampling={"judge": todo.judged},
             )
             settings["judge"]["cache"] = {"entries": 0}  # every trace asks
             agent = Agent(
