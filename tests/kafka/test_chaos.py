@@ -30,7 +30,7 @@ def say(text: str) -> None:
 @pytest.mark.slow
 @pytest.mark.real
 @pytest.mark.timeout(600)
-# kafka-python leaves sockets open whose broker was down when they were to connect
+@pytest.mark.usefixtures("swept")
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_kills_and_a_broker_restart_change_no_count(tmp_path: Path) -> None:
     short = Plan(
@@ -53,6 +53,7 @@ def test_kills_and_a_broker_restart_change_no_count(tmp_path: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.real
 @pytest.mark.timeout(300)
+@pytest.mark.usefixtures("swept")
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_a_node_that_is_lost_for_good_changes_no_count(tmp_path: Path) -> None:
     """Of three: with it go a replica of every partition, and the leaders of a third of them."""

@@ -125,7 +125,7 @@ def test_each_service_is_exported_by_exactly_one_worker(
 
 
 @pytest.mark.slow
-# kafka-python leaves sockets open whose broker was down when they were to connect
+@pytest.mark.usefixtures("swept")
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_a_worker_waits_for_brokers_that_are_down_and_goes_on(place: Place, tmp_path: Path) -> None:
     lines, server = traffic(600), place.server

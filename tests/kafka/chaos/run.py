@@ -197,12 +197,14 @@ class _Run:
             time.sleep(0.1)
 
     def _drain(self, pool: Pool, expected: int) -> None:
-        """Until all is counted, or nothing has moved for long."""
+        """Until all is counted while every worker is ready, so that no rebalance is still to come
+        in which a partition is nobody's; or until nothing has moved for long."""
         last, moved, said = -1.0, time.monotonic(), time.monotonic()
         while time.monotonic() - moved < self.plan.patience:
             pool.tend()
+            calm = pool.settled and len(pool.ready()) == len(pool.workers)
             counted = sum(worker.traces() for worker in pool.running().values())
-            if counted >= expected and pool.settled:
+            if counted >= expected and calm:
                 break
             if counted != last:
                 last, moved = counted, time.monotonic()
