@@ -8,7 +8,7 @@ APPS := .venv-apps
 APPS_STAMP := $(APPS)/.stamp
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-apps lock run test test-slow kafka helm audit secrets sbom chaos chaos-kafka lint format bench figures clean
+.PHONY: help setup setup-apps lock run test test-slow kafka deploy-tools audit secrets sbom chaos chaos-kafka lint format bench figures clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -58,7 +58,7 @@ test-slow: setup  ## the longer suites: crash tests, flat memory, real outside p
 kafka: setup  ## fetch Apache Kafka for the tests, by Maven into .cache
 	$(BIN)/python -m tests.kafka_server
 
-helm: setup  ## compile Helm and Grafana's linter for the tests, by Go into .cache, and fetch schemas
+deploy-tools: setup  ## fetch what checks chart, dashboards and image: Helm, schemas, linters
 	$(BIN)/python -m tests.deploy.tools
 
 audit: setup  ## known vulnerabilities of all locked versions; OFFLINE=1 looks at the locks alone

@@ -120,15 +120,15 @@ def test_without_a_password_the_scaler_needs_none() -> None:
 @pytest.mark.parametrize(
     ("values", "words"),
     [
-        ({"moode": "worker"}, "additional properties 'moode' not allowed"),
-        ({"mode": "cluster"}, "value must be one of"),
-        ({"config": {"limits": {"queues": 5}}}, "additional properties 'queues' not allowed"),
-        ({"config": {"judge": {"api_key": "x"}}}, "additional properties 'api_key' not allowed"),
-        ({"secrets": {"judgeApiKey": {"value": "x"}}}, "additional properties 'value' not"),
-        ({"config": {"sampling": {"judge": 2}}}, "maximum"),
+        ({"moode": "worker"}, "Additional property moode is not allowed"),
+        ({"mode": "cluster"}, "mode must be one of"),
+        ({"config": {"limits": {"queues": 5}}}, "Additional property queues is not allowed"),
+        ({"config": {"judge": {"api_key": "x"}}}, "Additional property api_key is not allowed"),
+        ({"secrets": {"judgeApiKey": {"value": "x"}}}, "Additional property value is not allowed"),
+        ({"config": {"sampling": {"judge": 2}}}, "Must be less than or equal to 1"),
         ({"mode": "worker"}, "mode worker needs config.kafka.bootstrap_servers"),
         (KAFKA | {"worker": {"replicas": 9}}, "9 workers cannot share 8 partitions"),
-        (KAFKA | {"worker": {"replicas": 0}}, "minimum"),
+        (KAFKA | {"worker": {"replicas": 0}}, "Must be greater than or equal to 1"),
         (
             KAFKA | {"autoscaling": {"type": "keda", "maxReplicas": 20}},
             "20 workers cannot share 8 partitions",

@@ -2,7 +2,7 @@
 dashboard-linter; and uPlot, which draws pictures for the docs.
 
 `python -m tests.deploy.tools` fetches them into `.cache`, ahead of the tests, which are bound in
-time: Go compiles for minutes. It needs Go and a module proxy, and a package index.
+time: Go compiles the linter for minutes. It needs Go and a module proxy, and a package index.
 """
 
 from __future__ import annotations
@@ -22,7 +22,6 @@ from tests.real import unavailable
 
 __all__ = [
     "CRDS",
-    "HELM_VERSION",
     "ROOT",
     "fetch",
     "helm_program",
@@ -33,8 +32,6 @@ __all__ = [
 
 ROOT = Path(__file__).parent.parent.parent
 CACHE = ROOT / ".cache"
-HELM_VERSION = "v3.22.0"
-HELM = CACHE / f"helm-{HELM_VERSION}" / "helm"
 # No release has a tag, and Go's checksum database does not know this commit: its sum is kept here,
 # and the sums of what it is built from are in it.
 LINTER_MODULE = "github.com/grafana/dashboard-linter"
@@ -47,6 +44,7 @@ UPLOT = CACHE / f"uplot-{UPLOT_VERSION}"
 LOCK = ROOT / "requirements" / "deploy.lock"
 TOOLS = CACHE / "deploy-tools"
 STAMP = TOOLS / "deploy.lock"  # a copy, so that a half-made or an old environment is known
+HELM = TOOLS / "bin" / "helm"  # Helm's own program, in a wheel: compiling it takes ten minutes
 
 # The definitions of the objects that are not Kubernetes' own, from their projects' Go modules.
 OPERATOR = "github.com/prometheus-operator/prometheus-operator@v0.85.0"
@@ -66,12 +64,12 @@ CRDS_STAMP = CRDS / "modules.json"
 
 
 def _unavailable(what: str) -> NoReturn:
-    unavailable(f"{what} is not there: `make helm` fetches it")
+    unavailable(f"{what} is not there: `make deploy-tools` fetches it")
 
 
 def helm_program() -> str:
     """Skips the test where there is none, and fails it where CI=true."""
-    return str(HELM) if HELM.is_file() else _unavailable(f"Helm {HELM_VERSION}")
+    return str(HELM) if _tools_are_there() and HELM.is_file() else _unavailable("Helm")
 
 
 def linter_program() -> str:
@@ -109,8 +107,6 @@ def _definitions_are_there() -> bool:
 def fetch() -> None:
     """Make what is missing. Raises where a command fails."""
     CACHE.mkdir(exist_ok=True)
-    if not HELM.is_file():
-        _fetch_helm()
     if not LINTER.is_file():
         _fetch_linter()
     if not _definitions_are_there():
@@ -126,27 +122,17 @@ def _run(*command: str, **environ: str) -> str:
     return done.stdout
 
 
-def _fetch_helm() -> None:
-    # Renamed when it is whole: an interrupted install must not leave half a program.
-    partial = HELM.parent.with_suffix(".partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    module = f"helm.sh/helm/v3/cmd/helm@{HELM_VERSION}"
-    # an idle priority: it keeps every core busy for minutes
-    build = ("go", "install", "-trimpath", "-ldflags", "-s -w", module)
-    _run("nice", "-n", "19", *build, GOBIN=str(partial))
-    shutil.rmtree(HELM.parent, ignore_errors=True)
-    partial.rename(HELM.parent)
-
-
 def _fetch_linter() -> None:
     download = ("go", "mod", "download", "-json", f"{LINTER_MODULE}@{LINTER_VERSION}")
     module = json.loads(_run(*download, GONOSUMDB=LINTER_MODULE))
     if module["Sum"] != LINTER_SUM:
         raise ValueError(f"{LINTER_MODULE} has the sum {module['Sum']}, not {LINTER_SUM}")
+    # Renamed when it is whole: an interrupted build must not leave half a program.
     partial = LINTER.parent.with_suffix(".partial")
     shutil.rmtree(partial, ignore_errors=True)
     partial.mkdir()
     # in its own folder, so that its go.sum holds; that lies in the cache of modules, read-only
+    # and at an idle priority: it keeps every core busy for minutes
     build = ("go", "-C", module["Dir"], "build", "-trimpath", "-ldflags", "-s -w")
     _run("nice", "-n", "19", *build, "-o", str(partial / LINTER.name), ".")
     shutil.rmtree(LINTER.parent, ignore_errors=True)
@@ -177,4 +163,4 @@ def _fetch_tools() -> None:
 
 if __name__ == "__main__":
     fetch()
-    sys.stdout.write(f"{HELM}\n{LINTER}\n{TOOLS}\n{CRDS}\n")
+    sys.stdout.write(f"{LINTER}\n{TOOLS}\n{CRDS}\n")
