@@ -355,4 +355,6 @@ def test_ci_runs_every_check() -> None:
     script = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
     assert re.search(r"^step \d+ lint make lint$", script, re.MULTILINE)
     assert re.search(r"^together \d+ 'make test' 'make test-slow'$", script, re.MULTILINE)
+    assert re.search(r"^step \d+ audit make audit OFFLINE=1$", script, re.MULTILINE)
+    assert re.search(r"^together .* 'make secrets' 'make sbom'$", script, re.MULTILINE)
     assert subprocess.run(["bash", "-n", ROOT / ".ci" / "run"], check=False).returncode == 0
