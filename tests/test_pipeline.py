@@ -514,7 +514,10 @@ def test_a_worker_that_does_not_move_is_not_ready(tmp_path: Path) -> None:
     clock = Clock()
     instrument = Instrument(settings(tmp_path), [], monotonic=clock)
     assert instrument.health().ready
-    clock.now += 60
+    instrument.look()
+    for _ in range(12):  # a longer step would be taken for a process that stood still
+        clock.now += 5
+        instrument.look()
     assert "not moved for 60 s" in instrument.health().problems[0]
     instrument.stop(1)
 
