@@ -1,10 +1,9 @@
-"""One real broker for all tests of this folder; each takes topics and a group of its own."""
+"""Each test takes topics and a group of its own on the broker that all share."""
 
 from __future__ import annotations
 
-import gc
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -12,22 +11,7 @@ import pytest
 
 from agent.config import Settings
 from tests.kafka.place import Place
-from tests.kafka_server import KafkaServer, kafka_server
-
-
-@pytest.fixture(scope="session")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[KafkaServer]:
-    """With the listeners of all protocols, for one of them costs as much to start as all."""
-    with kafka_server(tmp_path_factory.mktemp("kafka"), secure=True) as server:
-        yield server
-
-
-@pytest.fixture
-def swept() -> Iterator[None]:
-    """For tests in which brokers go down: kafka-python leaves sockets open whose broker was down
-    when they were to connect. They are found here, and not in whatever test comes next."""
-    yield
-    gc.collect()
+from tests.kafka_server import KafkaServer
 
 
 @pytest.fixture
