@@ -8,7 +8,7 @@ APPS := .venv-apps
 APPS_STAMP := $(APPS)/.stamp
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-apps lock run test test-slow kafka chaos-kafka lint format bench figures clean
+.PHONY: help setup setup-apps lock run test test-slow kafka deploy-tools audit secrets sbom chaos chaos-kafka lint format bench figures clean
 
 help:  ## list the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 14
@@ -31,12 +31,19 @@ $(APPS_STAMP): requirements/apps.lock | $(STAMP)
 	$(BIN)/uv pip sync --quiet --python $(APPS)/bin/python --require-hashes requirements/apps.lock
 	@cp requirements/apps.lock $@
 
-lock:  ## write the locks of requirements/ anew
-	$(BIN)/python -m pip install --quiet uv==$(UV_VERSION)
-	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-emit-find-links \
-		--no-annotate --no-header --python-version 3.11 --upgrade --extra hhem --extra kafka --group dev pyproject.toml --output-file requirements/dev.lock
-	$(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url --no-emit-find-links \
-		--no-annotate --no-header --python-version 3.11 --upgrade requirements/apps.in --output-file requirements/apps.lock
+# One set of versions: what goes into an image is cut from dev.lock.
+COMPILE = $(BIN)/uv pip compile --quiet --universal --generate-hashes --no-emit-index-url \
+	--no-emit-find-links --no-annotate --no-header --python-version 3.11
+OF_DEV := --constraint requirements/dev.lock
+
+lock: setup  ## write the locks of requirements/ anew
+	$(COMPILE) --upgrade --extra hhem --extra kafka --group dev pyproject.toml --output-file requirements/dev.lock
+	$(COMPILE) --upgrade requirements/apps.in --output-file requirements/apps.lock
+	$(COMPILE) --upgrade requirements/deploy.in --output-file requirements/deploy.lock
+	$(COMPILE) --upgrade requirements/security.in --output-file requirements/security.lock
+	$(COMPILE) $(OF_DEV) requirements/build.in --output-file requirements/build.lock
+	$(COMPILE) $(OF_DEV) --extra kafka pyproject.toml --output-file requirements/image.lock
+	$(COMPILE) $(OF_DEV) --extra kafka --extra hhem pyproject.toml --output-file requirements/image-hhem.lock
 
 run: setup  ## replay the bundled traces through the whole pipeline and serve the page
 	$(BIN)/ragmeter run --config examples/demo.yaml --fresh --replay examples/mtrag.jsonl
@@ -50,6 +57,21 @@ test-slow: setup  ## the longer suites: crash tests, flat memory, real outside p
 
 kafka: setup  ## fetch Apache Kafka for the tests, by Maven into .cache
 	$(BIN)/python -m tests.kafka_server
+
+deploy-tools: setup  ## fetch what checks chart, dashboards and image: Helm, schemas, linters
+	$(BIN)/python -m tests.deploy.tools
+
+audit: setup  ## known vulnerabilities of all locked versions; OFFLINE=1 looks at the locks alone
+	$(BIN)/python -m deploy.supply.audit $(if $(OFFLINE),--offline)
+
+secrets: setup  ## secrets in the files and in the whole history, by gitleaks
+	$(BIN)/python -m deploy.supply.leaks
+
+sbom: setup  ## the bill of materials of the images, in CycloneDX, into dist/
+	$(BIN)/python -m deploy.supply.sbom
+
+chaos: setup  ## the agent under kills, a bad judge, a full disk, clock jumps and overload, compared with the truth
+	$(BIN)/python -m tests.chaos --seed $(or $(SEED),1) --seconds $(or $(SECONDS),600)
 
 chaos-kafka: setup  ## 100,000 traces under kills and broker restarts, compared with the truth
 	$(BIN)/python -m tests.kafka.chaos --seed $(or $(SEED),1)

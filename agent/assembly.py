@@ -20,6 +20,7 @@ from agent.ingest.copies import Copies
 from agent.ingest.spans import Span
 from agent.intake import QueueFull, Write
 from agent.settings.otlp import Otlp
+from agent.steady import steady
 from agent.store.open_spans import OpenSpans, Row
 from agent.store.sqlite import Statements
 
@@ -59,9 +60,7 @@ class Assembly:
     ) -> None:
         self._store = store
         self._write = write
-        # the wall clock of the start, going on evenly: nothing is closed because it was set
-        begin = clock() - monotonic()
-        self.now: Callable[[], float] = lambda: begin + monotonic()
+        self.now = steady(clock, monotonic)  # nothing is closed because the clock was set
         self._lock = threading.Lock()
         self._assembler = Assembler(settings)
         self._copies = Copies(settings.max_copy_bytes)

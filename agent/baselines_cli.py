@@ -5,11 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Annotated, Any
 
 import httpx
 import typer
 
+from agent.config import ConfigError, load
+from agent.listener.client import agent_client, agent_url
 from agent.terminal import failed, plain
 
 __all__ = ["baseline_app"]
@@ -18,21 +21,32 @@ baseline_app = typer.Typer(
     help="What drift is measured against in a running agent.", no_args_is_help=True
 )
 
-URL = "http://127.0.0.1:9464"
 HEADERS = {"Content-Type": "application/json"}
 SECONDS = 70.0  # longer than the agent waits for its own disk
 
-Url = Annotated[str, typer.Option("--url", help="The agent's metrics port.")]
+Url = Annotated[
+    str | None, typer.Option("--url", help="The agent's metrics port; none: as the settings say.")
+]
+Config = Annotated[
+    Path | None, typer.Option("--config", "-c", help="YAML file with the agent's settings.")
+]
 Service = Annotated[str | None, typer.Option("--service", help="This service only.")]
 
 
-def _ask(method: str, url: str, path: str, key: str, body: Any = None) -> Any:
+def _ask(
+    method: str, url: str | None, config: Path | None, path: str, key: str, body: Any = None
+) -> Any:
     """What the agent answers under `key`."""
-    where = f"{url.rstrip('/')}{path}"
+    try:
+        http = load(config).http
+        base = (url or agent_url(http)).rstrip("/")
+        client = agent_client(http, base, SECONDS)
+    except ConfigError as error:
+        raise failed(f"configuration: {error}", 2) from None
+    where = f"{base}{path}"
     nobody = f"{where}: no answer of an agent"
     try:
-        # no environment: a proxy would be asked for the loopback address
-        with httpx.Client(timeout=SECONDS, trust_env=False) as client:
+        with client:
             # ASCII: a name on the command line may hold bytes that are no text
             content = None if body is None else json.dumps(body)
             reply = client.request(method, where, content=content, headers=HEADERS)
@@ -51,10 +65,10 @@ def _ask(method: str, url: str, path: str, key: str, body: Any = None) -> Any:
 
 
 @baseline_app.command("promote")
-def promote(service: Service = None, url: Url = URL) -> None:
+def promote(service: Service = None, url: Url = None, config: Config = None) -> None:
     """Take what is normal now as the new baseline, after a deploy or an alarm that is accepted."""
     body = {} if service is None else {"service": service}
-    done = _ask("POST", url, "/v1/baselines/promote", "services", body)
+    done = _ask("POST", url, config, "/v1/baselines/promote", "services", body)
     for name, found in done.items():
         learning = found["learning"]
         typer.echo(
@@ -70,11 +84,12 @@ def promote(service: Service = None, url: Url = URL) -> None:
 @baseline_app.command("show")
 def show(
     service: Service = None,
-    url: Url = URL,
+    url: Url = None,
+    config: Config = None,
     as_json: Annotated[bool, typer.Option("--json", help="Every series, as JSON.")] = False,
 ) -> None:
     """Print the version of each service's baseline, what it was learned over, and since when."""
-    rows = _ask("GET", url, "/v1/baselines", "baselines")
+    rows = _ask("GET", url, config, "/v1/baselines", "baselines")
     rows = [row for row in rows if service in (None, row["service"])]
     if as_json:
         typer.echo(json.dumps(rows, indent=2, ensure_ascii=False))

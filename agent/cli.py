@@ -26,6 +26,7 @@ from agent.inspect_cli import inspect
 from agent.kafka.operator.cli import kafka_app
 from agent.kafka.worker_cli import worker
 from agent.models.cli import model_app
+from agent.rules_cli import rules_app
 from agent.terminal import failed, prepare, say, silence, talk
 from agent.trace import SCHEMA, Trace
 
@@ -43,6 +44,7 @@ app.add_typer(config_app, name="config")
 app.add_typer(model_app, name="model")
 app.add_typer(baseline_app, name="baseline")
 app.add_typer(kafka_app, name="kafka")
+app.add_typer(rules_app, name="rules")
 app.command()(inspect)
 app.command()(worker)
 
@@ -279,9 +281,10 @@ def config_show(config: ConfigOption = None) -> None:
 
 @config_app.command("check")
 def config_check(config: ConfigOption = None) -> None:
-    """Check the settings and what they name: rules, probes, key files, the local model."""
+    """Check the settings and what they name: rules, probes, key files, ports, the local model."""
     from agent.alerts import RuleError
     from agent.instruments import Instruments
+    from agent.listener.access import Access
     from agent.models.errors import ModelError
     from agent.rules import rules_of
     from exporters.otel import ResultsExporter
@@ -291,6 +294,7 @@ def config_check(config: ConfigOption = None) -> None:
         rules = rules_of(settings)
         Instruments(settings, watched=True)
         ResultsExporter(settings.results_export)
+        Access(settings)
         for endpoint in (settings.judge, settings.judge.second):
             if endpoint.api_key_file is not None:
                 endpoint.api_key_file.read_text("ascii")

@@ -22,6 +22,7 @@ from agent.ingest.native import Bad, Good, decode_one
 from agent.ingest.requests import Found
 from agent.ingest.spans import Span
 from agent.intake import Item, QueueFull, Unavailable
+from agent.pulse import Pulse
 from agent.store.open_spans import OpenSpans
 from agent.store.rows import Accepted
 from agent.store.sqlite import Statements
@@ -92,6 +93,7 @@ class Closer:
         self._ready: list[_Read] = []
         self.problem: str | None = None
         self.fatal: str | None = None
+        self.pulse = Pulse()
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="ragmeter-closer", daemon=True)
 
@@ -116,6 +118,7 @@ class Closer:
             self.fatal = f"the closing of traces stopped: {error!r}"
 
     def _step(self) -> float:
+        self.pulse.beat()
         """Close what is due; returns after how many seconds to look again."""
         try:
             closed = self.close_due()
@@ -133,6 +136,7 @@ class Closer:
         if not self._due and not self._ready:
             self._due = self._assembly.due(BATCH, BATCH_BYTES)
         while self._due:
+            self.pulse.beat()
             self._ready.append(self._read(self._due[0]))
             del self._due[0]
         if self._ready:

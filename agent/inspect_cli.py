@@ -14,6 +14,7 @@ from pydantic import ValidationError
 from rich.console import Console
 
 from agent.config import ConfigError, load
+from agent.listener.client import agent_client, agent_url
 from agent.terminal import failed, plain, say, talk
 from agent.trace import Trace
 
@@ -72,9 +73,12 @@ def inspect(
         raise failed(f"configuration: {error}", 2) from None
     out = Console(width=None if sys.stdout.isatty() else 120, highlight=False)
     if live:
-        host = f"[{settings.http.host}]" if ":" in settings.http.host else settings.http.host
-        base = url or f"http://{host}:{settings.http.metrics_port}"
-        _watch(base.rstrip("/"), form, count, out)
+        base = (url or agent_url(settings.http)).rstrip("/")
+        try:
+            client = agent_client(settings.http, base, SILENT_SECONDS)
+        except ConfigError as error:
+            raise failed(f"configuration: {error}", 2) from None
+        _watch(client, base, form, count, out)
         return
     try:
         found = inspect_files(files or [], settings.otlp)
@@ -91,10 +95,8 @@ def inspect(
         raise typer.Exit(1)
 
 
-def _watch(base: str, form: Form, count: int | None, out: Console) -> None:
+def _watch(client: httpx.Client, base: str, form: Form, count: int | None, out: Console) -> None:
     shown = 0
-    # no environment: a proxy would be asked for the loopback address
-    client = httpx.Client(timeout=SILENT_SECONDS, trust_env=False)
     try:
         with client, client.stream("GET", f"{base}/v1/inspect") as reply:
             if reply.status_code != 200:

@@ -33,6 +33,7 @@ from agent.resolvers.stage import Resolving
 from agent.settings.privacy import Privacy
 from agent.slow_tiers import MakeTiers, SlowTiers
 from agent.sources.dead_letters import DeadLetters
+from agent.stalls import Stalls, unready
 from agent.store.open import StateLost
 from agent.store.open_spans import OpenSpans
 from agent.store.rows import Accepted, Progress
@@ -46,8 +47,6 @@ __all__ = ["Instrument"]
 log = logging.getLogger("ragmeter")
 
 T = TypeVar("T")
-
-STUCK_SECONDS = 30.0  # a batch takes well under a second; the longest pause of the worker is 5 s
 
 
 class Instrument:
@@ -76,7 +75,6 @@ class Instrument:
         self._limits = settings.limits
         self._clock = clock
         self._monotonic = monotonic
-        self._problem: str | None = None
         self.segments = tuple(settings.segments)
         self.redactor = Redactor(settings.privacy)
         self.content = Content(settings.privacy)
@@ -115,6 +113,8 @@ class Instrument:
         self.assembly = Assembly(
             settings.otlp, spans, self._write, clock=clock, monotonic=monotonic
         )
+        self._stalls: Stalls[str] = Stalls(monotonic)
+        self._stalled: dict[str, float] = {}
         self._closer = Closer(
             self.assembly,
             spans,
@@ -153,6 +153,23 @@ class Instrument:
         while (self._store.depth or self._store.held or any(self._worker.owed.values())) and not (
             self.fatal or stopped()
         ):
+            time.sleep(0.02)
+
+    def wait_replayed(self, stopped: Callable[[], bool] = lambda: False) -> None:
+        """Return when all that is in now is counted, the agent has died or `stopped` says so.
+
+        In a replay that holds for slow tiers too. Beside live traffic they owe something at any
+        moment, and for as long as a judge is down: what is to be read next cannot wait for that.
+        """
+
+        def ended() -> bool:
+            return self.fatal is not None or stopped()
+
+        for table in ("held", "inbox"):  # in this order: what was held joins the queue
+            last = self._store.last(table)
+            while self._store.waits(table, last) and not ended():
+                time.sleep(0.02)
+        while not self._worker.live and any(self._worker.owed.values()) and not ended():
             time.sleep(0.02)
 
     @property
@@ -201,10 +218,10 @@ class Instrument:
         oldest, event = self._worker.oldest_received, self._worker.time.event
         problems = (
             self.fatal,
-            self._problem,
+            self._worker.refused,
             self._worker.problem,
             self._closer.problem,
-            self._stuck(),
+            *self._stuck(),
             self._ahead(now),
         )
         return Health(
@@ -217,13 +234,23 @@ class Instrument:
             else (max(0.0, now - event) if waiting else 0.0),
         )
 
-    def stalled_seconds(self) -> float:
-        """How long the worker has not moved."""
-        return self._monotonic() - self._worker.beat
+    def look(self) -> str | None:
+        """What has not moved for `limits.stalled_seconds` although work waits; the process should
+        end with a failure. To be called every second or so."""
+        held = self._store.held
+        self._stalled = self._stalls.look(
+            {
+                **self._worker.marks(),
+                "the closing of traces": self._closer.pulse.count,
+                "the resolving of passages": self._resolving.pulse.count if held else None,
+            }
+        )
+        limit = self._limits.stalled_seconds
+        return next((_still(*item) for item in self._stalled.items() if item[1] > limit), None)
 
-    def _stuck(self) -> str | None:
-        seconds = self.stalled_seconds()
-        return f"the worker has not moved for {seconds:.0f} s" if seconds > STUCK_SECONDS else None
+    def _stuck(self) -> list[str]:
+        limit = self._limits.stalled_seconds
+        return [_still(*item) for item in self._stalled.items() if unready(item[1], limit)]
 
     def _ahead(self, now: float) -> str | None:
         """What is wrong where a replayed trace from the future has taken the time along."""
@@ -235,7 +262,8 @@ class Instrument:
             return None
         return (
             f"event time is {ahead / 3600:.1f} hours ahead of the clock (a replayed trace was dated"
-            " in the future): live traces count as late; move the state file aside or use --fresh"
+            " in the future, or the clock was ahead at a start): live traces come late to the short"
+            " windows, and to all if it is more; move the state file aside or use --fresh"
         )
 
     def resample(self, settings: Sampling) -> None:
@@ -298,9 +326,9 @@ class Instrument:
             try:
                 done, counts = write()
             except Unavailable as error:
-                if self._problem is None:
+                if self._worker.refused is None:
                     log.error("%s; nothing is accepted until that is mended", error)
-                self._problem = str(error)
+                self._worker.refused = str(error)
                 raise
             except StateLost as error:
                 self._worker.fatal = str(error)
@@ -308,7 +336,7 @@ class Instrument:
             except sqlite3.DatabaseError as error:
                 self._worker.damaged(error)
                 raise Unavailable(str(self.fatal)) from None
-            self._problem = None
+            self._worker.refused = None
             with self._worker.lock:
                 self.counters.add_saved(counts)
         return done
@@ -334,3 +362,7 @@ class Instrument:
 
     def dead_letters_from(self, source: str, position: int) -> set[int]:
         return self._dead.written_from(source, position)
+
+
+def _still(place: str, seconds: float) -> str:
+    return f"{place} has not moved for {seconds:.0f} s although work waits"

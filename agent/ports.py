@@ -13,10 +13,15 @@ from typing import Any
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
+from agent.listener.access import Access
+from agent.listener.connections import IDLE_SECONDS, Connection, Connections
+from agent.listener.guard import Guard
+
 __all__ = ["PortInUse", "calm", "listening", "quiet"]
 
 log = logging.getLogger("ragmeter")
 
+BACKLOG = 128  # connections that wait to be accepted, as aiohttp has it
 QUIET_SECONDS = 60.0  # between two reports that there are no file descriptors left
 
 
@@ -25,18 +30,50 @@ class PortInUse(Exception):
 
 
 @contextlib.asynccontextmanager
-async def listening(app: web.Application, host: str, port: int) -> AsyncIterator[str]:
-    """Serve `app`; yields its base URL. Raises `PortInUse`."""
-    # compressed bodies are unpacked by the handler, which bounds what they may grow to
-    runner = web.AppRunner(app, access_log=None, auto_decompress=False, shutdown_timeout=2)
+async def listening(
+    app: web.Application,
+    host: str,
+    port: int,
+    access: Access,
+    *,
+    name: str = "metrics",
+    connections: int = 400,
+) -> AsyncIterator[str]:
+    """Serve `app` to whom `access` lets in; yields its base URL. Raises `PortInUse`."""
+    room = Connections(f"{name} port", connections, access.refusals(name))
+    Guard(access, host, name, room).add_to(app)
+    runner = web.AppRunner(
+        app,
+        access_log=None,
+        # compressed bodies are unpacked by the handler, which bounds what they may grow to
+        auto_decompress=False,
+        shutdown_timeout=2,
+        keepalive_timeout=IDLE_SECONDS,
+    )
     await runner.setup()
+    http = runner.server
+    assert http is not None
+
+    def connection() -> Connection:
+        secure = access.certificate
+        return Connection(room, http(), None if secure is None else secure.context)
+
     try:
         try:
-            await web.TCPSite(runner, host, port).start()
+            loop = asyncio.get_running_loop()
+            server = await loop.create_server(connection, host, port, backlog=BACKLOG)
         except OSError as error:
             raise PortInUse(f"cannot listen on {host}:{port}: {error.strerror or error}") from None
-        shown = f"[{host}]" if ":" in host else host
-        yield f"http://{shown}:{runner.addresses[0][1]}"
+        watching = asyncio.create_task(room.watch())
+        try:
+            shown = f"[{host}]" if ":" in host else host
+            scheme = "http" if access.certificate is None else "https"
+            yield f"{scheme}://{shown}:{server.sockets[0].getsockname()[1]}"
+        finally:
+            server.close()
+            watching.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await watching
     finally:
         await runner.cleanup()
 

@@ -23,18 +23,30 @@ class Adjusted(Protocol):
     def redact(self, settings: Privacy) -> None: ...
 
 
+class Reread(Protocol):
+    def reread(self) -> None:
+        """Read again what is in files of its own."""
+
+
 class Reload:
-    """Called for each SIGHUP. `read` gives the settings as they are written now; a mistake in them
-    is logged and changes nothing."""
+    """Called for each SIGHUP. `files` are read first; `read` gives the settings as they are written
+    now; a mistake in them is logged and changes nothing."""
 
     def __init__(
-        self, settings: Settings, read: Callable[[], Settings], instrument: Adjusted
+        self,
+        settings: Settings,
+        read: Callable[[], Settings],
+        instrument: Adjusted,
+        files: Reread | None = None,
     ) -> None:
+        self._files = files
         self._started = self._last = settings
         self._read = read
         self._instrument = instrument
 
     def __call__(self) -> None:
+        if self._files is not None:
+            self._files.reread()
         try:
             new = self._read()
         except (ConfigError, OSError) as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 
 from agent.alerts import Rule, RuleError, load_rules
+from agent.alerts.runbooks import with_runbooks
 from agent.config import Settings
 from agent.metrics import METRICS
 
@@ -17,7 +18,7 @@ def rules_of(settings: Settings) -> list[Rule]:
     """Raises `RuleError` for a mistake in a rule.
 
     A default rule on a window that is not configured is left out, and said so; a user's is a
-    mistake.
+    mistake. Rules without a runbook get ours, where `alerts.runbook_url` says where they are.
     """
     alerts = settings.alerts
     rules = load_rules(
@@ -33,4 +34,4 @@ def rules_of(settings: Settings) -> list[Rule]:
         else:
             allowed = ", ".join(settings.windows)
             raise RuleError(f"rule {rule.name!r}: window {rule.window!r} is not one of {allowed}")
-    return kept
+    return with_runbooks(kept, alerts.runbook_url) if alerts.runbook_url else kept

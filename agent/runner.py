@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import faulthandler
 import logging
+import os
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -14,6 +16,7 @@ from agent.alerts import Rule
 from agent.config import Settings
 from agent.instruments import slow_tiers
 from agent.intake import Unavailable
+from agent.listener.access import Access
 from agent.pipeline import Instrument
 from agent.ports import calm
 from agent.progress import ReplayProgress
@@ -33,8 +36,7 @@ log = logging.getLogger("ragmeter")
 # A judge that keeps up is not worth a line.
 QUIET_SECONDS = 2.0
 
-# Readiness goes off after 30 s already; then whoever watches has this long to look.
-STALLED_SECONDS = 120.0
+LOOK_SECONDS = 0.5
 
 
 async def run(
@@ -52,8 +54,10 @@ async def run(
 
     `reread` gives the settings as they are written by now, `say` gets lines for the terminal,
     `show` prints the windows after a replay. Raises `StateError`, `PortInUse` and OSError (a
-    replay file that cannot be read).
+    replay file that cannot be read), `ConfigError` (a port that anybody could use, a file of a
+    token or certificate that cannot be).
     """
+    access = None if exit_after_replay else Access(settings)
     senders = Senders(settings.alerts)
     texts = settings.privacy.content == "full"
     exporter = ResultsExporter(settings.results_export, texts=texts)
@@ -68,14 +72,15 @@ async def run(
     )
     await exporter.start(instrument)
     instrument.start()
+    watching = asyncio.create_task(_watch(instrument))
     asyncio.get_running_loop().set_exception_handler(calm())
-    stop = Signals(Reload(settings, reread, instrument)).stop
+    stop = Signals(Reload(settings, reread, instrument, access)).stop
     status = 0
     try:
         async with contextlib.AsyncExitStack() as stack:
             urls = None
             if not exit_after_replay:
-                urls = await stack.enter_async_context(serving(instrument, settings))
+                urls = await stack.enter_async_context(serving(instrument, settings, access))
             client = await stack.enter_async_context(httpx.AsyncClient())
             senders.start(client, instrument)
             stack.push_async_callback(senders.stop)
@@ -91,12 +96,10 @@ async def run(
                 say(f"status page: {urls[1]}/")
                 say("serving until Ctrl-C")
             while urls and not stop.is_set() and not instrument.fatal:
-                if instrument.stalled_seconds() > STALLED_SECONDS:
-                    log.error("the worker has stalled; a restart goes on where it stopped")
-                    return 1
                 with contextlib.suppress(TimeoutError):
-                    await asyncio.wait_for(stop.wait(), 0.5)
+                    await asyncio.wait_for(stop.wait(), LOOK_SECONDS)
     finally:
+        watching.cancel()  # the drain has a limit of its own
         emptied = await asyncio.to_thread(instrument.stop, settings.limits.drain_seconds)
         await exporter.stop()  # last: what was drained has results too
     if instrument.fatal:
@@ -105,6 +108,18 @@ async def run(
     elif not emptied:
         say("stopped with traces in the queue: they are durable and counted at the next start")
     return status
+
+
+async def _watch(instrument: Instrument) -> None:
+    """Ends the process where something has stalled: at once, for what hangs may hold what an
+    orderly end would wait for. What was accepted is durable, and a restart goes on with it."""
+    while True:
+        if stalled := instrument.look():
+            log.error("%s; a restart goes on where it stopped", stalled)
+            faulthandler.dump_traceback(all_threads=True)  # for whoever reads the log after it
+            logging.shutdown()
+            os._exit(1)
+        await asyncio.sleep(LOOK_SECONDS)
 
 
 async def _replay(
@@ -141,15 +156,17 @@ async def _worked_off(
     instrument: Instrument, name: str, stop: asyncio.Event, say: Callable[[str], None]
 ) -> None:
     """Wait for what is queued and drawn; say what is waited for where that takes time."""
-    idle = asyncio.create_task(asyncio.to_thread(instrument.wait_idle, stop.is_set))
+    idle = asyncio.create_task(asyncio.to_thread(instrument.wait_replayed, stop.is_set))
     done, _ = await asyncio.wait([idle], timeout=QUIET_SECONDS)
     before = _drawn(instrument)
     if before and not done:
         say(f"{name}: read; {before}")
     await idle
     left = _drawn(instrument)
-    if left:
+    if left and stop.is_set():
         say(f"{name}: {left}; they are durable and scored after the next start")
+    elif left:  # live traffic: there is always some
+        say(f"{name}: counted; {left}, those of live traffic among them")
     elif before and not done:
         say(f"{name}: none waits any more")
 

@@ -17,6 +17,7 @@ from agent.control import Control
 from agent.counters import CounterKey, Gauge
 from agent.metrics.judges import PROBES
 from agent.models.workers import ADMITTED
+from agent.pulse import Pulse
 from agent.sampling import Sampler
 from agent.score import Scored, Scorer
 from agent.slow_tiers import SlowTiers
@@ -108,6 +109,11 @@ class SecondStage:
     def fatal(self) -> str | None:
         """Why the slow tiers have ended."""
         return self._worker.fatal
+
+    @property
+    def pulse(self) -> Pulse:
+        """Of the thread that scores."""
+        return self._worker.pulse
 
     def start(self) -> None:
         self._worker.start()

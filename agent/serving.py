@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator
 from aiohttp import web
 
 from agent.config import Settings
+from agent.listener.access import Access
 from agent.pipeline import Instrument
 from agent.ports import listening, quiet
 from agent.sources.baselines import BaselinesEndpoint
@@ -20,12 +21,16 @@ __all__ = ["serving"]
 
 
 @contextlib.asynccontextmanager
-async def serving(instrument: Instrument, settings: Settings) -> AsyncIterator[tuple[str, str]]:
-    """Both ports open; yields the base URLs for traces and for the page."""
+async def serving(
+    instrument: Instrument, settings: Settings, access: Access | None = None
+) -> AsyncIterator[tuple[str, str]]:
+    """Both ports open; yields the base URLs for traces and for the page. `access` is made of the
+    settings where nobody else needs to know it. Raises `ConfigError` and `PortInUse`."""
+    access = access or Access(settings)
     quiet()
     limits = settings.limits
     endpoint = TracesEndpoint(instrument, limits.body_bytes, limits.trace_bytes)
-    page = metrics_app(instrument)
+    page = metrics_app(instrument, refused=access.refused)
     traces = web.Application()
     for app in (page, traces):
         endpoint.add_to(app)
@@ -35,14 +40,24 @@ async def serving(instrument: Instrument, settings: Settings) -> AsyncIterator[t
     InspectionEndpoint(instrument.watchers).add_to(page)
     await endpoint.start()
     await otlp.start()
-    host = settings.http.host
+    http = settings.http
     try:
         async with contextlib.AsyncExitStack() as stack:  # what takes traces closes first
+            await stack.enter_async_context(access.watched())
             shown = await stack.enter_async_context(
-                listening(page, host, settings.http.metrics_port)
+                listening(
+                    page, http.host, http.metrics_port, access, connections=limits.connections
+                )
             )
             taken = await stack.enter_async_context(
-                listening(traces, host, settings.http.otlp_port)
+                listening(
+                    traces,
+                    http.otlp_address,
+                    http.otlp_port,
+                    access,
+                    name="otlp",
+                    connections=limits.connections,
+                )
             )
             yield taken, shown
     finally:

@@ -17,6 +17,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from agent.ingest.native import Bad, decode_one
+from agent.pulse import Pulse
 from agent.score import complete
 from agent.store.rows import Draw, Drawn
 from agent.tiers import Cost, Pair, Pausing, Tier, TierScorer, ask_tier
@@ -132,6 +133,7 @@ class TierWorker:
         self._news: dict[Tier, asyncio.Event] = {}
         self._deadline = 0.0
         self.fatal: str | None = None
+        self.pulse = Pulse()
         self._thread = threading.Thread(target=self._main, name="ragmeter-tiers", daemon=True)
 
     def start(self) -> None:
@@ -174,7 +176,9 @@ class TierWorker:
             self._finished()
 
     async def _run(self) -> None:
+        beating = asyncio.create_task(self.pulse.keep())
         async with contextlib.AsyncExitStack() as stack:
+            stack.callback(beating.cancel)
             for scorer in self._scorers.values():
                 if isinstance(scorer, contextlib.AbstractAsyncContextManager):
                     await stack.enter_async_context(scorer)

@@ -25,6 +25,7 @@ from agent.ingest.native import Bad, decode_one
 from agent.isolation import isolated
 from agent.orders import Orders, UnknownService
 from agent.privacy.content import Content
+from agent.pulse import Pulse
 from agent.score import Scored, outline
 from agent.second_stage import SecondStage
 from agent.slow_tiers import MakeTiers, SlowTiers
@@ -93,10 +94,12 @@ class Worker:
         self.intake_lock = threading.Lock()
         """Held while traces are accepted and counted; taken before `lock`."""
         self.problem: str | None = None
+        self.refused: str | None = None
+        """Why the last traces that came could not be made durable, until something can be."""
         self.fatal: str | None = None
         self.oldest_received: float | None = None
-        self.beat = monotonic()
-        """When the worker last moved."""
+        self.pulse = Pulse()
+        self._done = 0
         self._wake = threading.Event()
         self._hurry = threading.Event()
         self.orders = Orders(self._wake.set)
@@ -177,6 +180,17 @@ class Worker:
         """How many traces wait for each slow tier."""
         return self._slow.owed
 
+    def marks(self) -> dict[str, object | None]:
+        """For `agent.stalls`: the thread always moves, the queue where something waits in it. It
+        may stand still while the disk takes nothing (a restart would not help, and readiness is
+        off), and while a replay waits for its judge."""
+        waits = self._store.depth and not self.problem and (self.live or not self._slow.full)
+        return {
+            "the worker": self.pulse.count,
+            "the queue": self._done if waits else None,
+            "the slow tiers": self._slow.pulse.count if any(self.owed.values()) else None,
+        }
+
     def resample(self, settings: Sampling) -> None:
         """Draw by other rates and strata from the next trace on."""
         self._slow.resample(settings)
@@ -212,7 +226,7 @@ class Worker:
         try:
             while not self._stopping:
                 self._wake.clear()
-                self.beat = self._monotonic()
+                self.pulse.beat()
                 self._finish_all(self._slow.take())
                 self._add_extras()
                 self.orders.carry_out(self._promote)
@@ -232,6 +246,7 @@ class Worker:
                     self.oldest_received = None
                     self._wake.wait(IDLE_SECONDS)
                     self._tick(after)
+                    self._try_again()
             self._finish_all(self._slow.take())
             self._commit(after, [], [])
         except StateLost as error:
@@ -246,6 +261,17 @@ class Worker:
         finally:
             self.ended = True
             self.orders.refuse(self.fatal or "the agent is stopping")
+
+    def _try_again(self) -> None:
+        """Where nothing could be accepted: whether it can be now. Who is not ready is sent nothing
+        that would show it."""
+        if self.refused is not None and not self._stopping:
+            try:
+                self._store.probe()
+            except (sqlite3.OperationalError, OSError):
+                return
+            self.refused = None
+            log.info("the state can be written again")
 
     def damaged(self, error: Exception) -> None:
         self.fatal = f"the state file is damaged: {error}; a restart moves it aside"
@@ -283,7 +309,7 @@ class Worker:
                 else:
                     found = self.scorer.score(item.trace, queued.timestamp)
                     scored.append((queued, item.trace, found))
-            self.beat = self._monotonic()
+            self.pulse.beat()
             with self.lock:
                 for queued, _, found in scored:
                     late = self.aggregator.windows.too_late(queued.timestamp)
@@ -403,6 +429,7 @@ class Worker:
         step.evidence = self._keeper.rows(named, keyed, self._earlier)
         step.outbox = [item for alert in transitions for item in self._notify(alert, now)]
         self._persist(lambda: self._store.commit(step))
+        self._done = max(self._done, upto)
         self._slow.committed(drawn, finished)
         if done:
             self._results(done)
@@ -421,7 +448,7 @@ class Worker:
                 log.error("%s; next try in %.1f s", self.problem, pause)
                 if self._stopping:
                     raise
-                self.beat = self._monotonic()
+                self.pulse.beat()
                 time.sleep(pause)
                 pause = 0.1 if self._hurry.is_set() else min(2 * pause, 5.0)
             else:

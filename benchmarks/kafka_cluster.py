@@ -146,6 +146,10 @@ class Process:
             self._popen = subprocess.Popen([sys.executable, *command], stdout=out, stderr=out)
 
     @property
+    def pid(self) -> int:
+        return self._popen.pid
+
+    @property
     def cpu(self) -> float:
         """Seconds of processor time so far, all threads."""
         fields = Path(f"/proc/{self._popen.pid}/stat").read_text().rpartition(")")[2].split()

@@ -164,7 +164,8 @@ def _retry_after(text: str | None, now: float) -> float | None:
 class Dispatcher:
     """Takes what is due and sends it, `concurrency` at a time, until stopped.
 
-    `send` does one delivery and judges it; `clock` is wall time; `rng` gives the jitter.
+    `send` does one delivery and judges it; `clock` is Unix time that does not jump; `rng` gives the
+    jitter.
     Outcomes counted: sent, retry, refused, expired, error (the outbox itself failed).
     """
 
@@ -195,6 +196,9 @@ class Dispatcher:
         self._wake = asyncio.Event()
         self._stopping = False
         self._flying: dict[str, asyncio.Task[None]] = {}
+        self._ended: set[str] = (
+            set()
+        )  # sent or given up, and still in an outbox that is not written
 
     def wake(self) -> None:
         """Look at the outbox now: something was put in."""
@@ -262,6 +266,9 @@ class Dispatcher:
             await asyncio.to_thread(self._outbox.done, item.id)
             self._drop(item, "expired", f"not taken within {self._max_age:.0f} s")
             return
+        if item.id in self._ended:
+            await self._done(item)
+            return
         try:
             async with asyncio.timeout(self._timeout):
                 outcome = await self._send(item)
@@ -271,11 +278,11 @@ class Dispatcher:
             # The type only: what a sender raises may hold its URL.
             outcome = Outcome("retry", type(error).__name__)
         if outcome.kind == "sent":
-            await asyncio.to_thread(self._outbox.done, item.id)
             self._count(self._target, "sent")
+            await self._done(item)
         elif outcome.kind == "refused":
-            await asyncio.to_thread(self._outbox.done, item.id)
             self._drop(item, "refused", outcome.reason)
+            await self._done(item)
         else:
             delay = max(self._backoff(item.attempts), outcome.after or 0.0)
             due = self._clock() + delay
@@ -288,6 +295,12 @@ class Dispatcher:
                 outcome.reason,
                 delay,
             )
+
+    async def _done(self, item: OutboxItem) -> None:
+        """Take it out. While a full disk forbids that, it is not sent once a second."""
+        self._ended.add(item.id)
+        await asyncio.to_thread(self._outbox.done, item.id)
+        self._ended.discard(item.id)
 
     def _drop(self, item: OutboxItem, outcome: str, reason: str) -> None:
         self._count(self._target, outcome)

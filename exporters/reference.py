@@ -305,8 +305,8 @@ HEALTH = (
     ),
     Family(
         "ragmeter_drift_statistic", "gauge",
-        "Statistic of a drift detector over its threshold; 1 raises the alarm. For latency the"
-        " metric is the stage.",
+        "Statistic of a drift detector over its threshold; 1 raises the alarm, and it stays there"
+        " while the alarm stands. For latency the metric is the stage.",
         ("service", "metric", "scorer", "kind"), "", "Drift",
     ),
     Family(
@@ -348,6 +348,12 @@ def _process(name: str, text: str, labels: tuple[str, ...] = (), unit: str = "")
 
 # Written by prometheus_client's own collectors; listed so that the docs are whole.
 PROCESS = (
+    _process(
+        "ragmeter_http_refused_total",
+        "Requests and connections that a port refused, by why: no_token, wrong_token, certificate,"
+        " closed, host, origin, tls (no handshake), slow, connections (too many).",
+        ("port", "reason"),
+    ),
     _process("process_virtual_memory_bytes", "Virtual memory.", unit="bytes"),
     _process("process_resident_memory_bytes", "Resident memory.", unit="bytes"),
     _process("process_start_time_seconds", "Start of the process, Unix time.", unit="seconds"),

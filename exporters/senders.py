@@ -12,6 +12,7 @@ import httpx
 from agent.alerts import Alert
 from agent.config import Alerts
 from agent.reading import Reading
+from agent.steady import steady
 from agent.store.rows import OutboxItem
 from exporters.alertmanager import Alertmanager
 from exporters.dispatch import Dispatcher, Outbox
@@ -66,7 +67,9 @@ class Senders:
         self._loop = asyncio.get_running_loop()
         if settings.webhook_url:
             send = WebhookSender(client, settings.webhook_url, clock=self._clock)
-            dispatcher = Dispatcher("webhook", running.outbox, send, clock=self._clock, count=count)
+            # by a clock that nobody sets: else what waits would be late, or too old, by a jump
+            even = steady(self._clock, time.monotonic)
+            dispatcher = Dispatcher("webhook", running.outbox, send, clock=even, count=count)
             self._add(dispatcher.run(), dispatcher.wake, dispatcher.stop)
         if settings.alertmanager_url:
             manager = Alertmanager(

@@ -10,18 +10,20 @@ import asyncio
 import gzip
 import json
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING, TypeVar
 
 from aiohttp import web
 from prometheus_client import CollectorRegistry
 
+from agent.listener.guard import HEADERS
 from exporters.api import windows_json
 from exporters.exposition import CONTENT_TYPES
 from exporters.negotiate import accepts_gzip, prefers_openmetrics
 from exporters.page.pages import csp, error_page, service_page, status_page, trace_page
 from exporters.page.views import service_view, status_view, trace_view
-from exporters.prometheus import PrometheusExporter
+from exporters.prometheus import PrometheusExporter, process_registry
+from exporters.refusals import Refusals
 
 if TYPE_CHECKING:
     from agent.reading import Reading
@@ -37,23 +39,22 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 # wait behind a crowd of browsers.
 RENDERERS = 2
 
-HEADERS = {
-    "X-Content-Type-Options": "nosniff",
-    "X-Frame-Options": "DENY",
-    "Referrer-Policy": "no-referrer",
-    "Cache-Control": "no-store",
-    "Cross-Origin-Resource-Policy": "same-origin",
-}
-
 
 def metrics_app(
-    reading: Reading, *, registry: CollectorRegistry | None = None, name: str = "ragmeter"
+    reading: Reading,
+    *,
+    registry: CollectorRegistry | None = None,
+    name: str = "ragmeter",
+    refused: Mapping[str, Mapping[str, int]] | None = None,
 ) -> web.Application:
     """The application of the metrics port.
 
     `registry` holds the process metrics (a fresh one by default); `name` is what the page calls
-    this agent.
+    this agent; `refused` counts what ports did not let in.
     """
+    registry = process_registry() if registry is None else registry
+    if refused is not None:
+        registry.register(Refusals(refused))
     app = web.Application(middlewares=[_errors])
     app.on_response_prepare.append(_secure)
     pages = _Pages(reading, PrometheusExporter(reading, registry=registry), name)
@@ -153,8 +154,7 @@ def _html(text: str, status: int = 200) -> web.Response:
 
 
 async def _secure(request: web.Request, response: web.StreamResponse) -> None:
-    response.headers.update(HEADERS)
-    response.headers["Content-Security-Policy"] = csp()
+    response.headers.update({**HEADERS, "Content-Security-Policy": csp()})
 
 
 @web.middleware

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -16,7 +16,7 @@ __all__ = ["prometheus"]
 
 
 @contextmanager
-def prometheus(folder: Path, config: str) -> Iterator[httpx.Client]:
+def prometheus(folder: Path, config: str, flags: Sequence[str] = ()) -> Iterator[httpx.Client]:
     """A client of its API; the data lie in `folder`/data. Skips where there is no Prometheus."""
     program, port = require("prometheus"), free_port()
     (folder / "prometheus.yml").write_text(config)
@@ -28,6 +28,7 @@ def prometheus(folder: Path, config: str) -> Iterator[httpx.Client]:
                 f"--storage.tsdb.path={folder / 'data'}",
                 f"--web.listen-address=127.0.0.1:{port}",
                 "--enable-feature=exemplar-storage",
+                *flags,
             ],
             stdout=log,
             stderr=log,

@@ -287,6 +287,28 @@ def test_a_disk_that_fills_up_turns_readiness_off_until_there_is_room(tmp_path: 
             assert sum(instrument.windows.seen(s, "", "24h") for s in ("bot", "faq")) == 450
 
 
+def test_room_on_the_disk_is_noticed_without_traffic(tmp_path: Path) -> None:
+    """Who is not ready is sent nothing."""
+    with running(tmp_path) as instrument:
+        database = instrument._store._db
+        with instrument._store._mutex:
+            (pages,) = database.execute("PRAGMA page_count").fetchone()
+            database.execute(f"PRAGMA max_page_count={pages}")
+        wide = [good(n, query="q" * 5_000) for n in range(100)]
+        with pytest.raises(Unavailable, match="full"):
+            instrument.accept(list(wide), "test")
+        time.sleep(2.5)  # the worker has tried again
+        assert not instrument.health().ready
+        with instrument._store._mutex:
+            database.execute("PRAGMA max_page_count=1000000")
+        deadline = time.monotonic() + 30
+        while not instrument.health().ready:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+    with running(tmp_path) as instrument:  # nothing of it is left
+        assert instrument.counters.get("ragmeter_state_quarantined_total") == 0
+
+
 def test_windows_that_make_no_sense_are_quarantined_not_half_used(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -492,7 +514,10 @@ def test_a_worker_that_does_not_move_is_not_ready(tmp_path: Path) -> None:
     clock = Clock()
     instrument = Instrument(settings(tmp_path), [], monotonic=clock)
     assert instrument.health().ready
-    clock.now += 60
+    instrument.look()
+    for _ in range(12):  # a longer step would be taken for a process that stood still
+        clock.now += 5
+        instrument.look()
     assert "not moved for 60 s" in instrument.health().problems[0]
     instrument.stop(1)
 

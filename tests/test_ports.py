@@ -7,6 +7,8 @@ import logging
 import pytest
 from aiohttp import web
 
+from agent.config import load
+from agent.listener.access import Access
 from agent.ports import PortInUse, calm, listening
 
 
@@ -33,13 +35,15 @@ def test_a_lack_of_file_descriptors_is_a_line_a_minute(caplog: pytest.LogCapture
 
 
 def test_a_port_is_free_again_afterwards_and_one_in_use_is_named() -> None:
+    access = Access(load(environ={}))
+
     async def go() -> None:
-        async with listening(web.Application(), "127.0.0.1", 0) as url:
+        async with listening(web.Application(), "127.0.0.1", 0, access) as url:
             port = int(url.rpartition(":")[2])
             with pytest.raises(PortInUse, match=f"cannot listen on 127.0.0.1:{port}: "):
-                async with listening(web.Application(), "127.0.0.1", port):
+                async with listening(web.Application(), "127.0.0.1", port, access):
                     pass
-        async with listening(web.Application(), "127.0.0.1", port) as again:
+        async with listening(web.Application(), "127.0.0.1", port, access) as again:
             assert again == url
 
     asyncio.run(go())

@@ -293,7 +293,16 @@ def test_tests_mirror_the_tree() -> None:
     test_folders = {path.parent for path in python_files("tests")}
     folders = {path.parent for path in python_files(*PACKAGES)}
     # not of a part
-    free = {"tests", "tests/apps", "tests/benchmarks", "tests/kafka/chaos", "tests/system"}
+    free = {
+        "tests/chaos",
+        "tests",
+        "tests/apps",
+        "tests/benchmarks",
+        "tests/deploy",
+        "tests/deploy/pictures",
+        "tests/kafka/chaos",
+        "tests/system",
+    }
     stray = [
         str(folder)
         for folder in test_folders
@@ -347,4 +356,6 @@ def test_ci_runs_every_check() -> None:
     script = (ROOT / ".ci" / "run").read_text(encoding="utf-8")
     assert re.search(r"^step \d+ lint make lint$", script, re.MULTILINE)
     assert re.search(r"^together \d+ 'make test' 'make test-slow'$", script, re.MULTILINE)
+    assert re.search(r"^step \d+ audit make audit OFFLINE=1$", script, re.MULTILINE)
+    assert re.search(r"^together .* 'make secrets' 'make sbom'$", script, re.MULTILINE)
     assert subprocess.run(["bash", "-n", ROOT / ".ci" / "run"], check=False).returncode == 0

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import sqlite3
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -181,6 +182,43 @@ def test_a_replay_waits_for_its_judge_instead(tmp_path: Path) -> None:
             instrument.accept([good(n) for n in range(start, start + 100)], "test")
         instrument.wait_idle()
         assert states(instrument, "relevance", "umbrela") == {"scored": 1000}
+
+
+def test_a_file_read_beside_live_traffic_waits_for_neither_it_nor_its_judge(
+    tmp_path: Path,
+) -> None:
+    """Else a second file would not be read while an application sends, or while a judge is down."""
+    fake = Fake(lambda trace: asyncio.sleep(60))
+    stop = threading.Event()
+
+    def send(instrument: Instrument) -> None:
+        number = 1000
+        while not stop.wait(0.001):
+            instrument.accept([good(number, timestamp=time.time())], "test", live=True)
+            number += 1
+
+    with running(tmp_path, fake, live=True) as instrument:
+        sender = threading.Thread(target=send, args=(instrument,))
+        sender.start()
+        try:
+            instrument.accept([good(n, timestamp=time.time()) for n in range(50)], "file")
+            waiting = threading.Thread(target=instrument.wait_replayed, daemon=True)
+            waiting.start()
+            waiting.join(30)
+            assert not waiting.is_alive()
+            with instrument.lock():
+                assert instrument.windows.seen("bot", "", "24h") >= 50
+            assert instrument.health().drawn["judge"] >= 50
+        finally:
+            stop.set()
+            sender.join()
+
+
+def test_a_replay_ends_when_its_judge_has_answered(tmp_path: Path) -> None:
+    with running(tmp_path, Fake(lambda trace: asyncio.sleep(0.01))) as instrument:
+        instrument.accept([good(n) for n in range(50)], "file")
+        instrument.wait_replayed()
+        assert states(instrument, "relevance", "umbrela") == {"scored": 50}
 
 
 def test_a_new_fingerprint_starts_a_new_series(tmp_path: Path) -> None:

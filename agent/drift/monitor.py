@@ -281,7 +281,8 @@ class DriftMonitor:
         return out
 
     def ratios(self) -> list[tuple[str, str, str, Kind, float]]:
-        """(service, metric, scorer, kind, statistic / threshold) of what is watched."""
+        """(service, metric, scorer, kind, statistic / threshold) of what is watched. A detector
+        begins anew with its alarm: while that stands, its ratio is 1 at least."""
         out = []
         for key in sorted(self._trackers):
             tracker = self._trackers[key]
@@ -289,7 +290,9 @@ class DriftMonitor:
             h = threshold(self.settings.seconds_per_alarm, tracker.width, sharing)
             for kind, series in tracker.series.items():
                 if series.stream is not None:
-                    out.append((*key[:3], kind, series.stream.esr.statistic / h))
+                    alarm = self._alarms.get((*key[:3], kind))
+                    least = 1.0 if alarm is not None and alarm.state == "firing" else 0.0
+                    out.append((*key[:3], kind, max(least, series.stream.esr.statistic / h)))
         return out
 
     def keep(self, services: Iterable[str]) -> None:

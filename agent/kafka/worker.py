@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import httpx
+from faust.types import TP
 
 from agent.aggregate import Aggregator
 from agent.alerts import Rule
@@ -20,24 +21,19 @@ from agent.kafka.app import WorkerApp, make_app
 from agent.kafka.background.jobs import beside
 from agent.kafka.background.promoting import OwnedBaselines
 from agent.kafka.background.reading import OwnedReading
-from agent.kafka.background.watchdog import (
-    READY_SECONDS,
-    STALL_SECONDS,
-    Watchdog,
-    marks_of,
-    picture,
-    progress_of,
-)
+from agent.kafka.background.watchdog import marks_of, picture, progress_of
 from agent.kafka.client.client_logs import calm_clients
 from agent.kafka.reach import Unreachable, reach
 from agent.kafka.stages.preparing import Preparing
 from agent.kafka.stages.slow import InLine
 from agent.kafka.topics import amiss
+from agent.listener.access import Access
 from agent.ports import calm, listening, quiet
 from agent.reload import Reload
 from agent.settings.privacy import Privacy
 from agent.signals import Signals
 from agent.sources.baselines import BaselinesEndpoint
+from agent.stalls import Stalls, unready
 from exporters.senders import Senders
 from exporters.web import metrics_app
 
@@ -80,7 +76,7 @@ class _Worker:
         found = [self.problem, app.fatal if app else None]
         if self.problem is None and app is not None and not app.ready:
             found.append("the group forms anew or the state is loaded")
-        if self.stalled > READY_SECONDS:
+        if unready(self.stalled, self._settings.limits.stalled_seconds):
             found.append(f"nothing has moved for {self.stalled:.0f} s although messages wait")
         return [text for text in found if text]
 
@@ -109,15 +105,17 @@ class _Worker:
     async def watch(self, app: WorkerApp) -> int:
         """The exit status, when it is time to end."""
         topics = self._settings.kafka.counted_topics
-        watchdog = Watchdog(time.monotonic)
+        stalls: Stalls[TP] = Stalls(time.monotonic)
+        limit = self._settings.limits.stalled_seconds
         while not self.stop.is_set():
             if app.fatal is None and app.should_stop:
                 app.fatal = f"Faust has stopped: {app.crash_reason!r}"
                 log.error("%s", app.fatal)
             if app.fatal is not None:
                 return 1
-            self.stalled = watchdog.look(marks_of(app, topics), progress_of(app))
-            if self.stalled > STALL_SECONDS:
+            found = stalls.look(marks_of(app, topics), progress_of(app))
+            self.stalled = max(found.values(), default=0.0)
+            if self.stalled > limit:
                 log.error("stalled; a restart goes on where it stopped: %s", picture(app))
                 return 1
             await self.pause(LOOK_SECONDS)
@@ -134,6 +132,7 @@ async def run_worker(
     """Run until stopped; the exit status. `reread` gives the settings as they are written by now.
     Raises `agent.ports.PortInUse`, `agent.kafka.security.SecurityError` and what the local model
     raises."""
+    access = Access(settings, traces=False)
     calm_clients()
     asyncio.get_running_loop().set_exception_handler(calm())
     worker = _Worker(settings)
@@ -165,12 +164,21 @@ async def run_worker(
         )
         reading.stage, reading.assemble = app.aggregate, app.assemble
         baselines.stage = app.aggregate
-        worker.signals.reload = Reload(settings, reread, _Live(app, tiers[0], preparing))
+        worker.signals.reload = Reload(settings, reread, _Live(app, tiers[0], preparing), access)
         quiet()
-        page = metrics_app(reading)
+        page = metrics_app(reading, refused=access.refused)
         BaselinesEndpoint(baselines).add_to(page)
         http = settings.http
-        url = await stack.enter_async_context(listening(page, http.host, http.metrics_port))
+        await stack.enter_async_context(access.watched())
+        url = await stack.enter_async_context(
+            listening(
+                page,
+                http.host,
+                http.metrics_port,
+                access,
+                connections=settings.limits.connections,
+            )
+        )
         client = await stack.enter_async_context(httpx.AsyncClient())
         senders.start(client, reading)
         stack.push_async_callback(senders.stop)

@@ -18,6 +18,7 @@ from agent.counters import CounterKey, Counts
 from agent.ingest.native import Good, decode_one
 from agent.intake import Unavailable, Write
 from agent.privacy.redactor import Redactor
+from agent.pulse import Pulse
 from agent.resolvers.resolver import Resolver, wants
 from agent.settings.resolvers import Resolvers
 from agent.store.held import Held, HeldTraces
@@ -54,6 +55,7 @@ class Resolving:
         self._write = write
         self._make = make or (lambda: Resolver(settings))
         self.fatal: str | None = None
+        self.pulse = Pulse()
         self._told: Callable[[], None] = lambda: None
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="ragmeter-resolver", daemon=True)
@@ -108,6 +110,7 @@ class Resolving:
     async def _serve(self) -> None:
         self._news, self._end = news, end = asyncio.Event(), asyncio.Event()
         self._loop = asyncio.get_running_loop()
+        beating = asyncio.create_task(self.pulse.keep())
         resolver = self._make()
         try:
             while not self._stopping.is_set():
@@ -118,6 +121,7 @@ class Resolving:
                 else:
                     await news.wait()
         finally:
+            beating.cancel()
             await resolver.close()
 
     async def _resolve(self, resolver: Resolver, rows: Sequence[Held], end: asyncio.Event) -> None:

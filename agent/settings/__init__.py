@@ -15,6 +15,7 @@ from pydantic import (
     model_validator,
 )
 
+from agent.settings.http import Http, Tls
 from agent.settings.judge import Budget, Cache, Endpoint, Judge, Probes, Second
 from agent.settings.kafka import Kafka
 from agent.settings.otlp import Otlp
@@ -43,18 +44,8 @@ __all__ = [
     "Settings",
     "Slo",
     "StateFile",
+    "Tls",
 ]
-
-
-Port = Annotated[int, Field(ge=0, le=65535)]
-
-
-class Http(Section):
-    host: str = Field(
-        "127.0.0.1", min_length=1, description="address to listen on; loopback by default"
-    )
-    otlp_port: Port = Field(4318, description="port for traces in; 0 picks a free one")
-    metrics_port: Port = Field(9464, description="port of `/metrics` and the page; 0: a free one")
 
 
 class StateFile(Section):
@@ -128,6 +119,11 @@ class Alerts(Section):
     page_url: str | None = Field(
         None, description="public URL of the status page, for links in notifications"
     )
+    runbook_url: str | None = Field(
+        None,
+        description="base URL under which docs/runbooks is published, for links in notifications "
+        "and in the rules for Prometheus",
+    )
     resend_seconds: float = Field(
         60, gt=0, description="seconds between two sendings of what still fires to Alertmanager"
     )
@@ -135,7 +131,7 @@ class Alerts(Section):
         15, ge=1, description="event-time seconds between two evaluations of the rules"
     )
 
-    _urls = field_validator("alertmanager_url", "webhook_url", "page_url")(http_url)
+    _urls = field_validator("alertmanager_url", "webhook_url", "page_url", "runbook_url")(http_url)
 
 
 class Slo(Section):
@@ -185,6 +181,9 @@ class Limits(Section):
         20 * 2**20, ge=1024, description="largest request body, also after decompression"
     )
     trace_bytes: int = Field(2 * 2**20, ge=1024, description="largest single trace")
+    connections: int = Field(
+        400, ge=8, description="open connections of a port; beyond it the idlest one is closed"
+    )
     queue: int = Field(10_000, ge=1, description="traces waiting before HTTP answers 429")
     drawn: int = Field(
         5_000, ge=1, description="traces waiting for a judge or model; beyond it they are shed"
@@ -201,6 +200,12 @@ class Limits(Section):
     )
     evidence_bytes: int = Field(64 * 2**10, ge=1024, description="kept of one worst trace")
     drain_seconds: float = Field(10, gt=0, description="longest time to finish after SIGTERM")
+    stalled_seconds: float = Field(
+        120,
+        gt=0,
+        description="work waits and nothing moves for so long: exit 1; readiness is off after a "
+        "quarter of it. With Kafka not below the 60 s that a rebalance may take",
+    )
 
 
 class Settings(Section):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import os
 from collections.abc import Iterable
@@ -40,11 +41,27 @@ class DeadLetters:
         self._path.parent.mkdir(parents=True, exist_ok=True)
         if self._path.exists() and self._path.stat().st_size > MAX_FILE:
             self._path.replace(f"{self._path}.1")
-        with self._path.open("a", encoding="ascii") as file:
-            file.writelines(lines)
-            file.flush()
-            os.fsync(file.fileno())
+        self._append("".join(lines).encode("ascii"))
         return len(lines)
+
+    def _append(self, data: bytes) -> None:
+        """All of it or, where that raises, nothing: a caller that tries again must find neither
+        lines that are there twice nor a torn one that takes the next along."""
+        with self._path.open("a+b", buffering=0) as file:
+            begin = file.seek(0, os.SEEK_END)
+            if begin:
+                file.seek(begin - 1)
+                if file.read(1) != b"\n":  # torn by a kill
+                    data = b"\n" + data
+            try:
+                left = memoryview(data)
+                while left:
+                    left = left[file.write(left) :]
+                os.fsync(file.fileno())
+            except OSError:
+                with contextlib.suppress(OSError):
+                    file.truncate(begin)
+                raise
 
     def _line(self, bad: Bad, source: str, position: int, now: float) -> str:
         entry: dict[str, Any] = {

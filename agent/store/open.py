@@ -15,6 +15,7 @@ __all__ = [
     "SCHEMA_VERSION",
     "StateError",
     "StateLost",
+    "is_of_the_disk",
     "lock",
     "open_state",
     "quarantine",
@@ -88,6 +89,19 @@ class StateError(Exception):
 
 class StateLost(Exception):
     """The state file was moved or deleted while it was in use: what is written to it is lost."""
+
+
+DISK = {
+    *(sqlite3.SQLITE_BUSY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR),
+    *(sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_NOMEM, sqlite3.SQLITE_PERM, sqlite3.SQLITE_READONLY),
+}
+"""What SQLite says where the file may be sound and cannot be read or written now."""
+
+
+def is_of_the_disk(error: Exception) -> bool:
+    """Whether another try may succeed: the file is to be left where it is."""
+    code = getattr(error, "sqlite_errorcode", None)
+    return code is not None and code & 0xFF in DISK  # the rest of the bits say more of the same
 
 
 def lock(path: Path) -> IO[str]:

@@ -15,12 +15,20 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from hashlib import blake2b
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from agent.counters import CounterKey
 from agent.seen_clock import SeenClock
-from agent.store.open import StateError, StateLost, lock, open_state, quarantine
+from agent.store.open import (
+    StateError,
+    StateLost,
+    is_of_the_disk,
+    lock,
+    open_state,
+    quarantine,
+)
 from agent.store.rows import (
     Accepted,
     Arrival,
@@ -39,6 +47,10 @@ __all__ = ["SqliteStore", "Statements", "add_counts"]
 
 Statements = Callable[[sqlite3.Connection], None]
 """Statements of a transaction; they may run twice where the first try was rolled back."""
+
+
+PROBE = 64 * 2**10
+"""Bytes that a disk must take to count as one that can be written again."""
 
 
 def add_counts(db: sqlite3.Connection, counts: Mapping[CounterKey, float]) -> None:
@@ -88,11 +100,14 @@ class SqliteStore:
         self._overwrite = overwrite
         self._warn = warn
         self._mutex = threading.RLock()
+        self._later: dict[str, float] = {}
         try:
             self._db, self.quarantined = open_state(path, synchronous, warn)
             try:
                 self._restore()
             except (sqlite3.DatabaseError, ValueError, TypeError) as error:
+                if is_of_the_disk(error):
+                    raise StateError(f"{path}: {error}") from None
                 self.quarantine(str(error))
         except BaseException:
             self._lock_file.close()
@@ -171,6 +186,21 @@ class SqliteStore:
     def held(self) -> int:
         """Traces that wait for the texts of their passages."""
         return self._held
+
+    def last(self, table: Literal["held", "inbox"]) -> int:
+        """The number of the trace that came into the table last, here still or not."""
+        with self._mutex:
+            row = self._db.execute(
+                "SELECT seq FROM sqlite_sequence WHERE name=?", (table,)
+            ).fetchone()
+        return int(row[0]) if row else 0
+
+    def waits(self, table: Literal["held", "inbox"], upto: int) -> bool:
+        """Whether a trace with a number up to this is still in the table."""
+        key = {"held": "id", "inbox": "seq"}[table]
+        with self._mutex:
+            (first,) = self._db.execute(f"SELECT min({key}) FROM {table}").fetchone()
+        return first is not None and first <= upto
 
     def accept(
         self,
@@ -375,22 +405,43 @@ class SqliteStore:
         return int(row[0]) if row else 0
 
     def due(self, now: float, limit: int) -> list[OutboxItem]:
-        """Notifications to be sent, oldest first; none before an older one of its key."""
+        """Notifications to be sent, oldest first; none before an older one of its key. After a
+        restart all that waits is due: a time kept by another clock could be years ahead."""
         with self._mutex:
-            rows = self._db.execute(
-                "SELECT id, key, body, created, attempts FROM outbox WHERE due <= ? AND seq IN"
-                " (SELECT min(seq) FROM outbox GROUP BY key) ORDER BY seq LIMIT ?",
-                (now, limit),
-            ).fetchall()
+            heads = self._db.execute(
+                "SELECT seq, id FROM outbox WHERE seq IN"
+                " (SELECT min(seq) FROM outbox GROUP BY key) ORDER BY seq"
+            )
+            chosen = islice((seq for seq, id_ in heads if self._later.get(id_, now) <= now), limit)
+            rows = [
+                self._db.execute(
+                    "SELECT id, key, body, created, attempts FROM outbox WHERE seq=?", (seq,)
+                ).fetchone()
+                for seq in list(chosen)
+            ]
         return [OutboxItem(*row) for row in rows]
 
     def done(self, item_id: str) -> None:
         with self.transaction() as db:
             db.execute("DELETE FROM outbox WHERE id=?", (item_id,))
+        with self._mutex:
+            self._later.pop(item_id, None)
 
     def retry(self, item_id: str, at: float, error: str) -> None:
+        """Not before `at` by the clock that `due` is asked with."""
+        with self._mutex:
+            self._later[item_id] = at  # also where the disk is full
         with self.transaction() as db:
-            db.execute("UPDATE outbox SET due=?, attempts=attempts+1 WHERE id=?", (at, item_id))
+            db.execute("UPDATE outbox SET attempts=attempts+1 WHERE id=?", (item_id,))
+
+    def probe(self) -> None:
+        """Write about as much as a small request brings, and take it away again. Raises where the
+        disk does not take it."""
+        with self.transaction():
+            # a name that nobody reads, should the process die before it is taken away
+            self._put_meta({"probe": "0" * PROBE})
+        with self.transaction() as db:
+            db.execute("DELETE FROM meta WHERE name='probe'")
 
     def close(self) -> None:
         with self._mutex:

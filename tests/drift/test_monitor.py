@@ -61,6 +61,22 @@ def test_it_clears_when_things_are_as_before() -> None:
     assert monitor.active() == []
 
 
+def test_the_statistic_that_is_shown_stays_at_one_while_the_alarm_stands() -> None:
+    """The detector begins anew with it; the rule for Prometheus asks for 1."""
+    source, monitor = Fake(), DriftMonitor(QUICK, SPECS)
+
+    def shown() -> float:
+        return max(ratio for *_, kind, ratio in monitor.ratios() if kind == "rate")
+
+    run(monitor, source, range(CHANGE), errors(source, 0.2))
+    assert shown() < 1
+    run(monitor, source, range(CHANGE, CHANGE + 60), errors(source, 0.2))
+    assert [alarm.state for alarm in monitor.active()] == ["firing"]
+    assert shown() == 1
+    run(monitor, source, range(CHANGE + 60, CHANGE + 400), errors(source, 0.05, seed=2))
+    assert shown() < 1
+
+
 def test_an_improvement_of_a_rate_is_no_alarm() -> None:
     source, monitor = Fake(), DriftMonitor(QUICK, SPECS)
     assert run(monitor, source, range(CHANGE + 300), errors(source, 0.0)) == []

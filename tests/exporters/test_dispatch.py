@@ -8,6 +8,7 @@ import random
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
+from typing import Any
 
 import httpx
 import pytest
@@ -281,6 +282,27 @@ def test_an_outbox_that_fails_is_asked_again(caplog: pytest.LogCaptureFixture) -
 
     asyncio.run(scenario())
     assert "the outbox cannot be read" in caplog.text
+
+
+@pytest.mark.parametrize("outcome", ["sent", "refused"])
+def test_what_was_told_is_not_told_again_while_the_disk_is_full(outcome: Any) -> None:
+    async def scenario() -> None:
+        bench = Bench(always(Outcome(outcome)))
+        done, failures = bench.outbox.done, [OSError("full")] * 3
+
+        def sometimes(item_id: str) -> None:
+            if failures:
+                raise failures.pop()
+            done(item_id)
+
+        bench.outbox.done = sometimes  # type: ignore[method-assign]
+        async with bench:
+            bench.put("a")
+            await until(lambda: len(bench.outbox) == 0)
+        assert bench.sent == ["a"]
+        assert bench.counts == {"error": 3, outcome: 1}
+
+    asyncio.run(scenario())
 
 
 def test_the_same_id_is_enqueued_once() -> None:

@@ -8,16 +8,24 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from agent.metrics import METRICS
-from exporters.prometheus import PrometheusExporter
+from exporters.prometheus import PrometheusExporter, process_registry
 from exporters.reference import BEGIN, END, families, table, update
-from tests.exporters.fakes import as_reading, estimate, everything
+from exporters.refusals import Refusals
+from tests.exporters.fakes import FakeReading, as_reading, estimate, everything
 from tests.real import require
 
 DOCS = Path(__file__).parents[2] / "docs" / "metrics.md"
 
 
+def exposition(reading: FakeReading) -> str:
+    """As the metrics port has it."""
+    registry = process_registry()
+    registry.register(Refusals({"metrics": {"no_token": 1}}))
+    return PrometheusExporter(as_reading(reading), registry=registry).render().decode("utf-8")
+
+
 def exported() -> set[str]:
-    text = PrometheusExporter(as_reading(everything())).render().decode("utf-8")
+    text = exposition(everything())
     return {line.split()[2] for line in text.splitlines() if line.startswith("# TYPE ")}
 
 
@@ -53,7 +61,7 @@ def test_exported_labels_are_the_documented_ones() -> None:
     tags = {"model", "tag_service"}
     reading = everything()
     reading.fake.table["bot", "", "precision_at_k:5", "umbrela@f1", "1h"] = estimate()
-    text = PrometheusExporter(as_reading(reading)).render().decode("utf-8")
+    text = exposition(reading)
     assert 'fingerprint="f1",k="5"' in text
     for metric in text_string_to_metric_families(text):
         for sample in metric.samples:

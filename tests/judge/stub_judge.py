@@ -2,7 +2,8 @@
 
 In a test: `async with StubJudge(latency=0.01) as stub: ... stub.base_url`. As a process:
 `python -m tests.judge.stub_judge --port 9999 --latency 0.2 --fault malformed=0.05`, which prints
-its base URL; `GET /stats` gives the counts, `POST /reset` clears them.
+its base URL; `GET /stats` gives the counts, `POST /reset` clears them, `POST /faults` with shares
+by name replaces the faults.
 """
 
 from __future__ import annotations
@@ -56,6 +57,7 @@ FAULTS = (
     "fenced",
     "thinking",
     "lie",  # another model's name
+    "wrong",  # what `liar` answers, under its own name
 )
 # What `malformed` draws from.
 MALFORMED = ("garbage", "prose", "truncated", "violation")
@@ -65,14 +67,15 @@ class StubJudge:
     """`faults`: name -> share of requests, drawn with `seed`; `malformed` is one of four at random.
     `script`: faults of the next requests, before any drawing. `formats`: the `response_format`
     types that are known, others are refused with 400; `ignores_format`: takes any, and answers with
-    prose. `lacks`: parameters that are refused. `api_key`: what must come, else 401. `builds`: so
-    many answer in turn, at random."""
+    prose. `liar`: what a `wrong` answer is. `lacks`: parameters that are refused. `api_key`: what
+    must come, else 401. `builds`: so many answer in turn, at random."""
 
     def __init__(
         self,
         *,
         latency: float = 0.0,
         answer: Answering = by_content,
+        liar: Answering | None = None,
         faults: Mapping[str, float] | None = None,
         script: Iterable[str] = (),
         seed: int = 0,
@@ -89,9 +92,10 @@ class StubJudge:
     ) -> None:
         self.latency = latency
         self.answer = answer
-        self.faults = dict(faults or {})
-        unknown = set(self.faults) | set(script)
-        assert unknown <= {*FAULTS, "malformed"}, unknown
+        self.liar = liar or answer
+        self.suffer(faults or {})
+        unknown = set(script) - set(FAULTS) - {"malformed"}
+        assert not unknown, unknown
         self.script = deque(script)
         self.model = model
         self.system_fingerprint = system_fingerprint
@@ -119,6 +123,12 @@ class StubJudge:
         self.fault_counts: Counter[str] = Counter()
         self.bodies: list[dict[str, Any]] = []
         self.headers: list[dict[str, str]] = []
+
+    def suffer(self, faults: Mapping[str, float]) -> None:
+        """These faults, and no others, from the next request on."""
+        unknown = set(faults) - set(FAULTS) - {"malformed"}
+        assert not unknown, unknown
+        self.faults = dict(faults)
 
     def stats(self) -> dict[str, Any]:
         return {
@@ -158,6 +168,9 @@ class StubJudge:
         if request.path == "/reset":
             self.reset()
             return web.json_response({})
+        if request.path == "/faults":
+            self.suffer(json.loads(await request.read()))
+            return web.json_response(self.faults)
         self.calls += 1
         self.in_flight += 1
         self.max_in_flight = max(self.max_in_flight, self.in_flight)
@@ -255,7 +268,8 @@ class StubJudge:
         self, request: web.BaseRequest, body: Mapping[str, Any], fault: str
     ) -> web.StreamResponse:
         messages = body["messages"]
-        value = self.answer(messages, schema_of(body))
+        answering = self.liar if fault == "wrong" else self.answer
+        value = answering(messages, schema_of(body))
         message: dict[str, Any] = {"role": "assistant", "content": None}
         message["content"] = content = self._content(value, fault, "response_format" in body)
         finish = {"length": "length", "content_filter": "content_filter"}.get(fault, "stop")

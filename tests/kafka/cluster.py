@@ -16,6 +16,7 @@ from typing import Any
 
 from tests.crash import free_port
 from tests.kafka_server import KafkaServer
+from tests.samples import samples
 from tests.traces import trace_line
 
 __all__ = [
@@ -23,7 +24,6 @@ __all__ = [
     "SETTINGS",
     "Worker",
     "quality",
-    "samples",
     "traffic",
     "until",
     "workers",
@@ -122,12 +122,6 @@ class Worker:
         """How many are counted, of all services and states."""
         found = self.metrics().items()
         return sum(value for name, value in found if name.startswith("rag_traces_total"))
-
-
-def samples(text: str) -> dict[str, float]:
-    """Value by name with labels."""
-    lines = [line for line in text.splitlines() if line and not line.startswith("#")]
-    return {name: float(value) for name, value in (line.rsplit(" ", 1) for line in lines)}
 
 
 def quality(found: dict[str, float]) -> dict[str, float]:

@@ -18,13 +18,13 @@ from tests.kafka.cluster import (
     SETTINGS,
     Worker,
     quality,
-    samples,
     traffic,
     until,
     workers,
 )
 from tests.kafka.place import SESSION_SECONDS, START_SECONDS, Place
 from tests.kafka_server import KafkaServer
+from tests.samples import samples
 from tests.traces import trace_line
 
 pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]

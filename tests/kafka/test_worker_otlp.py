@@ -28,7 +28,6 @@ from tests.kafka.cluster import (
     SETTINGS,
     Worker,
     quality,
-    samples,
     traffic,
     until,
     workers,
@@ -43,6 +42,7 @@ from tests.kafka.otlp_bodies import (
 )
 from tests.kafka.place import START_SECONDS, Place
 from tests.kafka_server import KafkaServer
+from tests.samples import samples
 
 pytestmark = [pytest.mark.real, pytest.mark.slow, pytest.mark.timeout(300)]
 

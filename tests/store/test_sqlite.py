@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import sqlite3
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -163,6 +164,41 @@ def test_a_corrupt_file_is_kept_aside_and_said_so(path: Path, damage: bytes | No
     store.close()
 
 
+@pytest.mark.parametrize(
+    ("code", "aside"),
+    [
+        (sqlite3.SQLITE_IOERR_READ, False),
+        (sqlite3.SQLITE_BUSY, False),
+        (sqlite3.SQLITE_ERROR, True),  # a table is missing
+    ],
+)
+def test_a_disk_that_fails_for_a_moment_moves_no_state_aside(
+    path: Path, monkeypatch: pytest.MonkeyPatch, code: int, aside: bool
+) -> None:
+    store = opened(path)
+    store.accept([Arrival("bot", "t", 0.0, b"{}")], 0.0)
+    store.close()
+    failures = [sqlite3.OperationalError("disk I/O error")]
+    failures[0].sqlite_errorcode = code
+    meta = SqliteStore._meta
+
+    def failing(self: SqliteStore) -> dict[str, Any]:
+        if failures:
+            raise failures.pop()
+        return meta(self)
+
+    monkeypatch.setattr(SqliteStore, "_meta", failing)
+    if aside:
+        opened(path).close()
+    else:
+        with pytest.raises(StateError, match="disk I/O error"):
+            opened(path)
+        store = opened(path)
+        assert store.depth == 1
+        store.close()
+    assert bool(list(path.parent.glob("*.corrupt-*"))) == aside
+
+
 def test_another_programs_database_is_not_touched(path: Path) -> None:
     path.parent.mkdir()
     other = sqlite3.connect(path)
@@ -203,6 +239,18 @@ def test_notifications_of_one_key_keep_their_order(path: Path) -> None:
     assert store.due(61.0, 1)[0].attempts == 1
     store.done("a-fired")
     assert [item.id for item in store.due(61.0, 10)] == ["a-resolved", "b-fired"]
+    store.close()
+
+
+def test_a_clock_that_was_set_back_holds_no_notification_up(path: Path) -> None:
+    store = opened(path)
+    store.commit(Commit(0, outbox=[OutboxItem("a", "a", "1", 9e9), OutboxItem("b", "b", "2", 0.0)]))
+    assert [item.id for item in store.due(5.0, 10)] == ["a", "b"]
+    store.retry("a", 8e9, "down")
+    assert [item.id for item in store.due(5.0, 10)] == ["b"]
+    store.close()
+    store = opened(path)  # nobody knows what clock that time was of
+    assert [(item.id, item.attempts) for item in store.due(5.0, 10)] == [("a", 1), ("b", 0)]
     store.close()
 
 

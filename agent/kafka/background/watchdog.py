@@ -1,53 +1,23 @@
-"""Sees a worker that has stopped working: there is a lag, and nothing has moved for a while.
+"""What `agent.stalls` is shown of a worker: its partitions, each by itself.
 
-It looks at each partition: one that stands still among others that go on is the usual stall, and
-states make steps of their own while nothing is read. Restarts are harmless, so the worker ends and
-says what its consumer looked like. Faust itself only logs that a stream is slow, for ever.
+States make steps of their own while nothing is read, and one partition may stand still among others
+that go on. Restarts are harmless, so the worker ends and says what its consumer looked like. Faust
+itself only logs that a stream is slow, for ever.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Collection, Iterable
 from typing import Any, cast
 
 import faust
 from faust.types import TP
 
-__all__ = ["READY_SECONDS", "STALL_SECONDS", "Watchdog", "marks_of", "picture", "progress_of"]
+__all__ = ["Mark", "mark", "marks_of", "picture", "progress_of"]
 
-READY_SECONDS = 30.0
-STALL_SECONDS = 120.0
-"""The slowest thing that is sound is a rebalance with all deadlines used up (60 s) and a recovery
-behind it; after readiness is off whoever watches has this long to look."""
-
-Marks = dict[TP, tuple[int | None, int | None, int | None]]
-"""Of each partition: end of what can be read, read, done (committed, or with nothing to do)."""
-
-
-class Watchdog:
-    """Call `look` every second or so. Pure but for the clock."""
-
-    def __init__(self, monotonic: Callable[[], float]) -> None:
-        self._monotonic = monotonic
-        self._progress: object = None
-        self._behind: dict[TP, tuple[object, float]] = {}  # where each stands, and since when
-
-    def look(self, marks: Marks, progress: object) -> float:
-        """Seconds in which a partition has not moved although there is work in it; `progress` is
-        anything that changes when all of them have a reason to wait."""
-        now = self._monotonic()
-        if progress != self._progress:
-            self._progress, self._behind = progress, {}
-        behind: dict[TP, tuple[object, float]] = {}
-        for tp, (end, read, done) in marks.items():
-            if end is not None and end > (done or 0):
-                before = self._behind.get(tp)
-                if before is None or before[0] != (read, done):
-                    before = (read, done), now
-                behind[tp] = before
-        self._behind = behind
-        return max((now - since for _, since in behind.values()), default=0.0)
+Mark = tuple[int | None, int | None]
+"""Offsets of a partition: read, and done (committed, or with nothing to do)."""
 
 
 def progress_of(app: faust.App) -> object:
@@ -56,13 +26,18 @@ def progress_of(app: faust.App) -> object:
     return app.consumer_generation_id, sum(offset or 0 for offset in read.values())
 
 
-def marks_of(app: faust.App, topics: Collection[str]) -> Marks:
+def mark(end: int | None, read: int | None, done: int | None) -> Mark | None:
+    """None where nothing waits before the `end` of what can be read."""
+    return (read, done) if end is not None and end > (done or 0) else None
+
+
+def marks_of(app: faust.App, topics: Collection[str]) -> dict[TP, Mark | None]:
     consumer: Any = app.consumer
-    found: Marks = {}
+    found: dict[TP, Mark | None] = {}
     for tp in consumer.assignment():
         if tp.topic in topics:
             done, end = consumer.done_and_end(tp)
-            found[tp] = (end, consumer._read_offset[tp], done)
+            found[tp] = mark(end, consumer._read_offset[tp], done)
     return found
 
 

@@ -15,8 +15,9 @@ from agent.kafka.background.reading import OwnedReading
 from agent.kafka.state.partition_state import PartitionState
 from agent.store.rows import OutboxItem
 from exporters.prometheus import PrometheusExporter
-from tests.kafka.cluster import quality, samples
+from tests.kafka.cluster import quality
 from tests.kafka.state.partition import SCORER, record, state_of
+from tests.samples import samples
 from tests.test_pipeline import ERRORS
 from tests.test_pipeline import settings as settings_of
 from tests.traces import START

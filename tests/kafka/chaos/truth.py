@@ -23,7 +23,8 @@ from exporters.prometheus import PrometheusExporter
 from exporters.senders import Senders
 from tests.kafka.chaos.traffic import BURST, messages
 from tests.kafka.chaos.webhook import Received
-from tests.kafka.cluster import quality, samples
+from tests.kafka.cluster import quality
+from tests.samples import samples
 
 __all__ = ["Log", "Oracle", "differences", "embedded", "read_log"]
 

@@ -1,0 +1,1 @@
+"""A port that is listened on: who may use it, how it is encrypted, and what it bears."""

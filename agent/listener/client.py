@@ -1,0 +1,65 @@
+"""How our own commands ask a running agent: its address, a token and its certificate, from the
+same settings that it has."""
+
+from __future__ import annotations
+
+import ipaddress
+import ssl
+from contextlib import suppress
+
+import httpx
+
+from agent.config import ConfigError
+from agent.settings.http import Http
+
+__all__ = ["agent_client", "agent_url"]
+
+
+def agent_url(http: Http) -> str:
+    """The base URL of the metrics port on this machine."""
+    host = http.host
+    with suppress(ValueError):
+        address = ipaddress.ip_address(host)
+        if address.is_unspecified:
+            host = "127.0.0.1" if address.version == 4 else "::1"
+    shown = f"[{host}]" if ":" in host else host
+    scheme = "http" if http.tls.cert_file is None else "https"
+    return f"{scheme}://{shown}:{http.metrics_port}"
+
+
+def agent_client(http: Http, url: str, seconds: float) -> httpx.Client:
+    """For that agent. Raises `ConfigError` where a file of the settings cannot be read."""
+    headers = {}
+    if token := _token(http):
+        headers["Authorization"] = f"Bearer {token}"
+    # no environment: a proxy would be asked for the loopback address
+    return httpx.Client(timeout=seconds, trust_env=False, headers=headers, verify=_trust(http, url))
+
+
+def _token(http: Http) -> str | None:
+    """The first of those that open everything."""
+    text = http.token.get_secret_value() if http.token else ""
+    if http.token_file is not None:
+        try:
+            text = http.token_file.read_text("ascii")
+        except (OSError, UnicodeDecodeError):
+            raise ConfigError(f"http.token_file: {http.token_file}: cannot be read") from None
+    return next(iter(text.split()), None)
+
+
+def _trust(http: Http, url: str) -> ssl.SSLContext | bool:
+    context = ssl.create_default_context()
+    tls = http.tls
+    if tls.cert_file is None or not url.startswith("https:"):
+        return context
+    try:
+        context.load_verify_locations(cafile=tls.cert_file)
+        if tls.client_ca_file is not None:
+            context.load_cert_chain(tls.cert_file, tls.key_file or tls.cert_file, password="")
+    except OSError as error:
+        raise ConfigError(f"http.tls.cert_file: {tls.cert_file}: {error.strerror}") from None
+    if url == agent_url(http):
+        # it is that very certificate that is trusted, whatever name stands in it
+        context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+        context.check_hostname = False
+    return context

@@ -1,0 +1,1 @@
+"""How ragmeter is run by others: containers, charts, rules, dashboards."""

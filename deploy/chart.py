@@ -1,0 +1,261 @@
+"""What the Helm chart holds that has its source elsewhere; `python -m deploy.chart` writes it.
+
+- values.schema.json: the chart's own values as values.yaml has them, with the bounds of `BOUNDS`;
+  the agent's settings (`config`) as `agent.settings` has them, but for the secret ones, which are
+  named by Secrets and never given.
+- the table of values in README.md, from the comments of values.yaml.
+- files/: the rules of deploy/prometheus and the dashboards of deploy/grafana, which a chart cannot
+  read from outside its folder.
+
+With `--check` nothing is written; exit 1 names what is not in step.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from agent.settings import Settings
+
+__all__ = ["CHART", "Value", "generated", "main", "schema", "table", "values"]
+
+ROOT = Path(__file__).parent.parent
+CHART = ROOT / "helm" / "ragmeter"
+RULES = ROOT / "deploy" / "prometheus" / "ragmeter.rules.yaml"
+DASHBOARDS = ROOT / "deploy" / "grafana" / "dashboards"
+BEGIN, END = "<!-- values: begin -->", "<!-- values: end -->"
+
+POSITIVE = {"type": "integer", "minimum": 1}
+COUNT = {"type": "integer", "minimum": 0}
+NAMES = {"type": "array", "items": {"type": "string", "minLength": 1}}
+OBJECTS = {"type": "array", "items": {"type": "object"}}
+STRINGS = {"type": "object", "additionalProperties": {"type": "string"}}
+FREE = {"type": "object"}  # Kubernetes' own types: its API server checks them
+DURATION = {"type": "string", "pattern": "^([0-9]+(ms|s|m|h))+$"}
+AMOUNT = {"type": ["integer", "string", "null"], "minimum": 0, "pattern": "^[0-9]+%$"}
+
+BOUNDS: dict[str, dict[str, Any]] = {
+    "mode": {"enum": ["standalone", "worker", "sidecar"]},
+    "commonLabels": STRINGS,
+    "image.digest": {"type": "string", "pattern": "^(sha256:[0-9a-f]{64})?$"},
+    "image.pullPolicy": {"enum": ["Always", "IfNotPresent", "Never"]},
+    "image.repository": {"type": "string", "minLength": 1},
+    "image.pullSecrets": NAMES,
+    "hhem.volume": FREE,
+    "standalone.annotations": STRINGS,
+    "persistence.accessModes": {
+        "type": "array",
+        "minItems": 1,
+        "items": {"enum": ["ReadWriteOnce", "ReadWriteOncePod", "ReadWriteMany"]},
+    },
+    "persistence.annotations": STRINGS,
+    "persistence.whenDeleted": {"enum": ["Retain", "Delete"]},
+    "worker.replicas": POSITIVE,  # with none there would be no gauges, and no alerts
+    "worker.strategy": FREE,
+    "worker.minReadySeconds": COUNT,
+    "worker.annotations": STRINGS,
+    "autoscaling.type": {"enum": ["none", "hpa", "keda"]},
+    "autoscaling.minReplicas": POSITIVE,
+    "autoscaling.maxReplicas": POSITIVE,
+    "autoscaling.hpa.targetCPUUtilizationPercentage": COUNT,
+    "autoscaling.hpa.behavior": FREE,
+    "autoscaling.keda.lagThreshold": POSITIVE,
+    "autoscaling.keda.pollingInterval": POSITIVE,
+    "autoscaling.keda.cooldownPeriod": COUNT,
+    "sidecar.type": {"enum": ["native", "classic"]},
+    "sidecar.preStopSeconds": COUNT,
+    "sidecar.emptyDir": FREE,
+    "resources": FREE,
+    "probes.startup": FREE,
+    "probes.liveness": FREE,
+    "probes.readiness": FREE,
+    "terminationGracePeriodSeconds": {"type": ["integer", "null"], "minimum": 1},
+    "service.type": {"enum": ["ClusterIP", "NodePort", "LoadBalancer"]},
+    "service.annotations": STRINGS,
+    "ingress.annotations": STRINGS,
+    "ingress.path": {"type": "string", "pattern": "^/"},
+    "serviceAccount.annotations": STRINGS,
+    "podSecurityContext": FREE,
+    "securityContext": FREE,
+    "podDisruptionBudget.minAvailable": AMOUNT,
+    "podDisruptionBudget.maxUnavailable": AMOUNT,
+    "serviceMonitor.labels": STRINGS,
+    "serviceMonitor.interval": DURATION,
+    "serviceMonitor.scrapeTimeout": DURATION,
+    "serviceMonitor.authorization": FREE,
+    "serviceMonitor.tlsConfig": FREE,
+    "podMonitor.authorization": FREE,
+    "podMonitor.tlsConfig": FREE,
+    "podMonitor.labels": STRINGS,
+    "podMonitor.interval": DURATION,
+    "podMonitor.scrapeTimeout": DURATION,
+    "prometheusRule.labels": STRINGS,
+    "dashboards.labels": STRINGS,
+    "dashboards.annotations": STRINGS,
+    "extraArgs": {"type": "array", "items": {"type": "string"}},
+    "podAnnotations": STRINGS,
+    "podLabels": STRINGS,
+    "nodeSelector": STRINGS,
+    "affinity": FREE,
+}
+GIVEN_BY_HELM = {
+    "global": {"type": "object", "description": "given by Helm to every dependency; not read"},
+    "enabled": {
+        "type": "boolean",
+        "description": "for the `condition` of a chart that depends on this one; not read",
+    },
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A key of values.yaml that its comment describes."""
+
+    path: str
+    default: Any
+    description: str
+
+
+def values(text: str) -> Iterator[Value]:
+    """The described keys, in the order of the file."""
+    tree = yaml.safe_load(text)
+    above: list[tuple[int, str]] = []
+    comment: list[str] = []
+    for line in text.split("\n"):
+        words = line.strip()
+        if words.startswith("# -- "):
+            comment = [words[5:]]
+        elif words.startswith("# ") and comment:
+            comment.append(words[2:])
+        elif found := re.match(r"( *)([A-Za-z]\w*):", line):
+            indent = len(found[1])
+            above = [(depth, key) for depth, key in above if depth < indent]
+            above.append((indent, found[2]))
+            if comment:
+                keys = [key for _, key in above]
+                default = tree
+                for key in keys:
+                    default = default[key]
+                yield Value(".".join(keys), default, " ".join(comment))
+            comment = []
+        else:
+            comment = []
+
+
+def table(text: str) -> str:
+    """The values as a table in Markdown."""
+    rows = [
+        f"| `{one.path}` | `{json.dumps(one.default)}` | {_cell(one.description)} |"
+        for one in values(text)
+    ]
+    return "\n".join(["| key | default | meaning |", "| --- | --- | --- |", *rows])
+
+
+def _cell(description: str) -> str:
+    return description.replace("|", "\\|")
+
+
+def schema(text: str) -> dict[str, Any]:
+    """The JSON Schema of the values: nothing is allowed that is not named here."""
+    described = {one.path: one.description for one in values(text)}
+    settings = Settings.model_json_schema()
+    root = _shape("", yaml.safe_load(text), described)
+    root["properties"] |= GIVEN_BY_HELM
+    # the section of the workers, where the installed agent has none
+    sections = {"kafka": {"type": "object"}} | _public(settings)["properties"]
+    root["properties"]["config"] = {
+        "description": described["config"],
+        "type": "object",
+        "additionalProperties": False,
+        "properties": sections,
+    }
+    return {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "title": "Values of the chart ragmeter",
+        "description": "Written by `python -m deploy.chart`; do not edit.",
+        **root,
+        "$defs": {name: _public(one) for name, one in settings["$defs"].items()},
+    }
+
+
+def _shape(path: str, default: Any, described: dict[str, str]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    if path in described:
+        found["description"] = described[path]
+    if path in BOUNDS:
+        return found | BOUNDS[path]
+    if isinstance(default, dict):
+        inner = {
+            key: _shape(f"{path}.{key}" if path else key, value, described)
+            for key, value in default.items()
+        }
+        return found | {"type": "object", "additionalProperties": False, "properties": inner}
+    if isinstance(default, list):
+        return found | OBJECTS
+    kinds = {bool: "boolean", str: "string"}
+    return found | {"type": kinds[type(default)]}
+
+
+def _public(node: Any) -> Any:
+    """Without secret settings, and without what is of no use to who writes values."""
+    if isinstance(node, list):
+        return [_public(one) for one in node]
+    if not isinstance(node, dict):
+        return node
+    kept: dict[str, Any] = {}
+    for key, value in node.items():
+        if key == "properties":
+            kept[key] = {name: _public(one) for name, one in value.items() if not _secret(one)}
+        elif key not in ("default", "title", "format"):
+            kept[key] = _public(value)
+    return kept
+
+
+def _secret(setting: Any) -> bool:
+    return any(one.get("format") == "password" for one in [setting, *setting.get("anyOf", [])])
+
+
+def generated() -> dict[Path, str]:
+    """Every file that is made here, with what must stand in it."""
+    text = (CHART / "values.yaml").read_text(encoding="utf-8")
+    readme = (CHART / "README.md").read_text(encoding="utf-8")
+    before, _, rest = readme.partition(BEGIN)
+    _, _, after = rest.partition(END)
+    made = {
+        CHART / "values.schema.json": json.dumps(schema(text), indent=2, ensure_ascii=False) + "\n",
+        CHART / "README.md": f"{before}{BEGIN}\n{table(text)}\n{END}{after}",
+    }
+    if RULES.is_file():
+        made[CHART / "files" / RULES.name] = RULES.read_text(encoding="utf-8")
+    for path in sorted(DASHBOARDS.glob("*.json")):
+        made[CHART / "files" / "dashboards" / path.name] = path.read_text(encoding="utf-8")
+    return made
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--check", action="store_true", help="write nothing")
+    check = parser.parse_args(arguments).check
+    stale = [
+        path
+        for path, text in generated().items()
+        if not path.is_file() or path.read_text(encoding="utf-8") != text
+    ]
+    for path in stale:
+        sys.stdout.write(f"{path.relative_to(ROOT)}{' is not in step' if check else ''}\n")
+        if not check:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(generated()[path], encoding="utf-8")
+    return 1 if check and stale else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

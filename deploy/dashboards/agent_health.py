@@ -1,0 +1,276 @@
+"""The agents themselves, beside an application and on Kafka: is what they show the truth."""
+
+from __future__ import annotations
+
+from deploy.dashboards import thresholds
+from deploy.dashboards.board import Board, Row
+from deploy.dashboards.panels import Column, Panel, columns, lines, number
+from deploy.dashboards.promql import INTERVAL, RANGE, rate, target
+from deploy.dashboards.thresholds import Line, Lines
+from deploy.dashboards.variables import agents, places
+
+__all__ = ["BOARD"]
+
+RETENTION = ("RagmeterKafkaUnreadDeleted",)
+THIRD = (8, 7)
+BAD = Lines((Line(1, "critical", above=True),))
+WARN = Lines((Line(1, "warning", above=True),))
+
+
+def _top() -> list[Panel]:
+    def grown(name: str, *matchers: str) -> str:
+        return f"sum(increase({target(name, *matchers)}[{RANGE}])) or vector(0)"
+
+    return [
+        number(
+            "Agents not ready",
+            "/readyz says why: a full disk, a worker that does not move, a clock that is ahead.",
+            f"count({target('ragmeter_ready')} == 0) or vector(0)",
+            limits=BAD, alerts=["RagmeterNotReady", "RagmeterDown", "RagmeterAbsent"],
+        ),
+        number(
+            "Agents",
+            "That are scraped now. One too few: Prometheus cannot reach it, or it is gone.",
+            f"count({target('ragmeter_build_info')})",
+            alerts=["RagmeterDown", "RagmeterAbsent"],
+        ),
+        number(
+            "Accounting mismatch",
+            "Results that are in no state. Anything but 0 is a fault of ragmeter: estimates may be"
+            " wrong.",
+            f"sum({target('ragmeter_accounting_mismatch')})",
+            limits=BAD, alerts=["RagmeterAccountingMismatch"],
+        ),
+        number(
+            "Dead letters",
+            "Messages in the range shown that could not be read: kept, and measured by nobody.",
+            grown("ragmeter_dead_letters_total"), decimals=0,
+            limits=WARN, alerts=["RagmeterDeadLetters", "RagmeterDeadLettersHigh"],
+        ),
+        number(
+            "Lost to Kafka's retention",
+            "Offsets that were deleted before they were read: those traces are lost. Workers only.",
+            grown("ragmeter_kafka_deleted_unread_total"), decimals=0, limits=BAD, alerts=RETENTION,
+        ),
+        number(
+            "State files set aside",
+            "Damaged state files: windows, baselines and alerts began anew.",
+            grown("ragmeter_state_quarantined_total"), decimals=0,
+            limits=BAD, alerts=["RagmeterStateQuarantined"],
+        ),
+    ]  # fmt: skip
+
+
+def _way() -> list[Panel]:
+    results = target("ragmeter_results_total", 'state=~"late|shed|unscored"')
+    return [
+        lines(
+            "Traces taken per second",
+            "Readable traces by where they came from, duplicates included.",
+            {
+                "{{instance}} {{source}}": rate(
+                    "ragmeter_traces_received_total", by="instance, source"
+                )
+            },
+            unit="reqps", size=THIRD, stacked=True,
+        ),
+        lines(
+            "Traces that wait to be scored",
+            "Accepted and durable. It grows when more comes in than is worked off; a full queue"
+            " answers 429.",
+            {"{{instance}}": target("ragmeter_queue_depth")},
+            size=THIRD, alerts=["RagmeterStalled"],
+        ),
+        lines(
+            "How late the numbers are",
+            "Age of the oldest trace that waits, and the clock minus the event time that is"
+            " processed. Every alert comes so much later.",
+            {
+                "{{instance}} oldest": target("ragmeter_oldest_unprocessed_seconds"),
+                "{{instance}} lag": target("ragmeter_processing_lag_seconds"),
+            },
+            unit="s", size=THIRD,
+            limits=thresholds.health("RagmeterLagging"),
+        ),
+        lines(
+            "Dead letters by reason",
+            "What could not be read. `ragmeter kafka dlq` or the dead-letter file shows them.",
+            {"{{reason}}": rate("ragmeter_dead_letters_total", by="reason")},
+            unit="reqps", size=THIRD, stacked=True,
+            alerts=["RagmeterDeadLetters", "RagmeterDeadLettersHigh"],
+        ),
+        lines(
+            "Results that are missing, by state",
+            "unscored: should have a value; shed: left out under overload, the weights corrected;"
+            " late: after the last window had closed.",
+            {"{{state}}": f"sum by (state) (rate({results}[{INTERVAL}]))"},
+            unit="reqps", size=THIRD, stacked=True,
+            alerts=["RagmeterResultsShed", "RagmeterTracesLate"],
+        ),
+        lines(
+            "Duplicates, wrong clocks, too many labels",
+            "Duplicates change nothing; timestamps from the future were set back; label values"
+            " beyond their limit share __other__.",
+            {
+                "duplicates": f"sum({_rate('ragmeter_traces_duplicate_total')})",
+                "from the future": f"sum({_rate('ragmeter_clock_skew_total')})",
+                "{{label}} over the limit": rate("ragmeter_label_overflow_total", by="label"),
+            },
+            unit="reqps", size=THIRD, alerts=["RagmeterLabelOverflow"],
+        ),
+    ]  # fmt: skip
+
+
+def _rate(name: str) -> str:
+    return f"rate({target(name)}[{INTERVAL}])"
+
+
+def _otlp() -> list[Panel]:
+    return [
+        lines(
+            "Spans per second by what became of them",
+            "late: their trace was closed already; over_limit: too many or too large.",
+            {"{{signal}} {{result}}": rate("ragmeter_otlp_spans_total", by="signal, result")},
+            unit="reqps", size=THIRD, stacked=True, alerts=["RagmeterOtlpRefused"],
+        ),
+        lines(
+            "Traces of spans by why they were closed",
+            "root: complete. age, spans, bytes, evicted: a limit cut them, and they are measured"
+            " by what was there.",
+            {"{{result}}": rate("ragmeter_otlp_traces_total", by="result")},
+            unit="reqps", size=THIRD, stacked=True, alerts=["RagmeterOtlpTracesCut"],
+        ),
+        lines(
+            "Traces of spans that are open",
+            "They wait for their root span and the last stragglers.",
+            {"{{instance}}": target("ragmeter_otlp_open_traces")}, size=THIRD,
+        ),
+    ]  # fmt: skip
+
+
+def _kafka() -> list[Panel]:
+    return [
+        lines(
+            "Traces from Kafka per second, by worker",
+            "A worker that stands still while others move has no partitions, or is stuck.",
+            {
+                "{{instance}}": rate(
+                    "ragmeter_traces_received_total", 'source="kafka"', by="instance"
+                )
+            },
+            unit="reqps", size=THIRD,
+        ),
+        lines(
+            "Records that came again, and unexpected results",
+            "After a crash or a rebalance records are read again: counted before, and dropped."
+            " Results that these settings do not ask for: workers run with different settings.",
+            {
+                "{{instance}} again": rate("ragmeter_replayed_total", by="instance"),
+                "{{instance}} unexpected": rate("ragmeter_unexpected_results_total", by="instance"),
+            },
+            unit="reqps", size=THIRD,
+        ),
+        lines(
+            "Lost to retention, by topic",
+            "Offsets that Kafka had deleted before they were read. Any is a loss: lengthen the"
+            " retention of the topic, or add workers.",
+            {
+                "{{topic}}": "sum by (topic)"
+                f" (increase({target('ragmeter_kafka_deleted_unread_total')}[{INTERVAL}]))"
+            },
+            size=THIRD, alerts=RETENTION,
+        ),
+    ]  # fmt: skip
+
+
+def _out() -> list[Panel]:
+    return [
+        lines(
+            "Alert notifications by outcome",
+            "To Alertmanager and webhooks. retry that stays: the receiver is away; refused,"
+            " expired, error: a notification is lost.",
+            {"{{target}} {{outcome}}": rate("ragmeter_notifications_total", by="target, outcome")},
+            unit="reqps", size=(6, 7), stacked=True, alerts=["RagmeterNotificationsFailing"],
+        ),
+        lines(
+            "Results sent to the tracing backend",
+            "All but sent were dropped: scores are missing there, windows and alerts have them.",
+            {"{{signal}} {{result}}": rate("ragmeter_results_exported_total", by="signal, result")},
+            unit="reqps", size=(6, 7), stacked=True, alerts=["RagmeterResultsExportDropped"],
+        ),
+        lines(
+            "Redaction",
+            "Findings of privacy rules that were replaced, and texts dropped because a rule could"
+            " not be applied.",
+            {
+                "{{rule}}": rate("ragmeter_redactions_total", by="rule"),
+                "{{rule}} failed: {{reason}}": rate(
+                    "ragmeter_redaction_failures_total", by="rule, reason"
+                ),
+            },
+            unit="reqps", size=(6, 7), alerts=["RagmeterRedactionFailures"],
+        ),
+        lines(
+            "Refused at the door",
+            "Requests and connections that a port did not take, by why. wrong_token, certificate,"
+            " tls: somebody has old credentials, or none; host, origin: another site asks; slow,"
+            " connections: a limit.",
+            {"{{port}} {{reason}}": rate("ragmeter_http_refused_total", by="port, reason")},
+            unit="reqps", size=(6, 7), stacked=True,
+        ),
+    ]  # fmt: skip
+
+
+def _process() -> list[Panel]:
+    return [
+        lines(
+            "Memory",
+            "Resident. It is bounded by settings; growth without new services is a fault.",
+            {"{{instance}}": target("process_resident_memory_bytes")},
+            unit="bytes", size=(6, 7),
+        ),
+        lines(
+            "CPU, cores",
+            "docs/performance.md says what a trace costs.",
+            {"{{instance}}": f"rate({target('process_cpu_seconds_total')}[{INTERVAL}])"},
+            size=(6, 7), decimals=2,
+        ),
+        lines(
+            "Refused for their number",
+            "Alerts and drift series beyond their limits: what holds is not told, what is there is"
+            " not watched.",
+            {
+                "{{instance}} alerts": target("ragmeter_alerts_refused"),
+                "{{instance}} drift series": target("ragmeter_drift_series_refused"),
+            },
+            size=(6, 7), alerts=["RagmeterAlertsRefused", "RagmeterDriftSeriesRefused"],
+        ),
+        columns(
+            "Versions",
+            "More than one: a rollout is on its way, or stuck.",
+            [
+                Column("Version", label="version"),
+                Column(
+                    "Agents", f"count by (version) ({target('ragmeter_build_info')})", decimals=0
+                ),
+            ],
+            size=(6, 7), sort="Version",
+        ),
+    ]  # fmt: skip
+
+
+BOARD = Board(
+    "agent",
+    "Agent health",
+    "The agents themselves, embedded and on Kafka: ready, in time, losing nothing.",
+    [*agents(), *places()],
+    [
+        Row("", _top()),
+        Row("The way of a trace", _way()),
+        Row("Kafka workers", _kafka()),
+        Row("OpenTelemetry in", _otlp()),
+        Row("What goes out, and what is hidden", _out()),
+        Row("Process", _process()),
+    ],
+    services=False,
+)

@@ -1,0 +1,188 @@
+"""An estimate over time in the band of its 95 % interval, and what stands beside it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from grafana_foundation_sdk.builders import timeseries
+from grafana_foundation_sdk.models.dashboard import DynamicConfigValue
+
+from agent.metrics import METRICS
+from agent.metrics.results import BUILTIN
+from agent.windows.stratified import HELP
+from deploy.dashboards import thresholds
+from deploy.dashboards.panels import fixed, lines, on_page
+from deploy.dashboards.promql import INTERVAL, of_service, target, whole
+from deploy.dashboards.thresholds import Lines
+
+__all__ = ["Estimate", "band", "beside", "latency_band", "metric_band", "scorers"]
+
+COLOURS = {
+    "builtin": "blue",
+    "hhem": "purple",
+    "hhem_fulltext": "dark-purple",
+    "umbrela": "orange",
+    "judge": "orange",
+    "autonuggetizer": "orange",
+    # carried to all traces with the help of the cheap score
+    f"hhem{HELP}": "green",
+    f"hhem_fulltext{HELP}": "dark-green",
+    f"umbrela{HELP}": "green",
+    f"judge{HELP}": "green",
+    "p50": "green",
+    "p95": "blue",
+    "p99": "purple",
+}
+"""By scorer or quantile: the same on every panel."""
+
+WINDOW = 'window="$window"'
+SCORER = 'scorer=~"$scorer"'
+ENVELOPE = (
+    "The band is the 95 % interval; with several agents of one service it holds the intervals of"
+    " all, and each has a line of its own. A gap: too few samples, or a scrape that failed."
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Estimate:
+    """Three series that belong together. `by` is the label that names the line, if one does."""
+
+    value: str
+    lower: str
+    upper: str
+    by: str = ""
+
+
+def band(
+    title: str,
+    text: str,
+    estimates: dict[str, Estimate],
+    names: Iterable[str],
+    *,
+    unit: str,
+    size: tuple[int, int],
+    limits: Lines,
+    alerts: Sequence[str] = (),
+    top: float | None = None,
+    decimals: int | None = None,
+) -> timeseries.Panel:
+    """Lines in bands. `estimates` are by their legend, `names` are what the legends can become."""
+    queries = {}
+    for legend, one in estimates.items():
+        grouped = f"by ({one.by}) " if one.by else ""
+        queries[legend] = one.value
+        queries[f"{legend} upper"] = f"max {grouped}({one.upper})"
+        queries[f"{legend} lower"] = f"min {grouped}({one.lower})"
+    panel = lines(
+        title, f"{text} {ENVELOPE}", queries, unit=unit, size=size, limits=limits, alerts=alerts,
+        top=top, decimals=decimals, links=[on_page()],
+    )  # fmt: skip
+    edge = [
+        DynamicConfigValue("custom.lineWidth", 0),
+        DynamicConfigValue("custom.showPoints", "never"),
+        DynamicConfigValue("custom.hideFrom", {"legend": True, "tooltip": False, "viz": False}),
+    ]
+    for name in names:
+        colour = fixed(COLOURS[name])
+        fill = [
+            DynamicConfigValue("custom.fillBelowTo", f"{name} lower"),
+            DynamicConfigValue("custom.fillOpacity", 20),
+        ]
+        panel.override_by_name(name, [colour, DynamicConfigValue("custom.lineWidth", 2)])
+        panel.override_by_name(f"{name} upper", [colour, *edge, *fill])
+        panel.override_by_name(f"{name} lower", [colour, *edge])
+    return panel
+
+
+def metric_band(
+    name: str,
+    title: str,
+    text: str,
+    *matchers: str,
+    size: tuple[int, int] = (12, 7),
+    chosen: bool = True,
+    services: bool = True,
+) -> timeseries.Panel:
+    """A quality metric by scorer. `chosen`: the variable says which scorers."""
+    spec = METRICS[name]
+    stem, series = f"rag_{name}", of_service if services else target
+    where = (WINDOW, *((SCORER,) if chosen else ()), *matchers)
+
+    def of(gauge: str) -> str:
+        return whole(series(gauge, *where)) if services else series(gauge, *where)
+
+    found = Estimate(of(spec.gauge), of(f"{stem}_ci_lower"), of(f"{stem}_ci_upper"), "scorer")
+    units = {"usd": "currencyUSD", "tokens": "short"}
+    unit = "percentunit" if spec.kind == "ratio" else units.get(spec.unit, "none")
+    return band(
+        title, f"{text} Range: {spec.low:g} to {'any' if spec.high is None else f'{spec.high:g}'}.",
+        {"{{scorer}}": found}, scorers(name), unit=unit, size=size,
+        limits=thresholds.metric(name),
+        top=spec.high if spec.high is not None and spec.good == "higher" else None,
+    )  # fmt: skip
+
+
+def latency_band(
+    stage: str, title: str, text: str, *quantiles: float, size: tuple[int, int] = (12, 7)
+) -> timeseries.Panel:
+    """Quantiles of a stage; the line of a rule is that of the quantile which it looks at."""
+    found, limits = {}, Lines()
+    for quantile in quantiles:
+        where = (f'stage="{stage}"', f'quantile="{quantile:g}"', WINDOW)
+        stem = "rag_latency_quantile"
+        found[f"p{quantile * 100:g}"] = Estimate(
+            whole(of_service(f"{stem}_seconds", *where)),
+            whole(of_service(f"{stem}_ci_lower_seconds", *where)),
+            whole(of_service(f"{stem}_ci_upper_seconds", *where)),
+        )
+        rules = thresholds.latency(stage, quantile)
+        limits = rules if rules.lines else limits
+    return band(title, text, found, list(found), unit="s", size=size, limits=limits)
+
+
+def beside(name: str) -> list[timeseries.Panel]:
+    """How much a number rests on: samples, the share without a value, and why they have none."""
+    stem = f"rag_{name}"
+    where = (WINDOW, SCORER)
+    samples = whole(of_service(f"{stem}_effective_samples", *where))
+    unscored = of_service(f"{stem}_unscored_ratio", *where)
+    gone = target(
+        "ragmeter_results_total", f'metric="{name}"', SCORER, 'state=~"unscored|shed|late"'
+    )
+    return [
+        lines(
+            "Samples behind it",
+            "Equally weighted traces that would carry the same evidence: fewer than were scored"
+            " where rates differ. Few samples make a wide band; none below limits.min_samples."
+            " Raise the sampling rate, or choose a longer window.",
+            {"{{scorer}}": samples}, size=(4, 7), colours=_by_scorer(name),
+        ),
+        lines(
+            "Share without a value",
+            "Traces of the window that should have a value and got none. The estimate is made"
+            " without them: where they differ from the rest, it is off by more than its band says.",
+            {"{{scorer}}": unscored}, unit="percentunit", size=(4, 7), colours=_by_scorer(name),
+            alerts=["RagUnscoredHigh", "RagUnscoredElevated"],
+        ),
+        lines(
+            "Why: results without a value",
+            "By state and reason, counted over the rate interval, of all services of the agent;"
+            " docs/metrics.md says what each reason means. judge_* is the judge's fault;"
+            " not_captured, no_text and the like are the application's; shed is overload, late"
+            " came after its last window.",
+            {"{{state}} {{reason}}": f"sum by (state, reason) (increase({gone}[{INTERVAL}]))"},
+            size=(6, 7), stacked=True,
+        ),
+    ]  # fmt: skip
+
+
+def scorers(name: str) -> list[str]:
+    """Under which names a metric can come: a slow scorer also with the help of the cheap one."""
+    own = METRICS[name].scorers
+    helped = [f"{one}{HELP}" for one in own if one != BUILTIN and BUILTIN in own]
+    return [*own, *helped]
+
+
+def _by_scorer(name: str) -> dict[str, str]:
+    return {scorer: COLOURS[scorer] for scorer in scorers(name)}

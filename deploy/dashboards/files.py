@@ -1,0 +1,102 @@
+"""From boards to files: identifiers, annotations, JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from grafana_foundation_sdk.builders import dashboard as builders
+from grafana_foundation_sdk.cog.encoder import JSONEncoder
+from grafana_foundation_sdk.models.dashboard import (
+    DashboardCursorSync,
+    DashboardLinkType,
+    RowPanel,
+)
+
+from deploy.dashboards import agent_health, judge, overview, quality, retrieval
+from deploy.dashboards.board import Board, Row
+from deploy.dashboards.panels import link
+from deploy.dashboards.promql import target
+from deploy.dashboards.variables import DATASOURCE
+
+__all__ = ["BOARDS", "DASHBOARDS", "generated", "text"]
+
+DASHBOARDS = Path(__file__).parent.parent / "grafana" / "dashboards"
+BOARDS: tuple[Board, ...] = (
+    overview.BOARD, quality.BOARD, retrieval.BOARD, judge.BOARD, agent_health.BOARD,
+)  # fmt: skip
+TAG = "ragmeter"
+
+
+def generated() -> dict[Path, str]:
+    """Every file, with what must stand in it."""
+    return {DASHBOARDS / f"{board.name}.json": text(board) for board in BOARDS}
+
+
+def text(board: Board) -> str:
+    """A dashboard as Grafana's provisioning reads it."""
+    made = (
+        builders.Dashboard(f"ragmeter / {board.title}")
+        .uid(f"ragmeter-{board.name}")
+        .description(board.text)
+        .tags([TAG])
+        .readonly()
+        .timezone("browser")
+        .tooltip(DashboardCursorSync.CROSSHAIR)
+        .time(board.since, "now")
+        .refresh("30s")
+        .variables(list(board.variables))
+        .annotation(_alerts(board.services))
+        .link(_others())
+        .link(link("Status page", "${page}/"))
+    )
+    for row in board.rows:
+        _add(made, row)
+    found = made.build()
+    for number, panel in enumerate(found.panels or [], 1):
+        panel.id_val = number
+        if isinstance(panel, RowPanel):
+            panel.datasource = DATASOURCE
+    return JSONEncoder(sort_keys=True, indent=2).encode(found) + "\n"
+
+
+def _add(made: builders.Dashboard, row: Row) -> None:
+    if row.title:
+        head = builders.Row(row.title)
+        if row.repeat:
+            head = head.repeat(row.repeat)
+        made.with_row(head)
+    for panel in row.panels:
+        made.with_panel(panel)
+
+
+def _alerts(services: bool) -> builders.AnnotationQuery:
+    """Where an alert of the rule file fired: a vertical line over every panel."""
+    return (
+        builders.AnnotationQuery()
+        .name("Alerts")
+        .datasource(DATASOURCE)
+        .enable(True)
+        .icon_color("red")
+        .expr(firing(services))
+    )
+
+
+def firing(services: bool) -> str:
+    where = ['alertname=~"Rag.+"', 'alertstate="firing"']
+    return target("ALERTS", *where) if not services else _of_services(where)
+
+
+def _of_services(where: Sequence[str]) -> str:
+    return f'ALERTS{{service=~"$service",{",".join(where)}}}'
+
+
+def _others() -> builders.DashboardLink:
+    return (
+        builders.DashboardLink("ragmeter")
+        .type(DashboardLinkType.DASHBOARDS)
+        .tags([TAG])
+        .as_dropdown(True)
+        .include_vars(True)
+        .keep_time(True)
+    )

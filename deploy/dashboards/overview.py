@@ -1,0 +1,192 @@
+"""Every service on one page: who is in trouble, and since when."""
+
+from __future__ import annotations
+
+from agent.alerts.burn import LINES, limit_of
+from agent.settings import Settings
+from deploy.dashboards import thresholds
+from deploy.dashboards.bands import latency_band, metric_band
+from deploy.dashboards.board import Board, Row
+from deploy.dashboards.now import now
+from deploy.dashboards.panels import Column, Panel, columns, lines, link, number, on_page
+from deploy.dashboards.promql import INTERVAL, RANGE, of_service, target
+from deploy.dashboards.thresholds import Line, Lines
+from deploy.dashboards.variables import agents, places, scorer, service, window
+
+__all__ = ["BOARD", "MAIN"]
+
+MAIN = (
+    *("error", "timeout", "empty_answer", "answered"),
+    *("relevance", "grounding", "citation_precision"),
+)
+"""What the default rules watch."""
+
+ONE = Lines((Line(1, "critical", above=True),))
+BURN = ("RagErrorBudgetBurnFast", "RagErrorBudgetBurnSlow", "RagErrorBudgetBurnTicket")
+THIRD = (8, 7)
+
+
+def _top() -> list[Panel]:
+    results = target("ragmeter_results_total", 'state="unscored"')
+    owed = target("ragmeter_results_total", 'state=~"scored|unscored|shed"')
+    seen = f"sum by (service) (increase({of_service('rag_traces_total')}[{RANGE}]))"
+    return [
+        number(
+            "Alerts firing",
+            "Alerts of the agents themselves. More than none: see the list below, and the status"
+            " page.",
+            f"sum({target('ragmeter_alerts_firing')}) or vector(0)",
+            limits=ONE,
+        ),
+        number(
+            "Agents not ready",
+            "An agent that is not ready says why at /readyz; its services' numbers stand still.",
+            f"count({target('ragmeter_ready')} == 0) or vector(0)",
+            limits=ONE,
+            alerts=["RagmeterNotReady", "RagmeterDown", "RagmeterAbsent"],
+        ),
+        number(
+            "Services with traffic",
+            "Services that sent a trace in the range shown. One too few: look at its sender first.",
+            f"count({seen} > 0) or vector(0)",
+            alerts=["RagTracesAbsent"],
+        ),
+        number(
+            "Requests per second",
+            "Traces of the chosen services, of every status.",
+            f"sum(rate({of_service('rag_traces_total')}[{INTERVAL}]))",
+            unit="reqps",
+            sparkline=True,
+        ),
+        number(
+            "Oldest trace that waits",
+            "How late the numbers are at worst. It grows when more comes in than is scored.",
+            f"max({target('ragmeter_oldest_unprocessed_seconds')})",
+            unit="s",
+            decimals=1,
+            sparkline=True,
+            alerts=["RagmeterLagging", "RagmeterStalled"],
+        ),
+        number(
+            "Results without a value",
+            "Share of the results in the range shown that should have a value and have none, over"
+            " all metrics. Which, and why: dashboards Quality and Judge.",
+            f"sum(increase({results}[{RANGE}])) / sum(increase({owed}[{RANGE}]))",
+            unit="percentunit",
+            decimals=2,
+            alerts=["RagUnscoredHigh", "RagUnscoredElevated"],
+        ),
+    ]
+
+
+def _table() -> Panel:
+    return now(
+        "Numbers of now",
+        "Every service and metric that the default rules watch: estimate, its 95 % interval, the"
+        " samples behind it, and the share of traces without a value. Compare intervals, not"
+        " estimates: two that overlap may be the same. A row that is missing has too few samples"
+        " in the window.",
+        MAIN,
+        size=(17, 9),
+        services=True,
+    )
+
+
+def _firing() -> Panel:
+    return columns(
+        "Alerts that fire",
+        "Of the agents themselves, by name. The status page says of each since when, in which"
+        " segment, and which traces are the worst.",
+        [
+            Column("Alert", label="alertname", links=(link("Status page", "${page}/"),)),
+            Column("Severity", label="severity", width=90),
+            Column(
+                "Firing",
+                f"sum by (alertname, severity) ({target('ragmeter_alerts_firing')}) > 0",
+                decimals=0,
+                width=70,
+            ),
+        ],
+        size=(7, 9),
+        sort="Severity",
+    )
+
+
+def _each() -> list[Panel]:
+    """What every service has in a row of its own."""
+    statuses = f"sum by (status) (rate({of_service('rag_traces_total')}[{INTERVAL}]))"
+    buckets = f"rate({of_service('rag_trace_duration_seconds_bucket')}[{INTERVAL}])"
+    bad = f"sum by (slo) (increase({of_service('rag_slo_bad_events_total')}[1h]))"
+    events = f"sum by (slo) (increase({of_service('rag_slo_events_total')}[1h]))"
+    return [
+        lines(
+            "Requests per second by status",
+            "Every request is counted, also those that no scorer looks at. None: the sender is"
+            " away (nobody measures silence unless RagTracesAbsent is switched on).",
+            {"{{status}}": statuses}, unit="reqps", size=THIRD, stacked=True, links=[on_page()],
+            colours={"ok": "green", "error": "red", "timeout": "orange"},
+        ),
+        metric_band(
+            "error", "Errors",
+            "Share of requests that ended with an error; timeouts are counted apart.", size=THIRD,
+            chosen=False,
+        ),
+        latency_band(
+            "total", "Latency, p95",
+            "Nineteen of twenty requests were faster.", 0.95, size=THIRD,
+        ),
+        metric_band(
+            "answered", "Answered",
+            "Share of answers that attempt the question rather than refuse or not know.",
+            size=THIRD,
+        ),
+        metric_band(
+            "relevance", "Relevance of the passages",
+            "Mean grade of what was retrieved, 0 (off topic) to 3 (answers the query).", size=THIRD,
+        ),
+        metric_band(
+            "grounding", "Grounding of the answers",
+            "How far the answers say what their passages say. When it falls and relevance does not,"
+            " look at model and prompt.", size=THIRD,
+        ),
+        metric_band(
+            "citation_precision", "Support by citations",
+            "How well cited passages support the statements that cite them.", size=THIRD,
+        ),
+        lines(
+            "Error budgets: bad share of the last hour",
+            f"Events that broke an objective. {_budgets()}", {"{{slo}}": f"{bad} / {events}"},
+            unit="percentunit", size=THIRD, alerts=BURN,
+        ),
+        lines(
+            "Single slow requests",
+            "Estimated p95 from the histogram; the points are single requests (exemplars). Click"
+            " one: its trace opens on the status page while it is kept there.",
+            {"p95": f"histogram_quantile(0.95, sum by (le) ({buckets}))"}, unit="s", size=THIRD,
+            limits=thresholds.latency("total", 0.95), exemplars=True, links=[on_page()],
+            colours={"p95": "blue"},
+        ),
+    ]  # fmt: skip
+
+
+def _budgets() -> str:
+    """What the share is held against, from the same objectives as the rules."""
+    fast = LINES[0]
+    told = [
+        f"{slo.name} ({slo.objective:g}) at {limit_of(fast.factor, slo.objective):.3g}"
+        for slo in Settings().slos
+    ]
+    return f"With the default objectives the fast page begins at: {', '.join(told)}."
+
+
+BOARD = Board(
+    "overview",
+    "Overview",
+    "Every service: requests, errors, latency, quality with its interval, error budgets.",
+    [*agents(), service(many=True), window(), scorer(), *places()],
+    [
+        Row("", _top()),
+        Row("", [_table(), _firing()]),
+        Row("$service", _each(), repeat="service"),
+    ],
+)

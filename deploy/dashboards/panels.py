@@ -1,0 +1,244 @@
+"""The kinds of panels: lines, single numbers, tables. `bands.py` has those with an interval.
+
+Every one has a description in plain words: what the number is, and what to do about it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from grafana_foundation_sdk.builders import common as look
+from grafana_foundation_sdk.builders import dashboard as builders
+from grafana_foundation_sdk.builders import prometheus, stat, table, timeseries
+from grafana_foundation_sdk.models import common
+from grafana_foundation_sdk.models.dashboard import (
+    DataTransformerConfig,
+    DynamicConfigValue,
+    MappingType,
+    Threshold,
+    ThresholdsMode,
+    ValueMap,
+    ValueMappingResult,
+)
+from grafana_foundation_sdk.models.prometheus import PromQueryFormat
+
+from deploy.dashboards.thresholds import Lines, pages
+from deploy.dashboards.variables import DATASOURCE
+
+__all__ = [
+    "Column",
+    "Panel",
+    "columns",
+    "fixed",
+    "lines",
+    "link",
+    "number",
+    "on_page",
+    "states",
+]
+
+Panel = timeseries.Panel | stat.Panel | table.Panel
+_Any = TypeVar("_Any", timeseries.Panel, stat.Panel, table.Panel)
+NO_LINES = Lines()
+NONE = "transparent"
+
+
+def link(title: str, url: str) -> builders.DashboardLink:
+    return builders.DashboardLink(title).url(url).target_blank(True)
+
+
+def on_page(service: str = "${service:percentencode}") -> builders.DashboardLink:
+    """To the service on the status page: its worst traces are there, each with a page of its"
+    " own."""
+    return link("Worst traces on the status page", f"${{page}}/service/{service}")
+
+
+def fixed(colour: str) -> DynamicConfigValue:
+    return DynamicConfigValue("color", {"mode": "fixed", "fixedColor": colour})
+
+
+def lines(
+    title: str,
+    text: str,
+    queries: Mapping[str, str],
+    *,
+    unit: str = "short",
+    size: tuple[int, int] = (8, 7),
+    limits: Lines = NO_LINES,
+    alerts: Sequence[str] = (),
+    stacked: bool = False,
+    top: float | None = None,
+    decimals: int | None = None,
+    exemplars: bool = False,
+    links: Sequence[builders.DashboardLink] = (),
+    colours: Mapping[str, str] | None = None,
+) -> timeseries.Panel:
+    """Lines over time, from expressions by their legend; `limits` are drawn as dashed lines."""
+    panel = _common(timeseries.Panel(), title, text, unit, size, limits, alerts)
+    panel.line_width(1).fill_opacity(35 if stacked else 0).axis_soft_min(0)
+    panel.show_points(common.VisibilityMode.AUTO).span_nulls(False)
+    tooltip = look.VizTooltipOptions().mode(common.TooltipDisplayMode.MULTI)
+    panel.tooltip(tooltip.sort(common.SortOrder.DESCENDING))
+    legend = look.VizLegendOptions().show_legend(True)
+    panel.legend(
+        legend.display_mode(common.LegendDisplayMode.LIST).placement(common.LegendPlacement.BOTTOM)
+    )
+    if stacked:
+        panel.stacking(look.StackingConfig().mode(common.StackingMode.NORMAL).group("A"))
+    if limits.lines:
+        style = look.GraphThresholdsStyleConfig().mode(common.GraphThresholdsStyleMode.DASHED)
+        panel.thresholds_style(style)
+    above = [one.value for one in limits.lines if one.above]
+    if top is None and above:  # so that the way to the first line is seen
+        top = round(min(above) * 1.2, 6)
+    if top is not None:
+        panel.axis_soft_max(top)
+    if decimals is not None:
+        panel.decimals(decimals)
+    if links:
+        panel.data_links(list(links))
+    for number_, (name, expr) in enumerate(queries.items()):
+        query = prometheus.Dataquery().expr(expr).legend_format(name).range().exemplar(exemplars)
+        panel.with_target(query.ref_id(_ref(number_)))
+    for name, colour in (colours or {}).items():
+        panel.override_by_name(name, [fixed(colour)])
+    return panel
+
+
+def number(
+    title: str,
+    text: str,
+    expr: str,
+    *,
+    unit: str = "short",
+    size: tuple[int, int] = (4, 4),
+    limits: Lines = NO_LINES,
+    alerts: Sequence[str] = (),
+    legend: str = "",
+    decimals: int | None = None,
+    mapped: Mapping[str, tuple[str, str]] | None = None,
+    sparkline: bool = False,
+) -> stat.Panel:
+    """The number of now, large; `mapped` gives words and a colour to values."""
+    panel = _common(stat.Panel(), title, text, unit, size, limits, alerts)
+    graph = common.BigValueGraphMode.AREA if sparkline else common.BigValueGraphMode.NONE
+    panel.graph_mode(graph).color_mode(common.BigValueColorMode.VALUE)
+    panel.reduce_options(look.ReduceDataOptions().calcs(["lastNotNull"]))
+    if legend:
+        panel.text_mode(common.BigValueTextMode.VALUE_AND_NAME)
+    if decimals is not None:
+        panel.decimals(decimals)
+    if mapped:
+        panel.mappings([states(mapped)])
+    query = prometheus.Dataquery().expr(expr).legend_format(legend or "__auto")
+    return panel.with_target((query.range() if sparkline else query.instant()).ref_id("A"))
+
+
+def states(mapped: Mapping[str, tuple[str, str]]) -> ValueMap:
+    """Words and colours for values that are no quantities."""
+    found = ValueMap(
+        {
+            value: ValueMappingResult(text=text, color=colour)
+            for value, (text, colour) in mapped.items()
+        }
+    )
+    found.type_val = MappingType.VALUE_TO_TEXT
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column with a query of its own, or (`expr` empty) the label that rows are joined by."""
+
+    name: str
+    expr: str = ""
+    unit: str = "short"
+    decimals: int | None = None
+    width: int | None = None
+    label: str = ""
+    links: tuple[builders.DashboardLink, ...] = ()
+
+
+def columns(
+    title: str,
+    text: str,
+    shown: Sequence[Column],
+    *,
+    size: tuple[int, int] = (24, 8),
+    alerts: Sequence[str] = (),
+    sort: str = "",
+    hidden: Sequence[str] = (),
+    rest: bool = False,
+) -> table.Panel:
+    """A table of now: what has the same labels stands in one row. `rest` shows labels that no
+    column names as well; `hidden` are left out."""
+    panel = _common(table.Panel(), title, text, "short", size, NO_LINES, alerts)
+    values = [one for one in shown if one.expr]
+    names, order = {}, {}
+    for number_, one in enumerate(values):
+        query = prometheus.Dataquery().expr(one.expr).instant().format(PromQueryFormat.TABLE)
+        panel.with_target(query.ref_id(_ref(number_)))
+        # a single query keeps its plain name
+        names["Value" if len(values) == 1 else f"Value #{_ref(number_)}"] = one.name
+    names |= {one.label: one.name for one in shown if one.label}
+    for place, one in enumerate(shown):
+        source = next(raw for raw, name in names.items() if name == one.name)
+        order[source] = place
+        properties = [DynamicConfigValue("unit", one.unit)] if one.expr else []
+        if one.decimals is not None:
+            properties.append(DynamicConfigValue("decimals", one.decimals))
+        if one.width is not None:
+            properties.append(DynamicConfigValue("custom.width", one.width))
+        if one.links:
+            properties.append(
+                DynamicConfigValue("links", [dict(each.build().to_json()) for each in one.links])
+            )
+        if properties:
+            panel.override_by_name(one.name, properties)
+    left_out = {"Time": True, "__name__": True, **dict.fromkeys(hidden, True)}
+    panel.with_transformation(DataTransformerConfig(id_val="merge", options={}))
+    organize: dict[str, Any] = {
+        "excludeByName": left_out,
+        "indexByName": order,
+        "renameByName": names,
+    }
+    panel.with_transformation(DataTransformerConfig(id_val="organize", options=organize))
+    if sort:
+        panel.sort_by([look.TableSortByFieldState().display_name(sort).desc(False)])
+    return panel.show_header(True)
+
+
+def _common(
+    panel: _Any,
+    title: str,
+    text: str,
+    unit: str,
+    size: tuple[int, int],
+    limits: Lines,
+    alerts: Sequence[str],
+) -> _Any:
+    told = [*limits.alerts, *alerts]
+    panel.title(title).description(_description(text, limits, told))
+    panel.datasource(DATASOURCE).unit(unit).span(size[0]).height(size[1])
+    panel.links([link(f"Runbook: {page}", f"${{runbooks}}/{page}") for page in pages(told)])
+    # on a number the colour is that of its digits
+    none = NONE if isinstance(panel, timeseries.Panel) else "green" if limits.lines else "text"
+    steps = [Threshold(value, colour or none) for value, colour in limits.steps()]
+    panel.thresholds(builders.ThresholdsConfig().mode(ThresholdsMode.ABSOLUTE).steps(steps))
+    return panel
+
+
+def _description(text: str, limits: Lines, alerts: Sequence[str]) -> str:
+    told = [text]
+    if limits.story:
+        told.append(f"Dashed: {limits.story}")
+    named = [name for name in dict.fromkeys(alerts) if name not in limits.alerts]
+    if named:
+        told.append(f"Alerts: {', '.join(named)}.")
+    return "\n\n".join(told)
+
+
+def _ref(place: int) -> str:
+    return "ABCDEFGHIJKLMNOPQRSTUVWXYZ"[place]

@@ -1,0 +1,45 @@
+"""The queries that the panels share, as text with Grafana's variables in it."""
+
+from __future__ import annotations
+
+from exporters.rules.promql import held, selector
+
+__all__ = ["INTERVAL", "PLAIN", "RANGE", "of_service", "rate", "target", "whole"]
+
+INTERVAL = "$__rate_interval"
+"""Four scrapes at least, and no less than what a pixel shows: Grafana's own for `rate`."""
+
+RANGE = "$__range"
+"""All that the dashboard shows."""
+
+_TARGET = ('job=~"$job"', 'instance=~"$instance"')
+_SERVICE = 'service=~"$service"'
+_MEASURE = ("metric", "scorer", "fingerprint", "k", "window", "stage", "quantile")
+
+
+def target(name: str, *matchers: str) -> str:
+    """A series of the chosen agents."""
+    return selector(name, {}, *_TARGET, *matchers)
+
+
+def of_service(name: str, *matchers: str) -> str:
+    """A series of the chosen agents and services."""
+    return target(name, _SERVICE, *matchers)
+
+
+def whole(series: str) -> str:
+    """Whole services, without the series of their segments.
+
+    Which tags are segments is a setting, so no matcher can name them all. But every service has one
+    counter without any, and what differs from it by more than the labels of a measure is a segment.
+    """
+    return f"{series} and {PLAIN}"
+
+
+PLAIN = f"ignoring ({', '.join(_MEASURE)}) {held(target('rag_cost_usd_total'))}"
+"""What a series of a whole service has a match in, and one of a segment has not."""
+
+
+def rate(name: str, *matchers: str, by: str) -> str:
+    """A second, summed by labels."""
+    return f"sum by ({by}) (rate({target(name, *matchers)}[{INTERVAL}]))"

@@ -1,0 +1,126 @@
+"""One service: every metric in the band of its interval, beside samples and missing values."""
+
+from __future__ import annotations
+
+from agent.metrics import METRICS
+from deploy.dashboards.bands import beside, metric_band
+from deploy.dashboards.board import Board, Row
+from deploy.dashboards.now import now
+from deploy.dashboards.panels import Column, Panel, columns, lines, on_page
+from deploy.dashboards.promql import PLAIN, of_service
+from deploy.dashboards.thresholds import Line, Lines
+from deploy.dashboards.variables import agents, places, scorer, service, window
+from exporters.rules.promql import held
+
+__all__ = ["BOARD"]
+
+HALF = (12, 7)
+DRIFT = Lines((Line(1, "warning", above=True),))
+
+READING = {
+    "grounding": "How far the answers say what their passages say. When it falls and relevance does"
+    " not, look at model and prompt; when both fall, at retrieval.",
+    "answered": "Share of answers that attempt the question rather than refuse or not know. Low:"
+    " the passages do not have it, or the model has become timid.",
+    "citation_precision": "How well cited passages support the statements that cite them.",
+    "citation_recall": "How far statements are supported by what they cite.",
+    "citation_f1": "Balance of citation precision and recall.",
+    "citation_presence": "Share of answers that cite at least once. A jump: prompt or model"
+    " changed.",
+    "citation_fabricated": "Share of citing answers with a citation that resolves to no passage.",
+    "empty_answer": "Share of successful requests whose answer has no text.",
+    "nugget_vital": "Share of the vital facts of the passages that the answer holds, by a judge.",
+    "nugget_all": "Share of all facts of the passages that the answer holds, by a judge.",
+}
+JUDGED = ("nugget_vital", "nugget_all")
+
+
+def _beside(name: str) -> list[Panel]:
+    """A metric with what it rests on."""
+    title = name.replace("_", " ").capitalize()
+    return [metric_band(name, title, READING[name], size=(10, 7)), *beside(name)]
+
+
+def _pair(*names: str) -> list[Panel]:
+    return [
+        metric_band(name, name.replace("_", " ").capitalize(), READING[name], size=HALF)
+        for name in names
+    ]
+
+
+def _segments() -> Panel:
+    """The series that `whole` leaves out."""
+    names = "rag_(grounding|answered|relevance|citation_precision|error)"
+
+    def of(end: str) -> str:
+        series = of_service(
+            "", f'__name__=~"{names}_{end}"', 'window="$window"', 'scorer=~"$scorer"'
+        )
+        name = f'label_replace({held(series)}, "metric", "$1", "__name__", "rag_(.+)_{end}")'
+        return f"max without (job, __name__) ({name} unless {PLAIN})"
+
+    return columns(
+        "Segments",
+        "The same numbers for each value of the configured segment tags (`segments`). Where one"
+        " segment stands out and the others do not, the cause is there: a model, a prompt version,"
+        " a tenant. Compare intervals, not estimates.",
+        [
+            Column("Metric", label="metric"),
+            Column("Scorer", label="scorer"),
+            Column("Estimate", of("(?:mean|ratio)"), decimals=3),
+            Column("95 % from", of("ci_lower"), decimals=3),
+            Column("to", of("ci_upper"), decimals=3),
+            Column("Samples", of("effective_samples"), decimals=0),
+        ],
+        size=(14, 8),
+        sort="Metric",
+        hidden=["service", "window"],
+    )
+
+
+def _drift() -> Panel:
+    return lines(
+        "Drift: distance from the baseline",
+        "Statistic of each detector over its threshold; at 1 it raises RagDrift, or"
+        " RagJudgeChanged where the judge is the cause. The status page says since when, from what"
+        " to what, and in which segment. Nothing before the baseline is learnt.",
+        {"{{metric}} {{scorer}} ({{kind}})": of_service("ragmeter_drift_statistic")},
+        size=(10, 8),
+        limits=DRIFT,
+        alerts=["RagDrift", "RagJudgeChanged"],
+        links=[on_page()],
+    )
+
+
+ASIDE = {"judge_disagreement", "judge_probe_agreement", "judge_probe_change"}
+
+BOARD = Board(
+    "quality",
+    "Quality",
+    "One service: each metric in the band of its 95 % interval, the samples behind it, and why"
+    " results are missing.",
+    [*agents(), service(many=False), window(), scorer(), *places()],
+    [
+        Row(
+            "",
+            [
+                now(
+                    "Every metric now",
+                    "Estimate, 95 % interval, samples and the share of traces without a value, by"
+                    " scorer. Scores of two scorers are two measures and never averaged. A metric"
+                    " that is missing has too few samples in the window.",
+                    [name for name in METRICS if name not in ASIDE],
+                    size=(24, 9),
+                    services=False,
+                )
+            ],
+        ),
+        Row("Grounding", _beside("grounding")),
+        Row("Answered", _beside("answered")),
+        Row("Support by citations", _beside("citation_precision")),
+        Row("More on citations", _pair("citation_recall", "citation_fabricated")),
+        Row("", _pair("citation_presence", "empty_answer")),
+        Row("Facts in the answers, by the judge", _pair(*JUDGED)),
+        Row("Drift and segments", [_drift(), _segments()]),
+    ],
+)

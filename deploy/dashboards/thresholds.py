@@ -1,0 +1,99 @@
+"""Where the lines of the panels lie: at the thresholds of the agent's own default rules."""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+from agent.alerts.rules import Rule, load_rules
+from agent.alerts.runbooks import PAGES
+from agent.metrics.names import base
+from exporters.rules.health import HEALTH_RULES
+
+__all__ = ["Line", "Lines", "health", "latency", "metric", "pages"]
+
+COLOURS = {"warning": "orange", "critical": "red"}
+_RULES = load_rules(windows=None)
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A threshold: an alert of this severity fires beyond it."""
+
+    value: float
+    severity: str
+    above: bool
+
+    @property
+    def colour(self) -> str:
+        return COLOURS[self.severity]
+
+
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """The thresholds of one quantity, and what to say about them."""
+
+    lines: tuple[Line, ...] = ()
+    alerts: tuple[str, ...] = ()
+    story: str = ""
+
+    def steps(self) -> list[tuple[float | None, str]]:
+        """As Grafana has them: from which value on which colour; none where all is well."""
+        below = sorted((one for one in self.lines if not one.above), key=lambda one: one.value)
+        above = sorted((one for one in self.lines if one.above), key=lambda one: one.value)
+        # what lies below a lower threshold has its colour; from it on there is none
+        found: list[tuple[float | None, str]] = [(None, below[0].colour if below else "")]
+        found += [(one.value, after.colour) for one, after in itertools.pairwise(below)]
+        if below:
+            found.append((below[-1].value, ""))
+        return found + [(one.value, one.colour) for one in above]
+
+
+def metric(name: str) -> Lines:
+    """Of the rules on a metric, whatever their window."""
+    return _lines(rule for rule in _RULES if rule.metric is not None and base(rule.metric) == name)
+
+
+def latency(stage: str, quantile: float) -> Lines:
+    return _lines(
+        rule
+        for rule in _RULES
+        if rule.latency is not None
+        and (rule.latency.stage, rule.latency.quantile) == (stage, quantile)
+    )
+
+
+def health(name: str) -> Lines:
+    """Of an alert on the agent: the first comparison of its expression is what it is about."""
+    (rule,) = (one for one in HEALTH_RULES if one.name == name)
+    found = re.search(r"([<>]=?) ([0-9.]+)", rule.expr)
+    assert found is not None, name
+    line = Line(float(found[2]), rule.severity, found[1].startswith(">"))
+    side = "above" if line.above else "below"
+    return Lines((line,), (name,), f"{name} fires when it stays {side} {line.value:g}.")
+
+
+def _lines(rules: Iterable[Rule]) -> Lines:
+    found = list(rules)
+    return Lines(
+        tuple(Line(rule.threshold, rule.severity, rule.op.startswith(">")) for rule in found),
+        tuple(rule.name for rule in found),
+        " ".join(_story(rule) for rule in found),
+    )
+
+
+def _story(rule: Rule) -> str:
+    """What the dashed line means, in the words of the rule."""
+    end = "the value" if rule.statistic == "value" else f"even the {rule.statistic} end"
+    side = "above" if rule.op.startswith(">") else "below"
+    by = "" if rule.latency is not None else f" by {rule.scorer}"
+    return f"{rule.name} fires when {end} over {rule.window}{by} is {side} {rule.threshold:g}."
+
+
+def pages(alerts: Sequence[str]) -> list[str]:
+    """The runbooks of alerts, each once. KeyError for an alert that there is not."""
+    known = {rule.name for rule in _RULES} | {rule.name for rule in HEALTH_RULES} | set(PAGES)
+    assert set(alerts) <= known, set(alerts) - known
+    return list(dict.fromkeys(PAGES[name] for name in alerts))

@@ -1,0 +1,100 @@
+"""What is chosen at the top of a dashboard."""
+
+from __future__ import annotations
+
+from grafana_foundation_sdk.builders import dashboard as builders
+from grafana_foundation_sdk.models.dashboard import (
+    DataSourceRef,
+    VariableOption,
+    VariableRefresh,
+    VariableSort,
+)
+
+from agent.alerts.runbooks import BASE
+from agent.metrics.judges import PROBES
+from deploy.dashboards.promql import target
+
+__all__ = ["DATASOURCE", "PAGE", "agents", "cutoff", "places", "scorer", "service", "window"]
+
+DATASOURCE = DataSourceRef(type_val="prometheus", uid="${datasource}")
+PAGE = "http://127.0.0.1:9464"
+"""Where `make run` and deploy/compose.yaml show the status page; as `alerts.page_url`."""
+
+EACH = ".+"
+"""What `All` stands for: also a value that came after the list was made."""
+
+# Probes of a judge are counted as a service of their own, which is nobody's.
+NO_PROBES = f"/^(?!{PROBES}$).*/"
+
+Variable = builders.QueryVariable
+
+
+def agents() -> list[builders.DatasourceVariable | Variable]:
+    """Data source, job and instance: on every dashboard."""
+    source = builders.DatasourceVariable("datasource").label("Data source").type("prometheus")
+    # no selector of its own: every agent has it, and nothing else
+    job = _query("job", "Job", "label_values(ragmeter_build_info, job)", many=True)
+    instance = _query(
+        "instance",
+        "Instance",
+        'label_values(ragmeter_build_info{job=~"$job"}, instance)',
+        many=True,
+    )
+    return [source, job, instance]
+
+
+def service(many: bool) -> Variable:
+    # not rag_traces_total, which is there for a service that was never heard of
+    seen = target("rag_error_effective_samples")
+    return _query("service", "Service", f"label_values({seen}, service)", many).regex(NO_PROBES)
+
+
+def window() -> Variable:
+    """The rolling windows that the agents keep; an hour is what most rules look at."""
+    found = _query(
+        "window", "Window", f"label_values({target('rag_error_effective_samples')}, window)"
+    )
+    return found.current(VariableOption(True, "1h", "1h"))
+
+
+def scorer() -> Variable:
+    """Who measured: scores of two scorers are never one number."""
+    gauges = target("", '__name__=~"rag_.+_effective_samples"')
+    return _query("scorer", "Scorer", f"label_values({gauges}, scorer)", many=True)
+
+
+def cutoff() -> Variable:
+    found = _query("k", "k", f"label_values({target('rag_precision_at_k_effective_samples')}, k)")
+    return found.sort(VariableSort.NUMERICAL_ASC)
+
+
+def places() -> list[builders.TextBoxVariable]:
+    """Where links lead: neither Prometheus nor Grafana knows."""
+    return [
+        builders.TextBoxVariable("page")
+        .label("Status page")
+        .description("Base URL of ragmeter's status page, as alerts.page_url")
+        .default_value(PAGE)
+        .current(VariableOption(True, PAGE, PAGE)),
+        builders.TextBoxVariable("runbooks")
+        .label("Runbooks")
+        .description("Base URL under which docs/runbooks is published, as alerts.runbook_url")
+        .default_value(BASE)
+        .current(VariableOption(True, BASE, BASE)),
+    ]
+
+
+def _query(name: str, label: str, query: str, many: bool = False) -> Variable:
+    found = (
+        Variable(name)
+        .label(label)
+        .datasource(DATASOURCE)
+        .query(query)
+        # with the range: a service that was there then is in the list
+        .refresh(VariableRefresh.ON_TIME_RANGE_CHANGED)
+        .sort(VariableSort.NATURAL_ASC if name == "window" else VariableSort.ALPHABETICAL_ASC)
+    )
+    if many:
+        found = found.multi(True).include_all(True).all_value(EACH)
+        found = found.current(VariableOption(True, "All", "$__all"))
+    return found

@@ -1,0 +1,1 @@
+"""What the project is made of: known vulnerabilities, secrets, the bill of materials."""

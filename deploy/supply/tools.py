@@ -1,0 +1,64 @@
+"""The programs that look: pip-audit and cyclonedx-py from requirements/security.lock, and gitleaks,
+which Go compiles. `python -m deploy.supply.tools` fetches them into `.cache`."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+__all__ = ["GITLEAKS", "GITLEAKS_VERSION", "ROOT", "Missing", "fetch_gitleaks", "fetch_python"]
+
+ROOT = Path(__file__).parent.parent.parent
+CACHE = ROOT / ".cache"
+GITLEAKS_VERSION = "v8.30.1"
+GITLEAKS = CACHE / f"gitleaks-{GITLEAKS_VERSION}" / "gitleaks"
+LOCK = ROOT / "requirements" / "security.lock"
+TOOLS = CACHE / "security-tools"
+STAMP = TOOLS / "security.lock"  # a copy, so that a half-made or an old environment is known
+
+
+class Missing(Exception):
+    """A program that is needed and cannot be had."""
+
+
+def fetch_python() -> Path:
+    """The folder of the locked programs. Raises `Missing`."""
+    if not (STAMP.is_file() and STAMP.read_bytes() == LOCK.read_bytes()):
+        CACHE.mkdir(exist_ok=True)
+        uv = str(Path(sys.executable).with_name("uv"))
+        _run(uv, "venv", "--quiet", "--clear", "--python", sys.executable, str(TOOLS))
+        python = str(TOOLS / "bin" / "python")
+        _run(uv, "pip", "sync", "--quiet", "--python", python, "--require-hashes", str(LOCK))
+        shutil.copyfile(LOCK, STAMP)
+    return TOOLS / "bin"
+
+
+def fetch_gitleaks() -> Path:
+    """The program. Raises `Missing`."""
+    if not GITLEAKS.is_file():
+        CACHE.mkdir(exist_ok=True)
+        # Renamed when it is whole: an interrupted install must not leave half a program.
+        partial = GITLEAKS.parent.with_suffix(".partial")
+        shutil.rmtree(partial, ignore_errors=True)
+        # the name that the module gives itself; its repository has moved
+        module = f"github.com/zricethezav/gitleaks/v8@{GITLEAKS_VERSION}"
+        # an idle priority: it keeps every core busy for a minute or more
+        build = ("go", "install", "-trimpath", "-ldflags", "-s -w", module)
+        _run("nice", "-n", "19", *build, GOBIN=str(partial))
+        shutil.rmtree(GITLEAKS.parent, ignore_errors=True)
+        partial.rename(GITLEAKS.parent)
+    return GITLEAKS
+
+
+def _run(*command: str, **environ: str) -> None:
+    try:
+        subprocess.run(command, env=os.environ | environ, check=True, cwd=CACHE)
+    except (OSError, subprocess.CalledProcessError) as error:
+        raise Missing(f"{' '.join(command[:4])} ...: {error}") from None
+
+
+if __name__ == "__main__":
+    sys.stdout.write(f"{fetch_python()}\n{fetch_gitleaks()}\n")

@@ -1,0 +1,22 @@
+"""What a chaos run is to do."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["Plan"]
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """`seconds` of faults; healing and comparing come on top. `rate` is of traces a second in calm,
+    all ways in together, and `judged` the share that is drawn for the judge in calm. `memory_mb` is
+    what the chart gives the agent; `patience` seconds without any progress end the healing."""
+
+    seed: int = 1
+    seconds: float = 600.0
+    rate: float = 20.0
+    overload: float = 10.0
+    judged: float = 0.3
+    memory_mb: int = 512
+    patience: float = 180.0

@@ -1,0 +1,194 @@
+"""The oracle notices one trace that is lost, one that is there twice, and one wrong weight."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from agent import sampling
+from agent.config import Settings
+from agent.ingest.native import decode_one
+from agent.pipeline import Instrument
+from agent.sampling import Sampler
+from agent.slow_tiers import SlowTiers
+from agent.tiers import Cost, Pair, Tier, TierScorer
+from agent.trace import Score, State, Trace
+from exporters.prometheus import PrometheusExporter
+from tests.chaos.judge import QUALITY
+from tests.chaos.traffic import native
+from tests.chaos.truth import JUDGED, Sent, differences, intervals, labels_of
+from tests.samples import samples
+from tests.traces import START
+
+COUNT = 240
+SENT = Sent({"http": COUNT}, poison=[7, 9], dead=[9, 7])
+TRAFFIC = [native(1, "http" if n % 3 else "overload", n, START + n) for n in range(COUNT)]
+
+
+class Fake:
+    """A judge that reads the grades off the passages."""
+
+    tier: Tier = "judge"
+    pairs: Sequence[Pair] = (("relevance", "umbrela"),)
+
+    async def score(self, trace: Trace, cost: Cost) -> list[Score]:
+        texts = [passage.text or "" for passage in trace.passages or []]
+        grades = [int(found.group(1)) for text in texts if (found := QUALITY.search(text))]
+        value = sum(grades) / len(grades)
+        return [Score("relevance", "umbrela", State.SCORED, value, fingerprint="f")]
+
+
+def export(folder: Path, lines: Sequence[bytes], rate: float) -> dict[str, float]:
+    """Of an agent in this process that has read the lines and judged so many of them."""
+    slo: dict[str, Any] = {"bad": "low", "metric": "relevance", "scorer": "umbrela"}
+    state = {"path": str(folder / "s.sqlite"), "dead_letters": str(folder / "dead.jsonl")}
+    tree = {
+        "windows": ["24h"],
+        "state": state,
+        "sampling": {"judge": rate},
+        "slos": [{"name": JUDGED, "threshold": 10, **slo}, {"name": "up", "bad": "failed"}],
+    }
+    parsed = Settings.model_validate(tree)
+    tiers: dict[Tier, TierScorer] = {"judge": Fake()}
+    instrument = Instrument(parsed, [], live=False, tiers=lambda _: SlowTiers(tiers))
+    instrument.start()
+    try:
+        items = [(decode_one(line, 2**20), number) for number, line in enumerate(lines)]
+        instrument.accept(items, "http", written=set())
+        instrument.wait_idle()
+        return samples(PrometheusExporter(instrument).render().decode())
+    finally:
+        instrument.stop(5)
+
+
+@pytest.fixture(scope="module")
+def truth(tmp_path_factory: pytest.TempPathFactory) -> dict[str, float]:
+    return export(tmp_path_factory.mktemp("truth"), TRAFFIC, 1.0)
+
+
+@pytest.fixture(scope="module")
+def sampled(tmp_path_factory: pytest.TempPathFactory) -> dict[str, float]:
+    return export(tmp_path_factory.mktemp("sampled"), TRAFFIC, 0.4)
+
+
+def test_a_sampled_run_of_the_same_traces_has_no_differences(
+    sampled: dict[str, float], truth: dict[str, float]
+) -> None:
+    assert differences(sampled, truth, SENT) == []
+    assert len(intervals(sampled, truth)) >= 2
+
+
+def changed(line: bytes, **fields: Any) -> bytes:
+    return json.dumps({**json.loads(line), **fields}).encode()
+
+
+LIKE_NONE = changed(TRAFFIC[5], trace_id="of nobody")
+HEAVY = json.loads(TRAFFIC[5])["sampling"]["probability"]
+
+
+@pytest.mark.parametrize(
+    ("lines", "told"),
+    [
+        (TRAFFIC[:-1], "239 traces are counted, 240 were accepted"),
+        ([*TRAFFIC, LIKE_NONE], "241 traces are counted, 240 were accepted"),
+        # one lost and another twice: the sums are right and nothing else
+        ([*TRAFFIC[:-1], LIKE_NONE], "expected"),
+        (
+            [*TRAFFIC[:5], changed(TRAFFIC[5], sampling={"probability": HEAVY / 2}), *TRAFFIC[6:]],
+            'rag_slo_events_total{service="desk",slo="up"}',
+        ),
+        (
+            [*TRAFFIC[:5], changed(TRAFFIC[5], timings={"total": 99.0}), *TRAFFIC[6:]],
+            "rag_latency_quantile",
+        ),
+    ],
+    ids=["lost", "twice", "both", "weight", "latency"],
+)
+def test_one_trace_that_went_wrong_is_noticed(
+    tmp_path: Path, truth: dict[str, float], lines: list[bytes], told: str
+) -> None:
+    assert json.loads(TRAFFIC[5])["service"] == "desk"
+    found = differences(export(tmp_path, lines, 0.4), truth, SENT)
+    assert any(told in line for line in found), found
+
+
+def test_weights_that_forget_the_sampling_are_noticed(
+    tmp_path: Path, truth: dict[str, float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    drawn: Callable[..., sampling.Draw] = Sampler.draw
+
+    def forgetful(self: Sampler, trace: Trace, tier: Tier, ratio: float = 1.0) -> sampling.Draw:
+        return sampling.Draw(drawn(self, trace, tier, ratio).taken, trace.probability)
+
+    monkeypatch.setattr(Sampler, "draw", forgetful)
+    found = differences(export(tmp_path, TRAFFIC, 0.4), truth, SENT)
+    assert any("the weights of the judged traces sum up to" in line for line in found), found
+
+
+def test_an_estimate_far_from_the_truth_is_noticed(
+    sampled: dict[str, float], truth: dict[str, float]
+) -> None:
+    name = next(row.name for row in intervals(sampled, truth) if "relevance_mean" in row.name)
+    rest = name.removeprefix("rag_relevance_mean")
+    half = sampled[f"rag_relevance_ci_upper{rest}"] - sampled[name]
+    moved = {**truth, name: sampled[name] + 1.5 * half}
+    assert differences(sampled, moved, SENT) == []  # once in twenty that happens
+    moved = {**truth, name: sampled[name] + 2.5 * half}
+    assert any("far from" in line for line in differences(sampled, moved, SENT))
+    every = {
+        **truth,
+        **{
+            row.name: row.upper + 0.1 * (row.upper - row.lower) for row in intervals(sampled, truth)
+        },
+    }
+    assert any("intervals miss" in line for line in differences(sampled, every, SENT))
+
+
+def test_lies_of_a_judge_widen_what_its_estimates_may_miss(
+    sampled: dict[str, float], truth: dict[str, float]
+) -> None:
+    name = next(row.name for row in intervals(sampled, truth) if "relevance_mean" in row.name)
+    service = labels_of(name)[1]["service"]
+    rest = name.removeprefix("rag_relevance_mean")
+    moved = {**truth, name: sampled[f"rag_relevance_ci_upper{rest}"] + 0.9}
+    assert any("far from" in line for line in differences(sampled, moved, SENT))
+    assert differences(sampled, moved, replace(SENT, lies={service: 0.2})) == []
+    assert differences(sampled, moved, replace(SENT, lies={"another": 0.2})) != []
+
+
+def test_no_estimate_at_all_is_noticed(truth: dict[str, float]) -> None:
+    blind = {n: v for n, v in truth.items() if "umbrela" not in labels_of(n)[1].get("scorer", "")}
+    assert "no interval of the judge could be compared" in differences(blind, truth, SENT)
+
+
+@pytest.mark.parametrize(
+    ("name", "by", "told"),
+    [
+        ('ragmeter_results_total{metric="relevance",scorer="umbrela"', 1.0, "241 in all states"),
+        ('ragmeter_seen_total{metric="error"', -1.0, "error by builtin: 239 seen"),
+        ("ragmeter_accounting_mismatch{", 1.0, "ragmeter_accounting_mismatch"),
+        ('ragmeter_traces_received_total{source="http"}', 1.0, "http: 241 received less 0"),
+    ],
+)
+def test_counts_that_do_not_add_up_are_noticed(
+    sampled: dict[str, float], truth: dict[str, float], name: str, by: float, told: str
+) -> None:
+    key = next(key for key in sampled if key.startswith(name))
+    found = differences({**sampled, key: sampled[key] + by}, truth, SENT)
+    assert any(told in line for line in found), found
+
+
+def test_dead_letters_that_are_missing_twice_or_strange_are_noticed(
+    sampled: dict[str, float], truth: dict[str, float]
+) -> None:
+    sent = Sent(SENT.fresh, poison=[3, 7], dead=[7, 7, 11])
+    assert differences(sampled, truth, sent) == [
+        "poison at 3 of the file is in 0 dead letters",
+        "poison at 7 of the file is in 2 dead letters",
+        "what is before 11 of the file is no poison",
+    ]

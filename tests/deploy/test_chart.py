@@ -1,0 +1,117 @@
+"""What is generated into the chart is in step with its sources; no Helm is needed for that."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from agent.settings import Settings
+from deploy import chart
+
+VALUES = (chart.CHART / "values.yaml").read_text(encoding="utf-8")
+SCHEMA = json.loads((chart.CHART / "values.schema.json").read_text(encoding="utf-8"))
+
+
+def leaves(tree: dict[str, Any], above: str = "") -> Iterator[str]:
+    for key, value in tree.items():
+        path = f"{above}{key}"
+        if isinstance(value, dict) and value and path not in chart.BOUNDS:
+            yield from leaves(value, f"{path}.")
+        else:
+            yield path
+
+
+def test_generated_files_are_in_step() -> None:
+    stale = [
+        str(path)
+        for path, text in chart.generated().items()
+        if not path.is_file() or path.read_text(encoding="utf-8") != text
+    ]
+    assert stale == [], "run `python -m deploy.chart`"
+
+
+def test_no_file_is_left_from_a_source_that_is_gone() -> None:
+    files = chart.CHART / "files"
+    made = {path for path in chart.generated() if path.is_relative_to(files)}
+    assert {path for path in files.rglob("*") if path.is_file()} == made
+
+
+def test_rules_of_the_chart_are_those_of_prometheus() -> None:
+    copy = chart.CHART / "files" / "ragmeter.rules.yaml"
+    assert copy.read_bytes() == chart.RULES.read_bytes()
+    assert yaml.safe_load(copy.read_text(encoding="utf-8"))["groups"]
+
+
+def test_every_value_is_described() -> None:
+    described = [one.path for one in chart.values(VALUES)]
+    assert described == list(dict.fromkeys(described))
+    assert set(leaves(yaml.safe_load(VALUES))) == set(described)
+
+
+def test_every_bound_is_of_a_value() -> None:
+    assert set(chart.BOUNDS) <= {one.path for one in chart.values(VALUES)}
+
+
+@pytest.mark.parametrize("path", ["", "image", "secrets.judgeApiKey", "config", "autoscaling.keda"])
+def test_unknown_keys_are_refused(path: str) -> None:
+    node = SCHEMA
+    for key in filter(None, path.split(".")):
+        node = node["properties"][key]
+    assert node["additionalProperties"] is False
+
+
+def secret_settings(model: Any, above: str = "") -> Iterator[str]:
+    schema = model.model_json_schema()
+    for name, node in [("", schema), *schema["$defs"].items()]:
+        for key, one in node.get("properties", {}).items():
+            if "password" in json.dumps([one.get("format"), one.get("anyOf")]):
+                yield f"{name}.{key}"
+
+
+def test_no_secret_can_be_given_as_a_value() -> None:
+    secrets = set(secret_settings(Settings))
+    assert {"Judge.api_key", "Otlp.session_salt", "Privacy.hash_key"} <= secrets
+    for name in secrets:
+        section, _, key = name.rpartition(".")
+        assert key not in SCHEMA["$defs"][section]["properties"]
+    assert '"password"' not in json.dumps(SCHEMA)
+
+
+def test_settings_have_all_their_other_keys() -> None:
+    schema = Settings.model_json_schema()
+    assert set(schema["properties"]) <= set(SCHEMA["properties"]["config"]["properties"])
+    secrets = set(secret_settings(Settings))
+    for name, node in schema["$defs"].items():
+        keys = {key for key in node.get("properties", {}) if f"{name}.{key}" not in secrets}
+        assert keys == set(SCHEMA["$defs"][name].get("properties", {}))
+
+
+def test_check_names_what_is_not_in_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    copy = tmp_path / "helm" / "ragmeter"
+    copy.mkdir(parents=True)
+    for name in ("values.yaml", "README.md", "values.schema.json"):
+        (copy / name).write_bytes((chart.CHART / name).read_bytes())
+    monkeypatch.setattr(chart, "CHART", copy)
+    monkeypatch.setattr(chart, "ROOT", tmp_path)
+    monkeypatch.setattr(chart, "RULES", tmp_path / "none")
+    monkeypatch.setattr(chart, "DASHBOARDS", tmp_path / "none")
+    assert chart.main(["--check"]) == 0
+    text = VALUES.replace("mode: standalone", "mode: worker")
+    (copy / "values.yaml").write_text(text, encoding="utf-8")
+    assert chart.main(["--check"]) == 1
+    assert capsys.readouterr().out == "helm/ragmeter/README.md is not in step\n"
+    assert chart.main([]) == 0
+    assert chart.main(["--check"]) == 0
+
+
+def test_version_is_the_projects_own() -> None:
+    text = (chart.ROOT / "pyproject.toml").read_text(encoding="utf-8")
+    about = yaml.safe_load((chart.CHART / "Chart.yaml").read_text(encoding="utf-8"))
+    assert f'version = "{about["appVersion"]}"' in text

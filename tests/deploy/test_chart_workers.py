@@ -1,0 +1,163 @@
+"""The workers of the chart: the group, its scaling, and values that contradict each other."""
+
+from __future__ import annotations
+
+import functools
+
+import pytest
+
+from deploy.chart import CHART
+from tests.deploy.charts import Object, container, one, pod, refused, render
+
+pytestmark = pytest.mark.real
+
+KAFKA = {"config": {"kafka": {"bootstrap_servers": ["kafka:9092"]}}, "mode": "worker"}
+
+
+@functools.cache
+def rendered(name: str) -> tuple[Object, ...]:
+    return tuple(render(CHART / "ci" / f"{name}-values.yaml"))
+
+
+def test_workers_are_a_deployment_without_a_port_for_traces() -> None:
+    objects = rendered("worker")
+    workload = one(objects, "Deployment")["spec"]
+    assert workload["replicas"] == 3
+    assert workload["strategy"]["rollingUpdate"] == {"maxSurge": 0, "maxUnavailable": 1}
+    assert container(objects)["args"][0] == "worker"
+    assert [port["name"] for port in container(objects)["ports"]] == ["metrics"]
+    assert [port["name"] for port in one(objects, "Service")["spec"]["ports"]] == ["metrics"]
+    (state,) = [each for each in pod(objects)["volumes"] if each["name"] == "ragmeter-state"]
+    assert state == {"name": "ragmeter-state", "emptyDir": {}}
+
+
+def test_budget_lets_one_worker_go() -> None:
+    assert one(rendered("worker"), "PodDisruptionBudget")["spec"]["maxUnavailable"] == 1
+    assert one(rendered("worker-hpa"), "PodDisruptionBudget")["spec"]["minAvailable"] == "50%"
+
+
+def test_topics_are_made_by_a_hook() -> None:
+    job = one(rendered("worker"), "Job")
+    assert job["metadata"]["annotations"]["helm.sh/hook"] == "post-install,post-upgrade"
+    spec = job["spec"]["template"]["spec"]
+    assert spec["containers"][0]["args"][:2] == ["kafka", "init"]
+    mounted = {each["name"] for each in spec["containers"][0]["volumeMounts"]}
+    assert mounted == {each["name"] for each in spec["volumes"]}
+    # a Service or a budget of the workers must not take it for one of them
+    labels = job["spec"]["template"]["metadata"]["labels"]
+    selector = one(rendered("worker"), "Deployment")["spec"]["selector"]["matchLabels"]
+    assert not selector.items() <= labels.items()
+
+
+def test_autoscaler_by_cpu_and_by_a_metric_of_its_own() -> None:
+    objects = rendered("worker-hpa")
+    assert "replicas" not in one(objects, "Deployment")["spec"]
+    scaler = one(objects, "HorizontalPodAutoscaler")["spec"]
+    assert scaler["scaleTargetRef"]["name"] == one(objects, "Deployment")["metadata"]["name"]
+    assert (scaler["minReplicas"], scaler["maxReplicas"]) == (2, 24)
+    assert [metric["type"] for metric in scaler["metrics"]] == ["Resource", "External"]
+    assert scaler["metrics"][0]["resource"]["target"]["averageUtilization"] == 60
+    assert scaler["behavior"]["scaleDown"]["stabilizationWindowSeconds"] == 300
+
+
+def test_scaling_by_lag() -> None:
+    objects = rendered("worker-keda")
+    assert "replicas" not in one(objects, "Deployment")["spec"]
+    scaled = one(objects, "ScaledObject")["spec"]
+    assert scaled["scaleTargetRef"]["name"] == one(objects, "Deployment")["metadata"]["name"]
+    assert (scaled["minReplicaCount"], scaled["maxReplicaCount"]) == (2, 16)
+    triggers = {each["name"]: each["metadata"] for each in scaled["triggers"]}
+    assert {name: each["topic"] for name, each in triggers.items()} == {
+        "traces": "prod.rag.traces",
+        "scores": "prod.rag.scores",
+    }
+    assert triggers["traces"] == {
+        "bootstrapServers": "kafka-0.kafka:9093,kafka-1.kafka:9093",
+        "consumerGroup": "ragmeter-prod",
+        "topic": "prod.rag.traces",
+        "lagThreshold": "1000000",
+        "offsetResetPolicy": "earliest",
+        "limitToPartitionsWithLag": "true",
+        "sasl": "scram_sha512",
+        "tls": "enable",
+    }
+
+
+def test_scaler_has_the_workers_credentials() -> None:
+    objects = rendered("worker-keda")
+    authentication = one(objects, "TriggerAuthentication")
+    name = authentication["metadata"]["name"]
+    for trigger in one(objects, "ScaledObject")["spec"]["triggers"]:
+        assert trigger["authenticationRef"] == {"name": name}
+    (user,) = authentication["spec"]["env"]
+    given = {each["name"]: each.get("value") for each in container(objects)["env"]}
+    assert given[user["name"]] == "ragmeter"
+    references = {
+        each["parameter"]: (each["name"], each["key"])
+        for each in authentication["spec"]["secretTargetRef"]
+    }
+    assert references == {
+        "password": ("kafka-user", "password"),
+        "ca": ("kafka-tls", "ca.crt"),
+        "cert": ("kafka-tls", "tls.crt"),
+        "key": ("kafka-tls", "tls.key"),
+    }
+
+
+def test_without_a_password_the_scaler_needs_none() -> None:
+    objects = render(KAFKA | {"autoscaling": {"type": "keda"}})
+    triggers = one(objects, "ScaledObject")["spec"]["triggers"]
+    assert [each["metadata"]["topic"] for each in triggers] == [
+        "rag.traces",
+        "rag.scores",
+        "rag.spans",
+    ]
+    assert {each["metadata"]["sasl"] for each in triggers} == {"none"}
+    assert not any("authenticationRef" in each for each in triggers)
+    assert not [item for item in objects if item["kind"] == "TriggerAuthentication"]
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"moode": "worker"}, "Additional property moode is not allowed"),
+        ({"mode": "cluster"}, "mode must be one of"),
+        ({"config": {"limits": {"queues": 5}}}, "Additional property queues is not allowed"),
+        ({"config": {"judge": {"api_key": "x"}}}, "Additional property api_key is not allowed"),
+        ({"secrets": {"judgeApiKey": {"value": "x"}}}, "Additional property value is not allowed"),
+        ({"config": {"sampling": {"judge": 2}}}, "Must be less than or equal to 1"),
+        ({"mode": "worker"}, "mode worker needs config.kafka.bootstrap_servers"),
+        (KAFKA | {"worker": {"replicas": 9}}, "9 workers cannot share 8 partitions"),
+        (KAFKA | {"worker": {"replicas": 0}}, "Must be greater than or equal to 1"),
+        (
+            KAFKA | {"autoscaling": {"type": "keda", "maxReplicas": 20}},
+            "20 workers cannot share 8 partitions",
+        ),
+        (
+            KAFKA | {"autoscaling": {"type": "hpa", "minReplicas": 5, "maxReplicas": 4}},
+            "autoscaling.minReplicas is above autoscaling.maxReplicas",
+        ),
+        ({"autoscaling": {"type": "hpa"}}, "autoscaling is for workers"),
+        ({"terminationGracePeriodSeconds": 14}, "14 is too short: the agent may take 10 s"),
+        (
+            {"serviceMonitor": {"enabled": True}, "podMonitor": {"enabled": True}},
+            "every count would come twice",
+        ),
+        ({"mode": "sidecar", "serviceMonitor": {"enabled": True}}, "has no Service to monitor"),
+        ({"mode": "sidecar", "networkPolicy": {"enabled": True}}, "shut the application's own"),
+        (KAFKA | {"ingress": {"enabled": True}}, "ingress needs one agent that knows all"),
+        (
+            {"podDisruptionBudget": {"enabled": True, "minAvailable": 1, "maxUnavailable": 1}},
+            "minAvailable or maxUnavailable, not both",
+        ),
+        ({"hhem": {"enabled": True}}, "hhem.enabled needs hhem.volume"),
+    ],
+)
+def test_values_that_cannot_be_meant_are_refused(values: Object, words: str) -> None:
+    assert words in refused(values)
+
+
+def test_native_sidecars_need_a_kubernetes_that_has_them() -> None:
+    said = refused({"mode": "sidecar"}, "--kube-version", "1.28.3")
+    assert "sidecar.type native needs Kubernetes 1.29" in said
+    assert render({"mode": "sidecar", "sidecar": {"type": "classic"}}, "--kube-version", "1.28.3")

@@ -1,0 +1,150 @@
+"""deploy/compose.yaml and what it mounts, by the programs' own checks where they are at hand."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from agent.config import load
+from agent.ingest.native import Good, decode_one
+from tests.deploy.commands import check
+from tests.deploy.dockerfile import stages
+from tests.deploy.tools import ROOT, python_of_tools
+from tests.real import require
+
+COMPOSE = ROOT / "deploy" / "compose.yaml"
+SERVICES: dict[str, Any] = yaml.safe_load(COMPOSE.read_text(encoding="utf-8"))["services"]
+OURS = ("topics", "worker", "sample")
+
+
+@pytest.mark.real
+def test_satisfies_the_schema_of_compose_files() -> None:
+    program = str(python_of_tools().with_name("check-jsonschema"))
+    command = [program, "--builtin-schema", "vendor.compose-spec", str(COMPOSE)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stdout
+
+
+def test_everything_that_is_mounted_is_there() -> None:
+    volumes = yaml.safe_load(COMPOSE.read_text(encoding="utf-8"))["volumes"]
+    for name, service in SERVICES.items():
+        for mount in service.get("volumes", []):
+            source = mount.split(":")[0]
+            if source.startswith("."):
+                path = COMPOSE.parent / source
+                assert path.exists(), f"{name}: {source}"
+                assert mount.endswith(":ro")
+            else:
+                assert source in volumes
+
+
+@pytest.mark.parametrize("name", ["topics", "worker"])
+def test_commands_are_ours(name: str) -> None:
+    check(SERVICES[name]["command"])
+
+
+def test_samples_command_is_ours() -> None:
+    (line,) = SERVICES["sample"]["command"]
+    producer, _, sender = line.partition("|")
+    assert producer.split()[:3] == ["python", "/sample/traffic.py", "/sample/mtrag.jsonl"]
+    words = sender.split()
+    assert words[0] == "ragmeter"
+    check(words[1:])
+
+
+@pytest.mark.parametrize("name", OURS)
+def test_ours_run_locked_down(name: str) -> None:
+    service = SERVICES[name]
+    assert service["read_only"] is True
+    assert service["cap_drop"] == ["ALL"]
+    assert service["security_opt"] == ["no-new-privileges:true"]
+    assert service["build"]["target"] in stages()
+    assert (COMPOSE.parent / service["build"]["context"]).resolve() == ROOT
+
+
+def test_nothing_is_published_beyond_loopback() -> None:
+    ports = [port for service in SERVICES.values() for port in service.get("ports", [])]
+    assert ports
+    assert all(port.startswith("127.0.0.1:") for port in ports)
+
+
+def test_worker_has_time_to_finish() -> None:
+    settings = load()
+    seconds = int(SERVICES["worker"]["stop_grace_period"].removesuffix("s"))
+    assert seconds >= settings.limits.drain_seconds + 20
+
+
+def test_no_service_waits_for_one_that_is_not_there() -> None:
+    for service in SERVICES.values():
+        assert set(service.get("depends_on", {})) <= set(SERVICES)
+
+
+def test_images_are_pinned() -> None:
+    for service in SERVICES.values():
+        tag = service["image"].rpartition(":")[2]
+        assert tag
+        assert tag != "latest"
+
+
+def test_settings_of_the_workers(tmp_path: Path) -> None:
+    if importlib.util.find_spec("agent.kafka") is None:
+        pytest.skip("this agent has no workers yet")
+    settings = load(ROOT / "deploy" / "compose" / "ragmeter.yaml", environ={})
+    kafka = settings.model_dump()["kafka"]
+    assert kafka["bootstrap_servers"] == ["kafka:9092"]
+    assert SERVICES["kafka"]["environment"]["KAFKA_ADVERTISED_LISTENERS"].endswith("kafka:9092")
+
+
+@pytest.mark.real
+def test_prometheus_takes_its_settings_and_rules(tmp_path: Path) -> None:
+    promtool = require("promtool")
+    config = ROOT / "deploy" / "compose" / "prometheus.yml"
+    (mounted,) = yaml.safe_load(config.read_text(encoding="utf-8"))["rule_files"]
+    mounts = [mount.split(":") for mount in SERVICES["prometheus"]["volumes"]]
+    (rules,) = [source for source, target, *_ in mounts if target == mounted]
+    # with the rules where this machine has them
+    local = tmp_path / "prometheus.yml"
+    local.write_text(config.read_text().replace(mounted, str((COMPOSE.parent / rules).resolve())))
+    done = subprocess.run(
+        [promtool, "check", "config", local], capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+@pytest.mark.real
+def test_alertmanager_takes_its_settings() -> None:
+    config = ROOT / "deploy" / "compose" / "alertmanager.yml"
+    command = [require("amtool"), "check-config", str(config)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_grafana_is_given_prometheus_and_the_dashboards() -> None:
+    folder = ROOT / "deploy" / "compose" / "grafana" / "provisioning"
+    (source,) = yaml.safe_load((folder / "datasources/prometheus.yaml").read_text())["datasources"]
+    assert source["url"] == "http://prometheus:9090"
+    (provider,) = yaml.safe_load((folder / "dashboards/ragmeter.yaml").read_text())["providers"]
+    targets = [mount.split(":")[1] for mount in SERVICES["grafana"]["volumes"]]
+    assert provider["options"]["path"] in targets
+
+
+def test_sample_writes_traces_that_are_new_each_time() -> None:
+    script, file = ROOT / "deploy/compose/traffic.py", ROOT / "examples/mtrag.jsonl"
+    rounds = len(file.read_text(encoding="utf-8").splitlines()) + 20
+    with subprocess.Popen(
+        [sys.executable, script, file, "--rate", "2000"], stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        lines = [process.stdout.readline() for _ in range(rounds)]
+        process.kill()
+    limit = load(environ={}).limits.trace_bytes
+    items = [decode_one(line, limit) for line in lines]
+    assert all(isinstance(item, Good) for item in items)
+    assert len({json.loads(line)["trace_id"] for line in lines}) == rounds

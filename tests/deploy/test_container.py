@@ -1,0 +1,173 @@
+"""The image's files, as far as that can be seen without an engine: see docs/deployment.md."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+import tomllib
+from pathlib import Path
+
+import pytest
+import yaml
+
+from agent.config import load
+from tests.deploy.commands import check
+from tests.deploy.dockerfile import DOCKERFILE, stages
+from tests.deploy.tools import ROOT, python_of_tools
+
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+LOCKS = ROOT / "requirements"
+
+
+def pins(name: str) -> dict[str, set[str]]:
+    """Of a lock: versions by name; several where they depend on the platform."""
+    text = (LOCKS / name).read_text(encoding="utf-8")
+    found: dict[str, set[str]] = {}
+    for package, version in re.findall(r"^([a-z0-9-]+)==(\S+)", text, re.MULTILINE):
+        found.setdefault(package, set()).add(version)
+    return found
+
+
+def names(requirements: list[str]) -> set[str]:
+    return {re.split(r"[^\w.-]", line)[0].lower() for line in requirements}
+
+
+@pytest.mark.real
+def test_hadolint_finds_nothing() -> None:
+    hadolint = python_of_tools().with_name("hadolint")
+    done = subprocess.run([hadolint, DOCKERFILE], capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stdout) == (0, "")
+
+
+def test_context_has_what_is_copied_and_nothing_else() -> None:
+    lines = (ROOT / ".dockerignore").read_text(encoding="utf-8").split("\n")
+    rules = [line for line in lines if line and not line.startswith("#")]
+    assert rules[0] == "*"
+    let_in = {line[1:] for line in rules if line.startswith("!")}
+    copied = {
+        source
+        for stage in stages().values()
+        for step in stage.all("COPY")
+        if not step.startswith("--from=")
+        for source in step.split()[:-1]
+    }
+    assert let_in == copied
+    assert all((ROOT / source).exists() for source in copied)
+
+
+def test_default_variant_is_the_small_one() -> None:
+    assert list(stages())[-1] == "slim"
+    assert {"slim", "hhem"} <= set(stages())
+    for name, source in [("slim", "build"), ("hhem", "build-hhem")]:
+        assert stages()[name].base == "runtime"
+        assert stages()[name].all("COPY") == [f"--from={source} /opt/ragmeter /opt/ragmeter"]
+
+
+def test_runs_as_a_numbered_user_and_not_as_root() -> None:
+    runtime = stages()["runtime"]
+    assert runtime.all("USER") == ["10001:10001"]
+    kinds = [kind for kind, _ in runtime.steps]
+    assert "RUN" not in kinds[kinds.index("USER") :]
+    assert runtime.last("VOLUME") == ["/var/lib/ragmeter"]
+
+
+def test_every_variable_of_a_command_is_set_where_it_is_used() -> None:
+    """An ARG ends with its stage in some engines; an ENV is part of what the next is built on."""
+    for stage in stages().values():
+        known = {word.split("=")[0] for text in stage.all("ARG") for word in text.split()}
+        above: str | None = stage.name
+        while above in stages():
+            settings = " ".join(stages()[above].all("ENV"))
+            known |= set(re.findall(r"(\w+)=", settings))
+            above = stages()[above].base
+        used = {name for text in stage.all("RUN") for name in re.findall(r"\$\{?(\w+)", text)}
+        assert used <= known, stage.name
+    assert "PREFIX=/opt/ragmeter" in stages()["build"].all("ENV")
+
+
+def test_its_command_is_one_of_ours() -> None:
+    runtime = stages()["runtime"]
+    (entry,) = runtime.last("ENTRYPOINT")
+    assert entry in PROJECT["scripts"]
+    check(runtime.last("CMD"))
+    config = runtime.last("CMD")[-1]
+    assert f"deploy/container.yaml {config}" in runtime.all("COPY")
+
+
+def test_settings_of_the_image(tmp_path: Path) -> None:
+    settings = load(ROOT / "deploy" / "container.yaml", environ={})
+    assert settings.http.host == "0.0.0.0"
+    for path in (settings.state.path, settings.state.dead_letters):
+        assert path.parent == Path("/var/lib/ragmeter")
+    runtime = stages()["runtime"]
+    ports = [str(settings.http.otlp_port), str(settings.http.metrics_port)]
+    assert runtime.all("EXPOSE") == [" ".join(ports)]
+    assert f"127.0.0.1:{settings.http.metrics_port}/healthz" in runtime.all("HEALTHCHECK")[0]
+
+
+def test_no_setting_is_fixed_by_the_environment() -> None:
+    """It would win over the file that somebody mounts."""
+    for stage in stages().values():
+        assert "RAGMETER_" not in " ".join(stage.all("ENV"))
+
+
+def test_labels_and_versions() -> None:
+    runtime = stages()["runtime"]
+    labels = dict(
+        re.findall(r'org\.opencontainers\.image\.(\w+)="([^"]*)"', runtime.all("LABEL")[0])
+    )
+    assert labels["licenses"] == PROJECT["license"]
+    assert {"title", "description", "version", "revision"} <= set(labels)
+    assert f"VERSION={PROJECT['version']}" in runtime.all("ARG")
+    tags = re.findall(r"ragmeter:([\d.]+)", DOCKERFILE.read_text(encoding="utf-8"))
+    assert set(tags) == {PROJECT["version"]}
+
+
+@pytest.mark.parametrize("name", ["build.lock", "image.lock", "image-hhem.lock"])
+def test_locks_have_hashes(name: str) -> None:
+    text = (LOCKS / name).read_text(encoding="utf-8")
+    blocks = re.split(r"^(?=[a-z0-9-]+==)", text, flags=re.MULTILINE)[1:]
+    assert blocks
+    assert all("--hash=sha256:" in block for block in blocks)
+
+
+def test_every_installation_is_held_to_the_hashes() -> None:
+    installs = [
+        command
+        for stage in stages().values()
+        for step in stage.all("RUN")
+        for command in step.split("&&")
+        if re.search(r"pip\b.* install ", command)
+    ]
+    assert len(installs) == 4
+    ours = [command for command in installs if "dist/ragmeter-" in command]
+    assert [("--no-deps" in command) for command in ours] == [True]
+    for command in set(installs) - set(ours):
+        assert "--require-hashes" in command
+        assert "--only-binary :all:" in command
+
+
+def test_locks_hold_what_the_project_needs() -> None:
+    extras = PROJECT["optional-dependencies"]
+    small, large = pins("image.lock"), pins("image-hhem.lock")
+    assert names(PROJECT["dependencies"]) <= set(small)
+    assert names(extras.get("kafka", [])) <= set(small)
+    assert {"faust-streaming", "kafka-python"} <= set(small)
+    assert names(extras["hhem"]) <= set(large)
+    assert not names(extras["hhem"]) & set(small)
+    assert small.items() <= large.items()
+
+
+def test_what_is_shipped_is_what_is_tested() -> None:
+    if "kafka" not in PROJECT["optional-dependencies"]:
+        pytest.skip("the tests of this agent run without the workers' dependencies")
+    tested = pins("dev.lock")
+    for name in ("build.lock", "image.lock", "image-hhem.lock"):
+        assert {one: v for one, v in pins(name).items() if not v <= tested.get(one, set())} == {}
+
+
+def test_grace_and_tags_of_the_chart_are_those_of_the_image() -> None:
+    values = yaml.safe_load((ROOT / "helm/ragmeter/values.yaml").read_text(encoding="utf-8"))
+    user = stages()["runtime"].all("USER")[0].split(":")
+    for context in (values["securityContext"], values["podSecurityContext"]):
+        assert [str(context["runAsUser"]), str(context["runAsGroup"])] == user

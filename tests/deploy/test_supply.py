@@ -1,0 +1,184 @@
+"""What looks for vulnerabilities, secrets and contents: the rules, and the real programs."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import date
+from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from deploy.supply import audit, leaks, sbom
+from deploy.supply.audit import Accepted, batches, loose, read_accepted, verdict
+from deploy.supply.tools import GITLEAKS, LOCK, ROOT, STAMP
+from tests.real import unavailable
+
+TODAY = date(2026, 11, 22)
+BAD = {"id": "GHSA-1", "aliases": ["CVE-1"], "fix_versions": ["2.0"]}
+REPORT = {
+    "dependencies": [
+        {"name": "a", "version": "1.0", "vulns": [BAD]},
+        {"name": "b", "version": "1.0", "vulns": []},
+        {"name": "c", "skip_reason": "not found"},
+    ]
+}
+REASON = "the part that has it is never called here"
+
+
+def tools() -> None:
+    if not (STAMP.is_file() and STAMP.read_bytes() == LOCK.read_bytes()):
+        unavailable("the environment of requirements/security.lock is not there: `make sbom`")
+
+
+def test_what_nobody_knows_of_is_no_pass() -> None:
+    found = verdict(REPORT, [], TODAY)
+    assert found.unknown == ["c"]
+    assert found.vulnerable == ["a 1.0: GHSA-1 (mended in 2.0)"]
+    assert found.sound == 1
+
+
+@pytest.mark.parametrize(
+    ("package", "until", "field"),
+    [
+        ("a", date(2026, 12, 1), "borne"),
+        ("a", date(2026, 11, 21), "expired"),
+        ("b", date(2026, 12, 1), "vulnerable"),
+    ],
+)
+def test_what_is_accepted_is_so_for_a_package_and_a_while(
+    package: str, until: date, field: str
+) -> None:
+    found = verdict(REPORT, [Accepted("CVE-1", package, until, REASON)], TODAY)
+    full = {name for name in ("borne", "expired", "vulnerable") if getattr(found, name)}
+    assert full == {field}
+
+
+def test_an_acceptance_needs_a_date_and_a_reason() -> None:
+    assert read_accepted(audit.ACCEPTED.read_text()) == []
+    line = "[{id: CVE-1, package: a, until: 2026-12-01, reason: %s}]"
+    assert read_accepted(line % REASON)[0].until == date(2026, 12, 1)
+    with pytest.raises(ValueError, match="reason"):
+        read_accepted(line % "short")
+
+
+@pytest.mark.parametrize("lock", audit.LOCKS, ids=lambda path: path.name)
+def test_every_lock_holds_every_version_by_its_hash(lock: Path) -> None:
+    text = lock.read_text(encoding="utf-8")
+    assert "==" in text
+    assert loose(lock.name, text) == []
+
+
+@pytest.mark.parametrize(
+    "entry",
+    ["a>=1 \\\n    --hash=sha256:0", "a==1", "a @ https://h/a.whl", "-e .", "git+https://h/a"],
+)
+def test_a_loose_entry_is_found(entry: str) -> None:
+    sound = "b==1 ; python_version < '4' \\\n    --hash=sha256:0"
+    assert len(loose("x.lock", f"{sound}\n{entry}\n{sound}\n")) == 1
+
+
+def test_every_version_of_every_lock_is_asked_for_once() -> None:
+    two = "a==1 ; python_version < '3.12' \\\n    --hash=x\na==2 \\\n    --hash=y\nb[c]==1\n"
+    assert batches([two, "a==2\nB==1\n"]) == [["a==1", "b==1"], ["a==2"]]
+    asked = {pin for batch in batches(lock.read_text() for lock in audit.LOCKS) for pin in batch}
+    assert len(asked) > 100
+    assert any(pin.startswith("aiohttp==") for pin in asked)
+
+
+@contextmanager
+def vulnerability_service(vulnerable: str) -> Iterator[str]:
+    """A stand-in for OSV that knows one vulnerability of one package."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            answer: dict[str, Any] = {}
+            if asked["package"]["name"] == vulnerable:
+                affected = {
+                    "package": {"name": vulnerable, "ecosystem": "PyPI"},
+                    "ranges": [{"type": "ECOSYSTEM", "events": [{"introduced": "0"}]}],
+                }
+                answer = {"vulns": [{"id": "GHSA-x", "summary": "bad", "affected": [affected]}]}
+            body = json.dumps(answer).encode()
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: Any) -> None:
+            """Quiet."""
+
+    server = HTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_port}/v1/query"
+    finally:
+        server.shutdown()
+        thread.join()
+        server.server_close()
+
+
+@pytest.mark.real
+@pytest.mark.slow
+@pytest.mark.timeout(400)
+def test_the_real_audit_fails_for_what_a_service_knows(capsys: pytest.CaptureFixture[str]) -> None:
+    tools()
+    with vulnerability_service("nobody-has-this") as url:
+        assert audit.main(["--osv-url", url]) == 0, capsys.readouterr().out
+    with vulnerability_service("aiohttp") as url:
+        assert audit.main(["--osv-url", url]) == 1
+    assert "vulnerable: aiohttp" in capsys.readouterr().out
+    assert audit.main(["--osv-url", "http://127.0.0.1:9/v1/query"]) == 3
+    assert "this is not a pass" in capsys.readouterr().out
+
+
+def test_without_a_network_it_says_what_it_did_not_do() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "deploy.supply.audit", "--offline"],
+        cwd=ROOT, capture_output=True, text=True, timeout=60,
+    )  # fmt: skip
+    assert done.returncode == 0
+    assert "OFFLINE: no service was asked" in done.stdout
+
+
+@pytest.mark.real
+def test_the_bill_names_what_the_lock_does(tmp_path: Path) -> None:
+    tools()
+    lock = ROOT / "requirements" / "image.lock"
+    path = sbom.write("x", lock, tmp_path)
+    found = json.loads(path.read_text())
+    assert (found["bomFormat"], found["specVersion"]) == ("CycloneDX", sbom.VERSION)
+    assert found["metadata"]["component"]["name"] == "ragmeter"
+    locked = {
+        line.split("==")[0].split("[")[0]
+        for line in lock.read_text().splitlines()
+        if "==" in line and not line.startswith((" ", "#"))
+    }
+    assert {one["name"].lower() for one in found["components"]} == locked
+    for one in found["components"]:
+        assert one["purl"].startswith(f"pkg:pypi/{one['name'].lower()}@")
+    assert path.read_bytes() == sbom.write("y", lock, tmp_path).read_bytes()
+
+
+@pytest.mark.real
+def test_a_planted_secret_is_found(tmp_path: Path) -> None:
+    if not GITLEAKS.is_file():
+        unavailable("gitleaks is not there: `make secrets` compiles it")
+    (tmp_path / "clean.py").write_text("token = settings.http.token\n")
+    assert leaks.scan("dir", tmp_path) == 0
+    key = "AKIA" + "QYLPMN5HFIQR7XYA"  # of the form of AWS; nobody's
+    (tmp_path / "dirty.py").write_text(f'aws_access_key_id = "{key}"\n')
+    report = tmp_path / "report.json"
+    assert leaks.scan("dir", tmp_path, report=report) == 1
+    assert key not in report.read_text(), "what is found is not shown"
+    (tmp_path / "dirty.py").unlink()
+    for command in (["init", "-q"], ["add", "."]):
+        subprocess.run(["git", *command], cwd=tmp_path, check=True, timeout=60)

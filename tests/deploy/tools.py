@@ -1,0 +1,166 @@
+"""What checks the files for others: a real Helm, the schemas of Kubernetes, hadolint, Grafana's
+dashboard-linter; and uPlot, which draws pictures for the docs.
+
+`python -m tests.deploy.tools` fetches them into `.cache`, ahead of the tests, which are bound in
+time: Go compiles the linter for minutes. It needs Go and a module proxy, and a package index.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import NoReturn
+
+import yaml
+
+from tests.real import unavailable
+
+__all__ = [
+    "CRDS",
+    "ROOT",
+    "fetch",
+    "helm_program",
+    "linter_program",
+    "python_of_tools",
+    "uplot",
+]
+
+ROOT = Path(__file__).parent.parent.parent
+CACHE = ROOT / ".cache"
+# No release has a tag, and Go's checksum database does not know this commit: its sum is kept here,
+# and the sums of what it is built from are in it.
+LINTER_MODULE = "github.com/grafana/dashboard-linter"
+LINTER_VERSION = "v0.0.0-20241224134444-1765d94aec4a"
+LINTER_SUM = "h1:wpyAYX8+Rqu0LIEE7zXBR/qjBH4t0yXvqlRGa1wD5rg="
+LINTER = CACHE / f"dashboard-linter-{LINTER_VERSION[-12:]}" / "dashboard-linter"
+UPLOT_VERSION = "1.6.32"
+UPLOT_SHA256 = "4b8a8191e425658e3ea8c8c1314b0fc679c861ee3a1af2b20c7b16ba50b5133d"
+UPLOT = CACHE / f"uplot-{UPLOT_VERSION}"
+LOCK = ROOT / "requirements" / "deploy.lock"
+TOOLS = CACHE / "deploy-tools"
+STAMP = TOOLS / "deploy.lock"  # a copy, so that a half-made or an old environment is known
+HELM = TOOLS / "bin" / "helm"  # Helm's own program, in a wheel: compiling it takes ten minutes
+
+# The definitions of the objects that are not Kubernetes' own, from their projects' Go modules.
+OPERATOR = "github.com/prometheus-operator/prometheus-operator@v0.85.0"
+KEDA = "github.com/kedacore/keda/v2@v2.21.0"
+DEFINITIONS = {
+    OPERATOR: [
+        f"example/prometheus-operator-crd/monitoring.coreos.com_{kind}.yaml"
+        for kind in ("servicemonitors", "podmonitors", "prometheusrules")
+    ],
+    KEDA: [
+        f"config/crd/bases/keda.sh_{kind}.yaml"
+        for kind in ("scaledobjects", "triggerauthentications")
+    ],
+}
+CRDS = CACHE / "crds"
+CRDS_STAMP = CRDS / "modules.json"
+
+
+def _unavailable(what: str) -> NoReturn:
+    unavailable(f"{what} is not there: `make deploy-tools` fetches it")
+
+
+def helm_program() -> str:
+    """Skips the test where there is none, and fails it where CI=true."""
+    return str(HELM) if _tools_are_there() and HELM.is_file() else _unavailable("Helm")
+
+
+def linter_program() -> str:
+    """As `helm_program`."""
+    return str(LINTER) if LINTER.is_file() else _unavailable("Grafana's dashboard-linter")
+
+
+def uplot() -> Path:
+    """The folder with its scripts; npm fetches it where it is not there. For pictures alone."""
+    if not UPLOT.is_dir():
+        archive = CACHE / _run("npm", "pack", "--silent", f"uplot@{UPLOT_VERSION}").strip()
+        found = hashlib.sha256(archive.read_bytes()).hexdigest()
+        if found != UPLOT_SHA256:
+            raise ValueError(f"uplot {UPLOT_VERSION} has the sum {found}, not {UPLOT_SHA256}")
+        shutil.unpack_archive(archive, UPLOT, filter="data")
+        archive.unlink()
+    return UPLOT / "package" / "dist"
+
+
+def python_of_tools() -> Path:
+    """The interpreter with the locked tools; its folder has their commands."""
+    if not (_tools_are_there() and _definitions_are_there()):
+        _unavailable("the environment of requirements/deploy.lock")
+    return TOOLS / "bin" / "python"
+
+
+def _tools_are_there() -> bool:
+    return STAMP.is_file() and STAMP.read_bytes() == LOCK.read_bytes()
+
+
+def _definitions_are_there() -> bool:
+    return CRDS_STAMP.is_file() and json.loads(CRDS_STAMP.read_text()) == DEFINITIONS
+
+
+def fetch() -> None:
+    """Make what is missing. Raises where a command fails."""
+    CACHE.mkdir(exist_ok=True)
+    if not LINTER.is_file():
+        _fetch_linter()
+    if not _definitions_are_there():
+        _fetch_definitions()
+    if not _tools_are_there():
+        _fetch_tools()
+
+
+def _run(*command: str, **environ: str) -> str:
+    done = subprocess.run(
+        command, env=os.environ | environ, stdout=subprocess.PIPE, check=True, cwd=CACHE, text=True
+    )
+    return done.stdout
+
+
+def _fetch_linter() -> None:
+    download = ("go", "mod", "download", "-json", f"{LINTER_MODULE}@{LINTER_VERSION}")
+    module = json.loads(_run(*download, GONOSUMDB=LINTER_MODULE))
+    if module["Sum"] != LINTER_SUM:
+        raise ValueError(f"{LINTER_MODULE} has the sum {module['Sum']}, not {LINTER_SUM}")
+    # Renamed when it is whole: an interrupted build must not leave half a program.
+    partial = LINTER.parent.with_suffix(".partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    partial.mkdir()
+    # in its own folder, so that its go.sum holds; that lies in the cache of modules, read-only
+    # and at an idle priority: it keeps every core busy for minutes
+    build = ("go", "-C", module["Dir"], "build", "-trimpath", "-ldflags", "-s -w")
+    _run("nice", "-n", "19", *build, "-o", str(partial / LINTER.name), ".")
+    shutil.rmtree(LINTER.parent, ignore_errors=True)
+    partial.rename(LINTER.parent)
+
+
+def _fetch_definitions() -> None:
+    shutil.rmtree(CRDS, ignore_errors=True)
+    CRDS.mkdir()
+    for module, paths in DEFINITIONS.items():
+        folder = Path(json.loads(_run("go", "mod", "download", "-json", module))["Dir"])
+        for path in paths:
+            definition = yaml.safe_load((folder / path).read_text(encoding="utf-8"))
+            for version in definition["spec"]["versions"]:
+                kind = definition["spec"]["names"]["kind"]
+                name = f"{definition['spec']['group']}_{version['name']}_{kind}.json"
+                (CRDS / name).write_text(json.dumps(version["schema"]["openAPIV3Schema"]))
+    CRDS_STAMP.write_text(json.dumps(DEFINITIONS))
+
+
+def _fetch_tools() -> None:
+    uv = str(Path(sys.executable).with_name("uv"))
+    _run(uv, "venv", "--quiet", "--clear", "--python", sys.executable, str(TOOLS))
+    python = str(TOOLS / "bin" / "python")
+    _run(uv, "pip", "sync", "--quiet", "--python", python, "--require-hashes", str(LOCK))
+    shutil.copyfile(LOCK, STAMP)
+
+
+if __name__ == "__main__":
+    fetch()
+    sys.stdout.write(f"{LINTER}\n{TOOLS}\n{CRDS}\n")

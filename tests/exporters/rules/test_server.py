@@ -1,0 +1,58 @@
+"""A real Prometheus scrapes the live app and evaluates the whole rule file on what it exports."""
+
+from __future__ import annotations
+
+import re
+import time
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.exporters.fakes import everything
+from tests.exporters.rules.annotations import TESTS
+from tests.exporters.server import serving
+from tests.prometheus_server import prometheus
+
+RULES = TESTS.parent / "ragmeter.rules.yaml"
+CONFIG = """
+global: {{scrape_interval: 1s, evaluation_interval: 1s}}
+rule_files: [rules.yml]
+scrape_configs:
+  - job_name: ragmeter
+    static_configs:
+      - targets: ["127.0.0.1:{port}"]
+"""
+
+
+def groups(client: httpx.Client) -> list[dict[str, Any]]:
+    """All groups, once each was evaluated three times on something that was scraped."""
+    end, asked, since = time.monotonic() + 60, "count(ragmeter_build_info)", 0.0
+    while time.monotonic() < end:
+        try:
+            if client.get("/query", params={"query": asked}).json()["data"]["result"]:
+                since = since or time.monotonic()
+                found = list(client.get("/rules").json()["data"]["groups"])
+                if time.monotonic() > since + 4:
+                    return found
+        except (httpx.TransportError, KeyError, ValueError):
+            pass
+        time.sleep(0.3)
+    raise TimeoutError("no group was evaluated")
+
+
+@pytest.mark.real
+def test_every_rule_is_evaluated_without_a_fault_and_a_sound_agent_fires_none(
+    tmp_path: Path,
+) -> None:
+    text = re.sub(r"^  interval: .*$", "  interval: 1s", RULES.read_text("utf-8"), flags=re.M)
+    (tmp_path / "rules.yml").write_text(text)
+    with serving(everything()) as port, prometheus(tmp_path, CONFIG.format(port=port)) as client:
+        found = [rule for group in groups(client) for rule in group["rules"]]
+        assert len(found) == 74
+        assert [(r["name"], r.get("lastError")) for r in found if r["health"] != "ok"] == []
+        alerts = client.get("/alerts").json()["data"]["alerts"]
+        assert [a["labels"] for a in alerts if a["state"] == "firing"] == []
+        recorded = client.get("/query", params={"query": '{__name__=~"instance:.+"}'}).json()
+        assert recorded["data"]["result"]

@@ -1,0 +1,54 @@
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+from agent.config import Alerts
+from agent.counters import Counters
+from agent.store.rows import OutboxItem
+from exporters.dispatch import MemoryOutbox
+from exporters.senders import Senders
+from tests.exporters.stub import until
+
+NOW = 1_790_000_000.0
+DAY = 86_400.0
+
+
+class Running:
+    def __init__(self) -> None:
+        self.outbox = MemoryOutbox()
+        self.counters = Counters()
+
+    @contextlib.contextmanager
+    def lock(self) -> Iterator[None]:
+        yield
+
+
+@pytest.mark.parametrize("jump", [-3600.0, 0.0, 3 * DAY])
+def test_a_clock_that_jumps_delays_and_drops_no_notification(jump: float) -> None:
+    """An hour back, what is there would not be due for an hour; days on, it would be too old."""
+
+    async def scenario() -> None:
+        clock = [NOW]
+        told: list[httpx.Request] = []
+
+        def take(request: httpx.Request) -> httpx.Response:
+            told.append(request)
+            return httpx.Response(204)
+
+        running: Any = Running()
+        running.outbox.put(OutboxItem("a", "a", "{}", NOW))
+        senders = Senders(Alerts(webhook_url="http://hook.test/"), clock=lambda: clock[0])
+        async with httpx.AsyncClient(transport=httpx.MockTransport(take)) as client:
+            senders.start(client, running)
+            clock[0] += jump
+            await until(lambda: len(running.outbox) == 0)
+            await senders.stop()
+        assert len(told) == 1
+
+    asyncio.run(scenario())

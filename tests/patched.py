@@ -1,0 +1,75 @@
+"""A real agent in a process of its own with something in it exchanged, as a bug would do it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from tests.crash import free_port
+
+__all__ = ["running", "status", "until"]
+
+ROOT = Path(__file__).parent.parent
+
+PROGRAM = """
+import sys, time
+def hang(*arguments):
+    while True:
+        time.sleep(1)
+{patch}
+from agent.cli import main
+sys.argv = ["ragmeter", "run", "--config", {config!r}]
+main()
+"""
+
+
+def running(
+    folder: Path, patch: str, limits: dict[str, float], **settings: Any
+) -> tuple[subprocess.Popen[bytes], int, int]:
+    """The process, ready, and its ports for traces and metrics. `patch` is Python that runs before
+    it; `hang` is a function that never returns."""
+    otlp, metrics = free_port(), free_port()
+    config = folder / "config.json"
+    config.write_text(
+        json.dumps(
+            {
+                "http": {"otlp_port": otlp, "metrics_port": metrics},
+                "state": {"path": str(folder / "s.sqlite"), "dead_letters": str(folder / "dead")},
+                "limits": limits,
+                **settings,
+            }
+        )
+    )
+    program = PROGRAM.format(patch=patch, config=str(config))
+    with (folder / "talk").open("wb") as talk:
+        process = subprocess.Popen(
+            [sys.executable, "-c", program],
+            stdout=talk,
+            stderr=talk,
+            cwd=ROOT,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+        )
+    until(lambda: status(metrics) == 200, 60)
+    return process, otlp, metrics
+
+
+def status(port: int, path: str = "readyz") -> int:
+    try:
+        return httpx.get(f"http://127.0.0.1:{port}/{path}", timeout=5).status_code
+    except httpx.TransportError:
+        return 0
+
+
+def until(met: Callable[[], bool], seconds: float) -> None:
+    end = time.monotonic() + seconds
+    while not met():
+        assert time.monotonic() < end, "it did not come to that"
+        time.sleep(0.1)

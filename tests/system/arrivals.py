@@ -1,0 +1,85 @@
+"""What came to the receiver, when, and on which way."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from aiohttp import web
+
+from tests.exporters.stub import Stub, serve
+
+__all__ = ["WAYS", "Arrival", "Receiver", "receiver"]
+
+WAYS = ("webhook", "alertmanager", "prometheus")
+"""The agent's own webhook; the agent's alerts, and those of Prometheus, through Alertmanager."""
+
+
+@dataclass(frozen=True)
+class Arrival:
+    """`at` is the clock's time; `told` the alert as it came."""
+
+    way: str
+    status: str
+    alert: str
+    service: str
+    at: float
+    told: dict[str, Any] = field(repr=False, hash=False, compare=False)
+
+
+@dataclass
+class Receiver:
+    url: str = ""
+    arrivals: list[Arrival] = field(default_factory=list)
+
+    def of(self, way: str, status: str, alert: str, service: str) -> list[Arrival]:
+        key = (way, status, alert, service)
+        return [
+            one for one in self.arrivals if (one.way, one.status, one.alert, one.service) == key
+        ]
+
+    def firing(self, way: str) -> set[tuple[str, str]]:
+        """Which alerts this way has said to fire and not yet to be over."""
+        found: set[tuple[str, str]] = set()
+        for one in self.arrivals:
+            if one.way == way:
+                change = found.add if one.status == "firing" else found.discard
+                change((one.alert, one.service))
+        return found
+
+
+def read(body: dict[str, Any], at: float) -> list[Arrival]:
+    """The alerts of one notification."""
+    if "event" in body:
+        own = body["alert"]
+        return [Arrival("webhook", body["event"], own["rule"], own["service"], at, own)]
+    return [
+        Arrival(
+            "prometheus" if one["labels"].get("via") == "prometheus" else "alertmanager",
+            one["status"],
+            one["labels"]["alertname"],
+            one["labels"].get("service", ""),
+            at,
+            one,
+        )
+        for one in body["alerts"]
+    ]
+
+
+@asynccontextmanager
+async def receiver() -> AsyncIterator[Receiver]:
+    """A webhook receiver that takes what the agent and what Alertmanager send."""
+    heard = Receiver()
+    servers: list[Stub] = []
+
+    async def answer(_: int) -> web.Response:
+        heard.arrivals += read(servers[0].bodies[-1], time.time())  # nothing has run in between
+        return web.Response()
+
+    async with serve(answer) as stub:
+        servers.append(stub)
+        heard.url = stub.url
+        yield heard

@@ -1,0 +1,46 @@
+"""The rules for Prometheus on a clock that runs faster.
+
+Prometheus has no clock but the wall's. So the story is told faster, and every duration of the rules
+is divided by the same factor: intervals, `for`, `keep_firing_for`, ranges and offsets. Thresholds,
+labels, names and everything else stay as they are written.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import yaml
+
+from agent.alerts.durations import parse_duration
+
+__all__ = ["compressed", "faster"]
+
+_RANGE = re.compile(r"\[(\w+)\]|(?<= offset )(\w+)")
+_KEYS = ("interval", "for", "keep_firing_for")
+
+
+def faster(duration: str, factor: float) -> str:
+    """`5m` by 60 is `5000ms`."""
+    return f"{max(1, round(1000 * parse_duration(duration) / factor))}ms"
+
+
+def _expression(text: str, factor: float) -> str:
+    def one(found: re.Match[str]) -> str:
+        inside, offset = found.groups()
+        return f"[{faster(inside, factor)}]" if inside else faster(offset, factor)
+
+    return _RANGE.sub(one, text)
+
+
+def compressed(text: str, factor: float) -> str:
+    """A rule file with all durations divided."""
+    tree: dict[str, Any] = yaml.safe_load(text)
+    for group in tree["groups"]:
+        for entry in (group, *group["rules"]):
+            for key in _KEYS:
+                if key in entry:
+                    entry[key] = faster(entry[key], factor)
+            if "expr" in entry:
+                entry["expr"] = _expression(entry["expr"], factor)
+    return yaml.safe_dump(tree, sort_keys=False, width=1_000, allow_unicode=True)

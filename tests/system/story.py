@@ -1,0 +1,228 @@
+"""The story with real parts: traffic, the agent, Prometheus with its rules, Alertmanager, a pager.
+
+    traffic -> ragmeter -> webhook ------------------> receiver
+                  |  `--> Alertmanager ----------------> |
+                  `-> /metrics -> Prometheus -> Alertmanager
+
+The traffic of eleven calm hours is replayed as fast as it goes; what the agent exported on the way
+becomes what Prometheus knows of them. Then the story is told, `factor` times faster than it is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from tests.crash import free_port
+from tests.exporters.real_alertmanager import alertmanager
+from tests.prometheus_server import prometheus
+from tests.real import require
+from tests.system.arrivals import WAYS, Arrival, Receiver, receiver
+from tests.system.backfill import backfilled
+from tests.system.compressed import compressed, faster
+from tests.system.feed import ROOT, Agent, agent, pace
+from tests.system.traffic import EVENING, HOUR, LEAD, STORY, traffic
+
+__all__ = ["FACTOR", "GROUNDING_LOW", "Told", "configured", "play", "rules_for_prometheus"]
+
+FACTOR = 150.0
+"""How many seconds of the story are told in one: 135 minutes in 54 s. Prometheus scrapes every
+minute and asks its rules every 30 s, which are 400 and 200 ms then."""
+
+GROUNDING_LOW = 0.55
+"""The one threshold that is not the default: the good generator has .60 on these questions, the bad
+one .49, and the built-in default of .45 is for answers of which most are made up."""
+
+HEAD_START = 20 * 60.0
+"""Seconds of the calm that are told at the story's pace: Prometheus is started meanwhile."""
+
+MARKS = (*(hours * HOUR for hours in range(-10, -1, 2)), EVENING, EVENING / 2, -HEAD_START)
+"""When Prometheus has scraped before the story."""
+
+AFTER = 3.0  # seconds for what was told last to arrive
+
+
+@dataclass
+class Told:
+    """What came of it. Minutes of the story; `opened` are the pages of the worst traces."""
+
+    factor: float
+    receiver: Receiver
+    began: float
+    origin: float
+    opened: dict[str, tuple[int, str]]
+    gone: float
+    """Seconds that the whole took."""
+
+    def minute(self, arrival: Arrival) -> float:
+        """When it arrived."""
+        return (arrival.at - self.began) * self.factor / 60
+
+    def fired(self, arrival: Arrival, key: str = "fired_at") -> float:
+        """When the agent says, of a webhook's notification."""
+        return float((arrival.told[key] - self.origin) / 60)
+
+
+def configured(folder: Path, **alerts: Any) -> Path:
+    """The settings of the agent: the objectives of the rules for Prometheus, absence as there, and
+    one threshold for these services."""
+    rules = folder / "rules.yaml"
+    text = (ROOT / "deploy/prometheus/absence.yaml").read_text()
+    rules.write_text(f"{text}  - {{name: RagGroundingLow, threshold: {GROUNDING_LOW}}}\n")
+    slos = (ROOT / "deploy/prometheus/objectives.yaml").read_text()
+    own = {
+        "http": {"otlp_port": free_port(), "metrics_port": alerts.pop("port")},
+        "state": {
+            "path": str(folder / "state.sqlite"),
+            "dead_letters": str(folder / "dead.jsonl"),
+            "synchronous": "normal",
+        },
+        # a minute, not 15 s: most of what the calm hours cost is asking rules
+        "alerts": {"rules": str(rules), "evaluation_seconds": 60, **alerts},
+    }
+    path = folder / "ragmeter.yaml"
+    path.write_text(slos + "\n".join(f"{key}: {json.dumps(value)}" for key, value in own.items()))
+    return path
+
+
+def rules_for_prometheus(config: Path) -> str:
+    """Written by the command, from the settings that the agent runs with."""
+    command = [sys.executable, "-m", "agent.cli", "rules", "prometheus", "--config", str(config)]
+    done = subprocess.run(
+        command, capture_output=True, text=True, cwd=ROOT, check=True, timeout=110
+    )
+    return done.stdout
+
+
+def prometheus_config(factor: float, target: str, manager: str) -> str:
+    return json.dumps(
+        {
+            "global": {
+                "scrape_interval": faster("1m", factor),
+                "evaluation_interval": faster("30s", factor),
+                "external_labels": {"via": "prometheus"},
+            },
+            "rule_files": ["rules.yml"],
+            "scrape_configs": [{"job_name": "ragmeter", "static_configs": [{"targets": [target]}]}],
+            "alerting": {
+                "alertmanagers": [
+                    {"static_configs": [{"targets": [manager.removeprefix("http://")]}]}
+                ]
+            },
+        }
+    )
+
+
+def lead(to: Agent, seed: int, origin: float) -> list[tuple[float, str]]:
+    """Tell the calm hours; what was exported at the marks."""
+    found, waiting = [], traffic(-LEAD, -HEAD_START, origin=origin, seed=seed)
+    for mark in MARKS:
+        to.write(_until(waiting, mark))
+        found.append((mark, to.caught_up()))
+    return found
+
+
+def _until(
+    waiting: Iterator[tuple[float, dict[str, Any]]], mark: float
+) -> Iterator[tuple[float, dict[str, Any]]]:
+    for pair in waiting:
+        yield pair
+        if pair[0] >= mark:
+            return
+
+
+@contextmanager
+def watched(
+    folder: Path, rules: str, scrapes: list[tuple[float, str]], factor: float, url: str, to: str
+) -> Iterator[float]:
+    """Prometheus, once it scrapes; the clock's time at which the story begins."""
+    target = url.removeprefix("http://")
+    begins = time.time() + HEAD_START / factor
+    backfilled(
+        folder,
+        [(begins + mark / factor, text) for mark, text in scrapes],
+        {"job": "ragmeter", "instance": target},
+    )
+    (folder / "rules.yml").write_text(compressed(rules, factor))
+    flags = [f"--query.lookback-delta={faster('5m', factor)}"]
+    with prometheus(folder, prometheus_config(factor, target, to), flags) as client:
+        end = time.monotonic() + 30
+        while time.monotonic() < end:
+            try:
+                answer = client.get("/query", params={"query": "up == 1"}).json()
+                if answer["data"]["result"]:
+                    break
+            except (httpx.TransportError, KeyError, ValueError):
+                pass
+            time.sleep(0.05)
+        else:
+            raise TimeoutError((folder / "log").read_text()[-3000:])
+        yield max(begins, time.time())
+
+
+async def play(folder: Path, *, factor: float = FACTOR, seed: int = 1) -> Told:
+    """Tell the story; `folder` is for what the parts write."""
+    begin, page = time.monotonic(), free_port()
+    manager = require("alertmanager", "prometheus-alertmanager")
+    require("prometheus")
+    require("promtool")
+    url = f"http://127.0.0.1:{page}"
+    for name in ("agent", "alertmanager", "prometheus"):
+        shutil.rmtree(folder / name, ignore_errors=True)
+        (folder / name).mkdir()
+    # the story ends now: what is dated in the future would not be believed
+    origin = float(round(time.time()) - STORY - 60)
+    opened: dict[str, tuple[int, str]] = {}
+    async with (
+        receiver() as heard,
+        alertmanager(manager, folder / "alertmanager", heard.url) as am,
+    ):
+        config = configured(
+            folder / "agent", port=page, alertmanager_url=am, webhook_url=heard.url, page_url=url
+        )
+        rules = await asyncio.to_thread(rules_for_prometheus, config)
+
+        def told() -> float:
+            with agent(folder / "agent", config, url) as running:
+                scrapes = lead(running, seed, origin)
+                assert heard.arrivals == [], heard.arrivals
+                prometheus = folder / "prometheus"
+                with watched(prometheus, rules, scrapes, factor, url, am) as began:
+                    rest = traffic(-HEAD_START, origin=origin, seed=seed)
+                    pace(running, rest, factor, began)
+                    running.caught_up()
+                    time.sleep(AFTER)
+                return began
+
+        async def look() -> None:
+            """Open the worst traces of whatever the webhook tells, as they come."""
+            async with httpx.AsyncClient(timeout=30) as client:
+                seen = 0
+                while True:
+                    for one in heard.arrivals[seen:]:
+                        seen += 1
+                        if one.way == "webhook" and one.status == "firing":
+                            for trace_id in one.told["worst"]:
+                                answer = await client.get(f"{url}/trace/{one.service}/{trace_id}")
+                                opened[trace_id] = (answer.status_code, answer.text)
+                    await asyncio.sleep(0.2)
+
+        looking = asyncio.create_task(look())
+        try:
+            began = await asyncio.to_thread(told)
+        finally:
+            looking.cancel()
+            await asyncio.gather(looking, return_exceptions=True)
+    assert set(WAYS) >= {one.way for one in heard.arrivals}
+    return Told(factor, heard, began, origin, opened, time.monotonic() - begin)

@@ -1,0 +1,125 @@
+"""Three incidents and a service to which nothing happens, with every part real: what is told, on
+which way, when; which traces are named; that their pages open; and that all of it resolves."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.system.arrivals import WAYS, Arrival
+from tests.system.story import HEAD_START, Told, play
+from tests.system.traffic import BAD_MODEL, CALM, INCIDENTS, OUTAGE, RAMP, SWAP, questions, traffic
+
+__all__ = ["EXPECTED", "check"]
+
+# Each alert that must come, and when at the latest, in minutes from the beginning of its incident
+# to its first notification. From the rules: window, threshold, `for`; and one evaluation.
+EXPECTED = {
+    ("RagErrorsHigh", OUTAGE.service): 6,
+    ("RagErrorBudgetBurnFast", OUTAGE.service): 10,
+    ("RagErrorsElevated", OUTAGE.service): 10,
+    ("RagLatencyHigh", RAMP.service): 18,
+    ("RagLatencyElevated", RAMP.service): 25,
+    ("RagDrift", RAMP.service): 20,
+    ("RagGroundingLow", SWAP.service): 56,
+}
+LATE = 20.0
+"""Minutes by which an arrival may follow the agent's own time: 8 s of the clock, for bursts,
+commits and above all a machine that is busy."""
+APART = 15.0
+"""The same between the agent's alerts and those of Prometheus, which looks at what was scraped."""
+
+
+def check(told: Told) -> None:
+    """All that is promised of the story."""
+    begins = {one.service: one.begin / 60 for one in INCIDENTS}
+    ends = {one.service: one.end / 60 for one in INCIDENTS}
+    arrivals = told.receiver.arrivals
+    early = [(one, told.minute(one)) for one in arrivals if told.minute(one) < min(begins.values())]
+    assert early == []
+    for way in WAYS:
+        came = {(one.alert, one.service) for one in arrivals if one.way == way}
+        assert came == set(EXPECTED), (way, came ^ set(EXPECTED))
+        assert told.receiver.firing(way) == set(), f"still firing by {way}"
+    for (alert, service), latest in EXPECTED.items():
+        (fired,) = told.receiver.of("webhook", "firing", alert, service)
+        (over,) = told.receiver.of("webhook", "resolved", alert, service)
+        at = told.fired(fired)
+        assert begins[service] < at <= begins[service] + latest, (alert, at)
+        assert told.fired(over, "resolved_at") > ends[service], alert
+        for way in WAYS:
+            first = told.receiver.of(way, "firing", alert, service)[0]
+            last = told.receiver.of(way, "resolved", alert, service)[-1]
+            if way != "prometheus":  # of which a scrape may fail where the machine is busy
+                assert len(told.receiver.of(way, "firing", alert, service)) == 1, (way, alert)
+                assert -1 < told.minute(first) - at < LATE, (way, alert, told.minute(first), at)
+            for own, other in [(fired, first), (over, last)]:
+                apart = abs(told.minute(other) - told.minute(own))
+                assert apart < APART, (way, alert, own.status, apart)
+        _names_its_traces(told, fired)
+
+
+def sent(told: Told) -> dict[str, dict[str, Any]]:
+    """The traces of the story by their ids."""
+    return {trace["trace_id"]: trace for _, trace in traffic(-HEAD_START, origin=told.origin)}
+
+
+def _names_its_traces(told: Told, fired: Arrival) -> None:
+    """The worst are of the incident, as bad as they are said to be, and can be opened."""
+    worst = fired.told["worst"]
+    assert 1 <= len(worst) <= 5
+    traces = sent(told)
+    for trace_id in worst:
+        trace = traces[trace_id]
+        assert trace["service"] == fired.service != CALM
+        if fired.service == OUTAGE.service:
+            assert trace["status"] == "error"
+        elif fired.service == RAMP.service:
+            assert trace["timings"]["total"] > 10
+        status, page = told.opened[trace_id]
+        assert status == 200
+        assert trace_id in page
+    if fired.service == SWAP.service:
+        assert any(traces[one]["model"] == BAD_MODEL for one in worst)
+
+
+def judged(told: Told, arrival: Arrival) -> tuple[int, int]:
+    """Of the worst traces, how many people found to say what the passage does not, and all."""
+    traces = sent(told)
+    verdicts = [
+        questions()[int(traces[one]["tags"]["question"])].hallucinated[traces[one]["model"]]
+        for one in arrival.told["worst"]
+    ]
+    return sum(verdicts), len(verdicts)
+
+
+@pytest.mark.slow
+@pytest.mark.real
+def test_the_story_is_told_on_every_way_and_ends(tmp_path: Path) -> None:
+    told = asyncio.run(play(tmp_path))
+    check(told)
+
+
+def test_the_traffic_is_what_the_story_says() -> None:
+    """Cheap, so that a mistake here does not take a minute to be seen."""
+    story = list(traffic(-HEAD_START))
+    times = [at for at, _ in story]
+    assert times == sorted(times)
+    assert len({trace["trace_id"] for _, trace in story}) == len(story)
+    assert story == list(traffic(-HEAD_START))
+    swapped = {t["model"] for at, t in story if t["service"] == SWAP.service and at < SWAP.begin}
+    assert swapped != {BAD_MODEL}
+    during = [t for at, t in story if t["service"] == SWAP.service and SWAP.begin <= at < SWAP.end]
+    assert {t["model"] for t in during} == {BAD_MODEL}
+    failed = [at for at, t in story if t["service"] == OUTAGE.service and t["status"] == "error"]
+    assert sum(OUTAGE.begin <= at < OUTAGE.end for at in failed) > 40
+    assert math.isclose(len(questions()), 55)
+    share = [
+        sum(one.hallucinated[model] for one in questions()) / 55
+        for model in ("GPT-3.5 (Turbo)", "Mistral")
+    ]
+    assert share == pytest.approx([0.2, 17 / 55])

@@ -1,0 +1,123 @@
+"""A day on which nothing happens: the agent tells nothing, and nor does Prometheus.
+
+The agent works off the day at full speed; every two minutes of the day it is scraped. What was
+scraped goes through Prometheus' own rule engine (`promtool test rules`), with the rules as the
+command writes them: it is the one Prometheus whose clock is not the wall's.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from prometheus_client.parser import text_string_to_metric_families
+
+from agent.alerts import Alert
+from agent.config import load
+from agent.ingest.native import decode_one
+from agent.pipeline import Instrument
+from agent.rules import rules_of
+from exporters.prometheus import PrometheusExporter
+from tests.crash import free_port
+from tests.real import require
+from tests.system.story import configured, rules_for_prometheus
+from tests.system.traffic import HOUR, traffic
+
+DAY = 24 * HOUR
+EVERY = 120.0  # seconds between two scrapes: the longest at which a gauge of the rules still holds
+ORIGIN = 1_760_000_000.0
+
+
+def day(instrument: Instrument) -> Iterator[dict[str, float]]:
+    """Each scrape: value by series."""
+    exporter, waiting = PrometheusExporter(instrument), traffic(-DAY, 0.0, origin=ORIGIN)
+    held = next(waiting, None)
+    for number in range(1, round(DAY / EVERY) + 1):
+        batch = []
+        while held is not None and held[0] < number * EVERY - DAY:
+            body = json.dumps(held[1]).encode()
+            batch.append((decode_one(body, len(body)), 0))
+            held = next(waiting, None)
+        instrument.accept(batch, "file")
+        instrument.wait_idle()
+        yield {
+            f'{one.name}{{job="ragmeter",instance="a:9464",{_labels(one.labels)}}}': one.value
+            for family in text_string_to_metric_families(exporter.render().decode())
+            for one in family.samples
+        }
+
+
+def _labels(labels: dict[str, str]) -> str:
+    return ",".join(f'{key}="{value}"' for key, value in labels.items())
+
+
+def promtool_test(scrapes: list[dict[str, float]], rules: str) -> dict[str, Any]:
+    """Every alert of the rules, at every scrape: none fires."""
+    known = set(re.findall(r"[a-z_]*rag(?:meter)?_[a-z0-9_]+", rules)) | {"up"}
+    series: dict[str, list[str]] = {}
+    for number, found in enumerate(
+        [{'up{job="ragmeter",instance="a:9464"}': 1.0} | one for one in scrapes]
+    ):
+        for key, value in found.items():
+            if key.partition("{")[0] in known:
+                values = series.setdefault(key, ["_"] * number)
+                values += ["_"] * (number - len(values)) + [f"{value:.10g}"]
+    names = sorted(set(re.findall(r"- alert: (\w+)", rules)))
+    times = range(30, round(DAY / 60), 20)
+    return {
+        "rule_files": ["rules.yml"],
+        "evaluation_interval": "1m",
+        "tests": [
+            {
+                "interval": f"{EVERY:.0f}s",
+                "input_series": [
+                    {"series": key, "values": " ".join(values)} for key, values in series.items()
+                ],
+                "alert_rule_test": [
+                    {"eval_time": f"{at}m", "alertname": name, "exp_alerts": []}
+                    for name in names
+                    for at in times
+                ],
+            }
+        ],
+    }
+
+
+@pytest.mark.slow
+@pytest.mark.real
+def test_a_quiet_day_fires_nothing(tmp_path: Path) -> None:
+    tool, told = require("promtool"), list[Alert]()
+    config = configured(tmp_path, port=free_port())
+
+    def notify(alert: Alert, _: float) -> tuple[()]:
+        told.append(alert)
+        return ()
+
+    settings = load(config, environ={})
+    instrument = Instrument(settings, rules_of(settings), live=False, notify=notify)
+    instrument.start()
+    begin = time.monotonic()
+    try:
+        scrapes = list(day(instrument))
+    finally:
+        instrument.stop(10)
+    assert told == []
+    assert len(scrapes) == DAY / EVERY
+    assert any(key.startswith("rag_grounding_mean{") for key in scrapes[-1])
+    rules = rules_for_prometheus(config)
+    (tmp_path / "rules.yml").write_text(rules)
+    document = promtool_test(scrapes, rules)
+    assert len(document["tests"][0]["input_series"]) > 100
+    dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
+    (tmp_path / "test.yml").write_text(yaml.dump(document, Dumper=dumper, width=10**9))
+    command = [tool, "test", "rules", "test.yml"]
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
+    print(f"{time.monotonic() - begin:.0f} s")
