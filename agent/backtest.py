@@ -7,17 +7,16 @@ same order and the same rules give the same alerts, be it live, in a replay or h
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from agent.aggregate import Aggregator
 from agent.alerts import Alert, Rule
 from agent.config import Settings
 from agent.labels import OTHER
-from agent.metrics.results import BUILTIN
-from agent.scored_input import Line
+from agent.scored_input import Line, apart
 from agent.seen_ids import SeenIds
 from agent.timeline_tracks import Tracks
-from agent.trace import Score, ScoredTrace, State
+from agent.trace import Score
 from agent.windows import Windows
 from agent.windows.periods import seconds_of
 
@@ -30,8 +29,6 @@ MAX_STRATA = 16
 """Names of strata come from a file, and each has its sums in every bucket; the agent has five."""
 
 SETTLE = 1024  # traces between two clearings of what the agent would have committed
-
-_NOT_DRAWN = (State.SAMPLED_OUT, State.SHED)
 
 
 @dataclass(slots=True)
@@ -94,13 +91,8 @@ class Backtest:
         self._sample_until(scored.timestamp)
         late = self.windows.too_late(scored.timestamp)
         self._bound_strata(scored.results)
-        slow = [score for score in scored.results if _slow(score)]
-        rest: ScoredTrace | None = None
-        if slow:
-            rest = replace(scored, results=slow, partial=True, timings={})  # with its own service
-            scored.results = [score for score in scored.results if not _slow(score)]
-            scored.frame = [(s.metric, s.scorer, s.stratum, s.cheap) for s in slow if s.stratum]
-        owed = [(score.metric, score.scorer) for score in slow]
+        rest = apart(scored)
+        owed = [(score.metric, score.scorer) for score in rest.results] if rest else []
         self._note(self._aggregator.apply(scored, owed))
         if late:
             counts.late += 1
@@ -165,8 +157,3 @@ class Backtest:
                 self._alerts[alert.id, alert.fired_at, True] = alert
                 if self._tracks is not None:
                     self._tracks.watch(alert)
-
-
-def _slow(score: Score) -> bool:
-    """Whether the running agent would have had this result from a slow tier."""
-    return score.scorer != BUILTIN and score.state not in _NOT_DRAWN

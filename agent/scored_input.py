@@ -15,7 +15,7 @@ import sys
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Annotated, Any, cast
 
@@ -25,11 +25,22 @@ from agent.ingest.bounds import BOM, MAX_TRACE_VALUES, utf16, values_over
 from agent.labels import bounded
 from agent.metrics import METRICS
 from agent.metrics.names import at
+from agent.metrics.results import BUILTIN
 from agent.metrics.spec import MetricSpec
 from agent.sources.files import GZIP, STDIN
 from agent.trace import Id, Score, ScoredTrace, Seconds, State, Status, Tags, Timestamp
 
-__all__ = ["BadLine", "Line", "decode_line", "read_lines", "size_of"]
+__all__ = [
+    "BadLine",
+    "Line",
+    "apart",
+    "decode_line",
+    "lines_of",
+    "name_of",
+    "opened",
+    "read_lines",
+    "size_of",
+]
 
 MAX_VALUE = 1e15  # as in the windows: beyond it a value is no measurement
 MAX_K = 100  # cut-offs come from a file, and each is a series
@@ -70,6 +81,7 @@ class _Header(BaseModel):
     probability: Annotated[float, Field(gt=0, le=1)] = 1.0
     timings: dict[str, Seconds | None] = {}
     tags: Tags = {}
+    canary: bool = False
 
 
 def decode_line(line: bytes, limit: int) -> Line:
@@ -92,6 +104,7 @@ def decode_line(line: bytes, limit: int) -> Line:
             probability=header.probability,
             timings={k: v for k, v in header.timings.items() if v is not None},
             tags=header.tags,
+            canary=header.canary,
         )
     )
     taken: set[tuple[str, str]] = set()
@@ -191,21 +204,39 @@ def read_lines(path: Path, limit: int) -> Iterator[tuple[bytes, int]]:
     Of a line over `limit` bytes only so many and one more are given. Raises OSError, also for
     broken gzip and for what is not UTF-8.
     """
-    name = "standard input" if path == STDIN else str(path)
+    with opened(path) as file:
+        yield from lines_of(file, name_of(path), limit)
+
+
+def lines_of(file: IO[bytes], name: str, limit: int) -> Iterator[tuple[bytes, int]]:
+    """The same of a file that is open. Raises OSError for what is not UTF-8."""
+    number = 0
+    while line := file.readline(limit + 1):
+        number += 1
+        if number == 1:
+            if utf16(line):
+                raise OSError(f"{name}: UTF-16 text; UTF-8 is needed")
+            line = line.removeprefix(BOM)
+        whole = line
+        while len(line) > limit and not line.endswith(b"\n"):
+            line = file.readline(limit + 1)
+        if whole.strip():
+            yield whole.rstrip(b"\r\n"), number
+
+
+def name_of(path: Path) -> str:
+    """What a file is called to people."""
+    return "standard input" if path == STDIN else str(path)
+
+
+@contextmanager
+def opened(path: Path) -> Iterator[IO[bytes]]:
+    """A file to read bytes from: `-` is stdin, gzip is unpacked. Raises OSError, also for broken
+    gzip while it is read."""
+    name = name_of(path)
     try:
         with _open(path) as file:
-            number = 0
-            while line := file.readline(limit + 1):
-                number += 1
-                if number == 1:
-                    if utf16(line):
-                        raise OSError(f"{name}: UTF-16 text; UTF-8 is needed")
-                    line = line.removeprefix(BOM)
-                whole = line
-                while len(line) > limit and not line.endswith(b"\n"):
-                    line = file.readline(limit + 1)
-                if whole.strip():
-                    yield whole.rstrip(b"\r\n"), number
+            yield file
     except EOFError:
         raise OSError(f"{name}: the gzip stream is cut off") from None
     except (zlib.error, gzip.BadGzipFile) as error:
@@ -222,3 +253,23 @@ def _open(path: Path) -> Iterator[IO[bytes]]:
             return
         with gzip.open(raw) as unpacked:
             yield cast(IO[bytes], unpacked)
+
+
+_NOT_DRAWN = (State.SAMPLED_OUT, State.SHED)
+
+
+def _slow(score: Score) -> bool:
+    """Whether the running agent would have had this result from a slow tier."""
+    return score.scorer != BUILTIN and score.state not in _NOT_DRAWN
+
+
+def apart(scored: ScoredTrace) -> ScoredTrace | None:
+    """Leave in `scored` what was known at once, with what it owed then; the rest comes back, as a
+    slow tier would have brought it. None where no slow tier was asked."""
+    slow = [score for score in scored.results if _slow(score)]
+    if not slow:
+        return None
+    rest = replace(scored, results=slow, partial=True, timings={})  # with its own service
+    scored.results = [score for score in scored.results if not _slow(score)]
+    scored.frame = [(s.metric, s.scorer, s.stratum, s.cheap) for s in slow if s.stratum]
+    return rest

@@ -20,6 +20,7 @@ from agent.metrics.spec import MetricSpec
 from agent.windows.bucket import Bucket, SeriesKey, Total
 from agent.windows.estimators import with_missing
 from agent.windows.failures import failed_of
+from agent.windows.intervals import interval_of
 from agent.windows.lookup import WindowSums
 from agent.windows.records import Estimate, Failed, Quantile, Worst
 from agent.windows.rings import OwnerKey
@@ -27,11 +28,9 @@ from agent.windows.stratified import (
     History,
     history_of,
     is_assisted,
-    stratified,
     without_help,
 )
 from agent.windows.sums import STATE_NAMES, Cell
-from agent.windows.units import unit_mean, unit_rate
 from agent.windows.worst import Entry, direction_of, unpacked
 
 __all__ = ["Windows"]
@@ -198,12 +197,7 @@ class Windows(WindowSums):
             return None
         ratio, low, high = self._kinds.get(base(metric), _UNKNOWN)
         missing = 0.0
-        if cell.strata:
-            interval = stratified(cell, ratio, low, high, history, is_assisted(scorer))
-        elif ratio:
-            interval = unit_rate(cell.n, cell.y)
-        else:
-            interval = unit_mean(cell.n, cell.y, cell.yy, history.variance, low, high)
+        interval = interval_of(cell, ratio, low, high, history, is_assisted(scorer))
         if cell.unscored or cell.shed:
             missing = cell.unscored_share() or 0.0
             interval = with_missing(interval, missing, *((0.0, 1.0) if ratio else (low, high)))
