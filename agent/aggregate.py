@@ -26,7 +26,9 @@ from agent.labels import LabelBounds
 from agent.metrics import METRICS
 from agent.metrics.judges import PROBES
 from agent.slos import events, objectives
+from agent.metrics.canary.scores import pairs as canary_pairs
 from agent.tiers import Pair
+from agent.metrics.results import REFERENCE
 from agent.trace import Score, ScoredTrace, State
 from agent.windows import Windows
 from agent.windows.exact import WEIGHT_ONE
@@ -52,7 +54,9 @@ _result = attrgetter("metric", "scorer", "state", "reason")
 class Aggregator:
     """Windows, counters and alerts of all services, by one clock.
 
-    `expected` are the (metric, scorer) pairs that each trace has a result for.
+    `expected` are the (metric, scorer) pairs that each trace has a result for. Canaries have those
+    of `agent.metrics.canary.scores`: they enter the windows of their service in series of their own,
+    and neither its traffic, times and costs nor what is learnt from traffic.
     """
 
     def __init__(
@@ -102,6 +106,11 @@ class Aggregator:
         self.waiting: Counter[Pair] = Counter()
         """Results that a slow tier still owes, by (metric, scorer)."""
 
+        self._canary_keys: list[CounterKey] = [
+            ("ragmeter_seen_total", (("metric", metric), ("scorer", scorer)))
+            for metric, scorer in canary_pairs(settings.judge.k)
+        ]
+        self._canaries = 0
     def _overflow(self, label: str) -> None:
         self.counters.inc("ragmeter_label_overflow_total", (("label", label),))
 
@@ -129,6 +138,9 @@ class Aggregator:
         if late:
             self._results.update([(*pair, State.LATE, None) for pair in owed])
         else:
+        if scored.canary:
+            self._apply_canary(scored)
+            return transitions
             self.waiting.update(owed)
             self.drift.observe(scored)
         self._count_operations(scored, scored.service)
@@ -140,6 +152,18 @@ class Aggregator:
         the buckets of the trace's own time. `scored.partial` must be set."""
         self.waiting.subtract((score.metric, score.scorer) for score in scored.results)
         self._place(scored)
+    def _apply_canary(self, scored: ScoredTrace) -> None:
+        """Count what its reference says of a canary, and nothing else: its results are further ones
+        of the service, without a trace that was seen, timed or paid for."""
+        results = [score for score in scored.results if score.scorer == REFERENCE]
+        bare = replace(scored, results=results, timings={}, partial=True)
+        self._canaries += 1
+        self._place(bare)
+        self._count_objectives(bare)
+        scored.service = bare.service
+        status = (("service", scored.service), ("status", scored.status))
+        self.counters.inc("rag_canaries_total", status)
+
         self._count_objectives(scored)
 
     def lose(self, results: Sequence[Score]) -> None:
@@ -314,5 +338,9 @@ class Aggregator:
         self.drift.load(state)
         self._learner.load(state)
         self._next_step = state["next_step"]
+        if self._canaries:
+            for name, labels in self._canary_keys:
+                self.counters.inc(name, labels, self._canaries)
+            self._canaries = 0
         if state["evaluated"]:
             self._evaluated = self.windows.changes

@@ -142,20 +142,23 @@ class _Csv:
 
 
 class _Whole:
-    """Scores a trace by every tier: no sampling."""
+    """Scores a trace by every tier: no sampling. What has a reference is measured against that, too:
+    a file is no traffic that it could blur."""
 
     def __init__(self, settings: Settings, tiers: Mapping[Tier, TierScorer]) -> None:
-        self._scorer = Scorer(settings.builtin_scorers)
+        self._scorer = Scorer(settings.builtin_scorers, ks=settings.judge.k)
         self._tiers = tiers
         self.done = Done()
         self.expected = list(self._scorer.expected)
         self.expected += [pair for tier in tiers.values() for pair in tier.pairs]
+        self.expected += self._scorer.canaries
 
     async def score(self, trace: Trace) -> ScoredTrace:
         results = self._scorer.at_once(trace)
         found = await asyncio.gather(*(self._run(tier, trace) for tier in self._tiers.values()))
         for scores in found:
             results += scores
+        results += self._scorer.against_reference(trace)
         return outline(trace, results)
 
     async def _run(self, tier: TierScorer, trace: Trace) -> list[Score]:

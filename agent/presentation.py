@@ -32,6 +32,14 @@ GROUPS = {
     ),
     "Operation": ("error", "timeout", "empty_answer"),
     "Judge": ("judge_disagreement", "judge_probe_agreement", "judge_probe_change"),
+    "Canaries": (
+        *("answer_correctness", "fact_checks", "fact_coverage", "calculation"),
+        *("calculation_steps", "exact_match", "keyword_coverage", "number_match"),
+        *("list_coverage", "answer_completeness", "recall_any_at_k", "recall_all_at_k"),
+        *("reciprocal_rank_at_k", "attribution_hit", "abstention_accuracy"),
+        *("unanswerable_hallucination", "conflict_handled", "scope_miss"),
+        *("canary_failed", "canary_seconds"),
+    ),
     "Use": ("input_tokens", "output_tokens", "cost_usd"),
 }
 """Sections in the order of the question "how good are the answers"."""

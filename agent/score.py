@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from agent.metrics import METRICS, score_builtin, score_cheap
+from agent.metrics.canary.scores import pairs as canary_pairs
+from agent.metrics.canary.scores import score as score_canary
 from agent.metrics.names import spec_of
 from agent.sampling import Sampler
 from agent.strata import REST, Strata, drawn_at
@@ -37,6 +40,9 @@ class Scorer:
     `expected` are the pairs that every trace gets exactly one result for, whatever happens: a
     part that raises leaves `unscored` with reason `internal_error`, and a tier that has not drawn
     the trace `sampled_out`. What a tier has drawn is scored elsewhere.
+
+    Canaries are a population of their own: each gets one result for each pair of `canaries`, and
+    nothing else; no tier is offered one. `ks` are the cut-offs of their retrieval.
     """
 
     def __init__(
@@ -46,6 +52,8 @@ class Scorer:
         sampler: Sampler | None = None,
         tiers: Mapping[Tier, Sequence[Pair]] | None = None,
         strata: Strata | None = None,
+        ks: Sequence[int] = (5,),
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         if tiers and sampler is None:
             raise ValueError("tiers need a sampler")
@@ -61,7 +69,11 @@ class Scorer:
         }
         self.expected = [pair for _, pairs in self._parts for pair in pairs]
         self.expected += [pair for pairs in self.tiers.values() for pair in pairs]
-        unknown = {metric for metric, _ in self.expected if spec_of(METRICS, metric) is None}
+        self._ks = sorted(set(ks))
+        self.canaries: tuple[Pair, ...] = canary_pairs(self._ks)
+        self._monotonic = monotonic
+        pairs = (*self.expected, *self.canaries)
+        unknown = {metric for metric, _ in pairs if spec_of(METRICS, metric) is None}
         if unknown:
             raise ValueError(f"not in the registry of metrics: {', '.join(sorted(unknown))}")
 
@@ -75,12 +87,24 @@ class Scorer:
             log.exception("scoring of trace %r failed", trace.trace_id[:80])
             return complete([], pairs, trace.probability)
 
+    def against_reference(self, trace: Trace) -> list[Score]:
+        """What the reference of a canary says; nothing of other traces."""
+        if not trace.canary:
+            return []
+
+        def part(trace: Trace) -> list[Score]:
+            return score_canary(trace, self._ks, self._monotonic)
+
+        return self._run(part, self.canaries, trace)
+
     def at_once(self, trace: Trace) -> list[Score]:
         """What needs no slow tier."""
         return [score for part, pairs in self._parts for score in self._run(part, pairs, trace)]
 
     def score(self, trace: Trace, timestamp: float | None = None) -> Scored:
         """`timestamp` (Unix seconds) replaces the trace's own where its clock was wrong."""
+        if trace.canary:
+            return Scored(outline(trace, self.against_reference(trace), timestamp))
         results = self.at_once(trace)
         if not self.tiers:
             return Scored(outline(trace, results, timestamp))
@@ -151,6 +175,7 @@ def outline(trace: Trace, results: list[Score], timestamp: float | None = None) 
         input_tokens=usage.input_tokens if usage else None,
         output_tokens=usage.output_tokens if usage else None,
         cost_usd=usage.cost_usd if usage else None,
+        canary=trace.canary,
     )
 
 

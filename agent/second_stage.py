@@ -60,6 +60,7 @@ class SecondStage:
             sampler=self._sampler,
             tiers={name: tier.pairs for name, tier in tiers.scorers.items()},
             strata=self._strata,
+            ks=settings.judge.k,
         )
         self._owed: Counter[Tier] = Counter()
         # both, always: a tier that is no longer configured still owes an answer to what it had

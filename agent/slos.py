@@ -14,6 +14,7 @@ from agent.alerts.burn import Evidence, Objective
 from agent.config import ConfigError, Slo
 from agent.metrics import METRICS
 from agent.metrics.names import spec_of
+from agent.metrics.results import BUILTIN, REFERENCE
 from agent.trace import ScoredTrace, State
 from agent.windows.exact import weight
 
@@ -22,8 +23,6 @@ __all__ = ["JUDGED_LAG", "Event", "events", "objectives"]
 JUDGED_LAG = 120
 """Seconds by which windows of judged objectives end early. Judges take longer over bad answers:
 without it the last minutes look too good (0.014 of a rate where they take four times as long)."""
-
-BUILTIN = "builtin"
 
 
 class Event(NamedTuple):
@@ -91,7 +90,7 @@ def _objective(slo: Slo) -> Objective:
                 f"slos: {slo.name}: scorer {scorer!r} is not known; allowed: {allowed}"
             )
         evidence = Evidence(slo.metric, scorer, slo.threshold, above=slo.bad == "high")
-        lag = 0 if scorer == BUILTIN else JUDGED_LAG
+        lag = 0 if scorer in (BUILTIN, REFERENCE) else JUDGED_LAG
         return Objective(slo.name, slo.objective, lag, (evidence,))
     if slo.bad == "slow":
         return Objective(

@@ -24,6 +24,7 @@ from pydantic import (
 )
 
 __all__ = [
+    "CANARY",
     "MISSING_FIELDS",
     "MISSING_REASONS",
     "SCHEMA",
@@ -51,6 +52,9 @@ SCHEMA = "ragmeter.trace/1"
 MAX_ID = 512  # characters; longer ids are a mistake of the sender, and ids reach labels and URLs
 MAX_TAGS = 64
 MAX_TAG_TEXT = 256  # characters of a tag's value: tags become label values, never prose
+
+CANARY = "canary"
+"""The tag that marks a canary whose reference is elsewhere."""
 
 MISSING_FIELDS = ("query", "passages", "answer")
 """What `Trace.missing` may name."""
@@ -243,6 +247,15 @@ class Reference(_Model):
     conflict: ConflictRule | None = Field(
         default=None, description="what to do where the supports disagree"
     )
+    scope: list[str] | None = Field(
+        default=None, description="the folders that were searched; None: everything was"
+    )
+    similarity: float | None = Field(
+        default=None,
+        ge=0,
+        le=1,
+        description="how near the answer is to `answer` in meaning, by whoever has embeddings",
+    )
 
     @model_validator(mode="after")
     def _groups_exist(self) -> Self:
@@ -295,6 +308,12 @@ class Trace(_Model):
     def probability(self) -> float:
         """The upstream inclusion probability, in (0, 1]."""
         return 1.0 if self.sampling is None else self.sampling.probability
+
+    @property
+    def canary(self) -> bool:
+        """Whether the question was sent on purpose. A service that passes the mark on (the tag
+        `canary`) keeps its own record of such a request out of what is measured of people's."""
+        return self.reference is not None or self.tags.get(CANARY) == "true"
 
     def tag(self, name: str) -> str | None:
         """A tag by name; `model` and `prompt_version` count as tags."""
@@ -374,7 +393,8 @@ class ScoredTrace:
     `timestamp` is event time in Unix seconds; `timings` are seconds by stage. `probability` is
     the upstream one: operational counts are weighted by its inverse. A `partial` one brings
     further results of a trace that was handed over before. `frame` says what those will be: a
-    trace belongs to its stratum from the start, however long a judge takes over it.
+    trace belongs to its stratum from the start, however long a judge takes over it. A `canary` is
+    no traffic: only what its reference says is counted, apart from everything else.
     """
 
     trace_id: str
@@ -389,6 +409,7 @@ class ScoredTrace:
     output_tokens: int | None = None
     cost_usd: float | None = None
     partial: bool = False
+    canary: bool = False
     frame: list[Frame] = field(default_factory=list)
 
     def to_dict(self) -> dict[str, Any]:
@@ -409,4 +430,6 @@ class ScoredTrace:
             out["probability"] = self.probability
         if self.tags:
             out["tags"] = self.tags
+        if self.canary:
+            out["canary"] = True
         return out

@@ -97,6 +97,11 @@ TRAFFIC = (
         ("service", "status"), "", "Traffic",
     ),
     Family(
+    Family(
+        "rag_canaries_total", "counter",
+        "Canaries by how they ended: ok, error or timeout. They are no part of any other count.",
+        ("service", "status"), "", "Traffic",
+    ),
         "rag_tokens_total", "counter", "Tokens that the traces report, input and output.",
         ("service", "direction"), "", "Traffic",
     ),

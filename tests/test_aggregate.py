@@ -45,6 +45,7 @@ traces = st.builds(
     timings=st.one_of(st.none(), st.dictionaries(st.text(max_size=5), st.floats(0, 1e9))),
     sampling=st.one_of(st.none(), st.builds(lambda p: {"probability": p}, st.floats(1e-9, 1))),
     model=st.one_of(st.none(), st.text(max_size=5)),
+    reference=st.sampled_from([None, None, {"answer": "It is 5."}]),
 )
 
 

@@ -16,6 +16,7 @@ from agent.alerts.durations import parse_duration, whole_seconds
 from agent.alerts.rules import Rule
 from agent.alerts.summary import number
 from agent.metrics.judges import PROBES
+from agent.metrics.results import REFERENCE
 from agent.windows.loghist import LogHist
 from agent.windows.records import Failed
 from agent.windows.sums import Cell
@@ -169,9 +170,10 @@ def read(rule: Rule, windows: WindowsLike, service: str, segment: str) -> Readin
     if rule.absence:
         return _absence(rule, windows, service)
     # An estimate costs tens of microseconds, a count none: most quiet services end here. Probes
-    # are no traces of the name that they are counted under.
+    # are no traces of the name that they are counted under, canaries no traffic.
     seen = windows.seen(service, segment, rule.window)
-    if service != PROBES and (not seen or seen < rule.min_samples):
+    apart = service == PROBES or (rule.metric is not None and rule.scorer == REFERENCE)
+    if not apart and (not seen or seen < rule.min_samples):
         return None
     if rule.latency is not None:
         return _quantile(rule, windows, service, segment)

@@ -6,6 +6,9 @@ a state with its reason. `seen == sum(states)` rests on that.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import replace
+
 from agent.metrics import (
     answered,
     citations,

@@ -93,6 +93,11 @@ def indicators(answer: str) -> int:
     return found
 
 
+def indicator_quality(text: str) -> float:
+    """How far a text names its sources: three times is enough."""
+    return min(indicators(text) / 3.0, 1.0)
+
+
 def score(trace: Trace, answered: float | None, cited: Cited) -> list[Score]:
     """Scores of every metric in `SPECS`, in their order."""
     out: list[Score] = []
@@ -117,6 +122,6 @@ def score(trace: Trace, answered: float | None, cited: Cited) -> list[Score]:
     if stop is None and trace.answer is None:
         stop = unscored("source_indicators", trace, "no_text")
     if stop is None:
-        stop = scored("source_indicators", trace, min(indicators(trace.answer or "") / 3.0, 1.0))
+        stop = scored("source_indicators", trace, indicator_quality(trace.answer or ""))
     out.append(stop)
     return out

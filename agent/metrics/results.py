@@ -12,6 +12,7 @@ from agent.trace import Score, State, Trace
 __all__ = [
     "BUILTIN",
     "JUDGE",
+    "REFERENCE",
     "Gap",
     "hindrance",
     "not_applicable",
@@ -24,6 +25,8 @@ __all__ = [
 
 BUILTIN = "builtin"
 JUDGE = "judge"
+REFERENCE = "reference"
+"""What a canary's reference says is right."""
 
 
 @dataclass(frozen=True, slots=True)

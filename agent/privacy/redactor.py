@@ -19,7 +19,7 @@ from agent.ingest.spans import Event, LogEvent, Span
 from agent.privacy.patterns import Rule, Unredacted
 from agent.privacy.values import HIDDEN, Values
 from agent.settings.privacy import FIELDS, Privacy
-from agent.trace import Citation, Message, Passage, Reference, Trace
+from agent.trace import CANARY, Citation, Message, Passage, Reference, Trace
 
 __all__ = ["FAILED", "Redactor"]
 
@@ -206,6 +206,8 @@ class _Trace:
             "reference": self._reference(trace.reference),
         }
         update["tags"] = {k: v for k, v in update["tags"].items() if HIDDEN not in (k, v)}
+        if trace.reference is not None and update["reference"] is None:
+            update["tags"][CANARY] = "true"  # without its reference it is no traffic either
         if moved:
             update["citations"] = [self._citation(one, moved) for one in trace.citations or ()]
         return trace.model_copy(update={**update, "missing": self._missing})

@@ -244,6 +244,7 @@ def everything() -> FakeReading:
     counters.inc(
         "ragmeter_instrument_changes_total", (("metric", "relevance"), ("scorer", "umbrela"))
     )
+    counters.inc("rag_canaries_total", (own, ("status", "ok")), 4)
     pair = (("metric", "grounding"), ("scorer", "builtin"))
     counters.inc("ragmeter_seen_total", pair, 44)
     counters.inc("ragmeter_results_total", (*pair, ("state", "scored"), ("reason", "")), 43)

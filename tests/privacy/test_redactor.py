@@ -71,6 +71,8 @@ REFERENCE: dict[str, Any] = {
     "calculation": {"result": 604, "steps": [293]},
     "support_groups": [[0, 1]],
     "conflict": "cite_newer",
+    "scope": [MAIL],
+    "similarity": 0.5,
 }
 
 
@@ -95,6 +97,7 @@ def test_a_reference_that_cannot_be_redacted_is_gone_as_a_whole() -> None:
     found = redactor.trace(trace(reference=REFERENCE), {})
     assert found.trace.reference is None
     assert MAIL.encode() not in found.body
+    assert found.trace.canary  # and not taken for traffic
 
 
 def test_without_rules_nothing_is_touched() -> None:

@@ -81,6 +81,7 @@ class InLine:
             sampler=self._sampler,
             tiers={tier: scorer.pairs for tier, scorer in scorers.items()},
             strata=self.strata,
+            ks=settings.judge.k,
         )
         self.newest: float | None = None
         """The newest event time of all traces that were read here."""

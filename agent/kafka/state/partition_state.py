@@ -28,6 +28,7 @@ from agent.kafka.state.outbox import Outbox
 from agent.kafka.state.replay_guard import ReplayGuard
 from agent.kafka.state.slot_log import LedgerError
 from agent.kafka.state.state_rows import Rows, StateRows, key_of, parts_of
+from agent.metrics.canary.scores import pairs as canary_pairs
 from agent.privacy.content import Content
 from agent.steps import take, worst
 from agent.store.rows import OutboxItem
@@ -75,7 +76,7 @@ class PartitionState:
         self.time = EventTime()
         self.outbox = Outbox()
         self._expected = list(expected)
-        self._pairs = set(expected)
+        self._canaries = list(canary_pairs(settings.judge.k))
         self._guard = ReplayGuard(width)
         self._ids = KeptIds(dedupe)
         self._rows = StateRows()
@@ -132,22 +133,23 @@ class PartitionState:
         state."""
         scored = record.scored
         pairs = [(score.metric, score.scorer) for score in scored.results]
-        if pairs == self._expected:
+        if pairs == expected:
             return
         found = set(pairs)
+        expected = self._canaries if scored.canary else self._expected
         if found - self._pairs:
             scored.results = [
-                score for score in scored.results if (score.metric, score.scorer) in self._pairs
+                score for score in scored.results if (score.metric, score.scorer) in known
             ]
             self.aggregator.counters.inc(
                 "ragmeter_unexpected_results_total", by=len(pairs) - len(scored.results)
             )
-        if self._pairs - found:
+        if known - found:
             scored.results += [
                 Score(
                     *pair, State.UNSCORED, reason="not_configured", probability=scored.probability
                 )
-                for pair in self._expected
+                for pair in expected
                 if pair not in found
             ]
 

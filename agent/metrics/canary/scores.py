@@ -29,27 +29,28 @@ from agent.metrics.canary.retrieval import (
     scope_miss,
 )
 from agent.metrics.canary.said import Said
+from agent.metrics.citations import indicator_quality
 from agent.metrics.markers import resolve
 from agent.metrics.missing import explained, known
 from agent.metrics.ranking import rank_order
-from agent.metrics.results import Gap, result
+from agent.metrics.results import REFERENCE, Gap, result
 from agent.metrics.spec import Kind, MetricSpec
 from agent.trace import Passage, Reference, Score, Trace
 
-__all__ = ["REFERENCE", "SHARED", "SPECS", "names", "score"]
-
-REFERENCE = "reference"
-"""The scorer: what a canary's reference says is right."""
-
-SHARED = ("precision_at_k", "reciprocal_rank_at_k")
-"""Quantities that grades and labels give, too; with this scorer they go by the supports."""
+__all__ = ["SPECS", "names", "pairs", "score"]
 
 _ANSWER = "the answer and the right answer"
 _SUPPORTS = "passage metadata `rel_path` and `heading_path`, and the supports of the reference"
 
 
 def _spec(
-    name: str, kind: Kind, meaning: str, formula: str, source: str = _ANSWER, good: bool = True
+    name: str,
+    kind: Kind,
+    meaning: str,
+    formula: str,
+    source: str = _ANSWER,
+    good: bool = True,
+    unit: str = "",
 ) -> MetricSpec:
     return MetricSpec(
         name=name,
@@ -60,11 +61,32 @@ def _spec(
         formula=formula,
         source=source,
         good="higher" if good else "lower",
+        high=None if unit else 1.0,
+        unit=unit,
         labels=("k",) if name.endswith("_at_k") else (),
     )
 
 
+# `precision_at_k`, `reciprocal_rank_at_k` and `source_indicators` are measured otherwise, too: one
+# quantity has one name, and the registry joins the scorers.
 SPECS = (
+    _spec(
+        "canary_failed",
+        "ratio",
+        "share of canaries that got no answer: an error, or none in time",
+        "1 if status is not ok, else 0",
+        "trace status",
+        good=False,
+    ),
+    _spec(
+        "canary_seconds",
+        "mean",
+        "time that an answer to a canary takes",
+        "timings.total, of those that were answered",
+        "trace timings",
+        good=False,
+        unit="seconds",
+    ),
     _spec(
         "exact_match",
         "ratio",
@@ -89,6 +111,13 @@ SPECS = (
         "mean",
         "how complete the answer is beside the right one",
         "(min(words / words of the right answer, 1) + keyword_coverage) / 2",
+    ),
+    _spec(
+        "source_indicators",
+        "mean",
+        "how far the answer names its sources in words or by address",
+        "min(found / 3, 1); found = phrases that name a source, plus web addresses",
+        "answer text",
     ),
     _spec(
         "list_coverage",
@@ -147,6 +176,20 @@ SPECS = (
         _SUPPORTS,
     ),
     _spec(
+        "precision_at_k",
+        "mean",
+        "share of relevant passages among the first k",
+        "(passages at a support among the first k) / k; not applicable with fewer than k",
+        _SUPPORTS,
+    ),
+    _spec(
+        "reciprocal_rank_at_k",
+        "mean",
+        "how early the first relevant passage among the first k stands",
+        "1 / rank of the first passage at a support among the first k; 0 without any",
+        _SUPPORTS,
+    ),
+    _spec(
         "scope_miss",
         "ratio",
         "share of canaries whose right passages lie outside of what was searched",
@@ -186,9 +229,11 @@ SPECS = (
     ),
 )
 
+_OF_SERVICE = ("canary_failed", "canary_seconds")
 _OF_ANSWER = (
-    *("exact_match", "keyword_coverage", "number_match", "answer_completeness", "list_coverage"),
-    *("fact_coverage", "fact_checks", "calculation", "calculation_steps", "answer_correctness"),
+    *("exact_match", "keyword_coverage", "number_match", "answer_completeness"),
+    *("source_indicators", "list_coverage", "fact_coverage", "fact_checks"),
+    *("calculation", "calculation_steps", "answer_correctness"),
 )
 _OF_CITATIONS = ("attribution_hit", "abstention_accuracy", "unanswerable_hallucination")
 
@@ -197,29 +242,27 @@ Values = dict[str, float | Gap]
 
 def names(ks: Sequence[int]) -> list[str]:
     """The names of all metrics of a canary for these cut-offs, in the order of their scores."""
-    return [*_OF_ANSWER, *retrieval_names(ks), "scope_miss", *_OF_CITATIONS, "conflict_handled"]
+    of_retrieval = (*retrieval_names(ks), "scope_miss")
+    return [*_OF_SERVICE, *_OF_ANSWER, *of_retrieval, *_OF_CITATIONS, "conflict_handled"]
 
 
-def score(
-    trace: Trace,
-    ks: Sequence[int],
-    monotonic: Callable[[], float],
-    *,
-    scope: Sequence[str] | None = None,
-    semantic: float | Gap | None = None,
-) -> list[Score]:
+def pairs(ks: Sequence[int]) -> tuple[tuple[str, str], ...]:
+    """The (metric, scorer) pairs that every canary gets exactly one result for, in that order."""
+    return tuple((name, REFERENCE) for name in names(sorted(set(ks))))
+
+
+def score(trace: Trace, ks: Sequence[int], monotonic: Callable[[], float]) -> list[Score]:
     """One result for each of `names(ks)`; none where the trace is no canary.
 
-    `scope`: the folders that retrieval was restricted to, None for no restriction. `semantic`: the
-    similarity of the answer to the right answer, 0 to 1, from whoever has embeddings.
     `monotonic` bounds the time of patterns.
     """
-    reference = trace.reference
-    if reference is None:
+    if not trace.canary:
         return []
     details: dict[str, dict[str, Any]] = {}
-    if trace.status != "ok":
-        values: Values = dict.fromkeys(names(ks), Gap(trace.status, applies=False))
+    reference, values = trace.reference, dict[str, float | Gap]()
+    if reference is None:
+        # marked as one by whoever passes it on: the question's sender brings the right answer
+        values = dict.fromkeys(names(ks), Gap("no_reference", applies=False))
     else:
         seen = known(trace)
         values = _answer(seen, reference, semantic, monotonic, details)
@@ -237,7 +280,6 @@ def score(
 def _answer(
     trace: Trace,
     reference: Reference,
-    semantic: float | Gap | None,
     monotonic: Callable[[], float],
     details: dict[str, dict[str, Any]],
 ) -> Values:
@@ -279,6 +321,7 @@ def _answer(
     out["answer_correctness"] = answer_correctness(semantic, factual, out["answer_completeness"])
     return out
 
+        "source_indicators": indicator_quality(trace.answer),
 
 def _without_markers(trace: Trace) -> str:
     """The answer without its inline citations: the 1 of "[1]" is no number that it states."""
@@ -289,6 +332,7 @@ def _without_markers(trace: Trace) -> str:
         # "14 days [1]." is "14 days."
         apart = "" if not after or after.isspace() or after in ".,;:!?…。" else " "
         parts.append(answer[at : mark.start].rstrip() + apart)
+    semantic: float | Gap | None = reference.similarity
         at = mark.end
     return "".join([*parts, answer[at:]])
 

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent.metrics import METRICS
-from agent.metrics.canary.scores import REFERENCE, SHARED, SPECS, names, score
-from agent.metrics.results import Gap
+from agent.metrics.canary.scores import SPECS, names, pairs, score
+from agent.metrics.results import REFERENCE
 from agent.trace import Score, State
 from tests.metrics.help import trace
 
@@ -35,11 +35,10 @@ GOLD: dict[str, Any] = {
 
 
 def scores(**fields: Any) -> dict[str, Score]:
-    more = {name: fields.pop(name) for name in ("scope", "semantic") if name in fields}
     base = {"passages": DOCS, "reference": GOLD, "answer": "Refunds take 14 days [1]."}
     one = trace(**{**base, **fields})
     clock = itertools.count(step=-60)  # always time left: how busy a machine is, nobody knows
-    found = score(one, KS, lambda: float(next(clock)), **more)
+    found = score(one, KS, lambda: float(next(clock)))
     assert [one.metric for one in found] == names(KS)
     assert {one.scorer for one in found} == {REFERENCE}
     return {one.metric: one for one in found}
@@ -53,12 +52,16 @@ def values(**fields: Any) -> dict[str, float | str | None]:
 
 
 def test_a_right_answer() -> None:
-    found = values(semantic=0.9, scope=["refunds.md"])
+    reference = {**GOLD, "similarity": 0.9, "scope": ["refunds.md"]}
+    found = values(reference=reference, timings={"total": 1.5})
     assert found == {
+        "canary_failed": 0.0,
+        "canary_seconds": 1.5,
         "exact_match": 1.0,
         "keyword_coverage": 1.0,
         "number_match": 1.0,
         "answer_completeness": 1.0,
+        "source_indicators": 0.0,
         "list_coverage": "not_applicable: no_list",
         "fact_coverage": 1.0,
         "fact_checks": 1.0,
@@ -129,7 +132,22 @@ def test_what_was_not_captured_is_unscored() -> None:
 
 
 def test_a_failed_request_has_nothing_to_score() -> None:
-    assert set(values(status="timeout").values()) == {"not_applicable: timeout"}
+    for status in ("timeout", "error"):
+        found = values(status=status)
+        assert found.pop("canary_failed") == 1.0
+        assert set(found.values()) == {f"not_applicable: {status}"}
+
+
+def test_a_canary_whose_reference_is_elsewhere_is_no_result() -> None:
+    found = values(reference=None, tags={"canary": True})
+    assert set(found.values()) == {"not_applicable: no_reference"}
+    assert score(trace(tags={"canary": "no"}), KS, lambda: 0.0) == []
+
+
+def test_sources_that_are_named() -> None:
+    # one phrase and one address of the three that are enough
+    found = values(answer="According to the handbook, 14 days. See https://example.com/refunds")
+    assert found["source_indicators"] == pytest.approx(2 / 3)
 
 
 def test_the_checks_that_failed_are_named() -> None:
@@ -139,8 +157,8 @@ def test_the_checks_that_failed_are_named() -> None:
 
 
 def test_without_checks_the_facts_count() -> None:
-    reference = {**GOLD, "checks": [], "facts": ["14 days", "by mail"]}
-    assert values(reference=reference, semantic=1.0)["answer_correctness"] == pytest.approx(0.85)
+    reference = {**GOLD, "checks": [], "facts": ["14 days", "by mail"], "similarity": 1}
+    assert values(reference=reference)["answer_correctness"] == pytest.approx(0.85)
 
 
 def test_only_canaries_are_scored() -> None:
@@ -148,20 +166,19 @@ def test_only_canaries_are_scored() -> None:
 
 
 def test_the_part_that_is_missing_says_why() -> None:
-    assert values(semantic=Gap("model_error"))["answer_correctness"] == "unscored: model_error"
-    none = values(reference={"supports": []})
+    none = values(reference={"supports": [], "similarity": 0.5})
     assert none["answer_correctness"] == "not_applicable: no_reference_answer"
 
 
 def test_every_metric_has_a_spec() -> None:
     specs = {spec.name: spec for spec in SPECS}
     assert len(specs) == len(SPECS)
-    bases = {name.partition(":")[0] for name in names(KS)}
-    assert bases == specs.keys() | set(SHARED)
-    assert not specs.keys() & METRICS.keys()
+    assert {name.partition(":")[0] for name in names(KS)} == specs.keys()
     for name in names(KS):
-        spec = specs.get(name.partition(":")[0])
-        assert spec is None or (":" in name) == bool(spec.labels)
+        assert (":" in name) == bool(specs[name.partition(":")[0]].labels)
+    # the registry knows each with this scorer, whoever else measures the same quantity
+    assert {name for name, spec in METRICS.items() if REFERENCE in spec.scorers} == specs.keys()
+    assert pairs([3, 1, 3]) == tuple((name, REFERENCE) for name in names([1, 3]))
 
 
 TEXT = st.one_of(
@@ -215,7 +232,8 @@ def test_every_metric_ends_in_one_state_with_a_value_in_range(
     semantic: float | None,
 ) -> None:
     specs = {spec.name: spec for spec in SPECS}
-    found = scores(reference=reference, passages=passages, answer=answer, semantic=semantic)
+    reference = {**reference, "similarity": semantic}
+    found = scores(reference=reference, passages=passages, answer=answer)
     for name, one in found.items():
         assert (one.value is not None) == (one.state is State.SCORED)
         assert (one.reason is None) == (one.state is State.SCORED)

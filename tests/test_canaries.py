@@ -1,0 +1,171 @@
+"""Canaries are a population of their own: what they say, and all that they must not move."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from agent.aggregate import Aggregator
+from agent.alerts import parse_rules
+from agent.config import load
+from agent.kafka.messages.records import ScoreRecord, decode_record, encode_record
+from agent.kafka.messages.source import Source
+from agent.metrics import METRICS
+from agent.metrics.results import REFERENCE
+from agent.score import Scorer
+from agent.scored_input import decode_line
+from agent.trace import State, Trace
+from tests.kafka.state.partition import record, state_of
+from tests.traces import START, make_trace
+
+SCORER = Scorer()
+GOLD: dict[str, Any] = {"answer": "Click Forgot password.", "facts": ["Forgot password"]}
+RULE = {
+    "name": "FactsLow",
+    "severity": "warning",
+    "metric": "fact_coverage",
+    "scorer": REFERENCE,
+    "statistic": "value",
+    "op": "<",
+    "threshold": 0.5,
+    "window": "5m",
+    "for": "0s",
+    "min_samples": 5,
+    "summary": "{service}: {value}",
+}
+SLOS = [
+    {"name": "up", "bad": "failed", "objective": 0.99},
+    {
+        "name": "facts",
+        "bad": "low",
+        "metric": "fact_coverage",
+        "scorer": REFERENCE,
+        "threshold": 0.5,
+        "objective": 0.9,
+    },
+]
+
+
+def canary(number: int, **changes: Any) -> Trace:
+    base = {"trace_id": f"c{number}", "reference": GOLD, "tags": {"category": "factual"}}
+    return make_trace(number, **{**base, **changes})
+
+
+def aggregator() -> Aggregator:
+    rules = parse_rules([RULE], metrics=METRICS, windows=["5m", "1h", "24h"])
+    settings = load(environ={}, overrides={"slos": SLOS, "segments": ["category"]})
+    return Aggregator(settings, rules, SCORER.expected)
+
+
+def apply(to: Aggregator, traces: list[Trace]) -> None:
+    for trace in traces:
+        to.apply(SCORER.score(trace).trace)
+    to.settle()
+
+
+def live(of: Aggregator) -> dict[str, Any]:
+    """All that is measured of traffic."""
+    windows = of.windows
+    counters = {
+        (name, labels): value
+        for (name, labels), value in of.counters.items()
+        if ("scorer", REFERENCE) not in labels
+        and name != "rag_canaries_total"
+        and ("slo", "facts") not in labels
+    }
+    assert any(name == "rag_slo_events_total" for name, _ in counters)
+    series = [pair for pair in windows.series("bot") if pair[1] != REFERENCE]
+    return {
+        "counters": counters,
+        "seen": windows.seen("bot", "", "1h"),
+        "latency": windows.quantiles("bot", "", "total", "1h"),
+        "estimates": {pair: windows.estimate("bot", "", *pair, "1h") for pair in series},
+        "worst": {pair: windows.worst("bot", *pair, "1h") for pair in series},
+        "drift": of.drift.dump(),
+        "control": of.control(1),
+    }
+
+
+def test_canaries_move_nothing_of_the_traffic() -> None:
+    traffic = [make_trace(i) for i in range(0, 60, 2)]
+    odd: list[dict[str, Any]] = [
+        {},
+        {"status": "error", "error": "x"},
+        {"status": "timeout", "timings": {"total": 900}},
+        {"answer": "", "usage": {"input_tokens": 9**9, "cost_usd": 9.0}},
+        {"reference": None, "tags": {"canary": "true"}},
+    ]
+    sent = [canary(i, **odd[i % 5]) for i in range(1, 60, 2)]
+    alone, both = aggregator(), aggregator()
+    apply(alone, traffic)
+    apply(both, sorted([*traffic, *sent], key=lambda trace: trace.timestamp))
+    for one in (alone, both):
+        one.advance(START + 120)
+        one.settle()
+    assert live(both) == live(alone)
+    assert both.windows.seen("bot", "category=factual", "1h") == 0
+
+
+def test_a_canary_has_one_result_for_each_of_its_pairs_and_no_other() -> None:
+    found = SCORER.score(canary(1))
+    assert [(score.metric, score.scorer) for score in found.trace.results] == [*SCORER.canaries]
+    assert found.trace.canary and not found.drawn
+    assert not SCORER.score(make_trace(1)).trace.canary
+
+
+def test_a_scorer_that_breaks_leaves_unscored_results(monkeypatch: Any) -> None:
+    def broken(*_: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setattr("agent.score.score_canary", broken)
+    results = SCORER.score(canary(1)).trace.results
+    assert [(score.metric, score.scorer) for score in results] == [*SCORER.canaries]
+    assert {(score.state, score.reason) for score in results} == {
+        (State.UNSCORED, "internal_error")
+    }
+
+
+def test_canaries_are_measured_counted_and_alerted_on_without_traffic() -> None:
+    one = aggregator()
+    apply(one, [canary(i, answer="No idea, sorry.") for i in range(8)])
+    one.advance(START + 60)
+    estimate = one.windows.estimate("bot", "", "fact_coverage", REFERENCE, "5m")
+    assert estimate is not None and (estimate.value, estimate.samples) == (0.0, 8)
+    assert one.windows.estimate("bot", "category=factual", "canary_failed", REFERENCE, "1h")
+    assert [alert.rule for alert in one.engine.alerts()] == ["FactsLow"]
+    counted = dict(one.counters.items())
+    own = ("service", "bot")
+    assert counted["rag_canaries_total", (own, ("status", "ok"))] == 8
+    assert counted["rag_slo_bad_events_total", (own, ("slo", "facts"))] == 8
+    assert ("rag_traces_total", (own, ("status", "ok"))) not in counted
+    assert {worst.trace_id for worst in one.windows.worst("bot", "fact_coverage", REFERENCE, "5m")}
+
+
+def test_results_of_a_scored_file_enter_as_those_of_a_canary() -> None:
+    scored = SCORER.score(canary(1)).trace
+    scored.results += SCORER.at_once(canary(1))  # what `ragmeter score` says of it besides
+    line = decode_line(json.dumps(scored.to_dict()).encode(), 10**6)
+    assert line.trace.canary and not line.unknown
+    one = aggregator()
+    one.apply(line.trace)
+    one.settle()
+    assert {scorer for _, scorer in one.windows.series("bot")} == {REFERENCE}
+
+
+def test_a_canary_crosses_kafka_and_is_reconciled_by_its_own_pairs() -> None:
+    state = state_of()
+    sent = decode_record(encode_record(record(1, trace_id="c", reference=GOLD)))
+    assert sent.scored.canary
+    del sent.scored.results[0]
+    state.apply([sent, ScoreRecord(record(2).scored, Source(0, 0, 2))])
+    counted = dict(state.aggregator.counters.items())
+    assert not [name for name, _ in counted if name == "ragmeter_unexpected_results_total"]
+    mismatch: dict[Any, float] = {}
+    for (name, labels), value in counted.items():
+        sign = {"ragmeter_seen_total": 1, "ragmeter_results_total": -1}.get(name, 0)
+        key = tuple(pair for pair in labels if pair[0] in ("metric", "scorer"))
+        mismatch[key] = mismatch.get(key, 0.0) + sign * value
+    assert set(mismatch.values()) == {0.0}
+    lost = dict(record(1, reference=GOLD).scored.to_dict())["results"][0]["metric"]
+    states = state.aggregator.windows.states("bot", "", lost, REFERENCE, "1h")
+    assert states["unscored"] == 1
