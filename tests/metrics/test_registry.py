@@ -99,6 +99,8 @@ def test_the_contract_names_are_registered() -> None:
         "ndcg_at_k",
         *("nugget_all", "nugget_vital", "nugget_weighted"),
         *("nugget_all_strict", "nugget_vital_strict", "nugget_weighted_strict"),
+        *("faithfulness", "answer_relevancy", "groundedness_grade", "correctness_grade"),
+        *("groundedness", "context_relevancy", "context_precision", "context_recall"),
         *("judge_disagreement", "judge_probe_agreement", "judge_probe_change"),
     }
     assert METRICS["relevance"].gauge == "rag_relevance_mean"
@@ -110,11 +112,13 @@ def test_the_scorers_of_the_judge_are_registered() -> None:
     assert {name for name, scorers in judged.items() if "umbrela" in scorers} == {
         *("relevance", "reciprocal_rank"),
         *("precision_at_k", "average_precision_at_k", "ndcg_at_k"),
+        *("context_relevancy", "context_precision"),
     }
     assert {name for name, scorers in judged.items() if "judge" in scorers} == {
-        *("context_relevancy", "context_precision"),
         *("answered", "citation_precision", "citation_recall", "citation_f1"),
         *("citation_passage_precision", "citation_passage_f1"),
+        *("faithfulness", "answer_relevancy", "groundedness_grade", "correctness_grade"),
+        *("groundedness", "context_recall"),
         *("judge_disagreement", "judge_probe_agreement", "judge_probe_change"),
     }
     nuggets = {name for name, scorers in judged.items() if "autonuggetizer" in scorers}

@@ -264,17 +264,34 @@ def score(trace: Trace, ks: Sequence[int], monotonic: Callable[[], float]) -> li
         # marked as one by whoever passes it on: the question's sender brings the right answer
         values = dict.fromkeys(names(ks), Gap("no_reference", applies=False))
     else:
-        seen = known(trace)
-        values = _answer(seen, reference, semantic, monotonic, details)
-        passages = seen.passages
-        ranked = None if passages is None else [passages[index] for index in rank_order(passages)]
-        values |= retrieval_scores(ranked, reference, ks)
-        values["scope_miss"] = scope_miss(reference.supports, scope)
-        values |= _cited(trace, seen, reference)
+        values = dict.fromkeys(names(ks), Gap(trace.status, applies=False))
+        values["canary_failed"] = float(trace.status != "ok")
+        if trace.status == "ok":
+            values |= _of_reference(trace, reference, ks, monotonic, details)
     scores = [
         result(name, trace, values[name], REFERENCE, detail=details.get(name)) for name in names(ks)
     ]
     return explained(trace, scores)
+
+
+def _of_reference(
+    trace: Trace,
+    reference: Reference,
+    ks: Sequence[int],
+    monotonic: Callable[[], float],
+    details: dict[str, dict[str, Any]],
+) -> Values:
+    total = (trace.timings or {}).get("total")
+    seen = known(trace)
+    passages = seen.passages
+    ranked = None if passages is None else [passages[index] for index in rank_order(passages)]
+    return {
+        "canary_seconds": Gap("not_reported") if total is None else total,
+        **_answer(seen, reference, monotonic, details),
+        **retrieval_scores(ranked, reference, ks),
+        "scope_miss": scope_miss(reference.supports, reference.scope),
+        **_cited(trace, seen, reference),
+    }
 
 
 def _answer(
@@ -304,6 +321,7 @@ def _answer(
         "keyword_coverage": coverage,
         "number_match": number_match(said, right),
         "answer_completeness": answer_completeness(said, right, coverage),
+        "source_indicators": indicator_quality(trace.answer),
         "list_coverage": list_coverage(said, reference.answer, reference.items),
         "fact_coverage": facts,
         "fact_checks": checked.value,
@@ -314,6 +332,7 @@ def _answer(
         out["calculation"] = calculation(said, reference.calculation)
         out["calculation_steps"] = calculation_steps(said, reference.calculation)
     factual = checked.value if reference.checks else facts
+    semantic: float | Gap | None = reference.similarity
     if not right.strip():
         semantic = Gap("no_reference_answer", applies=False)
     elif semantic is None:
@@ -321,7 +340,6 @@ def _answer(
     out["answer_correctness"] = answer_correctness(semantic, factual, out["answer_completeness"])
     return out
 
-        "source_indicators": indicator_quality(trace.answer),
 
 def _without_markers(trace: Trace) -> str:
     """The answer without its inline citations: the 1 of "[1]" is no number that it states."""
@@ -332,7 +350,6 @@ def _without_markers(trace: Trace) -> str:
         # "14 days [1]." is "14 days."
         apart = "" if not after or after.isspace() or after in ".,;:!?…。" else " "
         parts.append(answer[at : mark.start].rstrip() + apart)
-    semantic: float | Gap | None = reference.similarity
         at = mark.end
     return "".join([*parts, answer[at:]])
 
