@@ -19,6 +19,7 @@ from agent.metrics import (
     quality,
     ranking,
 )
+from agent.metrics.canary import scores as canary
 from agent.metrics.markers import Cited, resolve
 from agent.metrics.missing import explained, known
 from agent.metrics.spec import MetricSpec
@@ -26,11 +27,37 @@ from agent.trace import Score, Trace
 
 __all__ = ["METRICS", "MetricSpec", "score_builtin", "score_cheap"]
 
-METRICS: dict[str, MetricSpec] = {
-    spec.name: spec
-    for family in (operational, answered, citations, quality, cited, ranking, nuggets, judges)
-    for spec in family.SPECS
-}
+
+def _joined(*families: Iterable[MetricSpec]) -> dict[str, MetricSpec]:
+    """By name. What several families measure is one quantity with all their scorers: it is named
+    and bounded as the first says, and how the others come to it is said beside that."""
+    found: dict[str, MetricSpec] = {}
+    for spec in (spec for family in families for spec in family):
+        known = found.get(spec.name)
+        if known is None:
+            found[spec.name] = spec
+            continue
+        assert (spec.kind, spec.low, spec.high, spec.good, spec.unit, spec.labels) == (
+            *(known.kind, known.low, known.high, known.good, known.unit, known.labels),
+        ), spec.name
+        by = f"by {', '.join(spec.scorers)}"
+        found[spec.name] = replace(
+            known,
+            scorers=(*known.scorers, *spec.scorers),
+            formula=_beside(known.formula, by, spec.formula),
+            source=_beside(known.source, by, spec.source),
+        )
+    return found
+
+
+def _beside(known: str, by: str, text: str) -> str:
+    return known if text == known else f"{known}; {by}: {text}"
+
+
+METRICS: dict[str, MetricSpec] = _joined(
+    *(operational.SPECS, answered.SPECS, citations.SPECS, quality.SPECS, cited.SPECS),
+    *(ranking.SPECS, nuggets.SPECS, judges.SPECS, canary.SPECS),
+)
 
 
 _last: tuple[Trace, Trace, float | None, Cited] | None = None
