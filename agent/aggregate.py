@@ -22,13 +22,15 @@ from agent.control import Control, ControlLearner
 from agent.counters import CounterKey, Counters, Exemplar, Gauge
 from agent.drifting import DriftWatch
 from agent.fingerprints import Fingerprints
+from agent.indexing.event import IndexEvent
+from agent.indexing.indexes import Indexes, Outcome
 from agent.labels import LabelBounds
 from agent.metrics import METRICS
-from agent.metrics.judges import PROBES
-from agent.slos import events, objectives
 from agent.metrics.canary.scores import pairs as canary_pairs
-from agent.tiers import Pair
+from agent.metrics.judges import PROBES
 from agent.metrics.results import REFERENCE
+from agent.slos import events, objectives
+from agent.tiers import Pair
 from agent.trace import Score, ScoredTrace, State
 from agent.windows import Windows
 from agent.windows.exact import WEIGHT_ONE
@@ -87,6 +89,9 @@ class Aggregator:
         self._bounds = LabelBounds(
             limits.services, limits.segment_values, limits.label_chars, self._overflow
         )
+        self.indexing = Indexes(
+            limits.services, limits.label_chars, lambda: self._overflow("index")
+        )
         self._segments = settings.segments
         self._learner = ControlLearner(settings.sampling)
         self._slos = settings.slos
@@ -101,16 +106,16 @@ class Aggregator:
             for metric, scorer in expected
         ]
         self._seen = 0
-        self._fingerprints = Fingerprints()
-        self.windows.current = self._fingerprints.current
-        self.waiting: Counter[Pair] = Counter()
-        """Results that a slow tier still owes, by (metric, scorer)."""
-
         self._canary_keys: list[CounterKey] = [
             ("ragmeter_seen_total", (("metric", metric), ("scorer", scorer)))
             for metric, scorer in canary_pairs(settings.judge.k)
         ]
         self._canaries = 0
+        self._fingerprints = Fingerprints()
+        self.windows.current = self._fingerprints.current
+        self.waiting: Counter[Pair] = Counter()
+        """Results that a slow tier still owes, by (metric, scorer)."""
+
     def _overflow(self, label: str) -> None:
         self.counters.inc("ragmeter_label_overflow_total", (("label", label),))
 
@@ -133,25 +138,20 @@ class Aggregator:
         names of its stages become the bounded ones. `turn`: see `agent.control`.
         """
         transitions = self.advance(scored.timestamp)
+        if scored.canary:
+            self._apply_canary(scored)
+            return transitions
         late = self._place(scored, turn)
         self._seen += 1
         if late:
             self._results.update([(*pair, State.LATE, None) for pair in owed])
         else:
-        if scored.canary:
-            self._apply_canary(scored)
-            return transitions
             self.waiting.update(owed)
             self.drift.observe(scored)
         self._count_operations(scored, scored.service)
         self._count_objectives(scored)
         return transitions
 
-    def finish(self, scored: ScoredTrace) -> None:
-        """Count what a slow tier has found of a trace that was applied before: its results enter
-        the buckets of the trace's own time. `scored.partial` must be set."""
-        self.waiting.subtract((score.metric, score.scorer) for score in scored.results)
-        self._place(scored)
     def _apply_canary(self, scored: ScoredTrace) -> None:
         """Count what its reference says of a canary, and nothing else: its results are further ones
         of the service, without a trace that was seen, timed or paid for."""
@@ -164,7 +164,45 @@ class Aggregator:
         status = (("service", scored.service), ("status", scored.status))
         self.counters.inc("rag_canaries_total", status)
 
+    def finish(self, scored: ScoredTrace) -> None:
+        """Count what a slow tier has found of a trace that was applied before: its results enter
+        the buckets of the trace's own time. `scored.partial` must be set."""
+        self.waiting.subtract((score.metric, score.scorer) for score in scored.results)
+        self._place(scored)
         self._count_objectives(scored)
+
+    def index(self, event: IndexEvent, at: float) -> Outcome:
+        """Count what an indexing job says, at Unix time `at`. It moves no event time: a job may end
+        while nobody asks anything."""
+        outcome = self.indexing.add(event, at)
+        self.counters.inc("ragmeter_index_events_total", (("outcome", outcome),))
+        return outcome
+
+    def amend(
+        self, counted: ScoredTrace | None, found: ScoredTrace, segments: Sequence[str]
+    ) -> bool:
+        """Count what labels say of a trace that was applied before, in place of what they had said
+        by then. Both are partial and under the names that the trace was placed by; a result that
+        is corrected is counted as another one. Whether there is a window for it."""
+        if self.windows.too_late(found.timestamp):
+            return False
+        for score in found.results:
+            labels = (("metric", score.metric), ("scorer", score.scorer))
+            self.counters.inc("ragmeter_seen_total", labels)
+        self._results.update(map(_result, found.results))
+        if counted is not None and counted.results:
+            self.windows.retract(counted, found.service, segments)
+        if found.results:
+            self.windows.add(found, found.service, segments)
+        return True
+
+    def segments_of(self, scored: ScoredTrace) -> tuple[str, ...]:
+        """Those that a trace was placed in when it was applied just now."""
+        return tuple(
+            self._bounds.known_segment(scored.service, tag, scored.tags[tag])
+            for tag in self._segments
+            if tag in scored.tags
+        )
 
     def lose(self, results: Sequence[Score]) -> None:
         """Count results that were owed for a trace that nobody can read any more."""
@@ -300,20 +338,28 @@ class Aggregator:
             for name, labels in self._seen_keys:
                 self.counters.inc(name, labels, self._seen)
             self._seen = 0
+        if self._canaries:
+            for name, labels in self._canary_keys:
+                self.counters.inc(name, labels, self._canaries)
+            self._canaries = 0
         if self.windows.ignored_stages:
             label = (("label", "stage"),)
             self.counters.inc("ragmeter_label_overflow_total", label, self.windows.ignored_stages)
             self.windows.ignored_stages = 0
 
     def gauges(self) -> list[Gauge]:
-        """How the detectors are, and the alerts that found no room."""
+        """What is known of indexes; how the detectors are, and the alerts that found no room."""
         lost = float(self.engine.overflow + self.engine.drift.overflow)
-        return [*self.drift.gauges(), ("ragmeter_alerts_refused", (), lost)]
+        return [
+            *self.indexing.gauges(),
+            *self.drift.gauges(),
+            ("ragmeter_alerts_refused", (), lost),
+        ]
 
     def drain(self) -> dict[str, Any]:
         """The large parts of the state that changed since the last call, by name; each replaces
         the one of its name. Before `dump`."""
-        return {**self.drift.drain(), **self._learner.drain()}
+        return {**self.drift.drain(), **self._learner.drain(), **self.indexing.drain()}
 
     def dump(self) -> dict[str, Any]:
         """What a restart needs besides counters and windows, which hold the event time, and what
@@ -324,6 +370,7 @@ class Aggregator:
             "fingerprints": self._fingerprints.dump(),
             "drift": self.drift.dump(),
             "control": self._learner.dump(),
+            "indexing": self.indexing.dump(),
             "next_step": self._next_step,
             "evaluated": self._evaluated == self.windows.changes,
         }
@@ -337,10 +384,7 @@ class Aggregator:
         self._fingerprints.load(state.get("fingerprints", []))
         self.drift.load(state)
         self._learner.load(state)
+        self.indexing.load(state)
         self._next_step = state["next_step"]
-        if self._canaries:
-            for name, labels in self._canary_keys:
-                self.counters.inc(name, labels, self._canaries)
-            self._canaries = 0
         if state["evaluated"]:
             self._evaluated = self.windows.changes

@@ -21,6 +21,8 @@ GROUPS = {
         "nugget_vital_strict",
         "nugget_weighted",
         "nugget_weighted_strict",
+        *("faithfulness", "answer_relevancy", "groundedness_grade", "correctness_grade"),
+        *("groundedness", "context_relevancy", "context_precision", "context_recall"),
         "citation_f1",
         "citation_precision",
         "citation_recall",
@@ -30,8 +32,6 @@ GROUPS = {
         "citation_fabricated",
         "source_indicators",
     ),
-    "Operation": ("error", "timeout", "empty_answer"),
-    "Judge": ("judge_disagreement", "judge_probe_agreement", "judge_probe_change"),
     "Canaries": (
         *("answer_correctness", "fact_checks", "fact_coverage", "calculation"),
         *("calculation_steps", "exact_match", "keyword_coverage", "number_match"),
@@ -40,6 +40,8 @@ GROUPS = {
         *("unanswerable_hallucination", "conflict_handled", "scope_miss"),
         *("canary_failed", "canary_seconds"),
     ),
+    "Operation": ("error", "timeout", "empty_answer"),
+    "Judge": ("judge_disagreement", "judge_probe_agreement", "judge_probe_change"),
     "Use": ("input_tokens", "output_tokens", "cost_usd"),
 }
 """Sections in the order of the question "how good are the answers"."""

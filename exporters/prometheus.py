@@ -29,6 +29,7 @@ from exporters.reference import (
     families,
     quality_families,
 )
+from exporters.service_families import INDEXING
 from exporters.snapshot import Snapshot, segment_labels, split_segment, take
 
 if TYPE_CHECKING:
@@ -203,7 +204,7 @@ class PrometheusExporter:
         }
         for name, labels, value in snapshot.gauges:
             values.setdefault(name, {})[labels] = value
-        for family in HEALTH:
+        for family in (*INDEXING, *HEALTH):
             if family.type != "counter":
                 _family(family, values.get(family.name, {}), parts, openmetrics)
 
@@ -282,10 +283,10 @@ def _counter_series(snapshot: Snapshot) -> Series:
             series["rag_tokens_total"].setdefault((own, ("direction", direction)), 0.0)
         series["rag_cost_usd_total"].setdefault((own,), 0.0)
         series[f"{DURATION}_sum"].setdefault((own,), 0.0)
-    series["ragmeter_state_quarantined_total"].setdefault((), 0.0)
     for labels in list(series.get("rag_canaries_total", {})):
         for status in STATUSES:  # where there are any
             series["rag_canaries_total"].setdefault((labels[0], ("status", status)), 0.0)
+    series["ragmeter_state_quarantined_total"].setdefault((), 0.0)
     for label in ("service", *snapshot.segments):
         series["ragmeter_label_overflow_total"].setdefault((("label", label),), 0.0)
     for labels in list(series.get("rag_slo_events_total", {})):

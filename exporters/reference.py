@@ -13,6 +13,7 @@ from agent.metrics import METRICS
 from agent.metrics.results import BUILTIN
 from agent.metrics.spec import MetricSpec
 from exporters.exposition import Family
+from exporters.service_families import INDEXING
 
 __all__ = [
     "BEGIN",
@@ -97,11 +98,11 @@ TRAFFIC = (
         ("service", "status"), "", "Traffic",
     ),
     Family(
-    Family(
         "rag_canaries_total", "counter",
         "Canaries by how they ended: ok, error or timeout. They are no part of any other count.",
         ("service", "status"), "", "Traffic",
     ),
+    Family(
         "rag_tokens_total", "counter", "Tokens that the traces report, input and output.",
         ("service", "direction"), "", "Traffic",
     ),
@@ -379,7 +380,7 @@ PROCESS = (
 def families(specs: Mapping[str, MetricSpec] = METRICS) -> list[Family]:
     """All families, in the order in which they are exported."""
     quality = [family for spec in specs.values() for family in quality_families(spec)]
-    return [*quality, *LATENCY, *TRAFFIC, *HEALTH, *PROCESS]
+    return [*quality, *LATENCY, *TRAFFIC, *INDEXING, *HEALTH, *PROCESS]
 
 
 def table(specs: Mapping[str, MetricSpec] = METRICS) -> str:

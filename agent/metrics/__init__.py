@@ -13,6 +13,8 @@ from agent.metrics import (
     answered,
     citations,
     cited,
+    claims,
+    context,
     judges,
     nuggets,
     operational,
@@ -20,6 +22,8 @@ from agent.metrics import (
     ranking,
 )
 from agent.metrics.canary import scores as canary
+from agent.metrics.labelled import answers as labelled_answers
+from agent.metrics.labelled import passages as labelled_passages
 from agent.metrics.markers import Cited, resolve
 from agent.metrics.missing import explained, known
 from agent.metrics.spec import MetricSpec
@@ -56,7 +60,8 @@ def _beside(known: str, by: str, text: str) -> str:
 
 METRICS: dict[str, MetricSpec] = _joined(
     *(operational.SPECS, answered.SPECS, citations.SPECS, quality.SPECS, cited.SPECS),
-    *(ranking.SPECS, nuggets.SPECS, judges.SPECS, canary.SPECS),
+    *(ranking.SPECS, nuggets.SPECS, claims.SPECS, context.SPECS, judges.SPECS, canary.SPECS),
+    *(labelled_passages.SPECS, labelled_answers.SPECS),
 )
 
 

@@ -11,6 +11,8 @@ from typing import Any, cast
 from agent.aggregate import DURATION_EDGES
 from agent.alerts.alert import Alert
 from agent.counters import Counters, Exemplar, Gauge
+from agent.indexing.event import IndexEvent
+from agent.indexing.indexes import Indexes, Version
 from agent.metrics import METRICS
 from agent.reading import Health, Reading
 from agent.windows import Estimate, Quantile, Windows, Worst
@@ -111,6 +113,7 @@ class FakeReading:
     owed: dict[tuple[str, str], int] = field(default_factory=dict)
     judges: list[dict[str, str]] = field(default_factory=list)
     measured: list[Gauge] = field(default_factory=list)
+    known: list[Version] = field(default_factory=list)
     mutex: threading.Lock = field(default_factory=threading.Lock)
 
     @property
@@ -128,6 +131,10 @@ class FakeReading:
 
     def gauges(self) -> Sequence[Gauge]:
         return self.measured
+
+    def indexes(self) -> Sequence[Version]:
+        assert self.mutex.locked()
+        return self.known
 
     def lock(self) -> AbstractContextManager[Any]:
         return self.mutex
@@ -180,6 +187,24 @@ def results() -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
+def indexes() -> Indexes:
+    """Two versions of an index."""
+    found = Indexes(10, 128, lambda: None)
+    for number, version in enumerate(("2026-09-01", "2026-09-20")):
+        found.add(
+            IndexEvent.model_validate(
+                {
+                    "event_id": version, "service": "bot", "timestamp": NOW - 1000 + number,
+                    "index": "kb", "index_version": version, "chunker": "recursive-512",
+                    "embedding_model": "e5-small", "documents": {"processed": 200, "no_chunks": 3},
+                    "chunks": {"attempted": 900, "embedded": 880, "skipped": {"too_long": 15}},
+                    "tokens_per_chunk": {"12": 20, "480": 800, "512": 60},
+                }  # fmt: skip
+            )
+        )
+    return found
+
+
 def everything() -> FakeReading:
     """A reading that makes every family of the reference appear."""
     reading = FakeReading(segments=["model", "service"])
@@ -205,6 +230,8 @@ def everything() -> FakeReading:
     for name in ("traces", "bytes"):
         reading.measured.append((f"ragmeter_otlp_open_{name}", (), 2.0))
     reading.measured.append(("ragmeter_held_traces", (), 1.0))
+    reading.measured += indexes().gauges()
+    reading.known += indexes().versions()
     own_scale = (("tier", "judge"), ("service", "bot"))
     reading.measured.append(("ragmeter_sampling_scale", own_scale, 0.5))
     detector = (
@@ -217,6 +244,7 @@ def everything() -> FakeReading:
     counters = reading.counters
     own = ("service", "bot")
     counters.inc("rag_traces_total", (own, ("status", "ok")), 40)
+    counters.inc("rag_canaries_total", (own, ("status", "ok")), 4)
     counters.inc("rag_tokens_total", (own, ("direction", "input")), 1000)
     counters.inc("rag_cost_usd_total", (own,), 0.25)
     counters.inc("rag_slo_events_total", (own, ("slo", "answers")), 40)
@@ -230,6 +258,7 @@ def everything() -> FakeReading:
     counters.inc("ragmeter_otlp_spans_total", (("signal", "traces"), ("result", "accepted")), 500)
     counters.inc("ragmeter_otlp_traces_total", (("result", "root"),), 41)
     counters.inc("ragmeter_otlp_dropped_total", (("reason", "indexing"),))
+    counters.inc("ragmeter_index_events_total", (("outcome", "counted"),))
     counters.inc("ragmeter_replayed_total")
     counters.inc("ragmeter_unexpected_results_total")
     counters.inc("ragmeter_kafka_deleted_unread_total", (("topic", "rag.traces"),))
@@ -244,7 +273,6 @@ def everything() -> FakeReading:
     counters.inc(
         "ragmeter_instrument_changes_total", (("metric", "relevance"), ("scorer", "umbrela"))
     )
-    counters.inc("rag_canaries_total", (own, ("status", "ok")), 4)
     pair = (("metric", "grounding"), ("scorer", "builtin"))
     counters.inc("ragmeter_seen_total", pair, 44)
     counters.inc("ragmeter_results_total", (*pair, ("state", "scored"), ("reason", "")), 43)

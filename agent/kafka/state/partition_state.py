@@ -20,7 +20,7 @@ from agent.config import Settings
 from agent.control import Control
 from agent.errors import UnknownVersion
 from agent.event_time import EventTime
-from agent.kafka.messages.records import ScoreRecord
+from agent.kafka.messages.records import IndexRecord, ScoreRecord
 from agent.kafka.messages.source import Source
 from agent.kafka.state.kept_evidence import KeptEvidence, TraceKey
 from agent.kafka.state.kept_ids import KeptIds
@@ -96,11 +96,15 @@ class PartitionState:
 
     # Records in ---------------------------------------------------------------------------------
 
-    def apply(self, records: Sequence[ScoreRecord]) -> None:
+    def apply(self, records: Sequence[ScoreRecord | IndexRecord]) -> None:
         """Count the records of the partition, in its order. They become the state's own."""
         self._spoiled = True
         for record in records:
-            self._apply(record)
+            if isinstance(record, IndexRecord):  # what came again is known by its id
+                self.aggregator.index(record.event, record.at)
+                self._changed = True
+            else:
+                self._apply(record)
         self.aggregator.settle()
         self._spoiled = False
         self.time.reached(self.aggregator.windows.now, self._monotonic())
@@ -132,12 +136,12 @@ class PartitionState:
         is dropped, and what is missing is said to be. Else a trace would be seen, and in no
         state."""
         scored = record.scored
+        expected = self._canaries if scored.canary else self._expected
         pairs = [(score.metric, score.scorer) for score in scored.results]
         if pairs == expected:
             return
-        found = set(pairs)
-        expected = self._canaries if scored.canary else self._expected
-        if found - self._pairs:
+        found, known = set(pairs), set(expected)
+        if found - known:
             scored.results = [
                 score for score in scored.results if (score.metric, score.scorer) in known
             ]
