@@ -18,10 +18,18 @@ from collections import Counter
 from collections.abc import Container
 from typing import Any
 
+from agent.metrics.names import base, cutoff
 from agent.tiers import Pair
 from agent.trace import Score
 
-__all__ = ["CONFIRMED", "MAX_FINGERPRINTS", "Fingerprints", "is_mixture", "split_scorer"]
+__all__ = [
+    "CONFIRMED",
+    "MAX_FINGERPRINTS",
+    "Fingerprints",
+    "is_mixture",
+    "series_labels",
+    "split_scorer",
+]
 
 MAX_FINGERPRINTS = 16
 """Series per metric and scorer at a time. Fingerprints come from a server: one that makes up a new
@@ -46,6 +54,17 @@ def split_scorer(scorer: str) -> tuple[str, str]:
 def is_mixture(scorer: str) -> bool:
     """Whether the series of this name holds scores of several instruments."""
     return split_scorer(scorer)[1] == OTHER
+
+
+def series_labels(metric: str, scorer: str) -> dict[str, Any]:
+    """A series as JSON names it: metric, scorer, `k` and `fingerprint` where it has them."""
+    who, fingerprint = split_scorer(scorer)
+    labels: dict[str, Any] = {"metric": base(metric), "scorer": who}
+    if k := cutoff(metric):
+        labels["k"] = int(k)
+    if fingerprint:
+        labels["fingerprint"] = fingerprint
+    return labels
 
 
 class Fingerprints:

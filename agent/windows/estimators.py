@@ -18,7 +18,9 @@ from agent.windows.exact import VALUE_BITS, WEIGHT_ONE
 __all__ = [
     "Interval",
     "Moments",
+    "Spread",
     "mean_interval",
+    "mean_spread",
     "moments",
     "past_slope",
     "rate_interval",
@@ -226,15 +228,25 @@ def _slope(
     return slope, min(0.95, max(0.0, 1 - left)) * max(0.0, (n - 2) / n)
 
 
-def mean_interval(
+class Spread(NamedTuple):
+    """A mean with its squared standard error, the degrees of freedom of that, and the number of
+    equal-weight samples that would know as much."""
+
+    value: float
+    error: float
+    freedom: float
+    effective: float
+
+
+def mean_spread(
     strata: Sequence[Moments],
     variance_history: Sequence[float],
     low: float | None = None,
     high: float | None = None,
     prior: float = VARIANCE_PRIOR,
     slope_history: float | None = None,
-) -> Interval:
-    """The mean of graded scores over all traffic, cut to [low, high] where given.
+) -> Spread:
+    """The mean of graded scores over all traffic.
 
     Per stratum the self-normalised mean; its variance per sample, taken from the linearised
     (Hajek) variance, is shrunk to `variance_history[h]` with `prior` pseudo-observations. Degrees
@@ -264,11 +276,25 @@ def mean_interval(
         variance += part * part * shrunk / kish * (1 - explained)
         kishes += kish
         inverse += part * part / kish
-    half = t975(kishes - freedom_used) * math.sqrt(variance)
-    effective = 1 / (inverse * (1 - explained))
     if slope:
         value = max(value if low is None else low, value)
         value = min(value if high is None else high, value)
+    return Spread(value, variance, kishes - freedom_used, 1 / (inverse * (1 - explained)))
+
+
+def mean_interval(
+    strata: Sequence[Moments],
+    variance_history: Sequence[float],
+    low: float | None = None,
+    high: float | None = None,
+    prior: float = VARIANCE_PRIOR,
+    slope_history: float | None = None,
+) -> Interval:
+    """The t interval of `mean_spread`, cut to [low, high] where given."""
+    value, error, freedom, effective = mean_spread(
+        strata, variance_history, low, high, prior, slope_history
+    )
+    half = t975(freedom) * math.sqrt(error)
     lower, upper = value - half, value + half
     if low is not None:
         lower = min(value, max(low, lower))

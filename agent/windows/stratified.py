@@ -15,7 +15,9 @@ from agent.windows.estimators import (
     WILSON_BELOW,
     Interval,
     Moments,
+    Spread,
     mean_interval,
+    mean_spread,
     moments,
     past_slope,
     rate_interval,
@@ -31,6 +33,7 @@ __all__ = [
     "history_of",
     "is_assisted",
     "stratified",
+    "stratified_spread",
     "without_help",
 ]
 
@@ -105,14 +108,29 @@ def stratified(
     scored traces on; the slope is found anew each time and shrunk, so that a cheap score that
     knows nothing costs next to nothing."""
     helped = helped and cell.scored >= WILSON_BELOW
-    found = _named(cell, helped)
-    strata = moments(list(found.values()))
+    slope = history.slope if helped else None
+    strata, variances = _strata(cell, history, helped)
     if ratio:
-        return rate_interval(strata, history.slope if helped else 0.0)
-    variances = [history.by_stratum.get(split(name)[0], history.variance) for name in found]
-    return mean_interval(
+        return rate_interval(strata, slope or 0.0)
+    return mean_interval(strata, variances, low, high, slope_history=slope)
+
+
+def stratified_spread(
+    cell: Cell, low: float | None, high: float | None, history: History, helped: bool
+) -> Spread:
+    """What the interval of a graded score is made of, of a cell that has scored traces."""
+    helped = helped and cell.scored >= WILSON_BELOW
+    strata, variances = _strata(cell, history, helped)
+    return mean_spread(
         strata, variances, low, high, slope_history=history.slope if helped else None
     )
+
+
+def _strata(cell: Cell, history: History, helped: bool) -> tuple[list[Moments], list[float]]:
+    """The moments of each stratum, and the variance that the longest window knows of it."""
+    found = _named(cell, helped)
+    variances = [history.by_stratum.get(split(name)[0], history.variance) for name in found]
+    return moments(list(found.values())), variances
 
 
 def _named(cell: Cell, helped: bool) -> dict[str, list[int]]:

@@ -172,6 +172,11 @@ class Windows(WindowSums):
         found = self._estimate(cell, metric, scorer, self._history(past, metric, scorer))
         return found.value if found else None
 
+    def known(self, service: str, segment: str, metric: str, scorer: str) -> History | None:
+        """What the longest window knows of one score; None of a segment that it does not hold."""
+        past = self._total(service, segment, self._longest.name)
+        return None if past is None else self._history(past, metric, scorer)
+
     def _history(self, past: Total | None, metric: str, scorer: str) -> History:
         """What the longest window knows of one score. Of a bounded score one pseudo-observation of
         the uniform variance is added: five equal scores must not claim to know the mean exactly."""

@@ -1,0 +1,186 @@
+"""One series by segment: estimates, differences and what each segment adds, out of exact sums."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from agent.breakdown.contrasts import Contrast, contrast
+from agent.breakdown.contributions import Added, added, pulled
+from agent.breakdown.sample import Kind, Sample, sample_of
+from agent.windows.stratified import History
+from agent.windows.sums import Cell
+
+__all__ = ["Period", "Row", "Series", "Tag", "rows_of"]
+
+
+@dataclass(slots=True)
+class Row:
+    """One segment, `tag=value`; `tag=` holds the traffic without the tag, "" is the whole service.
+
+    `change` is against its own past, `unlike` how much more than the rest it has changed, or, where
+    there is no past to compare with, how far it is from the rest. `q` are their adjusted p values.
+    """
+
+    segment: str
+    now: Sample | None
+    before: Sample | None
+    share: float
+    share_before: float | None
+    change: Contrast | None = None
+    unlike: Contrast | None = None
+    added: Added | None = None
+    new: bool = False
+    q_change: float | None = None
+    q_unlike: float | None = None
+    moved: bool = False
+    stands_out: bool = False
+
+    @property
+    def few(self) -> bool:
+        """Whether there is nothing that could be said of it."""
+        return self.change is None and self.unlike is None
+
+    @property
+    def finding(self) -> str:
+        """What was found, in words; "" where nothing was."""
+        if self.few:
+            return "too few"
+        words = ["new"] if self.new else []
+        words += ["moved"] if self.moved else []
+        words += ["unlike the rest"] if self.stands_out else []
+        return ", ".join(words)
+
+
+@dataclass(slots=True)
+class Tag:
+    """The segments of a tag. `unattributed` is what their `added` leave of the change of the mean:
+    what segments of too few add, and what strata weigh otherwise within a segment than over all."""
+
+    name: str
+    rows: list[Row]
+    unattributed: float
+
+
+@dataclass(slots=True)
+class Series:
+    """One metric by one scorer. Against the past if `past`, else each segment against the rest."""
+
+    metric: str
+    scorer: str
+    past: bool
+    whole: Row
+    tags: list[Tag] = field(default_factory=list)
+
+    @property
+    def rows(self) -> list[Row]:
+        return [self.whole, *(row for tag in self.tags for row in tag.rows)]
+
+
+@dataclass(slots=True, frozen=True)
+class Period:
+    """The sums of one period and what the longest window knows of each segment's values; "" is the
+    whole service, which stands for segments that are not there."""
+
+    cells: Mapping[str, Cell | None]
+    history: Mapping[str, History]
+
+
+@dataclass(slots=True, frozen=True)
+class _Side:
+    """Estimates of a period."""
+
+    period: Period
+    kind: Kind
+
+    @property
+    def cells(self) -> Mapping[str, Cell | None]:
+        return self.period.cells
+
+    def sample(self, cell: Cell | None, segment: str = "") -> Sample | None:
+        history = self.period.history
+        return sample_of(cell, self.kind, history.get(segment) or history[""])
+
+    def own(self, segment: str) -> Sample | None:
+        return self.sample(self.cells.get(segment), segment)
+
+    def rest(self, segment: str) -> Sample | None:
+        """All that is not of the segment."""
+        whole, own = self.cells.get(""), self.cells.get(segment)
+        if whole is None or own is None:
+            return self.sample(whole)
+        return self.sample(whole.without(own))
+
+    def with_untagged(self, tag: str, segments: Sequence[str]) -> _Side:
+        """With the traffic that is in none of the `segments`, as `tag=`."""
+        whole = self.cells.get("")
+        tagged = [cell for name in segments if (cell := self.cells.get(name)) is not None]
+        left = whole.without(Cell.total(tagged)) if whole and tagged else whole
+        return _Side(Period({**self.cells, f"{tag}=": left}, self.period.history), self.kind)
+
+
+def rows_of(
+    metric: str,
+    scorer: str,
+    kind: Kind,
+    tags: Mapping[str, Sequence[str]],
+    now: Period,
+    before: Period | None,
+) -> Series | None:
+    """`tags` has the segments of each tag. `before` None: no past, each is compared with the rest.
+    None where too few were scored over all, now or before."""
+    present = _Side(now, kind)
+    past = _Side(before, kind) if before is not None else None
+    whole1, whole0 = present.own(""), past.own("") if past else None
+    if whole1 is None or not whole1.enough or (past and (whole0 is None or not whole0.enough)):
+        return None
+    change = contrast((whole1, whole0)) if whole0 else None
+    found = Series(
+        metric,
+        scorer,
+        past is not None,
+        Row("", whole1, whole0, 1.0, 1.0 if past else None, change),
+    )
+    for tag, segments in tags.items():
+        one = present.with_untagged(tag, segments)
+        two = past.with_untagged(tag, segments) if past else None
+        rows = [
+            row
+            for name in (*segments, f"{tag}=")
+            if (row := _row(name, one, two, whole1, whole0)) is not None
+        ]
+        if not rows:
+            continue
+        total = change.value if change else 0.0
+        left = total - sum(row.added.value for row in rows if row.added)
+        found.tags.append(Tag(tag, rows, left))
+    return found
+
+
+def _row(
+    name: str, present: _Side, past: _Side | None, whole1: Sample, whole0: Sample | None
+) -> Row | None:
+    """None where the segment has no traffic that the metric applies to."""
+    now, before = present.own(name), past.own(name) if past else None
+    if now is None and before is None:
+        return None
+    row = Row(name, now, before, now.size / whole1.size if now else 0.0, None)
+    rest1 = present.rest(name)
+    rested = rest1 is not None and rest1.enough
+    if past is None or whole0 is None:
+        if now and now.enough and rest1 and rested:
+            row.unlike = contrast((now, rest1))
+            row.added = pulled(now, rest1, whole1)
+        return row
+    row.share_before = before.size / whole0.size if before else 0.0
+    rest0 = past.rest(name)
+    if now and now.enough and before and before.enough:
+        row.change = contrast((now, before))
+        if rest1 and rested and rest0 and rest0.enough:
+            row.unlike = contrast((now, before), (rest1, rest0))
+    elif now and now.enough and rest1 and rested:
+        row.new, row.unlike = True, contrast((now, rest1))
+    # of a side that is too few nothing is claimed; without traffic there is nothing to claim
+    if all(side is None or side.enough for side in (now, before)):
+        row.added = added(now, before, (rest1, rest0), (whole1, whole0))
+    return row
