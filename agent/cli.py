@@ -26,6 +26,7 @@ from agent.inspect_cli import inspect
 from agent.kafka.operator.cli import kafka_app
 from agent.kafka.worker_cli import worker
 from agent.models.cli import model_app
+from agent.report_cli import report
 from agent.rules_cli import rules_app
 from agent.terminal import failed, prepare, say, silence, talk
 from agent.trace import SCHEMA, Trace
@@ -47,6 +48,7 @@ app.add_typer(kafka_app, name="kafka")
 app.add_typer(rules_app, name="rules")
 app.command()(inspect)
 app.command()(worker)
+app.command()(report)
 
 ConfigOption = Annotated[
     Path | None, typer.Option("--config", "-c", help="YAML file with settings.")
@@ -90,7 +92,7 @@ def _options(
         handlers=[RichHandler(console=talk, show_path=False, markup=False, rich_tracebacks=False)],
         force=True,
     )
-    for noisy in ("httpx", "httpcore", "asyncio"):
+    for noisy in ("httpx", "httpcore", "asyncio", "matplotlib"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
 
 
@@ -240,7 +242,8 @@ def backtest(
 ) -> None:
     """Replay scored traces through windows and rules: what would have fired, and when."""
     from agent.alerts import RuleError
-    from agent.backtest_run import UsageError, run_backtest
+    from agent.backtest_run import run_backtest
+    from agent.outputs import UsageError
     from agent.rules import rules_of
 
     settings = _load(config, {"alerts": {"rules": str(rules)}} if rules else None)

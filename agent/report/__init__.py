@@ -1,0 +1,1 @@
+"""Reports on scored files: what each run measured, and how two of them differ. Pure."""

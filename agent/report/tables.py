@@ -1,0 +1,238 @@
+"""A report on the terminal. Pure: tables of rich, whose cells are text and no markup."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
+from agent.labels import bounded
+from agent.report.compare import Comparison, verdict
+from agent.report.run import Series
+from agent.report.summary import ANSWERED, Report, number, title
+
+__all__ = ["answered_line", "caption", "chance", "comparison_table", "summary_table", "tables",
+           "why_missing", "worst_table"]  # fmt: skip
+
+NAME = 40  # characters of a run's name
+SHOWN_REASONS = 3
+WORST_SHOWN = 3  # of a metric and run: the terminal shows where to look, the page the rest
+MAX_TEXT = 90  # characters of a query or an answer on a line
+HEADLINE = ("answered", "grounding", "relevance", "citation_f1", "nugget_vital")
+
+
+def _table(heading: str, *columns: tuple[str, bool]) -> Table:
+    table = Table(title=Text(heading, "bold"), title_justify="left", box=box.SIMPLE_HEAD)
+    for name, right in columns:
+        table.add_column(
+            Text(name), justify="right" if right else "left", no_wrap=right, overflow="fold"
+        )
+    return table
+
+
+def _add(table: Table, *cells: str) -> None:
+    table.add_row(*map(Text, cells))
+
+
+def tables(report: Report) -> Iterator[Table]:
+    yield summary_table(report)
+    if len(report.columns) > 1:
+        yield comparison_table(report)
+    worst = worst_table(report)
+    if worst is not None:
+        yield worst
+
+
+def label(series: Series) -> str:
+    """`precision@5 (umbrela)`, with the version of the scorer where it has one."""
+    version = f" @{bounded(series.fingerprint, 12)}" if series.fingerprint else ""
+    return f"{title(series.metric)} ({series.scorer}){version}"
+
+
+def interval(series: Series) -> str:
+    found = series.estimate
+    if found is None:
+        return ""
+    return f"{number(found.lower, series.spec)} … {number(found.upper, series.spec)}"
+
+
+def quartiles(series: Series) -> str:
+    """Of a share of yes and no quartiles say nothing."""
+    box = series.box
+    if box is None or series.spec.kind == "ratio":
+        return ""
+    return f"{number(box.q1, series.spec)} … {number(box.q3, series.spec)}"
+
+
+def median(series: Series) -> str:
+    return "" if not quartiles(series) or series.box is None else number(
+        series.box.median, series.spec
+    )  # fmt: skip
+
+
+def states(series: Series) -> str:
+    """`24 scored, 3 unscored (judge_timeout 2, no_text 1)`."""
+    parts = []
+    for state, count in series.states.items():
+        if count:
+            reasons = series.reasons.get(state)
+            why = ""
+            if reasons and state == "unscored":
+                most = sorted(reasons.items(), key=lambda item: (-item[1], item[0]))
+                shown = [f"{bounded(name, 40)} {n:,}" for name, n in most[:SHOWN_REASONS]]
+                if len(most) > SHOWN_REASONS:
+                    shown.append("…")
+                why = f" ({', '.join(shown)})"
+            parts.append(f"{count:,} {state.replace('_', ' ')}{why}")
+    return ", ".join(parts)
+
+
+def summary_table(report: Report) -> Table:
+    """Each series of each run: mean with its 95 % interval, median and quartiles, states."""
+    heading = "; ".join(
+        f"{bounded(column.name, NAME)}: {column.traces:,} traces" for column in report.columns
+    )
+    several = len(report.columns) > 1
+    run = (("run", False),) if several else ()
+    table = _table(
+        heading, ("metric (scorer)", False), *run, ("mean", True), ("95 % interval", True),
+        ("median", True), ("quartiles", True), ("traces", False),
+    )  # fmt: skip
+    for key in report.keys:
+        name = None
+        for column in report.columns:
+            for series in column.find(key):
+                mean = series.estimate and number(series.estimate.value, series.spec)
+                shown = label(series)
+                cells = [mean or "–", interval(series), median(series), quartiles(series),
+                         states(series)]  # fmt: skip
+                first = "" if shown == name else shown
+                _add(table, first, *([bounded(column.name, NAME)] if several else []), *cells)
+                name = shown
+    for column in report.columns:
+        for stage, items in column.latency:
+            for item in items:
+                cells = [f"{item.value:.3g} s", "", "", "", f"{item.samples:,} timed"]
+                if item.lower is not None and item.upper is not None:
+                    cells[1] = f"{item.lower:.3g} … {item.upper:.3g} s"
+                shown = f"latency, {bounded(stage, 20)} p{100 * item.quantile:g}"
+                _add(table, shown, *([bounded(column.name, NAME)] if several else []), *cells)
+    return table
+
+
+def why_missing(report: Report) -> str | None:
+    """One line for what no run has a value of."""
+    if not report.missing:
+        return None
+    parts = []
+    for key in report.missing:
+        found = [s for column in report.columns for s in column.find(key)]
+        reasons = {r for s in found for counted in s.reasons.values() for r in counted}
+        why = f": {', '.join(bounded(r, 40) for r in sorted(reasons)[:SHOWN_REASONS])}"
+        parts.append(f"{title(key[0])} ({key[1]}{why if reasons else ''})")
+    return f"no run has a value of: {'; '.join(parts)}"
+
+
+def answered_line(report: Report) -> Iterator[str]:
+    """The share of questions answered, by run and scorer."""
+    for column in report.columns:
+        for series in column.series:
+            if series.metric == ANSWERED and series.estimate is not None:
+                value = number(series.estimate.value, series.spec)
+                yield (
+                    f"{bounded(column.name, NAME)}: {value} of the questions answered"
+                    f" ({interval(series)}, by {series.scorer})"
+                )
+
+
+def chance(p: float | None) -> str:
+    if p is None:
+        return ""
+    return "< 0.001" if p < 0.001 else f"{p:.3f}"
+
+
+def comparison_table(report: Report) -> Table:
+    """Each run against the first."""
+    first = report.columns[0]
+    table = _table(
+        f"difference from {bounded(first.name, NAME)}",
+        ("metric (scorer)", False), ("run", False), ("difference", True),
+        ("95 % interval", True), ("p", True), ("adjusted", True), ("test", False), ("", False),
+    )  # fmt: skip
+    for key in report.keys:
+        for series in first.find(key):
+            for number_, column in enumerate(report.columns[1:], start=1):
+                item = report.comparison(number_, series)
+                if item is not None:
+                    _add(table, label(series), bounded(column.name, NAME), *_cells(item, series))
+    return table
+
+
+def _cells(item: Comparison, series: Series) -> Sequence[str]:
+    word = verdict(item, series.spec.good)
+    if item.p is None or item.difference is None or item.lower is None or item.upper is None:
+        return ("", "", "", "", "", word)
+    spec = series.spec
+    test = f"paired, {item.pairs:,}" if item.method == "paired" else "unpaired"
+    limits = f"{number(item.lower, spec, True)} … {number(item.upper, spec, True)}"
+    return (
+        number(item.difference, spec, True), limits, chance(item.p), chance(item.adjusted), test,
+        word,
+    )  # fmt: skip
+
+
+def caption(report: Report) -> list[str]:
+    """What the numbers of the comparison rest on."""
+    if not report.tests:
+        return []
+    methods = {item.method for item in report.comparisons}
+    lines = []
+    if "paired" in methods:
+        by = {"trace_id": "trace id", "query": "question"}.get(report.paired_by, report.paired_by)
+        lines.append(
+            f"paired: by {by}; Fisher's randomisation test of the mean difference, seed"
+            f" {report.seed}"
+        )
+    if "unpaired" in methods:
+        lines.append(
+            "unpaired: too few questions in common; the two intervals joined (Zou and Donner), p"
+            " to match"
+        )
+    several = report.tests > 1
+    lines.append(
+        f"adjusted: by Holm for the {report.tests} tests of this report; better and worse are"
+        " said below 0.05, so that the chance that luck alone made any of them is 5 % at most"
+        if several
+        else "adjusted: one test, nothing to adjust"
+    )
+    return lines
+
+
+def worst_table(report: Report) -> Table | None:
+    """The worst traces of each run by its main metrics; texts where they are known."""
+    several = len(report.columns) > 1
+    table = _table(
+        "worst traces", ("metric (scorer)", False), *((("run", False),) if several else ()),
+        ("score", True), ("trace", False), *((("query and answer", False),) * bool(report.texts)),
+    )  # fmt: skip
+    for key in report.keys:
+        if key[0] not in HEADLINE:
+            continue
+        for column in report.columns:
+            for series in column.find(key):
+                for item in series.worst[:WORST_SHOWN]:
+                    cells = [label(series), *([bounded(column.name, NAME)] if several else [])]
+                    cells += [number(item.value, series.spec), bounded(item.trace_id, 80)]
+                    if report.texts:
+                        known = report.texts.get(item.trace_id)
+                        texts = (known.query, known.answer) if known else ()
+                        cells.append("\n".join(_excerpt(text) for text in texts if text))
+                    _add(table, *cells)
+    return table if table.row_count else None
+
+
+def _excerpt(text: str) -> str:
+    line = bounded(" ".join(text[: 2 * MAX_TEXT].split()), 2 * MAX_TEXT)
+    return line if len(line) <= MAX_TEXT else line[: MAX_TEXT - 1] + "…"

@@ -1,0 +1,101 @@
+"""The command `ragmeter report`."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from agent.terminal import failed, say
+
+__all__ = ["report"]
+
+
+class ReportFormat(StrEnum):
+    TABLE = "table"
+    JSON = "json"
+    OPEN_RAG_EVAL = "open-rag-eval"
+
+
+def report(
+    files: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="A [B ...]",
+            help="What `ragmeter score` wrote (JSON lines, CSV) or a CSV of open-rag-eval, gzip"
+            " too; - is stdin. All others are compared with A.",
+        ),
+    ],
+    html: Annotated[
+        Path | None, typer.Option("--html", help="Write a page with box plots into this file.")
+    ] = None,
+    png: Annotated[
+        Path | None,
+        typer.Option("--png", help="Draw box plots into this file (needs ragmeter\\[report])."),
+    ] = None,
+    form: Annotated[
+        ReportFormat,
+        typer.Option(
+            "--format", "-f",
+            help="table; json: every number of it; open-rag-eval: the CSV columns of that tool.",
+        ),
+    ] = ReportFormat.TABLE,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="Where open-rag-eval's CSV goes; - is stdout.")
+    ] = Path("-"),
+    traces: Annotated[
+        Path | None,
+        typer.Option(
+            "--traces", help="The traces that were scored: shows queries and answers of the worst."
+        ),
+    ] = None,
+    service: Annotated[
+        str | None, typer.Option("--service", help="Only traces of this service.")
+    ] = None,
+    metric: Annotated[
+        list[str] | None,
+        typer.Option("--metric", "-m", help="Only this metric. May be repeated."),
+    ] = None,
+    pair_by: Annotated[
+        str,
+        typer.Option(
+            "--pair-by",
+            help="What the same question is known by: trace_id, query (its text) or tag:NAME.",
+        ),
+    ] = "trace_id",
+    worst: Annotated[
+        int, typer.Option("--worst", min=0, max=100, help="Worst traces of each metric.")
+    ] = 5,
+    seed: Annotated[int, typer.Option("--seed", help="Of the random turns of the test.")] = 0,
+    config: Annotated[
+        Path | None, typer.Option("--config", "-c", help="YAML file with settings.")
+    ] = None,
+) -> None:  # fmt: skip
+    """Summarise scored files, with intervals and box plots, and compare two or more."""
+    from agent.config import ConfigError, load
+    from agent.outputs import UsageError
+    from agent.report_run import Wanted, convert, run_report
+
+    try:
+        settings = load(config)
+    except ConfigError as error:
+        raise failed(f"configuration: {error}", 2) from None
+    wanted = Wanted(
+        files, form, html, png, traces, service, metric or (), pair_by, worst, seed,
+        [config] if config else (),
+    )  # fmt: skip
+    try:
+        if form is ReportFormat.OPEN_RAG_EVAL:
+            convert(wanted, output, settings, say)
+        elif output != Path("-"):
+            raise UsageError("--output: for --format open-rag-eval; the table goes to stdout")
+        elif not run_report(wanted, settings, say):
+            raise typer.Exit(1)
+    except UsageError as error:
+        raise failed(str(error), 2) from None
+    except BrokenPipeError:
+        raise  # the reader has seen enough
+    except OSError as error:
+        raise failed(str(error), 1) from None
