@@ -18,11 +18,14 @@ from typing import IO, Any
 
 from agent.config import Settings
 from agent.counters import Counts
+from agent.feedback.labels import Feedback
 from agent.ingest.native import Bad
+from agent.labelled import LabelsOfFile
 from agent.privacy.content import Content
 from agent.privacy.redactor import Redactor
 from agent.progress import ReplayProgress
 from agent.score import Scorer, complete, outline
+from agent.sources.feedback_file import read_feedback
 from agent.sources.files import STDIN, Source
 from agent.tiers import Cost, Tier, TierScorer, ask_tier
 from agent.trace import Score, ScoredTrace, State, Trace
@@ -142,16 +145,23 @@ class _Csv:
 
 
 class _Whole:
-    """Scores a trace by every tier: no sampling. What has a reference is measured against that, too:
-    a file is no traffic that it could blur."""
+    """Scores a trace by every tier: no sampling. What has a reference is measured against that,
+    too: a file is no traffic that it could blur."""
 
-    def __init__(self, settings: Settings, tiers: Mapping[Tier, TierScorer]) -> None:
+    def __init__(
+        self,
+        settings: Settings,
+        tiers: Mapping[Tier, TierScorer],
+        labels: LabelsOfFile | None = None,
+    ) -> None:
+        self._labels = labels
         self._scorer = Scorer(settings.builtin_scorers, ks=settings.judge.k)
         self._tiers = tiers
         self.done = Done()
         self.expected = list(self._scorer.expected)
         self.expected += [pair for tier in tiers.values() for pair in tier.pairs]
         self.expected += self._scorer.canaries
+        self.expected += labels.pairs if labels is not None else []
 
     async def score(self, trace: Trace) -> ScoredTrace:
         results = self._scorer.at_once(trace)
@@ -159,6 +169,8 @@ class _Whole:
         for scores in found:
             results += scores
         results += self._scorer.against_reference(trace)
+        if self._labels is not None:
+            results += self._labels.scores(trace)
         return outline(trace, results)
 
     async def _run(self, tier: TierScorer, trace: Trace) -> list[Score]:
@@ -172,6 +184,26 @@ class _Whole:
         return scores
 
 
+def _labels(path: Path, settings: Settings, say: Callable[[str], None]) -> LabelsOfFile:
+    bad = 0
+
+    def readable() -> Iterator[Feedback]:
+        nonlocal bad
+        for number, item in enumerate(read_feedback(path), start=1):
+            if not isinstance(item, Bad):
+                yield item
+                continue
+            bad += 1
+            if bad <= MAX_SHOWN:
+                why = "; ".join(f"{field or 'item'}: {why}" for field, why in item.errors)
+                say(f"{path.name}: item {number}: {item.reason}: {why}")
+
+    found = LabelsOfFile(readable(), settings.judge.k)
+    if bad:
+        say(f"{path.name}: {bad:,} items unreadable")
+    return found
+
+
 async def score_file(
     path: Path,
     output: Path,
@@ -179,18 +211,24 @@ async def score_file(
     settings: Settings,
     say: Callable[[str], None],
     tiers: Mapping[Tier, TierScorer] | None = None,
+    feedback: Path | None = None,
 ) -> Done:
     """Score every trace of `path`.
 
     `form` is `jsonl` or `csv`. Lines are written in the order of the file; `judge.concurrency`
     traces are under way at a time. Raises OSError, and `SameFile` when `output` is `path`.
+    Labels of the file `feedback` are joined to its traces.
     """
     _check_apart(path, output)
+    labels = None
+    if feedback is not None:
+        _check_apart(feedback, output)
+        labels = _labels(feedback, settings, say)
     source = Source(path)
     redactor = Redactor(settings.privacy)
     content = Content(settings.privacy)
     counts: Counts = {}
-    whole = _Whole(settings, tiers or {})
+    whole = _Whole(settings, tiers or {}, labels)
     most = settings.judge.concurrency if tiers else 1
     done = whole.done
     under_way: deque[asyncio.Task[ScoredTrace]] = deque()
@@ -219,6 +257,8 @@ async def score_file(
         while under_way:
             writer.write(content.scored(await under_way.popleft()))
             done.traces += 1
+    if labels is not None and labels.used < labels.number:
+        say(f"{labels.number - labels.used:,} of {labels.number:,} items of feedback have no trace")
     if source.empty:
         say(f"{source.name}: the file is empty")
     for (name, labels), lost in sorted(counts.items()):

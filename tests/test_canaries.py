@@ -52,7 +52,7 @@ def canary(number: int, **changes: Any) -> Trace:
 
 
 def aggregator() -> Aggregator:
-    rules = parse_rules([RULE], metrics=METRICS, windows=["5m", "1h", "24h"])
+    rules = parse_rules([{"rules": [RULE]}], metrics=METRICS, windows=["5m", "1h", "24h"])
     settings = load(environ={}, overrides={"slos": SLOS, "segments": ["category"]})
     return Aggregator(settings, rules, SCORER.expected)
 
@@ -109,7 +109,8 @@ def test_canaries_move_nothing_of_the_traffic() -> None:
 def test_a_canary_has_one_result_for_each_of_its_pairs_and_no_other() -> None:
     found = SCORER.score(canary(1))
     assert [(score.metric, score.scorer) for score in found.trace.results] == [*SCORER.canaries]
-    assert found.trace.canary and not found.drawn
+    assert found.trace.canary
+    assert not found.drawn
     assert not SCORER.score(make_trace(1)).trace.canary
 
 
@@ -130,7 +131,8 @@ def test_canaries_are_measured_counted_and_alerted_on_without_traffic() -> None:
     apply(one, [canary(i, answer="No idea, sorry.") for i in range(8)])
     one.advance(START + 60)
     estimate = one.windows.estimate("bot", "", "fact_coverage", REFERENCE, "5m")
-    assert estimate is not None and (estimate.value, estimate.samples) == (0.0, 8)
+    assert estimate is not None
+    assert (estimate.value, estimate.samples) == (0.0, 8)
     assert one.windows.estimate("bot", "category=factual", "canary_failed", REFERENCE, "1h")
     assert [alert.rule for alert in one.engine.alerts()] == ["FactsLow"]
     counted = dict(one.counters.items())
@@ -145,7 +147,8 @@ def test_results_of_a_scored_file_enter_as_those_of_a_canary() -> None:
     scored = SCORER.score(canary(1)).trace
     scored.results += SCORER.at_once(canary(1))  # what `ragmeter score` says of it besides
     line = decode_line(json.dumps(scored.to_dict()).encode(), 10**6)
-    assert line.trace.canary and not line.unknown
+    assert line.trace.canary
+    assert not line.unknown
     one = aggregator()
     one.apply(line.trace)
     one.settle()

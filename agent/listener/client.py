@@ -15,8 +15,8 @@ from agent.settings.http import Http
 __all__ = ["agent_client", "agent_url"]
 
 
-def agent_url(http: Http) -> str:
-    """The base URL of the metrics port on this machine."""
+def agent_url(http: Http, port: int | None = None) -> str:
+    """The base URL of the metrics port on this machine, or of another port of the agent."""
     host = http.host
     with suppress(ValueError):
         address = ipaddress.ip_address(host)
@@ -24,7 +24,7 @@ def agent_url(http: Http) -> str:
             host = "127.0.0.1" if address.version == 4 else "::1"
     shown = f"[{host}]" if ":" in host else host
     scheme = "http" if http.tls.cert_file is None else "https"
-    return f"{scheme}://{shown}:{http.metrics_port}"
+    return f"{scheme}://{shown}:{http.metrics_port if port is None else port}"
 
 
 def agent_client(http: Http, url: str, seconds: float) -> httpx.Client:
@@ -58,7 +58,7 @@ def _trust(http: Http, url: str) -> ssl.SSLContext | bool:
             context.load_cert_chain(tls.cert_file, tls.key_file or tls.cert_file, password="")
     except OSError as error:
         raise ConfigError(f"http.tls.cert_file: {tls.cert_file}: {error.strerror}") from None
-    if url == agent_url(http):
+    if url in (agent_url(http), agent_url(http, http.otlp_port)):
         # it is that very certificate that is trusted, whatever name stands in it
         context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
         context.check_hostname = False

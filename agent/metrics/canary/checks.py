@@ -21,7 +21,14 @@ from agent.trace import Calculation, FactCheck
 if TYPE_CHECKING:
     import regex
 
-__all__ = ["SECONDS", "Checked", "calculation", "calculation_steps", "fact_checks"]
+__all__ = [
+    "SECONDS",
+    "Checked",
+    "calculation",
+    "calculation_steps",
+    "check_pattern",
+    "fact_checks",
+]
 
 SECONDS = 0.5  # for all patterns of one answer; ordinary ones take microseconds
 MAX_PATTERN = 1_000  # characters
@@ -48,12 +55,17 @@ class Checked:
     unknown: list[str] = field(default_factory=list)
 
 
+def check_pattern(text: str) -> regex.Pattern[str]:
+    """The pattern of a check. Raises ValueError where it can't be applied to any answer."""
+    if len(text) > MAX_PATTERN:
+        raise ValueError(f"a pattern has at most {MAX_PATTERN} characters")
+    return compiled(text, any_case=True, most=MAX_UNROLLED)
+
+
 @lru_cache(maxsize=256)
 def _pattern(text: str) -> regex.Pattern[str] | None:
-    if len(text) > MAX_PATTERN:
-        return None
     try:
-        return compiled(text, any_case=True, most=MAX_UNROLLED)
+        return check_pattern(text)
     except ValueError:
         return None
 
