@@ -35,6 +35,9 @@ log = logging.getLogger("ragmeter.judge")
 
 MAIN, SECOND = "judge", "second"
 
+PROBED = ("attempted", "citation-support", "umbrela", "umbrela-batch")
+"""Prompts of what probes are judged by. Others may come and go without a new baseline."""
+
 PROBE_LOOK_SECONDS = 5.0
 """Between two looks at whether live traffic is there and probes are due."""
 
@@ -116,7 +119,7 @@ class Instruments:
         settings = probe_settings(self._settings.judge)
         if settings is None:
             return None
-        asked = [prompt.hash for prompt in _prompts() if not prompt.name.startswith("nuggets")]
+        asked = [prompt.hash for prompt in _prompts() if prompt.name in PROBED]
         parts = ("model", "temperature", "seed", "structured", "passages_per_call")
         instrument = {name: getattr(settings, name) for name in parts}
         # the endpoint is the address without user and password: this goes to the state file

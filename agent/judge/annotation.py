@@ -12,28 +12,34 @@ from typing import Any, NamedTuple
 
 from pydantic import ValidationError
 
-from agent.feedback.labels import ANSWER_LABELS, PASSAGE_LABELS, AnswerLabels, PassageLabels
+from agent.feedback.labels import (
+    ANNOTATION,
+    ANSWER_LABELS,
+    PASSAGE_LABELS,
+    AnswerLabels,
+    PassageLabels,
+)
 from agent.judge.asked import (
     MAX_ANSWER,
-    MAX_PASSAGE,
     MAX_QUERY,
     Asked,
     ask,
     labels,
     text_gap,
 )
+from agent.judge.material import passage_texts
 from agent.judge.prompts import load
 from agent.judge.question import Asking, Question
+from agent.metrics.labelled.answers import answer_scores
+from agent.metrics.labelled.passages import passage_scores
+from agent.metrics.labelled.scores import metric_names
 from agent.metrics.operational import is_empty
-from agent.metrics.ranking import rank_order
-from agent.metrics.results import Gap
+from agent.metrics.results import Gap, result
 from agent.tiers import Cost
-from agent.trace import Trace
+from agent.trace import Score, Trace
 
-__all__ = ["MAX_PASSAGES", "MAX_TEXT", "Annotation", "annotate", "question"]
+__all__ = ["Annotation", "annotate", "question", "score"]
 
-MAX_PASSAGES = 50  # 150 labels are as many as a judge keeps apart; it bounds the answer, too
-MAX_TEXT = 100_000  # characters of all passages, some 25,000 tokens, as one window of nuggets
 YES, NO = "yes", "no"
 PROMPT = load("annotation", 1)
 
@@ -94,20 +100,6 @@ def question(query: str, passages: Sequence[str], answer: str) -> Question[Annot
     )
 
 
-def _texts(trace: Trace) -> list[str] | Gap:
-    """The passages in rank order; all of them, for else nobody knows what supports the answer."""
-    if trace.passages is None:
-        return Gap("no_passages_captured")
-    texts = [trace.passages[index].text for index in rank_order(trace.passages)]
-    for text in texts:
-        gap = text_gap(text, MAX_PASSAGE)
-        if gap is not None:
-            return gap
-    if len(texts) > MAX_PASSAGES or sum(len(text or "") for text in texts) > MAX_TEXT:
-        return Gap("too_long")
-    return [text or "" for text in texts]
-
-
 async def annotate(asking: Asking, trace: Trace, cost: Cost) -> Asked[Annotation]:
     """The labels of a trace, or why there are none: an annotation takes the whole trace.
 
@@ -121,7 +113,27 @@ async def annotate(asking: Asking, trace: Trace, cost: Cost) -> Asked[Annotation
     gap = text_gap(trace.query, MAX_QUERY, "no_query") or text_gap(trace.answer, MAX_ANSWER)
     if gap is not None:
         return Asked(gap)
-    texts = _texts(trace)
+    texts = passage_texts(trace)
     if isinstance(texts, Gap):
         return Asked(texts)
     return await ask(asking, question(trace.query or "", texts, trace.answer or ""), cost)
+
+
+async def score(asking: Asking, trace: Trace, ks: Sequence[int], cost: Cost) -> list[Score]:
+    """What the labels of the judge amount to: one result for each metric that labels can give, cut
+    off at `ks`."""
+    asked = await annotate(asking, trace, cost)
+    if isinstance(asked.value, Gap):
+        gap = asked.value
+        return [result(name, trace, gap, ANNOTATION) for name in metric_names(ks)]
+    values = passage_scores(asked.value.passages, ks) | answer_scores(asked.value.answer)
+    return [
+        result(
+            name,
+            trace,
+            value,
+            ANNOTATION,
+            fingerprint=None if isinstance(value, Gap) else asked.fingerprint,
+        )
+        for name, value in values.items()
+    ]

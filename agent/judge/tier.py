@@ -1,26 +1,36 @@
 """The judge tier: everything that an LLM judge is asked about one trace, and the scores from it.
 
-The families (relevance and ranking, answered, citations, nuggets) run side by side, and so do the
-calls of each that need nothing of one another. A call that fails leaves a gap in what it belongs
-to; a family that breaks leaves `internal_error` in its own metrics. Nothing else is touched.
+The families (relevance and ranking, answered, citations, nuggets, claims, facts, context and its
+recall) run side by side, and so do the calls of each that need nothing of one another. A call that
+fails leaves a gap in what it belongs to; a family that breaks leaves `internal_error` in its own
+metrics. Nothing else is touched.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Coroutine, Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
 from agent.config import Judge
-from agent.judge import attempted, autonuggetizer, citation_support, umbrela
-from agent.judge.asked import MAX_ANSWER, MAX_QUERY, Asked, ask, fingerprint, text_gap
+from agent.judge import (
+    attempted,
+    autonuggetizer,
+    citation_support,
+    claims,
+    context_recall,
+    facts,
+)
+from agent.judge.asked import MAX_ANSWER, MAX_QUERY, ask, fingerprint, text_gap
 from agent.judge.autonuggetizer import LEAST_GRADE, Nuggets
 from agent.judge.details import grades_detail, nuggets_detail, pairs_detail
+from agent.judge.grading import Grading
 from agent.judge.question import Asking
-from agent.metrics import answered, cited, nuggets, ranking
+from agent.metrics import answered, cited, context, nuggets, ranking
 from agent.metrics.cited import citation_scores
+from agent.metrics.claims import CLAIMS, FACTS
+from agent.metrics.context import context_scores
 from agent.metrics.evidence import read_answer
 from agent.metrics.markers import resolve
 from agent.metrics.nuggets import AUTONUGGETIZER, nugget_scores
@@ -36,9 +46,6 @@ __all__ = ["JudgeTier"]
 
 log = logging.getLogger("ragmeter.judge")
 
-Grades = list[Asked[int]]
-"""One for each passage, in rank order."""
-
 
 class JudgeTier:
     """Scores traces by asking a judge, as `settings` say. A `TierScorer`."""
@@ -52,6 +59,10 @@ class JudgeTier:
             "answered": [("answered", JUDGE)],
             "citations": [(name, JUDGE) for name in cited.NAMES],
             "nuggets": [(name, AUTONUGGETIZER) for name in nuggets.NAMES],
+            "claims": [(name, JUDGE) for name in CLAIMS],
+            "facts": [(name, JUDGE) for name in FACTS],
+            "context": [(name, UMBRELA) for name in context.NAMES],
+            "context_recall": [(name, JUDGE) for name in context.RECALL],
         }
         self._pairs: dict[str, list[Pair]] = {
             family: pairs for family, pairs in scorers.items() if family in settings.metrics
@@ -68,16 +79,19 @@ class JudgeTier:
 
     async def score(self, trace: Trace, cost: Cost) -> list[Score]:
         """One result for each of `pairs`, in their order. What it cost is added to `cost`."""
-        grading = _Grading(self._asking, trace, cost, self._per_call)
-        runs: dict[str, Coroutine[Any, Any, list[Score]]] = {}
-        if "relevance" in self._pairs:
-            runs["relevance"] = self._relevance(trace, grading)
-        if "answered" in self._pairs:
-            runs["answered"] = self._answered(trace, cost)
-        if "citations" in self._pairs:
-            runs["citations"] = self._citations(trace, cost)
-        if "nuggets" in self._pairs:
-            runs["nuggets"] = self._nuggets(trace, cost, grading)
+        grading = Grading(self._asking, trace, cost, self._per_call)
+        asking = self._asking
+        start: dict[str, Callable[[], Coroutine[Any, Any, list[Score]]]] = {
+            "relevance": lambda: self._relevance(trace, grading),
+            "answered": lambda: self._answered(trace, cost),
+            "citations": lambda: self._citations(trace, cost),
+            "nuggets": lambda: self._nuggets(trace, cost, grading),
+            "claims": lambda: claims.score(asking, trace, cost),
+            "facts": lambda: facts.score(asking, trace, cost),
+            "context": lambda: self._context(trace, grading),
+            "context_recall": lambda: context_recall.score(asking, trace, cost),
+        }
+        runs = {family: start[family]() for family in self._pairs}
         done = await asyncio.gather(*runs.values(), return_exceptions=True)
         out: list[Score] = []
         for family, found in zip(runs, done, strict=True):
@@ -93,7 +107,7 @@ class JudgeTier:
             score.probability = 1.0  # that of the tier's draw, which is not known here
         return out
 
-    async def _relevance(self, trace: Trace, grading: _Grading) -> list[Score]:
+    async def _relevance(self, trace: Trace, grading: Grading) -> list[Score]:
         if trace.passages is None:
             gap = Gap("no_passages_captured")
             return [result(name, trace, gap, by) for name, by in self._pairs["relevance"]]
@@ -108,6 +122,14 @@ class JudgeTier:
             fingerprint(grades),
             {"relevance": detail},
         )
+
+    async def _context(self, trace: Trace, grading: Grading) -> list[Score]:
+        if trace.passages is None:
+            gap = Gap("no_passages_captured")
+            return [result(name, trace, gap, by) for name, by in self._pairs["context"]]
+        grades = await grading.grades()
+        values = context_scores([one.value for one in grades])
+        return _results(trace, values, UMBRELA, fingerprint(grades), {})
 
     async def _answered(self, trace: Trace, cost: Cost) -> list[Score]:
         value: float | Gap
@@ -149,7 +171,7 @@ class JudgeTier:
             {"citation_precision": pairs_detail(supports, found.dangling, ids)},
         )
 
-    async def _nuggets(self, trace: Trace, cost: Cost, grading: _Grading) -> list[Score]:
+    async def _nuggets(self, trace: Trace, cost: Cost, grading: Grading) -> list[Score]:
         texts = await _relevant_texts(trace, grading)
         if isinstance(texts, Gap):
             found = Nuggets(gap=texts)
@@ -180,21 +202,6 @@ class JudgeTier:
             )
             for name, value in values.items()
         ]
-
-
-class _Grading:
-    """The grades of one trace's passages, asked for once, when first needed."""
-
-    def __init__(self, asking: Asking, trace: Trace, cost: Cost, per_call: int) -> None:
-        passages = trace.passages or []
-        texts = [passages[index].text for index in rank_order(passages)]
-        self._ask = partial(umbrela.grade, asking, trace.query, texts, cost, per_call=per_call)
-        self._task: asyncio.Task[Grades] | None = None
-
-    async def grades(self) -> Grades:
-        if self._task is None:
-            self._task = asyncio.create_task(self._ask())
-        return await self._task
 
 
 def _results(
@@ -232,7 +239,7 @@ def _statements(trace: Trace) -> Statements | Gap:
     return attach(answer, claims, marks)
 
 
-async def _relevant_texts(trace: Trace, grading: _Grading) -> list[str] | Gap:
+async def _relevant_texts(trace: Trace, grading: Grading) -> list[str] | Gap:
     """The passages that nuggets are taken from, in rank order, or why there are no nuggets.
 
     A passage whose grade is not known is left out, as one that is not relevant. An answer that

@@ -26,6 +26,9 @@ _OF_PASSAGES = frozenset(
         "average_precision_at_k",
         "reciprocal_rank",
         "ndcg_at_k",
+        "context_relevancy",
+        "context_precision",
+        "context_recall",
     )
 )
 """Metrics that read no answer: where they miss a text, it is that of the passages."""

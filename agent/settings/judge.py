@@ -12,7 +12,16 @@ from agent.settings.section import Section, Share, base_url, listed
 __all__ = ["Budget", "Cache", "Endpoint", "Judge", "Probes", "Second"]
 
 Cutoff = Annotated[int, Field(ge=1, le=100)]
-Family = Literal["relevance", "answered", "citations", "nuggets"]
+Family = Literal[
+    "relevance",
+    "answered",
+    "citations",
+    "nuggets",
+    "claims",
+    "facts",
+    "context",
+    "context_recall",
+]
 
 
 class Endpoint(Section):

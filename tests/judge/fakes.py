@@ -46,6 +46,13 @@ DEFAULT: dict[str, Any] = {
     "nuggets-create": {"nuggets": facts(12)},
     "nuggets-importance": "vital",
     "nuggets-assign": "support",
+    "claims": {
+        "claims": [{"claim": "a claim", "support": "supported", "relevance": "relevant"}],
+        "groundedness": "5",
+        "correctness": "5",
+    },
+    "facts": {"facts": [{"fact": "a fact", "use": "used"}]},
+    "context-recall": "supported",
 }
 
 

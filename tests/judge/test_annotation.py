@@ -5,19 +5,27 @@ from typing import Any
 
 import pytest
 
-from agent.feedback.labels import ANSWER_LABELS, PASSAGE_LABELS
-from agent.judge.annotation import MAX_PASSAGES, Annotation, annotate, question
+from agent.config import Judge
+from agent.feedback.labels import ANNOTATION, ANSWER_LABELS, PASSAGE_LABELS
+from agent.judge.annotation import Annotation, annotate, question
 from agent.judge.asked import Asked
+from agent.judge.material import MAX_PASSAGES
 from agent.judge.schema import violation
+from agent.judge.tier import JudgeTier
+from agent.metrics import METRICS
 from agent.metrics.labelled.answers import answer_scores
 from agent.metrics.labelled.passages import passage_scores
+from agent.metrics.names import base
 from agent.metrics.results import Gap
 from agent.tiers import Cost
-from agent.trace import Trace
+from agent.trace import State, Trace
 from tests.judge.asking import Asked as Client
 from tests.judge.asking import completion, script
 from tests.judge.fakes import FakeJudge
 from tests.metrics.help import trace
+
+
+NOT_APPLICABLE = State.NOT_APPLICABLE
 
 
 def reply(*passages: str, answer: str = "") -> dict[str, Any]:
@@ -169,3 +177,36 @@ def test_nothing_retrieved_is_annotated() -> None:
 def test_a_call_that_fails_is_a_gap() -> None:
     found, _ = asked(trace(), FakeJudge(fails=lambda q: "judge_timeout"))
     assert found == Asked(Gap("judge_timeout"))
+
+
+def tier(**replies: Any) -> tuple[JudgeTier, FakeJudge]:
+    judge = FakeJudge({"annotation": GOOD, **replies})
+    settings = Judge(base_url="http://judge/v1", model="m", metrics=["annotation"], k=[1, 3])
+    return JudgeTier(judge, settings), judge
+
+
+def test_the_tier_gives_every_labelled_metric_by_one_call() -> None:
+    one, judge = tier()
+    given = trace(passages=[{"id": name, "text": name * 9} for name in "abc"])
+    scores = asyncio.run(one.score(given, Cost()))
+    assert [(score.metric, score.scorer) for score in scores] == list(one.pairs)
+    assert {score.scorer for score in scores} == {ANNOTATION}
+    assert len(judge.asked) == 1
+    found = {score.metric: score for score in scores}
+    assert found["topical_precision_at_k:3"].value == pytest.approx(2 / 3)
+    assert found["sufficiency_hit_at_k:1"].value == 1
+    assert found["helpfulness"].value == 1
+    assert found["citation_fabricated"].value == 0
+    assert {score.fingerprint for score in scores} == {"f" * 12}
+    assert {base(score.metric) for score in scores} <= METRICS.keys()
+    assert all(ANNOTATION in METRICS[base(score.metric)].scorers for score in scores)
+
+
+def test_a_trace_that_cannot_be_annotated_has_a_reason_for_every_metric() -> None:
+    one, judge = tier()
+    for fields, state in (({"passages": None}, State.UNSCORED), ({"answer": ""}, NOT_APPLICABLE)):
+        scores = asyncio.run(one.score(trace(**fields), Cost()))
+        assert [(score.metric, score.scorer) for score in scores] == list(one.pairs)
+        assert {score.state for score in scores} == {state}
+        assert {score.fingerprint for score in scores} == {None}
+    assert judge.asked == []

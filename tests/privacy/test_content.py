@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 
 from agent.evidence import evidence_body
+from agent.judge import claims, facts
 from agent.judge.autonuggetizer import Nuggets
 from agent.judge.details import nuggets_detail
+from agent.metrics.claims import Claim
 from agent.privacy.content import Content
 from agent.score import Scorer
 from agent.settings.privacy import Privacy
@@ -47,6 +49,20 @@ def test_full_is_all_of_it() -> None:
     kept = document()
     assert Content().document(kept) is kept
     assert all(word in json.dumps(kept) for word in WORDS if word != "tenant-7")
+
+
+@pytest.mark.parametrize("mode", ["none", "hash"])
+def test_claims_and_facts_go_the_way_of_the_texts(mode: str) -> None:
+    claim = Claim("a claim of Rivendell", supported=False, relevant=False)
+    details = [
+        claims.detail(claims.Claims([claim], 0, 0)),
+        facts.detail([facts.Fact("a fact of Rivendell", used=False)]),
+    ]
+    before = [{"metric": "m", "detail": detail} for detail in details]
+    after = content(mode).results(before)
+    assert "Rivendell" not in json.dumps(after)
+    assert [item["detail"]["unused" if "unused" in item["detail"] else "unsupported"]
+            for item in after] == [1, 1]  # fmt: skip
 
 
 @pytest.mark.parametrize("mode", ["none", "hash"])
