@@ -57,8 +57,8 @@ class Aggregator:
     """Windows, counters and alerts of all services, by one clock.
 
     `expected` are the (metric, scorer) pairs that each trace has a result for. Canaries have those
-    of `agent.metrics.canary.scores`: they enter the windows of their service in series of their own,
-    and neither its traffic, times and costs nor what is learnt from traffic.
+    of `agent.metrics.canary.scores`: they enter the windows of their service in series of their
+    own, and neither its traffic, times and costs nor what is learnt from traffic.
     """
 
     def __init__(

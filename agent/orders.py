@@ -6,11 +6,14 @@ from __future__ import annotations
 import queue
 from collections.abc import Callable
 from concurrent.futures import Future
-from typing import Any
+from typing import Generic, TypeVar
 
 from agent.intake import Unavailable
 
 __all__ = ["Orders", "UnknownService"]
+
+Asked = TypeVar("Asked")
+Told = TypeVar("Told")
 
 PATIENCE = 30.0
 """Seconds until somebody who waits is told that nothing happened: a batch takes well under one. For
@@ -21,18 +24,19 @@ class UnknownService(Exception):
     """There is no service of this name."""
 
 
-class Orders:
-    """Promotions of baselines that wait for the worker. `wake` is called when one is there."""
+class Orders(Generic[Asked, Told]):
+    """Orders of one kind that wait for the worker: promotions of baselines, index events. `wake` is
+    called when one is there."""
 
     def __init__(self, wake: Callable[[], None]) -> None:
         self._wake = wake
-        self._waiting: queue.SimpleQueue[tuple[str | None, Future[dict[str, Any]]]]
+        self._waiting: queue.SimpleQueue[tuple[Asked, Future[Told]]]
         self._waiting = queue.SimpleQueue()
 
-    def promote(self, service: str | None, patience: float = PATIENCE) -> dict[str, Any]:
+    def ask(self, what: Asked, patience: float = PATIENCE) -> Told:
         """Ask and wait. Raises `UnknownService` and `Unavailable`."""
-        future: Future[dict[str, Any]] = Future()
-        self._waiting.put((service, future))
+        future: Future[Told] = Future()
+        self._waiting.put((what, future))
         self._wake()
         try:
             return future.result(patience)
@@ -44,15 +48,15 @@ class Orders:
         except TimeoutError:
             raise Unavailable("applied, but the disk does not take it yet") from None
 
-    def carry_out(self, promote: Callable[[str | None], dict[str, Any]]) -> None:
-        """By the worker: `promote` applies and commits. What it raises ends the worker, but for
+    def carry_out(self, apply: Callable[[Asked], Told]) -> None:
+        """By the worker: `apply` changes and commits. What it raises ends the worker, but for
         `UnknownService`."""
         while not self._waiting.empty():
-            service, future = self._waiting.get()
+            what, future = self._waiting.get()
             if not future.set_running_or_notify_cancel():
                 continue
             try:
-                future.set_result(promote(service))
+                future.set_result(apply(what))
             except UnknownService as error:
                 future.set_exception(error)
             except BaseException:

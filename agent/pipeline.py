@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 import sqlite3
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -23,6 +24,11 @@ from agent.closer import SOURCE as OTLP
 from agent.closer import Closer
 from agent.config import Sampling, Settings
 from agent.counters import CounterKey, Counters, Gauge
+from agent.feedback.labels import Feedback
+from agent.hearing import write_feedback
+from agent.indexing.event import IndexEvent
+from agent.indexing.indexes import Outcome, Version
+from agent.ingest.native import Bad
 from agent.ingest.requests import Found, requests
 from agent.ingest.spans import Span
 from agent.intake import Intake, Item, Unavailable
@@ -34,10 +40,11 @@ from agent.settings.privacy import Privacy
 from agent.slow_tiers import MakeTiers, SlowTiers
 from agent.sources.dead_letters import DeadLetters
 from agent.stalls import Stalls, unready
+from agent.store.feedback import FeedbackRows
 from agent.store.open import StateLost
 from agent.store.open_spans import OpenSpans
 from agent.store.rows import Accepted, Progress
-from agent.store.sqlite import SqliteStore, Statements
+from agent.store.sqlite import SqliteStore, Statements, add_counts
 from agent.watching import Watchers
 from agent.windows import Windows
 from agent.worker import Notify, Results, Worker
@@ -72,6 +79,7 @@ class Instrument:
         tiers: MakeTiers = lambda saved: SlowTiers(),
         results: Results = lambda done: None,
     ) -> None:
+        self._settings = settings
         self._limits = settings.limits
         self._clock = clock
         self._monotonic = monotonic
@@ -85,6 +93,7 @@ class Instrument:
             synchronous=settings.state.synchronous,
             warn=log.error,
         )
+        self._feedback = FeedbackRows(self._store)
         self._dead = DeadLetters(settings.state.dead_letters, self.redactor, self.content)
         self._resolving = Resolving(
             settings.resolvers, self._store, self.redactor, settings.limits.trace_bytes, self._write
@@ -201,6 +210,9 @@ class Instrument:
     def gauges(self) -> Sequence[Gauge]:
         held = ("ragmeter_held_traces", (), float(self._store.held))
         return [*self._worker.gauges(), *self.assembly.gauges(), held]
+
+    def indexes(self) -> Sequence[Version]:
+        return list(self._worker.aggregator.indexing.versions())
 
     def lock(self) -> AbstractContextManager[Any]:
         return self._worker.lock
@@ -355,7 +367,52 @@ class Instrument:
         return. Raises `agent.orders.UnknownService` and `Unavailable`."""
         if self.fatal or self._worker.ended:
             raise Unavailable(self.fatal or "the agent is stopping")
-        return self._worker.orders.promote(service)
+        return self._worker.orders.ask(service)
+
+    def hear(self, items: Sequence[Feedback | Bad], source: str, *, live: bool) -> int:
+        """Make the good ones durable, to be joined to their traces; how many there were. Raises
+        `QueueFull` and `Unavailable`; then nothing was accepted."""
+
+        def add() -> Mapping[CounterKey, float]:
+            return write_feedback(
+                self._feedback,
+                self._settings,
+                items,
+                source,
+                self._worker.labelling.unread(),
+                self.windows.now,
+                self._clock() if live else math.inf,  # a file is taken at its word
+            )
+
+        self._write(add)
+        self._worker.wake()
+        return sum(isinstance(item, Feedback) for item in items)
+
+    def wait_heard(self, stopped: Callable[[], bool] = lambda: False) -> None:
+        """Return when all feedback that is in now was looked at, the agent has died or `stopped`
+        says so."""
+        last = self._feedback.last()
+        while not self._worker.labelling.looked_up_to(last) and not (self.fatal or stopped()):
+            time.sleep(0.02)
+
+    def index(
+        self, events: Sequence[IndexEvent], counts: Mapping[CounterKey, float]
+    ) -> list[Outcome]:
+        """Count what indexing jobs say, durable on return, and the `counts` of the source. Raises
+        `Unavailable`; then it may be said again: what was counted is known by its id."""
+        if self._worker.ended:
+            raise Unavailable(self.fatal or "the agent is stopping")
+
+        def add() -> Mapping[CounterKey, float]:
+            with self._store.transaction() as db:
+                add_counts(db, counts)
+            return counts
+
+        if counts:
+            self._write(add)
+        elif self.fatal:
+            raise Unavailable(self.fatal)
+        return self._worker.index_orders.ask(events) if events else []
 
     def position(self, source: str) -> int:
         return self._store.position(source)

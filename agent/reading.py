@@ -9,6 +9,7 @@ from typing import Any, Protocol
 
 from agent.alerts.alert import Alert
 from agent.counters import Counters, Gauge
+from agent.indexing.indexes import Version
 from agent.windows import Windows
 
 __all__ = ["Health", "Reading"]
@@ -55,6 +56,10 @@ class Reading(Protocol):
 
     def gauges(self) -> Sequence[Gauge]:
         """How the slow tiers are: (name, label pairs, value)."""
+
+    def indexes(self) -> Sequence[Version]:
+        """What indexing jobs have said, by service and index, the latest version first. Hold
+        `lock()`; what is returned must not change afterwards."""
 
     def lock(self) -> AbstractContextManager[Any]: ...
 

@@ -12,7 +12,9 @@ from agent.listener.access import Access
 from agent.pipeline import Instrument
 from agent.ports import listening, quiet
 from agent.sources.baselines import BaselinesEndpoint
+from agent.sources.feedback import FeedbackEndpoint
 from agent.sources.http import TracesEndpoint
+from agent.sources.index import IndexEndpoint
 from agent.sources.inspection import InspectionEndpoint
 from agent.sources.otlp import OtlpEndpoint
 from exporters.web import metrics_app
@@ -32,14 +34,20 @@ async def serving(
     endpoint = TracesEndpoint(instrument, limits.body_bytes, limits.trace_bytes)
     page = metrics_app(instrument, refused=access.refused)
     traces = web.Application()
+    indexing = IndexEndpoint(instrument, limits.body_bytes)
+    labels = FeedbackEndpoint(instrument, limits.body_bytes)
     for app in (page, traces):
         endpoint.add_to(app)
+        indexing.add_to(app)
+        labels.add_to(app)
     otlp = OtlpEndpoint(instrument.assembly, limits.body_bytes, redactor=instrument.redactor)
     otlp.add_to(traces)
     BaselinesEndpoint(instrument).add_to(page)
     InspectionEndpoint(instrument.watchers).add_to(page)
     await endpoint.start()
     await otlp.start()
+    await indexing.start()
+    await labels.start()
     http = settings.http
     try:
         async with contextlib.AsyncExitStack() as stack:  # what takes traces closes first
@@ -63,3 +71,5 @@ async def serving(
     finally:
         await endpoint.stop()
         await otlp.stop()
+        await indexing.stop()
+        await labels.stop()

@@ -21,8 +21,11 @@ from agent.counters import Gauge
 from agent.errors import UnknownVersion
 from agent.event_time import EventTime
 from agent.evidence import EvidenceKeeper, results_of
+from agent.indexing.event import IndexEvent
+from agent.indexing.indexes import Outcome
 from agent.ingest.native import Bad, decode_one
 from agent.isolation import isolated
+from agent.labelling import Labelling
 from agent.orders import Orders, UnknownService
 from agent.privacy.content import Content
 from agent.pulse import Pulse
@@ -30,6 +33,7 @@ from agent.score import Scored, outline
 from agent.second_stage import SecondStage
 from agent.slow_tiers import MakeTiers, SlowTiers
 from agent.sources.dead_letters import DeadLetters
+from agent.store.feedback import FeedbackRows, FeedbackStep, Row
 from agent.store.open import StateError, StateLost
 from agent.store.rows import Commit, Draw, OutboxItem, Queued
 from agent.store.sqlite import SqliteStore
@@ -102,12 +106,14 @@ class Worker:
         self._done = 0
         self._wake = threading.Event()
         self._hurry = threading.Event()
-        self.orders = Orders(self._wake.set)
+        self.orders: Orders[str | None, dict[str, Any]] = Orders(self._wake.set)
+        self.index_orders: Orders[Sequence[IndexEvent], list[Outcome]] = Orders(self._wake.set)
         self._slow = SecondStage(
             settings, store, tiers(store.meta()), clock=clock, finished=self._wake.set
         )
         self._slow.live = live
         self.scorer = self._slow.scorer
+        self.labelling = Labelling(settings, FeedbackRows(store))
         self._start_aggregator()
         self._stopping = False
         self.ended = False
@@ -137,6 +143,7 @@ class Worker:
         saved = self._store.saved()
         steps.restore(aggregator, saved.buckets, saved.counters, saved.meta)
         aggregator.waiting.update(self._slow.restore(saved.meta))
+        self.labelling.restore()
         mode = saved.meta.get("content", "full")  # files of older versions hold whole texts
         kept = saved.evidence
         if self._content.changed(str(mode)):
@@ -173,7 +180,8 @@ class Worker:
 
     def gauges(self) -> Sequence[Gauge]:
         """How the slow tiers and the drift detectors are. Hold `lock`."""
-        return [*self._slow.gauges(self.aggregator.label), *self.aggregator.gauges()]
+        slow = self._slow.gauges(self.aggregator.label)
+        return [*slow, *self.aggregator.gauges(), *self.labelling.gauges()]
 
     @property
     def owed(self) -> dict[str, int]:
@@ -229,7 +237,9 @@ class Worker:
                 self.pulse.beat()
                 self._finish_all(self._slow.take())
                 self._add_extras()
+                self._label()
                 self.orders.carry_out(self._promote)
+                self.index_orders.carry_out(self._index)
                 if self._slow.fatal:
                     self.fatal = self._slow.fatal
                     return
@@ -260,7 +270,8 @@ class Worker:
             self.fatal = f"the worker stopped: {error!r}"
         finally:
             self.ended = True
-            self.orders.refuse(self.fatal or "the agent is stopping")
+            for orders in (self.orders, self.index_orders):
+                orders.refuse(self.fatal or "the agent is stopping")
 
     def _try_again(self) -> None:
         """Where nothing could be accepted: whether it can be now. Who is not ready is sent nothing
@@ -296,6 +307,7 @@ class Worker:
     def _process(self, batch: Sequence[Queued]) -> None:
         self.oldest_received = batch[0].received
         done: list[tuple[Trace, ScoredTrace]] = []
+        placed: list[tuple[str, ...]] = []  # the segments of each
         drawn: list[Draw] = []
         transitions: list[Alert] = []
         unreadable: list[tuple[Bad, int]] = []
@@ -316,6 +328,7 @@ class Worker:
                     drawn += self._slow.draws(queued, found, late=late)
                     owed = [pair for tier in found.drawn for pair in self.scorer.tiers[tier]]
                     transitions += self.aggregator.apply(found.trace, owed, turn)
+                    placed.append(self.aggregator.segments_of(found.trace))
                 self.aggregator.settle()
             done += [(trace, found.trace) for _, trace, found in scored]
         if unreadable:
@@ -325,7 +338,33 @@ class Worker:
                     "ragmeter_dead_letters_total", (("reason", OLD_SCHEMA),), len(unreadable)
                 )
         self.time.reached(self.aggregator.windows.now, self._monotonic())
-        self._commit(batch[-1].seq, transitions, done, drawn)
+        with self.lock:
+            frames = self.labelling.remember(
+                ((*one, segments) for one, segments in zip(done, placed, strict=True)),
+                self.aggregator,
+            )
+        self._commit(batch[-1].seq, transitions, done, drawn, also=frames)
+
+    # Labels -------------------------------------------------------------------------------------
+
+    def _label(self) -> None:
+        """Count the labels that have come."""
+        rows = self.labelling.take(BATCH, self.aggregator.windows.now)
+        if rows:
+            isolated(rows, self._join, reset=self._reload, give_up=self._give_up_feedback)
+            self.labelling.looked()
+
+    def _join(self, rows: Sequence[Row]) -> None:
+        with self.lock:
+            step = self.labelling.join(rows, self.aggregator)
+            self.aggregator.settle()
+        if step.done:
+            self._commit(0, [], [], also=step)
+
+    def _give_up_feedback(self, row: Row, _: Exception) -> None:
+        with self.lock:
+            step = self.labelling.give_up(row, self.aggregator)
+        self._commit(0, [], [], also=step)
 
     # Slow tiers ---------------------------------------------------------------------------------
 
@@ -377,6 +416,17 @@ class Worker:
         self._commit(0, transitions, [])
         return done
 
+    def _index(self, events: Sequence[IndexEvent]) -> list[Outcome]:
+        """Count what indexing jobs say; committed on return."""
+        latest = self._clock() + self._settings.limits.future_seconds
+        with self.lock:
+            done = []
+            for event in events:
+                at = event.timestamp.timestamp()
+                done.append(self.aggregator.index(event, at if at <= latest else self._clock()))
+        self._commit(0, [], [])
+        return done
+
     def _earlier(self, key: tuple[str, str], trace: Trace) -> list[dict[str, Any]]:
         """What is known of a trace besides what a slow tier has just found."""
         kept = results_of(self._store.evidence(*key))
@@ -399,6 +449,7 @@ class Worker:
         done: Sequence[tuple[Trace, ScoredTrace]],
         drawn: Sequence[Draw] = (),
         finished: Sequence[Finished] = (),
+        also: FeedbackStep | None = None,
     ) -> None:
         now = self._clock()
         with self.lock:
@@ -419,6 +470,7 @@ class Worker:
                 },
                 drawn=drawn,
                 finished=[one.drawn.id for one in finished],
+                also=also,
             )
             named = self.aggregator.windows.take_named()
             idle = self._monotonic() - self._collected_at

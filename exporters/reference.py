@@ -159,6 +159,30 @@ HEALTH = (
         ("resolver", "outcome"), "", "Agent",
     ),
     Family(
+        "ragmeter_feedback_received_total", "counter", "Readable feedback that came in.",
+        ("source",), "", "Agent",
+    ),
+    Family(
+        "ragmeter_feedback_total", "counter",
+        "Feedback by what became of it: joined, repeated, unmatched (no such trace within the"
+        " horizon), late, ambiguous, no_such_passage, too_many_scorers, shed, internal_error.",
+        ("outcome",), "", "Agent",
+    ),
+    Family(
+        "ragmeter_feedback_waiting", "gauge",
+        "Accepted feedback that waits for its trace, or to be looked at.",
+        (), "", "Agent",
+    ),
+    Family(
+        "ragmeter_feedback_traces", "gauge", "Traces that labels can be joined to.",
+        (), "", "Agent",
+    ),
+    Family(
+        "ragmeter_feedback_traces_shed_total", "counter",
+        "Traces forgotten before their horizon ended, for want of room (feedback.traces).",
+        (), "", "Agent",
+    ),
+    Family(
         "ragmeter_held_traces", "gauge",
         "Accepted traces that wait for the texts of their passages.",
         (), "", "Agent",

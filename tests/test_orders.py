@@ -9,13 +9,15 @@ from agent.intake import Unavailable
 from agent.orders import Orders, UnknownService
 
 
-def asking(orders: Orders, service: str | None, patience: float = 20.0) -> tuple[Any, list[Any]]:
+def asking(
+    orders: Orders[str | None, Any], service: str | None, patience: float = 20.0
+) -> tuple[Any, list[Any]]:
     """A thread that asks, and what it will have been told."""
     told: list[Any] = []
 
     def ask() -> None:
         try:
-            told.append(orders.promote(service, patience))
+            told.append(orders.ask(service, patience))
         except (Unavailable, UnknownService) as error:
             told.append(error)
 
@@ -26,7 +28,7 @@ def asking(orders: Orders, service: str | None, patience: float = 20.0) -> tuple
 
 def test_an_order_is_answered_with_what_came_of_it() -> None:
     woken = threading.Event()
-    orders = Orders(woken.set)
+    orders: Orders[str | None, Any] = Orders(woken.set)
     thread, told = asking(orders, "bot")
     assert woken.wait(20)
     orders.carry_out(lambda service: {"service": service})
@@ -36,7 +38,7 @@ def test_an_order_is_answered_with_what_came_of_it() -> None:
 
 def test_an_unknown_service_is_the_callers_mistake_and_not_the_workers() -> None:
     woken = threading.Event()
-    orders = Orders(woken.set)
+    orders: Orders[str | None, Any] = Orders(woken.set)
     thread, told = asking(orders, "x")
     assert woken.wait(20)
 
@@ -50,7 +52,7 @@ def test_an_unknown_service_is_the_callers_mistake_and_not_the_workers() -> None
 
 def test_what_ends_the_worker_is_told_and_goes_on() -> None:
     woken = threading.Event()
-    orders = Orders(woken.set)
+    orders: Orders[str | None, Any] = Orders(woken.set)
     thread, told = asking(orders, None)
     assert woken.wait(20)
 
@@ -64,9 +66,9 @@ def test_what_ends_the_worker_is_told_and_goes_on() -> None:
 
 
 def test_whoever_has_given_up_finds_nothing_changed() -> None:
-    orders = Orders(lambda: None)
+    orders: Orders[str | None, Any] = Orders(lambda: None)
     with pytest.raises(Unavailable, match="nothing was changed"):
-        orders.promote("bot", patience=0.01)
+        orders.ask("bot", patience=0.01)
 
     def promote(service: str | None) -> dict[str, Any]:
         raise AssertionError(service)
@@ -76,7 +78,7 @@ def test_whoever_has_given_up_finds_nothing_changed() -> None:
 
 def test_orders_to_a_worker_that_has_ended_are_refused() -> None:
     woken = threading.Event()
-    orders = Orders(woken.set)
+    orders: Orders[str | None, Any] = Orders(woken.set)
     thread, told = asking(orders, None)
     assert woken.wait(20)
     orders.refuse("the agent is stopping")

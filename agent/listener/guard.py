@@ -26,6 +26,8 @@ PATHS: dict[str, Scope] = {
     "/v1/traces": "send",
     "/v1/logs": "send",
     "/v1/rag/traces": "send",
+    "/v1/feedback": "send",
+    "/v1/index": "send",
 }
 """The rest is `read`."""
 

@@ -7,6 +7,7 @@ from datetime import UTC, datetime
 from agent.metrics.spec import MetricSpec
 
 __all__ = [
+    "THIN",
     "ago",
     "clock",
     "count",

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from exporters.page.alerts import alerts_section, firing_counts
+from exporters.page.breakdown import breakdown_section
+from exporters.page.indexes import indexes_section
 from exporters.page.markup import Child, Markup, el, one_line
 from exporters.page.numbers import ago, count, moment
 from exporters.page.style import CSS, CSS_HASH
@@ -71,13 +73,18 @@ def status_page(view: StatusView, name: str) -> str:
     if len(view.overview) > len(view.full):
         note = f"The tables of the first {len(view.full)} services are above; the others have "
         parts.append(el("p", note, "pages of their own, linked in the list.", class_="soft"))
+    parts.append(indexes_section(view.indexes))
     return _shell(name, name, base, parts, refresh=True)
 
 
 def service_page(view: ServicePageView, name: str) -> str:
     base, service = view.base, view.service
     alerts = [alert for alert in base.alerts if alert.service == service.name]
-    body = [alerts_section(alerts, base.now), _service(service, base)]
+    body = [
+        alerts_section(alerts, base.now),
+        _service(service, base),
+        indexes_section(view.indexes),
+    ]
     return _shell(f"{one_line(service.name, LABEL)} · {name}", name, base, body)
 
 
@@ -108,6 +115,10 @@ def _service(view: ServiceView, base: Base) -> Markup:
             el("h3", "Segments ", el("small", f"last {view.window}{more}")),
             segments_table(view),
         ]
+        parts += breakdown_section(view.breakdown, view.window)
+        if view.breakdown is None:
+            page = el("a", "on the service's page", href=service_url(view.name))
+            parts.append(el("p", "Which of them moved a mean is ", page, ".", class_="note"))
     if view.worst:
         parts += [el("h3", "Worst traces"), worst_list(view)]
     return el("section", parts, class_="service", aria_label=one_line(view.name, LABEL))
@@ -187,6 +198,8 @@ def _footer(base: Base, refresh: bool) -> Markup:
             el("a", "/metrics", href="/metrics"),
             " and ",
             el("a", "/api/windows.json", href="/api/windows.json"),
+            "; of segments: ",
+            el("a", "/api/segments.json", href="/api/segments.json"),
             ".",
         ),
     )

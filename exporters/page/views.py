@@ -15,9 +15,12 @@ from agent.metrics.names import base as base_name
 from agent.metrics.names import spec_of
 from agent.metrics.spec import MetricSpec
 from agent.presentation import GROUPS, rank
+from exporters.breakdowns import breakdown_in, usual_window
 
 if TYPE_CHECKING:
     from agent.alerts.alert import Alert
+    from agent.breakdown.breakdown import Breakdown
+    from agent.indexing.indexes import Version
     from agent.reading import Health, Reading
     from agent.windows import Estimate, Quantile, Windows
 
@@ -41,6 +44,9 @@ __all__ = [
 FULL_SERVICES = 6  # services with all their tables on the status page; the rest one line each
 WORST = 5
 SEGMENTS = 24
+BROKEN_DOWN = 40
+"""Segments of a service whose breakdown is on the status page, which loads anew all the time; with
+more it is on the service's own page alone."""
 
 
 @dataclass(slots=True)
@@ -117,6 +123,8 @@ class ServiceView:
     segments: list[SegmentRow] = field(default_factory=list)
     worst: list[WorstGroup] = field(default_factory=list)
     hidden_segments: int = 0
+    breakdown: Breakdown | None = None
+    """Of the last `window`; None without segments, and where it is left to the service's page."""
 
 
 @dataclass(slots=True)
@@ -138,12 +146,14 @@ class StatusView:
     base: Base
     overview: list[ServiceView]
     full: list[ServiceView]
+    indexes: list[Version] = field(default_factory=list)
 
 
 @dataclass(slots=True)
 class ServicePageView:
     base: Base
     service: ServiceView
+    indexes: list[Version] = field(default_factory=list)
 
 
 @dataclass(slots=True)
@@ -165,14 +175,27 @@ def status_view(reading: Reading) -> StatusView:
     )
     chosen = [view.name for view in order[:FULL_SERVICES]]
     full = [_service(reading, name, base, full=True) for name in chosen]
-    return StatusView(base, order, full)
+    for item in full:
+        if len(item.segments) + item.hidden_segments <= BROKEN_DOWN:
+            item.breakdown = _breakdown(reading, item)
+    with reading.lock():
+        indexes = list(reading.indexes())
+    return StatusView(base, order, full, indexes)
 
 
 def service_view(reading: Reading, service: str) -> ServicePageView | None:
     base = base_view(reading)
     if service not in base.services:
         return None
-    return ServicePageView(base, _service(reading, service, base, full=True))
+    with reading.lock():
+        indexes = [one for one in reading.indexes() if one.service == service]
+    view = _service(reading, service, base, full=True)
+    view.breakdown = _breakdown(reading, view)
+    return ServicePageView(base, view, indexes)
+
+
+def _breakdown(reading: Reading, view: ServiceView) -> Breakdown | None:
+    return breakdown_in(reading, view.name, view.window) if view.segments else None
 
 
 def trace_view(reading: Reading, service: str, trace_id: str) -> TraceView | None:
@@ -202,7 +225,7 @@ def base_view(reading: Reading) -> Base:
             now=windows.now,
             health=health,
             windows=names,
-            window="1h" if "1h" in names else names[len(names) // 2],
+            window=usual_window(names),
             traces=traces,
             alerts=[alert.copy() for alert in reading.alerts()],
             services=list(windows.services()),

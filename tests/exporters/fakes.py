@@ -101,6 +101,11 @@ class FakeWindows:
     def seen(self, service: str, segment: str, window: str) -> int:
         return 44
 
+    def cell(self, *series: str) -> None:
+        """No sums: nothing to compare."""
+
+    before = known = cell
+
 
 @dataclass
 class FakeReading:
@@ -194,9 +199,14 @@ def indexes() -> Indexes:
         found.add(
             IndexEvent.model_validate(
                 {
-                    "event_id": version, "service": "bot", "timestamp": NOW - 1000 + number,
-                    "index": "kb", "index_version": version, "chunker": "recursive-512",
-                    "embedding_model": "e5-small", "documents": {"processed": 200, "no_chunks": 3},
+                    "event_id": version,
+                    "service": "bot",
+                    "timestamp": NOW - 1000 + number,
+                    "index": "kb",
+                    "index_version": version,
+                    "chunker": "recursive-512",
+                    "embedding_model": "e5-small",
+                    "documents": {"processed": 200, "no_chunks": 3},
                     "chunks": {"attempted": 900, "embedded": 880, "skipped": {"too_long": 15}},
                     "tokens_per_chunk": {"12": 20, "480": 800, "512": 60},
                 }  # fmt: skip

@@ -11,7 +11,7 @@ from tests.listener.ports import Port, asked
 
 TOKENS = {"token": "t" * 16, "send_token": "s" * 16, "scrape_token": "m" * 16}
 GETS = ["/", "/trace/bot/t-1", "/v1/inspect", "/metrics", "/nothing"]
-POSTS = ["/v1/traces", "/v1/logs", "/v1/rag/traces", "/v1/baselines/promote"]
+POSTS = ["/v1/traces", "/v1/logs", "/v1/rag/traces", "/v1/index", "/v1/baselines/promote"]
 
 
 def bearer(token: str) -> dict[str, str]:
@@ -35,7 +35,7 @@ def test_each_token_opens_what_it_is_for_and_no_token_opens_nothing() -> None:
     none, wrong, every, send, scrape = asked(ask, **TOKENS)
     assert set(none.values()) == set(wrong.values()) == {401}, "also what is not there"
     assert set(every.values()) == {200, 404}
-    sending = POSTS[:3]
+    sending = POSTS[:4]
     assert [path for path, status in send.items() if status == 200] == sending
     assert [path for path, status in scrape.items() if status == 200] == ["/metrics"]
 

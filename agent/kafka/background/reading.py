@@ -14,6 +14,7 @@ from typing import Any, cast
 
 from agent.alerts import Alert
 from agent.counters import CounterKey, Counters, Gauge
+from agent.indexing.indexes import Version
 from agent.kafka.stages.aggregate_stage import AggregateStage
 from agent.kafka.stages.assemble_stage import AssembleStage
 from agent.kafka.state.assembly_state import AssemblyState
@@ -183,6 +184,9 @@ class OwnedReading:
         for name, labels, value in found:
             total[name, labels] += value  # type: ignore[assignment]
         return [*((*key, float(value)) for key, value in total.items()), *self._gauges()]
+
+    def indexes(self) -> Sequence[Version]:
+        return [one for state in self.states() for one in state.aggregator.indexing.versions()]
 
     def lock(self) -> AbstractContextManager[Any]:
         assert self.stage is not None

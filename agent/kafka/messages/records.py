@@ -1,4 +1,5 @@
-"""What crosses the topic of the scores: one whole `ScoredTrace` a record, and where it came from.
+"""What crosses the topic of the scores: one whole `ScoredTrace` a record, and where it came from;
+or an index event, which goes to the partition of its service this way.
 
 JSON, every number to the last bit; fields at their defaults are left out. It is not the public line
 of `ragmeter score` (`agent.scored_input`), which rounds times and is lenient: here both ends are
@@ -7,12 +8,15 @@ ours, so the one decoder is the data classes' own types, and whatever does not f
 
 from __future__ import annotations
 
+import json
 import math
 from dataclasses import dataclass, replace
+from typing import Annotated
 
-from pydantic import TypeAdapter, ValidationError
+from pydantic import Field, TypeAdapter, ValidationError
 
 from agent.errors import UnknownVersion
+from agent.indexing.event import IndexEvent
 from agent.kafka.messages.source import Source
 from agent.scored_input import MAX_FINGERPRINT, MAX_STRATUM
 from agent.trace import MAX_ID, MAX_TAGS, Score, ScoredTrace, State
@@ -22,9 +26,12 @@ __all__ = [
     "MAX_DETAIL",
     "VERSION",
     "BadRecord",
+    "IndexRecord",
     "ScoreRecord",
     "TooLarge",
+    "decode_any",
     "decode_record",
+    "encode_index",
     "encode_record",
 ]
 
@@ -69,6 +76,15 @@ class ScoreRecord:
 
 
 @dataclass(slots=True)
+class IndexRecord:
+    """An index event on its way to the partition of its service; `at` is its time, in Unix seconds,
+    after the clock check."""
+
+    event: IndexEvent
+    at: float
+
+
+@dataclass(slots=True)
 class _Wire:
     v: int
     at: tuple[int, int, int] | None
@@ -96,6 +112,42 @@ def _bounded(score: Score) -> Score:
     if not score.detail or len(_DETAIL.dump_json(score.detail)) <= MAX_DETAIL:
         return score
     return replace(score, detail=None)
+
+
+INDEX = b'{"v":1,"index_at":'
+"""What the record of an index event begins with, and no other does."""
+
+
+@dataclass
+class _IndexWire:
+    v: int
+    index_at: Annotated[float, Field(ge=0, lt=7.3e9)]  # to the year 2201
+    event: IndexEvent
+
+
+_INDEX = TypeAdapter(_IndexWire)
+
+
+def encode_index(raw: bytes, at: float) -> bytes:
+    """`raw` is a sound event, as it came."""
+    return INDEX + json.dumps(at).encode() + b',"event":' + raw + b"}"
+
+
+def _decode_index(data: bytes) -> IndexRecord:
+    try:
+        wire = _INDEX.validate_json(data)
+    except ValidationError as error:
+        why = f"{error.error_count()} values of an index event are wrong"
+        raise BadRecord("invalid_record", why) from None
+    _ = wire.event.tokens  # here, and not where a lock is held
+    return IndexRecord(wire.event, wire.index_at)
+
+
+def decode_any(data: bytes, limit: int = READ_BYTES) -> ScoreRecord | IndexRecord:
+    """Whatever the topic has; raises what `decode_record` does."""
+    if data.startswith(INDEX) and len(data) <= limit:
+        return _decode_index(data)
+    return decode_record(data, limit)
 
 
 def decode_record(data: bytes, limit: int = READ_BYTES) -> ScoreRecord:

@@ -15,7 +15,7 @@ from agent.counters import Counters
 from agent.intake import Unavailable
 from agent.isolation import items_fault
 from agent.kafka.client.state_table import StateTable
-from agent.kafka.messages.records import BadRecord, ScoreRecord, decode_record
+from agent.kafka.messages.records import BadRecord, IndexRecord, ScoreRecord, decode_any
 from agent.kafka.stages.durable_stage import DurableStage
 from agent.kafka.stages.owner import DurableStep, Log, Owner
 from agent.kafka.stages.sending import DeadTopic
@@ -96,10 +96,10 @@ class AggregateOwner(Owner[PartitionState]):
         self._orders.append((self.state, self.state.orders, durable))
         return found, durable
 
-    async def _read(self, event: EventT[Any]) -> ScoreRecord | None:
+    async def _read(self, event: EventT[Any]) -> ScoreRecord | IndexRecord | None:
         """None: it was buried."""
         try:
-            return decode_record(event.message.value or b"")
+            return decode_any(event.message.value or b"")
         except BadRecord as error:
             await self.durable.bury(event, error.reason, str(error))
             return None
@@ -127,7 +127,7 @@ class AggregateOwner(Owner[PartitionState]):
             await self.commit([event])
 
     async def _try(self, event: EventT[Any]) -> None:
-        record = decode_record(event.message.value or b"")  # the first became the state's own
+        record = decode_any(event.message.value or b"")  # the first became the state's own
         try:
             with self.durable.lock:
                 self.state.apply([record])
@@ -138,7 +138,7 @@ class AggregateOwner(Owner[PartitionState]):
             self.reload()
             await self.durable.bury(event, "internal_error", repr(error)[:200], count=False)
             with self.durable.lock:
-                self.state.give_up(record.source)
+                self.state.give_up(record.source if isinstance(record, ScoreRecord) else None)
 
 
 class AggregateStage(DurableStage[PartitionState]):

@@ -19,10 +19,12 @@ from faust.types import EventT, StreamT, TopicT
 
 from agent.config import Limits
 from agent.counters import Counters
+from agent.indexing.event import decode_one as decode_event
+from agent.indexing.event import is_event
 from agent.ingest.native import Bad, decode_one
 from agent.kafka.client.settled import let_go
 from agent.kafka.messages.encodings import Encoding, encoding_of
-from agent.kafka.messages.records import ScoreRecord, TooLarge, encode_record
+from agent.kafka.messages.records import ScoreRecord, TooLarge, encode_index, encode_record
 from agent.kafka.messages.source import Source
 from agent.kafka.stages.acks import OrderedAcks
 from agent.kafka.stages.gaps import NoGaps, check
@@ -128,6 +130,9 @@ class ScoreStage:
                 except MessageSizeTooLargeError:  # a topic that was not made by `kafka init`
                     await self._bury(event, "too_large", (("", "a span is larger than a message"),))
                 return
+        if is_event(value):
+            await self._index(event)
+            return
         item = decode_one(value, self._limits.trace_bytes)
         if isinstance(item, Bad):
             await self._bury(event, item.reason, item.errors)
@@ -149,6 +154,24 @@ class ScoreStage:
             await self._bury(event, "internal_error", (("", repr(error)[:200]),))
             return
         self._counters.inc("ragmeter_traces_received_total", SOURCE)
+
+    async def _index(self, event: EventT[Any]) -> None:
+        """An index event goes on to where its service is counted. It has an id, so it counts once
+        wherever it was read; no source is needed."""
+        message = event.message
+        found = decode_event(message.value)
+        if isinstance(found, Bad):
+            await self._bury(event, found.reason, found.errors)
+            return
+        at = found.timestamp.timestamp()
+        arrived = arrival_of(message, time.time())
+        if arrived is not None and at > arrived + self._limits.future_seconds:
+            at = arrived
+        try:
+            data = encode_index(message.value, at)
+            await deliver(self._scores, found.service.encode("utf-8", "replace"), data)
+        except MessageSizeTooLargeError:  # a topic that was not made by `kafka init`
+            await self._bury(event, "too_large", (("", "the event is larger than a message"),))
 
     async def _bury(
         self, event: EventT[Any], reason: str, errors: tuple[tuple[str, str], ...]

@@ -1,0 +1,147 @@
+"""Index events over Kafka: in the topic of the traces, counted where their service is."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from agent.kafka.messages.encodings import Encoding, encoding_of
+from agent.kafka.messages.records import (
+    BadRecord,
+    IndexRecord,
+    ScoreRecord,
+    decode_any,
+    decode_record,
+    encode_index,
+    encode_record,
+)
+from agent.kafka.stages.score_stage import ScoreStage
+from tests.indexing.events import event, event_line
+from tests.kafka.cluster import until, workers
+from tests.kafka.place import START_SECONDS, Place
+from tests.kafka.stages.test_score_stage import Stage
+from tests.kafka.state.partition import commit, record, reloaded, state_of
+from tests.traces import trace_line
+
+
+class Sending(Stage):
+    """A stage whose broker takes everything at once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.records: list[tuple[bytes, bytes]] = []
+
+    async def _send(self, **record: Any) -> asyncio.Future[None]:
+        self.records.append((record["key"], record["value"]))
+        done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        done.set_result(None)
+        return done
+
+    def take(self, value: bytes, arrived: float | None = None) -> None:
+        message = SimpleNamespace(
+            value=value, partition=0, offset=5, timestamp=arrived, timestamp_type=1, headers=()
+        )
+        stage: ScoreStage = self.whole
+        asyncio.run(stage._handle(cast(Any, SimpleNamespace(message=message))))
+
+
+def test_an_event_goes_to_the_partition_of_its_service() -> None:
+    stage = Sending()
+    stage.take(event_line(7))
+    ((key, value),) = stage.records
+    assert key == b"bot"
+    found = decode_any(value)
+    assert found == IndexRecord(event(7), 1_790_000_007.0)
+    with pytest.raises(BadRecord):
+        decode_record(value)
+    whole = encode_record(record(1))
+    assert isinstance(decode_any(whole), ScoreRecord)
+
+
+def test_a_time_after_the_arrival_is_that_of_the_arrival() -> None:
+    stage = Sending()
+    stage.take(event_line(7), arrived=1_700_000_000.0)
+    found = decode_any(stage.records[0][1])
+    assert isinstance(found, IndexRecord)
+    assert found.at == 1_700_000_000.0
+
+
+def test_a_bad_event_is_a_dead_letter_with_its_reason() -> None:
+    stage = Sending()
+    stage.take(event_line(7, index_version=""))
+    stage.take(event_line(7, schema="ragmeter.index/2"))
+    assert stage.buried == ["invalid_index_event"] * 2
+    assert stage.records == []
+
+
+def test_a_trace_that_speaks_of_events_is_a_trace() -> None:
+    stage = Sending()
+    stage.take(trace_line(1, answer="ragmeter.index/1"))
+    assert isinstance(decode_any(stage.records[0][1]), ScoreRecord)
+
+
+def test_an_event_is_not_taken_for_otlp() -> None:
+    assert encoding_of(event_line(), (), "auto") is Encoding.NATIVE
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        encode_index(b"{", 1.0),
+        encode_index(event_line(event_id=""), 1.0),
+        encode_index(event_line(), -1.0),
+        encode_index(event_line(), 1.0)[:-1],
+    ],
+)
+def test_a_record_that_makes_no_sense_is_bad(data: bytes) -> None:
+    with pytest.raises(BadRecord) as found:
+        decode_any(data)
+    assert found.value.reason == "invalid_record"
+
+
+def test_a_partition_keeps_what_was_counted_and_counts_nothing_twice() -> None:
+    rows: dict[bytes, bytes] = {}
+    state = state_of()
+    state.apply([IndexRecord(event(1), 5.0), record(1), IndexRecord(event(1), 5.0)])
+    assert state.changed
+    head = commit(state, rows)
+    again = reloaded(rows, head)
+    assert again.aggregator.indexing.gauges() == state.aggregator.indexing.gauges()
+    again.apply([IndexRecord(event(1), 5.0), IndexRecord(event(2), 6.0)])
+    commit(again, rows)
+    (found,) = again.aggregator.indexing.versions()
+    assert (found.build.processed, found.build.last) == (80, 6.0)
+    outcomes = {
+        labels[0][1]: value
+        for (name, labels), value in again.aggregator.counters.items()
+        if name == "ragmeter_index_events_total"
+    }
+    assert outcomes == {"counted": 2, "duplicate": 2}
+
+
+@pytest.mark.real
+@pytest.mark.timeout(300)
+def test_on_a_real_kafka_the_numbers_outlive_a_worker(place: Place) -> None:
+    lines = [event_line(number) for number in range(3)]
+
+    def shown(found: dict[str, float]) -> float:
+        return next((v for k, v in found.items() if k.startswith("rag_index_documents")), 0.0)
+
+    worker = place.worker()
+    with workers(worker):
+        until(lambda: worker.ready, START_SECONDS)
+        place.produce([*lines, lines[0], b'{"schema": "ragmeter.index/1"}'])
+        until(lambda: shown(worker.metrics()) == 120, 60)
+        letters = place.letters()
+        assert [dict(letter.headers)["reason"] for letter in letters] == [b"invalid_index_event"]
+        assert json.loads(letters[0].value) == {"schema": "ragmeter.index/1"}
+        worker.kill()
+    other = place.worker()
+    with workers(other):
+        until(lambda: shown(other.metrics()) == 120, 120)
+        place.produce([event_line(9), lines[1]])
+        until(lambda: shown(other.metrics()) == 160, 60)
