@@ -158,7 +158,7 @@ def _cheap(results: Sequence[Score]) -> dict[str, float]:
 def outline(trace: Trace, results: list[Score], timestamp: float | None = None) -> ScoredTrace:
     """The numbers of a trace that the aggregate half needs, with `results`."""
     tags = dict(trace.tags)
-    for name in ("model", "prompt_version"):
+    for name in ("model", "prompt_version", "answerable"):
         value = trace.tag(name)
         if value:
             tags[name] = value

@@ -316,11 +316,14 @@ class Trace(_Model):
         return self.reference is not None or self.tags.get(CANARY) == "true"
 
     def tag(self, name: str) -> str | None:
-        """A tag by name; `model` and `prompt_version` count as tags."""
+        """A tag by name; `model`, `prompt_version` and what the reference says of `answerable` count
+        as tags."""
         if name == "model":
             return self.model or self.tags.get(name)
         if name == "prompt_version":
             return self.prompt_version or self.tags.get(name)
+        if name == "answerable" and self.reference and self.reference.answerable is not None:
+            return "true" if self.reference.answerable else "false"
         return self.tags.get(name)
 
 

@@ -6,8 +6,7 @@ from collections.abc import Mapping, Sequence
 from math import isfinite
 from typing import TYPE_CHECKING, Any
 
-from agent.fingerprints import is_mixture, split_scorer
-from agent.metrics.names import base, cutoff
+from agent.fingerprints import is_mixture, series_labels
 from exporters.page.views import base_view
 
 if TYPE_CHECKING:
@@ -45,7 +44,7 @@ def _segment_json(
     for metric, scorer in windows.series(service, segment):
         if is_mixture(scorer):
             continue
-        labels = _labels(metric, windows.named(metric, scorer))
+        labels = series_labels(metric, windows.named(metric, scorer))
         for name in names:
             found = windows.estimate(service, segment, metric, scorer, name)
             item: dict[str, Any] = {**labels, "window": name}
@@ -74,16 +73,6 @@ def _segment_json(
     ]
     seen = {name: windows.seen(service, segment, name) for name in names}
     return {"seen": seen, "metrics": metrics, "latency": latency}
-
-
-def _labels(metric: str, scorer: str) -> dict[str, Any]:
-    who, fingerprint = split_scorer(scorer)
-    labels: dict[str, Any] = {"metric": base(metric), "scorer": who}
-    if k := cutoff(metric):
-        labels["k"] = int(k)
-    if fingerprint:
-        labels["fingerprint"] = fingerprint
-    return labels
 
 
 def _finite(item: Mapping[str, Any]) -> dict[str, Any]:

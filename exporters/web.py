@@ -18,6 +18,7 @@ from prometheus_client import CollectorRegistry
 
 from agent.listener.guard import HEADERS
 from exporters.api import windows_json
+from exporters.breakdowns import BadQuery, Query, segments_json
 from exporters.exposition import CONTENT_TYPES
 from exporters.negotiate import accepts_gzip, prefers_openmetrics
 from exporters.page.pages import csp, error_page, service_page, status_page, trace_page
@@ -66,6 +67,7 @@ def metrics_app(
             web.get("/service/{service:[^/]+}", pages.service),
             web.get("/trace/{service:[^/]+}/{trace_id:[^/]+}", pages.trace),
             web.get("/api/windows.json", pages.windows),
+            web.get("/api/segments.json", pages.segments),
             web.get("/healthz", pages.healthz),
             web.get("/readyz", pages.readyz),
         ]
@@ -131,6 +133,17 @@ class _Pages:
         text = await self._view(
             lambda: json.dumps(windows_json(self._reading), ensure_ascii=False, allow_nan=False)
         )
+        return web.Response(body=text.encode("utf-8", "replace"), content_type="application/json")
+
+    async def segments(self, request: web.Request) -> web.Response:
+        def render() -> str:
+            found = segments_json(self._reading, Query.parse(request.query))
+            return json.dumps(found, ensure_ascii=False, allow_nan=False)
+
+        try:
+            text = await self._view(render)
+        except BadQuery as error:
+            return web.json_response({"error": str(error)}, status=400)
         return web.Response(body=text.encode("utf-8", "replace"), content_type="application/json")
 
     async def healthz(self, request: web.Request) -> web.Response:

@@ -95,6 +95,9 @@ def _spend(found: Breakdown) -> None:
         _note(row, one is row.change, q, found.fdr)
         found.findings += q <= found.fdr
     found.comparisons = len(asked)
+    for series in found.series:
+        for tag in series.tags:
+            tag.rows.sort(key=lambda row: (*row.order, row.segment))
 
 
 def _note(row: Row, own: bool, q: float, fdr: float) -> None:

@@ -13,8 +13,6 @@ from agent.fingerprints import series_labels
 
 __all__ = ["document"]
 
-DIGITS = 12  # what is beyond is the noise of floats, and would make two runs of one file differ
-
 
 def document(found: Breakdown) -> dict[str, Any]:
     """JSON-able; absent is null."""
@@ -53,6 +51,7 @@ def _row(row: Row) -> dict[str, Any]:
         "unlike_the_rest": row.stands_out,
         "new": row.new,
         "too_few": row.few,
+        "told": row.told,
         "share": _number(row.share),
         "share_before": _number(row.share_before),
         "now": _sample(row.now),
@@ -86,4 +85,4 @@ def _contrast(contrast: Contrast | None, q: float | None) -> dict[str, Any] | No
 
 def _number(value: float | None) -> float | None:
     """JSON has no NaN and no infinity."""
-    return round(value, DIGITS) if value is not None and isfinite(value) else None
+    return value if value is not None and isfinite(value) else None

@@ -39,7 +39,7 @@ class Row:
     @property
     def few(self) -> bool:
         """Whether there is nothing that could be said of it."""
-        return self.change is None and self.unlike is None
+        return self.segment != "" and self.change is None and self.unlike is None
 
     @property
     def finding(self) -> str:
@@ -50,6 +50,18 @@ class Row:
         words += ["moved"] if self.moved else []
         words += ["unlike the rest"] if self.stands_out else []
         return ", ".join(words)
+
+    @property
+    def told(self) -> bool:
+        """Whether it is worth a line. Where one segment has moved, those that have not are unlike
+        the rest, too: a finding, and no news."""
+        return self.moved or (self.stands_out and self.change is None)
+
+    @property
+    def order(self) -> tuple[int, float]:
+        """By what was found, then by what it adds; the first has most."""
+        found = 2 * self.told + (self.told and self.stands_out)
+        return -found, -abs(self.added.value) if self.added else 1.0
 
 
 @dataclass(slots=True)

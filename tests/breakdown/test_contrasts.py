@@ -32,10 +32,8 @@ def test_two_rates_have_the_interval_of_newcombe() -> None:
     found = contrast((sample(rate(56, 70)), sample(rate(48, 80))))
     assert found.value == pytest.approx(0.2)
     # ours are of 67 and 77 effective samples (t instead of z): a little wider
-    assert (found.lower, found.upper) == (
-        pytest.approx(0.0524, abs=5e-3),
-        pytest.approx(0.3339, abs=5e-3),
-    )
+    assert found.lower == pytest.approx(0.0524, abs=5e-3)
+    assert found.upper == pytest.approx(0.3339, abs=5e-3)
 
 
 def test_the_sides_of_an_interval_change_with_the_sign() -> None:
@@ -85,10 +83,10 @@ def test_a_difference_of_differences_is_of_what_moved_alone() -> None:
 
 
 def test_what_is_missing_makes_no_finding() -> None:
-    before, now = rate(900, 1000), rate(170, 200)
+    before, now = rate(900, 1000), rate(160, 200)
     clean = contrast((sample(now), sample(before)))
     assert clean.p < 0.05
-    lost = contrast((sample(now, unscored=120), sample(before)))
+    lost = contrast((sample(now, unscored=250), sample(before)))
     assert lost.p == 1.0, "the values that are missing may all be good"
     assert lost.value == clean.value
     assert lost.lower < clean.lower

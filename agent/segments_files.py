@@ -1,0 +1,68 @@
+"""Files of scored traces by segment: windows that hold all of a file, whenever its traces were."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from agent.backtest import Backtest
+from agent.breakdown import OfFiles, Options, breakdown_of
+from agent.breakdown.document import document
+from agent.config import Settings
+from agent.scored_input import BadLine, decode_line, read_lines
+from agent.windows import Windows
+
+__all__ = ["read_windows", "segments_of_files"]
+
+MAX_SHOWN = 10  # bad lines described on the terminal; the rest are only counted
+MOMENT = 1_700_000_400.0  # of all traces: one bucket, so that a file of a year fits a window
+
+
+def read_windows(path: Path, settings: Settings, say: Callable[[str], None]) -> Windows | None:
+    """The windows after all lines of `path`, each trace once; None where none could be read.
+    Raises OSError."""
+    backtest = Backtest(settings, ())
+    counts, limit = backtest.counts, settings.limits.trace_bytes
+    for text, number in read_lines(path, limit):
+        try:
+            line = decode_line(text, limit)
+        except BadLine as error:
+            counts.bad += 1
+            if counts.bad <= MAX_SHOWN:
+                say(f"{path}: line {number}: {error}")
+            continue
+        line.trace.timestamp = MOMENT
+        backtest.feed(line)
+    backtest.finish()
+    say(f"{path}: {counts.traces} traces, {counts.bad} lines unreadable")
+    return backtest.windows if counts.traces else None
+
+
+def segments_of_files(
+    paths: Sequence[Path],
+    settings: Settings,
+    service: str | None,
+    options: Options,
+    say: Callable[[str], None],
+) -> dict[str, Any] | None:
+    """The breakdown of the last file against the first, or of one file alone, in the form of
+    `/api/segments.json`. None where a file has nothing to read. Raises OSError, `NoPast`."""
+    held = [read_windows(path, settings, say) for path in paths]
+    before, now = (held[0], held[-1]) if len(held) > 1 else (None, held[-1])
+    if now is None or (len(held) > 1 and before is None):
+        return None
+    found = []
+    for name in now.services():
+        if service in (None, name):
+            source = OfFiles(before, now, name)
+            for metric, scorer in source.changed():
+                say(f"{name}: {metric} ({scorer}) is of another instrument now: left out")
+            found.append(document(breakdown_of(source, options)))
+    return {
+        "stream_time": None,
+        "window": None,
+        "windows": [],
+        "segments": list(settings.segments),
+        "services": found,
+    }
