@@ -39,8 +39,9 @@ def read_suite(path: Path, service: str | None = None) -> Suite:
 
 
 def _of_yaml(path: Path, text: str, service: str | None) -> Suite:
-    loader = yaml.SafeLoader(text)
+    loader: yaml.SafeLoader | None = None
     try:
+        loader = yaml.SafeLoader(text)
         node = loader.get_single_node()
         if node is not None:
             _check_keys(path, node)
@@ -53,7 +54,8 @@ def _of_yaml(path: Path, text: str, service: str | None) -> Suite:
         why = getattr(error, "problem", None) or str(error)
         raise SuiteError(f"{path}{where}: {why}") from None
     finally:
-        loader.dispose()
+        if loader is not None:
+            loader.dispose()
     if not isinstance(tree, dict):
         raise SuiteError(f"{path}: a mapping with `service` and `questions` is needed")
     return _suite(path, tree, service, lambda loc: _line_in(node, loc))

@@ -48,13 +48,14 @@ def verdict(suite: Suite, question: Question, trace: Trace, scores: list[Score])
     failed = [
         text
         for name, threshold in {**ASKED, **asked}.items()
-        if (text := _missed(name, threshold, found.get(name), name in asked)) is not None
+        if (text := _missed(name, threshold, found.get(name), name in question.expect)) is not None
     ]
     return Verdict(question.id, question.required, seconds, failed)
 
 
 def _missed(name: str, threshold: float, score: Score | None, asked: bool) -> str | None:
-    """What asks for a value that nobody could give is not reached, but for what does not apply."""
+    """Where nobody could give the value that is asked for, it is not reached either. What does not
+    apply is no miss, unless it was asked for of this very question."""
     if score is None:  # a cut-off that `judge.k` does not have
         return f"{name} is not measured"
     if score.state is State.NOT_APPLICABLE:

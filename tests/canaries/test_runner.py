@@ -1,0 +1,143 @@
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from agent.canaries.asking import Asker
+from agent.canaries.delivery import Delivery
+from agent.canaries.runner import Pace, Round, Runner
+from agent.canaries.suite import Suite
+from agent.trace import Trace
+from tests.canaries.suites import Respond, suite
+
+RIGHT = {"answer": "In 14 days.", "passages": [{"id": "a", "text": "14 days."}]}
+FAST = 6000.0
+
+
+def questions(number: int) -> list[dict[str, Any]]:
+    reference = {"checks": [{"patterns": ["14 days"]}]}
+    return [{"id": f"q{i}", "query": f"{i}?", "reference": reference} for i in range(number)]
+
+
+class World:
+    """A service, a file that traces go to, and a runner between them."""
+
+    def __init__(self, folder: Path, suite: Suite, respond: Respond, **pace: Any) -> None:
+        self.file = folder / "traces.jsonl"
+        self.rounds: list[Round] = []
+        self._suite, self._respond = suite, respond
+        self._pace = Pace(**{"every": None, "per_minute": FAST, **pace})
+
+    def traces(self) -> list[Trace]:
+        return [Trace.model_validate_json(line) for line in self.file.read_bytes().splitlines()]
+
+    def run(self, stop_after: float | None = None) -> Round:
+        async def main() -> Round:
+            transport = httpx.MockTransport(self._respond)
+            asker = Asker(self._suite, "http://bot/", seconds=30, transport=transport)
+            delivery = Delivery(None, "", file=self.file)
+            async with asker:
+                runner = Runner(
+                    self._suite, asker, delivery, self._pace,
+                    ks=[5], ended=self.rounds.append, rng=random.Random(1),
+                )  # fmt: skip
+                if stop_after is not None:
+                    asyncio.get_running_loop().call_later(stop_after, runner.stop)
+                return await runner.run()
+
+        return asyncio.run(main())
+
+
+def always(document: Any, status: int = 200, **headers: str) -> Respond:
+    return lambda _: httpx.Response(status, json=document, headers=headers)
+
+
+def test_one_round(tmp_path: Path) -> None:
+    world = World(tmp_path, suite(*questions(3)), always(RIGHT))
+    done = world.run()
+    assert done.passed
+    assert [one.question for one in done.verdicts] == ["q0", "q1", "q2"]
+    assert [trace.tags["question"] for trace in world.traces()] == ["q0", "q1", "q2"]
+    assert len({trace.trace_id for trace in world.traces()}) == 3
+
+
+def test_a_required_canary_that_fails_fails_the_round(tmp_path: Path) -> None:
+    wrong = always({"answer": "Soon."})
+    done = World(tmp_path, suite(*questions(1)), wrong).run()
+    assert not done.passed
+    assert done.verdicts[0].failed == ["fact_checks 0, wanted 1 (failed: 1)"]
+    optional = [{**questions(1)[0], "required": False}]
+    assert World(tmp_path, suite(*optional), wrong).run().passed
+
+
+def test_failures_are_traces(tmp_path: Path) -> None:
+    world = World(tmp_path, suite(*questions(2)), always({}, 500))
+    assert not world.run().passed
+    assert [(trace.status, trace.error) for trace in world.traces()] == [("error", "HTTP 500")] * 2
+
+
+def test_a_busy_service_is_left_alone_and_asked_once_more(tmp_path: Path) -> None:
+    asked: list[float] = []
+
+    def respond(request: httpx.Request) -> httpx.Response:
+        asked.append(time.monotonic())
+        if len(asked) == 1:
+            return httpx.Response(503, headers={"retry-after": "1"})
+        return httpx.Response(200, json=RIGHT)
+
+    world = World(tmp_path, suite(*questions(2)), respond, concurrency=2)
+    assert world.run().passed
+    assert len(asked) == 3
+    # the second question had begun by then, or waited as well
+    assert max(asked) - asked[0] >= 1
+    assert len(world.traces()) == 2
+
+    world = World(tmp_path / "b", suite(*questions(1)), always({}, 429, **{"retry-after": "0"}))
+    world.file.parent.mkdir()
+    assert not world.run().passed
+    assert [trace.error for trace in world.traces()] == ["HTTP 429"]
+
+
+def test_no_more_at_a_time_and_a_minute_than_allowed(tmp_path: Path) -> None:
+    under_way, most, begun = 0, 0, list[float]()
+
+    async def respond(request: httpx.Request) -> httpx.Response:
+        nonlocal under_way, most
+        begun.append(time.monotonic())
+        under_way += 1
+        most = max(most, under_way)
+        await asyncio.sleep(0.05)
+        under_way -= 1
+        return httpx.Response(200, json=RIGHT)
+
+    slow: Any = respond
+    assert World(tmp_path, suite(*questions(6)), slow, concurrency=2).run().passed
+    assert most == 2
+    begun.clear()
+    assert World(tmp_path, suite(*questions(4)), slow, per_minute=600).run().passed
+    assert begun[-1] - begun[0] >= 3 * 0.1
+
+
+def test_rounds_follow_each_other_until_a_stop(tmp_path: Path) -> None:
+    world = World(tmp_path, suite(*questions(2)), always(RIGHT), every=0.3)
+    world.run(stop_after=2)
+    assert len(world.rounds) >= 2
+    assert all(done.whole for done in world.rounds[:-1])
+
+
+def test_a_stop_finishes_what_is_under_way(tmp_path: Path) -> None:
+    async def respond(request: httpx.Request) -> httpx.Response:
+        await asyncio.sleep(1)
+        return httpx.Response(200, json=RIGHT)
+
+    slow: Any = respond
+    world = World(tmp_path, suite(*questions(5)), slow)
+    done = world.run(stop_after=0.3)
+    assert not done.whole
+    assert [one.passed for one in done.verdicts] == [True]
+    assert len(world.traces()) == 1

@@ -1,0 +1,54 @@
+from __future__ import annotations
+
+import asyncio
+import json
+from typing import Any
+
+import httpx
+import pytest
+
+from agent.canaries.similarity import Similarity, cosine
+from agent.trace import Trace
+from tests.traces import make_trace
+
+
+def measured(trace: Trace, reply: Any, status: int = 200) -> float | None:
+    def respond(request: httpx.Request) -> httpx.Response:
+        assert request.url == "http://e/v1/embeddings"
+        assert request.headers["authorization"] == "Bearer k"
+        assert json.loads(request.content) == {"model": "m", "input": [trace.answer, "Right."]}
+        return httpx.Response(status, json=reply)
+
+    async def main() -> Trace:
+        one = Similarity("http://e/v1/", "m", "k", transport=httpx.MockTransport(respond))
+        try:
+            return await one.measure(trace)
+        finally:
+            await one.close()
+
+    reference = asyncio.run(main()).reference
+    return reference.similarity if reference else None
+
+
+def test_cosine() -> None:
+    assert cosine([1, 0], [1, 1]) == pytest.approx(0.5**0.5)
+    assert cosine([1, 0], [-1, 0]) == 0
+    assert cosine([3, 4], [3, 4]) == pytest.approx(1)
+    assert cosine([0, 0], [1, 0]) is None
+    assert cosine([1], [1, 0]) is None
+    assert cosine([float("nan")], [1]) is None
+
+
+def test_the_similarity_goes_with_the_reference() -> None:
+    trace = make_trace(1, reference={"answer": "Right."})
+    rows = [{"index": 1, "embedding": [1, 1]}, {"index": 0, "embedding": [1, 0]}]
+    assert measured(trace, {"data": rows}) == pytest.approx(0.5**0.5)
+    for broken in ({"data": rows[:1]}, {"data": [{"index": 0}]}, [], {"data": None}):
+        assert measured(trace, broken) is None
+    assert measured(trace, {"data": rows}, 500) is None
+
+
+def test_nobody_is_asked_where_there_is_nothing_to_compare() -> None:
+    for changes in ({"answer": ""}, {"status": "error"}, {"reference": {"facts": ["x"]}}):
+        trace = make_trace(1, **{"reference": {"answer": "Right."}, **changes})
+        assert measured(trace, AssertionError) is None
