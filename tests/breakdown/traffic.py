@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from functools import cache
 
 from agent.trace import Score, ScoredTrace, State
 from agent.windows import Windows
@@ -12,9 +13,10 @@ __all__ = ["NOW", "busy"]
 NOW = 1_790_000_400.0  # the start of a bucket of every ring
 
 
+@cache
 def busy(drop: float = 0.0, seed: int = 1, few: int = 0, tag: str = "kind") -> Windows:
     """4,000 traces of a day, then 1,000 of an hour in which `drop` of the good answers of `b` are
-    lost. A tenth has no tag; `few` are of `c`."""
+    lost. A tenth has no tag; `few` are of `c`. Made once: to be read only."""
     rng = random.Random(seed)
     windows = Windows()
     for n in range(5000):

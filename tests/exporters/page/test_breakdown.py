@@ -1,0 +1,66 @@
+"""The page names the segment that moved a mean, and nothing where nothing is known."""
+
+from __future__ import annotations
+
+import pytest
+
+from exporters.page.pages import service_page, status_page
+from exporters.page.views import service_view, status_view
+from tests.exporters.broken_down import fallen
+from tests.exporters.fakes import FakeReading, as_reading, everything
+from tests.exporters.page.test_pages import Page
+
+
+def status(reading: FakeReading) -> str:
+    text = Page(status_page(status_view(as_reading(reading)), "ragmeter")).text
+    return text.replace("\u202f", " ")
+
+
+def service(reading: FakeReading) -> str:
+    view = service_view(as_reading(reading), "bot")
+    assert view is not None
+    return Page(service_page(view, "ragmeter")).text.replace("\u202f", " ")
+
+
+@pytest.mark.parametrize("page", [status, service])
+def test_the_segment_that_fell_is_named_with_its_intervals(page: object) -> None:
+    assert callable(page)
+    text = page(fallen())
+    part = text.split("Which segment moved a mean")[1].split("Worst traces")[0]
+    assert "last 1h, against the rest of 24h" in part
+    assert "at most 5 % of the findings are false" in part
+    assert "answered" in part
+    assert part.index("kind=b") < part.index("kind=a")
+    assert "moved, unlike the rest" in part
+    assert " pp" in part
+    assert "grounding" not in part.split("Finding")[1], "of what has not moved nothing is said"
+    assert "no kind" in part, "the traffic without the tag"
+
+
+def test_no_change_is_said_with_how_often_was_looked() -> None:
+    part = status(fallen(drop=0.0)).split("Which segment moved a mean")[1]
+    assert "No difference beyond chance in 14 comparisons (at most 5 % false findings)." in part
+
+
+def test_too_few_is_no_number() -> None:
+    part = status(fallen(few=8)).split("Which segment moved a mean")[1].split("Worst traces")[0]
+    assert "kind=c" not in part or "too few: 8" in part
+
+
+def test_without_sums_nothing_is_compared() -> None:
+    assert "Too few scores to compare segments yet." in status(everything())
+
+
+def test_many_segments_are_left_to_the_page_of_the_service(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("exporters.page.views.BROKEN_DOWN", 1)
+    text = status(fallen())
+    assert "Which of them moved a mean is on the service's page." in text
+    assert "Which segment moved a mean" in service(fallen())
+
+
+def test_the_name_of_a_segment_is_text() -> None:
+    page = status_page(status_view(as_reading(fallen(tag="<b>x</b>\u202e"))), "ragmeter")
+    assert "<b>x" not in page
+    assert "&lt;b&gt;x&lt;/b&gt;⟦U+202E⟧=b" in page
