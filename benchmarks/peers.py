@@ -2,9 +2,11 @@
 
     PYTHON -m benchmarks.peers tests/data/peers.json
 
-PYTHON has `pytrec_eval-terrier`, `scikit-learn` and `rouge-score`, which the project does not need
-otherwise; nothing of ragmeter is imported. The cases come from a seed and from the texts below, so
-that the file is the same whenever the packages say the same.
+PYTHON has `pytrec_eval-terrier`, `scikit-learn`, `rouge-score`, `deepeval` and `ragas` (beside
+which pip must be told `langchain-community<0.4`), which the project does not need otherwise;
+nothing of ragmeter is imported. Of the two suites that ask a judge only the formulas are taken, on
+verdicts that are given: what their judge would say of a text is another matter. The cases come from
+a seed and from the texts below, so that the file is the same whenever the packages say the same.
 """
 
 from __future__ import annotations
@@ -22,6 +24,7 @@ __all__ = ["main"]
 SEED = 8
 GAIN = {0: 0, 1: 1, 2: 3}  # 2^grade - 1: both packages take gains, not grades
 RANKINGS = 60
+VERDICTS = 60
 WORDS = ("the", "a", "parcel", "refund", "takes", "is", "14", "days", "after", "we", "got", "back")
 TEXTS = (
     ("", ""),
@@ -96,13 +99,60 @@ def texts(rng: random.Random) -> list[dict[str, Any]]:
     return out
 
 
+def verdicts(rng: random.Random) -> list[dict[str, Any]]:
+    """Yes and no, in order, with what RAGAS and DeepEval make of them."""
+    ragas: Any = importlib.import_module("ragas.metrics._faithfulness")
+    precision: Any = importlib.import_module("ragas.metrics._context_precision")
+    recall: Any = importlib.import_module("ragas.metrics._context_recall")
+    relevancy: Any = importlib.import_module("deepeval.metrics.answer_relevancy.answer_relevancy")
+    schema: Any = importlib.import_module("deepeval.metrics.answer_relevancy.schema")
+    out = []
+    for number in range(VERDICTS):
+        share = (0.0, 0.2, 0.5, 0.8, 1.0)[number % 5]
+        given = [int(rng.random() < share) for _ in range(rng.randint(1, 12))]
+        statements = [
+            ragas.StatementFaithfulnessAnswer(statement="s", reason="r", verdict=one)
+            for one in given
+        ]
+        useful = [precision.Verification(reason="r", verdict=one) for one in given]
+        found = [
+            recall.ContextRecallClassification(statement="s", reason="r", attributed=one)
+            for one in given
+        ]
+        # without its constructor, which wants a judge
+        metric = object.__new__(relevancy.AnswerRelevancyMetric)
+        metric.strict_mode, metric.threshold = False, 0.5
+        metric.verdicts = [
+            schema.AnswerRelevancyVerdict(verdict="yes" if one else "no") for one in given
+        ]
+        out.append(
+            {
+                "verdicts": given,
+                "ragas": {
+                    "faithfulness": float(
+                        ragas.Faithfulness()._compute_score(
+                            ragas.NLIStatementOutput(statements=statements)
+                        )
+                    ),
+                    "context_precision": float(
+                        precision.ContextPrecision()._calculate_average_precision(useful)
+                    ),
+                    "context_recall": float(recall.ContextRecall()._compute_score(found)),
+                },
+                "deepeval": {"answer_relevancy": float(metric._calculate_score())},
+            }
+        )
+    return out
+
+
 def main(target: Path) -> None:
     """Write what the packages say to `target`."""
     rng = random.Random(SEED)
-    names = ("pytrec_eval-terrier", "scikit-learn", "rouge-score")
+    names = ("pytrec_eval-terrier", "scikit-learn", "rouge-score", "ragas", "deepeval")
+    kinds = (("rankings", rankings), ("texts", texts), ("verdicts", verdicts))
     lists = [  # a line for each case, for the eyes of who compares two versions
         f'"{name}": [\n' + ",\n".join(json.dumps(case) for case in cases) + "\n]"
-        for name, cases in (("rankings", rankings(rng)), ("texts", texts(rng)))
+        for name, cases in [(name, make(rng)) for name, make in kinds]
     ]
     found = json.dumps({name: version(name) for name in names})
     target.write_text(f'{{"versions": {found},\n' + ",\n".join(lists) + "}\n", encoding="utf-8")

@@ -148,6 +148,24 @@ def _grades(said: Heard) -> list[int]:
     return [*said.verdicts.get("umbrela", []), *(grade for batch in batches for grade in batch)]
 
 
+def test_claims_facts_and_recall_are_written_by_their_schemas(server: LlamaServer) -> None:
+    """Labels of given statements always come; lists of free text by a model that talks noise may
+    be cut off, and then no number stands in their place."""
+    reference = {"facts": ["The ports were built in 1801.", "They serve the coast."]}
+    traces = [trace(number, reference=reference) for number in range(2)]
+    families = ["claims", "facts", "context", "context_recall"]
+    found, heard, _ = judged(server.base_url, traces, metrics=families, temperature=1.0)
+    for scores, said in zip(found, heard, strict=True):
+        for score in scores.values():
+            check(score, said)
+        assert scores["context_relevancy"].value == pytest.approx(sum(_grades(said)) / 9)
+        (held,) = said.verdicts["context-recall"]
+        assert scores["context_recall"].value == sum(held) / 2
+        for answer in said.verdicts.get("claims", []):
+            assert scores["groundedness_grade"].value == answer.groundedness
+            assert scores["correctness_grade"].value == answer.correctness
+
+
 def test_noise_gives_no_metric_a_value(server: LlamaServer) -> None:
     found, heard, costs = judged(
         server.base_url, [trace(1)], structured="prompt", metrics=["relevance", "answered"]

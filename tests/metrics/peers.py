@@ -12,7 +12,7 @@ FILE = Path(__file__).parent.parent / "data" / "peers.json"
 
 
 def recorded(kind: str) -> list[dict[str, Any]]:
-    """The cases of a kind: `rankings` or `texts`."""
+    """The cases of a kind: `rankings`, `texts` or `verdicts`."""
     cases: list[dict[str, Any]] = json.loads(FILE.read_text(encoding="utf-8"))[kind]
     assert len(cases) > 40
     return cases
