@@ -20,6 +20,7 @@ from rich.table import Table
 
 from agent import __version__
 from agent.baselines_cli import baseline_app
+from agent.canaries.cli import canary_app
 from agent.config import ConfigError, Settings, dump, load
 from agent.config_reference import reference
 from agent.inspect_cli import inspect
@@ -28,6 +29,7 @@ from agent.kafka.worker_cli import worker
 from agent.models.cli import model_app
 from agent.report_cli import report
 from agent.rules_cli import rules_app
+from agent.segments_cli import segments
 from agent.terminal import failed, prepare, say, silence, talk
 from agent.trace import SCHEMA, Trace
 
@@ -44,11 +46,13 @@ config_app = typer.Typer(help="Show, check and document the settings.", no_args_
 app.add_typer(config_app, name="config")
 app.add_typer(model_app, name="model")
 app.add_typer(baseline_app, name="baseline")
+app.add_typer(canary_app, name="canary")
 app.add_typer(kafka_app, name="kafka")
 app.add_typer(rules_app, name="rules")
 app.command()(inspect)
 app.command()(worker)
 app.command()(report)
+app.command()(segments)
 
 ConfigOption = Annotated[
     Path | None, typer.Option("--config", "-c", help="YAML file with settings.")
@@ -107,6 +111,14 @@ def run(
             " Time then follows the traces, not the clock. May be repeated.",
         ),
     ] = None,
+    feedback: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--feedback",
+            help="Then read this file of labels (JSON lines or array, gzip too; - is stdin)."
+            " May be repeated.",
+        ),
+    ] = None,
     exit_after_replay: Annotated[
         bool, typer.Option("--exit-after-replay", help="End after the replay; open no port.")
     ] = False,
@@ -125,8 +137,8 @@ def run(
     from agent.store.open import StateError, remove
     from agent.table import alerts_table, windows_table, worst_table
 
-    if exit_after_replay and not replay:
-        raise failed("--exit-after-replay needs --replay FILE", 2)
+    if exit_after_replay and not replay and not feedback:
+        raise failed("--exit-after-replay needs --replay FILE or --feedback FILE", 2)
     overrides = {"state": {"path": str(state)}} if state else None
     settings = _load(config, overrides)
     out = Console(width=None if sys.stdout.isatty() else 120, highlight=False)
@@ -159,6 +171,7 @@ def run(
                 settings,
                 rules,
                 files=replay or [],
+                feedback=feedback or [],
                 exit_after_replay=exit_after_replay,
                 reread=lambda: load(config, overrides=overrides),
                 say=say,
@@ -190,6 +203,10 @@ def score(
             "--format", "-f", help="jsonl: one object a trace; csv: one column a metric and scorer."
         ),
     ] = Format.JSONL,
+    feedback: Annotated[
+        Path | None,
+        typer.Option("--feedback", help="Labels of these traces: JSON lines or array, gzip too."),
+    ] = None,
     config: ConfigOption = None,
 ) -> None:
     """Score each trace of a file offline: every metric, no sampling.
@@ -204,7 +221,7 @@ def score(
     settings = _load(config)
     try:
         scorers = Instruments(settings).scorers
-        done = asyncio.run(score_file(file, output, form, settings, say, scorers))
+        done = asyncio.run(score_file(file, output, form, settings, say, scorers, feedback))
     except SameFile as error:
         raise failed(str(error), 2) from None
     except ModelError as error:

@@ -19,6 +19,7 @@ from agent.counters import Counters, Gauge
 from agent.drift import DriftMonitor, DriftSettings
 from agent.drift.baseline import DAY, HOUR, MINUTE
 from agent.drift.series import milestones_of
+from agent.feedback.labels import RESERVED
 from agent.fingerprints import split_scorer
 from agent.metrics import METRICS
 from agent.metrics.judges import PROBES
@@ -62,11 +63,15 @@ class _Series:
 
     def series(self, service: str, segment: str = "") -> Sequence[tuple[str, str]]:
         """Not those of canaries: the same few questions again and again are no sample of anything,
-        and each series takes its part of the false alarms that all share."""
+        and each series takes its part of the false alarms that all share. Not those of people's
+        labels either: what is labelled when is no matter of chance, and words are taken back."""
         return [
             (metric, scorer)
             for metric, scorer in self._windows.series(service, segment)
-            if not is_assisted(scorer) and not split_scorer(scorer)[1] and scorer != REFERENCE
+            if not is_assisted(scorer)
+            and not split_scorer(scorer)[1]
+            and scorer != REFERENCE
+            and scorer in RESERVED
         ]
 
     def stages(self, service: str, segment: str = "") -> Sequence[str]:

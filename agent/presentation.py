@@ -32,6 +32,12 @@ GROUPS = {
         "citation_fabricated",
         "source_indicators",
     ),
+    "Labels": (
+        *("helpfulness", "proper_action", "on_topic", "incompleteness", "unsafe_content"),
+        *("grounding_presence", "unsupported_claim", "contradiction"),
+        *("topical_precision_at_k", "sufficiency_hit_at_k", "sufficiency_rate_at_k"),
+        "misleading_context_rate_at_k",
+    ),
     "Canaries": (
         *("answer_correctness", "fact_checks", "fact_coverage", "calculation"),
         *("calculation_steps", "exact_match", "keyword_coverage", "number_match"),

@@ -14,6 +14,7 @@ import httpx
 
 from agent.alerts import Rule
 from agent.config import Settings
+from agent.feedback_replay import replay_feedback
 from agent.instruments import slow_tiers
 from agent.intake import Unavailable
 from agent.listener.access import Access
@@ -44,6 +45,7 @@ async def run(
     rules: Sequence[Rule],
     *,
     files: Sequence[Path],
+    feedback: Sequence[Path] = (),
     exit_after_replay: bool,
     reread: Callable[[], Settings],
     say: Callable[[str], None],
@@ -64,7 +66,7 @@ async def run(
     instrument = Instrument(
         settings,
         rules,
-        live=not files,
+        live=not files and not exit_after_replay,
         notify=senders.notify,
         announced=senders.announced,
         tiers=lambda saved: slow_tiers(settings, saved),
@@ -88,10 +90,18 @@ async def run(
                 read = await _replay(instrument, settings, path, stop, say)
                 if exit_after_replay and not read:
                     status = 1
-            if files and not stop.is_set():
+            for path in feedback:  # after the traces that it speaks of
+                with contextlib.suppress(Unavailable):  # the agent died and says why itself
+                    heard = await asyncio.to_thread(
+                        replay_feedback, instrument, path, stop.is_set, say
+                    )
+                    if exit_after_replay and not heard:
+                        status = 1
+            if (files or feedback) and not stop.is_set():
                 show(instrument)
             if urls and not stop.is_set():
                 say(f"traces in:   POST {urls[0]}/v1/rag/traces")
+                say(f"labels in:   POST {urls[0]}/v1/feedback")
                 say(f"metrics:     {urls[1]}/metrics")
                 say(f"status page: {urls[1]}/")
                 say("serving until Ctrl-C")

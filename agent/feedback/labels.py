@@ -158,6 +158,12 @@ class Feedback(BaseModel):
     service: _Id | None = Field(
         default=None, description="the service of the trace, where it is known"
     )
+    probability: float | None = Field(
+        default=None,
+        gt=0,
+        le=1,
+        description="with which it was chosen at random to be labelled, where that is so",
+    )
     passages: dict[_Id, PassageLabels] = Field(default={}, max_length=MAX_PASSAGES)
     answer: AnswerLabels = AnswerLabels()
 

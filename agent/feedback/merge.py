@@ -21,7 +21,7 @@ from agent.feedback.labels import (
     PassageLabels,
 )
 
-__all__ = ["Known", "Labels", "Word", "dump", "labels_of", "load", "merged", "words"]
+__all__ = ["ANSWER", "Known", "Labels", "Word", "dump", "labels_of", "load", "merged", "words"]
 
 Place = tuple[str, str]
 """(passage id, label); the answer's labels stand under the empty id."""
@@ -32,6 +32,7 @@ Word = tuple[float, bool]
 Known = dict[Place, Word]
 
 ANSWER = ""
+"""In place of a passage: the label is one of the answer."""
 
 
 class Labels(NamedTuple):

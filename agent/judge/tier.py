@@ -1,9 +1,9 @@
 """The judge tier: everything that an LLM judge is asked about one trace, and the scores from it.
 
 The families (relevance and ranking, answered, citations, nuggets, claims, facts, context and its
-recall) run side by side, and so do the calls of each that need nothing of one another. A call that
-fails leaves a gap in what it belongs to; a family that breaks leaves `internal_error` in its own
-metrics. Nothing else is touched.
+recall, annotation) run side by side, and so do the calls of each that need nothing of one another.
+A call that fails leaves a gap in what it belongs to; a family that breaks leaves `internal_error`
+in its own metrics. Nothing else is touched.
 """
 
 from __future__ import annotations
@@ -14,7 +14,9 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
 from agent.config import Judge
+from agent.feedback.labels import ANNOTATION
 from agent.judge import (
+    annotation,
     attempted,
     autonuggetizer,
     citation_support,
@@ -32,6 +34,7 @@ from agent.metrics.cited import citation_scores
 from agent.metrics.claims import CLAIMS, FACTS
 from agent.metrics.context import context_scores
 from agent.metrics.evidence import read_answer
+from agent.metrics.labelled.scores import metric_names
 from agent.metrics.markers import resolve
 from agent.metrics.nuggets import AUTONUGGETIZER, nugget_scores
 from agent.metrics.operational import is_empty
@@ -63,6 +66,7 @@ class JudgeTier:
             "facts": [(name, JUDGE) for name in FACTS],
             "context": [(name, UMBRELA) for name in context.NAMES],
             "context_recall": [(name, JUDGE) for name in context.RECALL],
+            "annotation": [(name, ANNOTATION) for name in metric_names(self._ks)],
         }
         self._pairs: dict[str, list[Pair]] = {
             family: pairs for family, pairs in scorers.items() if family in settings.metrics
@@ -90,6 +94,7 @@ class JudgeTier:
             "facts": lambda: facts.score(asking, trace, cost),
             "context": lambda: self._context(trace, grading),
             "context_recall": lambda: context_recall.score(asking, trace, cost),
+            "annotation": lambda: annotation.score(asking, trace, self._ks, cost),
         }
         runs = {family: start[family]() for family in self._pairs}
         done = await asyncio.gather(*runs.values(), return_exceptions=True)

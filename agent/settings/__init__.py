@@ -15,6 +15,7 @@ from pydantic import (
     model_validator,
 )
 
+from agent.settings.feedback import Feedback
 from agent.settings.http import Http, Tls
 from agent.settings.judge import Budget, Cache, Endpoint, Judge, Probes, Second
 from agent.settings.kafka import Kafka
@@ -31,6 +32,7 @@ __all__ = [
     "Cache",
     "Drift",
     "Endpoint",
+    "Feedback",
     "Hhem",
     "Http",
     "Judge",
@@ -220,6 +222,7 @@ class Settings(Section):
     )
     http: Http = Http()
     otlp: Otlp = Otlp()
+    feedback: Feedback = Feedback()
     state: StateFile = StateFile()
     privacy: Privacy = Privacy()
     resolvers: Resolvers = Resolvers()

@@ -21,6 +21,7 @@ Family = Literal[
     "facts",
     "context",
     "context_recall",
+    "annotation",
 ]
 
 

@@ -23,7 +23,7 @@ __all__ = [
 ]
 
 APPLICATION_ID = 0x5241474D  # "RAGM": tells our file from another program's database
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 
 SCHEMA = """
 CREATE TABLE inbox(
@@ -79,7 +79,20 @@ CREATE TABLE held(
   body BLOB NOT NULL);
 """
 
-MIGRATIONS = {1: SECOND, 2: THIRD, 3: FOURTH}
+# What version 5 added: labels that came for a trace, by the hash of its id, and what is remembered
+# of traces so that labels can be joined to them.
+FIFTH = """
+CREATE TABLE feedback(
+  id INTEGER PRIMARY KEY AUTOINCREMENT, trace BLOB NOT NULL, service TEXT, scorer TEXT NOT NULL,
+  since REAL NOT NULL, body TEXT NOT NULL);
+CREATE TABLE frames(
+  id INTEGER PRIMARY KEY, trace BLOB NOT NULL, service TEXT NOT NULL, at REAL NOT NULL,
+  body BLOB NOT NULL);
+CREATE INDEX frames_by_trace ON frames(trace);
+CREATE INDEX frames_by_time ON frames(at);
+"""
+
+MIGRATIONS = {1: SECOND, 2: THIRD, 3: FOURTH, 4: FIFTH}
 """By version: the statements that bring a file to the next one."""
 
 

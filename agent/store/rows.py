@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import sqlite3
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -126,7 +127,7 @@ class Commit:
     and this is their effect. `drawn` are the traces that wait for a slow tier from now on.
 
     A bucket or counter of None is deleted. `evidence` rows are (service, trace id, event time,
-    JSON bytes). `meta` are JSON-able values by name.
+    JSON bytes). `meta` are JSON-able values by name. `also` runs in the same transaction.
     """
 
     upto: int
@@ -137,6 +138,7 @@ class Commit:
     outbox: Sequence[OutboxItem] = ()
     drawn: Sequence[Draw] = ()
     finished: Sequence[int] = ()
+    also: Callable[[sqlite3.Connection], None] | None = None
     meta: dict[str, Any] = field(default_factory=dict)
 
 

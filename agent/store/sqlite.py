@@ -346,6 +346,8 @@ class SqliteStore:
                 ],
             )
             db.executemany("DELETE FROM drawn WHERE id=?", [(number,) for number in step.finished])
+            if step.also is not None:
+                step.also(db)
         with self._mutex:
             self._depth -= done
 

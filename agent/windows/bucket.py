@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from operator import lt
 from typing import Any
 
 from agent.metrics.names import spec_of
@@ -15,15 +16,19 @@ from agent.windows.sums import (
     StrataSums,
     add_strata,
     add_up,
+    empty_sums,
     subtract_strata,
     take_away,
 )
-from agent.windows.worst import Packed, direction, merge, packed
+from agent.windows.worst import Packed, direction, merge, packed, unpacked
 
 __all__ = ["Bucket", "SeriesKey", "Slots", "Total"]
 
 SeriesKey = tuple[str, str]
 """(metric, scorer)"""
+
+OF_RESULTS = 5
+"""The first numbers of a series, which count results: the rest are sums of values."""
 
 
 class Slots:
@@ -100,6 +105,19 @@ class _Sums:
             self.strata[place] = add_strata(self.strata.get(place), strata)
         self.failures = add_failures(self.failures, other.failures)
 
+    def holds(self, other: _Sums) -> bool:
+        """Whether `other` can be a part of it: no number of results may fall below 0."""
+        numbers = [*self.counts, *[0] * max(0, len(other.counts) - len(self.counts))]
+        for place in range(0, len(other.counts), WIDTH):
+            end = place + OF_RESULTS
+            if any(map(lt, numbers[place:end], other.counts[place:end])):
+                return False
+        return all(
+            self.strata.get(place, {}).get(name, empty_sums())[2] >= sums[2]
+            for place, strata in other.strata.items()
+            for name, sums in strata.items()
+        )
+
     def _subtract(self, other: _Sums) -> None:
         self.seen -= other.seen
         self.counts = take_away(self.counts, other.counts)
@@ -139,6 +157,18 @@ class Bucket(_Sums):
             for key, entries in other.worst.items():
                 old = self.worst.get(key)
                 self.worst[key] = entries if old is None else merge(old, entries)
+
+    def subtract(self, other: Bucket) -> None:
+        """Undo `add` of one that has no latency. Its worst traces are gone, too; those that they
+        had pushed out do not come back."""
+        self._subtract(other)
+        for key, entries in other.worst.items():
+            gone = unpacked(entries)
+            left = [entry for entry in unpacked(self.worst.get(key, [])) if entry not in gone]
+            if left:
+                self.worst[key] = left
+            else:
+                self.worst.pop(key, None)
 
     def seal(self) -> None:
         """Make it small; a late trace opens it again."""

@@ -72,6 +72,19 @@ class Ring:
         self.dirty.add((index, owner))
         self._open.add(index)
 
+    def retract(self, index: int, owner: OwnerKey, delta: Bucket) -> None:
+        """Undo `fold`, where it is still there: a bucket may have expired since, and one of a
+        window that is new in the configuration never had it."""
+        bucket = self.rows.get(index, {}).get(owner) if index >= self.oldest else None
+        if bucket is None or not bucket.holds(delta):
+            return
+        bucket.subtract(delta)
+        for span in self.spans:
+            if index >= span.oldest:
+                span.totals[owner].subtract(delta)
+        self.dirty.add((index, owner))
+        self._open.add(index)
+
     def restore(self, index: int, owner: OwnerKey, bucket: Bucket) -> None:
         """Put back a saved bucket."""
         bucket.saved = True

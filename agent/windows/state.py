@@ -135,6 +135,20 @@ class WindowState:
             self._fold()
         return True
 
+    def retract(self, scored: ScoredTrace, service: str, segments: Sequence[str] = ()) -> None:
+        """Undo `add` of a partial trace, given the same again: what it was counted as turned out
+        to be otherwise."""
+        assert scored.partial and not scored.timings
+        self._fold()
+        if self.now is None or self.too_late(scored.timestamp):
+            return
+        index = int(scored.timestamp // self._finest)
+        delta = make_bucket([scored], self._slots)
+        for segment in dict.fromkeys(("", *segments)):
+            for ring in self._rings:
+                ring.retract(index * self._finest // ring.width, (service, segment), delta)
+        self.changes += 1
+
     def too_late(self, timestamp: float) -> bool:
         """Whether every window has closed for an event of this time."""
         return timestamp // self._finest * self._finest < self._since

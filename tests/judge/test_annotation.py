@@ -24,7 +24,6 @@ from tests.judge.asking import completion, script
 from tests.judge.fakes import FakeJudge
 from tests.metrics.help import trace
 
-
 NOT_APPLICABLE = State.NOT_APPLICABLE
 
 

@@ -57,7 +57,14 @@ def _app() -> web.Application:
     app = web.Application()
     for path in ("/", "/metrics", "/healthz", "/trace/{service}/{trace_id}", "/v1/inspect"):
         app.router.add_get(path, text)
-    for path in ("/v1/traces", "/v1/logs", "/v1/rag/traces", "/v1/index", "/v1/baselines/promote"):
+    for path in (
+        "/v1/traces",
+        "/v1/logs",
+        "/v1/rag/traces",
+        "/v1/index",
+        "/v1/feedback",
+        "/v1/baselines/promote",
+    ):
         app.router.add_post(path, text)
     app.router.add_get("/readyz", unready)
     app.router.add_get("/large", large)

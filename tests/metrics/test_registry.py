@@ -72,6 +72,7 @@ def test_scoring_is_a_function_of_the_trace(fields: dict[str, Any]) -> None:
 
 def test_the_contract_names_are_registered() -> None:
     canary = {spec.name for spec in scores.SPECS if METRICS[spec.name].scorers == (REFERENCE,)}
+    canary |= {name for name, spec in METRICS.items() if spec.tier == "feedback"}
     ratios = {name for name, spec in METRICS.items() if spec.kind == "ratio"} - canary
     assert ratios == {
         "answered",

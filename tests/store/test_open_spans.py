@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from agent.store.open import APPLICATION_ID, SCHEMA, SECOND, THIRD
+from agent.store.open import APPLICATION_ID, SCHEMA, SCHEMA_VERSION, SECOND, THIRD
 from agent.store.open_spans import OpenSpans, Row
 from agent.store.rows import Arrival
 from agent.store.sqlite import SqliteStore
@@ -95,7 +95,7 @@ def test_rows_that_make_no_sense_are_told_and_deleted(path: Path) -> None:
     store.close()
 
 
-def test_a_file_of_version_3_is_brought_to_4_with_what_it_holds(path: Path) -> None:
+def test_a_file_of_version_3_is_brought_up_to_date_with_what_it_holds(path: Path) -> None:
     old = sqlite3.connect(path)
     old.executescript(f"{SCHEMA} {SECOND} {THIRD} PRAGMA user_version=3;")
     old.execute(f"PRAGMA application_id={APPLICATION_ID}")
@@ -108,7 +108,7 @@ def test_a_file_of_version_3_is_brought_to_4_with_what_it_holds(path: Path) -> N
     OpenSpans(store).add([row(A, 1.0, 1)], {})
     store.close()
     again = sqlite3.connect(path)
-    assert again.execute("PRAGMA user_version").fetchone()[0] == 4
+    assert again.execute("PRAGMA user_version").fetchone()[0] == SCHEMA_VERSION
     tables = again.execute("SELECT name, sql FROM sqlite_master ORDER BY name").fetchall()
     again.close()
     new = path.with_name("new.sqlite")

@@ -44,6 +44,8 @@ SPECS = tuple(
         ("grounding_presence", True, "with at least one claim that the passages support"),
         ("unsupported_claim", False, "with a claim that the passages do not support"),
         ("contradiction", False, "with a claim that the passages contradict"),
+        ("citation_presence", True, "that cite at least once"),
+        ("citation_fabricated", False, "that cite a source that is not among the passages"),
         ("proper_action", True, "where to answer, to ask back or to refuse was right"),
         ("on_topic", True, "that take up what was asked"),
         ("helpfulness", True, "that bring who asked forward"),

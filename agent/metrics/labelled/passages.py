@@ -83,12 +83,19 @@ SPECS = (
         "how early the first relevant passage among the first k stands",
         "1 / rank of the first passage with t = 1 among the first k; 0 without any",
     ),
+    _spec(
+        NDCG,
+        "mean",
+        "order of the first k passages against the best order",
+        "DCG_k / ideal DCG_k, gains 2^w - 1, w = 2 if s, else 1 if t, else 0; discount "
+        "log2(rank + 1)",
+    ),
 )
 
 
 def names(ks: Sequence[int]) -> list[str]:
     """The names of all metrics of this module for these cut-offs."""
-    return [at(name, k) for name in (*(spec.name for spec in SPECS), NDCG) for k in ks]
+    return [at(spec.name, k) for spec in SPECS for k in ks]
 
 
 def in_rank_order(trace: Trace, labels: Mapping[str, PassageLabels]) -> Labelled | Gap:
