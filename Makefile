@@ -102,6 +102,7 @@ figures: setup  ## the statistics of the docs, simulated anew: hours
 	$(BIN)/python -m benchmarks.drift
 	$(BIN)/python -m benchmarks.drift_judge
 	$(BIN)/python -m benchmarks.burn
+	$(BIN)/python -m benchmarks.segments
 
 clean:  ## remove what setup and runs have made
 	rm -rf $(VENV) $(APPS) .cache .ragmeter .mypy_cache .pytest_cache .ruff_cache .hypothesis

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import typer
+from pydantic import BaseModel
 from rich.console import Console
 from rich.logging import RichHandler
 from rich.table import Table
@@ -23,6 +24,8 @@ from agent.baselines_cli import baseline_app
 from agent.canaries.cli import canary_app
 from agent.config import ConfigError, Settings, dump, load
 from agent.config_reference import reference
+from agent.feedback import labels
+from agent.feedback.labels import Feedback
 from agent.inspect_cli import inspect
 from agent.kafka.operator.cli import kafka_app
 from agent.kafka.worker_cli import worker
@@ -62,6 +65,17 @@ ConfigOption = Annotated[
 class Format(StrEnum):
     JSONL = "jsonl"
     CSV = "csv"
+
+
+class Kind(StrEnum):
+    TRACE = "trace"
+    FEEDBACK = "feedback"
+
+
+SCHEMAS: dict[Kind, tuple[str, type[BaseModel]]] = {
+    Kind.TRACE: (SCHEMA, Trace),
+    Kind.FEEDBACK: (labels.SCHEMA, Feedback),
+}
 
 
 class Shown(StrEnum):
@@ -141,6 +155,8 @@ def run(
         raise failed("--exit-after-replay needs --replay FILE or --feedback FILE", 2)
     overrides = {"state": {"path": str(state)}} if state else None
     settings = _load(config, overrides)
+    if feedback and not settings.feedback.traces:
+        raise failed("--feedback: feedback.traces is 0, so there is nothing to join labels to", 2)
     out = Console(width=None if sys.stdout.isatty() else 120, highlight=False)
 
     shown = True
@@ -283,12 +299,15 @@ def backtest(
 
 
 @app.command()
-def schema() -> None:
-    """Print the JSON Schema of a native trace."""
+def schema(
+    of: Annotated[Kind, typer.Argument(help="What is to be sent.")] = Kind.TRACE,
+) -> None:
+    """Print the JSON Schema of a native trace, or of feedback."""
+    name, model = SCHEMAS[of]
     document = {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
-        "$id": SCHEMA,
-        **Trace.model_json_schema(),
+        "$id": name,
+        **model.model_json_schema(),
     }
     typer.echo(json.dumps(document, indent=2, ensure_ascii=False))
 

@@ -50,6 +50,7 @@ def _row(row: Row) -> dict[str, Any]:
         "moved": row.moved,
         "unlike_the_rest": row.stands_out,
         "new": row.new,
+        "gone": row.gone,
         "too_few": row.few,
         "told": row.told,
         "share": _number(row.share),

@@ -37,16 +37,22 @@ class Row:
     stands_out: bool = False
 
     @property
+    def gone(self) -> bool:
+        """Whether it has no traffic any more."""
+        return self.now is None
+
+    @property
     def few(self) -> bool:
         """Whether there is nothing that could be said of it."""
-        return self.segment != "" and self.change is None and self.unlike is None
+        compared = self.change is not None or self.unlike is not None
+        return not (compared or self.gone or self.segment == "")
 
     @property
     def finding(self) -> str:
         """What was found, in words; "" where nothing was."""
         if self.few:
             return "too few"
-        words = ["new"] if self.new else []
+        words = ["gone"] if self.gone else ["new"] if self.new else []
         words += ["moved"] if self.moved else []
         words += ["unlike the rest"] if self.stands_out else []
         return ", ".join(words)

@@ -78,6 +78,21 @@ def test_a_new_segment_is_compared_with_the_rest_and_adds_by_mix_alone() -> None
     assert told == pytest.approx(-0.25, abs=1e-12)
 
 
+def test_a_segment_that_is_gone_adds_what_it_held() -> None:
+    before = period(model_a=rate(900, 1000), model_b=rate(200, 1000))
+    now = period(model_a=rate(180, 200))
+    found = both(rows_of("answered", "builtin", RATE, TAGS, now, before))
+    a, b = found.tags[0].rows
+    assert b.finding == "gone"
+    assert not b.few
+    assert b.added is not None
+    assert b.added.rate == 0.0
+    assert b.added.value == pytest.approx(-0.5 * (0.2 - 0.725))
+    assert b.added.lower < b.added.value < b.added.upper
+    assert a.added is not None
+    assert a.added.value + b.added.value == pytest.approx(0.9 - 0.55, abs=1e-12)
+
+
 def test_without_a_past_each_is_compared_with_the_rest() -> None:
     now = period(model_a=rate(900, 1000), model_b=rate(120, 200))
     found = both(rows_of("answered", "builtin", RATE, TAGS, now, None))

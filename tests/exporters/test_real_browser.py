@@ -8,6 +8,7 @@ from urllib.parse import quote
 import pytest
 
 from tests.exporters.alerts import absent, burning, drifted, make, slow, unscored
+from tests.exporters.broken_down import fallen
 from tests.exporters.browser import Browser, browser
 from tests.exporters.fakes import FakeReading, everything
 from tests.exporters.page.test_pages import HOSTILE, hostile
@@ -30,10 +31,10 @@ def visit(page: Browser, url: str) -> None:
 
 
 @pytest.mark.real
-@pytest.mark.parametrize("kind", ["usual", "hostile"])
+@pytest.mark.parametrize("kind", ["usual", "hostile", "fallen"])
 def test_pages_run_nothing_and_fit_a_phone(kind: str, tmp_path: Path) -> None:
     chromedriver, chromium = require("chromedriver"), require("chromium", "google-chrome")
-    reading = everything() if kind == "usual" else hostile()
+    reading = {"usual": everything, "hostile": hostile, "fallen": fallen}[kind]()
     reading.told += [make(), slow(), absent(), burning(), unscored(), drifted()]
     with (
         serving(reading) as port,

@@ -13,6 +13,7 @@ from contextlib import AbstractContextManager
 from typing import Any, cast
 
 from agent.alerts import Alert
+from agent.consistency.memory import Compared
 from agent.counters import CounterKey, Counters, Gauge
 from agent.indexing.indexes import Version
 from agent.kafka.stages.aggregate_stage import AggregateStage
@@ -27,6 +28,7 @@ __all__ = ["OwnedReading"]
 
 _BY_SERVICE = {"segments", "series", "stages", "seen", "estimate"}
 _BY_SERVICE |= {"unscored", "quantiles", "states", "history", "worst"}
+_BY_SERVICE |= {"cell", "before", "known"}  # of breakdowns
 
 
 class _OwnedWindows:
@@ -187,6 +189,12 @@ class OwnedReading:
 
     def indexes(self) -> Sequence[Version]:
         return [one for state in self.states() for one in state.aggregator.indexing.versions()]
+
+    def consistency(self, service: str, window: str) -> Compared:
+        for state in self.states():
+            if service in state.aggregator.consistency.services():
+                return state.aggregator.consistency.compared(service, window)
+        return Compared(0, 0, {})
 
     def lock(self) -> AbstractContextManager[Any]:
         assert self.stage is not None

@@ -11,9 +11,11 @@ import pytest
 
 from agent.aggregate import Aggregator
 from agent.alerts import parse_rules
+from agent.breakdown.document import document
 from agent.kafka.background.reading import OwnedReading
 from agent.kafka.state.partition_state import PartitionState
 from agent.store.rows import OutboxItem
+from exporters.breakdowns import breakdown_in
 from exporters.prometheus import PrometheusExporter
 from tests.kafka.cluster import quality
 from tests.kafka.state.partition import SCORER, record, state_of
@@ -76,6 +78,14 @@ def test_all_services_are_exported_as_from_one_state(pair: dict[int, PartitionSt
         "wiki",
     }
     assert reading_of(pair).windows.services() == ["bot", "shop", "wiki"]
+
+
+def test_a_service_is_broken_down_where_it_lives(pair: dict[int, PartitionState]) -> None:
+    found = [
+        document(breakdown_in(reading_of(states), "bot", "1h")) for states in (pair, {1: pair[1]})
+    ]
+    assert found[0] == found[1]
+    assert found[0]["series"]
 
 
 def test_a_service_that_went_away_leaves_nothing(pair: dict[int, PartitionState]) -> None:
