@@ -45,6 +45,7 @@ __all__ = [
     "Support",
     "Trace",
     "Usage",
+    "Wording",
 ]
 
 SCHEMA = "ragmeter.trace/1"
@@ -53,8 +54,9 @@ MAX_ID = 512  # characters; longer ids are a mistake of the sender, and ids reac
 MAX_TAGS = 64
 MAX_TAG_TEXT = 256  # characters of a tag's value: tags become label values, never prose
 
-CANARY = "canary"
-"""The tag that marks a canary whose reference is elsewhere."""
+CANARY = "ragmeter.canary"
+"""The tag that marks a canary whose reference is elsewhere; under that name also in baggage and on
+spans. A bare `canary` is what many call a release that few users get."""
 
 MISSING_FIELDS = ("query", "passages", "answer")
 """What `Trace.missing` may name."""
@@ -312,7 +314,7 @@ class Trace(_Model):
     @property
     def canary(self) -> bool:
         """Whether the question was sent on purpose. A service that passes the mark on (the tag
-        `canary`) keeps its own record of such a request out of what is measured of people's."""
+        `ragmeter.canary`) keeps its own record of such a request out of what is measured of people's."""
         return self.reference is not None or self.tags.get(CANARY) == "true"
 
     def tag(self, name: str) -> str | None:
@@ -385,6 +387,15 @@ class Score:
         return out
 
 
+@dataclass(frozen=True, slots=True)
+class Wording:
+    """What stands for a question and its answer where answers are compared, without their text
+    (`agent.consistency.wording`): a hash in hex, and hashes of the words in base64."""
+
+    query: str
+    words: str
+
+
 Frame = tuple[str, str, str, float | None]
 """(metric, scorer, stratum, cheap score) of a result that is still owed."""
 
@@ -414,6 +425,8 @@ class ScoredTrace:
     partial: bool = False
     canary: bool = False
     frame: list[Frame] = field(default_factory=list)
+    wording: Wording | str = ""
+    """Or why there is none; empty: nobody asks."""
 
     def to_dict(self) -> dict[str, Any]:
         """The line that `ragmeter score` writes."""

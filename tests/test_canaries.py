@@ -14,7 +14,7 @@ from agent.metrics import METRICS
 from agent.metrics.results import REFERENCE
 from agent.score import Scorer
 from agent.scored_input import decode_line
-from agent.trace import State, Trace
+from agent.trace import CANARY, State, Trace
 from tests.kafka.state.partition import record, state_of
 from tests.traces import START, make_trace
 
@@ -93,7 +93,7 @@ def test_canaries_move_nothing_of_the_traffic() -> None:
         {"status": "error", "error": "x"},
         {"status": "timeout", "timings": {"total": 900}},
         {"answer": "", "usage": {"input_tokens": 9**9, "cost_usd": 9.0}},
-        {"reference": None, "tags": {"canary": "true"}},
+        {"reference": None, "tags": {CANARY: "true"}},
     ]
     sent = [canary(i, **odd[i % 5]) for i in range(1, 60, 2)]
     alone, both = aggregator(), aggregator()

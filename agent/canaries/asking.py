@@ -15,7 +15,7 @@ from agent.canaries.places import fill, names_in
 from agent.canaries.replies import BadReply, read, trace_of
 from agent.canaries.suite import Question, Suite
 from agent.judge.retries import retry_after
-from agent.trace import Trace
+from agent.trace import CANARY, Trace
 
 __all__ = ["Asked", "Asker", "UnknownName"]
 
@@ -91,7 +91,7 @@ class Asker:
         trace_id = secrets.token_hex(16)
         headers = {
             "traceparent": f"00-{trace_id}-{secrets.token_hex(8)}-01",
-            "baggage": "canary=true",
+            "baggage": f"{CANARY}=true",
             **self._headers,
         }
         began, at = self._monotonic(), self._clock()

@@ -141,9 +141,7 @@ def _line_in(node: yaml.Node | None, loc: Loc) -> int:
                 if isinstance(key, yaml.ScalarNode) and key.value == str(part):
                     line, found = key.start_mark.line + 1, value
         elif (
-            isinstance(node, yaml.SequenceNode)
-            and isinstance(part, int)
-            and part < len(node.value)
+            isinstance(node, yaml.SequenceNode) and isinstance(part, int) and part < len(node.value)
         ):
             found = node.value[part]
             line = found.start_mark.line + 1

@@ -10,7 +10,7 @@ from pydantic import ValidationError
 
 from agent.canaries.places import MISSING, find
 from agent.canaries.suite import CitationPlaces, PassagePlaces, Question, Reply, Suite
-from agent.trace import MAX_TAGS, Trace
+from agent.trace import CANARY, MAX_TAGS, Trace
 
 __all__ = ["BadReply", "read", "trace_of"]
 
@@ -123,7 +123,7 @@ def trace_of(
         tags["suite"] = suite.name
     # ours last, and sure of their place among so many
     tags = dict(list(tags.items())[: MAX_TAGS - 2])
-    tags |= {"question": question.id, "canary": "true"}
+    tags |= {"question": question.id, CANARY: "true"}
     reference = question.reference
     if reference.answerable is not None:
         tags.setdefault("answerable", "true" if reference.answerable else "false")

@@ -13,7 +13,7 @@ from agent.ingest.conventions.texts import text_of
 from agent.ingest.tree import Node
 from agent.ingest.usage import used
 from agent.settings.otlp import Otlp
-from agent.trace import MAX_ID, MAX_TAGS
+from agent.trace import CANARY, MAX_ID, MAX_TAGS
 
 __all__ = ["Composed", "compose", "hashed"]
 
@@ -114,6 +114,8 @@ def _tags(request: Request, query: Choice, settings: Otlp) -> dict[str, str]:
         tags["session"] = hashed(session, settings)
     if user:
         tags["user"] = hashed(user, settings)
+    if (_generic(about, CANARY) or "").lower() == "true":
+        tags[CANARY] = "true"  # the service has passed on the mark of `ragmeter canary run`
     looked = request.searches[0].content().query if request.searches else None
     if looked is not None and query.text is not None and looked != query.text:
         tags["retrieval_query"] = clean(looked)  # the application has rewritten the question

@@ -9,13 +9,18 @@ import pytest
 
 from agent.canaries.asking import MAX_REPLY, Asked, Asker, UnknownName
 from agent.canaries.suite import Suite
-from agent.trace import Trace
+from agent.trace import CANARY, Trace
 from tests.canaries.suites import replying, suite
 
 REPLY = {
     "data": {"text": "In 14 days [d1]."},
     "docs": [
-        {"doc": "d1", "body": "14 days.", "score": 0.5, "where": {"file": "a.md", "at": ["A", "B"]}},
+        {
+            "doc": "d1",
+            "body": "14 days.",
+            "score": 0.5,
+            "where": {"file": "a.md", "at": ["A", "B"]},
+        },
         {"doc": 7, "body": None, "score": "high"},
         "bare text",
     ],
@@ -65,7 +70,7 @@ def test_a_reply_becomes_a_trace() -> None:
     ]
     assert found.reference is not None
     assert found.canary
-    assert found.tags == {"question": "a", "canary": "true"}
+    assert found.tags == {"question": "a", CANARY: "true"}
 
 
 def test_other_forms_of_an_answer() -> None:
@@ -144,6 +149,7 @@ def test_the_request() -> None:
     assert sent.headers["authorization"] == "Bearer t0p"
     version, trace_id, _, _ = sent.headers["traceparent"].split("-")
     assert (version, trace_id) == ("00", found.trace.trace_id)
+    assert sent.headers["baggage"] == f"{CANARY}=true"
     assert "s3cret" not in found.trace.model_dump_json()
 
     asked(suite(request={"method": "GET", "params": {"q": "{{query}}"}}), transport)

@@ -44,7 +44,7 @@ def delivery(agent: Agent, **changes: Any) -> Delivery:
 
 async def until(what: Callable[[], object]) -> None:
     async with asyncio.timeout(60):
-        while not what():
+        while not what():  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 
 

@@ -24,9 +24,7 @@ def test_what_every_canary_must_reach() -> None:
     assert judged("In 14 days, soon.", {"checks": checks}).failed == [
         "fact_checks 0.5, wanted 1 (failed: x)"
     ]
-    assert judged("It is 5.", {"calculation": {"result": 6}}).failed == [
-        "calculation 0, wanted 1"
-    ]
+    assert judged("It is 5.", {"calculation": {"result": 6}}).failed == ["calculation 0, wanted 1"]
     assert judged("Yes, at noon.", {"answerable": False}).failed == [
         "abstention_accuracy 0, wanted 1"
     ]

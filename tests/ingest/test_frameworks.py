@@ -259,7 +259,12 @@ def test_several_roots_in_one_trace_are_several_requests() -> None:
 def test_a_server_above_lends_time_status_session_and_user() -> None:
     run = Run()
     http = run.span(
-        "POST /ask", None, (0, 5), {"session.id": "s", "enduser.id": "u"}, kind=2, status=0
+        "POST /ask",
+        None,
+        (0, 5),
+        {"session.id": "s", "enduser.id": "u", "ragmeter.canary": "true"},
+        kind=2,
+        status=0,
     )
     chain = run.span("rag", http, (1, 4), {KIND: "CHAIN", "input.value": "Q", "output.value": "A"})
     run.span("r", chain, (1, 2), {KIND: "RETRIEVER", **documents(A)})
@@ -268,6 +273,7 @@ def test_a_server_above_lends_time_status_session_and_user() -> None:
     assert trace.timings is not None
     assert trace.timings["total"] == 5
     assert (trace.tag("session"), trace.tag("user"), trace.status) == ("s", "u", "ok")
+    assert trace.canary  # baggage that a span processor has put on the span
     http.attributes["http.response.status_code"] = 504
     assert only(run).status == "timeout"
     http.attributes["http.response.status_code"] = "500"

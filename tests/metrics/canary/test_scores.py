@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from agent.metrics import METRICS
 from agent.metrics.canary.scores import SPECS, names, pairs, score
 from agent.metrics.results import REFERENCE
-from agent.trace import Score, State
+from agent.trace import CANARY, Score, State
 from tests.metrics.help import trace
 
 KS = [1, 3]
@@ -139,9 +139,9 @@ def test_a_failed_request_has_nothing_to_score() -> None:
 
 
 def test_a_canary_whose_reference_is_elsewhere_is_no_result() -> None:
-    found = values(reference=None, tags={"canary": True})
+    found = values(reference=None, tags={CANARY: True})
     assert set(found.values()) == {"not_applicable: no_reference"}
-    assert score(trace(tags={"canary": "no"}), KS, lambda: 0.0) == []
+    assert score(trace(tags={CANARY: "no", "canary": True}), KS, lambda: 0.0) == []
 
 
 def test_sources_that_are_named() -> None:
