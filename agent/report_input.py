@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import IO, Any, cast
 
 from agent.counters import Counts
-from agent.ingest.bounds import BOM
+from agent.ingest.bounds import BOM, utf16
 from agent.ingest.native import Bad
 from agent.metrics.names import at
 from agent.privacy.redactor import Redactor
@@ -101,6 +101,8 @@ def read_scored(
 def _first(file: IO[bytes], name: str, limit: int) -> bytes:
     """The first line that is not blank."""
     while line := file.readline(limit + 1):
+        if utf16(line):
+            raise OSError(f"{name}: UTF-16 text; UTF-8 is needed")
         line = line.removeprefix(BOM)
         if line.strip():
             return line

@@ -48,7 +48,7 @@ class Rows:
         found = dict(_cells(scores))
         if trace is not None:
             found |= _texts(trace)
-        self._filled.update(found)
+        self._filled.update(list(found))
         cells = [json.dumps(found[name]) if name in found else "" for name in COLUMNS]
         return [scored.trace_id, (trace and trace.query) or "", *cells]
 
