@@ -209,16 +209,13 @@ def _run(
             ended=_sum_up,
             measure=model.measure if model else None,
         )
-        sending = asyncio.create_task(delivery.run()) if client else None
+        delivery.start()
         stopping = asyncio.create_task(_stop_with(signals, runner))
         try:
             async with asker:
                 done = await runner.run()
         finally:
             stopping.cancel()
-            if sending is not None:
-                sending.cancel()
-                await asyncio.gather(sending, return_exceptions=True)
             if model is not None:
                 await model.close()
             handed_over = await delivery.finish(FINISH_SECONDS)

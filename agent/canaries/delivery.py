@@ -29,6 +29,7 @@ log = logging.getLogger("ragmeter.canary")
 
 SPOOL_TRACES = 1_000
 SPOOL_BYTES = 32 * 2**20
+HURRIED = 0.5  # seconds between two tries when the end has come
 REFUSED = (400, 413, 415, 422)  # of a trace that will not become better
 
 
@@ -62,6 +63,10 @@ class Delivery:
         self._waiting: deque[bytes] = deque()
         self._bytes = 0
         self._came = asyncio.Event()
+        self._empty = asyncio.Event()
+        self._empty.set()
+        self._ending = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
         self._spooled = False
         self._away = False
         self.sent = self.refused = self.dropped = 0
@@ -87,6 +92,7 @@ class Delivery:
 
     def _add(self, line: bytes) -> None:
         self._waiting.append(line)
+        self._empty.clear()
         self._bytes += len(line)
         while len(self._waiting) > self._most or self._bytes > self._most_bytes:
             self._bytes -= len(self._waiting.popleft())
@@ -94,8 +100,12 @@ class Delivery:
             if self.dropped == 1:
                 log.error("the agent is away and the spool is full: the oldest traces are dropped")
 
-    async def run(self) -> None:
-        """Hand over what comes, until cancelled."""
+    def start(self) -> None:
+        """Hand over what comes, in the running loop, until `finish`."""
+        if self._client is not None and self._task is None:
+            self._task = asyncio.create_task(self._run())
+
+    async def _run(self) -> None:
         attempt = 0
         while True:
             if not self._waiting:
@@ -111,24 +121,28 @@ class Delivery:
                 self._away = True
                 log.warning("%s does not take traces; they wait", self._url)
                 self._write_spool()
-            await asyncio.sleep(max(pause, backoff(attempt, self._rng)))
+            await self._pause(max(pause, backoff(attempt, self._rng)))
             attempt += 1
+
+    async def _pause(self, seconds: float) -> None:
+        """Shorter where the end has come."""
+        with contextlib.suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._ending.wait()
+                await asyncio.sleep(HURRIED)
 
     async def finish(self, seconds: float) -> bool:
         """Hand over the rest within this time; whether nothing is left. Then close."""
         if self._client is None:
             return True
+        self.start()
+        self._ending.set()
+        assert self._task is not None
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                attempt = 0
-                while self._waiting:
-                    line = self._waiting[0]
-                    pause = await self._post(line)
-                    if pause is None:
-                        self._taken(line)
-                    else:
-                        await asyncio.sleep(max(pause, backoff(attempt, self._rng)))
-                        attempt += 1
+                await self._empty.wait()
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
         self._write_spool()
         self._client.close()
         return not self._waiting
@@ -138,6 +152,8 @@ class Delivery:
         if self._waiting and self._waiting[0] is line:
             self._waiting.popleft()
             self._bytes -= len(line)
+        if not self._waiting:
+            self._empty.set()
         if self._away and not self._waiting:
             self._away = False
             log.info("%s takes traces again", self._url)

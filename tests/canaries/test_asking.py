@@ -28,7 +28,7 @@ REPLY = {
     "abstained": False,
     "model": "m-1",
 }
-PLACES = {
+PLACES: dict[str, Any] = {
     "answer": "data.text",
     "passages": "docs",
     "passage": {"id": "doc", "text": "body", "rel_path": "where.file", "heading_path": "where.at"},
@@ -74,7 +74,7 @@ def test_a_reply_becomes_a_trace() -> None:
 
 
 def test_other_forms_of_an_answer() -> None:
-    plain = replying(b"plain text", **{"content-type": "text/plain"})
+    plain = replying(b"plain text", 200, **{"content-type": "text/plain"})
     assert asked(suite(response={"answer": "$"}), plain).trace.answer == "plain text"
     assert trace({"answer": ["14 ", "days"]}).answer == "14 days"
     assert trace({"answer": 14}).answer == "14"

@@ -53,11 +53,10 @@ def test_what_comes_is_handed_over_in_order() -> None:
 
     async def main() -> None:
         one = delivery(agent)
-        task = asyncio.create_task(one.run())
+        one.start()
         for number in range(3):
             one.put(make_trace(number))
         await until(lambda: one.sent == 3)
-        task.cancel()
         assert await one.finish(1)
 
     asyncio.run(main())
@@ -70,12 +69,11 @@ def test_what_the_agent_does_not_take_waits_and_survives(tmp_path: Path) -> None
     async def away() -> None:
         agent.status = 0
         one = delivery(agent, spool=spool)
-        task = asyncio.create_task(one.run())
+        one.start()
         one.put(make_trace(0))
         await until(spool.exists)
         one.put(make_trace(1))  # written at once: the process may be killed at any time
         assert len(spool.read_bytes().splitlines()) == 2
-        task.cancel()
         assert not await one.finish(0.05)
         assert one.waiting == 2
 
@@ -83,12 +81,11 @@ def test_what_the_agent_does_not_take_waits_and_survives(tmp_path: Path) -> None
         agent.status = 503
         one = delivery(agent, spool=spool)
         assert one.waiting == 2
-        task = asyncio.create_task(one.run())
+        one.start()
         tries = agent.tries
         await until(lambda: agent.tries > tries + 1)
         agent.status = 200
         await until(lambda: one.sent == 2)
-        task.cancel()
         assert await one.finish(1)
 
     asyncio.run(away())

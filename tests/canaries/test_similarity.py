@@ -43,6 +43,7 @@ def test_the_similarity_goes_with_the_reference() -> None:
     trace = make_trace(1, reference={"answer": "Right."})
     rows = [{"index": 1, "embedding": [1, 1]}, {"index": 0, "embedding": [1, 0]}]
     assert measured(trace, {"data": rows}) == pytest.approx(0.5**0.5)
+    broken: Any
     for broken in ({"data": rows[:1]}, {"data": [{"index": 0}]}, [], {"data": None}):
         assert measured(trace, broken) is None
     assert measured(trace, {"data": rows}, 500) is None
