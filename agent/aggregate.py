@@ -18,6 +18,8 @@ from agent.alerts import Alert, AlertEngine, Rule
 from agent.alerts.burn import Budgets
 from agent.alerts.durations import whole_seconds
 from agent.config import Sampling, Settings
+from agent.consistency.memory import Memory
+from agent.consistency.wording import mode_of
 from agent.control import Control, ControlLearner
 from agent.counters import CounterKey, Counters, Exemplar, Gauge
 from agent.drifting import DriftWatch
@@ -92,6 +94,12 @@ class Aggregator:
         self.indexing = Indexes(
             limits.services, limits.label_chars, lambda: self._overflow("index")
         )
+        self.consistency = Memory(
+            settings.consistency.queries,
+            {name: seconds_of(name) for name in settings.windows},
+            limits.min_samples,
+            mode_of(settings.consistency, settings.privacy),
+        )
         self._segments = settings.segments
         self._learner = ControlLearner(settings.sampling)
         self._slos = settings.slos
@@ -148,9 +156,21 @@ class Aggregator:
         else:
             self.waiting.update(owed)
             self.drift.observe(scored)
+        self._compare(scored)
         self._count_operations(scored, scored.service)
         self._count_objectives(scored)
         return transitions
+
+    def _compare(self, scored: ScoredTrace) -> None:
+        """Remember the answer, to be compared with others to the same question."""
+        wording, scored.wording = scored.wording, ""
+        now = self.windows.now
+        if isinstance(wording, str) or now is None:
+            outcome: str = wording if isinstance(wording, str) else "late"
+        else:
+            outcome = self.consistency.add(scored.service, wording, scored.timestamp, now)
+        if outcome:
+            self.counters.inc("ragmeter_consistency_answers_total", (("outcome", outcome),))
 
     def _apply_canary(self, scored: ScoredTrace) -> None:
         """Count what its reference says of a canary, and nothing else: its results are further ones
@@ -301,6 +321,7 @@ class Aggregator:
             self.drift.skip(now)
         self.windows.advance(now)
         self.budgets.advance(now)
+        self.consistency.advance(now)
         return transitions
 
     def promote(self, service: str | None) -> tuple[dict[str, Any], list[Alert]] | None:
@@ -348,10 +369,11 @@ class Aggregator:
             self.windows.ignored_stages = 0
 
     def gauges(self) -> list[Gauge]:
-        """What is known of indexes; how the detectors are, and the alerts that found no room."""
+        """What is known of indexes and of repeated questions; how the detectors are, and the alerts that found no room."""
         lost = float(self.engine.overflow + self.engine.drift.overflow)
         return [
             *self.indexing.gauges(),
+            *self.consistency.gauges(),
             *self.drift.gauges(),
             ("ragmeter_alerts_refused", (), lost),
         ]
@@ -359,7 +381,12 @@ class Aggregator:
     def drain(self) -> dict[str, Any]:
         """The large parts of the state that changed since the last call, by name; each replaces
         the one of its name. Before `dump`."""
-        return {**self.drift.drain(), **self._learner.drain(), **self.indexing.drain()}
+        return {
+            **self.drift.drain(),
+            **self._learner.drain(),
+            **self.indexing.drain(),
+            **self.consistency.drain(),
+        }
 
     def dump(self) -> dict[str, Any]:
         """What a restart needs besides counters and windows, which hold the event time, and what
@@ -371,6 +398,7 @@ class Aggregator:
             "drift": self.drift.dump(),
             "control": self._learner.dump(),
             "indexing": self.indexing.dump(),
+            "consistency": self.consistency.dump(),
             "next_step": self._next_step,
             "evaluated": self._evaluated == self.windows.changes,
         }
@@ -385,6 +413,9 @@ class Aggregator:
         self.drift.load(state)
         self._learner.load(state)
         self.indexing.load(state)
+        self.consistency.load(state)
+        if self.windows.now is not None:
+            self.consistency.advance(self.windows.now)
         self._next_step = state["next_step"]
         if state["evaluated"]:
             self._evaluated = self.windows.changes

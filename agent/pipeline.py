@@ -23,6 +23,7 @@ from agent.assembly import Assembly
 from agent.closer import SOURCE as OTLP
 from agent.closer import Closer
 from agent.config import Sampling, Settings
+from agent.consistency.memory import Compared
 from agent.counters import CounterKey, Counters, Gauge
 from agent.feedback.labels import Feedback
 from agent.hearing import write_feedback
@@ -213,6 +214,9 @@ class Instrument:
 
     def indexes(self) -> Sequence[Version]:
         return list(self._worker.aggregator.indexing.versions())
+
+    def consistency(self, service: str, window: str) -> Compared:
+        return self._worker.aggregator.consistency.compared(service, window)
 
     def lock(self) -> AbstractContextManager[Any]:
         return self._worker.lock

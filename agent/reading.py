@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from agent.alerts.alert import Alert
+from agent.consistency.memory import Compared
 from agent.counters import Counters, Gauge
 from agent.indexing.indexes import Version
 from agent.windows import Windows
@@ -60,6 +61,9 @@ class Reading(Protocol):
     def indexes(self) -> Sequence[Version]:
         """What indexing jobs have said, by service and index, the latest version first. Hold
         `lock()`; what is returned must not change afterwards."""
+
+    def consistency(self, service: str, window: str) -> Compared:
+        """How much answers to one question differ. Hold `lock()`."""
 
     def lock(self) -> AbstractContextManager[Any]: ...
 

@@ -10,6 +10,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from itertools import groupby
 from typing import Any
 
@@ -17,6 +18,7 @@ from agent import steps
 from agent.aggregate import Aggregator
 from agent.alerts import Alert, Rule
 from agent.config import Sampling, Settings
+from agent.consistency.wording import Wordings
 from agent.counters import Gauge
 from agent.errors import UnknownVersion
 from agent.event_time import EventTime
@@ -85,6 +87,7 @@ class Worker:
         content: Content | None = None,
     ) -> None:
         self._content = content or Content()
+        self._wordings = Wordings(settings.consistency, settings.privacy)
         self._settings = settings
         self._rules = rules
         self._store = store
@@ -320,6 +323,9 @@ class Worker:
                     unreadable.append((item, queued.seq))
                 else:
                     found = self.scorer.score(item.trace, queued.timestamp)
+                    found.trace.wording = self._wordings.of(
+                        item.trace, partial(self._remembers, item.trace.service)
+                    )
                     scored.append((queued, item.trace, found))
             self.pulse.beat()
             with self.lock:
@@ -365,6 +371,9 @@ class Worker:
         with self.lock:
             step = self.labelling.give_up(row, self.aggregator)
         self._commit(0, [], [], also=step)
+
+    def _remembers(self, service: str, query: str) -> bool:
+        return self.aggregator.consistency.wants(self.aggregator.label(service), query)
 
     # Slow tiers ---------------------------------------------------------------------------------
 

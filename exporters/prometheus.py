@@ -29,7 +29,7 @@ from exporters.reference import (
     families,
     quality_families,
 )
-from exporters.service_families import INDEXING
+from exporters.service_families import CONSISTENCY, INDEXING
 from exporters.snapshot import Snapshot, segment_labels, split_segment, take
 
 if TYPE_CHECKING:
@@ -204,7 +204,7 @@ class PrometheusExporter:
         }
         for name, labels, value in snapshot.gauges:
             values.setdefault(name, {})[labels] = value
-        for family in (*INDEXING, *HEALTH):
+        for family in (*CONSISTENCY, *INDEXING, *HEALTH):
             if family.type != "counter":
                 _family(family, values.get(family.name, {}), parts, openmetrics)
 

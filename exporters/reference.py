@@ -13,7 +13,7 @@ from agent.metrics import METRICS
 from agent.metrics.results import BUILTIN
 from agent.metrics.spec import MetricSpec
 from exporters.exposition import Family
-from exporters.service_families import INDEXING
+from exporters.service_families import CONSISTENCY, INDEXING
 
 __all__ = [
     "BEGIN",
@@ -404,7 +404,7 @@ PROCESS = (
 def families(specs: Mapping[str, MetricSpec] = METRICS) -> list[Family]:
     """All families, in the order in which they are exported."""
     quality = [family for spec in specs.values() for family in quality_families(spec)]
-    return [*quality, *LATENCY, *TRAFFIC, *INDEXING, *HEALTH, *PROCESS]
+    return [*quality, *LATENCY, *TRAFFIC, *CONSISTENCY, *INDEXING, *HEALTH, *PROCESS]
 
 
 def table(specs: Mapping[str, MetricSpec] = METRICS) -> str:

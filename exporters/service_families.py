@@ -1,10 +1,12 @@
-"""Metric families of what is known of a service besides its traces' scores: its indexes."""
+"""Metric families of what is known of a service besides the scores of its traces: its indexes, and
+how much its answers to one question differ."""
 
 from __future__ import annotations
 
+from agent.metrics.consistency import SIMILARITIES
 from exporters.exposition import Family
 
-__all__ = ["INDEXING"]
+__all__ = ["CONSISTENCY", "INDEXING"]
 
 _INDEX = ("service", "index", "index_version")
 
@@ -66,5 +68,44 @@ INDEXING = (
         "Index events by what became of them: counted, duplicate (the id was known), old_version"
         " (later versions have all the places).",
         ("outcome",), "", "Indexing",
+    ),
+)  # fmt: skip
+
+_WINDOW = ("service", "window")
+_SPOKEN = {"rouge1": "ROUGE-1", "rouge2": "ROUGE-2", "rouge_l": "ROUGE-L"}
+
+
+def _similarity(name: str) -> tuple[Family, ...]:
+    stem, spoken = f"rag_consistency_{name}", f"{_SPOKEN[name]} F of every two answers"
+
+    def family(suffix: str, text: str) -> Family:
+        return Family(f"{stem}_{suffix}", "gauge", text, _WINDOW, "", "Consistency")
+
+    return (
+        family("mean", f"{spoken} to one question; mean over the questions asked again."),
+        family("ci_lower", f"Lower end of the 95% interval of {stem}_mean."),
+        family("ci_upper", f"Upper end of the 95% interval of {stem}_mean."),
+        family("variance", f"Variance of the {spoken} to one question; mean over questions."),
+        family(
+            "coefficient_of_variation",
+            f"Standard deviation by mean of the {spoken} to one question; mean over questions.",
+        ),
+    )
+
+
+CONSISTENCY = (
+    Family(
+        "rag_consistency_queries", "gauge",
+        "Remembered questions with an answer in the window: single_answer (nothing to compare),"
+        " compared (several answers).",
+        (*_WINDOW, "state"), "", "Consistency",
+    ),
+    *(family for name in SIMILARITIES for family in _similarity(name)),
+    Family(
+        "ragmeter_consistency_answers_total", "counter",
+        "Answers by what became of them where answers are compared: kept, enough (the question had"
+        " some within the minute), sampled_out (its question is not remembered), no_query,"
+        " no_answer, late.",
+        ("outcome",), "", "Consistency",
     ),
 )  # fmt: skip

@@ -14,6 +14,7 @@ from faust.types import TP, ConsumerT, ProducerT
 
 from agent.alerts import Alert, Rule
 from agent.config import Sampling, Settings
+from agent.consistency.wording import Wordings
 from agent.counters import Counters
 from agent.kafka.background.control_topic import ControlBoard, ControlVoice, listen
 from agent.kafka.background.evidence_fetch import EvidenceFetcher, TopicReader
@@ -195,6 +196,7 @@ def make_app(
         epoch=kafka.traces_epoch,
         in_flight=kafka.in_flight,
         failed=app.fail,
+        wordings=Wordings(settings.consistency, settings.privacy),
     )
     app.aggregate = AggregateStage(
         app,

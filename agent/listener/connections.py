@@ -14,6 +14,7 @@ import ssl
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from typing import cast
 
 __all__ = ["HEAD_SECONDS", "IDLE_SECONDS", "TAKE_SECONDS", "Connection", "Connections"]
 
@@ -155,7 +156,8 @@ class Connection(asyncio.Protocol):
                 transport.abort()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
+        # no `isinstance`: uvloop's transports, which the Kafka worker has, are no subclasses
+        transport = cast(asyncio.Transport, transport)
         self._raw = transport
         if not self._room.enter(self):
             transport.abort()

@@ -23,6 +23,7 @@ __all__ = [
     "lexical",
     "normalised_query",
     "pairwise",
+    "similarities",
     "spread",
 ]
 
@@ -86,8 +87,15 @@ def lexical(answers: Iterable[str]) -> dict[str, list[float]] | Gap:
         return Gap("too_few_answers", applies=False)
     out: dict[str, list[float]] = {name: [] for name in SIMILARITIES}
     for one, two in combinations(words, 2):
-        out["rouge1"].append(rouge_n(one, two, 1).f)
-        if len(one) > 1 or len(two) > 1:
-            out["rouge2"].append(rouge_n(one, two, 2).f)
-        out["rouge_l"].append(2 * lcs_length(one, two) / (len(one) + len(two)))
+        for name, value in similarities(one, two).items():
+            out[name].append(value)
     return out
+
+
+def similarities(one: Sequence[str], two: Sequence[str]) -> dict[str, float]:
+    """The same of two answers, given their words (or what stands for them): at least one each."""
+    found = {"rouge1": rouge_n(one, two, 1).f}
+    if len(one) > 1 or len(two) > 1:
+        found["rouge2"] = rouge_n(one, two, 2).f
+    found["rouge_l"] = 2 * lcs_length(one, two) / (len(one) + len(two))
+    return found

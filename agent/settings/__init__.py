@@ -15,6 +15,7 @@ from pydantic import (
     model_validator,
 )
 
+from agent.settings.consistency import Consistency
 from agent.settings.feedback import Feedback
 from agent.settings.http import Http, Tls
 from agent.settings.judge import Budget, Cache, Endpoint, Judge, Probes, Second
@@ -30,6 +31,7 @@ __all__ = [
     "Alerts",
     "Budget",
     "Cache",
+    "Consistency",
     "Drift",
     "Endpoint",
     "Feedback",
@@ -223,6 +225,7 @@ class Settings(Section):
     http: Http = Http()
     otlp: Otlp = Otlp()
     feedback: Feedback = Feedback()
+    consistency: Consistency = Consistency()
     state: StateFile = StateFile()
     privacy: Privacy = Privacy()
     resolvers: Resolvers = Resolvers()

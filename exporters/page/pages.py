@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from exporters.page.alerts import alerts_section, firing_counts
 from exporters.page.breakdown import breakdown_section
+from exporters.page.consistency import consistency_table
 from exporters.page.indexes import indexes_section
 from exporters.page.markup import Child, Markup, el, one_line
 from exporters.page.numbers import ago, count, moment
@@ -119,6 +120,7 @@ def _service(view: ServiceView, base: Base) -> Markup:
         if view.breakdown is None:
             page = el("a", "on the service's page", href=service_url(view.name))
             parts.append(el("p", "Which of them moved a mean is ", page, ".", class_="note"))
+    parts.append(consistency_table(view.compared, base.windows))
     if view.worst:
         parts += [el("h3", "Worst traces"), worst_list(view)]
     return el("section", parts, class_="service", aria_label=one_line(view.name, LABEL))

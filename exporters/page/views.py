@@ -20,6 +20,7 @@ from exporters.breakdowns import breakdown_in, usual_window
 if TYPE_CHECKING:
     from agent.alerts.alert import Alert
     from agent.breakdown.breakdown import Breakdown
+    from agent.consistency.memory import Compared
     from agent.indexing.indexes import Version
     from agent.reading import Health, Reading
     from agent.windows import Estimate, Quantile, Windows
@@ -123,6 +124,8 @@ class ServiceView:
     segments: list[SegmentRow] = field(default_factory=list)
     worst: list[WorstGroup] = field(default_factory=list)
     hidden_segments: int = 0
+    compared: dict[str, Compared] = field(default_factory=dict)
+    """Answers to one question, by window."""
     breakdown: Breakdown | None = None
     """Of the last `window`; None without segments, and where it is left to the service's page."""
 
@@ -249,6 +252,7 @@ def _service(reading: Reading, service: str, base: Base, *, full: bool) -> Servi
                 _segment(windows, service, name, view.rows, base) for name in segments[:SEGMENTS]
             ]
             view.worst = _worst(windows, service, view.rows, base)
+            view.compared = {name: reading.consistency(service, name) for name in base.windows}
     kept: dict[str, dict[str, Any] | None] = {}
     for group in view.worst:
         for item in group.traces:

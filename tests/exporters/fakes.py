@@ -10,11 +10,16 @@ from typing import Any, cast
 
 from agent.aggregate import DURATION_EDGES
 from agent.alerts.alert import Alert
+from agent.consistency.memory import Compared, Memory
+from agent.consistency.wording import Wordings
 from agent.counters import Counters, Exemplar, Gauge
 from agent.indexing.event import IndexEvent
 from agent.indexing.indexes import Indexes, Version
 from agent.metrics import METRICS
 from agent.reading import Health, Reading
+from agent.settings.consistency import Consistency
+from agent.settings.privacy import Privacy
+from agent.trace import Trace, Wording
 from agent.windows import Estimate, Quantile, Windows, Worst
 
 NOW = 1_790_000_000.0
@@ -119,6 +124,9 @@ class FakeReading:
     judges: list[dict[str, str]] = field(default_factory=list)
     measured: list[Gauge] = field(default_factory=list)
     known: list[Version] = field(default_factory=list)
+    agreed: Memory = field(
+        default_factory=lambda: Memory(10, dict.fromkeys(NAMES, 60.0), 2, "full")
+    )
     mutex: threading.Lock = field(default_factory=threading.Lock)
 
     @property
@@ -140,6 +148,10 @@ class FakeReading:
     def indexes(self) -> Sequence[Version]:
         assert self.mutex.locked()
         return self.known
+
+    def consistency(self, service: str, window: str) -> Compared:
+        assert self.mutex.locked()
+        return self.agreed.compared(service, window)
 
     def lock(self) -> AbstractContextManager[Any]:
         return self.mutex
@@ -192,6 +204,19 @@ def results() -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
+def answers() -> Memory:
+    """Questions that were answered three times, not always alike."""
+    found = Memory(10, {"5m": 300, "1h": 3600, "24h": 86_400}, 2, "full")
+    wordings = Wordings(Consistency(), Privacy())
+    for number in range(4):
+        for at, answer in enumerate(("Hold the button.", "Hold it.", "Hold the button.")):
+            own = {"trace_id": "t", "service": "bot", "timestamp": NOW, "answer": answer}
+            said = wordings.of(Trace.model_validate({**own, "query": f"How {number}?"}))
+            assert isinstance(said, Wording)
+            found.add("bot", said, NOW - at, NOW)
+    return found
+
+
 def indexes() -> Indexes:
     """Two versions of an index."""
     found = Indexes(10, 128, lambda: None)
@@ -209,7 +234,7 @@ def indexes() -> Indexes:
                     "documents": {"processed": 200, "no_chunks": 3},
                     "chunks": {"attempted": 900, "embedded": 880, "skipped": {"too_long": 15}},
                     "tokens_per_chunk": {"12": 20, "480": 800, "512": 60},
-                }  # fmt: skip
+                }
             )
         )
     return found
@@ -241,6 +266,7 @@ def everything() -> FakeReading:
         reading.measured.append((f"ragmeter_otlp_open_{name}", (), 2.0))
     reading.measured.append(("ragmeter_held_traces", (), 1.0))
     reading.measured += indexes().gauges()
+    reading.measured += answers().gauges()
     reading.known += indexes().versions()
     own_scale = (("tier", "judge"), ("service", "bot"))
     reading.measured.append(("ragmeter_sampling_scale", own_scale, 0.5))
@@ -269,6 +295,7 @@ def everything() -> FakeReading:
     counters.inc("ragmeter_otlp_traces_total", (("result", "root"),), 41)
     counters.inc("ragmeter_otlp_dropped_total", (("reason", "indexing"),))
     counters.inc("ragmeter_index_events_total", (("outcome", "counted"),))
+    counters.inc("ragmeter_consistency_answers_total", (("outcome", "kept"),))
     counters.inc("ragmeter_replayed_total")
     counters.inc("ragmeter_unexpected_results_total")
     counters.inc("ragmeter_kafka_deleted_unread_total", (("topic", "rag.traces"),))

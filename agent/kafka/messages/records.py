@@ -15,6 +15,7 @@ from typing import Annotated
 
 from pydantic import Field, TypeAdapter, ValidationError
 
+from agent.consistency.wording import sound
 from agent.errors import UnknownVersion
 from agent.indexing.event import IndexEvent
 from agent.kafka.messages.source import Source
@@ -217,6 +218,9 @@ def _wrong(scored: ScoredTrace) -> str | None:
         return "the cost is none"
     if min(scored.input_tokens or 0, scored.output_tokens or 0) < 0:
         return "fewer than no tokens"
+    wording = scored.wording
+    if len(wording) > MAX_NAME if isinstance(wording, str) else not sound(wording):
+        return "the wording is none"
     # two names are ours: `model` and `prompt_version` are tags beside those of the trace
     if len(scored.tags) > MAX_TAGS + 2 or len(scored.results) > MAX_RESULTS:
         return "too many tags or results"

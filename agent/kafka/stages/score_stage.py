@@ -18,6 +18,7 @@ from faust import Stream
 from faust.types import EventT, StreamT, TopicT
 
 from agent.config import Limits
+from agent.consistency.wording import Wordings
 from agent.counters import Counters
 from agent.indexing.event import decode_one as decode_event
 from agent.indexing.event import is_event
@@ -67,8 +68,10 @@ class ScoreStage:
         epoch: int,
         in_flight: int,
         failed: Callable[[BaseException], Awaitable[object]],
+        wordings: Wordings | None = None,
     ) -> None:
         self._limits = limits
+        self._wordings = wordings
         self._preparing = preparing
         self._otlp = otlp
         self._encoding = encoding
@@ -144,6 +147,8 @@ class ScoreStage:
             timestamp = arrived
             self._counters.inc("ragmeter_clock_skew_total", SOURCE)
         found = await self._tiers.whole(trace, timestamp)
+        if self._wordings is not None:
+            found.trace.wording = self._wordings.of(trace)
         try:
             data = encode_record(ScoreRecord(self._preparing.sent(found.trace), source))
             await deliver(self._scores, trace.service.encode("utf-8", "replace"), data)

@@ -1,0 +1,97 @@
+"""What is kept of a question and its answer so that answers can be compared: no text of either.
+
+ROUGE asks only which words are equal and in what order. So a word becomes four bytes of a BLAKE2b
+hash, keyed where `privacy.content` is `hash`, and salted with the question: the same word is
+another number under another question, and what is frequent says nothing across questions.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Callable, Sequence
+from functools import partial
+from hashlib import blake2b
+
+from agent.metrics.consistency import normalised_query
+from agent.metrics.words import tokens
+from agent.settings.consistency import Consistency
+from agent.settings.privacy import Privacy
+from agent.trace import Trace, Wording
+
+__all__ = ["MAX_WORDS", "Wordings", "mode_of", "sound", "words_of"]
+
+MAX_WORDS = 300
+"""Words of an answer that are compared: more than most have, and 1.6 kB."""
+
+WORD_BYTES = 4  # two of 300 different words are taken for one with probability 1e-5
+QUERY_BYTES = 16
+
+
+def words_of(wording: str) -> list[str]:
+    """The words of an answer, as names that are equal where the words are."""
+    text = base64.b64decode(wording).hex()
+    size = 2 * WORD_BYTES
+    return [text[at : at + size] for at in range(0, len(text), size)]
+
+
+def sound(wording: Wording) -> bool:
+    """Whether this is what `Wordings` makes, and no longer."""
+    try:
+        size = len(base64.b64decode(wording.words, validate=True))
+        query = bytes.fromhex(wording.query)
+    except (binascii.Error, ValueError):
+        return False
+    return size % WORD_BYTES == 0 and size <= WORD_BYTES * MAX_WORDS and len(query) == QUERY_BYTES
+
+
+def mode_of(settings: Consistency, privacy: Privacy) -> str:
+    """By what rules wordings are made: those of other rules cannot be compared, or must not be
+    kept."""
+    if not settings.enabled or privacy.content == "none":
+        return "off"
+    return "/".join((privacy.content, *settings.tags))
+
+
+class Wordings:
+    """Makes the wording of a trace. Raises ValueError where the key of the hashes cannot be
+    read."""
+
+    def __init__(self, settings: Consistency, privacy: Privacy) -> None:
+        self._tags = settings.tags
+        self.enabled = mode_of(settings, privacy) != "off"
+        # BLAKE2b takes 64 bytes of key: a longer one counts whole
+        self._key = blake2b(privacy.key()).digest() if privacy.content == "hash" else b""
+
+    def of(self, trace: Trace, wants: Callable[[str], bool] = lambda query: True) -> Wording | str:
+        """Or why there is none: a word for a label, "" where nobody asks. `wants` spares the words
+        of an answer to a question (by its hash) that would not be remembered."""
+        if not self.enabled or trace.canary:
+            return ""
+        if not trace.query or not trace.query.strip() or "query" in trace.missing:
+            return "no_query"
+        if not trace.answer or "answer" in trace.missing:
+            return "no_answer"
+        query = self._query(trace)
+        if not wants(query.hex()):
+            return "sampled_out"
+        words = tokens(trace.answer)[:MAX_WORDS]
+        if not words:
+            return "no_answer"
+        salt = query  # 16 bytes, as many as BLAKE2b takes
+        hashed = partial(blake2b, digest_size=WORD_BYTES, key=self._key, salt=salt)
+        found = {word: hashed(_bytes(word)).digest() for word in set(words)}
+        text = base64.b64encode(b"".join(found[word] for word in words)).decode("ascii")
+        return Wording(query.hex(), text)
+
+    def _query(self, trace: Trace) -> bytes:
+        """The question with all that its answer hangs on: earlier turns, and the chosen tags."""
+        turns = [f"{turn.role}:{normalised_query(turn.text)}" for turn in trace.history or ()]
+        tags = [trace.tag(name) or "" for name in self._tags]
+        parts: Sequence[str] = (normalised_query(trace.query or ""), *turns, *tags)
+        data = b"".join(b"%d:" % len(part) + _bytes(part) for part in parts)
+        return blake2b(data, digest_size=QUERY_BYTES, key=self._key).digest()
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")
