@@ -25,11 +25,17 @@ COLOURS = {
     "umbrela": "orange",
     "judge": "orange",
     "autonuggetizer": "orange",
+    "annotation": "dark-orange",
+    # of people, and of those who wrote down what is right
+    "human": "dark-yellow",
+    "reference": "yellow",
     # carried to all traces with the help of the cheap score
     f"hhem{HELP}": "green",
     f"hhem_fulltext{HELP}": "dark-green",
     f"umbrela{HELP}": "green",
     f"judge{HELP}": "green",
+    f"annotation{HELP}": "green",
+    f"human{HELP}": "dark-green",
     "p50": "green",
     "p95": "blue",
     "p99": "purple",

@@ -152,7 +152,7 @@ def test_claims_facts_and_recall_are_written_by_their_schemas(server: LlamaServe
     """Labels of given statements always come; lists of free text by a model that talks noise may
     be cut off, and then no number stands in their place."""
     reference = {"facts": ["The ports were built in 1801.", "They serve the coast."]}
-    traces = [trace(number, reference=reference) for number in range(2)]
+    traces = [trace(1, reference=reference)]
     families = ["claims", "facts", "context", "context_recall"]
     found, heard, _ = judged(server.base_url, traces, metrics=families, temperature=1.0)
     for scores, said in zip(found, heard, strict=True):
