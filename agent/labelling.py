@@ -61,15 +61,19 @@ class Labelling:
         longest = max(map(seconds_of, settings.windows))
         wanted = settings.feedback.horizon
         self.horizon = float(min(longest, seconds_of(wanted)) if wanted else longest)
-        self.restore()
+        self._frames = 0
+        self._forget_all()
 
     def restore(self) -> None:
         """Begin with what the store holds: all feedback in it is looked at anew."""
+        self._forget_all()
+        self._frames = self._rows.number_of_frames()
+
+    def _forget_all(self) -> None:
         self._after = self._taken = 0
         self._waiting: dict[int, tuple[bytes, float]] = {}  # by id: its trace, since when
         self._of: dict[bytes, set[int]] = {}  # the waiting ids by their trace
         self._came: set[int] = set()  # those whose trace has come
-        self._frames = self._rows.number_of_frames()
         self._looked = self._checked = float("-inf")
         self._scorers: set[str] = set()
 
@@ -140,7 +144,8 @@ class Labelling:
                 rows.append(row)
         new = self._rows.rows(self._after, limit - len(rows)) if len(rows) < limit else []
         self._taken = new[-1].id if new else 0
-        return [*rows, *new]
+        known = {row.id for row in rows}  # after a failure all that waits is new again
+        return [*rows, *(row for row in new if row.id not in known)]
 
     def looked(self) -> None:
         """What `take` has given was joined, and that is durable."""
@@ -153,7 +158,8 @@ class Labelling:
             past = now - self.horizon
             late = [number for number, (_, since) in self._waiting.items() if since < past]
             self._checked = now if not late else self._checked
-        return sorted({*late, *sorted(self._waiting)[:over]})
+        oldest = sorted(self._waiting)[:over] if over else []
+        return sorted({*late, *oldest})
 
     def join(self, rows: Sequence[Row], aggregator: Aggregator) -> FeedbackStep:
         """Count what the labels say. Hold the lock of `aggregator`."""

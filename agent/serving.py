@@ -39,7 +39,8 @@ async def serving(
     for app in (page, traces):
         endpoint.add_to(app)
         indexing.add_to(app)
-        labels.add_to(app)
+        if settings.feedback.traces:
+            labels.add_to(app)
     otlp = OtlpEndpoint(instrument.assembly, limits.body_bytes, redactor=instrument.redactor)
     otlp.add_to(traces)
     BaselinesEndpoint(instrument).add_to(page)

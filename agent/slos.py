@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from agent.alerts.burn import Evidence, Objective
 from agent.config import ConfigError, Slo
+from agent.feedback.labels import HUMAN
 from agent.metrics import METRICS
 from agent.metrics.names import spec_of
 from agent.metrics.results import BUILTIN, REFERENCE
@@ -88,6 +89,11 @@ def _objective(slo: Slo) -> Objective:
             allowed = ", ".join(spec.scorers)
             raise ConfigError(
                 f"slos: {slo.name}: scorer {scorer!r} is not known; allowed: {allowed}"
+            )
+        if scorer == HUMAN:
+            raise ConfigError(
+                f"slos: {slo.name}: labels of people come late and are corrected, and an error"
+                " budget cannot take an event back; watch them by a rule (docs/alerts.md)"
             )
         evidence = Evidence(slo.metric, scorer, slo.threshold, above=slo.bad == "high")
         lag = 0 if scorer in (BUILTIN, REFERENCE) else JUDGED_LAG

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.crash import left_behind, settings_file, start
-from tests.test_crash import assert_counted_once, finished, wait_for_work
+from tests.test_crash import Live, assert_counted_once, finished, wait_for_work
 from tests.traces import START, trace_dict
 
 TRACES = 300
@@ -47,14 +47,16 @@ def run(folder: Path, traces: Path, feedback: Path, killed_after: float | None =
         *(folder, "run", "-c", settings_file(folder), "--replay", traces),
         *("--feedback", feedback, "--exit-after-replay"),
     )
-    if killed_after is None:
-        assert finished(process) == 0, (folder / "talk.txt").read_text()
-        return
-    wait_for_work(folder, process)
-    time.sleep(killed_after)
-    assert process.poll() is None, "it ended before its kill: make the file longer"
-    process.kill()
-    process.wait()
+    try:
+        if killed_after is None:
+            assert finished(process) == 0, (folder / "talk.txt").read_text()
+            return
+        wait_for_work(folder, process)
+        time.sleep(killed_after)
+        assert process.poll() is None, "it ended before its kill: make the file longer"
+    finally:
+        process.kill()
+        process.wait()
 
 
 @pytest.mark.parametrize(
@@ -84,3 +86,31 @@ def test_labels_count_once_however_often_the_agent_is_killed(
     calm, killed = states
     assert calm[0][0] > 500
     assert killed == calm
+
+
+def test_what_was_answered_is_counted_after_a_kill(tmp_path: Path) -> None:
+    now = time.time()
+    lines = [json.dumps(trace_dict(number, timestamp=now)) for number in range(40)]
+    said = [
+        json.dumps({"trace_id": f"t{n}", "timestamp": now, "answer": {"helpful": n % 4 > 0}})
+        for n in range(40)
+    ]
+    with Live(tmp_path / "agent") as live:
+        url = f"http://127.0.0.1:{live.port}/v1/feedback"
+        live.post_until_accepted("\n".join(lines).encode())
+        for at in range(0, 40, 20):
+            reply = live.client.post(url, content="\n".join(said[at : at + 20]))
+            assert (reply.status_code, reply.json()) == (200, {"accepted": 20, "rejected": 0})
+            live.kill()
+            live.start()
+            live.post_until_accepted(lines[0].encode())  # it is up again
+        deadline = time.monotonic() + 60
+        gauge = 'rag_helpfulness_ratio{service="bot",scorer="human",window="24h"} 0.75'
+        while gauge not in live.client.get(f"http://127.0.0.1:{live.page}/metrics").text:
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        assert live.terminate() == 0
+    counters = left_behind(live.folder)["counters"]
+    assert_counted_once(counters)
+    outcomes = {labels: n for (name, labels), n in counters.items() if name == HEARD[1]}
+    assert outcomes == {'[["outcome", "joined"]]': 40}

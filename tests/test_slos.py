@@ -104,6 +104,7 @@ def test_objectives_know_where_their_worst_traces_are_and_when_results_come() ->
     ("keys", "words"),
     [
         ({"metric": "groundig"}, "'groundig' is not known"),
+        ({"metric": "helpfulness", "scorer": "human"}, "labels of people come late"),
         ({"metric": "grounding", "scorer": "gpt"}, "'gpt' is not known; allowed: .*builtin"),
     ],
 )

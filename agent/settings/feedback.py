@@ -19,7 +19,7 @@ class Feedback(Section):
     traces: int = Field(
         100_000,
         ge=0,
-        description="traces remembered for their labels, some 200 bytes each; beyond it the oldest "
+        description="traces remembered for their labels, some 350 bytes each; beyond it the oldest "
         "are forgotten. 0: no feedback",
     )
     waiting: int = Field(
