@@ -23,9 +23,9 @@ def report(
     files: Annotated[
         list[Path],
         typer.Argument(
-            metavar="A [B ...]",
+            metavar="FILE",
             help="What `ragmeter score` wrote (JSON lines, CSV) or a CSV of open-rag-eval, gzip"
-            " too; - is stdin. All others are compared with A.",
+            " too; - is stdin. The others are compared with the first.",
         ),
     ],
     html: Annotated[

@@ -210,7 +210,8 @@ def test_nothing_read_is_overwritten(tmp_path: Path) -> None:
     file = scores(tmp_path / "a.jsonl", [0.1])
     link = tmp_path / "link"
     os.link(file, link)
-    for more in ({"html": link}, {"png": file}):
+    calls: list[dict[str, Any]] = [{"html": link}, {"png": file}]
+    for more in calls:
         with pytest.raises(UsageError, match="is what is read"):
             run_report(Wanted([file], **more), SETTINGS, print)
     with pytest.raises(UsageError, match="is what is read"):

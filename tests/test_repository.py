@@ -44,6 +44,7 @@ PURE = (
     *("agent/metrics", "agent/windows", "agent/alerts", "agent/trace.py", "agent/sampling.py"),
     "agent/breakdown",
     "agent/feedback",
+    "agent/report",
     *("agent/budget.py", "agent/accounts.py", "agent/arrivals.py", "agent/fair_share.py"),
     *("agent/fingerprints.py", "agent/strata.py", "agent/control.py", "agent/places.py"),
     *("agent/drift", "agent/drifting.py", "agent/slos.py", "agent/aggregate.py"),

@@ -22,9 +22,9 @@ def run_of(
     named = values if isinstance(values, Mapping) else {f"t{n}": v for n, v in enumerate(values)}
     run = Run(name)
     for number, (trace_id, value) in enumerate(named.items()):
-        extra = {"probability": probabilities[number]} if probabilities else {}
+        extra: dict[str, Any] = {"probability": probabilities[number]} if probabilities else {}
         if value is None:
-            extra = {"reason": "judge_timeout", **extra}
+            extra["reason"] = "judge_timeout"
         line = line_of(number, result(metric, value, **extra, **more), trace_id=trace_id)
         run.add(line.trace, trace_id)
     return run
