@@ -157,3 +157,13 @@ def test_the_scale_is_shown_for_a_bounded_number_of_services() -> None:
     assert len(names) == 3
     assert "__other__" in names
     assert max(map(len, names)) <= 20
+
+
+def test_a_canary_is_measured_by_its_reference_and_no_judge_is_asked() -> None:
+    fake = Fake([ANSWERED])
+    canary = make_trace(reference={"answer": "Click Forgot password."})
+    found = in_line(lambda tiers: tiers.whole(canary, 0.0), fake, judge={"k": [3]})
+    assert fake.asked == []
+    assert found.trace.canary
+    assert {score.scorer for score in found.trace.results} == {"reference"}
+    assert "recall_any_at_k:3" in {score.metric for score in found.trace.results}
