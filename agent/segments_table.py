@@ -27,17 +27,9 @@ def summary(found: Doc, window: str | None) -> str:
     against = f" against {past}" if past else ", each segment against the rest"
     now = f"last {window}" if window else "the last file"
     number, findings = found["comparisons"], found["findings"]
-    told = (
-        f"{findings} of {number} comparisons are findings"
-        if findings
-        else (
-            f"none of {number} comparisons is a finding" if number else "too few scores to compare"
-        )
-    )
-    return (
-        f"{bounded(found['service'], MAX_LABEL)}: {now}{against}; {told},"
-        f" at most {100 * found['fdr']:g} % of them false"
-    )
+    told = f"{findings or 'no'} findings in {number} comparisons" if number else "too few scores"
+    fdr = f"false discovery rate {100 * found['fdr']:g} %"
+    return f"{bounded(found['service'], MAX_LABEL)}: {now}{against}; {told} ({fdr})"
 
 
 def segments_table(found: Doc, window: str | None, every: bool) -> Table | None:

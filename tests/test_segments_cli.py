@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import io
 import json
 import random
 from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner, Result
 
 from agent.cli import app
@@ -118,7 +120,7 @@ def test_mistakes_are_said(tmp_path: Path, arguments: list[str], status: int, wh
     assert why in " ".join(done.stderr.split())
 
 
-def test_text_of_traces_is_no_markup_and_no_control(tmp_path: Path) -> None:
+def test_text_of_traces_is_no_markup_and_no_control() -> None:
     nasty = "[red]x[/red]\x1b[2J"
     row = {
         "segment": f"kind={nasty}", "finding": "moved", "moved": True, "unlike_the_rest": False,
@@ -138,9 +140,7 @@ def test_text_of_traces_is_no_markup_and_no_control(tmp_path: Path) -> None:
         "1h", False,
     )  # fmt: skip
     assert table is not None
-    from rich.console import Console
-
-    out = Console(width=200, record=True, file=(tmp_path / "out").open("w"))
+    out = Console(width=200, record=True, file=io.StringIO())
     out.print(table)
     text = out.export_text()
     assert "[red]x[/red]" in text

@@ -5,8 +5,8 @@ it is made of the intervals that are shown beside it, and is lopsided where they
 
 The p value is the larger of two: with the variance that each side has of its own, and with the
 one that they have together. Where values are skewed or rates near 0 or 1 and one side is small,
-each of the two alone calls chance a finding up to a hundred times too often at the small p values
-that many comparisons need, on opposite sides; the larger one does not (docs/segments.md).
+each of the two alone has p at most .001 ten times as often as it should, on opposite sides, and
+small p values are what many comparisons need; the larger one does not (docs/segments.md).
 """
 
 from __future__ import annotations

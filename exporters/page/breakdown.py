@@ -52,8 +52,8 @@ def _told(found: Breakdown, hidden: int) -> str:
         return f"No difference beyond chance in {many} (at most {share} false findings)."
     more = f" {hidden} more rows are in /api/segments.json." if hidden else ""
     return (
-        f"{found.findings:,} findings in {many}; at most {share} of the findings are false, over "
-        f"all metrics and segments together.{more}"
+        f"{found.findings:,} findings in {many}. Of findings made this way at most {share} are "
+        f"false, over all metrics and segments together.{more}"
     )
 
 

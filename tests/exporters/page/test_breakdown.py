@@ -28,7 +28,7 @@ def test_the_segment_that_fell_is_named_with_its_intervals(page: object) -> None
     text = page(fallen())
     part = text.split("Which segment moved a mean")[1].split("Worst traces")[0]
     assert "last 1h, against the rest of 24h" in part
-    assert "at most 5 % of the findings are false" in part
+    assert "Of findings made this way at most 5 % are false" in part
     assert "answered" in part
     assert part.index("kind=b") < part.index("kind=a")
     assert "moved, unlike the rest" in part
