@@ -87,7 +87,7 @@ def test_every_reason_is_documented_and_every_documented_one_is_given() -> None:
         for path in (ROOT / "agent" / part).rglob("*.py"):
             given |= reasons(path)
     text = (ROOT / "docs" / "metrics.md").read_text()
-    section = text[text.index("## Reasons") : text.index("## Names")]
+    section = text[text.index("\n## Reasons") : text.index("\n## Names")]
     documented = set()
     for row in re.findall(r"^\| (`.*?) \|", section, re.M):
         documented |= set(re.findall(r"`([a-z_]+)`", row))

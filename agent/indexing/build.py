@@ -91,11 +91,15 @@ class Build:
     @classmethod
     def load(cls, saved: dict[str, Any]) -> Build:
         """The inverse of `dump`."""
+        processed, no_chunks = saved["documents"]
+        attempted, embedded = saved["chunks"]
         return cls(
-            float(saved["last"]),
-            *saved["documents"],
-            *saved["chunks"],
-            dict(saved["skipped"]),
-            Tokens.load(saved["tokens"]),
-            [(chunker, model) for chunker, model in saved["ways"]],
+            last=float(saved["last"]),
+            processed=processed,
+            no_chunks=no_chunks,
+            attempted=attempted,
+            embedded=embedded,
+            skipped=dict(saved["skipped"]),
+            tokens=Tokens.load(saved["tokens"]),
+            ways=[(chunker, model) for chunker, model in saved["ways"]],
         )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from functools import cached_property
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Final, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, model_validator
 from pydantic_core import from_json
@@ -21,7 +21,7 @@ from agent.trace import Id, Tag, Timestamp
 
 __all__ = ["MAX_BYTES", "SCHEMA", "IndexEvent", "decode", "decode_one", "is_event"]
 
-SCHEMA = "ragmeter.index/1"
+SCHEMA: Final = "ragmeter.index/1"
 
 MAX_BYTES = 2**19
 """Of one event: a list of 100,000 chunks, and half of what Kafka takes as a message."""
@@ -89,7 +89,7 @@ class IndexEvent(_Part):
 
     model_config = ConfigDict(title=SCHEMA, populate_by_name=True)
 
-    schema_: Literal["ragmeter.index/1"] = Field(default=SCHEMA, alias="schema")
+    schema_: Literal["ragmeter.index/1"] = Field(default="ragmeter.index/1", alias="schema")
     event_id: Id
     service: Id
     timestamp: Timestamp

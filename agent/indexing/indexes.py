@@ -27,10 +27,10 @@ KEPT_SECONDS = 90 * 86_400.0  # without an event, when others have some: then an
 
 
 class Version(NamedTuple):
-    """What is known of one version of an index; `current` is the one with the latest event."""
+KEPT_IDS = 2_000  # event ids of a service: repeats come soon, and one row of the state holds all
 
     service: str
-    index: str
+    name: str
     version: str
     current: bool
     build: Build
@@ -145,7 +145,7 @@ def _name(*key: str) -> str:
 def _gauges(found: Version) -> Iterator[Gauge]:
     build, tokens = found.build, found.build.tokens
     labels = (
-        ("service", found.service), ("index", found.index), ("index_version", found.version),
+        ("service", found.service), ("index", found.name), ("index_version", found.version),
     )  # fmt: skip
     for chunker, model in build.ways:
         yield "rag_index_info", (*labels, ("chunker", chunker), ("embedding_model", model)), 1.0

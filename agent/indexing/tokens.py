@@ -77,5 +77,5 @@ class Tokens:
     @classmethod
     def load(cls, saved: list[Any]) -> Tokens:
         """The inverse of `dump`."""
-        *numbers, cells, counts = saved
-        return cls(*numbers, dict(zip(cells, counts, strict=True)))
+        number, total, smallest, largest, cells, counts = saved
+        return cls(number, total, smallest, largest, dict(zip(cells, counts, strict=True)))

@@ -89,7 +89,7 @@ class IndexEndpoint:
     def _write(self, requests: Sequence[list[Item]]) -> list[list[Outcome]]:
         """For each request, what became of its good events."""
         bad = Counter(item.reason for items in requests for item in items if isinstance(item, Bad))
-        counts = {
+        counts: dict[CounterKey, float] = {
             ("ragmeter_dead_letters_total", (("reason", reason),)): float(number)
             for reason, number in bad.items()
         }

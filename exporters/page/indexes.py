@@ -56,7 +56,7 @@ def _row(one: Version) -> Markup:
     )
     return el(
         "tr",
-        el("th", one_line(one.index, LABEL), el("small", one_line(one.service, LABEL)),
+        el("th", one_line(one.name, LABEL), el("small", one_line(one.service, LABEL)),
            scope="row", class_="long"),
         el("td", one_line(one.version, LABEL), el("small", f"{state}, {moment(build.last)}"),
            class_="long"),

@@ -109,8 +109,8 @@ def test_hostile_bytes_raise_nothing_else() -> None:
             body[draw.randrange(len(body))] = draw.randrange(256)
         for item in decode(bytes(body)):
             assert isinstance(item, Bad | IndexEvent)
-    for body in (b"[" * 100_000, b'{"chunks":' * 50_000, b"\0" * 1000):
-        assert all(isinstance(item, Bad) for item in decode(body))
+    for odd in (b"[" * 100_000, b'{"chunks":' * 50_000, b"\0" * 1000):
+        assert all(isinstance(item, Bad) for item in decode(odd))
 
 
 def test_only_a_message_that_says_so_is_meant_as_an_event() -> None:

@@ -119,7 +119,7 @@ def test_a_flood_of_names_is_bounded() -> None:
                 chunks={"attempted": 100, "embedded": 90, "skipped": skipped},
             )
         )
-    assert len({(one.service, one.index) for one in found.versions()}) == 4
+    assert len({(one.service, one.name) for one in found.versions()}) == 4
     assert len(over) == 47
     labels = [pairs for _, pairs, _ in found.gauges()]
     assert all(len(value) <= 20 and value.isprintable() for row in labels for _, value in row)
@@ -145,7 +145,7 @@ def test_an_index_that_is_silent_for_long_makes_room() -> None:
     assert over == [1]
     at = 1_790_000_000 + KEPT_SECONDS + 10
     found.add(event(3, index="newer"), at)
-    assert [one.index for one in found.versions()] == ["newer"]
+    assert [one.name for one in found.versions()] == ["newer"]
     again, _ = made(most=1)
     again.load(saved(found, {}))
-    assert [one.index for one in again.versions()] == ["newer"]
+    assert [one.name for one in again.versions()] == ["newer"]

@@ -134,7 +134,7 @@ class ScoreStage:
                     await self._bury(event, "too_large", (("", "a span is larger than a message"),))
                 return
         if is_event(value):
-            await self._index(event)
+            await self._index(event, value)
             return
         item = decode_one(value, self._limits.trace_bytes)
         if isinstance(item, Bad):
@@ -160,11 +160,11 @@ class ScoreStage:
             return
         self._counters.inc("ragmeter_traces_received_total", SOURCE)
 
-    async def _index(self, event: EventT[Any]) -> None:
+    async def _index(self, event: EventT[Any], value: bytes) -> None:
         """An index event goes on to where its service is counted. It has an id, so it counts once
         wherever it was read; no source is needed."""
         message = event.message
-        found = decode_event(message.value)
+        found = decode_event(value)
         if isinstance(found, Bad):
             await self._bury(event, found.reason, found.errors)
             return
@@ -173,7 +173,7 @@ class ScoreStage:
         if arrived is not None and at > arrived + self._limits.future_seconds:
             at = arrived
         try:
-            data = encode_index(message.value, at)
+            data = encode_index(value, at)
             await deliver(self._scores, found.service.encode("utf-8", "replace"), data)
         except MessageSizeTooLargeError:  # a topic that was not made by `kafka init`
             await self._bury(event, "too_large", (("", "the event is larger than a message"),))
