@@ -218,7 +218,11 @@ class Settings(Section):
     windows: Names = Field(
         ["5m", "1h", "24h"], min_length=1, description="rolling windows, 60s to 90d"
     )
-    segments: Names = Field([], description="tags that windows are also kept for")
+    segments: Names = Field(
+        [],
+        description="tags that windows are also kept for; `model`, `prompt_version` and"
+        " `answerable` count as tags",
+    )
     builtin_scorers: bool = Field(
         True, description="score relevance, grounding and citations with the built-in scorers"
     )
