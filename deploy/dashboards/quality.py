@@ -31,8 +31,17 @@ READING = {
     "empty_answer": "Share of successful requests whose answer has no text.",
     "nugget_vital": "Share of the vital facts of the passages that the answer holds, by a judge.",
     "nugget_all": "Share of all facts of the passages that the answer holds, by a judge.",
+    "faithfulness": "Share of the answer's claims that the passages support, by a judge that is"
+    " asked for claims. The page of a trace lists them.",
+    "groundedness": "Share of the facts found for the query that the answer uses, by a judge that"
+    " is asked for facts. Low and faithful: the answer is thin, not wrong.",
+    "context_relevancy": "Mean relevance of the retrieved passages, by a judge that is asked for"
+    " context. It falls, too, where more passages are retrieved than are of use.",
+    "answer_correctness": "How far answers to canaries are the right ones, in meaning, facts and"
+    " completeness.",
 }
 JUDGED = ("nugget_vital", "nugget_all")
+ASKED_FOR = (("faithfulness", "groundedness"), ("context_relevancy", "answer_correctness"))
 
 
 def _beside(name: str) -> list[Panel]:
@@ -121,6 +130,8 @@ BOARD = Board(
         Row("More on citations", _pair("citation_recall", "citation_fabricated")),
         Row("", _pair("citation_presence", "empty_answer")),
         Row("Facts in the answers, by the judge", _pair(*JUDGED)),
+        Row("Asked for: claims, context, canaries", _pair(*ASKED_FOR[0])),
+        Row("", _pair(*ASKED_FOR[1])),
         Row("Drift and segments", [_drift(), _segments()]),
     ],
 )
