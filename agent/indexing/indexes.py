@@ -27,7 +27,7 @@ KEPT_SECONDS = 90 * 86_400.0  # without an event, when others have some: then an
 
 
 class Version(NamedTuple):
-KEPT_IDS = 2_000  # event ids of a service: repeats come soon, and one row of the state holds all
+    """What is known of one version of the index `name`; `current`: it has the latest event."""
 
     service: str
     name: str
