@@ -65,6 +65,7 @@ ConfigOption = Annotated[
 class Format(StrEnum):
     JSONL = "jsonl"
     CSV = "csv"
+    OPEN_RAG_EVAL = "open-rag-eval"
 
 
 class Kind(StrEnum):
@@ -216,7 +217,10 @@ def score(
     form: Annotated[
         Format,
         typer.Option(
-            "--format", "-f", help="jsonl: one object a trace; csv: one column a metric and scorer."
+            "--format",
+            "-f",
+            help="jsonl: one object a trace; csv: one column a metric and scorer; open-rag-eval:"
+            " the columns of that tool, with questions, passages and answers.",
         ),
     ] = Format.JSONL,
     feedback: Annotated[

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, Protocol
 
 from agent.config import Settings
 from agent.counters import Counts
@@ -24,6 +24,7 @@ from agent.labelled import LabelsOfFile
 from agent.privacy.content import Content
 from agent.privacy.redactor import Redactor
 from agent.progress import ReplayProgress
+from agent.report.open_rag_eval_rows import HEADER, Rows
 from agent.score import Scorer, complete, outline
 from agent.sources.feedback_file import read_feedback
 from agent.sources.files import STDIN, Source
@@ -119,11 +120,18 @@ class Done:
         return found
 
 
+class _Writer(Protocol):
+    def __init__(self, file: IO[str], pairs: list[tuple[str, str]]) -> None: ...
+
+    def write(self, scored: ScoredTrace, trace: Trace | None) -> None:
+        """`trace`: its texts, where they may be kept."""
+
+
 class _Jsonl:
     def __init__(self, file: IO[str], pairs: list[tuple[str, str]]) -> None:
         self._file = file
 
-    def write(self, scored: ScoredTrace) -> None:
+    def write(self, scored: ScoredTrace, trace: Trace | None) -> None:
         self._file.write(json.dumps(scored.to_dict(), ensure_ascii=False) + "\n")
 
 
@@ -136,12 +144,31 @@ class _Csv:
         names = [f"{metric}.{scorer}" for metric, scorer in pairs]
         self._writer.writerow(["trace_id", "service", "timestamp", *names])
 
-    def write(self, scored: ScoredTrace) -> None:
+    def write(self, scored: ScoredTrace, trace: Trace | None) -> None:
         values = {(score.metric, score.scorer): score.value for score in scored.results}
         cells = [values.get(pair) for pair in self._pairs]
         document = scored.to_dict()
         keys = [document[name] for name in ("trace_id", "service", "timestamp")]
         self._writer.writerow([*keys, *("" if cell is None else repr(cell) for cell in cells)])
+
+
+class _OpenRagEval:
+    """The columns of that tool, with questions, passages and answers."""
+
+    def __init__(self, file: IO[str], pairs: list[tuple[str, str]]) -> None:
+        self._writer = csv.writer(file)
+        self._writer.writerow(HEADER)
+        self._rows = Rows()
+
+    def write(self, scored: ScoredTrace, trace: Trace | None) -> None:
+        self._writer.writerow(self._rows.row(scored, trace))
+
+
+_WRITERS: dict[str, type[_Writer]] = {
+    "jsonl": _Jsonl,
+    "csv": _Csv,
+    "open-rag-eval": _OpenRagEval,
+}
 
 
 class _Whole:
@@ -215,8 +242,9 @@ async def score_file(
 ) -> Done:
     """Score every trace of `path`.
 
-    `form` is `jsonl` or `csv`. Lines are written in the order of the file; `judge.concurrency`
-    traces are under way at a time. Raises OSError, and `SameFile` when `output` is `path`.
+    `form` is `jsonl`, `csv` or `open-rag-eval`. Lines are written in the order of the file;
+    `judge.concurrency` traces are under way at a time. Raises OSError, and `SameFile` when
+    `output` is `path`.
     Labels of the file `feedback` are joined to its traces.
     """
     _check_apart(path, output)
@@ -231,7 +259,13 @@ async def score_file(
     whole = _Whole(settings, tiers or {}, labels)
     most = settings.judge.concurrency if tiers else 1
     done = whole.done
-    under_way: deque[asyncio.Task[ScoredTrace]] = deque()
+    under_way: deque[tuple[asyncio.Task[ScoredTrace], Trace]] = deque()
+
+    async def write_next() -> None:
+        task, trace = under_way.popleft()
+        writer.write(content.scored(await task), trace if content.full else None)
+        done.traces += 1
+
     items = source.read(settings.limits.trace_bytes)
     async with contextlib.AsyncExitStack() as stack:
         for tier in (tiers or {}).values():
@@ -239,7 +273,7 @@ async def score_file(
                 await stack.enter_async_context(tier)
         progress = stack.enter_context(ReplayProgress(Path(source.name).name, source.size))
         file = stack.enter_context(_writing(output))
-        writer = (_Csv if form == "csv" else _Jsonl)(file, whole.expected)
+        writer = _WRITERS[form](file, whole.expected)
         for number, (item, position) in enumerate(items, start=1):
             if isinstance(item, Bad):
                 done.bad += 1
@@ -248,20 +282,18 @@ async def score_file(
                     say(f"item {number}: {item.reason}: {why}")
             else:
                 trace = redactor.trace(item, counts).trace
-                under_way.append(asyncio.create_task(whole.score(trace)))
+                under_way.append((asyncio.create_task(whole.score(trace)), trace))
                 while len(under_way) >= most:
-                    writer.write(content.scored(await under_way.popleft()))
-                    done.traces += 1
+                    await write_next()
             if tiers or number % 256 == 0:
                 progress.read(number, done.bad, position)
         while under_way:
-            writer.write(content.scored(await under_way.popleft()))
-            done.traces += 1
+            await write_next()
     if labels is not None and labels.used < labels.number:
         say(f"{labels.number - labels.used:,} of {labels.number:,} items of feedback have no trace")
     if source.empty:
         say(f"{source.name}: the file is empty")
-    for (name, labels), lost in sorted(counts.items()):
+    for (name, where), lost in sorted(counts.items()):
         if name == "ragmeter_redaction_failures_total":
-            say(f"{lost:,.0f} texts dropped: {', '.join(value for _, value in labels)}")
+            say(f"{lost:,.0f} texts dropped: {', '.join(value for _, value in where)}")
     return done

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import csv
 import gzip
 import json
@@ -13,6 +14,7 @@ from typing import Any
 import pytest
 
 from agent.config import Settings, load
+from agent.offline import score_file
 from agent.outputs import UsageError
 from agent.report.open_rag_eval_rows import HEADER
 from agent.report_run import Wanted, convert, run_report
@@ -277,3 +279,19 @@ def test_the_command(tmp_path: Path) -> None:
     assert [run["name"] for run in json.loads(done.stdout)["runs"]] == ["stdin", "a"]
     assert ragmeter("report", file, "--pair-by", "x").returncode == 2
     assert ragmeter("report", tmp_path / "none").returncode == 1
+
+
+@pytest.mark.parametrize("content", ["full", "none"])
+def test_scored_into_the_same_columns(tmp_path: Path, content: str) -> None:
+    asked, scored, out = (tmp_path / name for name in ("t.jsonl", "s.jsonl", "a.csv"))
+    traces(asked, 3)
+    settings = load(environ={}, overrides={"privacy": {"content": content}})
+    for path, form in ((scored, "jsonl"), (out, "open-rag-eval")):
+        asyncio.run(score_file(asked, path, form, settings, print))
+    again = tmp_path / "b.csv"
+    convert(Wanted([scored], traces=asked), again, settings, print)
+    with out.open(newline="") as one, again.open(newline="") as two:
+        rows = list(csv.DictReader(one))
+        assert rows == list(csv.DictReader(two))
+    assert [row["query_id"] for row in rows] == ["t0", "t1", "t2"]
+    assert bool(rows[0]["run_1_generated_answer"]) == (content == "full")
