@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
+import csv
 import json
+from pathlib import Path
 from typing import Any
 
 from agent.aggregate import Aggregator
@@ -12,11 +15,12 @@ from agent.kafka.messages.records import ScoreRecord, decode_record, encode_reco
 from agent.kafka.messages.source import Source
 from agent.metrics import METRICS
 from agent.metrics.results import REFERENCE
+from agent.offline import score_file
 from agent.score import Scorer
 from agent.scored_input import decode_line
 from agent.trace import CANARY, State, Trace
 from tests.kafka.state.partition import record, state_of
-from tests.traces import START, make_trace
+from tests.traces import START, make_trace, trace_line
 
 SCORER = Scorer()
 GOLD: dict[str, Any] = {"answer": "Click Forgot password.", "facts": ["Forgot password"]}
@@ -141,6 +145,26 @@ def test_canaries_are_measured_counted_and_alerted_on_without_traffic() -> None:
     assert counted["rag_slo_bad_events_total", (own, ("slo", "facts"))] == 8
     assert ("rag_traces_total", (own, ("status", "ok"))) not in counted
     assert {worst.trace_id for worst in one.windows.worst("bot", "fact_coverage", REFERENCE, "5m")}
+
+
+def test_a_file_is_scored_with_and_without_the_reference(tmp_path: Path) -> None:
+    source, out = tmp_path / "traces.jsonl", tmp_path / "scores.jsonl"
+    lines = [trace_line(1), trace_line(2, reference=GOLD)]
+    source.write_bytes(b"\n".join(lines))
+    settings = load(environ={}, overrides={"judge": {"k": [2]}})
+    asyncio.run(score_file(source, out, "jsonl", settings, print))
+    plain, with_reference = (json.loads(line) for line in out.read_text().splitlines())
+    found = {(one["metric"], one.get("k")): one for one in with_reference["results"]
+             if one["scorer"] == REFERENCE}  # fmt: skip
+    assert found["fact_coverage", None]["value"] == 1
+    assert ("recall_any_at_k", 2) in found
+    assert with_reference["canary"]
+    assert "canary" not in plain
+    live = [one for one in with_reference["results"] if one["scorer"] != REFERENCE]
+    assert [one["metric"] for one in live] == [one["metric"] for one in plain["results"]]
+    asyncio.run(score_file(source, out, "csv", settings, print))
+    rows = list(csv.DictReader(out.read_text().splitlines()))
+    assert [row["fact_coverage.reference"] for row in rows] == ["", "1.0"]
 
 
 def test_results_of_a_scored_file_enter_as_those_of_a_canary() -> None:
