@@ -108,6 +108,8 @@ def test_canaries_move_nothing_of_the_traffic() -> None:
         one.settle()
     assert live(both) == live(alone)
     assert both.windows.seen("bot", "category=factual", "1h") == 0
+    assert ("fact_coverage", REFERENCE) in both.windows.series("bot")
+    assert {scorer for _, scorer in both.drift._source.series("bot")} == {"builtin"}
 
 
 def test_a_canary_has_one_result_for_each_of_its_pairs_and_no_other() -> None:
