@@ -27,7 +27,8 @@ def summary(found: Doc, window: str | None) -> str:
     against = f" against {past}" if past else ", each segment against the rest"
     now = f"last {window}" if window else "the last file"
     number, findings = found["comparisons"], found["findings"]
-    told = f"{findings or 'no'} findings in {number} comparisons" if number else "too few scores"
+    told = f"{findings or 'no'} findings in {number} comparisons"
+    told = told if number else "nothing to compare"
     fdr = f"false discovery rate {100 * found['fdr']:g} %"
     return f"{bounded(found['service'], MAX_LABEL)}: {now}{against}; {told} ({fdr})"
 

@@ -43,9 +43,10 @@ class Row:
 
     @property
     def few(self) -> bool:
-        """Whether there is nothing that could be said of it."""
+        """Whether there is too little of it for anything to be said."""
         compared = self.change is not None or self.unlike is not None
-        return not (compared or self.gone or self.segment == "")
+        known = [side for side in (self.now, self.before) if side is not None]
+        return not (compared or self.gone) and not all(side.enough for side in known)
 
     @property
     def finding(self) -> str:

@@ -45,7 +45,7 @@ def breakdown_section(found: Breakdown | None, window: str) -> list[Child]:
 def _told(found: Breakdown, hidden: int) -> str:
     """The budget in words."""
     if not found.comparisons:
-        return "Too few scores to compare segments yet."
+        return "Nothing to compare yet: too few scores, or all in one segment."
     many = f"{found.comparisons:,} comparisons"
     share = f"{100 * found.fdr:g}{THIN}%"
     if not found.findings:

@@ -125,7 +125,11 @@ def test_one_segment_that_is_all_has_no_rest() -> None:
     )  # fmt: skip
     (row,) = found.tags[0].rows
     assert row.unlike is None
+    assert not row.few
     assert row.change is not None
     assert row.added is not None
     assert row.added.value == pytest.approx(-0.25)
     assert row.added.rate == pytest.approx(-0.25)
+    alone = both(rows_of("grounding", "builtin", MEAN, {"model": ["model=a"]}, period(
+        model_a=[0.5, 0.7] * 30), None))  # fmt: skip
+    assert alone.tags[0].rows[0].finding == "", "there is no rest, which is not too few"

@@ -48,7 +48,7 @@ def test_too_few_is_no_number() -> None:
 
 
 def test_without_sums_nothing_is_compared() -> None:
-    assert "Too few scores to compare segments yet." in status(everything())
+    assert "Nothing to compare yet: too few scores, or all in one segment." in status(everything())
 
 
 def test_many_segments_are_left_to_the_page_of_the_service(
