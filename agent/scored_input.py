@@ -122,7 +122,7 @@ def _why(error: ValidationError) -> str:
     first = error.errors(include_url=False, include_context=False, include_input=False)[0]
     where = ".".join(map(str, first["loc"]))
     if first["type"] == "missing" and where == "results":
-        return "results: missing; a backtest reads what `ragmeter score` has written"
+        return "results: missing; what `ragmeter score` has written is read"
     return f"{where}: {first['msg']}"[:MAX_WHY].removeprefix(": ")
 
 
