@@ -21,10 +21,10 @@ from agent.trace import Trace, Wording
 
 __all__ = ["MAX_WORDS", "Wordings", "mode_of", "sound", "words_of"]
 
-MAX_WORDS = 300
-"""Words of an answer that are compared: more than most have, and 1.6 kB."""
+MAX_WORDS = 200
+"""Words of an answer that are compared: more than most have, and 1.1 kB."""
 
-WORD_BYTES = 4  # two of 300 different words are taken for one with probability 1e-5
+WORD_BYTES = 4  # two of 200 different words are taken for one with probability 5e-6
 QUERY_BYTES = 16
 
 

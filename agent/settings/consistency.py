@@ -18,7 +18,7 @@ class Consistency(Section):
         200,
         ge=10,
         le=2_000,
-        description="different questions of a service that are remembered, up to 10 kB each",
+        description="different questions of a service that are remembered, up to 5 kB each",
     )
     tags: Names = Field(
         [],
