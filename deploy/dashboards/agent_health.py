@@ -183,6 +183,47 @@ def _kafka() -> list[Panel]:
     ]  # fmt: skip
 
 
+def _beside() -> list[Panel]:
+    """What comes in beside traces."""
+    return [
+        lines(
+            "Feedback by outcome",
+            "joined is as it should be. unmatched: labels for traces that never came, or that came"
+            " before the horizon.",
+            {
+                "received: {{source}}": rate("ragmeter_feedback_received_total", by="source"),
+                "{{outcome}}": rate("ragmeter_feedback_total", by="outcome"),
+            },
+            unit="reqps", size=(6, 7),
+        ),
+        lines(
+            "Feedback that waits, traces it can join",
+            "Forgotten for want of room: raise feedback.traces, or labels for them are lost.",
+            {
+                "{{instance}} waiting": target("ragmeter_feedback_waiting"),
+                "{{instance}} traces": target("ragmeter_feedback_traces"),
+                "{{instance}} forgotten": rate(
+                    "ragmeter_feedback_traces_shed_total", by="instance"
+                ),
+            },
+            size=(6, 7),
+        ),
+        lines(
+            "Index events by outcome",
+            "duplicate: sent twice, counted once. old_version: of an index that later ones have"
+            " taken the place of.",
+            {"{{outcome}}": rate("ragmeter_index_events_total", by="outcome")},
+            unit="reqps", size=(6, 7), stacked=True,
+        ),
+        lines(
+            "Answers compared for consistency",
+            "kept: held against the other answers to the same question.",
+            {"{{outcome}}": rate("ragmeter_consistency_answers_total", by="outcome")},
+            unit="reqps", size=(6, 7), stacked=True,
+        ),
+    ]  # fmt: skip
+
+
 def _out() -> list[Panel]:
     return [
         lines(
@@ -269,6 +310,7 @@ BOARD = Board(
         Row("The way of a trace", _way()),
         Row("Kafka workers", _kafka()),
         Row("OpenTelemetry in", _otlp()),
+        Row("Labels, index events and repeated questions", _beside()),
         Row("What goes out, and what is hidden", _out()),
         Row("Process", _process()),
     ],
