@@ -124,6 +124,7 @@ def test_a_partition_keeps_what_was_counted_and_counts_nothing_twice() -> None:
 
 
 @pytest.mark.real
+@pytest.mark.slow
 @pytest.mark.timeout(300)
 def test_on_a_real_kafka_the_numbers_outlive_a_worker(place: Place) -> None:
     lines = [event_line(number) for number in range(3)]
