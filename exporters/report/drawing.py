@@ -14,7 +14,7 @@ from exporters.page.markup import Markup, el, one_line
 
 __all__ = ["AXIS_TICKS", "Lane", "domain", "drawing", "told"]
 
-WIDTH, LEFT, RIGHT = 760, 150, 18
+WIDTH, LEFT, RIGHT = 560, 150, 18
 LANE, TOP, FOOT = 44, 8, 26
 BOX = 20  # height of a box
 NAME = 22  # characters of a run's name beside its lane

@@ -34,11 +34,11 @@ def test_where_things_are_drawn() -> None:
     lane = Lane("a", series_of(run_of([0.0, 0.25, 0.25, 0.5, 0.5, 0.5, 0.75, 0.75, 1.0])))
     svg = ET.fromstring(drawing("grounding", [lane]))
     found = {e.get("class"): e.attrib for e in svg.iter() if e.tag in ("rect", "line", "path")}
-    # the axis goes from 150 to 742: a quarter is 148
-    assert float(found["box"]["x"]) == 150 + 148
-    assert float(found["box"]["width"]) == 2 * 148
-    assert float(found["median"]["x1"]) == float(found["median"]["x2"]) == 150 + 2 * 148
-    assert found["mean"]["d"].startswith("M446.0,")
+    # the axis goes from 150 to 542: a quarter is 98
+    assert float(found["box"]["x"]) == 150 + 98
+    assert float(found["box"]["width"]) == 2 * 98
+    assert float(found["median"]["x1"]) == float(found["median"]["x2"]) == 150 + 2 * 98
+    assert found["mean"]["d"].startswith("M346.0,")
     assert svg.get("role") == "img"
     assert "median 0.500" in str(svg.get("aria-label"))
 
