@@ -265,6 +265,8 @@ def everything() -> FakeReading:
     for name in ("traces", "bytes"):
         reading.measured.append((f"ragmeter_otlp_open_{name}", (), 2.0))
     reading.measured.append(("ragmeter_held_traces", (), 1.0))
+    reading.measured.append(("ragmeter_feedback_waiting", (), 2.0))
+    reading.measured.append(("ragmeter_feedback_traces", (), 40.0))
     reading.measured += indexes().gauges()
     reading.measured += answers().gauges()
     reading.known += indexes().versions()
@@ -296,6 +298,9 @@ def everything() -> FakeReading:
     counters.inc("ragmeter_otlp_dropped_total", (("reason", "indexing"),))
     counters.inc("ragmeter_index_events_total", (("outcome", "counted"),))
     counters.inc("ragmeter_consistency_answers_total", (("outcome", "kept"),))
+    counters.inc("ragmeter_feedback_received_total", (("source", "http"),), 7)
+    counters.inc("ragmeter_feedback_total", (("outcome", "joined"),), 5)
+    counters.inc("ragmeter_feedback_traces_shed_total")
     counters.inc("ragmeter_replayed_total")
     counters.inc("ragmeter_unexpected_results_total")
     counters.inc("ragmeter_kafka_deleted_unread_total", (("topic", "rag.traces"),))
