@@ -146,4 +146,4 @@ def test_whether_a_question_has_an_answer_is_a_segment() -> None:
     told = Trace.model_validate({**base, "tags": {"answerable": True}})
     assert told.tag("answerable") == "true"
     assert Trace.model_validate(base).tag("answerable") is None
-    assert Scorer([]).score(told).trace.tags == {"answerable": "true"}
+    assert Scorer().score(told).trace.tags == {"answerable": "true"}

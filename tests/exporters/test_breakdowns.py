@@ -90,7 +90,7 @@ def test_the_lock_is_taken_anew_for_each_series() -> None:
         def __exit__(self, *_: object) -> None:
             reading.mutex.release()
 
-    reading.lock = Lock  # type: ignore[method-assign, assignment]
+    reading.lock = Lock  # type: ignore[method-assign]
     breakdown_in(as_reading(reading), "bot", "1h")
     assert len(held) >= 4, "the segments, and each of two series"
     assert segments_json(as_reading(reading), Query())["services"]
