@@ -43,7 +43,7 @@ REGISTRY_HOSTS = re.compile(
 PURE = (
     *("agent/metrics", "agent/windows", "agent/alerts", "agent/trace.py", "agent/sampling.py"),
     "agent/breakdown",
-    "agent/feedback",
+    *("agent/feedback", "agent/indexing", "agent/consistency"),
     "agent/report",
     *("agent/budget.py", "agent/accounts.py", "agent/arrivals.py", "agent/fair_share.py"),
     *("agent/fingerprints.py", "agent/strata.py", "agent/control.py", "agent/places.py"),
