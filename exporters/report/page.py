@@ -48,9 +48,9 @@ figcaption{font-weight:600}figcaption small{color:var(--soft);font-weight:400;ma
 _HASH = "sha256-" + b64encode(sha256(STYLE.encode()).digest()).decode()
 
 HOW = (
-    ("Mean and interval: ", "the diamond and the line through it. The interval holds the mean over all"
-     " traffic that the run stands for, with 95 % confidence; what should have a score and has none"
-     " widens it by the worst and the best it could be."),
+    ("Mean and interval: ", "the diamond and the line through it. The interval holds the mean over"
+     " all traffic that the run stands for, with 95 % confidence; what should have a score and has"
+     " none widens it by the worst and the best it could be."),
     ("Box: ", "from the first to the third quartile; the line across it is the median. Each score"
      " counts for as many traces as it stands for. Whiskers reach the furthest score within 1.5"
      " lengths of the box (Tukey); rings are scores beyond, at most 200 different ones."),
