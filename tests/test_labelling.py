@@ -69,7 +69,7 @@ def value(
 ) -> float | None:
     with instrument.lock():
         found = instrument.windows.estimate("bot", segment, metric, scorer, "24h")
-    return found and found.value
+    return None if found is None else found.value
 
 
 def balanced(instrument: Instrument) -> bool:
