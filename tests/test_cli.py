@@ -19,6 +19,7 @@ from agent import __version__
 from agent.trace import Trace
 from tests.crash import RAGMETER, free_port
 from tests.traces import trace_dict, trace_line
+from tests.waiting import PATIENCE
 
 ROOT = Path(__file__).parent.parent
 
@@ -29,7 +30,13 @@ def ragmeter(
     environment = {**os.environ, "PYTHONPATH": str(ROOT), **env}
     command = [*RAGMETER, *map(str, arguments)]
     return subprocess.run(
-        command, cwd=cwd, input=stdin, capture_output=True, timeout=60, env=environment, check=False
+        command,
+        cwd=cwd,
+        input=stdin,
+        capture_output=True,
+        timeout=PATIENCE,
+        env=environment,
+        check=False,
     )
 
 
@@ -208,6 +215,6 @@ def test_run_serves_until_it_is_interrupted(traces: Path, tmp_path: Path) -> Non
             )
             assert reply.json()["accepted"] == 1
     process.send_signal(signal.SIGINT)
-    _, rest = process.communicate(timeout=20)
+    _, rest = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0, rest
     assert b"Traceback" not in rest

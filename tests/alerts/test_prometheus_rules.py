@@ -42,6 +42,7 @@ from tests.alerts.burning import (
 )
 from tests.prometheus_server import prometheus
 from tests.real import require
+from tests.waiting import PATIENCE
 
 NAMES = {name: name for name in (EVENTS, BAD, BAD_SQUARES)}
 
@@ -323,7 +324,7 @@ def test_a_prometheus_server_fires_what_the_agent_fires(tmp_path: Path) -> None:
     (tmp_path / "rules.yml").write_text(text.replace(f"interval: {INTERVAL}s", "interval: 1s"))
     with prometheus(tmp_path, CONFIG) as client:
         found: set[tuple[str, str]] = set()
-        end = time.monotonic() + 40
+        end = time.monotonic() + PATIENCE
         while found != expected and time.monotonic() < end:
             time.sleep(0.5)
             try:

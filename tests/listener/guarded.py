@@ -34,7 +34,7 @@ def guarded(reading: FakeReading, **http: Any) -> Iterator[str]:
     thread = threading.Thread(target=lambda: loop.run_until_complete(run()), daemon=True)
     thread.start()
     try:
-        assert ready.wait(20), "the listener did not start"
+        assert ready.wait(60), "the listener did not start"
         yield found[0]
     finally:
         loop.call_soon_threadsafe(stop.set)

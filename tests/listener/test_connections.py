@@ -10,6 +10,7 @@ import pytest
 
 from agent.listener import connections as module
 from tests.listener.ports import Port, asked
+from tests.waiting import PATIENCE
 
 ASK = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
@@ -95,7 +96,7 @@ def test_who_takes_nothing_of_an_answer_is_closed() -> None:
         _, writer = await asyncio.open_connection(*port.address, limit=2**10)
         writer.write(ASK.replace(b"healthz", b"large"))
         refused = port.access.refused["metrics"]
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + PATIENCE
         while not refused["slow"] and time.monotonic() < deadline:  # noqa: ASYNC110
             await asyncio.sleep(0.05)
         writer.close()

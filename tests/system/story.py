@@ -33,6 +33,7 @@ from tests.system.backfill import backfilled
 from tests.system.compressed import compressed, faster
 from tests.system.feed import ROOT, Agent, agent, pace
 from tests.system.traffic import EVENING, HOUR, LEAD, STORY, traffic
+from tests.waiting import PATIENCE
 
 __all__ = ["FACTOR", "GROUNDING_LOW", "Told", "configured", "play", "rules_for_prometheus"]
 
@@ -100,7 +101,7 @@ def rules_for_prometheus(config: Path) -> str:
     """Written by the command, from the settings that the agent runs with."""
     command = [sys.executable, "-m", "agent.cli", "rules", "prometheus", "--config", str(config)]
     done = subprocess.run(
-        command, capture_output=True, text=True, cwd=ROOT, check=True, timeout=110
+        command, capture_output=True, text=True, cwd=ROOT, check=True, timeout=PATIENCE
     )
     return done.stdout
 
@@ -157,7 +158,7 @@ def watched(
     (folder / "rules.yml").write_text(compressed(rules, factor))
     flags = [f"--query.lookback-delta={faster('5m', factor)}"]
     with prometheus(folder, prometheus_config(factor, target, to), flags) as client:
-        end = time.monotonic() + 30
+        end = time.monotonic() + PATIENCE
         while time.monotonic() < end:
             try:
                 answer = client.get("/query", params={"query": "up == 1"}).json()

@@ -14,6 +14,7 @@ from tests.exporters.fakes import everything
 from tests.exporters.rules.annotations import TESTS
 from tests.exporters.server import serving
 from tests.prometheus_server import prometheus
+from tests.waiting import PATIENCE
 
 RULES = TESTS.parent / "ragmeter.rules.yaml"
 CONFIG = """
@@ -28,7 +29,7 @@ scrape_configs:
 
 def groups(client: httpx.Client) -> list[dict[str, Any]]:
     """All groups, once each was evaluated three times on something that was scraped."""
-    end, asked, since = time.monotonic() + 60, "count(ragmeter_build_info)", 0.0
+    end, asked, since = time.monotonic() + PATIENCE, "count(ragmeter_build_info)", 0.0
     while time.monotonic() < end:
         try:
             if client.get("/query", params={"query": asked}).json()["data"]["result"]:
