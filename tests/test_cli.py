@@ -8,6 +8,7 @@ import os
 import signal
 import socket
 import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -54,6 +55,14 @@ def test_help_and_version() -> None:
     for command in (b"run", b"score", b"schema", b"config"):
         assert command in done.stdout
     assert ragmeter("--version").stdout.decode().strip() == f"ragmeter {__version__}"
+
+
+def test_a_command_starts_without_what_it_does_not_need() -> None:
+    """What another command needs, it loads itself: `ragmeter --help` waits for none of it."""
+    heavy = {"aiohttp", "faust", "httpx", "kafka", "numpy", "onnxruntime", "prometheus_client"}
+    code = "import sys, agent.cli; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert heavy & {name.partition(".")[0] for name in done.stdout.split()} == set()
 
 
 def test_a_mistake_in_the_call_is_2() -> None:
