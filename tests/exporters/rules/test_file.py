@@ -270,6 +270,18 @@ def test_a_mistake_in_the_rules_is_said(tmp_path: Path, text: str, said: str) ->
     assert said in err
 
 
+@pytest.mark.parametrize(
+    ("windows", "read"),
+    [(["24h", "5m", "1h"], "1h"), (["5m", "6h", "24h"], "6h"), (["10m", "30m"], "30m")],
+)
+def test_missing_scores_are_looked_for_in_a_window_that_there_is(
+    windows: list[str], read: str
+) -> None:
+    groups = rule_file([], [], windows=windows).groups
+    rules_ = {rule.get("alert"): rule for group in groups for rule in group["rules"]}
+    assert f'window="{read}"' in rules_["RagScoresAbsent"]["expr"]
+
+
 def test_drift_rules_go_with_the_detectors() -> None:
     groups = rule_file(load_rules(), [], drift=False).groups
     assert "ragmeter-drift" not in [group["name"] for group in groups]
