@@ -24,7 +24,7 @@ from tests.waiting import PATIENCE
 
 pytestmark = [pytest.mark.slow, pytest.mark.real]
 
-BUILD_SECONDS = 540  # 249 s were measured with ten others at work on two cores
+BUILD_SECONDS = 1500  # 249 s were measured with ten others at work on two cores
 LARGEST = 120 * 2**20  # measured: 90 MB with the sources' own bytecode
 STOP_SECONDS = 15  # limits.drain_seconds and what it takes to end
 
@@ -104,7 +104,7 @@ def test_prefix_is_small_and_whole(prefix: Path) -> None:
     size = sum(path.lstat().st_size for path in prefix.rglob("*"))
     assert size < LARGEST, f"{size / 2**20:.0f} MiB"
     python = prefix / "bin" / "python"
-    subprocess.run([python, "-c", "import faust, kafka, agent.cli"], check=True, timeout=300)
+    subprocess.run([python, "-c", "import faust, kafka, uvloop, agent.cli"], check=True, timeout=300)
     done = subprocess.run(
         [prefix / "bin" / "ragmeter", "--version"], capture_output=True, text=True, timeout=300
     )
