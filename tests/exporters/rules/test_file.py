@@ -183,8 +183,9 @@ def test_runbooks_name_what_exists() -> None:
         for key in re.findall(r"`([a-z_]+(?:\.[a-z_]+)+)`", text):
             if key.split(".")[0] in sections:
                 assert f"`{key}`" in reference, (path.name, key)
-        for command in re.findall(r"`(?:[^`\n]* )?ragmeter ([a-z][^`\n]*)`", text):
-            assert unknown(command.split()) == [], (path.name, command)
+        for code in re.findall(r"`([^`\n]+)`", text):
+            if command := re.search(r"(?:^| )ragmeter ([a-z].*)", code):
+                assert unknown(command[1].split()) == [], (path.name, code)
         assert path.name == "README.md" or f"({path.name})" in index
     assert set(re.findall(r"`(Rag\w+)`", index)) == set(PAGES)
 
