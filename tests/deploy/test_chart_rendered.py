@@ -236,6 +236,21 @@ def test_rules_are_those_of_prometheus_and_dashboards_those_of_grafana() -> None
     assert maps == {path.name: json.loads(path.read_text()) for path in DASHBOARDS.glob("*.json")}
 
 
+def test_rules_link_to_where_the_runbooks_are_published() -> None:
+    alerts = {"runbook_url": "https://wiki.test/rag/"}
+    config = {"http": {"accept": ["open", "plain"]}, "alerts": alerts}
+    objects = render({"config": config, "prometheusRule": {"enabled": True}})
+    links = [
+        rule["annotations"]["runbook_url"]
+        for group in one(objects, "PrometheusRule")["spec"]["groups"]
+        for rule in group["rules"]
+        if "alert" in rule
+    ]
+    assert links
+    assert all(link.startswith("https://wiki.test/rag/") for link in links)
+    assert "https://wiki.test/rag/errors.md" in links
+
+
 def test_dashboard_is_not_taken_for_a_template(tmp_path: Path) -> None:
     chart = tmp_path / "ragmeter"
     shutil.copytree(CHART, chart)
