@@ -162,6 +162,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return FOUND if wrong or old else 0
     own = ["--vulnerability-service", "osv", "--osv-url", given.osv_url] if given.osv_url else None
     services = [own] if own else [["--vulnerability-service", name] for name in SERVICES]
+    known_bad: list[str] = []  # by a service that does not know every package
     for service in services:
         try:
             report = _ask(service)
@@ -175,18 +176,20 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if found.unknown:
             number = f"{len(found.unknown)} of {len(report['dependencies'])}"
             sys.stdout.write(f"audit: {service[1]} knows nothing of {number} packages\n")
+            _say("vulnerable", found.vulnerable + found.expired)
+            known_bad += found.vulnerable + found.expired
             continue
         _say("borne (deploy/supply/accepted.yaml)", found.borne)
         _say("accepted for too long", found.expired)
         _say("vulnerable", found.vulnerable)
         sys.stdout.write(f"audit: {found.sound} packages without a known vulnerability\n")
-        return FOUND if wrong or found.vulnerable or found.expired else 0
+        return FOUND if wrong or known_bad or found.vulnerable or found.expired else 0
     sys.stdout.write(
         "audit: NO vulnerability service could be asked about every package, so nothing is known:"
         " this is not a pass. With a mirror of OSV: AUDIT_OSV_URL=...; without a network:"
         " make audit OFFLINE=1\n"
     )
-    return FOUND if wrong else UNKNOWN
+    return FOUND if wrong or known_bad else UNKNOWN
 
 
 def _say(what: str, lines: Iterable[str]) -> None:

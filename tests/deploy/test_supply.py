@@ -44,6 +44,16 @@ def test_what_nobody_knows_of_is_no_pass() -> None:
     assert found.sound == 1
 
 
+@pytest.mark.parametrize("other", ["cannot be reached", {"dependencies": []}])
+def test_what_a_service_knows_counts_where_it_does_not_know_all(
+    other: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    answers = iter([REPORT, other])
+    monkeypatch.setattr(audit, "_ask", lambda service: next(answers))
+    assert audit.main([]) == audit.FOUND
+    assert "vulnerable: a 1.0: GHSA-1" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(
     ("package", "until", "field"),
     [
