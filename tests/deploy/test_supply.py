@@ -50,8 +50,17 @@ def test_what_a_service_knows_counts_where_it_does_not_know_all(
 ) -> None:
     answers = iter([REPORT, other])
     monkeypatch.setattr(audit, "_ask", lambda service: next(answers))
-    assert audit.main([]) == audit.FOUND
+    assert audit.main(["--allow-offline"]) == audit.FOUND
     assert "vulnerable: a 1.0: GHSA-1" in capsys.readouterr().out
+
+
+def test_ci_looks_at_the_locks_alone_where_nobody_knows(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(audit, "_ask", lambda service: "cannot be reached")
+    assert audit.main(["--allow-offline"]) == 0
+    assert "so nothing is said about vulnerabilities" in capsys.readouterr().out
+    assert audit.main([]) == audit.UNKNOWN
 
 
 @pytest.mark.parametrize(
