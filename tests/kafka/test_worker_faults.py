@@ -14,7 +14,6 @@ from kafka import KafkaAdminClient
 from kafka.admin import ConfigResource
 
 from tests.kafka.cluster import SERVICES, workers
-from tests.kafka.odd_worker import STALL_SECONDS
 from tests.kafka.place import PARTITIONS, Place, page
 from tests.kafka_security import PASSWORD, USER
 from tests.kafka_server import KafkaServer
@@ -22,6 +21,9 @@ from tests.traces import trace_line
 from tests.waiting import until
 
 pytestmark = [pytest.mark.real, pytest.mark.slow]
+
+STALL_SECONDS = 12.0  # a quarter of it, and the worker is not ready
+IMPATIENT = {"limits": {"stalled_seconds": STALL_SECONDS}}
 
 
 def lines(first: int, count: int) -> list[bytes]:
@@ -52,7 +54,7 @@ def transaction(
 
 
 def test_transactions_leave_holes_that_end_nobody(place: Place) -> None:
-    worker = place.worker(odd="impatient")
+    worker = place.worker(settings=IMPATIENT)
     with workers(worker), transactional(place) as producer:
         until(lambda: worker.ready)
         for turn in range(5):
@@ -120,7 +122,7 @@ def test_what_cannot_be_counted_is_a_dead_letter_and_holds_up_nothing(place: Pla
 
 
 def test_a_worker_that_stands_still_says_so_and_ends(place: Place) -> None:
-    worker = place.worker(odd="impatient,paused")
+    worker = place.worker(odd="paused", settings=IMPATIENT)
     with workers(worker):
         until(lambda: worker.ready)
         place.produce(lines(0, 2))
