@@ -20,8 +20,8 @@ from pathlib import Path
 
 INGEST_PORT, METRICS_PORT = 4318, 9464
 METRICS_URL = f"http://127.0.0.1:{METRICS_PORT}"
-START_SECONDS = 300  # set-up with a warm or cold cache, and the replay
-STOP_SECONDS = 60  # longer than the agent's own bound on draining
+START_SECONDS = 900  # set-up with a warm or cold cache, and the replay
+STOP_SECONDS = 120  # longer than the agent's own bound on draining
 
 
 class Failure(Exception):
@@ -31,7 +31,7 @@ class Failure(Exception):
 def fetch(path: str) -> str | None:
     """The body of a page, None while nobody answers or the answer is no 200."""
     try:
-        with urllib.request.urlopen(METRICS_URL + path, timeout=5) as response:
+        with urllib.request.urlopen(METRICS_URL + path, timeout=30) as response:
             body: bytes = response.read()
             return body.decode()
     except (urllib.error.URLError, OSError):
@@ -104,7 +104,7 @@ def check(clone: Path, log: Path) -> None:
         print(f"grounding measured {time.monotonic() - started:.0f} s after `make run`")
         wait("status page with mtrag-chat", lambda: "mtrag-chat" in (fetch("/") or ""), make, end)
         producer = [clone / ".venv/bin/python", clone / "examples/producer.py"]
-        subprocess.run(producer, check=True, timeout=60)
+        subprocess.run(producer, check=True, timeout=300)
 
         agents = children(make.pid)
         if len(agents) != 1:

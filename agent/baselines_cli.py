@@ -8,11 +8,9 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Annotated, Any
 
-import httpx
 import typer
 
 from agent.config import ConfigError, load
-from agent.listener.client import agent_client, agent_url
 from agent.terminal import failed, plain
 
 __all__ = ["baseline_app"]
@@ -37,6 +35,11 @@ def _ask(
     method: str, url: str | None, config: Path | None, path: str, key: str, body: Any = None
 ) -> Any:
     """What the agent answers under `key`."""
+    # late: the other commands need no client
+    import httpx
+
+    from agent.listener.client import agent_client, agent_url
+
     try:
         http = load(config).http
         base = (url or agent_url(http)).rstrip("/")

@@ -162,7 +162,7 @@ def load(
             raise ConfigError(f"{path}: {error.strerror}") from None
         except (yaml.YAMLError, ValueError, RecursionError) as error:
             # ValueError: no UTF-8, a date that is none, a number of thousands of digits
-            raise ConfigError(f"{path}: not YAML: {error}") from None
+            raise ConfigError(f"{path}: not YAML: {_place(error)}") from None
         if loaded is not None and not isinstance(loaded, dict):
             raise ConfigError(f"{path}: a mapping of settings is needed")
         tree = loaded or {}
@@ -172,6 +172,16 @@ def load(
         return Settings.model_validate(tree)
     except ValidationError as error:
         raise ConfigError(_explain(error)) from None
+
+
+def _place(error: Exception) -> str:
+    """One line without what stands there, which may be a secret: the parser would quote the line,
+    and what it takes for an alias or a tag (a password may begin with `*` or `!`)."""
+    if not isinstance(error, yaml.MarkedYAMLError):
+        return " ".join(str(error).split())
+    problem = re.sub(r" '(?!<)[^']{2,}'", "", error.problem or "broken")
+    mark = error.problem_mark or error.context_mark
+    return f"line {mark.line + 1}, column {mark.column + 1}: {problem}" if mark else problem
 
 
 def _redacted(text: str) -> str:

@@ -6,17 +6,18 @@ import json
 import sys
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
-import httpx
 import typer
 from pydantic import ValidationError
 from rich.console import Console
 
 from agent.config import ConfigError, load
-from agent.listener.client import agent_client, agent_url
 from agent.terminal import failed, plain, say, talk
 from agent.trace import Trace
+
+if TYPE_CHECKING:
+    import httpx
 
 __all__ = ["inspect"]
 
@@ -62,8 +63,9 @@ def inspect(
 
     Nothing is scored or kept. The exit status is 1 where no request was found.
     """
-    # late: the other commands need no protobuf
+    # late: the other commands need neither protobuf nor a client
     from agent.inspecting import inspect_files, lines, show, to_dict
+    from agent.listener.client import agent_client, agent_url
 
     if live == bool(files):
         raise failed("give either files or --live", 2)
@@ -96,6 +98,8 @@ def inspect(
 
 
 def _watch(client: httpx.Client, base: str, form: Form, count: int | None, out: Console) -> None:
+    import httpx
+
     shown = 0
     try:
         with client, client.stream("GET", f"{base}/v1/inspect") as reply:

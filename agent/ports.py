@@ -64,6 +64,8 @@ async def listening(
             server = await loop.create_server(connection, host, port, backlog=BACKLOG)
         except OSError as error:
             raise PortInUse(f"cannot listen on {host}:{port}: {error.strerror or error}") from None
+        except UnicodeError:  # from the resolver: an empty label, or one of more than 63 characters
+            raise PortInUse(f"cannot listen on {host}:{port}: this is no host name") from None
         watching = asyncio.create_task(room.watch())
         try:
             shown = f"[{host}]" if ":" in host else host

@@ -20,7 +20,7 @@ __all__ = ["Health", "Reading"]
 class Health:
     """`problems` says in words why the agent is not ready; empty when it is.
 
-    Seconds are None where nothing was processed yet or nothing waits.
+    Seconds are None where nobody knows: nothing was processed yet, or what waits is on Kafka.
     """
 
     problems: tuple[str, ...] = ()

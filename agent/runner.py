@@ -124,7 +124,12 @@ async def _watch(instrument: Instrument) -> None:
     """Ends the process where something has stalled: at once, for what hangs may hold what an
     orderly end would wait for. What was accepted is durable, and a restart goes on with it."""
     while True:
-        if stalled := instrument.look():
+        try:
+            stalled = instrument.look()
+        except Exception:
+            log.exception("looking for stalls failed")  # and the next look may not
+            stalled = None
+        if stalled:
             log.error("%s; a restart goes on where it stopped", stalled)
             faulthandler.dump_traceback(all_threads=True)  # for whoever reads the log after it
             logging.shutdown()

@@ -20,7 +20,6 @@ import json
 import os
 import random
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -35,6 +34,7 @@ import numpy as np
 
 from benchmarks.beside_app import LOOPS, work
 from benchmarks.beside_sidecars import PATH, answering, closed, silent
+from tests.crash import free_port
 
 __all__ = ["RECOMMENDED", "main"]
 
@@ -48,13 +48,6 @@ RECOMMENDED = {
 LARGER = RECOMMENDED | {"OTEL_BSP_MAX_EXPORT_BATCH_SIZE": "64", "OTEL_BSP_MAX_QUEUE_SIZE": "512"}
 DRAWS = 1000
 BASES = ("none", "noop")  # what the others are held against, in this order
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 class Ragmeter:

@@ -132,7 +132,7 @@ def main() -> None:
         f"{len(lines)} traces of {size:.0f} bytes, {options.services} services,"
         f" {options.partitions} partitions, {options.rounds} rounds, median (min … max)\n"
     )
-    found: dict[Kind, list[Run]] = {kind: [] for kind in kinds}
+    found: dict[Kind, dict[int, Run]] = {kind: {} for kind in kinds}
     with tempfile.TemporaryDirectory() as place, kafka_server(Path(place)) as server:
         for number in range(options.rounds):
             for kind in kinds:
@@ -146,7 +146,7 @@ def main() -> None:
                 except TimeoutError:
                     print(f"<!-- round {number} {kind}: no group, or not warm in time -->")
                     continue
-                found[kind].append(one)
+                found[kind][number] = one
                 print(
                     f"<!-- round {number} {kind}: {1 / one.wall:.0f} a second,"
                     f" {one.cpu * 1e6:.0f} us, {one.changelog:.2f} changelog,"
@@ -156,23 +156,26 @@ def main() -> None:
     print(_table({kind: runs for kind, runs in found.items() if runs}))
 
 
-def _table(found: dict[Kind, list[Run]]) -> str:
+def _table(found: dict[Kind, dict[int, Run]]) -> str:
+    """Of runs by round: a ratio is of two runs of the same round."""
     lines = [
         "| what, processes | messages/s | CPU µs a message | wall: ratio to no-op buffered, awaited"
         " | CPU: no-op buffered, awaited / this | changelog records a message |",
         "| --- | ---: | ---: | ---: | ---: | ---: |",
     ]
-    for kind, runs in found.items():
+    for kind, rounds in found.items():
+        runs = rounds.values()
         wall = [1 / one.wall for one in runs]
         cpu = [one.cpu * 1e6 for one in runs]
         cells = [str(kind), _span(wall), _span(cpu)]
         for field in ("wall", "cpu"):
             ratios = []
             for base in ("noop buffered", "noop awaited"):
-                others = found.get(Kind(base, kind.workers), [])
+                others = found.get(Kind(base, kind.workers), {})
                 pairs = [
-                    getattr(b, field) / getattr(a, field)
-                    for a, b in zip(runs, others, strict=False)
+                    getattr(others[number], field) / getattr(one, field)
+                    for number, one in rounds.items()
+                    if number in others
                 ]
                 ratios.append(f"{statistics.median(pairs):.2f}" if pairs else "")
             cells.append(", ".join(ratios))

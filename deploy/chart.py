@@ -40,10 +40,19 @@ OBJECTS = {"type": "array", "items": {"type": "object"}}
 STRINGS = {"type": "object", "additionalProperties": {"type": "string"}}
 FREE = {"type": "object"}  # Kubernetes' own types: its API server checks them
 DURATION = {"type": "string", "pattern": "^([0-9]+(ms|s|m|h))+$"}
+# 50 as in _helpers.tpl, where what is longer would be cut
+NAME = {"type": "string", "maxLength": 50, "pattern": "^([a-z0-9]([a-z0-9-]*[a-z0-9])?)?$"}
+VARIABLE = {  # of a container: the API server says only that it cannot read the Pod
+    "type": "object",
+    "required": ["name"],
+    "properties": {"name": {"type": "string", "minLength": 1}, "value": {"type": "string"}},
+}
 AMOUNT = {"type": ["integer", "string", "null"], "minimum": 0, "pattern": "^[0-9]+%$"}
 
 BOUNDS: dict[str, dict[str, Any]] = {
     "mode": {"enum": ["standalone", "worker", "sidecar"]},
+    "nameOverride": NAME,
+    "fullnameOverride": NAME,
     "commonLabels": STRINGS,
     "image.digest": {"type": "string", "pattern": "^(sha256:[0-9a-f]{64})?$"},
     "image.pullPolicy": {"enum": ["Always", "IfNotPresent", "Never"]},
@@ -100,6 +109,7 @@ BOUNDS: dict[str, dict[str, Any]] = {
     "prometheusRule.labels": STRINGS,
     "dashboards.labels": STRINGS,
     "dashboards.annotations": STRINGS,
+    "extraEnv": {"type": "array", "items": VARIABLE},
     "extraArgs": {"type": "array", "items": {"type": "string"}},
     "podAnnotations": STRINGS,
     "podLabels": STRINGS,

@@ -187,7 +187,6 @@ class PrometheusExporter:
         for alert in snapshot.alerts:
             key = (("alertname", alert.rule), ("severity", alert.severity))
             firing[key] = firing.get(key, 0) + (alert.state == "firing")
-        oldest = health.oldest_unprocessed_seconds
         values: dict[str, dict[Labels, float]] = {
             "ragmeter_accounting_mismatch": _mismatch(series, snapshot.waiting),
             "ragmeter_drawn_traces": {
@@ -195,7 +194,7 @@ class PrometheusExporter:
             },
             "ragmeter_judge_info": dict.fromkeys(snapshot.instruments, 1.0),
             "ragmeter_processing_lag_seconds": _single(health.processing_lag_seconds),
-            "ragmeter_oldest_unprocessed_seconds": _single(0.0 if oldest is None else oldest),
+            "ragmeter_oldest_unprocessed_seconds": _single(health.oldest_unprocessed_seconds),
             "ragmeter_queue_depth": _single(health.queue_depth),
             "ragmeter_ready": _single(float(health.ready)),
             "ragmeter_stream_time_seconds": _single(snapshot.now),

@@ -269,12 +269,13 @@ HEALTH = (
     ),
     Family(
         "ragmeter_processing_lag_seconds", "gauge",
-        "Wall clock minus the event time that is processed; absent in a replay.",
+        "Wall clock minus the event time that is processed; absent in a replay, and of workers on"
+        " Kafka.",
         (), "seconds", "Agent",
     ),
     Family(
         "ragmeter_oldest_unprocessed_seconds", "gauge",
-        "Age of the oldest trace that still waits; 0 when none waits.",
+        "Age of the oldest trace that still waits; 0 when none waits; absent of workers on Kafka.",
         (), "seconds", "Agent",
     ),
     Family(

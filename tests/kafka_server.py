@@ -22,6 +22,7 @@ from pathlib import Path
 
 from tests.kafka_security import add_user, make_certificates, security_properties
 from tests.real import require, unavailable
+from tests.waiting import PATIENCE
 
 __all__ = ["KafkaNode", "KafkaServer", "fetch", "kafka_server"]
 
@@ -30,7 +31,6 @@ ROOT = Path(__file__).parent.parent
 VERSION = os.environ.get("RAGMETER_TEST_KAFKA", "3.9.1")
 COPY_JARS = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies"
 FETCH_SECONDS = 600  # 45 MB; 22 s on a good line
-START_SECONDS = 90  # 4 s on two busy cores, several times that beside other work
 STOP_SECONDS = 30
 # Below the range from which Linux takes the ports of outgoing connections: a client that tries to
 # reach a stopped node could else be given the node's port, and even connect to itself.
@@ -170,11 +170,11 @@ class KafkaNode:
 
     def wait(self) -> None:
         """Until it serves."""
-        end = time.monotonic() + START_SECONDS
+        end = time.monotonic() + PATIENCE
         while STARTED not in (said := (self.folder / "log").read_bytes()):
             ended = self.pid is None
             if ended or time.monotonic() > end:
-                what = "ended" if ended else f"not up within {START_SECONDS} s"
+                what = "ended" if ended else f"not up within {PATIENCE:.0f} s"
                 raise RuntimeError(f"Kafka {what}: {said.decode(errors='replace')[-2000:]}")
             time.sleep(0.05)
 

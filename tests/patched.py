@@ -6,16 +6,15 @@ import json
 import os
 import subprocess
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import httpx
 
 from tests.crash import free_port
+from tests.waiting import until
 
-__all__ = ["running", "status", "until"]
+__all__ = ["running", "status"]
 
 ROOT = Path(__file__).parent.parent
 
@@ -57,7 +56,7 @@ def running(
             cwd=ROOT,
             env={**os.environ, "PYTHONPATH": str(ROOT)},
         )
-    until(lambda: status(metrics) == 200, 60)
+    until(lambda: status(metrics) == 200)
     return process, otlp, metrics
 
 
@@ -66,10 +65,3 @@ def status(port: int, path: str = "readyz") -> int:
         return httpx.get(f"http://127.0.0.1:{port}/{path}", timeout=5).status_code
     except httpx.TransportError:
         return 0
-
-
-def until(met: Callable[[], bool], seconds: float) -> None:
-    end = time.monotonic() + seconds
-    while not met():
-        assert time.monotonic() < end, "it did not come to that"
-        time.sleep(0.1)

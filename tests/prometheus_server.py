@@ -11,6 +11,7 @@ import httpx
 
 from tests.crash import free_port
 from tests.real import require
+from tests.waiting import PATIENCE
 
 __all__ = ["prometheus"]
 
@@ -34,8 +35,8 @@ def prometheus(folder: Path, config: str, flags: Sequence[str] = ()) -> Iterator
             stderr=log,
         )
     try:
-        with httpx.Client(base_url=f"http://127.0.0.1:{port}/api/v1", timeout=5) as client:
+        with httpx.Client(base_url=f"http://127.0.0.1:{port}/api/v1", timeout=30) as client:
             yield client
     finally:
         process.terminate()
-        process.wait(20)
+        process.wait(PATIENCE)

@@ -16,9 +16,10 @@ import pytest
 
 from tests.crash import free_port, start
 from tests.exporters.real_alertmanager import alertmanager, notified
-from tests.exporters.stub import Stub, serve, until
+from tests.exporters.stub import Stub, serve
 from tests.real import require
 from tests.traces import START, trace_dict
+from tests.waiting import PATIENCE, until_async
 
 pytestmark = pytest.mark.real
 
@@ -56,10 +57,10 @@ async def agent(config: Path, *files: Path) -> AsyncIterator[subprocess.Popen[by
     before = talk.read_text().count(SERVING) if talk.exists() else 0
     process = start(config.parent, "run", "-c", config, *arguments)
     try:
-        await until(lambda: talk.read_text().count(SERVING) > before, 60)
+        await until_async(lambda: talk.read_text().count(SERVING) > before)
         yield process
         process.send_signal(signal.SIGTERM)
-        assert await asyncio.to_thread(process.wait, 20) == 0
+        assert await asyncio.to_thread(process.wait, PATIENCE) == 0
     finally:
         process.kill()
         process.wait()
@@ -101,7 +102,9 @@ def test_an_outage_pages_once_names_its_traces_and_resolves(tmp_path: Path) -> N
                 assert pager.bodies == webhook.bodies == []
 
             async with agent(config, outage):
-                await until(lambda: bool(heard(pager, "firing") and told(webhook, "firing")), 30)
+                await until_async(
+                    lambda: bool(heard(pager, "firing") and told(webhook, "firing")), 30
+                )
                 (fired,) = told(webhook, "firing")
                 assert fired["value"] > fired["lower"] > fired["threshold"]
                 assert fired["samples"] > 20
@@ -121,7 +124,7 @@ def test_an_outage_pages_once_names_its_traces_and_resolves(tmp_path: Path) -> N
                 assert told(webhook, "resolved") == []
 
             async with agent(config, after):
-                await until(
+                await until_async(
                     lambda: bool(heard(pager, "resolved") and told(webhook, "resolved")), 30
                 )
             assert len(told(webhook, "firing")) == 1

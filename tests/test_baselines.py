@@ -18,6 +18,7 @@ import pytest
 from agent.baselines_cli import _lines
 from tests.crash import RAGMETER, free_port, settings_file, start
 from tests.traces import START, trace_dict
+from tests.waiting import PATIENCE
 
 HOUR = 3600
 
@@ -42,7 +43,7 @@ def agent(config: Path, *files: Path) -> Iterator[None]:
     arguments = [part for file in files for part in ("--replay", file)]
     process = start(config.parent, "run", "-c", config, *arguments)
     try:
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + PATIENCE
         while talk.read_text().count("serving until") == before:
             assert process.poll() is None, talk.read_text()
             assert time.monotonic() < deadline, talk.read_text()
@@ -55,7 +56,11 @@ def agent(config: Path, *files: Path) -> Iterator[None]:
 
 def ragmeter(*arguments: str) -> tuple[int, str, str]:
     done = subprocess.run(
-        [*RAGMETER, "baseline", *arguments], capture_output=True, text=True, timeout=60, check=False
+        [*RAGMETER, "baseline", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
     )
     return done.returncode, done.stdout, " ".join(done.stderr.split())
 

@@ -8,6 +8,7 @@ import os
 import signal
 import socket
 import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from agent import __version__
 from agent.trace import Trace
 from tests.crash import RAGMETER, free_port
 from tests.traces import trace_dict, trace_line
+from tests.waiting import PATIENCE
 
 ROOT = Path(__file__).parent.parent
 
@@ -29,7 +31,13 @@ def ragmeter(
     environment = {**os.environ, "PYTHONPATH": str(ROOT), **env}
     command = [*RAGMETER, *map(str, arguments)]
     return subprocess.run(
-        command, cwd=cwd, input=stdin, capture_output=True, timeout=60, env=environment, check=False
+        command,
+        cwd=cwd,
+        input=stdin,
+        capture_output=True,
+        timeout=PATIENCE,
+        env=environment,
+        check=False,
     )
 
 
@@ -47,6 +55,14 @@ def test_help_and_version() -> None:
     for command in (b"run", b"score", b"schema", b"config"):
         assert command in done.stdout
     assert ragmeter("--version").stdout.decode().strip() == f"ragmeter {__version__}"
+
+
+def test_a_command_starts_without_what_it_does_not_need() -> None:
+    """What another command needs, it loads itself: `ragmeter --help` waits for none of it."""
+    heavy = {"aiohttp", "faust", "httpx", "kafka", "numpy", "onnxruntime", "prometheus_client"}
+    code = "import sys, agent.cli; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert heavy & {name.partition(".")[0] for name in done.stdout.split()} == set()
 
 
 def test_a_mistake_in_the_call_is_2() -> None:
@@ -208,6 +224,6 @@ def test_run_serves_until_it_is_interrupted(traces: Path, tmp_path: Path) -> Non
             )
             assert reply.json()["accepted"] == 1
     process.send_signal(signal.SIGINT)
-    _, rest = process.communicate(timeout=20)
+    _, rest = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0, rest
     assert b"Traceback" not in rest

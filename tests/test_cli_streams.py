@@ -14,6 +14,7 @@ import pytest
 from tests.crash import RAGMETER
 from tests.test_cli import ROOT, ragmeter, replay
 from tests.traces import trace_line
+from tests.waiting import PATIENCE
 
 
 def lines(count: int, **changes: object) -> bytes:
@@ -29,7 +30,7 @@ def shell(command: str, folder: Path, **env: str) -> subprocess.CompletedProcess
         cwd=folder,
         env=environment,
         capture_output=True,
-        timeout=60,
+        timeout=PATIENCE,
         check=False,
     )
 
@@ -90,7 +91,7 @@ def test_a_silent_input_does_not_hold_up_a_stop(tmp_path: Path) -> None:
     assert process.stdin is not None
     process.stdin.write(lines(3))
     process.stdin.flush()
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + PATIENCE
     while not (tmp_path / ".ragmeter" / "state.sqlite-wal").exists():
         assert time.monotonic() < deadline
         time.sleep(0.05)
@@ -113,13 +114,13 @@ def test_an_interrupted_replay_ends_in_order(folder: Path) -> None:
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
     )
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + PATIENCE
     while not (folder / ".ragmeter" / "state.sqlite-wal").exists():
         assert time.monotonic() < deadline
         time.sleep(0.05)
     time.sleep(0.5)
     process.send_signal(signal.SIGINT)
-    _, talk = process.communicate(timeout=30)
+    _, talk = process.communicate(timeout=PATIENCE)
     assert process.returncode == 0, talk
     assert b"stopped after" in talk
     assert b"before" not in talk

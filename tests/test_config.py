@@ -104,6 +104,28 @@ def test_secrets_are_in_no_dump_and_no_error() -> None:
 
 
 @pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        ("hush: hush", "line 2, column 14: mapping values are not allowed here"),
+        ("*hush", "line 2, column 10: found undefined alias"),
+        ("!hush x", "line 2, column 10: could not determine a constructor for the tag"),
+        ("@hush", "line 2, column 10: found character '@' that cannot start any token"),
+        ('"hush', "found unexpected end of stream"),
+        ("hush\0", "not YAML: unacceptable character"),
+    ],
+)
+def test_a_file_that_is_no_yaml_is_one_line_without_a_secret(
+    value: str, words: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "ragmeter.yaml"
+    path.write_text(f"http:\n  token: {value}\n", "utf-8")
+    found = error(path=path, environ={})
+    assert words in found
+    assert "hush" not in found
+    assert "\n" not in found
+
+
+@pytest.mark.parametrize(
     "source",
     [
         {"name": "kb", "url": "http://h/{id}", "headers": {"Authorization": "hush"}},

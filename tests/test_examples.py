@@ -20,6 +20,7 @@ import yaml
 
 from agent.trace import Trace
 from benchmarks import make_example
+from tests.waiting import PATIENCE
 
 EXAMPLES = Path(__file__).parent.parent / "examples"
 MAX_BYTES = 3_000_000  # a clone stays quick
@@ -227,7 +228,7 @@ def receiver() -> Iterator[tuple[str, Received]]:
 def test_producer_sends_one_trace_and_a_gzipped_batch(receiver: tuple[str, Received]) -> None:
     url, received = receiver
     command = [sys.executable, str(EXAMPLES / "producer.py"), url]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    result = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert result.returncode == 0, result.stderr
     (one_headers, one), (batch_headers, batch) = received
     assert one_headers["content-type"] == "application/json"

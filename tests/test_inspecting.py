@@ -24,6 +24,7 @@ from agent.privacy.content import Content
 from agent.settings.otlp import Otlp
 from agent.watching import MOST, WAITING, TooMany, Watchers
 from tests.crash import RAGMETER, free_port, start
+from tests.waiting import PATIENCE
 
 OTLP = Path(__file__).parent / "data" / "otlp"
 LANGCHAIN = OTLP / "openinference-langchain.otlp.jsonl.gz"
@@ -31,7 +32,7 @@ GENAI = [OTLP / "wire" / f"genai-{n}.pb" for n in (1, 2, 3)]
 
 
 def wait_ready(url: str) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + PATIENCE
     while time.monotonic() < deadline:
         with contextlib.suppress(httpx.HTTPError):
             if httpx.get(f"{url}/readyz").status_code == 200:
@@ -180,7 +181,7 @@ def test_a_running_agent_shows_what_it_reads(tmp_path: Path, content: str) -> No
             kind = {"Content-Type": "application/json"}
             url = f"http://127.0.0.1:{port}/v1/traces"
             assert httpx.post(url, content=body, headers=kind).status_code == 200
-        found = [json.loads(line) for line in watch.communicate(timeout=60)[0].splitlines()]
+        found = [json.loads(line) for line in watch.communicate(timeout=PATIENCE)[0].splitlines()]
         assert watch.returncode == 0
     finally:
         for process in (watch, agent):

@@ -17,8 +17,9 @@ from agent.models.errors import ModelError
 from agent.pipeline import Instrument
 from exporters.prometheus import PrometheusExporter
 from tests.judge.stub_process import StubProcess, stub_judge
-from tests.test_slow_tiers import mismatch, states, until
+from tests.test_slow_tiers import mismatch, states
 from tests.traces import good
+from tests.waiting import until
 
 TINY = Path(__file__).parent / "data" / "hhem-tiny"
 
@@ -135,7 +136,7 @@ def test_the_second_opinion_and_the_probes_are_measured(tmp_path: Path) -> None:
         ) as instrument,
     ):
         instrument.accept(judged(10, timestamp=time.time()), "test", live=True)
-        until(lambda: states(instrument, "judge_disagreement", "judge").get("scored", 0) == 10, 30)
+        until(lambda: states(instrument, "judge_disagreement", "judge").get("scored", 0) == 10)
         with instrument.lock():
             found = instrument.windows.estimate("bot", "", "judge_disagreement", "judge", "24h")
         assert found is not None
@@ -145,7 +146,7 @@ def test_the_second_opinion_and_the_probes_are_measured(tmp_path: Path) -> None:
             with instrument.lock():
                 return "_judge" in instrument.windows.services()
 
-        until(probed, 30)
+        until(probed)
         with instrument.lock():
             agreement = instrument.windows.estimate(
                 "_judge", "", "judge_probe_agreement", "judge", "24h"

@@ -22,10 +22,10 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor, SpanExportResult
 from opentelemetry.trace import Tracer, set_span_in_context
 
 from tests.test_crash import Live
+from tests.waiting import PATIENCE
 
 QUERY, ANSWER = "How do I reset my password?", "Click Forgot password [1]."
 PASSAGE = "Click Forgot password on the login page to reset it."
-SECONDS = 60  # two shared cores need up to ten to start the process
 
 
 @contextmanager
@@ -44,7 +44,7 @@ def wait_ready(live: Live) -> None:
 
 
 def until(live: Live, condition: Any) -> None:
-    deadline = time.monotonic() + SECONDS
+    deadline = time.monotonic() + PATIENCE
     while True:
         try:
             if condition():
@@ -98,7 +98,6 @@ def open_rows(live: Live) -> int:
     return found
 
 
-@pytest.mark.timeout(300)
 def test_a_trace_of_the_real_exporter_survives_kills_and_is_scored_once(tmp_path: Path) -> None:
     with served(tmp_path, grace=3) as live:
         kill_within_a_trace(live)
@@ -189,8 +188,8 @@ def send(live: Live, body: bytes) -> None:
 @pytest.mark.parametrize(
     ("kills", "traces"),
     [
-        pytest.param(2, 40, marks=pytest.mark.timeout(300)),
-        pytest.param(15, 400, marks=[pytest.mark.slow, pytest.mark.timeout(600)]),
+        (2, 40),
+        pytest.param(15, 200, marks=pytest.mark.slow),
     ],
 )
 def test_killed_at_random_points_each_trace_counts_once(

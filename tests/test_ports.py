@@ -47,3 +47,13 @@ def test_a_port_is_free_again_afterwards_and_one_in_use_is_named() -> None:
             assert again == url
 
     asyncio.run(go())
+
+
+@pytest.mark.parametrize("host", ["a..b", "h" * 64])
+def test_what_is_no_host_name_is_named_in_one_line(host: str) -> None:
+    async def go() -> None:
+        with pytest.raises(PortInUse, match=f"cannot listen on {host}:0: this is no host name"):
+            async with listening(web.Application(), host, 0, Access(load(environ={}))):
+                pass
+
+    asyncio.run(go())

@@ -22,6 +22,7 @@ from agent.slow_tiers import SlowTiers
 from agent.tiers import Cost, Pair, Tier
 from agent.trace import Score, State, Trace
 from tests.traces import good
+from tests.waiting import until
 
 JUDGED: tuple[Pair, ...] = (("relevance", "umbrela"), ("answered", "judge"))
 
@@ -88,13 +89,6 @@ def mismatch(instrument: Instrument) -> float:
         for (name, _), value in instrument.counters.items():
             total += value * {"ragmeter_seen_total": 1, "ragmeter_results_total": -1}.get(name, 0)
         return total - sum(instrument.waiting.values())
-
-
-def until(condition: Callable[[], bool], seconds: float = 10) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it did not come about"
-        time.sleep(0.01)
 
 
 def test_every_drawn_trace_is_scored_once_and_counted_in_its_own_window(tmp_path: Path) -> None:

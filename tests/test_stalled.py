@@ -9,8 +9,9 @@ from pathlib import Path
 import httpx
 import pytest
 
-from tests.patched import running, status, until
+from tests.patched import running, status
 from tests.traces import trace_dict
+from tests.waiting import until
 
 # What hangs, each as a bug would make it: for ever, and in the thread that does the work.
 HANGS = {
@@ -33,7 +34,7 @@ def test_readiness_goes_off_and_the_process_ends(tmp_path: Path, place: str) -> 
             f"http://127.0.0.1:{otlp}/v1/rag/traces", json=trace_dict(1, timestamp=now), timeout=30
         )
         assert answer.status_code == 200
-        until(lambda: status(metrics) == 503, 15)
+        until(lambda: status(metrics) == 503)
         said = httpx.get(f"http://127.0.0.1:{metrics}/readyz", timeout=5).text
         assert f"{place} has not moved for" in said
         assert status(metrics, "healthz") == 200, "it is alive until it gives up"
@@ -55,7 +56,7 @@ def test_a_process_that_was_frozen_goes_on(tmp_path: Path) -> None:
         process.send_signal(signal.SIGSTOP)
         time.sleep(14)
         process.send_signal(signal.SIGCONT)
-        until(lambda: status(metrics) == 200, 15)
+        until(lambda: status(metrics) == 200)
         time.sleep(2)
         assert process.poll() is None
     finally:

@@ -14,8 +14,8 @@ from agent.store.rows import Draw, Drawn
 from agent.tier_worker import TierWorker
 from agent.tiers import Cost, Pair, Tier
 from agent.trace import Score, State, Trace
-from tests.test_slow_tiers import until
 from tests.traces import trace_line
+from tests.waiting import until
 
 
 class Empty:

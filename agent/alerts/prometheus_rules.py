@@ -17,7 +17,16 @@ from agent.alerts.burn import Objective, limit_of
 from agent.alerts.durations import whole_seconds
 from agent.alerts.rules import Rule
 
-__all__ = ["BAD", "BAD_SQUARES", "EVENTS", "INTERVAL", "regex", "rule_file", "rule_groups"]
+__all__ = [
+    "BAD",
+    "BAD_SQUARES",
+    "EVENTS",
+    "INTERVAL",
+    "literal",
+    "regex",
+    "rule_file",
+    "rule_groups",
+]
 
 EVENTS = "rag_slo_events_total"
 BAD = "rag_slo_bad_events_total"
@@ -91,7 +100,7 @@ def _alert(rule: Rule, objective: Objective) -> dict[str, Any]:
         found["keep_firing_for"] = f"{rule.keep_firing_for:.0f}s"
     # the objective once more: rules that differ in nothing but their expression are a fault
     own = {"severity": rule.severity, "slo": objective.name, "window": rule.window}
-    found["labels"] = {**own, **rule.labels}
+    found["labels"] = {name: literal(text) for name, text in {**own, **rule.labels}.items()}
     found["annotations"] = _annotations(rule, objective)
     return found
 
@@ -105,7 +114,7 @@ def _annotations(rule: Rule, objective: Objective) -> Mapping[str, str]:
         f"(objective {objective.target:g})"
     }
     if rule.runbook:
-        told["runbook_url"] = rule.runbook
+        told["runbook_url"] = literal(rule.runbook)
     return told
 
 
@@ -122,13 +131,39 @@ def _services(rule: Rule) -> list[str]:
     return [f"service=~{_quoted('|'.join(map(regex, rule.services)))}"]
 
 
+def literal(text: str) -> str:
+    """A text as Prometheus' templates leave it: labels and annotations are such templates there."""
+    return text.replace("{{", '{{ "{{" }}')
+
+
+# Possessive, so that `[!]` is what it is for `fnmatch`: a bracket that is never closed.
+_PARTS = re.compile(r"\[(!?+)(\]?+[^\]]*+)\]|.", re.DOTALL)
+
+
 def regex(glob: str) -> str:
-    """A shell glob as an RE2 expression (Prometheus anchors it itself)."""
-    parts: Sequence[str] = re.findall(r"\[!?\]?[^\]]*\]|.", glob, re.DOTALL)
-    return "".join(
-        ".*" if part == "*"
-        else "." if part == "?"
-        else "[" + re.sub(r"^!", "^", part[1:-1].replace("\\", "\\\\")) + "]" if len(part) > 1
-        else re.escape(part)
-        for part in parts
-    )  # fmt: skip
+    """A shell glob, as `fnmatch` reads it, as an RE2 expression (Prometheus anchors it itself)."""
+    return "".join(_part(part) for part in _PARTS.finditer(glob))
+
+
+def _part(part: re.Match[str]) -> str:
+    if part[2]:
+        inside = _inside(part[2])
+        if part[1]:
+            return f"[^{inside}]" if inside else "."
+        return f"[{inside}]" if inside else r"[^\s\S]"  # which nothing is
+    return {"*": ".*", "?": "."}.get(part[0]) or re.escape(part[0])
+
+
+def _inside(text: str) -> str:
+    """Characters and ranges of a set; a range that ends before it begins is empty, and RE2 would
+    not read the expression."""
+    found, at = "", 0
+    while at < len(text):
+        if text[at + 1 : at + 2] == "-" and at + 2 < len(text):
+            low, high = text[at], text[at + 2]
+            found += f"{re.escape(low)}-{re.escape(high)}" if low <= high else ""
+            at += 3
+        else:
+            found += re.escape(text[at])
+            at += 1
+    return found

@@ -54,7 +54,7 @@ PROFILES: tuple[Profile, ...] = get_args(Profile)
 QUANTILES = (0.5, 0.95, 0.99)
 """Those that windows keep."""
 
-_LABEL = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
+_LABEL = re.compile(r"(?!__)[a-zA-Z_][a-zA-Z0-9_]*")  # `__` begins Prometheus' own
 RESERVED = frozenset({"alertname", "severity", "service", "slo", "metric", "scorer", "window"})
 """Labels that every notification carries itself."""
 

@@ -74,7 +74,8 @@ class Certificate:
 
 def _unsound(name: str, where: object, error: Exception) -> ConfigError:
     if isinstance(error, ssl.SSLError):
-        why = f"no PEM file of this kind, or the key is encrypted or another's ({error.reason})"
+        why = "no PEM file of this kind, or the key is encrypted or another's"
+        why += f" ({error.reason})" if error.reason else ""
     elif isinstance(error, OSError):
         why = error.strerror or str(error)
     else:

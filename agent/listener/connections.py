@@ -156,17 +156,16 @@ class Connection(asyncio.Protocol):
                 transport.abort()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        # no `isinstance`: uvloop's transports, which the Kafka worker has, are no subclasses
-        transport = cast(asyncio.Transport, transport)
-        self._raw = transport
+        # a stream's transport, though uvloop's is no subclass of asyncio's
+        self._raw = raw = cast(asyncio.Transport, transport)
         if not self._room.enter(self):
-            transport.abort()
+            raw.abort()
         elif self._context is None:
-            self._connected(transport)
+            self._connected(raw)
         else:
-            transport.pause_reading()  # what comes from now on is for the handshake
+            raw.pause_reading()  # what comes from now on is for the handshake
             self._handshake = asyncio.get_running_loop().create_task(
-                self._shake(transport, self._context)
+                self._shake(raw, self._context)
             )
 
     async def _shake(self, raw: asyncio.Transport, context: ssl.SSLContext) -> None:

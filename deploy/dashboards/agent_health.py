@@ -50,7 +50,7 @@ def _top() -> list[Panel]:
         number(
             "Lost to Kafka's retention",
             "Offsets that were deleted before they were read: those traces are lost. Workers only.",
-            grown("ragmeter_kafka_deleted_unread_total"), decimals=0, limits=BAD, alerts=RETENTION,
+            f"sum({_lost(RANGE)}) or vector(0)", decimals=0, limits=BAD, alerts=RETENTION,
         ),
         number(
             "State files set aside",
@@ -84,7 +84,8 @@ def _way() -> list[Panel]:
         lines(
             "How late the numbers are",
             "Age of the oldest trace that waits, and the clock minus the event time that is"
-            " processed. Every alert comes so much later.",
+            " processed. Every alert comes so much later. Embedded agents only: how far workers are"
+            " behind says `ragmeter kafka lag`.",
             {
                 "{{instance}} oldest": target("ragmeter_oldest_unprocessed_seconds"),
                 "{{instance}} lag": target("ragmeter_processing_lag_seconds"),
@@ -94,7 +95,7 @@ def _way() -> list[Panel]:
         ),
         lines(
             "Dead letters by reason",
-            "What could not be read. `ragmeter kafka dlq` or the dead-letter file shows them.",
+            "What could not be read. `ragmeter kafka dlq list` or the dead-letter file shows them.",
             {"{{reason}}": rate("ragmeter_dead_letters_total", by="reason")},
             unit="reqps", size=THIRD, stacked=True,
             alerts=["RagmeterDeadLetters", "RagmeterDeadLettersHigh"],
@@ -119,6 +120,13 @@ def _way() -> list[Panel]:
             unit="reqps", size=THIRD, alerts=["RagmeterLabelOverflow"],
         ),
     ]  # fmt: skip
+
+
+def _lost(over: str) -> str:
+    """The series comes into being with the first loss, which `increase` alone does not see."""
+    unread = target("ragmeter_kafka_deleted_unread_total")
+    begun = f"max_over_time({unread}[{over}]) unless {unread} offset {over}"
+    return f"{begun} or increase({unread}[{over}])"
 
 
 def _rate(name: str) -> str:
@@ -175,8 +183,7 @@ def _kafka() -> list[Panel]:
             "Offsets that Kafka had deleted before they were read. Any is a loss: lengthen the"
             " retention of the topic, or add workers.",
             {
-                "{{topic}}": "sum by (topic)"
-                f" (increase({target('ragmeter_kafka_deleted_unread_total')}[{INTERVAL}]))"
+                "{{topic}}": f"sum by (topic) ({_lost(INTERVAL)})"
             },
             size=THIRD, alerts=RETENTION,
         ),

@@ -60,7 +60,8 @@ def _top() -> list[Panel]:
         ),
         number(
             "Oldest trace that waits",
-            "How late the numbers are at worst. It grows when more comes in than is scored.",
+            "How late the numbers of embedded agents are at worst. It grows when more comes in than"
+            " is scored. Of workers only `ragmeter kafka lag` knows.",
             f"max({target('ragmeter_oldest_unprocessed_seconds')})",
             unit="s",
             decimals=1,

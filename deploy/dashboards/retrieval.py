@@ -102,7 +102,7 @@ BOARD = Board(
                 latency_band(
                     "retrieval",
                     "Latency of retrieval",
-                    "Half, 95 % and 99 % of the requests were faster in this stage.",
+                    "Half and 95 % of the requests were faster in this stage.",
                     0.5,
                     0.95,
                     size=(8, 7),

@@ -73,7 +73,7 @@ def rule_file(
         _group("service", of(service, lambda one: service_rule(one, METRICS, windows, segments))),
         _group("results", [*recorded_results(unscored), *failed]),
         _group("drift", drift_rules(runbooks) if drift else []),
-        _group("agent", [*recorded(), *health_rules(runbooks)]),
+        _group("agent", [*recorded(), *health_rules(runbooks, windows)]),
     ]
     return RuleFile([group for group in groups if group["rules"]], left)
 

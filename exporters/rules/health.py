@@ -5,9 +5,11 @@ An agent is told by the labels that every scrape sets, `job` and `instance`.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from agent.alerts.durations import parse_duration
 from agent.alerts.runbooks import BASE, link
 from exporters.rules.growth import grown
 from exporters.rules.promql import KEEP, MINUTE, TARGET, Tree, alert
@@ -50,6 +52,8 @@ _SENT = grown("ragmeter_results_exported_total")
 _TOLD = grown("ragmeter_notifications_total")
 _CALLS = grown("ragmeter_judge_requests_total")
 _INPUT = f'{{__name__=~"{_LETTERS}|{_TAKEN}"}}'
+WINDOW = "{window}"
+"""In `RagScoresAbsent`, for the one of the configured windows that fits: see `health_rules`."""
 _QUALITY = "rag_(relevance|grounding|answered|citation_precision)_effective_samples"
 
 HEALTH_RULES = (
@@ -240,7 +244,7 @@ HEALTH_RULES = (
     HealthRule(
         "RagScoresAbsent", "warning",
         'sum by (service) (increase(rag_traces_total{status="ok",service!="_judge"}[1h])) > 99.5'
-        f' unless on (service) last_over_time({{__name__=~"{_QUALITY}",window="1h"}}[10m])',
+        f' unless on (service) last_over_time({{__name__=~"{_QUALITY}",window="{WINDOW}"}}[10m])',
         "{{ $labels.service }}: requests come in and none could be scored",
         "No gauge of quality has a value, so no rule on quality can fire.",
         for_=15 * MINUTE,
@@ -248,12 +252,16 @@ HEALTH_RULES = (
 )  # fmt: skip
 
 
-def health_rules(base: str = BASE) -> list[Tree]:
-    """All of them, with the links to their runbooks."""
+def health_rules(base: str = BASE, windows: Sequence[str] = ("1h",)) -> list[Tree]:
+    """All of them, with the links to their runbooks. `windows` are those of the agent: one that it
+    does not keep has no gauge, ever. The shortest from an hour on is read, else the longest: in a
+    shorter one a hundred requests an hour may be too few."""
+    lengths = sorted(windows, key=parse_duration)
+    window = next((one for one in lengths if parse_duration(one) >= HOUR), lengths[-1])
     return [
         alert(
             rule.name,
-            rule.expr,
+            rule.expr.replace(WINDOW, window),
             for_=rule.for_,
             keep=rule.keep,
             labels={"severity": rule.severity},

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from agent.alerts.prometheus_rules import regex
+from agent.alerts.prometheus_rules import literal, regex
 
 __all__ = [
     "HALF",
@@ -80,7 +80,11 @@ def alert(
     labels: Mapping[str, str],
     annotations: Mapping[str, str],
 ) -> Tree:
-    """An alerting rule; durations in seconds."""
+    """An alerting rule; durations in seconds. Labels and the link are texts, not templates."""
+    labels = {key: literal(text) for key, text in labels.items()}
+    link = annotations.get("runbook_url")
+    if link is not None:
+        annotations = {**annotations, "runbook_url": literal(link)}
     tree: Tree = {"alert": name, "expr": expr}
     if for_:
         tree["for"] = seconds(for_)

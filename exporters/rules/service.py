@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from agent.alerts.durations import parse_duration
+from agent.alerts.prometheus_rules import literal
 from agent.alerts.rules import Rule
 from agent.metrics.judges import PROBES
 from agent.metrics.names import base, cutoff, spec_of
@@ -118,7 +119,7 @@ def _of(rule: Rule) -> str:
     if rule.segment is None:
         return ""
     (name,) = segment_labels([rule.segment]).values()
-    return f" ({rule.segment} {{{{ $labels.{name} }}}})"
+    return f" ({literal(rule.segment)} {{{{ $labels.{name} }}}})"
 
 
 def _alert(rule: Rule, expr: str, metric: str, summary: str, meaning: str) -> Tree:

@@ -21,6 +21,8 @@ from typing import Any
 import httpx
 import pytest
 import yaml
+from hypothesis import given
+from hypothesis import strategies as st
 
 from agent.alerts import Alert, load_rules, parse_rules
 from agent.alerts.budget_rings import COARSE
@@ -42,6 +44,7 @@ from tests.alerts.burning import (
 )
 from tests.prometheus_server import prometheus
 from tests.real import require
+from tests.waiting import PATIENCE
 
 NAMES = {name: name for name in (EVENTS, BAD, BAD_SQUARES)}
 
@@ -237,11 +240,19 @@ def test_the_file_holds_every_burn_rule_for_every_objective() -> None:
     assert windows >= {"5m", "10m", "30m", "1h", "2h", "6h", "3d"}
 
 
+@given(glob=st.text("ab-[]!^\\*?.|&\n", max_size=8), name=st.text("ab-[]!^\\*?.|&\n", max_size=4))
+def test_an_expression_is_what_the_agent_matches(glob: str, name: str) -> None:
+    matched = re.fullmatch(regex(glob), name, re.DOTALL) is not None  # as in Prometheus
+    assert matched is fnmatchcase(name, glob)
+
+
 @pytest.mark.real
 def test_promtool_finds_the_file_in_order(tmp_path: Path) -> None:
     odd = 'a"b\\c\nd'
     services = ["shop-*", "a.b?", "[!x]y", "[", "(", 'q"']
-    rules = [rule.model_copy(update={"services": tuple(services)}) for rule in BURN_RULES]
+    services += ["[z-a]", "[!]", "[]", "[^", "[[:alpha:]]", "[a\\d-]", "[&~# ]", "[!z-a]"]
+    told = {"labels": {"team": "{{ nobody"}, "runbook": "https://example.com/{{ x }}"}
+    rules = [rule.model_copy(update={"services": tuple(services), **told}) for rule in BURN_RULES]
     file = tmp_path / "rules.yml"
     file.write_text(rule_file(rules, [availability(), Objective(odd, 0.95)]))
     command = [require("promtool"), "check", "rules", str(file)]
@@ -258,6 +269,14 @@ def test_promtool_finds_the_file_in_order(tmp_path: Path) -> None:
         ("[!x]y", ["ay"], ["xy"]),
         ("[ab]", ["a", "b"], ["c"]),
         ("[", ["["], ["a"]),
+        ("[!]b", ["[!]b"], ["ab"]),
+        ("[]", ["[]"], ["["]),
+        ("[]^]", ["]", "^"], ["a"]),
+        ("[^x]y", ["^y", "xy"], ["ay"]),
+        ("[z-a]|b", [], ["|b", "z|b", "b"]),
+        ("[!z-a]", ["a", "z"], [""]),
+        ("[a\\d]", ["a", "d", "\\"], ["1"]),
+        ("[[:alpha:]]", ["[]", "a]"], ["b", "a"]),
     ],
 )
 def test_globs_become_expressions(glob: str, fits: list[str], not_: list[str]) -> None:
@@ -323,7 +342,7 @@ def test_a_prometheus_server_fires_what_the_agent_fires(tmp_path: Path) -> None:
     (tmp_path / "rules.yml").write_text(text.replace(f"interval: {INTERVAL}s", "interval: 1s"))
     with prometheus(tmp_path, CONFIG) as client:
         found: set[tuple[str, str]] = set()
-        end = time.monotonic() + 40
+        end = time.monotonic() + PATIENCE
         while found != expected and time.monotonic() < end:
             time.sleep(0.5)
             try:

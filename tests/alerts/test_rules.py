@@ -74,6 +74,7 @@ MISTAKES: list[tuple[dict[str, Any], list[str]]] = [
     ({"metric": ..., "latency": {}, "scorer": "x"}, ["latency rule takes no scorer"]),
     ({"threshold": ...}, ["missing threshold"]),
     ({"labels": {"a-b": "x"}}, ["labels", "'a-b'"]),
+    ({"labels": {"__name__": "x"}}, ["labels", "'__name__'"]),
     ({"labels": {"service": "x"}}, ["labels", "'service'", "itself"]),
     ({"summary": "{0}"}, ["summary", "brace"]),
     ({"summary": "{service.__class__}"}, ["summary", "brace"]),

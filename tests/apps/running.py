@@ -17,11 +17,11 @@ import httpx
 import pytest
 
 from tests.crash import RAGMETER, free_port, settings_file, start
+from tests.waiting import PATIENCE
 
 __all__ = ["Live", "application", "live_ragmeter", "python"]
 
 ROOT = Path(__file__).parents[2]
-SECONDS = 60  # two shared cores need up to ten to start a process with these packages
 
 
 def python() -> Path:
@@ -60,7 +60,7 @@ def application(
         },
         capture_output=True,
         text=True,
-        timeout=SECONDS,
+        timeout=PATIENCE,
         check=False,
     )
     assert done.returncode == 0, done.stderr
@@ -85,11 +85,11 @@ class Live:
 
     def traces(self, service: str) -> list[dict[str, Any]]:
         """What was read of a service since the last call, when all that was sent has been read."""
-        deadline = time.monotonic() + SECONDS
+        deadline = time.monotonic() + PATIENCE
         while not (settled := self.counted(service)):
             assert time.monotonic() < deadline, self.metrics()
             time.sleep(0.1)
-        found = [self._lines.get(timeout=SECONDS) for _ in range(int(settled))]
+        found = [self._lines.get(timeout=PATIENCE) for _ in range(int(settled))]
         assert {trace["service"] for trace in found} == {service}
         return found
 
@@ -122,7 +122,7 @@ def live_ragmeter(folder: Path) -> Iterator[Live]:
     agent = start(folder, "run", "-c", config)
     watch = live = None
     try:
-        deadline = time.monotonic() + SECONDS
+        deadline = time.monotonic() + PATIENCE
         while not answers(f"http://127.0.0.1:{page}/metrics"):
             assert time.monotonic() < deadline, (folder / "talk.txt").read_text()
             time.sleep(0.1)

@@ -29,8 +29,12 @@ def main() -> int:
         sys.stdout.write(f"{text}\n")
         sys.stdout.flush()
 
+    try:
+        plan = Plan(**given)
+    except ValueError as error:
+        parser.error(str(error))
     with tempfile.TemporaryDirectory(prefix="chaos-") as own:
-        report = run(Plan(**given), folder or Path(own), tell)
+        report = run(plan, folder or Path(own), tell)
     tell(str(report))
     return 1 if report.differences else 0
 

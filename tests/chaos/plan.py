@@ -6,6 +6,8 @@ from dataclasses import dataclass
 
 __all__ = ["Plan"]
 
+LEAST = 10.0  # a calm beginning, and a first fault
+
 
 @dataclass(frozen=True, slots=True)
 class Plan:
@@ -20,3 +22,7 @@ class Plan:
     judged: float = 0.3
     memory_mb: int = 512
     patience: float = 180.0
+
+    def __post_init__(self) -> None:
+        if self.seconds < LEAST:
+            raise ValueError(f"{self.seconds:g} s of faults: with less than {LEAST:g} none comes")

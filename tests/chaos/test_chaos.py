@@ -24,7 +24,7 @@ def test_the_memory_limit_is_that_of_the_chart() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(600)  # a busy machine takes a minute for a start, and there are a dozen
+@pytest.mark.timeout(1800)  # a busy machine takes a minute for a start, and there are a dozen
 def test_faults_lose_nothing_count_nothing_twice_and_bend_no_estimate(tmp_path: Path) -> None:
     report = run(Plan(seconds=20.0, rate=20.0, judged=0.9), tmp_path, say)
     assert not report.differences, str(report)

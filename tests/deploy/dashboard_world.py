@@ -9,9 +9,8 @@ from __future__ import annotations
 import json
 import random
 import threading
-import time
 import uuid
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -25,8 +24,9 @@ from tests.crash import free_port, start
 from tests.deploy.tools import ROOT
 from tests.judge.stub_process import stub_judge
 from tests.prometheus_server import prometheus
+from tests.waiting import until
 
-__all__ = ["World", "sample", "scraped", "until", "watched"]
+__all__ = ["World", "sample", "scraped", "watched"]
 
 RULES = ROOT / "deploy" / "prometheus" / "ragmeter.rules.yaml"
 SPANS = ROOT / "tests" / "data" / "otlp" / "langfuse-langfuse-sdk-generation.otlp.json"
@@ -37,8 +37,6 @@ scrape_configs:
   - job_name: ragmeter
     static_configs: [{{targets: {targets}}}]
 """
-
-SECONDS = 100.0  # until the agent is ready: 5 s on a quiet machine, more beside other tests
 
 
 class World:
@@ -214,7 +212,7 @@ def watched(
             own = f'ragmeter_ready{{instance="127.0.0.1:{ports[1]}"}}'
             return scraped(world, own) == "1" and world.listens()
 
-        until(ready, SECONDS)
+        until(ready)
         world.intrude()
         yield world
 
@@ -226,10 +224,3 @@ def scraped(world: World, query: str) -> str:
     except (httpx.TransportError, KeyError, ValueError):
         return ""
     return str(found[0]["value"][1]) if found else ""
-
-
-def until(what: Callable[[], bool], seconds: float) -> None:
-    end = time.monotonic() + seconds
-    while not what():
-        assert time.monotonic() < end, "it did not come to that"
-        time.sleep(0.3)

@@ -178,6 +178,20 @@ def test_grace_period_fits_the_drain(name: str, seconds: int) -> None:
     assert pod(rendered(name))["terminationGracePeriodSeconds"] == seconds
 
 
+def test_names_that_look_like_numbers_are_names() -> None:
+    arguments = ["template", "123", str(CHART), "--namespace", "456", "--kube-version", NEWEST]
+    arguments += ["--set", "config.http.accept={open,plain}"]
+    arguments += ["--set", "serviceMonitor.enabled=true,dashboards.enabled=true"]
+    arguments += ["--set-string", "nameOverride=1e3,priorityClassName=10"]
+    arguments += ["--set-string", "serviceMonitor.namespace=7"]
+    arguments += ["--set-string", "secrets.httpToken.existingSecret=9,secrets.httpToken.key=8"]
+    done = helm(*arguments)
+    assert done.returncode == 0, done.stderr
+    objects = [item for item in yaml.safe_load_all(done.stdout) if item]
+    assert {item["metadata"]["namespace"] for item in objects} == {"456", "7"}
+    assert wrong(objects, NEWEST) == []
+
+
 def test_hook_of_helm_test_asks_the_service() -> None:
     objects = rendered("standalone")
     test = one(objects, "Pod")
@@ -220,6 +234,21 @@ def test_rules_are_those_of_prometheus_and_dashboards_those_of_grafana() -> None
         for name, text in item["data"].items()
     }
     assert maps == {path.name: json.loads(path.read_text()) for path in DASHBOARDS.glob("*.json")}
+
+
+def test_rules_link_to_where_the_runbooks_are_published() -> None:
+    alerts = {"runbook_url": "https://wiki.test/rag/"}
+    config = {"http": {"accept": ["open", "plain"]}, "alerts": alerts}
+    objects = render({"config": config, "prometheusRule": {"enabled": True}})
+    links = [
+        rule["annotations"]["runbook_url"]
+        for group in one(objects, "PrometheusRule")["spec"]["groups"]
+        for rule in group["rules"]
+        if "alert" in rule
+    ]
+    assert links
+    assert all(link.startswith("https://wiki.test/rag/") for link in links)
+    assert "https://wiki.test/rag/errors.md" in links
 
 
 def test_dashboard_is_not_taken_for_a_template(tmp_path: Path) -> None:

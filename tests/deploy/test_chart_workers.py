@@ -12,6 +12,7 @@ from tests.deploy.charts import Object, container, one, pod, refused, render
 pytestmark = pytest.mark.real
 
 KAFKA = {"config": {"kafka": {"bootstrap_servers": ["kafka:9092"]}}, "mode": "worker"}
+HPA: Object = {"type": "hpa"}
 
 
 @functools.cache
@@ -36,9 +37,10 @@ def test_budget_lets_one_worker_go() -> None:
     assert one(rendered("worker-hpa"), "PodDisruptionBudget")["spec"]["minAvailable"] == "50%"
 
 
-def test_topics_are_made_by_a_hook() -> None:
+def test_topics_are_made_by_a_job_that_waits_for_no_worker() -> None:
     job = one(rendered("worker"), "Job")
-    assert job["metadata"]["annotations"]["helm.sh/hook"] == "post-install,post-upgrade"
+    # `helm --wait` runs hooks after the workers are ready, and those wait for their topics
+    assert "annotations" not in job["metadata"]
     spec = job["spec"]["template"]["spec"]
     assert spec["containers"][0]["args"][:2] == ["kafka", "init"]
     mounted = {each["name"] for each in spec["containers"][0]["volumeMounts"]}
@@ -47,6 +49,17 @@ def test_topics_are_made_by_a_hook() -> None:
     labels = job["spec"]["template"]["metadata"]["labels"]
     selector = one(rendered("worker"), "Deployment")["spec"]["selector"]["matchLabels"]
     assert not selector.items() <= labels.items()
+
+
+def test_the_job_that_makes_topics_is_another_one_where_it_does_another_thing() -> None:
+    init = KAFKA | {"worker": {"kafkaInit": {"enabled": True}}, "fullnameOverride": "r" * 50}
+    names = [
+        one(render(init | more), "Job")["metadata"]["name"]
+        for more in ({}, {}, {"image": {"tag": "2"}}, {"alertRules": [{"name": "One"}]})
+    ]
+    assert names[0] == names[1]
+    assert len(set(names)) == 3
+    assert {len(name) for name in names} == {62}  # 63 at most: the Pods have it as a label
 
 
 def test_autoscaler_by_cpu_and_by_a_metric_of_its_own() -> None:
@@ -151,6 +164,35 @@ def test_without_a_password_the_scaler_needs_none() -> None:
             "minAvailable or maxUnavailable, not both",
         ),
         ({"hhem": {"enabled": True}}, "hhem.enabled needs hhem.volume"),
+        (
+            KAFKA | {"autoscaling": HPA | {"hpa": {"targetCPUUtilizationPercentage": 0}}},
+            "needs something to scale by",
+        ),
+        (
+            KAFKA | {"autoscaling": HPA, "resources": {"requests": None, "limits": None}},
+            "resources.requests.cpu, which is not set",
+        ),
+        (
+            {"podMonitor": {"enabled": True, "interval": "59s", "scrapeTimeout": "1m"}},
+            "podMonitor.scrapeTimeout 1m is above its interval 59s",
+        ),
+        ({"ingress": {"enabled": True, "tlsSecret": "cert"}}, "tlsSecret needs ingress.host"),
+        ({"podLabels": {"app.kubernetes.io/name": "mine"}}, "the Pods are found by it"),
+        ({"commonLabels": {"app.kubernetes.io/instance": "mine"}}, "the Pods are found by it"),
+        (
+            {"alertRules": [{"name": "One"}], "config": {"alerts": {"rules": "/rules.yaml"}}},
+            "the same thing in two places",
+        ),
+        (
+            {"secrets": {"httpTls": {"existingSecret": "cert", "certKey": ""}}},
+            "httpTls needs certKey and keyKey",
+        ),
+        ({"config": {"http": {"metrics_port": 4318}}}, "are two ports"),
+        ({"config": {"http": {"metrics_port": 0}}}, "none is 0"),
+        ({"fullnameOverride": "Foo_Bar"}, "fullnameOverride: Does not match pattern"),
+        ({"nameOverride": "n" * 51}, "nameOverride: String length must be less than or equal"),
+        ({"extraEnv": [{"value": "x"}]}, "extraEnv.0: name is required"),
+        ({"extraEnv": [{"name": "X", "value": 5}]}, "extraEnv.0.value: Invalid type"),
     ],
 )
 def test_values_that_cannot_be_meant_are_refused(values: Object, words: str) -> None:

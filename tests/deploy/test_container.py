@@ -35,7 +35,7 @@ def names(requirements: list[str]) -> set[str]:
 @pytest.mark.real
 def test_hadolint_finds_nothing() -> None:
     hadolint = python_of_tools().with_name("hadolint")
-    done = subprocess.run([hadolint, DOCKERFILE], capture_output=True, text=True, timeout=60)
+    done = subprocess.run([hadolint, DOCKERFILE], capture_output=True, text=True, timeout=300)
     assert (done.returncode, done.stdout) == (0, "")
 
 

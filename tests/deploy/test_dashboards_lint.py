@@ -16,7 +16,7 @@ pytestmark = pytest.mark.real
 
 def lint(path: Path) -> subprocess.CompletedProcess[str]:
     command = [linter_program(), "lint", "--strict", str(path)]
-    return subprocess.run(command, capture_output=True, text=True, timeout=60)
+    return subprocess.run(command, capture_output=True, text=True, timeout=300)
 
 
 @pytest.mark.parametrize("path", sorted(DASHBOARDS.glob("*.json")), ids=lambda path: path.stem)

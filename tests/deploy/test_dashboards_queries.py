@@ -17,14 +17,14 @@ import pytest
 
 from deploy.dashboards.variables import PAGE
 from tests.deploy.dashboard_queries import boards, choose, fill, panels, queries, run
-from tests.deploy.dashboard_world import World, sample, scraped, until, watched
+from tests.deploy.dashboard_world import World, sample, scraped, watched
 from tests.deploy.tools import ROOT
+from tests.waiting import until
 
-pytestmark = [pytest.mark.real, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.real, pytest.mark.slow]
 
 WORKER = ROOT / "tests" / "data" / "worker-metrics.txt.gz"
 BOARDS = boards()
-SECONDS = 100.0
 INTERVAL = 2  # seconds between scrapes
 
 # (dashboard, panel): why there may be nothing to see on a sound agent.
@@ -62,7 +62,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
             'rag_precision_at_k_mean{service="mtrag-chat"}',
             "rag_judge_probe_change_mean",
         ):
-            until(partial(comes, found, traces, name), SECONDS)
+            until(partial(comes, found, traces, name))
         time.sleep(3 * INTERVAL)  # rates need two scrapes
         yield found
 

@@ -20,10 +20,11 @@ import yaml
 from tests.crash import free_port
 from tests.deploy.dockerfile import stages
 from tests.deploy.tools import ROOT
+from tests.waiting import PATIENCE
 
 pytestmark = [pytest.mark.slow, pytest.mark.real]
 
-BUILD_SECONDS = 540  # 249 s were measured with ten others at work on two cores
+BUILD_SECONDS = 1500  # 249 s were measured with ten others at work on two cores
 LARGEST = 120 * 2**20  # measured: 90 MB with the sources' own bytecode
 STOP_SECONDS = 15  # limits.drain_seconds and what it takes to end
 
@@ -94,7 +95,7 @@ def serving(prefix: Path, folder: Path) -> Iterator[tuple[subprocess.Popen[bytes
 
 
 def get(url: str) -> str:
-    with urllib.request.urlopen(url, timeout=5) as reply:
+    with urllib.request.urlopen(url, timeout=30) as reply:
         return str(reply.read().decode())
 
 
@@ -103,12 +104,14 @@ def test_prefix_is_small_and_whole(prefix: Path) -> None:
     size = sum(path.lstat().st_size for path in prefix.rglob("*"))
     assert size < LARGEST, f"{size / 2**20:.0f} MiB"
     python = prefix / "bin" / "python"
-    subprocess.run([python, "-c", "import faust, kafka, agent.cli"], check=True, timeout=60)
+    subprocess.run(
+        [python, "-c", "import faust, kafka, uvloop, agent.cli"], check=True, timeout=300
+    )
     done = subprocess.run(
-        [prefix / "bin" / "ragmeter", "--version"], capture_output=True, text=True, timeout=60
+        [prefix / "bin" / "ragmeter", "--version"], capture_output=True, text=True, timeout=300
     )
     assert done.stdout.split()[-1] == "0.1.0"
-    missing = subprocess.run([python, "-c", "import pytest"], capture_output=True, timeout=60)
+    missing = subprocess.run([python, "-c", "import pytest"], capture_output=True, timeout=300)
     assert b"ModuleNotFoundError" in missing.stderr
 
 
@@ -116,7 +119,7 @@ def test_prefix_is_small_and_whole(prefix: Path) -> None:
 def test_serves_with_a_root_file_system_that_is_read_only(prefix: Path, tmp_path: Path) -> None:
     with serving(prefix, tmp_path) as (process, ports):
         metrics = f"http://127.0.0.1:{ports['metrics_port']}"
-        end = time.monotonic() + 60
+        end = time.monotonic() + PATIENCE
         while True:
             try:
                 assert get(f"{metrics}/readyz") == "ready\n"
@@ -134,12 +137,12 @@ def test_serves_with_a_root_file_system_that_is_read_only(prefix: Path, tmp_path
             data=line,
             headers={"content-type": "application/json"},
         )
-        with urllib.request.urlopen(post, timeout=10) as reply:
+        with urllib.request.urlopen(post, timeout=60) as reply:
             assert reply.status == 200
         # the image's own health check, with this test's port
         words = json.loads(stages()["runtime"].all("HEALTHCHECK")[0].partition("CMD ")[2])
         code = words[-1].replace(":9464/", f":{ports['metrics_port']}/")
-        subprocess.run([prefix / "bin" / "python", "-c", code], check=True, timeout=10)
+        subprocess.run([prefix / "bin" / "python", "-c", code], check=True, timeout=60)
         assert "ragmeter_traces_received_total" in get(f"{metrics}/metrics")
         began = time.monotonic()
         process.send_signal(signal.SIGTERM)

@@ -14,8 +14,9 @@ import pytest
 
 from agent.config import load
 from tests.deploy.charts import pod, render
-from tests.patched import running, until
+from tests.patched import running
 from tests.traces import trace_dict
+from tests.waiting import until
 
 DRAIN = 3.0
 ACCEPT = {"http": {"accept": ["open", "plain"]}}  # as in ci/default-values.yaml
@@ -23,6 +24,7 @@ ACCEPT = {"http": {"accept": ["open", "plain"]}}  # as in ci/default-values.yaml
 # Each trace takes as long as the worst of them, and nothing ends by itself.
 SLOW = """
 from agent.score import Scorer
+from tests.waiting import until
 real = Scorer.score
 def score(self, *arguments):
     time.sleep(0.2)

@@ -2,21 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
 from aiohttp import web
-
-
-async def until(met: Callable[[], bool], seconds: float = 5.0) -> None:
-    """Wait until it is so; TimeoutError after `seconds`."""
-    async with asyncio.timeout(seconds):
-        while not met():  # noqa: ASYNC110 (what is waited for has no event to set)
-            await asyncio.sleep(0.002)
-
 
 Answer = Callable[[int], Awaitable[web.Response]]
 """From the number of the request (0, 1, ...) to its answer."""

@@ -18,7 +18,8 @@ from agent.alerts import Alert
 from exporters.alertmanager import Alertmanager, labels_of, payload
 from exporters.page.tables import service_url
 from tests.exporters.alerts import absent, burning, drifted, make, unscored
-from tests.exporters.stub import Stub, serve, until
+from tests.exporters.stub import Stub, serve
+from tests.waiting import until_async
 
 WALL = 5_000.0
 
@@ -284,7 +285,7 @@ def test_the_loop_sends_at_once_on_a_wake_and_again_by_itself() -> None:
             task = asyncio.create_task(sender.run())
             made.alerts = [make()]
             sender.wake()
-            await until(lambda: len(made.stub.bodies) >= 3)
+            await until_async(lambda: len(made.stub.bodies) >= 3)
             sender.stop()
             await asyncio.wait_for(task, 1)
         async with rig(resend=3600) as (made, sender):
@@ -292,7 +293,7 @@ def test_the_loop_sends_at_once_on_a_wake_and_again_by_itself() -> None:
             await asyncio.sleep(0.02)
             made.alerts = [make()]
             sender.wake()
-            await until(lambda: len(made.stub.bodies) == 1)
+            await until_async(lambda: len(made.stub.bodies) == 1)
             sender.stop()
             await asyncio.wait_for(task, 1)
 
@@ -304,7 +305,7 @@ def test_the_loop_tries_again_soon_after_a_failure() -> None:
         async with rig(503, resend=3600) as (made, sender):
             made.alerts = [make()]
             task = asyncio.create_task(sender.run())
-            await until(lambda: made.counts["sent"] == 1)
+            await until_async(lambda: made.counts["sent"] == 1)
             assert made.counts == {"retry": 1, "sent": 1}
             sender.stop()
             await asyncio.wait_for(task, 1)
@@ -328,7 +329,7 @@ def test_one_that_hangs_holds_the_other_not_up() -> None:
                 resend=0.02,
             )
             task = asyncio.create_task(sender.run())
-            await until(lambda: len(good.bodies) >= 3)
+            await until_async(lambda: len(good.bodies) >= 3)
             assert len(bad.bodies) == 1
             task.cancel()
             with contextlib.suppress(asyncio.CancelledError):

@@ -20,8 +20,9 @@ from agent.alerts import Alert, AlertEngine
 from exporters.alertmanager import Alertmanager
 from tests.alerts.fakes import FakeWindows, Worst, around, rule
 from tests.exporters.real_alertmanager import alertmanager, notified
-from tests.exporters.stub import serve, until
+from tests.exporters.stub import serve
 from tests.real import require
+from tests.waiting import until_async
 
 pytestmark = pytest.mark.real
 
@@ -66,7 +67,7 @@ def test_an_alert_arrives_with_its_evidence_and_resolves(tmp_path: Path, offset:
         ):
             assert len(engine.evaluate(windows, now)) == 1
             sender.wake()
-            await until(lambda: bool(notified(receiver, "firing")), 5)
+            await until_async(lambda: bool(notified(receiver, "firing")))
             # Held past its first `endsAt` by the resends: it neither resolves nor fires again.
             await asyncio.sleep(2.5)
             (fired,) = notified(receiver, "firing")
@@ -90,7 +91,7 @@ def test_an_alert_arrives_with_its_evidence_and_resolves(tmp_path: Path, offset:
             assert len(engine.evaluate(windows, now + 60)) == 1
             sender.wake()
             begin = time.monotonic()
-            await until(lambda: bool(notified(receiver, "resolved")), 5)
+            await until_async(lambda: bool(notified(receiver, "resolved")))
             # Told, not timed out: `endsAt` of the last resend lies up to 2 s ahead.
             assert time.monotonic() - begin < 1.5
             (resolved,) = notified(receiver, "resolved")
@@ -109,7 +110,7 @@ def test_an_alert_ends_by_itself_when_we_die(tmp_path: Path) -> None:
             async with sender_to(url, engine.alerts) as sender:
                 engine.evaluate(windows, time.time())
                 sender.wake()
-                await until(lambda: bool(notified(receiver, "firing")), 5)
-            await until(lambda: bool(notified(receiver, "resolved")), 8)
+                await until_async(lambda: bool(notified(receiver, "firing")))
+            await until_async(lambda: bool(notified(receiver, "resolved")))
 
     asyncio.run(scenario())

@@ -21,7 +21,7 @@ from exporters.dispatch import (
     Outcome,
     judge_status,
 )
-from tests.exporters.stub import until
+from tests.waiting import until_async
 
 
 class Clock:
@@ -87,7 +87,7 @@ def test_what_is_due_is_sent_once_and_leaves_the_outbox() -> None:
         async with Bench(always(Outcome("sent"))) as bench:
             for name in "abcdefgh":
                 bench.put(name)
-            await until(lambda: len(bench.outbox) == 0)
+            await until_async(lambda: len(bench.outbox) == 0)
         assert sorted(bench.sent) == list("abcdefgh")
         assert bench.counts == {"sent": 8}
 
@@ -105,10 +105,10 @@ def test_a_failure_waits_longer_each_time_and_is_tried_until_it_works() -> None:
             bench.put("a")
             waits = []
             for attempt in range(6):
-                await until(lambda attempt=attempt: bench.counts["retry"] == attempt + 1)  # type: ignore[misc]
+                await until_async(lambda attempt=attempt: bench.counts["retry"] == attempt + 1)  # type: ignore[misc]
                 waits.append(bench.outbox.next_at() - bench.clock.now)
                 bench.clock.now += waits[-1]
-            await until(lambda: bench.counts["sent"] == 1)
+            await until_async(lambda: bench.counts["sent"] == 1)
         for attempt, wait in enumerate(waits):
             assert 2**attempt / 2 <= wait <= 2**attempt
         assert len(bench.sent) == 7
@@ -120,7 +120,7 @@ def test_retries_never_wait_longer_than_five_minutes_by_themselves() -> None:
     async def scenario() -> None:
         async with Bench(always(Outcome("retry", "x"))) as bench:
             bench.outbox.put(OutboxItem("a", "a", "{}", bench.clock.now, attempts=1000))
-            await until(lambda: bench.counts["retry"] == 1)
+            await until_async(lambda: bench.counts["retry"] == 1)
         assert 150 <= bench.outbox.next_at() - bench.clock.now <= 300
 
     asyncio.run(scenario())
@@ -130,7 +130,7 @@ def test_retry_after_is_obeyed() -> None:
     async def scenario() -> None:
         async with Bench(always(Outcome("retry", "HTTP 429", 700.0))) as bench:
             bench.put("a")
-            await until(lambda: bench.counts["retry"] == 1)
+            await until_async(lambda: bench.counts["retry"] == 1)
             assert bench.outbox.next_at() == bench.clock.now + 700
             bench.clock.now += 699
             await asyncio.sleep(0.03)
@@ -143,7 +143,7 @@ def test_what_is_refused_is_dropped_with_a_word(caplog: pytest.LogCaptureFixture
     async def scenario() -> None:
         async with Bench(always(Outcome("refused", "HTTP 404"))) as bench:
             bench.put("a")
-            await until(lambda: len(bench.outbox) == 0)
+            await until_async(lambda: len(bench.outbox) == 0)
         assert bench.counts == {"refused": 1}
 
     asyncio.run(scenario())
@@ -156,9 +156,9 @@ def test_what_is_older_than_a_day_is_dropped_and_counted(
     async def scenario() -> None:
         async with Bench(always(Outcome("retry", "down"))) as bench:
             bench.put("a")
-            await until(lambda: bench.counts["retry"] == 1)
+            await until_async(lambda: bench.counts["retry"] == 1)
             bench.clock.now += 86_401
-            await until(lambda: len(bench.outbox) == 0)
+            await until_async(lambda: len(bench.outbox) == 0)
         assert bench.counts == {"retry": 1, "expired": 1}
 
     asyncio.run(scenario())
@@ -176,11 +176,11 @@ def test_resolved_never_overtakes_firing() -> None:
             bench.put("firing", key="alert")
             bench.put("resolved", key="alert")
             bench.put("other")
-            await until(lambda: bench.counts["sent"] == 1)
+            await until_async(lambda: bench.counts["sent"] == 1)
             await asyncio.sleep(0.03)
             assert "resolved" not in bench.sent
             bench.clock.now += 10
-            await until(lambda: len(bench.outbox) == 0)
+            await until_async(lambda: len(bench.outbox) == 0)
         assert bench.sent[-2:] == ["firing", "resolved"]
 
     asyncio.run(scenario())
@@ -197,9 +197,9 @@ def test_one_that_hangs_times_out_and_holds_nobody_up() -> None:
             bench.put("hangs")
             for name in "abcdefgh":
                 bench.put(name)
-            await until(lambda: bench.counts["sent"] == 8)
+            await until_async(lambda: bench.counts["sent"] == 8)
             assert bench.counts["retry"] == 0, "all others are through before it times out"
-            await until(lambda: bench.counts["retry"] == 1)
+            await until_async(lambda: bench.counts["retry"] == 1)
         assert bench.outbox.errors == ["timeout"]
 
     asyncio.run(scenario())
@@ -220,7 +220,7 @@ def test_concurrency_is_bounded() -> None:
         async with Bench(answer, concurrency=3) as bench:
             for index in range(20):
                 bench.put(str(index))
-            await until(lambda: len(bench.outbox) == 0)
+            await until_async(lambda: len(bench.outbox) == 0)
         assert most == 3
         assert len(bench.sent) == 20
 
@@ -236,7 +236,7 @@ def test_stop_takes_no_longer_than_allowed_and_keeps_what_was_not_sent() -> None
         bench = Bench(answer, timeout=60)
         task = asyncio.create_task(bench.dispatcher.run())
         bench.put("a")
-        await until(lambda: bench.sent == ["a"])
+        await until_async(lambda: bench.sent == ["a"])
         begin = time.monotonic()
         await bench.dispatcher.stop(0.05)
         await task
@@ -257,7 +257,7 @@ def test_a_sender_that_raises_is_a_retry_and_its_words_stay_out_of_the_log(
 
         async with Bench(answer) as bench:
             bench.put("a")
-            await until(lambda: bench.counts["retry"] == 1)
+            await until_async(lambda: bench.counts["retry"] == 1)
         assert bench.outbox.errors == ["RuntimeError"]
 
     asyncio.run(scenario())
@@ -277,7 +277,7 @@ def test_an_outbox_that_fails_is_asked_again(caplog: pytest.LogCaptureFixture) -
         bench.outbox.due = sometimes  # type: ignore[method-assign]
         async with bench:
             bench.put("a")
-            await until(lambda: len(bench.outbox) == 0)
+            await until_async(lambda: len(bench.outbox) == 0)
         assert bench.counts == {"error": 2, "sent": 1}
 
     asyncio.run(scenario())
@@ -298,7 +298,7 @@ def test_what_was_told_is_not_told_again_while_the_disk_is_full(outcome: Any) ->
         bench.outbox.done = sometimes  # type: ignore[method-assign]
         async with bench:
             bench.put("a")
-            await until(lambda: len(bench.outbox) == 0)
+            await until_async(lambda: len(bench.outbox) == 0)
         assert bench.sent == ["a"]
         assert bench.counts == {"error": 3, outcome: 1}
 

@@ -14,6 +14,7 @@ from agent.counters import Exemplar
 from tests.exporters.fakes import everything
 from tests.exporters.server import serving
 from tests.prometheus_server import prometheus
+from tests.waiting import PATIENCE
 
 CONFIG = """
 global:
@@ -23,12 +24,11 @@ scrape_configs:
     static_configs:
       - targets: ["127.0.0.1:{port}"]
 """
-SECONDS = 40  # two shared cores need up to ten to start it
 
 
 def ask(client: httpx.Client, path: str, **parameters: Any) -> Any:
     """The answer's data, as soon as there is one that is not empty."""
-    end = time.monotonic() + SECONDS
+    end = time.monotonic() + PATIENCE
     while True:
         try:
             answer = client.get(path, params=parameters)

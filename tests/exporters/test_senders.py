@@ -13,7 +13,7 @@ from agent.counters import Counters
 from agent.store.rows import OutboxItem
 from exporters.dispatch import MemoryOutbox
 from exporters.senders import Senders
-from tests.exporters.stub import until
+from tests.waiting import until_async
 
 NOW = 1_790_000_000.0
 DAY = 86_400.0
@@ -47,7 +47,7 @@ def test_a_clock_that_jumps_delays_and_drops_no_notification(jump: float) -> Non
         async with httpx.AsyncClient(transport=httpx.MockTransport(take)) as client:
             senders.start(client, running)
             clock[0] += jump
-            await until(lambda: len(running.outbox) == 0)
+            await until_async(lambda: len(running.outbox) == 0)
             await senders.stop()
         assert len(told) == 1
 

@@ -15,7 +15,8 @@ from aiohttp import web
 from exporters.dispatch import Dispatcher, MemoryOutbox, OutboxItem, Outcome
 from exporters.webhook import WebhookSender, notification
 from tests.exporters.alerts import make
-from tests.exporters.stub import Answer, ok, serve, until
+from tests.exporters.stub import Answer, ok, serve
+from tests.waiting import until_async
 
 
 def test_the_payload_carries_the_whole_alert() -> None:
@@ -130,7 +131,7 @@ def test_secrets_of_the_url_are_never_logged(caplog: pytest.LogCaptureFixture) -
             )
             task = asyncio.create_task(dispatcher.run())
             outbox.put(notification(make(), time.time()))
-            await until(lambda: len(outbox) == 0)
+            await until_async(lambda: len(outbox) == 0)
             await dispatcher.stop()
             await task
             assert stub.paths == ["/T0/secret?key=secret"]

@@ -54,13 +54,6 @@ class Clock:
         await asyncio.sleep(0)
 
 
-async def until(condition: Callable[[], bool]) -> None:
-    """Return when it holds: how long a machine takes that is busy with other jobs, nobody knows."""
-    async with asyncio.timeout(30):
-        while not condition():  # noqa: ASYNC110 - a stub has no event for it
-            await asyncio.sleep(0.005)
-
-
 def completion(
     content: str | None = '{"grade": 2}', finish: str = "stop", **changes: Any
 ) -> dict[str, Any]:

@@ -12,8 +12,9 @@ import pytest
 from agent.config import Judge
 from agent.judge.client import JudgeClient
 from agent.tiers import Cost
-from tests.judge.asking import Asked, Reply, completion, error, question, script, until
+from tests.judge.asking import Asked, Reply, completion, error, question, script
 from tests.judge.stub_judge import StubJudge
+from tests.waiting import until_async
 
 
 def json_error(status: int, message: str, **fields: Any) -> httpx.Response:
@@ -331,7 +332,7 @@ def test_a_cancelled_call_frees_its_slot_and_is_counted() -> None:
             client = JudgeClient(settings, observe=attempts.append)
             cost = Cost()
             task = asyncio.create_task(client.ask(question(), cost))
-            await until(lambda: stub.in_flight == 1)
+            await until_async(lambda: stub.in_flight == 1)
             task.cancel()
             with pytest.raises(asyncio.CancelledError):
                 await task

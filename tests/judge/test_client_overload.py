@@ -16,8 +16,9 @@ from agent.judge.client import JudgeClient
 from agent.judge.question import JudgeFailed
 from agent.judge.retries import RetryBudget
 from agent.tiers import Cost
-from tests.judge.asking import Asked, Clock, Reply, completion, error, question, script, until
+from tests.judge.asking import Asked, Clock, Reply, completion, error, question, script
 from tests.judge.stub_judge import StubJudge
+from tests.waiting import until_async
 
 
 def json_error(status: int, message: str, **fields: Any) -> httpx.Response:
@@ -230,7 +231,7 @@ def test_nobody_queues_behind_a_trial() -> None:
                 await client.ask(question(), Cost())
             clock.now += 5
             trial = asyncio.create_task(client.ask(question(), Cost()))
-            await until(lambda: stub.in_flight == 1)
+            await until_async(lambda: stub.in_flight == 1)
             with pytest.raises(JudgeFailed, match="is down"):
                 await asyncio.wait_for(client.ask(question(), Cost()), 1)
             trial.cancel()
@@ -265,7 +266,7 @@ def test_a_hung_judge_holds_its_own_slots_and_no_others(monkeypatch: pytest.Monk
                 return "scored"
 
             stuck = [asyncio.create_task(reason(number)) for number in range(60)]
-            await until(lambda: hung.max_in_flight == 4)
+            await until_async(lambda: hung.max_in_flight == 4)
             begun = asyncio.get_running_loop().time()
             await asyncio.gather(*(second.ask(question(str(n)), Cost()) for n in range(50)))
             assert asyncio.get_running_loop().time() - begun < 2

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
-import time
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -18,17 +19,19 @@ from tests.crash import free_port
 from tests.kafka_server import KafkaServer
 from tests.samples import samples
 from tests.traces import trace_line
+from tests.waiting import PATIENCE
 
 __all__ = [
     "SERVICES",
     "SETTINGS",
     "Worker",
+    "by_service",
     "quality",
     "traffic",
-    "until",
     "workers",
 ]
 
+COUNTED = re.compile(r'^rag_traces_total\{service="([^"]+)".*\} (\S+)$', re.MULTILINE)
 SERVICES = ("bot", "search", "shop", "help", "wiki")
 SETTINGS: dict[str, Any] = {
     "windows": ["1h", "24h"],
@@ -47,14 +50,6 @@ def traffic(count: int = 300) -> list[bytes]:
         line = trace_line(n, service=service, status=status, answer=answer)
         lines.append(line if n % 50 != 7 else b"{no json " + str(n).encode())
     return lines
-
-
-def until(what: Callable[[], object], seconds: float = 60) -> None:
-    """Wait until `what()` is true."""
-    end = time.monotonic() + seconds
-    while not what():
-        assert time.monotonic() < end, "it did not come to that"
-        time.sleep(0.2)
 
 
 class Worker:
@@ -96,7 +91,7 @@ class Worker:
         self.process.kill()
         self.process.wait()
 
-    def stop(self, seconds: float = 40) -> int:
+    def stop(self, seconds: float = PATIENCE) -> int:
         assert self.process is not None
         self.process.send_signal(signal.SIGTERM)
         return self.process.wait(seconds)
@@ -104,7 +99,7 @@ class Worker:
     def get(self, path: str) -> str:
         """ "" while it cannot be asked."""
         try:
-            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=5) as page:
+            with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=30) as page:
                 return str(page.read().decode())
         except OSError:
             return ""
@@ -122,6 +117,14 @@ class Worker:
         """How many are counted, of all services and states."""
         found = self.metrics().items()
         return sum(value for name, value in found if name.startswith("rag_traces_total"))
+
+
+def by_service(page: str) -> Counter[str]:
+    """Traces that are counted, by service; of one that is exported and has none, 0."""
+    found: Counter[str] = Counter()
+    for service, value in COUNTED.findall(page):
+        found[service] += int(float(value))
+    return found
 
 
 def quality(found: dict[str, float]) -> dict[str, float]:

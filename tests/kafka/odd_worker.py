@@ -1,6 +1,5 @@
 """`ragmeter worker` with what tests need of it: `python -m tests.kafka.odd_worker NAMES worker`
 
-impatient: a worker that stands still for 3 s is not ready, and ends after 8.
 paused:    Faust forgets the partitions of the traces after the first message, as it has done.
 raises:    the state cannot take a trace whose id begins with "poison".
 fat:       scores of a trace whose id begins with "fat" take as many bytes as its id says.
@@ -17,20 +16,11 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from agent.cli import app
-from agent.kafka import worker
 from agent.kafka.messages.records import ScoreRecord
 from agent.kafka.stages import score_stage
 from agent.kafka.stages import slow as slow_tiers
 from agent.kafka.stages.score_stage import ScoreStage
 from agent.kafka.state.partition_state import PartitionState
-
-READY_SECONDS, STALL_SECONDS = 3.0, 8.0
-
-
-def impatient() -> None:
-    for name, seconds in (("READY_SECONDS", READY_SECONDS), ("STALL_SECONDS", STALL_SECONDS)):
-        assert name in vars(worker)
-        vars(worker)[name] = seconds
 
 
 def paused() -> None:

@@ -16,11 +16,11 @@ from agent.kafka.operator.clients import guarded
 from agent.kafka.operator.provisioning import provision
 from tests.kafka.cluster import SETTINGS, Worker
 from tests.kafka_server import KafkaServer
+from tests.waiting import until
 
-__all__ = ["START_SECONDS", "Place", "page"]
+__all__ = ["Place", "page"]
 
 PARTITIONS = 2
-START_SECONDS = 100.0  # until a worker is ready: 4 s on a quiet machine
 SESSION_SECONDS = 6  # the least: what was killed is replaced soon
 
 
@@ -74,7 +74,7 @@ class Place:
         for number, line in enumerate(lines):
             producer.send(topic, line, partition=number % partitions)
         producer.flush(30)
-        producer.close(timeout=5)
+        producer.close(timeout=30)
 
     def topics(self) -> set[str]:
         """Those of this place."""
@@ -88,11 +88,20 @@ class Place:
 
     def records(self, topic: str) -> list[Any]:
         """All that is in a topic."""
-        consumer = KafkaConsumer(bootstrap_servers=self.server.bootstrap, consumer_timeout_ms=1500)
+        consumer = KafkaConsumer(bootstrap_servers=self.server.bootstrap)
         numbers = sorted(consumer.partitions_for_topic(topic))
-        consumer.assign([TopicPartition(topic, number) for number in numbers])
+        partitions = [TopicPartition(topic, number) for number in numbers]
+        consumer.assign(partitions)
         consumer.seek_to_beginning()
-        found = list(consumer)
+        ends = consumer.end_offsets(partitions)
+        found: list[Any] = []
+
+        def whole() -> bool:
+            for records in consumer.poll(timeout_ms=100).values():
+                found.extend(records)
+            return all(consumer.position(partition) >= end for partition, end in ends.items())
+
+        until(whole)
         consumer.close()
         return found
 
@@ -101,7 +110,7 @@ def page(worker: Worker, path: str) -> tuple[int, str]:
     """Status and text, of errors too; 0 while nobody answers."""
     try:
         url = f"http://127.0.0.1:{worker.port}{path}"
-        with urllib.request.urlopen(url, timeout=5) as answer:
+        with urllib.request.urlopen(url, timeout=30) as answer:
             return answer.status, answer.read().decode()
     except urllib.error.HTTPError as error:
         with error:

@@ -29,7 +29,7 @@ def say(text: str) -> None:
 
 @pytest.mark.slow
 @pytest.mark.real
-@pytest.mark.timeout(600)
+@pytest.mark.timeout(1800)
 @pytest.mark.usefixtures("swept")
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_kills_and_a_broker_restart_change_no_count(tmp_path: Path) -> None:
@@ -43,7 +43,6 @@ def test_kills_and_a_broker_restart_change_no_count(tmp_path: Path) -> None:
         joins=1,
         broker_restarts=1,
         session=6.0,
-        patience=60.0,
     )
     report = run(short, tmp_path, say)
     assert not report.differences, str(report)
@@ -52,7 +51,6 @@ def test_kills_and_a_broker_restart_change_no_count(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 @pytest.mark.real
-@pytest.mark.timeout(300)
 @pytest.mark.usefixtures("swept")
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
 def test_a_node_that_is_lost_for_good_changes_no_count(tmp_path: Path) -> None:
@@ -71,7 +69,6 @@ def test_a_node_that_is_lost_for_good_changes_no_count(tmp_path: Path) -> None:
         session=6.0,
         nodes=3,
         lose_node=True,
-        patience=60.0,
     )
     report = run(lost, tmp_path, say)
     assert not report.differences, str(report)

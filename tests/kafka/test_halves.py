@@ -16,11 +16,12 @@ from agent.kafka.background.evidence_fetch import TopicReader
 from agent.kafka.messages.records import decode_record
 from agent.trace import Score, State
 from tests.judge.stub_process import stub_judge
-from tests.kafka.cluster import Worker, until, workers
-from tests.kafka.place import START_SECONDS, Place
+from tests.kafka.cluster import Worker, workers
+from tests.kafka.place import Place
 from tests.kafka_server import KafkaServer
 from tests.test_privacy import MAIL
 from tests.traces import START, trace_line
+from tests.waiting import until
 
 HOUR = 3600
 
@@ -47,7 +48,6 @@ def counted(pair: Sequence[Worker]) -> float:
 
 @pytest.mark.real
 @pytest.mark.slow
-@pytest.mark.timeout(300)
 def test_the_halves_tell_each_other(broker: KafkaServer, tmp_path: Path) -> None:
     place = Place(broker, tmp_path, partitions=4)
     with stub_judge() as stub:
@@ -65,7 +65,7 @@ def test_the_halves_tell_each_other(broker: KafkaServer, tmp_path: Path) -> None
         }
         pair = [place.worker(name, settings=tree) for name in "ab"]
         with workers(*pair):
-            until(lambda: all(worker.ready for worker in pair), START_SECONDS)
+            until(lambda: all(worker.ready for worker in pair))
             learn_what_is_rare(place, pair)
             show_the_worst(place, pair)
         read_what_is_there(place)
@@ -105,7 +105,7 @@ def show_the_worst(place: Place, pair: Sequence[Worker]) -> None:
     ]
     place.produce(worst)
     path = "/trace/shop/t5003"
-    until(lambda: any("[email]" in worker.get(path) for worker in pair), 90)
+    until(lambda: any("[email]" in worker.get(path) for worker in pair))
     (owner,) = [worker for worker in pair if worker.get(path)]
     other = next(worker for worker in pair if worker is not owner)
     shown = owner.get(path)
@@ -118,7 +118,7 @@ def show_the_worst(place: Place, pair: Sequence[Worker]) -> None:
     admin = KafkaAdminClient(bootstrap_servers=place.server.bootstrap)
     admin.delete_records({TopicPartition(place.traces, n): -1 for n in range(place.partitions)})
     admin.close()
-    until(lambda: other.get(path), 90)
+    until(lambda: other.get(path))
     assert "[email]" in other.get(path)
     assert MAIL not in other.get(path)
 

@@ -13,21 +13,14 @@ from agent.ingest.native import Bad, decode_one
 from agent.pipeline import Instrument
 from agent.rules import rules_of
 from exporters.prometheus import PrometheusExporter
-from tests.kafka.cluster import (
-    SERVICES,
-    SETTINGS,
-    Worker,
-    quality,
-    traffic,
-    until,
-    workers,
-)
-from tests.kafka.place import SESSION_SECONDS, START_SECONDS, Place
+from tests.kafka.cluster import SERVICES, SETTINGS, Worker, quality, traffic, workers
+from tests.kafka.place import Place
 from tests.kafka_server import KafkaServer
 from tests.samples import samples
 from tests.traces import trace_line
+from tests.waiting import until
 
-pytestmark = [pytest.mark.real, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.real]
 
 STOP_SECONDS = 10.0  # of a worker that has nothing to finish
 
@@ -68,7 +61,7 @@ def test_one_worker_finds_what_the_embedded_agent_does(place: Place, tmp_path: P
     lines = traffic()
     worker = place.worker()
     with workers(worker):
-        until(lambda: worker.ready, START_SECONDS)
+        until(lambda: worker.ready)
         place.produce(lines)
         until(lambda: worker.traces() >= good(lines))
         assert_same(quality(worker.metrics()), embedded(tmp_path, lines))
@@ -107,7 +100,7 @@ def test_each_service_is_exported_by_exactly_one_worker(
         until(lambda: sum(worker.traces() for worker in pair) >= good(lines[:last]))
 
     with workers(*pair):
-        until(lambda: all(worker.ready for worker in pair), START_SECONDS)
+        until(lambda: all(worker.ready for worker in pair))
         counted(0, 300)
         assert shared()
         found = quality(one.metrics()) | quality(other.metrics())
@@ -116,10 +109,10 @@ def test_each_service_is_exported_by_exactly_one_worker(
         until(lambda: services(other) == set(SERVICES))
         counted(300, 600)
         one.start()
-        until(shared, START_SECONDS)
+        until(shared)
         other.kill()
         place.produce(lines[600:])
-        until(lambda: one.traces() >= good(lines), SESSION_SECONDS + START_SECONDS)
+        until(lambda: one.traces() >= good(lines))
         assert services(one) == set(SERVICES)
         assert_same(quality(one.metrics()), embedded(tmp_path / "all", lines))
 
@@ -150,7 +143,7 @@ def test_a_worker_waits_for_brokers_that_are_down_and_goes_on(place: Place, tmp_
             assert process is not None
             until(lambda: worker.log.count("next try in") > 1)
             server.start()
-            until(lambda: worker.ready, START_SECONDS)
+            until(lambda: worker.ready)
             place.produce(lines[:300])
             until(lambda: worker.traces() >= 50)
             server.restart(kill=True)

@@ -13,12 +13,13 @@ from typing import Any
 
 import pytest
 
-from tests.kafka.cluster import SERVICES, until, workers
-from tests.kafka.place import START_SECONDS, Place
+from tests.kafka.cluster import SERVICES, workers
+from tests.kafka.place import Place
 from tests.kafka_server import KafkaServer
 from tests.traces import trace_line
+from tests.waiting import until
 
-pytestmark = [pytest.mark.real, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.real, pytest.mark.slow]
 
 RULE = "RagErrorsHigh"
 STEP = 60  # traces, one a second: less than Faust may read ahead of another partition
@@ -106,7 +107,7 @@ def test_alerts_fire_once_across_kills(
 
     every = dict.fromkeys(SERVICES, 1)
     with workers(worker):
-        until(lambda: worker.ready, START_SECONDS)
+        until(lambda: worker.ready)
         go_on(300, "ok", 300)
         webhook.shut = True
         go_on(180, "error")
@@ -121,7 +122,7 @@ def test_alerts_fire_once_across_kills(
         # delivered, and perhaps not durable that it is: at most the same id again
         worker.kill()
         worker.start()
-        until(lambda: worker.ready, START_SECONDS)
+        until(lambda: worker.ready)
         go_on(600, "ok", 2 * STEP)
         until(lambda: webhook.told("resolved") == every)
         assert worker.stop() == 0, worker.log

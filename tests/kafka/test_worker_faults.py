@@ -13,14 +13,17 @@ from confluent_kafka import Producer
 from kafka import KafkaAdminClient
 from kafka.admin import ConfigResource
 
-from tests.kafka.cluster import SERVICES, until, workers
-from tests.kafka.odd_worker import STALL_SECONDS
-from tests.kafka.place import PARTITIONS, START_SECONDS, Place, page
+from tests.kafka.cluster import SERVICES, workers
+from tests.kafka.place import PARTITIONS, Place, page
 from tests.kafka_security import PASSWORD, USER
 from tests.kafka_server import KafkaServer
 from tests.traces import trace_line
+from tests.waiting import until
 
-pytestmark = [pytest.mark.real, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.real, pytest.mark.slow]
+
+STALL_SECONDS = 12.0  # a quarter of it, and the worker is not ready
+IMPATIENT = {"limits": {"stalled_seconds": STALL_SECONDS}}
 
 
 def lines(first: int, count: int) -> list[bytes]:
@@ -51,9 +54,9 @@ def transaction(
 
 
 def test_transactions_leave_holes_that_end_nobody(place: Place) -> None:
-    worker = place.worker(odd="impatient")
+    worker = place.worker(settings=IMPATIENT)
     with workers(worker), transactional(place) as producer:
-        until(lambda: worker.ready, START_SECONDS)
+        until(lambda: worker.ready)
         for turn in range(5):
             transaction(place, producer, lines(turn * 20, 4))
             transaction(place, producer, lines(1000 + turn * 20, 4), commit=False)
@@ -91,7 +94,7 @@ def test_what_cannot_be_counted_is_a_dead_letter_and_holds_up_nothing(place: Pla
     poison = trace_line(0, trace_id="poison 1")
     worker = place.worker(odd="raises,fat")
     with workers(worker):
-        until(lambda: worker.ready, START_SECONDS)
+        until(lambda: worker.ready)
         place.produce([*lines(0, 20), poison, *fat, large, *lines(20, 20)])
         until(lambda: worker.traces() == 40)
         until(lambda: len(place.letters()) == 4)
@@ -119,9 +122,9 @@ def test_what_cannot_be_counted_is_a_dead_letter_and_holds_up_nothing(place: Pla
 
 
 def test_a_worker_that_stands_still_says_so_and_ends(place: Place) -> None:
-    worker = place.worker(odd="impatient,paused")
+    worker = place.worker(odd="paused", settings=IMPATIENT)
     with workers(worker):
-        until(lambda: worker.ready, START_SECONDS)
+        until(lambda: worker.ready)
         place.produce(lines(0, 2))
         until(lambda: worker.traces() >= 1)
         place.produce(lines(10, 40))
@@ -138,7 +141,7 @@ def test_a_worker_that_stands_still_says_so_and_ends(place: Place) -> None:
     # whoever restarts it has it all
     sound = place.worker("b")
     with workers(sound):
-        until(lambda: sound.traces() == 42, START_SECONDS)
+        until(lambda: sound.traces() == 42)
 
 
 def test_workers_with_credentials(place: Place) -> None:
@@ -160,7 +163,7 @@ def test_workers_with_credentials(place: Place) -> None:
         )
     ]
     with workers(*pair):
-        until(lambda: all(worker.ready for worker in pair), START_SECONDS)
+        until(lambda: all(worker.ready for worker in pair))
         place.produce([*lines(0, 20), b"{"])
         until(lambda: sum(worker.traces() for worker in pair) == 20)
         received = 'ragmeter_traces_received_total{source="kafka"}'
@@ -183,7 +186,7 @@ def test_topics_may_be_made_after_the_worker_was_started(
             assert words in text
         assert page(worker, "/healthz") == (200, "ok\n")
         place.make()
-        until(lambda: worker.ready, START_SECONDS)
+        until(lambda: worker.ready)
         place.produce(lines(0, 4))
         until(lambda: worker.traces() == 4)
         assert worker.stop() == 0, worker.log

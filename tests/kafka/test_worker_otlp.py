@@ -23,15 +23,7 @@ from agent.rules import rules_of
 from agent.settings.otlp import Otlp
 from agent.trace import Trace
 from exporters.prometheus import PrometheusExporter
-from tests.kafka.cluster import (
-    SERVICES,
-    SETTINGS,
-    Worker,
-    quality,
-    traffic,
-    until,
-    workers,
-)
+from tests.kafka.cluster import SERVICES, SETTINGS, Worker, quality, traffic, workers
 from tests.kafka.otlp_bodies import (
     as_json,
     as_proto,
@@ -40,11 +32,12 @@ from tests.kafka.otlp_bodies import (
     samples_spans,
     spread,
 )
-from tests.kafka.place import START_SECONDS, Place
+from tests.kafka.place import Place
 from tests.kafka_server import KafkaServer
 from tests.samples import samples
+from tests.waiting import until
 
-pytestmark = [pytest.mark.real, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.real, pytest.mark.slow]
 
 OTLP = {"grace_seconds": 1, "idle_seconds": 20}
 TREE: dict[str, Any] = {**SETTINGS, "otlp": OTLP}
@@ -114,7 +107,7 @@ def test_bodies_of_the_collector_become_the_traces_that_the_embedded_agent_reads
     wanted = of_id(expected_natives([*real, *made], Otlp()))
     worker = place.worker(settings=TREE)
     with workers(worker):
-        until(lambda: worker.ready, START_SECONDS)
+        until(lambda: worker.ready)
         batches = spread([real, *runs], random.Random(1), by_id=False)
         bad = [b"\n\x05oops", b'{"resourceSpans": [{]}', b"\x00", b'{"no": "trace"}']
         producer = KafkaProducer(bootstrap_servers=place.server.bootstrap, acks="all")
@@ -154,7 +147,7 @@ def test_two_workers_one_of_which_is_killed_put_each_trace_together_once(
     batches = spread(runs, random.Random(2), by_id=True)
     pair = [place.worker(name, settings=TREE, in_flight=16) for name in "ab"]
     with workers(*pair):
-        until(lambda: all(worker.ready for worker in pair), START_SECONDS)
+        until(lambda: all(worker.ready for worker in pair))
         sending = threading.Thread(target=send, args=(place, batches, 0.02))
         sending.start()
         until(lambda: sum(worker.traces() for worker in pair) >= 40)
@@ -185,7 +178,7 @@ def test_without_otlp_no_topics_for_spans_are_needed(broker: KafkaServer, tmp_pa
     worker = place.worker(settings=TREE)
     body = as_proto(rag_run(1, "bot"))
     with workers(worker):
-        until(lambda: worker.ready, START_SECONDS)
+        until(lambda: worker.ready)
         place.produce([*traffic(20), body])
         until(lambda: worker.traces() == 19)  # one of them is no JSON
         assert body in {letter.value for letter in place.letters()}

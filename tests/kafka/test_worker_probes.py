@@ -15,12 +15,13 @@ import pytest
 
 from agent.judge.probes import load_probes
 from tests.judge.stub_process import StubProcess, stub_judge
-from tests.kafka.cluster import SERVICES, Worker, until, workers
-from tests.kafka.place import START_SECONDS, Place
+from tests.kafka.cluster import SERVICES, Worker, workers
+from tests.kafka.place import Place
 from tests.kafka_server import KafkaServer
 from tests.traces import START, trace_line
+from tests.waiting import until
 
-pytestmark = [pytest.mark.real, pytest.mark.slow, pytest.mark.timeout(400)]
+pytestmark = [pytest.mark.real, pytest.mark.slow]
 
 TREE: dict[str, Any] = {
     "drift": {"enabled": True},
@@ -56,7 +57,7 @@ def test_probes_are_asked_once_and_baselines_promoted_by_who_counts(
         judge = {"base_url": stub.base_url, "model": "stub", "metrics": ["answered"]}
         pair = [place.worker(name, settings={**TREE, "judge": judge}) for name in "ab"]
         with workers(*pair):
-            until(lambda: all(worker.ready for worker in pair), START_SECONDS)
+            until(lambda: all(worker.ready for worker in pair))
             watch(place, pair)
             promote_where_it_is_counted(pair)
             pay_for_probes_once(stub, pair)
@@ -70,7 +71,7 @@ def watch(place: Place, pair: Sequence[Worker]) -> None:
             trace_line(n, service=SERVICES[n % 5], timestamp=START + 60.0 * n) for n in numbers
         ]
         place.produce(lines)
-        until(lambda end=numbers.stop: sum(w.traces() for w in pair) >= end, 90)  # type: ignore[misc]
+        until(lambda end=numbers.stop: sum(w.traces() for w in pair) >= end)  # type: ignore[misc]
 
 
 def promote_where_it_is_counted(pair: Sequence[Worker]) -> None:
@@ -88,7 +89,7 @@ def promote_where_it_is_counted(pair: Sequence[Worker]) -> None:
 
 def pay_for_probes_once(stub: StubProcess, pair: Sequence[Worker]) -> None:
     whole = len(load_probes().probes)
-    until(lambda: asked(pair) >= whole, 90)
+    until(lambda: asked(pair) >= whole)
     time.sleep(12)  # two looks of each worker
     assert asked(pair) == whole
     shown = [worker for worker in pair if 'service="_judge"' in worker.get("/metrics")]
@@ -97,6 +98,6 @@ def pay_for_probes_once(stub: StubProcess, pair: Sequence[Worker]) -> None:
     other = next(worker for worker in pair if worker is not owner)
     before = stub.stats()
     assert owner.stop() == 0, owner.log
-    until(lambda: 'service="_judge"' in other.get("/metrics"), 120)
+    until(lambda: 'service="_judge"' in other.get("/metrics"))
     time.sleep(12)
     assert stub.stats() == before, "the next owner has paid for them again"

@@ -10,11 +10,12 @@ from pathlib import Path
 import pytest
 
 from tests.judge.stub_process import stub_judge
-from tests.kafka.cluster import SERVICES, Worker, until, workers
-from tests.kafka.place import START_SECONDS, Place
+from tests.kafka.cluster import SERVICES, Worker, workers
+from tests.kafka.place import Place
 from tests.traces import trace_line
+from tests.waiting import until
 
-pytestmark = [pytest.mark.real, pytest.mark.slow, pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.real, pytest.mark.slow]
 
 DRAIN = 4.0
 SLACK = 6.0  # to commit, to leave the group and to end the process, on a busy machine
@@ -38,14 +39,14 @@ def test_what_was_begun_is_finished_before_the_end(place: Place) -> None:
     drain = {"limits": {"drain_seconds": DRAIN}}
     worker = place.worker(odd="slow", settings=drain, in_flight=4)
     with workers(worker):
-        until(lambda: worker.ready, START_SECONDS)
+        until(lambda: worker.ready)
         place.produce(lines(0, 100))
         until(lambda: worker.traces() >= 4)
         assert terminated(worker) < DRAIN + SLACK
         assert "did not stop in" not in worker.log
     sound = place.worker("b")
     with workers(sound):
-        until(lambda: sound.traces() == 100, START_SECONDS)
+        until(lambda: sound.traces() == 100)
         # what was begun was committed: none of it came again
         assert sound.metrics().get("ragmeter_replayed_total", 0) == 0
 
@@ -54,14 +55,14 @@ def test_a_worker_that_cannot_finish_ends_all_the_same(place: Place) -> None:
     drain = {"limits": {"drain_seconds": DRAIN}}
     worker = place.worker(odd="stuck", settings=drain)
     with workers(worker):
-        until(lambda: worker.ready, START_SECONDS)
+        until(lambda: worker.ready)
         place.produce([*lines(0, 9), *lines(9, 2, "stuck"), *lines(11, 30)])
         until(lambda: worker.traces() == 39)
         assert DRAIN - 1 < terminated(worker) < DRAIN + SLACK
         assert "did not stop in 4 s" in worker.log
     sound = place.worker("b")
     with workers(sound):
-        until(lambda: sound.traces() == 41, START_SECONDS)
+        until(lambda: sound.traces() == 41)
         time.sleep(1)
         assert sound.traces() == 41
 
@@ -74,7 +75,7 @@ def test_sighup_brings_other_rates_and_rules_of_redaction(place: Place) -> None:
         }
         worker = place.worker(settings=settings)
         with workers(worker):
-            until(lambda: worker.ready, START_SECONDS)
+            until(lambda: worker.ready)
             place.produce(lines(0, 20))
             until(lambda: worker.traces() == 20)
             assert judge.stats()["calls"] == 0

@@ -13,14 +13,15 @@ from agent.listener.access import Access
 from agent.ports import listening
 from exporters.web import metrics_app
 from tests.exporters.fakes import FakeReading, as_reading
+from tests.listener.ports import Loop
 
 __all__ = ["guarded"]
 
 
 @contextmanager
-def guarded(reading: FakeReading, **http: Any) -> Iterator[str]:
+def guarded(reading: FakeReading, new_loop: Loop = None, **http: Any) -> Iterator[str]:
     """`127.0.0.1:PORT`; `http` are its settings."""
-    loop = asyncio.new_event_loop()
+    loop = (new_loop or asyncio.new_event_loop)()
     ready, found, stop = threading.Event(), [], asyncio.Event()
     access = Access(load(environ={}, overrides={"http": http}))
 
@@ -34,7 +35,7 @@ def guarded(reading: FakeReading, **http: Any) -> Iterator[str]:
     thread = threading.Thread(target=lambda: loop.run_until_complete(run()), daemon=True)
     thread.start()
     try:
-        assert ready.wait(20), "the listener did not start"
+        assert ready.wait(60), "the listener did not start"
         yield found[0]
     finally:
         loop.call_soon_threadsafe(stop.set)

@@ -14,7 +14,10 @@ from agent.config import load
 from agent.listener.access import Access
 from agent.ports import listening
 
-__all__ = ["Port", "asked", "port"]
+__all__ = ["Loop", "Port", "asked", "asked_on", "port"]
+
+Loop = Callable[[], asyncio.AbstractEventLoop] | None
+"""What makes an event loop: `ragmeter worker` runs on uvloop, `ragmeter run` on Python's own."""
 
 
 class Port:
@@ -83,11 +86,16 @@ async def port(connections: int = 400, host: str = "127.0.0.1", **http: Any) -> 
         yield Port(url.replace("0.0.0.0", "127.0.0.1"), access, client)
 
 
-def asked(ask: Callable[[Port], Awaitable[Any]], **settings: Any) -> Any:
+def asked_on(loop: Loop, ask: Callable[[Port], Awaitable[Any]], **settings: Any) -> Any:
     """What `ask` finds at a port with these settings."""
 
     async def run() -> Any:
         async with port(**settings) as found:
             return await ask(found)
 
-    return asyncio.run(run())
+    with asyncio.Runner(loop_factory=loop) as runner:
+        return runner.run(run())
+
+
+def asked(ask: Callable[[Port], Awaitable[Any]], **settings: Any) -> Any:
+    return asked_on(None, ask, **settings)

@@ -5,13 +5,18 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import Counter
+from collections.abc import Callable
+from functools import partial
+from typing import Any
 
 import pytest
 
 from agent.listener import connections as module
-from tests.listener.ports import Port, asked
+from tests.listener.ports import Port, asked_on
+from tests.waiting import PATIENCE
 
 ASK = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
+Asked = Callable[..., Any]
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
@@ -22,6 +27,15 @@ def short_times(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "IDLE_SECONDS", 1.5)
     monkeypatch.setattr(module, "TAKE_SECONDS", 0.5)
     monkeypatch.setattr(module, "HEAD_SECONDS", 0.5)
+
+
+@pytest.fixture(params=["asyncio", "uvloop"])
+def asked(request: pytest.FixtureRequest) -> Asked:
+    """Asks on this event loop: `ragmeter worker` runs on uvloop."""
+    loop = None
+    if request.param == "uvloop":
+        loop = pytest.importorskip("uvloop").new_event_loop
+    return partial(asked_on, loop)
 
 
 async def ended(reader: asyncio.StreamReader) -> bytes:
@@ -43,7 +57,7 @@ async def answered(streams: Streams) -> bytes:
 @pytest.mark.parametrize(
     "drip", [b"", b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nX-a: "], ids=["silent", "slow"]
 )
-def test_who_does_not_finish_a_head_is_closed(drip: bytes) -> None:
+def test_who_does_not_finish_a_head_is_closed(drip: bytes, asked: Asked) -> None:
     async def ask(port: Port) -> tuple[bytes, Counter[str]]:
         reader, writer = await asyncio.open_connection(*port.address)
         writer.write(drip)
@@ -65,7 +79,7 @@ def test_who_does_not_finish_a_head_is_closed(drip: bytes) -> None:
     assert refused == {"slow": 1}
 
 
-def test_who_asks_again_and_again_stays_and_an_idle_one_is_closed() -> None:
+def test_who_asks_again_and_again_stays_and_an_idle_one_is_closed(asked: Asked) -> None:
     async def ask(port: Port) -> Counter[str]:
         streams = await asyncio.open_connection(*port.address)
         for _ in range(3):
@@ -78,7 +92,7 @@ def test_who_asks_again_and_again_stays_and_an_idle_one_is_closed() -> None:
     assert asked(ask)["slow"] == 0, "to be idle is no offence"
 
 
-def test_a_second_head_may_not_be_slow_either() -> None:
+def test_a_second_head_may_not_be_slow_either(asked: Asked) -> None:
     async def ask(port: Port) -> Counter[str]:
         streams = await asyncio.open_connection(*port.address)
         await answered(streams)
@@ -90,12 +104,12 @@ def test_a_second_head_may_not_be_slow_either() -> None:
     assert asked(ask)["slow"] == 1
 
 
-def test_who_takes_nothing_of_an_answer_is_closed() -> None:
+def test_who_takes_nothing_of_an_answer_is_closed(asked: Asked) -> None:
     async def ask(port: Port) -> Counter[str]:
         _, writer = await asyncio.open_connection(*port.address, limit=2**10)
         writer.write(ASK.replace(b"healthz", b"large"))
         refused = port.access.refused["metrics"]
-        deadline = time.monotonic() + 60
+        deadline = time.monotonic() + PATIENCE
         while not refused["slow"] and time.monotonic() < deadline:  # noqa: ASYNC110
             await asyncio.sleep(0.05)
         writer.close()
@@ -105,7 +119,7 @@ def test_who_takes_nothing_of_an_answer_is_closed() -> None:
 
 
 def test_beyond_the_limit_the_idlest_goes_and_whoever_comes_is_served(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, asked: Asked
 ) -> None:
     monkeypatch.setattr(module, "HEAD_SECONDS", 60)  # nobody goes for being slow
 
@@ -125,7 +139,9 @@ def test_beyond_the_limit_the_idlest_goes_and_whoever_comes_is_served(
     assert refused == {"connections": 13}
 
 
-def test_who_is_being_served_is_never_pushed_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_is_being_served_is_never_pushed_out(
+    monkeypatch: pytest.MonkeyPatch, asked: Asked
+) -> None:
     monkeypatch.setattr(module, "HEAD_SECONDS", 60)
 
     async def ask(port: Port) -> tuple[bytes, bytes]:
@@ -160,7 +176,7 @@ def test_who_is_being_served_is_never_pushed_out(monkeypatch: pytest.MonkeyPatch
     ],
     ids=["line", "field", "fields"],
 )
-def test_a_head_has_bounds(head: bytes) -> None:
+def test_a_head_has_bounds(head: bytes, asked: Asked) -> None:
     async def ask(port: Port) -> bytes:
         reader, writer = await asyncio.open_connection(*port.address)
         writer.write(head)

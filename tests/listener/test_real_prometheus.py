@@ -19,15 +19,18 @@ FIRST, SECOND = "scrape-token-one", "scrape-token-two"
 
 
 @pytest.mark.real
-def test_prometheus_scrapes_as_the_docs_say(tmp_path: Path) -> None:
+@pytest.mark.parametrize("loop", ["asyncio", "uvloop"])
+def test_prometheus_scrapes_as_the_docs_say(loop: str, tmp_path: Path) -> None:
+    """On the event loop of `ragmeter run`, and on that of `ragmeter worker`."""
     require("prometheus")
+    new_loop = pytest.importorskip("uvloop").new_event_loop if loop == "uvloop" else None
     make_certificates(tmp_path)
     tokens, theirs = tmp_path / "tokens", tmp_path / "credentials"
     tokens.write_text(f"{SECOND}\n{FIRST}\n")  # while the one is replaced by the other
     theirs.write_text(f"{FIRST}\n")
     tls = {"cert_file": str(tmp_path / "server.pem"), "key_file": str(tmp_path / "server.key")}
     (config,) = re.findall(r"```yaml\n(scrape_configs:.*?)```", PAGE.read_text(), re.DOTALL)
-    with guarded(everything(), scrape_token_file=str(tokens), tls=tls) as place:
+    with guarded(everything(), new_loop, scrape_token_file=str(tokens), tls=tls) as place:
         config = config.replace("/etc/prometheus/ragmeter-scrape-token", str(theirs))
         config = config.replace("/etc/prometheus/ragmeter-ca.crt", str(tmp_path / "ca.pem"))
         config = config.replace("ragmeter.example.com:9464", place)

@@ -18,6 +18,7 @@ from agent.models.checkpoint import CONFIG, WEIGHTS
 from agent.models.cli import model_app
 from agent.models.errors import ModelError, require
 from agent.models.manifest import TOKENIZER
+from tests.waiting import PATIENCE
 
 ROOT = Path(__file__).parent.parent.parent
 TINY = ROOT / "tests" / "data" / "hhem-tiny"
@@ -162,6 +163,6 @@ def test_the_modules_load_nothing_of_the_extra_before_it_is_used() -> None:
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         capture_output=True,
         check=True,
-        timeout=60,
+        timeout=PATIENCE,
     )
     assert done.stdout.strip() == b"[]"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from agent.pipeline import Instrument
 from agent.store.held import HeldTraces
 from agent.store.sqlite import SqliteStore
 from tests.traces import trace_dict
+from tests.waiting import until
 
 TEXTS = {"kb-1": "Click Forgot password on the login page to reset it. Ask a@b.example."}
 
@@ -65,13 +66,6 @@ def feed(agent: Instrument, *traces: dict[str, Any], live: bool = True) -> None:
 
 def bare(number: int, *names: str) -> dict[str, Any]:
     return trace_dict(number, passages=[{"id": name} for name in names or ("kb-1",)])
-
-
-def until(what: Callable[[], bool]) -> None:
-    end = time.monotonic() + 20
-    while not what():
-        assert time.monotonic() < end
-        time.sleep(0.01)
 
 
 def reasons(agent: Instrument) -> dict[str, float]:

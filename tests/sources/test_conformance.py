@@ -9,15 +9,14 @@ from pathlib import Path
 
 import pytest
 
-from tests.kafka.cluster import until
 from tests.kafka.place import Place
 from tests.kafka_server import KafkaServer
 from tests.sources.ways import FileWay, HttpWay, KafkaWay, Way
 from tests.traces import trace_line
+from tests.waiting import until
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.timeout(300),
     pytest.mark.usefixtures("swept"),
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning"),
 ]
@@ -66,7 +65,7 @@ def test_each_is_counted_once_poison_is_kept_and_what_waits_is_said(way: Way) ->
         seen = max(seen, way.waiting())
         return way.counted() == truth(way.count)
 
-    until(all_counted, 120)
+    until(all_counted)
     assert seen > 0
     until(lambda: way.waiting() == 0)
     until(lambda: way.acknowledged() == len(lines))
@@ -81,13 +80,13 @@ def test_what_was_acknowledged_is_durable_and_the_rest_comes_again(way: Way) -> 
     way.give(lines)
     for part in (0.1, 0.4, 0.7):
         way.start()
-        until(lambda part=part: way.acknowledged() >= part * len(lines), 120)  # type: ignore[misc]
+        until(lambda part=part: way.acknowledged() >= part * len(lines))  # type: ignore[misc]
         until(lambda: rng.random() < 0.3)
         middle += 0 < way.acknowledged() < len(lines)
         way.kill()
     assert middle, "every kill came too late: more lines"
     way.start()
-    until(lambda: way.counted() == truth(way.count), 120)
+    until(lambda: way.counted() == truth(way.count))
     until(lambda: way.acknowledged() == len(lines))
     assert way.counted() == truth(way.count)
     # a letter may come twice where the kill fell between it and its acknowledgement

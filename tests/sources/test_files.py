@@ -14,6 +14,7 @@ import pytest
 from agent.ingest.native import Bad, Good
 from agent.sources.files import Source
 from tests.traces import trace_dict, trace_line
+from tests.waiting import PATIENCE
 
 LIMIT = 10_000
 
@@ -159,7 +160,7 @@ def test_a_trace_of_a_pipe_does_not_wait_for_the_next(tmp_path: Path) -> None:
     reader.start()
     with path.open("wb", buffering=0) as writer:
         writer.write(trace_line(1) + b"\n")
-        assert found.get(timeout=10)
+        assert found.get(timeout=PATIENCE)
     reader.join(10)
 
 

@@ -13,6 +13,7 @@ from agent.config import load
 from agent.pipeline import Instrument
 from agent.sources.replay import Replayed, replay
 from tests.traces import trace_line
+from tests.waiting import PATIENCE, until
 
 LIMIT = 100_000
 
@@ -30,13 +31,6 @@ def running(folder: Path, dead_letters: str = "d.jsonl") -> Iterator[Instrument]
 
 def received(instrument: Instrument) -> float:
     return instrument.counters.get("ragmeter_traces_received_total", (("source", "file"),))
-
-
-def until(true: object) -> None:
-    deadline = time.monotonic() + 20
-    while not true():  # type: ignore[operator]
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 class Replaying:
@@ -61,7 +55,7 @@ def test_a_pipe_that_pauses_is_handed_over_meanwhile(tmp_path: Path) -> None:
             pipe.write(trace_line(1) + b"\n" + trace_line(2) + b"\n")
             until(lambda: received(instrument) == 2)  # and the pipe is still open
             pipe.write(trace_line(3) + b"\n")
-        replaying.thread.join(20)
+        replaying.thread.join(PATIENCE)
         assert replaying.done == Replayed(items=3)
 
 

@@ -18,7 +18,6 @@ import signal
 import subprocess
 import threading
 import time
-from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Protocol
@@ -28,11 +27,11 @@ from kafka.errors import KafkaError
 
 from agent.kafka.operator.lag import Lag, read_lag
 from tests.crash import free_port, settings_file, start
+from tests.kafka.cluster import by_service
 from tests.kafka.place import Place
 
 __all__ = ["FileWay", "HttpWay", "KafkaWay", "Way"]
 
-COUNTED = re.compile(r'^rag_traces_total\{service="([^"]+)".*\} (\S+)$', re.MULTILINE)
 WAITING = re.compile(r"^ragmeter_queue_depth (\S+)$", re.MULTILINE)
 BATCH = 50  # lines that are acknowledged together
 
@@ -60,7 +59,7 @@ class Way(Protocol):
         """What the source says is still to be counted."""
 
     def counted(self) -> dict[str, int]:
-        """Traces by service."""
+        """Traces by service, of those that have any."""
 
     def dead(self) -> list[tuple[bytes, str]]:
         """Bytes and reason of each dead letter."""
@@ -103,7 +102,7 @@ class _Embedded:
         return sum(map(float, WAITING.findall(self._page())))
 
     def counted(self) -> dict[str, int]:
-        return _by_service(self._page())
+        return dict(+by_service(self._page()))
 
     def close(self) -> None:
         self.kill()
@@ -226,7 +225,7 @@ class KafkaWay:
         return sum(row.lag for row in self._rows())
 
     def counted(self) -> dict[str, int]:
-        return _by_service(self._worker.get("/metrics"))
+        return dict(+by_service(self._worker.get("/metrics")))
 
     def dead(self) -> list[tuple[bytes, str]]:
         return [
@@ -236,10 +235,3 @@ class KafkaWay:
 
     def close(self) -> None:
         self.kill()
-
-
-def _by_service(page: str) -> dict[str, int]:
-    found: Counter[str] = Counter()
-    for service, value in COUNTED.findall(page):
-        found[service] += int(float(value))
-    return {service: count for service, count in found.items() if count}

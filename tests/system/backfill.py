@@ -29,7 +29,7 @@ def backfilled(folder: Path, scrapes: Sequence[tuple[float, str]], labels: dict[
     command = [require("promtool"), "tsdb", "create-blocks-from", "openmetrics", "--quiet"]
     done = subprocess.run(
         [*command, str(folder / "scrapes"), str(folder / "data")],
-        capture_output=True, text=True, timeout=100, check=False,
+        capture_output=True, text=True, timeout=300, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
 

@@ -18,6 +18,7 @@ from typing import IO, Any
 import httpx
 
 from tests.crash import RAGMETER
+from tests.waiting import PATIENCE
 
 __all__ = ["Agent", "agent", "pace"]
 
@@ -47,7 +48,7 @@ class Agent:
     def metrics(self) -> str:
         return httpx.get(f"{self.url}/metrics", timeout=30).text
 
-    def caught_up(self, seconds: float = 60.0) -> str:
+    def caught_up(self, seconds: float = PATIENCE) -> str:
         """What it exports once all that was sent is counted."""
         end = time.monotonic() + seconds
         while time.monotonic() < end:
@@ -81,14 +82,14 @@ def agent(folder: Path, config: Path, url: str) -> Iterator[Agent]:
         assert process.stdin is not None
         process.stdin.close()
         process.terminate()
-        assert process.wait(30) == 0, (folder / "agent.log").read_text()
+        assert process.wait(PATIENCE) == 0, (folder / "agent.log").read_text()
     finally:
         process.kill()
         process.wait()
 
 
 def _ready(process: subprocess.Popen[bytes], url: str, log: Path) -> None:
-    end = time.monotonic() + 60
+    end = time.monotonic() + PATIENCE
     while time.monotonic() < end and process.poll() is None:
         try:
             if httpx.get(f"{url}/readyz").status_code == 200:

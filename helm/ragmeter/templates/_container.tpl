@@ -56,7 +56,7 @@ volumeMounts:
   - name: ragmeter-hhem
     mountPath: /var/lib/ragmeter-hhem
     {{- with .Values.hhem.subPath }}
-    subPath: {{ . }}
+    subPath: {{ . | quote }}
     {{- end }}
     readOnly: true
   {{- end }}
@@ -91,8 +91,8 @@ env:
   - name: RAGMETER_OTLP__SESSION_SALT
     valueFrom:
       secretKeyRef:
-        name: {{ $salt.existingSecret }}
-        key: {{ $salt.key }}
+        name: {{ $salt.existingSecret | quote }}
+        key: {{ $salt.key | quote }}
   {{- end }}
   {{- if $user }}
   # where KEDA looks for it: its triggers take no user name in plain
@@ -114,7 +114,7 @@ envFrom:
 {{- $root := .root -}}
 - name: ragmeter-config
   configMap:
-    name: {{ include "ragmeter.configName" $root }}
+    name: {{ include "ragmeter.configName" $root | quote }}
 {{- with .state }}
 - name: ragmeter-state
   {{- toYaml . | nindent 2 }}
@@ -129,9 +129,9 @@ envFrom:
     sources:
       {{- range . }}
       - secret:
-          name: {{ .secret }}
+          name: {{ .secret | quote }}
           items:
-            - key: {{ .key }}
+            - key: {{ .key | quote }}
               path: {{ .file }}
       {{- end }}
 {{- end }}
@@ -152,7 +152,7 @@ metadata:
   labels:
     {{- toYaml (merge (dict) $values.podLabels (include "ragmeter.labels" $root | fromYaml)) | nindent 4 }}
   annotations:
-    checksum/config: {{ include "ragmeter.checksum" $root }}
+    checksum/config: {{ include "ragmeter.checksum" $root | quote }}
     {{- with $values.podAnnotations }}
     {{- toYaml . | nindent 4 }}
     {{- end }}
@@ -171,9 +171,9 @@ spec:
     {{- include "ragmeter.volumes" . | nindent 4 }}
 {{- end -}}
 
-{{/* What Pods of the agent and of hooks have in common. */}}
+{{/* What Pods of the agent and of jobs have in common. */}}
 {{- define "ragmeter.podSpec" -}}
-serviceAccountName: {{ include "ragmeter.serviceAccountName" . }}
+serviceAccountName: {{ include "ragmeter.serviceAccountName" . | quote }}
 automountServiceAccountToken: false
 # variables for the Services of the namespace are nothing that it reads
 enableServiceLinks: false
@@ -182,11 +182,11 @@ securityContext:
 {{- with .Values.image.pullSecrets }}
 imagePullSecrets:
   {{- range . }}
-  - name: {{ . }}
+  - name: {{ . | quote }}
   {{- end }}
 {{- end }}
 {{- with .Values.priorityClassName }}
-priorityClassName: {{ . }}
+priorityClassName: {{ . | quote }}
 {{- end }}
 {{- with .Values.nodeSelector }}
 nodeSelector:

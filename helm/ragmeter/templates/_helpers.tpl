@@ -16,8 +16,8 @@
 {{- end -}}
 
 {{- define "ragmeter.selectorLabels" -}}
-app.kubernetes.io/name: {{ include "ragmeter.name" . }}
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/name: {{ include "ragmeter.name" . | quote }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 app.kubernetes.io/component: {{ .Values.mode }}
 {{- end -}}
 
@@ -31,11 +31,12 @@ app.kubernetes.io/managed-by: {{ .Release.Service }}
 {{- end }}
 {{- end -}}
 
-{{/* `metadata` but for the namespace; takes dict "root" "name" "annotations" "labels". */}}
+{{/* `metadata`; takes dict "root" "name" "namespace" "annotations" "labels". Names are quoted here and
+     elsewhere: a release or namespace may be called 123, and a number is no name. */}}
 {{- define "ragmeter.metadata" -}}
 {{- $labels := merge (dict) (.labels | default dict) (include "ragmeter.labels" .root | fromYaml) -}}
-name: {{ .name | default (include "ragmeter.fullname" .root) }}
-namespace: {{ .namespace | default .root.Release.Namespace }}
+name: {{ .name | default (include "ragmeter.fullname" .root) | quote }}
+namespace: {{ .namespace | default .root.Release.Namespace | quote }}
 labels:
   {{- toYaml $labels | nindent 2 }}
 {{- with .annotations }}

@@ -30,12 +30,12 @@
 
 {{/* Labels of the Pod: PodMonitor and NetworkPolicy find it by them. */}}
 {{- define "ragmeter.sidecar.labels" -}}
-ragmeter/sidecar: {{ include "ragmeter.fullname" . }}
+ragmeter/sidecar: {{ include "ragmeter.fullname" . | quote }}
 {{- end -}}
 
 {{/* Annotations of the Pod: it is replaced when the settings change. */}}
 {{- define "ragmeter.sidecar.annotations" -}}
-ragmeter/config-checksum: {{ include "ragmeter.checksum" . }}
+ragmeter/config-checksum: {{ include "ragmeter.checksum" . | quote }}
 {{- end -}}
 
 {{/* Environment of the application's own container: where its exporter sends traces. */}}

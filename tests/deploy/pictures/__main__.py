@@ -24,10 +24,11 @@ from tests.deploy.dashboard_world import World, sample, watched
 from tests.deploy.pictures.frames import drawn
 from tests.deploy.tools import ROOT, uplot
 from tests.exporters.browser import Browser, browser
-from tests.kafka.cluster import Worker, until
-from tests.kafka.place import START_SECONDS, Place
+from tests.kafka.cluster import Worker
+from tests.kafka.place import Place
 from tests.kafka_server import kafka_server
 from tests.real import require
+from tests.waiting import until
 
 __all__ = ["main"]
 
@@ -48,7 +49,7 @@ def main() -> None:
         place = Place(server, folder / "worker")
         worker = place.worker().start()
         stack.callback(worker.kill)
-        until(lambda: worker.ready, START_SECONDS)
+        until(lambda: worker.ready)
         found = stack.enter_context(
             watched(folder, interval=5, others=[f"127.0.0.1:{worker.port}"])
         )

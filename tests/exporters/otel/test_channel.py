@@ -14,18 +14,18 @@ from tests.crash import free_port
 from tests.exporters.otel.collector import plain, serve
 from tests.exporters.otel.running import answering, awaited, exporting
 from tests.exporters.otel.scores import done
-from tests.exporters.stub import until
+from tests.waiting import until_async
 
 
 @awaited
 async def test_what_is_put_arrives_in_batches() -> None:
     async with serve() as found, exporting(found.url) as (exporter, agent):
         exporter.put(done(number=25))
-        await until(lambda: len(found.records) == 25)
+        await until_async(lambda: len(found.records) == 25)
         names = [plain(one.attributes)["ragmeter.trace_id"] for one in found.records]
         assert names == [f"t-1-{n}" for n in range(25)]
         assert len(found.raw) == 3
-        await until(lambda: agent.counted() == {"sent": 25})
+        await until_async(lambda: agent.counted() == {"sent": 25})
 
 
 @awaited
@@ -36,7 +36,7 @@ async def test_a_batch_is_waited_for_but_not_for_long() -> None:
             exporter.put(done())
             await asyncio.sleep(0.01)
         assert not found.raw
-        await until(lambda: bool(found.raw))
+        await until_async(lambda: bool(found.raw))
         assert time.monotonic() - began >= 1
         assert len(found.records) == 3
 
@@ -48,10 +48,10 @@ async def test_a_receiver_that_comes_back_gets_what_waited(
     port = free_port()
     async with exporting(f"http://127.0.0.1:{port}") as (exporter, agent):
         exporter.put(done(number=25))
-        await until(lambda: "not taken" in caplog.text)
+        await until_async(lambda: "not taken" in caplog.text)
         assert agent.counted() == {}
         async with serve(port=port) as found:
-            await until(lambda: agent.counted() == {"sent": 25})
+            await until_async(lambda: agent.counted() == {"sent": 25})
             assert len(found.records) == 25
 
 
@@ -62,7 +62,7 @@ async def test_a_dead_receiver_costs_a_bounded_queue_and_every_loss_is_counted()
         for _ in range(10):
             exporter.put(done(number=10))
         assert sum(agent.counted().values()) >= 100 - 30 - 10
-        await until(lambda: agent.counted().get("gave_up", 0) >= 20)
+        await until_async(lambda: agent.counted().get("gave_up", 0) >= 20)
     counted = agent.counted()
     assert counted["queue_full"] >= 60
     assert sum(counted.values()) == 100
@@ -79,7 +79,7 @@ async def test_too_many_requests_is_waited_out() -> None:
 
     async with serve(reply) as found, exporting(found.url) as (exporter, agent):
         exporter.put(done(number=20))
-        await until(lambda: agent.counted() == {"sent": 20})
+        await until_async(lambda: agent.counted() == {"sent": 20})
         assert times[1] - times[0] >= 0.99
         assert len(times) == 3
 
@@ -92,7 +92,7 @@ async def test_a_mistaken_retry_after_does_not_end_the_export(
     refusal = web.Response(status=503, headers={"Retry-After": "999999999"})
     async with serve(answering(refusal)) as found, exporting(found.url) as (exporter, agent):
         exporter.put(done())
-        await until(lambda: agent.counted() == {"sent": 1})
+        await until_async(lambda: agent.counted() == {"sent": 1})
 
 
 @awaited
@@ -111,7 +111,7 @@ async def test_what_waits_longer_than_it_is_retried_is_given_up_and_the_next_wai
         exporting(found.url, retry_seconds=0.3) as (exporter, agent),
     ):
         exporter.put(done(number=20))
-        await until(lambda: agent.counted() == {"gave_up": 10, "sent": 10})
+        await until_async(lambda: agent.counted() == {"gave_up": 10, "sent": 10})
         assert len(found.records) == 10
         assert times[1] - times[0] >= 0.99
 
@@ -122,7 +122,7 @@ async def test_an_outage_is_two_lines_of_the_log(caplog: pytest.LogCaptureFixtur
     reply = answering(*[web.Response(status=503) for _ in range(5)])
     async with serve(reply) as found, exporting(found.url) as (exporter, agent):
         exporter.put(done())
-        await until(lambda: agent.counted() == {"sent": 1})
+        await until_async(lambda: agent.counted() == {"sent": 1})
     lines = [record.getMessage() for record in caplog.records if record.name == "ragmeter"]
     assert len(lines) == 2
     assert "HTTP 503" in lines[0]
@@ -146,7 +146,7 @@ async def test_the_end_waits_for_no_receiver_that_hangs() -> None:
         began = time.monotonic()
         async with exporting(found.url, timeout_seconds=30) as (exporter, agent):
             exporter.put(done(number=25))
-            await until(lambda: bool(found.raw))
+            await until_async(lambda: bool(found.raw))
         assert time.monotonic() - began < 15  # half of what it waits for an answer
         assert agent.counted() == {"not_sent": 25}
 

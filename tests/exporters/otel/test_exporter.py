@@ -15,7 +15,7 @@ from tests.crash import free_port
 from tests.exporters.otel.collector import LOGS, TRACES, plain, serve
 from tests.exporters.otel.running import awaited, exporting
 from tests.exporters.otel.scores import Agent, done, score
-from tests.exporters.stub import until
+from tests.waiting import until_async
 
 
 @awaited
@@ -32,7 +32,7 @@ async def test_without_an_endpoint_nothing_happens() -> None:
 async def test_both_signals_go_their_own_way() -> None:
     async with serve() as found, exporting(found.url, spans=True) as (exporter, agent):
         exporter.put(done(score(), score("relevance", None)))
-        await until(lambda: agent.counted("logs") == agent.counted("spans") == {"sent": 2})
+        await until_async(lambda: agent.counted("logs") == agent.counted("spans") == {"sent": 2})
         assert {path for path, _ in found.raw} == {LOGS, TRACES}
         assert len(found.records) == len(found.spans) == 2
 
@@ -46,10 +46,10 @@ async def test_a_base_path_is_kept_and_secrets_are_sent(tmp_path: Path) -> None:
         exporting(f"{found.url}/otlp/", headers_file=file) as (exporter, agent),
     ):
         exporter.put(done())
-        await until(lambda: agent.counted() == {"sent": 1})
+        await until_async(lambda: agent.counted() == {"sent": 1})
         file.write_text("authorization: Bearer two")
         exporter.put(done())
-        await until(lambda: agent.counted() == {"sent": 2})
+        await until_async(lambda: agent.counted() == {"sent": 2})
     assert [path for path, _ in found.raw] == ["/otlp/v1/logs"] * 2
     assert [one["authorization"] for one in found.headers] == ["Bearer one", "Bearer two"]
 
@@ -63,16 +63,16 @@ async def test_a_signal_that_is_not_taken_holds_up_no_other() -> None:
 
     async with serve(reply) as found, exporting(found.url, spans=True) as (exporter, agent):
         exporter.put(done())
-        await until(lambda: agent.counted("logs") == {"sent": 1})
-        await until(lambda: agent.counted("spans") == {"refused": 1})
+        await until_async(lambda: agent.counted("logs") == {"sent": 1})
+        await until_async(lambda: agent.counted("spans") == {"refused": 1})
 
 
 @awaited
 async def test_a_trace_that_names_no_span_gets_an_event_and_no_span() -> None:
     async with serve() as found, exporting(found.url, spans=True) as (exporter, agent):
         exporter.put([*done(span=False), *done(trace_id="t-2")])
-        await until(lambda: agent.counted("logs") == {"sent": 2})
-        await until(lambda: agent.counted("spans") == {"no_span": 1, "sent": 1})
+        await until_async(lambda: agent.counted("logs") == {"sent": 2})
+        await until_async(lambda: agent.counted("spans") == {"no_span": 1, "sent": 1})
         assert [plain(one.attributes)["ragmeter.trace_id"] for one in found.spans] == ["t-2"]
 
 
@@ -85,7 +85,7 @@ async def test_text_stays_here_where_it_is_not_kept() -> None:
         exporter = ResultsExporter(settings, texts=False)
         await exporter.start(agent)
         exporter.put(done(score(detail={"worst_sentence": "the secret"})))
-        await until(lambda: agent.counted() == {"sent": 1})
+        await until_async(lambda: agent.counted() == {"sent": 1})
         await exporter.stop()
         assert b"secret" not in found.raw[0][1]
 

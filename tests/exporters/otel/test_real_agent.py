@@ -10,7 +10,6 @@ import time
 from pathlib import Path
 
 import httpx
-import pytest
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from opentelemetry.proto.resource.v1.resource_pb2 import Resource
@@ -19,7 +18,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, ScopeSpans, Sp
 from tests.exporters.otel.collector import PROTOBUF, TRACES, Collector, plain, serve
 from tests.exporters.otel.running import awaited
 from tests.exporters.otel.scores import SPAN, TRACE
-from tests.exporters.stub import until
+from tests.waiting import PATIENCE, until_async
 
 START = time.time_ns() - 5 * 10**9
 
@@ -65,7 +64,7 @@ async def urls(agent: asyncio.subprocess.Process) -> tuple[str, str]:
     assert agent.stderr is not None
     said = ""
     while "status page" not in said:
-        line = await asyncio.wait_for(agent.stderr.readline(), 30)
+        line = await asyncio.wait_for(agent.stderr.readline(), PATIENCE)
         assert line, said
         said += line.decode()
     found = re.findall(r"http://[\d.]+:\d+", said)
@@ -82,7 +81,7 @@ async def through(agent: asyncio.subprocess.Process, found: Collector) -> None:
     base, metrics = await urls(agent)
     async with httpx.AsyncClient(headers={"Content-Type": PROTOBUF}) as http:
         assert (await http.post(base + TRACES, content=request())).status_code == 200
-        await until(lambda: len(found.records) == len(found.spans) == 2, 20)
+        await until_async(lambda: len(found.records) == len(found.spans) == 2)
         for record, span in zip(found.records, found.spans, strict=True):
             assert (record.trace_id.hex(), record.span_id.hex()) == (TRACE, SPAN)
             (link,) = span.links
@@ -103,7 +102,6 @@ async def through(agent: asyncio.subprocess.Process, found: Collector) -> None:
         assert len(found.raw) == len(sent)
 
 
-@pytest.mark.timeout(60)
 @awaited
 async def test_a_request_comes_in_its_scores_go_out_and_never_come_back(tmp_path: Path) -> None:
     async with serve() as found:

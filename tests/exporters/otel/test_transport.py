@@ -11,7 +11,7 @@ from aiohttp import web
 from tests.exporters.otel.collector import PROTOBUF, rejecting, serve
 from tests.exporters.otel.running import answering, awaited, exporting, raw
 from tests.exporters.otel.scores import done
-from tests.exporters.stub import until
+from tests.waiting import until_async
 
 
 @pytest.mark.parametrize("status", [502, 503, 504])
@@ -20,7 +20,7 @@ async def test_what_may_pass_is_tried_again(status: int) -> None:
     reply = answering(web.Response(status=status), web.Response(status=status))
     async with serve(reply) as found, exporting(found.url) as (exporter, agent):
         exporter.put(done())
-        await until(lambda: agent.counted() == {"sent": 1})
+        await until_async(lambda: agent.counted() == {"sent": 1})
         assert len(found.raw) == 3
         assert len({body for _, body in found.raw}) == 1
 
@@ -31,7 +31,7 @@ async def test_what_will_not_pass_is_tried_once(status: int) -> None:
     gone = web.Response(status=status, headers={"Location": "http://127.0.0.1:1/"})
     async with serve(answering(gone)) as found, exporting(found.url) as (exporter, agent):
         exporter.put(done(number=20))
-        await until(lambda: agent.counted() == {"refused": 10, "sent": 10})
+        await until_async(lambda: agent.counted() == {"refused": 10, "sent": 10})
         assert len(found.raw) == 2
 
 
@@ -42,7 +42,7 @@ async def test_a_slow_receiver_gets_the_same_ids_again() -> None:
         exporting(found.url, timeout_seconds=0.2) as (exporter, agent),
     ):
         exporter.put(done())
-        await until(lambda: agent.counted() == {"sent": 1})
+        await until_async(lambda: agent.counted() == {"sent": 1})
         assert len(found.raw) == 2
         assert found.raw[0] == found.raw[1]
 
@@ -64,7 +64,7 @@ async def test_a_receiver_that_drips_is_late_too() -> None:
         exporting(url, timeout_seconds=0.1, retry_seconds=0.3) as (exporter, agent),
     ):
         exporter.put(done())
-        await until(lambda: agent.counted() == {"gave_up": 1})
+        await until_async(lambda: agent.counted() == {"gave_up": 1})
         await asyncio.sleep(0.7)  # for the last of them to have dripped
     assert asked > 1
 
@@ -80,7 +80,7 @@ async def test_what_is_no_http_is_tried_again_and_given_up(junk: bytes) -> None:
 
     async with raw(answer) as url, exporting(url, retry_seconds=0.1) as (exporter, agent):
         exporter.put(done())
-        await until(lambda: agent.counted() == {"gave_up": 1})
+        await until_async(lambda: agent.counted() == {"gave_up": 1})
 
 
 @pytest.mark.parametrize(
@@ -98,7 +98,7 @@ async def test_an_answer_of_200_took_it_whatever_else_it_says(answer: dict[str, 
     reply = answering(web.Response(**answer))
     async with serve(reply) as found, exporting(found.url) as (exporter, agent):
         exporter.put(done())
-        await until(lambda: agent.counted() == {"sent": 1})
+        await until_async(lambda: agent.counted() == {"sent": 1})
         assert len(found.raw) == 1
 
 
@@ -109,6 +109,6 @@ async def test_what_the_receiver_rejects_is_counted_and_its_words_are_logged(
     reply = answering(rejecting(3, "quota\nINJECTED" + "x" * 500), rejecting(99, "more than all"))
     async with serve(reply) as found, exporting(found.url) as (exporter, agent):
         exporter.put(done(number=20))
-        await until(lambda: agent.counted() == {"rejected": 13, "sent": 7})
+        await until_async(lambda: agent.counted() == {"rejected": 13, "sent": 7})
     assert "quota\\nINJECTED" in caplog.text
     assert len(caplog.text) < 1000

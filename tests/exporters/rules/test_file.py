@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import typer
 import yaml
 from typer.testing import CliRunner
 
@@ -35,7 +36,6 @@ WRITTEN = (
     "ragmeter rules prometheus --config deploy/prometheus/objectives.yaml "
     "--rules deploy/prometheus/absence.yaml > deploy/prometheus/ragmeter.rules.yaml"
 )
-GROUPS = {"baseline", "config", "model", "rules"}
 SECTIONS = [
     *("What it means", "Who is hurt", "How to look", "Likely causes", "What to do"),
     "When it resolves",
@@ -183,10 +183,29 @@ def test_runbooks_name_what_exists() -> None:
         for key in re.findall(r"`([a-z_]+(?:\.[a-z_]+)+)`", text):
             if key.split(".")[0] in sections:
                 assert f"`{key}`" in reference, (path.name, key)
-        for command in re.findall(r"`ragmeter ((?:[a-z]+ ?)+)", text):
-            assert printed(*command.split()[: 1 + (command.split()[0] in GROUPS)], "--help")[0] == 0
+        for code in re.findall(r"`([^`\n]+)`", text):
+            if command := re.search(r"(?:^| )ragmeter ([a-z].*)", code):
+                assert unknown(command[1].split()) == [], (path.name, code)
         assert path.name == "README.md" or f"({path.name})" in index
     assert set(re.findall(r"`(Rag\w+)`", index)) == set(PAGES)
+
+
+def unknown(words: list[str]) -> list[str]:
+    """Words of a command line that are no command or option of ours; values are not looked at."""
+    command: Any = typer.main.get_command(app)
+    rest = list(words)
+    while commands := getattr(command, "commands", None):
+        if not rest or rest[0] not in commands:
+            return rest[:1]  # nothing more: a group is named as such
+        command = commands[rest.pop(0)]
+    options = {one for parameter in command.params for one in parameter.opts}
+    return [word for word in rest if word.startswith("-") and word not in options]
+
+
+def test_a_command_that_there_is_not_would_be_found() -> None:
+    assert unknown(["kafka", "lags", "--config", "x"]) == ["lags"]
+    assert unknown(["kafka", "init", "--aply"]) == ["--aply"]
+    assert unknown(["kafka", "dlq", "show", "3", "--config", "x"]) == []
 
 
 def test_every_rule_has_a_unit_test_that_fires_and_one_that_does_not() -> None:
@@ -268,6 +287,18 @@ def test_a_mistake_in_the_rules_is_said(tmp_path: Path, text: str, said: str) ->
     status, out, err = printed("rules", "prometheus", "--rules", str(file))
     assert (status, out) == (2, "")
     assert said in err
+
+
+@pytest.mark.parametrize(
+    ("windows", "read"),
+    [(["24h", "5m", "1h"], "1h"), (["5m", "6h", "24h"], "6h"), (["10m", "30m"], "30m")],
+)
+def test_missing_scores_are_looked_for_in_a_window_that_there_is(
+    windows: list[str], read: str
+) -> None:
+    groups = rule_file([], [], windows=windows).groups
+    rules_ = {rule.get("alert"): rule for group in groups for rule in group["rules"]}
+    assert f'window="{read}"' in rules_["RagScoresAbsent"]["expr"]
 
 
 def test_drift_rules_go_with_the_detectors() -> None:

@@ -6,11 +6,16 @@ import subprocess
 from pathlib import Path
 
 import pytest
+import yaml
 
+from agent.alerts import parse_rules
+from agent.alerts.burn import Objective
+from exporters.rules import rule_file
 from tests.exporters.rules.annotations import FILES, TESTS, promtool
 from tests.real import require
 
 RULES = TESTS.parent / "ragmeter.rules.yaml"
+DEFAULTS = Path(__file__).parents[3] / "agent" / "alerts" / "default_rules.yaml"
 
 
 @pytest.mark.real
@@ -19,6 +24,24 @@ def test_promtool_finds_the_rules_in_order() -> None:
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "SUCCESS: 74 rules found" in done.stdout
+
+
+@pytest.mark.real
+def test_what_looks_like_a_template_is_text(tmp_path: Path) -> None:
+    """Prometheus takes labels and annotations for templates, and would not load the file."""
+    odd = "{{ nobody }}"
+    segment = {"name": "One", "severity": "warning", "metric": "grounding", "segment": odd}
+    reading = {"op": "<", "threshold": 0.5, "window": "1h", "labels": {"team": odd}}
+    failed = {"name": "RagUnscoredHigh", "labels": {"team": odd}}
+    defaults = yaml.safe_load(DEFAULTS.read_text("utf-8"))
+    rules = parse_rules([defaults, {"rules": [{**segment, **reading}, failed]}])
+    objective = Objective(f'{odd} "\\\n', 0.99)
+    file = rule_file(rules, [objective], segments=[odd], runbooks=f"https://{odd}")
+    path = tmp_path / "rules.yaml"
+    path.write_text(file.text(), "utf-8")
+    command = [require("promtool"), "check", "rules", str(path)]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stdout + done.stderr
 
 
 @pytest.mark.real

@@ -25,6 +25,7 @@ from agent.windows.exact import WEIGHT_ONE
 from tests.exporters.rules.annotations import TESTS
 from tests.prometheus_server import prometheus
 from tests.real import require
+from tests.waiting import PATIENCE
 
 FOLDER = TESTS.parent / "slo"
 SLOS = load(
@@ -103,7 +104,7 @@ def evaluated(folder: Path, rules: str, query: str, number: int) -> tuple[set[An
     (folder / "rules.yml").write_text(text)
     config = "global: {scrape_interval: 1h, evaluation_interval: 1s}\nrule_files: [rules.yml]\n"
     with prometheus(folder, config) as client:
-        end = time.monotonic() + 60
+        end = time.monotonic() + PATIENCE
         while True:
             try:
                 found = client.get("/query", params={"query": query}).json()["data"]["result"]

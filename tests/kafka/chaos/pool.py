@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import re
 import signal
 import threading
 import time
@@ -11,13 +10,12 @@ from collections import Counter, deque
 from collections.abc import Callable
 
 from tests.kafka.chaos.faults import Fault
-from tests.kafka.cluster import Worker
+from tests.kafka.cluster import Worker, by_service
 from tests.kafka_server import KafkaNode, KafkaServer
 
 __all__ = ["Pool"]
 
 MOST = 4
-EXPORTED = re.compile(r'^rag_traces_total\{service="([^"]+)".*\} (\S+)$', re.MULTILINE)
 STOP_SECONDS = 60.0
 
 
@@ -183,11 +181,11 @@ class Pool:
         """How many traces are counted by those that can answer; and services that two workers
         export at the same time, seen at each before and after they were seen at the other."""
         awake = self.awake()
-        first = {name: _exported(worker) for name, worker in awake.items()}
+        first = {name: by_service(worker.get("/metrics")) for name, worker in awake.items()}
         counted = sum(sum(found.values()) for found in first.values())
         if len(awake) < 2:
             return counted, []
-        second = {name: _exported(worker) for name, worker in awake.items()}
+        second = {name: by_service(worker.get("/metrics")) for name, worker in awake.items()}
         always = {name: first[name].keys() & second[name].keys() for name in awake}
         pairs = itertools.combinations(awake, 2)
         return counted, [
@@ -195,11 +193,3 @@ class Pool:
             for one, other in pairs
             for service in sorted(always[one] & always[other])
         ]
-
-
-def _exported(worker: Worker) -> Counter[str]:
-    """Traces by service."""
-    found: Counter[str] = Counter()
-    for service, value in EXPORTED.findall(worker.get("/metrics")):
-        found[service] += int(float(value))
-    return found

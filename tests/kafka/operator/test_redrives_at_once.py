@@ -12,6 +12,7 @@ import yaml
 from kafka import KafkaProducer
 
 from tests.kafka.place import Place
+from tests.waiting import PATIENCE
 
 pytestmark = [pytest.mark.real, pytest.mark.slow]
 
@@ -28,7 +29,7 @@ def test_redrives_begun_at_once_send_each_letter_once(place: Place, tmp_path: Pa
         subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         for _ in range(REDRIVES)
     ]
-    said = [process.communicate(timeout=100)[0] for process in running]
+    said = [process.communicate(timeout=PATIENCE)[0] for process in running]
     for process, text in zip(running, said, strict=True):
         if process.returncode:
             assert process.returncode == 1, text

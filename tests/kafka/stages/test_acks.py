@@ -217,50 +217,50 @@ def test_what_fails_ends_it_once_and_nothing_behind_it_is_acknowledged(broken: s
     assert len(told) == 1
 
 
-def test_revoked_partitions_are_not_acknowledged() -> None:
-    acked: list[int] = []
-    go = asyncio.Event()
+class Held:
+    """Handlers wait for `go`; what began and what was acknowledged is noted, and none may fail."""
 
-    async def handle(item: int) -> None:
-        await go.wait()
+    def __init__(self) -> None:
+        self.begun: list[int] = []
+        self.acked: list[int] = []
+        self.go = asyncio.Event()
 
-    async def ack(item: int) -> None:
-        acked.append(item)
+    async def handle(self, item: int) -> None:
+        self.begun.append(item)
+        await self.go.wait()
 
-    async def failed(error: BaseException) -> None:
+    async def ack(self, item: int) -> None:
+        self.acked.append(item)
+
+    async def failed(self, error: BaseException) -> None:
         raise AssertionError
 
+    def acks(self, most: int) -> OrderedAcks[int]:
+        return OrderedAcks(most, self.handle, self.ack, self.failed)
+
+
+def test_revoked_partitions_are_not_acknowledged() -> None:
+    held = Held()
+
     async def main() -> None:
-        acks = OrderedAcks(4, handle, ack, failed)
+        acks = held.acks(4)
         for offset in range(3):
             await acks.submit(0, 1, offset, offset)
             await acks.submit(1, 1, offset, 10 + offset)
         await asyncio.sleep(0)
         acks.close([0])
-        go.set()
+        held.go.set()
         await acks.idle()
 
     asyncio.run(asyncio.wait_for(main(), 60))
-    assert acked == [10, 11, 12]
+    assert held.acked == [10, 11, 12]
 
 
 def test_a_rebalance_waits_for_what_is_under_way_and_for_nothing_behind_it() -> None:
-    begun: list[int] = []
-    acked: list[int] = []
-    go = asyncio.Event()
-
-    async def handle(item: int) -> None:
-        begun.append(item)
-        await go.wait()
-
-    async def ack(item: int) -> None:
-        acked.append(item)
-
-    async def failed(error: BaseException) -> None:
-        raise AssertionError
+    held = Held()
 
     async def main() -> None:
-        acks = OrderedAcks(2, handle, ack, failed)
+        acks = held.acks(2)
         for offset in range(4):
             await acks.submit(0, 1, offset, offset)
         blocked = asyncio.create_task(acks.submit(0, 1, 4, 4))
@@ -268,11 +268,11 @@ def test_a_rebalance_waits_for_what_is_under_way_and_for_nothing_behind_it() -> 
         assert acks.hold() == [2, 3]
         assert not await blocked, "else it would be acknowledged before those that were dropped"
         assert not await acks.submit(0, 1, 5, 5)
-        go.set()
+        held.go.set()
         await acks.idle()
-        assert acked == begun == [0, 1]
+        assert held.acked == held.begun == [0, 1]
         assert await acks.submit(0, 2, 2, 2)
         await acks.idle()
 
     asyncio.run(asyncio.wait_for(main(), 60))
-    assert acked == begun == [0, 1, 2]
+    assert held.acked == held.begun == [0, 1, 2]

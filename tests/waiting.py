@@ -1,0 +1,29 @@
+"""Waiting for what other tasks, threads and processes do."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+
+__all__ = ["PATIENCE", "until", "until_async"]
+
+PATIENCE = 300.0
+"""Seconds a test waits for what a quiet machine does at once. Nothing is measured by it: it ends a
+wait for what never comes, and a machine that lends its processors to others for minutes must not.
+Half of the limit of a test (pyproject.toml), so that what was waited for is told before that."""
+
+
+def until(what: Callable[[], object], seconds: float = PATIENCE, pause: float = 0.05) -> None:
+    """Wait until `what()` is true."""
+    end = time.monotonic() + seconds
+    while not what():
+        assert time.monotonic() < end, "it did not come to that"
+        time.sleep(pause)
+
+
+async def until_async(what: Callable[[], object], seconds: float = PATIENCE) -> None:
+    """`until` within an event loop; TimeoutError after `seconds`."""
+    async with asyncio.timeout(seconds):
+        while not what():  # noqa: ASYNC110 (what is waited for has no event to set)
+            await asyncio.sleep(0.005)
