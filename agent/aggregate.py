@@ -369,7 +369,8 @@ class Aggregator:
             self.windows.ignored_stages = 0
 
     def gauges(self) -> list[Gauge]:
-        """What is known of indexes and of repeated questions; how the detectors are, and the alerts that found no room."""
+        """What is known of indexes and of repeated questions; how the detectors are, and the
+        alerts that found no room."""
         lost = float(self.engine.overflow + self.engine.drift.overflow)
         return [
             *self.indexing.gauges(),

@@ -314,12 +314,13 @@ class Trace(_Model):
     @property
     def canary(self) -> bool:
         """Whether the question was sent on purpose. A service that passes the mark on (the tag
-        `ragmeter.canary`) keeps its own record of such a request out of what is measured of people's."""
+        `ragmeter.canary`) keeps its own record of such a request out of what is measured of
+        people's."""
         return self.reference is not None or self.tags.get(CANARY) == "true"
 
     def tag(self, name: str) -> str | None:
-        """A tag by name; `model`, `prompt_version` and what the reference says of `answerable` count
-        as tags."""
+        """A tag by name; `model`, `prompt_version` and what the reference says of `answerable`
+        count as tags."""
         if name == "model":
             return self.model or self.tags.get(name)
         if name == "prompt_version":

@@ -63,6 +63,12 @@ class BenchReading:
     def gauges(self) -> Sequence[tuple[str, tuple[tuple[str, str], ...], float]]:
         return ()
 
+    def indexes(self) -> Sequence[Version]:
+        return ()
+
+    def consistency(self, service: str, window: str) -> Compared:
+        return Compared(0, 0, {})
+
     def alerts(self) -> Sequence[Alert]:
         return ()
 

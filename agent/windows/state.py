@@ -138,7 +138,8 @@ class WindowState:
     def retract(self, scored: ScoredTrace, service: str, segments: Sequence[str] = ()) -> None:
         """Undo `add` of a partial trace, given the same again: what it was counted as turned out
         to be otherwise."""
-        assert scored.partial and not scored.timings
+        assert scored.partial
+        assert not scored.timings
         self._fold()
         if self.now is None or self.too_late(scored.timestamp):
             return

@@ -21,11 +21,12 @@ from agent.kafka.messages.records import (
 )
 from agent.kafka.stages.score_stage import ScoreStage
 from tests.indexing.events import event, event_line
-from tests.kafka.cluster import until, workers
-from tests.kafka.place import START_SECONDS, Place
+from tests.kafka.cluster import workers
+from tests.kafka.place import Place
 from tests.kafka.stages.test_score_stage import Stage
 from tests.kafka.state.partition import commit, record, reloaded, state_of
 from tests.traces import trace_line
+from tests.waiting import until
 
 
 class Sending(Stage):
@@ -134,7 +135,7 @@ def test_on_a_real_kafka_the_numbers_outlive_a_worker(place: Place) -> None:
 
     worker = place.worker()
     with workers(worker):
-        until(lambda: worker.ready, START_SECONDS)
+        until(lambda: worker.ready)
         place.produce([*lines, lines[0], b'{"schema": "ragmeter.index/1"}'])
         until(lambda: shown(worker.metrics()) == 120, 60)
         letters = place.letters()
