@@ -28,7 +28,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from agent.aggregate import DURATION_EDGES
 from agent.alerts.alert import Alert
+from agent.consistency.memory import Compared
 from agent.counters import Counters, Exemplar
+from agent.indexing.indexes import Version
 from agent.metrics import METRICS
 from agent.reading import Health
 from agent.trace import Score, ScoredTrace, State
