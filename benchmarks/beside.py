@@ -34,7 +34,7 @@ import numpy as np
 
 from benchmarks.beside_app import LOOPS, work
 from benchmarks.beside_sidecars import PATH, answering, closed, silent
-from tests.crash import free_port
+from tests.ports import free_port
 
 __all__ = ["RECOMMENDED", "main"]
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import socket
 import subprocess
 import sys
 import time
@@ -21,6 +20,7 @@ from confluent_kafka.admin import AdminClient
 
 from agent.config import load
 from agent.kafka.operator.provisioning import provision
+from tests.ports import free_port
 
 __all__ = [
     "START",
@@ -187,9 +187,7 @@ def noop(setup: Setup, target: str, kind: str, log: Path) -> Process:
 
 
 def worker(setup: Setup, folder: Path, number: int = 0, profile: Path | None = None) -> Process:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = int(probe.getsockname()[1])
+    port = free_port()
     config = folder / f"{setup.name}-{number}.json"
     config.write_text(json.dumps({**setup.settings, "http": {"metrics_port": port}}))
     command = ["-m", "agent.cli", "worker", "--config", str(config)]

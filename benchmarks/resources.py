@@ -25,7 +25,7 @@ from pathlib import Path
 import httpx
 
 from benchmarks.kafka_cluster import Setup, grown, produce, ready_after, running, worker
-from tests.crash import free_port
+from tests.ports import free_port
 
 __all__ = ["main"]
 

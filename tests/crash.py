@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import random
-import socket
 import sqlite3
 import subprocess
 import sys
@@ -67,13 +66,6 @@ def start(folder: Path, *arguments: str | Path) -> subprocess.Popen[bytes]:
     env = {**os.environ, "PYTHONPATH": str(root)}
     with (folder / "talk.txt").open("ab") as talk:
         return subprocess.Popen(command, stdout=talk, stderr=talk, cwd=root, env=env)
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def left_behind(folder: Path, width: int | None = None) -> dict[str, Any]:

@@ -9,18 +9,17 @@ from __future__ import annotations
 import base64
 import fcntl
 import os
-import random
 import shutil
-import socket
 import subprocess
 import sys
 import time
 import uuid
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from pathlib import Path
 
 from tests.kafka_security import add_user, make_certificates, security_properties
+from tests.ports import free_port
 from tests.real import require, unavailable
 from tests.waiting import PATIENCE
 
@@ -32,9 +31,6 @@ VERSION = os.environ.get("RAGMETER_TEST_KAFKA", "3.9.1")
 COPY_JARS = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies"
 FETCH_SECONDS = 600  # 45 MB; 22 s on a good line
 STOP_SECONDS = 30
-# Below the range from which Linux takes the ports of outgoing connections: a client that tries to
-# reach a stopped node could else be given the node's port, and even connect to itself.
-PORTS = range(12_000, 32_000)
 
 PROPERTIES = """
 process.roles=broker,controller
@@ -111,21 +107,6 @@ def fetch() -> Path:
             unavailable(f"Maven could not fetch Kafka {VERSION}: {told[-600:]}")
         partial.rename(jars)
     return jars
-
-
-def _free_ports(count: int) -> list[int]:
-    """Ports that nobody listens on, and that no outgoing connection will take."""
-    chance = random.Random(uuid.uuid4().int)
-    with ExitStack() as held:
-        found: list[int] = []
-        while len(found) < count:
-            probe = held.enter_context(socket.socket())
-            try:
-                probe.bind(("127.0.0.1", chance.choice(PORTS)))
-            except OSError:
-                continue
-            found.append(int(probe.getsockname()[1]))
-    return found
 
 
 def _kafka_uuid() -> str:
@@ -271,8 +252,7 @@ def kafka_server(folder: Path, *, nodes: int = 1, secure: bool = False) -> Itera
     """
     java, jars = require("java"), fetch()
     names = ["PLAINTEXT", "CONTROLLER", *(("SASL", "SSL", "SASL_SSL") if secure else ())]
-    free = iter(_free_ports(nodes * len(names)))
-    ports = [{name: next(free) for name in names} for _ in range(nodes)]
+    ports = [{name: free_port() for name in names} for _ in range(nodes)]
     folder.mkdir(parents=True, exist_ok=True)
     if secure:
         make_certificates(folder)

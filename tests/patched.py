@@ -11,7 +11,7 @@ from typing import Any
 
 import httpx
 
-from tests.crash import free_port
+from tests.ports import free_port
 from tests.waiting import until
 
 __all__ = ["running", "status"]

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import httpx
 
-from tests.crash import free_port
+from tests.ports import free_port
 from tests.real import require
 from tests.waiting import PATIENCE
 

@@ -14,9 +14,10 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.crash import free_port, start
+from tests.crash import start
 from tests.exporters.real_alertmanager import alertmanager, notified
 from tests.exporters.stub import Stub, serve
+from tests.ports import free_port
 from tests.real import require
 from tests.traces import START, trace_dict
 from tests.waiting import PATIENCE, until_async

@@ -16,7 +16,8 @@ import httpx
 import pytest
 
 from agent.baselines_cli import _lines
-from tests.crash import RAGMETER, free_port, settings_file, start
+from tests.crash import RAGMETER, settings_file, start
+from tests.ports import free_port
 from tests.traces import START, trace_dict
 from tests.waiting import PATIENCE
 

@@ -18,7 +18,8 @@ import pytest
 
 from agent import __version__
 from agent.trace import Trace
-from tests.crash import RAGMETER, free_port
+from tests.crash import RAGMETER
+from tests.ports import free_port
 from tests.traces import trace_dict, trace_line
 from tests.waiting import PATIENCE
 

@@ -15,8 +15,9 @@ import httpx
 import pytest
 
 from agent.windows import Windows
-from tests.crash import free_port, left_behind, settings_file, start, traffic
+from tests.crash import left_behind, settings_file, start, traffic
 from tests.judge.stub_process import stub_judge
+from tests.ports import free_port
 from tests.waiting import PATIENCE
 
 

@@ -23,7 +23,8 @@ from agent.inspecting import inspect_files, show, to_dict
 from agent.privacy.content import Content
 from agent.settings.otlp import Otlp
 from agent.watching import MOST, WAITING, TooMany, Watchers
-from tests.crash import RAGMETER, free_port, start
+from tests.crash import RAGMETER, start
+from tests.ports import free_port
 from tests.waiting import PATIENCE
 
 OTLP = Path(__file__).parent / "data" / "otlp"

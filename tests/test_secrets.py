@@ -26,7 +26,8 @@ from pydantic import BaseModel, SecretStr
 from agent.config import ConfigError, dump, load
 from agent.listener.access import Access
 from agent.settings import Settings
-from tests.crash import RAGMETER, free_port, start
+from tests.crash import RAGMETER, start
+from tests.ports import free_port
 from tests.waiting import PATIENCE
 
 ROOT = Path(__file__).parent.parent

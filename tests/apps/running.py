@@ -16,7 +16,8 @@ from typing import IO, Any
 import httpx
 import pytest
 
-from tests.crash import RAGMETER, free_port, settings_file, start
+from tests.crash import RAGMETER, settings_file, start
+from tests.ports import free_port
 from tests.waiting import PATIENCE
 
 __all__ = ["Live", "application", "live_ragmeter", "python"]

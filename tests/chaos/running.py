@@ -20,7 +20,7 @@ import httpx
 
 from tests.chaos.clock import Clock
 from tests.chaos.disk import Disk
-from tests.crash import free_port
+from tests.ports import free_port
 from tests.samples import samples
 
 __all__ = ["Agent"]

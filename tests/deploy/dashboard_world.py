@@ -20,9 +20,10 @@ from urllib.parse import quote
 
 import httpx
 
-from tests.crash import free_port, start
+from tests.crash import start
 from tests.deploy.tools import ROOT
 from tests.judge.stub_process import stub_judge
+from tests.ports import free_port
 from tests.prometheus_server import prometheus
 from tests.waiting import until
 

@@ -18,10 +18,10 @@ from agent.ingest.native import Good, decode_one
 from agent.rules import rules_of
 from agent.slos import objectives
 from exporters.rules import rule_file
-from tests.crash import free_port
 from tests.deploy.commands import check
 from tests.deploy.dockerfile import stages
 from tests.deploy.tools import ROOT, python_of_tools
+from tests.ports import free_port
 from tests.real import require
 from tests.waiting import until
 

@@ -17,9 +17,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.crash import free_port
 from tests.deploy.dockerfile import stages
 from tests.deploy.tools import ROOT
+from tests.ports import free_port
 from tests.waiting import PATIENCE
 
 pytestmark = [pytest.mark.slow, pytest.mark.real]

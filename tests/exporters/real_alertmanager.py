@@ -12,8 +12,8 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.crash import free_port
 from tests.exporters.stub import Stub
+from tests.ports import free_port
 
 __all__ = ["alertmanager", "notified"]
 

@@ -18,8 +18,8 @@ from agent.judge.client import JudgeClient
 from agent.judge.fingerprint import Served
 from agent.judge.question import JudgeFailed, Question, Verdict
 from agent.tiers import Cost
-from tests.crash import free_port
 from tests.judge.real_server import KEY, MODEL, LlamaServer, llama_server
+from tests.ports import free_port
 
 pytestmark = pytest.mark.real
 

@@ -14,9 +14,9 @@ from agent.judge.client import JudgeClient
 from agent.judge.question import JudgeFailed
 from agent.judge.transport import make_client
 from agent.tiers import Cost
-from tests.crash import free_port
 from tests.judge.asking import completion, question
 from tests.judge.stub_judge import StubJudge
+from tests.ports import free_port
 
 
 def request(url: str, body: bytes = b"{}") -> httpx.Request:

@@ -15,8 +15,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.crash import free_port
 from tests.kafka_server import KafkaServer
+from tests.ports import free_port
 from tests.samples import samples
 from tests.traces import trace_line
 from tests.waiting import PATIENCE

@@ -18,8 +18,9 @@ import pytest
 from typer.testing import CliRunner
 
 from agent.cli import app
-from tests.crash import RAGMETER, free_port, settings_file, start
+from tests.crash import RAGMETER, settings_file, start
 from tests.kafka_security import make_certificates
+from tests.ports import free_port
 from tests.real import require
 from tests.waiting import PATIENCE
 

@@ -26,9 +26,10 @@ import httpx
 from kafka.errors import KafkaError
 
 from agent.kafka.operator.lag import Lag, read_lag
-from tests.crash import free_port, settings_file, start
+from tests.crash import settings_file, start
 from tests.kafka.cluster import by_service
 from tests.kafka.place import Place
+from tests.ports import free_port
 
 __all__ = ["FileWay", "HttpWay", "KafkaWay", "Way"]
 

@@ -24,8 +24,8 @@ from typing import Any
 
 import httpx
 
-from tests.crash import free_port
 from tests.exporters.real_alertmanager import alertmanager
+from tests.ports import free_port
 from tests.prometheus_server import prometheus
 from tests.real import require
 from tests.system.arrivals import WAYS, Arrival, Receiver, receiver

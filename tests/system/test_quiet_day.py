@@ -24,7 +24,7 @@ from agent.ingest.native import decode_one
 from agent.pipeline import Instrument
 from agent.rules import rules_of
 from exporters.prometheus import PrometheusExporter
-from tests.crash import free_port
+from tests.ports import free_port
 from tests.real import require
 from tests.system.story import configured, rules_for_prometheus
 from tests.system.traffic import HOUR, traffic

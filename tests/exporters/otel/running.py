@@ -13,11 +13,10 @@ from aiohttp import web
 
 from agent.settings.results import ResultsExport
 from exporters.otel import ResultsExporter
-from tests.crash import free_port
 from tests.exporters.otel.collector import Reply, taken
 from tests.exporters.otel.scores import Agent
 
-__all__ = ["answering", "awaited", "exporting", "free_port", "raw"]
+__all__ = ["answering", "awaited", "exporting", "raw"]
 
 FAST: dict[str, Any] = {"linger_seconds": 0, "timeout_seconds": 1, "retry_seconds": 5, "batch": 10}
 

@@ -10,10 +10,10 @@ import pytest
 from aiohttp import web
 
 from exporters.otel import channel
-from tests.crash import free_port
 from tests.exporters.otel.collector import plain, serve
 from tests.exporters.otel.running import answering, awaited, exporting
 from tests.exporters.otel.scores import done
+from tests.ports import free_port
 from tests.waiting import until_async
 
 

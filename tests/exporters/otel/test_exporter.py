@@ -11,10 +11,10 @@ from aiohttp import web
 from agent.settings.results import ResultsExport
 from agent.trace import ScoredTrace, Trace
 from exporters.otel import ResultsExporter
-from tests.crash import free_port
 from tests.exporters.otel.collector import LOGS, TRACES, plain, serve
 from tests.exporters.otel.running import awaited, exporting
 from tests.exporters.otel.scores import Agent, done, score
+from tests.ports import free_port
 from tests.waiting import until_async
 
 
