@@ -16,7 +16,8 @@ import httpx
 import pytest
 
 from agent.trace import Trace
-from tests.crash import RAGMETER, free_port, settings_file, start
+from tests.crash import RAGMETER, settings_file, start
+from tests.ports import free_port
 
 ROOT = Path(__file__).parents[2]
 SUITE = ROOT / "examples" / "canaries.yaml"
