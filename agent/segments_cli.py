@@ -7,13 +7,11 @@ import sys
 from pathlib import Path
 from typing import Annotated, Any
 
-import httpx
 import typer
 from rich.console import Console
 
 from agent.breakdown import FDR, Against, NoPast, Options
 from agent.config import ConfigError, Settings, load
-from agent.listener.client import agent_client, agent_url
 from agent.terminal import failed, say
 
 __all__ = ["segments"]
@@ -121,6 +119,11 @@ def _of_files(
 
 def _ask(settings: Settings, url: str | None, query: dict[str, str], fdr: float) -> dict[str, Any]:
     """What the agent answers."""
+    # late: no other command needs a client
+    import httpx
+
+    from agent.listener.client import agent_client, agent_url
+
     http = settings.http
     base = (url or agent_url(http)).rstrip("/")
     where = f"{base}/api/segments.json"

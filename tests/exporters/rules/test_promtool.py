@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from pathlib import Path
 
@@ -23,7 +24,9 @@ def test_promtool_finds_the_rules_in_order() -> None:
     command = [require("promtool"), "check", "rules", "--lint=all", "--lint-fatal", str(RULES)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "SUCCESS: 74 rules found" in done.stdout
+    number = len(re.findall(r"^ +- (?:alert|record): ", RULES.read_text("utf-8"), re.M))
+    assert number > 70
+    assert f"SUCCESS: {number} rules found" in done.stdout
 
 
 @pytest.mark.real

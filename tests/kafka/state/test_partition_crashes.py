@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 
 from agent.alerts import Alert
+from agent.config import Settings
+from agent.consistency.wording import Wordings
 from agent.ingest.native import Good
 from agent.kafka.messages.records import ScoreRecord, decode_record, encode_record
 from agent.kafka.messages.source import Source
@@ -46,9 +48,12 @@ def traffic() -> list[Good]:
 def wire() -> list[bytes]:
     """The log of the scores as stage 1 has written it, with repetitions."""
     rng = random.Random(7)
+    config = Settings()
+    wordings = Wordings(config.consistency, config.privacy)
     records = []
     for number, item in enumerate(traffic()):
         scored = SCORER.score(item.trace).trace
+        scored.wording = wordings.of(item.trace)
         records.append(encode_record(ScoreRecord(scored, Source(0, number % 3, number // 3))))
     log: list[bytes] = []
     for number, data in enumerate(records):
