@@ -95,6 +95,9 @@ async def through(agent: asyncio.subprocess.Process, found: Collector) -> None:
         for path, body in sent:
             assert (await http.post(base + path, content=body)).status_code == 200
         own = 'ragmeter_otlp_spans_total{signal="traces",result="own"}'
+        async with asyncio.timeout(PATIENCE):
+            while await counted(http, metrics, own) < 2:  # noqa: ASYNC110 (a page of a moment ago)
+                await asyncio.sleep(0.05)
         assert await counted(http, metrics, own) == 2
         await asyncio.sleep(1)  # many times the grace after which a trace is closed
         assert await counted(http, metrics, "ragmeter_otlp_open_traces") == 0
