@@ -28,9 +28,8 @@ from agent.indexing.event import IndexEvent
 from agent.indexing.indexes import Indexes, Outcome
 from agent.labels import LabelBounds
 from agent.metrics import METRICS
-from agent.metrics.canary.scores import pairs as canary_pairs
+from agent.metrics.canary.judged import expected_of, is_of_canaries
 from agent.metrics.judges import PROBES
-from agent.metrics.results import REFERENCE
 from agent.slos import events, objectives
 from agent.tiers import Pair
 from agent.trace import Score, ScoredTrace, State
@@ -59,8 +58,8 @@ class Aggregator:
     """Windows, counters and alerts of all services, by one clock.
 
     `expected` are the (metric, scorer) pairs that each trace has a result for. Canaries have those
-    of `agent.metrics.canary.scores`: they enter the windows of their service in series of their
-    own, and neither its traffic, times and costs nor what is learnt from traffic.
+    of `agent.metrics.canary.judged.expected_of`: they enter the windows of their service in series
+    of their own, and neither its traffic, times and costs nor what is learnt from traffic.
     """
 
     def __init__(
@@ -116,7 +115,9 @@ class Aggregator:
         self._seen = 0
         self._canary_keys: list[CounterKey] = [
             ("ragmeter_seen_total", (("metric", metric), ("scorer", scorer)))
-            for metric, scorer in canary_pairs(settings.judge.k)
+            for metric, scorer in expected_of(
+                settings.judge.k, expected, settings.judge.budget.canaries > 0
+            )
         ]
         self._canaries = 0
         self._fingerprints = Fingerprints()
@@ -147,7 +148,7 @@ class Aggregator:
         """
         transitions = self.advance(scored.timestamp)
         if scored.canary:
-            self._apply_canary(scored)
+            self._apply_canary(scored, owed)
             return transitions
         late = self._place(scored, turn)
         self._seen += 1
@@ -172,13 +173,31 @@ class Aggregator:
         if outcome:
             self.counters.inc("ragmeter_consistency_answers_total", (("outcome", outcome),))
 
-    def _apply_canary(self, scored: ScoredTrace) -> None:
-        """Count what its reference says of a canary, and nothing else: its results are further ones
-        of the service, without a trace that was seen, timed or paid for."""
-        results = [score for score in scored.results if score.scorer == REFERENCE]
+    def embedded(
+        self,
+        service: str,
+        wording: Wording | str,
+        at: float,
+        context: str,
+        found: Vectors | str,
+    ) -> None:
+        """Count what came of the embedding of an answer that was remembered at `at`: vectors, or
+        why there are none. `context`: see `Memory.embed`."""
+        outcome = found if isinstance(found, str) else "embedded"
+        self.counters.inc("ragmeter_consistency_embeddings_total", (("outcome", outcome),))
+        if isinstance(found, Vectors) and isinstance(wording, Wording):
+            self.consistency.embed(self.label(service), wording, at, context, found)
+
+    def _apply_canary(self, scored: ScoredTrace, owed: Sequence[Pair]) -> None:
+        """Count what its reference and the judge say of a canary, and nothing else: its results are
+        further ones of the service, without a trace that was seen, timed or paid for."""
+        results = [score for score in scored.results if is_of_canaries(score.scorer)]
         bare = replace(scored, results=results, timings={}, partial=True)
         self._canaries += 1
-        self._place(bare)
+        if self._place(bare):
+            self._results.update([(*pair, State.LATE, None) for pair in owed])
+        else:
+            self.waiting.update(owed)
         self._count_objectives(bare)
         scored.service = bare.service
         status = (("service", scored.service), ("status", scored.status))

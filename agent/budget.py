@@ -28,6 +28,7 @@ from typing import Any
 
 from agent.accounts import Account, DayAccount
 from agent.arrivals import Arrivals
+from agent.canary_share import CanaryShare
 from agent.config import Budget, Hhem, Judge
 from agent.fair_share import divide
 from agent.labels import OTHER
@@ -127,6 +128,12 @@ class BudgetController:
         self._own = {
             name: self._open(share, capacity) for name, share in budget.shares.items() if share < 1
         }
+        # with money spread evenly over the day: at what hour a suite is sent is its own affair
+        self._canaries = CanaryShare(
+            {place: a.rate for place, a in self._open(budget.canaries, capacity).items()},
+            self._cost,
+            daily=frozenset({2}),
+        )
         self._services: dict[str, _Service] = {}
         self._inbox: deque[tuple[str, Vector, bool]] = deque()
         self._updated: float | None = None
@@ -185,6 +192,15 @@ class BudgetController:
         """Spend that no draw has caused: probes."""
         self._inbox.append((service, _vector(cost), False))
 
+    def admit_canary(self, now: float) -> bool:
+        """A canary has come: whether it may ask. If so, `settle_canary` must follow."""
+        return self._canaries.admit(now)
+
+    def settle_canary(self, service: str, cost: Cost, now: float) -> None:
+        """An admitted canary is done. The whole budget pays for it, out of the canaries' part."""
+        self._canaries.settle(_vector(cost))
+        self.charge(service, cost, now)
+
     def backlog(self, waiting: int, bound: int) -> None:
         """Of at most `bound` drawn traces that the queue takes, so many wait."""
         left = max(0.0, 1 - waiting / bound)
@@ -198,6 +214,8 @@ class BudgetController:
             for place, account in accounts.items():
                 if place != CAPACITY:
                     account.resize(factor)
+        for place in self._accounts.keys() - {CAPACITY}:
+            self._canaries.resize(place, factor)
         self._due = -math.inf
 
     def begin(self, now: float) -> None:
@@ -332,6 +350,7 @@ class BudgetController:
             "updated": self._updated,
             "cost": list(self._cost),
             "settled": self._settled,
+            "canaries": self._canaries.dump(RESOURCES),
             "accounts": {RESOURCES[p]: account.dump() for p, account in self._accounts.items()},
             "own": {
                 name: {RESOURCES[p]: account.dump() for p, account in accounts.items()}
@@ -348,11 +367,17 @@ class BudgetController:
             },
         }
 
-    def load(self, state: Mapping[str, Any], pending: Mapping[str, int] | None = None) -> None:
+    def load(
+        self,
+        state: Mapping[str, Any],
+        pending: Mapping[str, int] | None = None,
+        canaries: int = 0,
+    ) -> None:
         """Restore what `dump` gave, into a new controller. Limits are those of the settings now.
 
-        `pending`: what the queue really holds, by service, if the caller knows it. Raises
-        ValueError, KeyError or TypeError for what `dump` has not written.
+        `pending`: what the queue really holds, by service, if the caller knows it; `canaries`: how
+        many of these it holds besides. Raises ValueError, KeyError or TypeError for what `dump` has
+        not written.
         """
         updated = state["updated"]
         self._updated = None if updated is None else float(updated)
@@ -366,6 +391,9 @@ class BudgetController:
                 saved = state["own"].get(name, {}).get(RESOURCES[place])
                 if saved is not None:
                     account.load(saved)
+        if "canaries" in state:  # absent in states of older versions
+            saved = state["canaries"]
+            self._canaries.load(saved, RESOURCES, _read(saved["cost"]), canaries)
         for name, saved in state["services"].items():
             service = _Service(self._updated or 0.0, _read(saved["cost"]))
             service.settled = int(saved["settled"])

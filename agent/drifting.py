@@ -22,10 +22,11 @@ from agent.drift.series import milestones_of
 from agent.feedback.labels import RESERVED
 from agent.fingerprints import split_scorer
 from agent.metrics import METRICS
+from agent.metrics.canary.judged import is_of_canaries
 from agent.metrics.judges import PROBES
 from agent.metrics.nuggets import AUTONUGGETIZER
 from agent.metrics.ranking import UMBRELA
-from agent.metrics.results import JUDGE, REFERENCE
+from agent.metrics.results import JUDGE
 from agent.places import Places
 from agent.trace import ScoredTrace
 from agent.windows import Windows
@@ -70,7 +71,7 @@ class _Series:
             for metric, scorer in self._windows.series(service, segment)
             if not is_assisted(scorer)
             and not split_scorer(scorer)[1]
-            and scorer != REFERENCE
+            and not is_of_canaries(scorer)
             and scorer in RESERVED
         ]
 

@@ -83,6 +83,14 @@ class Sampler:
             "judge": (keys["judge"], settings.judge, {n: r.judge for n, r in services.items()}),
         }
 
+    def admits_canary(self, tier: Tier) -> bool:
+        """Whether a canary may ask `tier` now: no draw by chance, but the canaries' part of the
+        budget. Where it may, its cost must be settled with the controller as a canary's."""
+        controller = self._controllers.get(tier)
+        if controller is None or self._clock is None or not self.paced:
+            return True
+        return controller.admit_canary(self._clock())
+
     def draw(self, trace: Trace, tier: Tier, ratio: float = 1.0) -> Draw:
         """Whether `tier` scores `trace`, which is drawn `ratio` times as often as the rest. Where
         it does, the expected cost is committed and must be settled with the controller when it is

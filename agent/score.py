@@ -8,7 +8,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from agent.metrics import METRICS, score_builtin, score_cheap
-from agent.metrics.canary.scores import pairs as canary_pairs
+from agent.metrics.canary.judged import asked_of, expected_of
+from agent.metrics.canary.scores import pairs as reference_pairs
 from agent.metrics.canary.scores import score as score_canary
 from agent.metrics.names import spec_of
 from agent.sampling import Sampler
@@ -42,7 +43,8 @@ class Scorer:
     the trace `sampled_out`. What a tier has drawn is scored elsewhere.
 
     Canaries are a population of their own: each gets one result for each pair of `canaries`, and
-    nothing else; no tier is offered one. `ks` are the cut-offs of their retrieval.
+    nothing else. No tier draws one by chance; the judge is asked about each that its part of the
+    budget has room for, if `judge_canaries`. `ks` are the cut-offs of their retrieval.
     """
 
     def __init__(
@@ -53,6 +55,7 @@ class Scorer:
         tiers: Mapping[Tier, Sequence[Pair]] | None = None,
         strata: Strata | None = None,
         ks: Sequence[int] = (5,),
+        judge_canaries: bool = True,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         if tiers and sampler is None:
@@ -70,7 +73,10 @@ class Scorer:
         self.expected = [pair for _, pairs in self._parts for pair in pairs]
         self.expected += [pair for pairs in self.tiers.values() for pair in pairs]
         self._ks = sorted(set(ks))
-        self.canaries: tuple[Pair, ...] = canary_pairs(self._ks)
+        judged = self.tiers.get("judge", ()) if judge_canaries else ()
+        self._of_reference = reference_pairs(self._ks)
+        self._judged = asked_of(judged)
+        self.canaries: tuple[Pair, ...] = expected_of(self._ks, judged, judge_canaries)
         self._monotonic = monotonic
         pairs = (*self.expected, *self.canaries)
         unknown = {metric for metric, _ in pairs if spec_of(METRICS, metric) is None}
@@ -95,7 +101,7 @@ class Scorer:
         def part(trace: Trace) -> list[Score]:
             return score_canary(trace, self._ks, self._monotonic)
 
-        return self._run(part, self.canaries, trace)
+        return self._run(part, self._of_reference, trace)
 
     def at_once(self, trace: Trace) -> list[Score]:
         """What needs no slow tier."""
@@ -104,7 +110,7 @@ class Scorer:
     def score(self, trace: Trace, timestamp: float | None = None) -> Scored:
         """`timestamp` (Unix seconds) replaces the trace's own where its clock was wrong."""
         if trace.canary:
-            return Scored(outline(trace, self.against_reference(trace), timestamp))
+            return self._canary(trace, timestamp)
         results = self.at_once(trace)
         if not self.tiers:
             return Scored(outline(trace, results, timestamp))
@@ -131,9 +137,28 @@ class Scorer:
                 )
         return found
 
+    def _canary(self, trace: Trace, timestamp: float | None) -> Scored:
+        found = Scored(outline(trace, self.against_reference(trace), timestamp))
+        if not self._judged:
+            return found
+        assert self._sampler is not None
+        state, reason = State.UNSCORED, "budget"
+        if trace.reference is None:  # the service's own record of one: the sender's is judged
+            state, reason = State.NOT_APPLICABLE, "no_reference"
+        elif self._sampler.admits_canary("judge"):
+            found.drawn["judge"], found.strata["judge"] = trace.probability, ""
+            return found
+        missing = [Score(*pair, state, reason=reason) for pair in self._judged]
+        found.trace.results += complete(missing, self._judged, trace.probability)
+        return found
+
+    def promised(self, found: Scored, tier: Tier) -> tuple[Pair, ...]:
+        """What `tier` owes a trace that it has drawn."""
+        return self._judged if found.trace.canary else self.tiers[tier]
+
     def shed(self, found: Scored, tier: Tier) -> None:
         """What `tier` has drawn will not be scored: its results are known now."""
-        pairs = self.tiers[tier]
+        pairs = self.promised(found, tier)
         probability = found.drawn.pop(tier)
         gone = set(pairs)
         found.trace.frame = [row for row in found.trace.frame if (row[0], row[1]) not in gone]

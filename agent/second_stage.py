@@ -15,6 +15,8 @@ from typing import Any
 from agent.config import Sampling, Settings
 from agent.control import Control
 from agent.counters import CounterKey, Gauge
+from agent.judge.counting import count_canary
+from agent.metrics.canary.judged import is_of_canaries
 from agent.metrics.judges import PROBES
 from agent.models.workers import ADMITTED
 from agent.pulse import Pulse
@@ -28,9 +30,14 @@ from agent.tier_worker import Finished, TierWorker
 from agent.tiers import TIERS, Cost, Pair, Tier
 from agent.trace import ScoredTrace
 
-__all__ = ["SecondStage"]
+__all__ = ["SecondStage", "of_canaries"]
 
 log = logging.getLogger("ragmeter")
+
+
+def of_canaries(pairs: Sequence[Pair]) -> bool:
+    """Whether these were promised for a canary."""
+    return any(is_of_canaries(scorer) for _, scorer in pairs)
 
 
 class SecondStage:
@@ -62,6 +69,7 @@ class SecondStage:
             strata=self._strata,
             ks=settings.judge.k,
         )
+            judge_canaries=settings.judge.budget.canaries > 0,
         self._owed: Counter[Tier] = Counter()
         # both, always: a tier that is no longer configured still owes an answer to what it had
         # drawn, and the table is not read before `restore`, which may find it broken
@@ -161,15 +169,20 @@ class SecondStage:
         pending: dict[Tier, Counter[str]] = {tier: Counter() for tier in TIERS}
         for row in self._store.waiting():
             owed[row.tier] += row.number
-            pending[row.tier][row.service] += row.number
+        canaries: Counter[Tier] = Counter()
+            if of_canaries(row.pairs):
+                canaries[row.tier] += row.number
+            else:
+                pending[row.tier][row.service] += row.number
             results.update(dict.fromkeys(row.pairs, row.number))
         self._owed = owed  # in one step: other threads read it
         for tier, controller in self._tiers.controllers.items():
             saved = meta.get("budgets", {}).get(tier)
             try:
                 if saved is not None:
-                    deepcopy(controller).load(saved, pending[tier])  # whole or not at all
-                    controller.load(saved, pending[tier])
+                    # whole or not at all
+                    deepcopy(controller).load(saved, pending[tier], canaries[tier])
+                    controller.load(saved, pending[tier], canaries[tier])
             except (ValueError, KeyError, TypeError, AttributeError) as error:
                 log.warning("the budget of the %s tier starts anew: %r", tier, error)
         return results
@@ -182,10 +195,10 @@ class SecondStage:
         """
         draws = []
         for tier, probability in list(found.drawn.items()):
-            pairs = self.scorer.tiers[tier]
+            pairs = self.scorer.promised(found, tier)
             if late or (self.live and self._owed[tier] >= self._most):
                 self.scorer.shed(found, tier)
-                self.settle(tier, found.trace.service, Cost())
+                self.settle(tier, found.trace.service, Cost(), found.trace.canary)
             else:
                 self._owed[tier] += 1
                 draws.append(
@@ -206,12 +219,29 @@ class SecondStage:
                 )
         return draws
 
-    def settle(self, tier: Tier, service: str, cost: Cost) -> None:
+    def embed(self, queued: Queued, service: str) -> Draw | None:
+        """The row of a trace whose answer is to be embedded, before it is committed; None where
+        live traffic has filled the table."""
+        if self.live and self._owed["embedding"] >= self._most:
+            return None
+        self._owed["embedding"] += 1
+        return Draw("embedding", service, queued.timestamp, 1.0, (), queued.body)
+
+    @property
+    def embeds(self) -> bool:
+        """Whether answers are to be embedded."""
+        return "embedding" in self._tiers.scorers
+
+    def settle(self, tier: Tier, service: str, cost: Cost, canary: bool) -> None:
         """A drawn trace is done. Before `state` is taken for the commit that takes it off the
         table: later, a kill in between would forget what it cost."""
         controller = self._tiers.controllers.get(tier)
-        if controller is not None and self.live:  # what a replay costs is no debt of live traffic
-            controller.settle(service, cost, self._clock())
+        if canary:
+            count_canary(self._tiers.spending.add, cost)
+        if controller is None or not self.live:  # what a replay costs is no debt of live traffic
+            return
+        settle = controller.settle_canary if canary else controller.settle
+        settle(service, cost, self._clock())
 
     def spent(self) -> Mapping[CounterKey, float]:
         """What calls have cost since the last time this was asked, by counter."""

@@ -20,7 +20,7 @@ from agent.ingest.native import Bad, decode_one
 from agent.pulse import Pulse
 from agent.score import complete
 from agent.store.rows import Draw, Drawn
-from agent.tiers import Cost, Pair, Pausing, Tier, TierScorer, ask_tier
+from agent.tiers import Cost, Pausing, Tier, TierScorer, answers_for, ask_live
 from agent.trace import Score, Trace
 
 __all__ = ["HOLD", "DrawnStore", "Finished", "TierWorker", "completed", "score_drawn"]
@@ -65,11 +65,10 @@ async def score_drawn(drawn: Drawn, scorer: TierScorer | None) -> Finished:
         missing = "not_configured"
     else:
         try:
-            scores = await ask_tier(scorer, item.trace, cost)
+            scores = await ask_live(scorer, item.trace, cost)
         except Exception:
             log.exception("the %s tier failed on trace %r", draw.tier, item.trace.trace_id[:80])
-        pairs: set[Pair] = set(scorer.pairs)
-        if not pairs.issuperset(draw.pairs) and scores:
+        if not answers_for(scorer, item.trace).issuperset(draw.pairs) and scores:
             missing = "not_configured"  # drawn under other settings
     return Finished(drawn, item.trace, completed(draw, scores, missing), cost)
 

@@ -6,10 +6,21 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol, runtime_checkable
 
+from agent.metrics.canary.judged import asked_of, told_apart
 from agent.metrics.missing import explained, known
 from agent.trace import Score, Trace
 
-__all__ = ["TIERS", "Cost", "Pair", "Pausing", "Tier", "TierScorer", "ask_tier"]
+__all__ = [
+    "TIERS",
+    "Cost",
+    "Pair",
+    "Pausing",
+    "Tier",
+    "TierScorer",
+    "answers_for",
+    "ask_live",
+    "ask_tier",
+]
 
 Tier = Literal["model", "judge"]
 TIERS: tuple[Tier, ...] = ("model", "judge")
@@ -77,3 +88,14 @@ async def ask_tier(scorer: TierScorer, trace: Trace, cost: Cost) -> list[Score]:
     """What `scorer` says of what is known of a trace: it is not asked about texts that are
     hidden or cut, and its gaps get the trace's own reason."""
     return explained(trace, await scorer.score(known(trace), cost))
+
+
+async def ask_live(scorer: TierScorer, trace: Trace, cost: Cost) -> list[Score]:
+    """The same for what is counted: what is said of a canary goes by names of its own."""
+    scores = await ask_tier(scorer, trace, cost)
+    return told_apart(scores) if trace.canary else scores
+
+
+def answers_for(scorer: TierScorer, trace: Trace) -> set[Pair]:
+    """The pairs that `ask_live` answers for."""
+    return set(asked_of(scorer.pairs) if trace.canary else scorer.pairs)

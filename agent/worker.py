@@ -32,7 +32,7 @@ from agent.orders import Orders, UnknownService
 from agent.privacy.content import Content
 from agent.pulse import Pulse
 from agent.score import Scored, outline
-from agent.second_stage import SecondStage
+from agent.second_stage import SecondStage, of_canaries
 from agent.slow_tiers import MakeTiers, SlowTiers
 from agent.sources.dead_letters import DeadLetters
 from agent.store.feedback import FeedbackRows, FeedbackStep, Row
@@ -332,7 +332,9 @@ class Worker:
                 for queued, _, found in scored:
                     late = self.aggregator.windows.too_late(queued.timestamp)
                     drawn += self._slow.draws(queued, found, late=late)
-                    owed = [pair for tier in found.drawn for pair in self.scorer.tiers[tier]]
+                    owed = [
+                        pair for tier in found.drawn for pair in self.scorer.promised(found, tier)
+                    ]
                     transitions += self.aggregator.apply(found.trace, owed, turn)
                     placed.append(self.aggregator.segments_of(found.trace))
                 self.aggregator.settle()
@@ -439,7 +441,9 @@ class Worker:
     def _earlier(self, key: tuple[str, str], trace: Trace) -> list[dict[str, Any]]:
         """What is known of a trace besides what a slow tier has just found."""
         kept = results_of(self._store.evidence(*key))
-        return kept or [score.to_dict() for score in self.scorer.at_once(trace)]
+        scorer = self.scorer
+        known = scorer.against_reference(trace) if trace.canary else scorer.at_once(trace)
+        return kept or [score.to_dict() for score in known]
 
     def _tick(self, upto: int) -> None:
         """Move event time on by the time that passed, where traffic is live."""
@@ -464,8 +468,6 @@ class Worker:
         with self.lock:
             for key, by in self._slow.spent().items():
                 self.aggregator.counters.inc(*key, by)
-            for one in finished:
-                self._slow.settle(one.drawn.draw.tier, one.drawn.draw.service, one.cost)
             changes = steps.take(self.aggregator)
             step = Commit(
                 upto,
@@ -487,6 +489,9 @@ class Worker:
                 step.forget_evidence = self._keeper.forget(steps.worst(self.aggregator))
                 self._collected_at = self._monotonic()
             keyed = [((scored.service, scored.trace_id), trace, scored) for trace, scored in done]
+            for one in finished:
+                draw = one.drawn.draw
+                self._slow.settle(draw.tier, draw.service, one.cost, of_canaries(draw.pairs))
         step.evidence = self._keeper.rows(named, keyed, self._earlier)
         step.outbox = [item for alert in transitions for item in self._notify(alert, now)]
         self._persist(lambda: self._store.commit(step))

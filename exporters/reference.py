@@ -312,6 +312,21 @@ HEALTH = (
     Family(
         "ragmeter_judge_up", "gauge", "1 while a judge is asked, 0 while its breaker is open.",
         ("judge",), "", "Judge",
+    Family(
+        "ragmeter_canary_judge_requests_total", "counter",
+        "Attempts to call a judge for canaries, of all attempts.",
+        (), "", "Judge",
+    ),
+    Family(
+        "ragmeter_canary_judge_tokens_total", "counter",
+        "Tokens of the attempts for canaries, in and out together.",
+        (), "", "Judge",
+    ),
+    Family(
+        "ragmeter_canary_judge_cost_usd_total", "counter",
+        "Cost of the attempts for canaries by the configured prices, in US dollars.",
+        (), "usd", "Judge",
+    ),
     ),
     Family(
         "ragmeter_judge_in_flight", "gauge", "Calls that a judge has not answered yet.",

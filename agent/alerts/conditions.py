@@ -15,8 +15,8 @@ from agent.alerts.burn import Burn, Evidence
 from agent.alerts.durations import parse_duration, whole_seconds
 from agent.alerts.rules import Rule
 from agent.alerts.summary import number
+from agent.metrics.canary.judged import is_of_canaries
 from agent.metrics.judges import PROBES
-from agent.metrics.results import REFERENCE
 from agent.windows.loghist import LogHist
 from agent.windows.records import Failed
 from agent.windows.sums import Cell
@@ -172,7 +172,7 @@ def read(rule: Rule, windows: WindowsLike, service: str, segment: str) -> Readin
     # An estimate costs tens of microseconds, a count none: most quiet services end here. Probes
     # are no traces of the name that they are counted under, canaries no traffic.
     seen = windows.seen(service, segment, rule.window)
-    apart = service == PROBES or (rule.metric is not None and rule.scorer == REFERENCE)
+    apart = service == PROBES or (rule.metric is not None and is_of_canaries(rule.scorer))
     if not apart and (not seen or seen < rule.min_samples):
         return None
     if rule.latency is not None:

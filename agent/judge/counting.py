@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Protocol
 
 from agent.judge.attempt import Attempt
+from agent.tiers import Cost
 
-__all__ = ["Add", "count_attempt", "count_verdict"]
+__all__ = ["Add", "count_attempt", "count_canary", "count_verdict"]
 
 
 class Add(Protocol):
@@ -28,3 +29,14 @@ def count_attempt(add: Add, attempt: Attempt) -> None:
 def count_verdict(add: Add, judge: str, source: str) -> None:
     """Where a verdict came from: `source` is the judge itself or what is remembered of it."""
     add("ragmeter_judge_verdicts_total", (("judge", judge), ("source", source)))
+
+
+def count_canary(add: Add, cost: Cost) -> None:
+    """What a canary has cost of all that the judge was asked."""
+    for name, by in (
+        ("requests", cost.requests),
+        ("tokens", cost.input_tokens + cost.output_tokens),
+        ("cost_usd", cost.usd),
+    ):
+        if by:
+            add(f"ragmeter_canary_judge_{name}_total", (), by)

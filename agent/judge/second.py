@@ -68,7 +68,7 @@ class SecondOpinion:
     everywhere and apart from the draw of the tier. The results of `first` are passed on as they
     are; the score `judge_disagreement` is added: the share of this trace's verdicts that differ
     (`agent.metrics.judges`), `sampled_out` outside the part, with `share` as its probability.
-    A failure of `second` touches nothing but that score.
+    A failure of `second` touches nothing but that score. Canaries are not asked about twice.
     """
 
     def __init__(
@@ -98,6 +98,8 @@ class SecondOpinion:
     async def score(self, trace: Trace, cost: Cost) -> list[Score]:
         """The results of the first judge and the disagreement; the cost of both."""
         scores = await self._first.score(trace, cost)
+        if trace.canary:
+            return scores
         if self._share < 1 and uniform(trace.trace_id, self._salt) >= self._share:
             return [*scores, Score(METRIC, JUDGE, State.SAMPLED_OUT)]
         return [*scores, await self._compare(trace, scores, cost)]

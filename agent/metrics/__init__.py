@@ -21,7 +21,8 @@ from agent.metrics import (
     quality,
     ranking,
 )
-from agent.metrics.canary import scores as canary
+from agent.metrics.canary import specs as canary
+from agent.metrics.canary.judged import with_canaries
 from agent.metrics.labelled import answers as labelled_answers
 from agent.metrics.labelled import passages as labelled_passages
 from agent.metrics.markers import Cited, resolve
@@ -58,11 +59,12 @@ def _beside(known: str, by: str, text: str) -> str:
     return known if text == known else f"{known}; {by}: {text}"
 
 
-METRICS: dict[str, MetricSpec] = _joined(
+_MEASURED = _joined(
     *(operational.SPECS, answered.SPECS, citations.SPECS, quality.SPECS, cited.SPECS),
     *(ranking.SPECS, nuggets.SPECS, claims.SPECS, context.SPECS, judges.SPECS, canary.SPECS),
     *(labelled_passages.SPECS, labelled_answers.SPECS),
 )
+METRICS: dict[str, MetricSpec] = {name: with_canaries(spec) for name, spec in _MEASURED.items()}
 
 
 _last: tuple[Trace, Trace, float | None, Cited] | None = None

@@ -57,6 +57,9 @@ class Budget(Section):
     shares: dict[str, Share] = Field(
         {}, description="largest part of the budget for single services, by name"
     )
+    canaries: float = Field(
+        0.1, ge=0, le=1, description="largest part of the budget for canaries; 0: none is judged"
+    )
 
 
 class Second(Endpoint):

@@ -9,7 +9,8 @@ from grafana_foundation_sdk.builders import timeseries
 from grafana_foundation_sdk.models.dashboard import DynamicConfigValue
 
 from agent.metrics import METRICS
-from agent.metrics.results import BUILTIN
+from agent.metrics.canary.judged import is_of_canaries
+from agent.metrics.results import BUILTIN, REFERENCE
 from agent.windows.stratified import HELP
 from deploy.dashboards import thresholds
 from deploy.dashboards.panels import fixed, lines, on_page
@@ -184,8 +185,9 @@ def beside(name: str) -> list[timeseries.Panel]:
 
 
 def scorers(name: str) -> list[str]:
-    """Under which names a metric can come: a slow scorer also with the help of the cheap one."""
-    own = METRICS[name].scorers
+    """Under which names a metric can come: a slow scorer also with the help of the cheap one. What
+    judges say of canaries has a line in no colour of its own."""
+    own = [one for one in METRICS[name].scorers if one == REFERENCE or not is_of_canaries(one)]
     helped = [f"{one}{HELP}" for one in own if one != BUILTIN and BUILTIN in own]
     return [*own, *helped]
 

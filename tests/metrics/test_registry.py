@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from agent.feedback.labels import ANNOTATION, HUMAN
 from agent.metrics import METRICS, score_builtin, score_cheap
+from agent.metrics.canary.judged import apart
 from agent.metrics.results import REFERENCE
 from agent.trace import State
 from tests.metrics.help import trace
@@ -72,7 +73,7 @@ def test_scoring_is_a_function_of_the_trace(fields: dict[str, Any]) -> None:
 
 def test_the_contract_names_are_registered() -> None:
     # of references and labels: tests/metrics/canary and tests/metrics/labelled know them
-    told = {REFERENCE, HUMAN, ANNOTATION}
+    told = {REFERENCE, HUMAN, ANNOTATION, apart(ANNOTATION)}
     canary = {name for name, spec in METRICS.items() if set(spec.scorers) <= told}
     ratios = {name for name, spec in METRICS.items() if spec.kind == "ratio"} - canary
     assert ratios == {

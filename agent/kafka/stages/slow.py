@@ -15,14 +15,14 @@ from agent.config import Sampling, Settings
 from agent.counters import Counters, Gauge
 from agent.deadline import ends_in
 from agent.instruments import MAIN, Instruments
-from agent.judge.counting import count_attempt, count_verdict
+from agent.judge.counting import count_attempt, count_canary, count_verdict
 from agent.kafka.stages.fuse import Fuse
 from agent.labels import LabelBounds
 from agent.models.workers import ADMITTED
 from agent.sampling import Sampler
 from agent.score import Scored, Scorer, complete
 from agent.strata import Strata
-from agent.tiers import Cost, Tier, ask_tier
+from agent.tiers import Cost, Tier, ask_live
 from agent.trace import Score, Trace
 
 __all__ = ["DEADLINE", "InLine"]
@@ -56,6 +56,7 @@ class InLine:
             count=partial(count_verdict, counters.inc, MAIN),
             watched=True,
         )
+        self._counters = counters
         scorers = self.instruments.scorers
         self._controllers: dict[Tier, BudgetController] = {}
         if "judge" in scorers:
@@ -82,6 +83,7 @@ class InLine:
             tiers={tier: scorer.pairs for tier, scorer in scorers.items()},
             strata=self.strata,
             ks=settings.judge.k,
+            judge_canaries=settings.judge.budget.canaries > 0,
         )
         self.newest: float | None = None
         """The newest event time of all traces that were read here."""
@@ -108,7 +110,7 @@ class InLine:
         tiers = list(found.drawn)
         answers = await asyncio.gather(*(self._ask(tier, trace) for tier in tiers))
         for tier, (scores, missing) in zip(tiers, answers, strict=True):
-            pairs = self.scorer.tiers[tier]
+            pairs = self.scorer.promised(found, tier)
             gone = set(pairs)
             found.trace.frame = [row for row in found.trace.frame if row[:2] not in gone]
             found.trace.results += complete(
@@ -129,7 +131,7 @@ class InLine:
         else:
             try:
                 async with ends_in(self._deadline), self._place(tier):
-                    scores = await ask_tier(self.instruments.scorers[tier], trace, cost)
+                    scores = await ask_live(self.instruments.scorers[tier], trace, cost)
                 fuse.answered()
             except TimeoutError:
                 missing = "timeout"
@@ -141,9 +143,12 @@ class InLine:
             except BaseException:
                 fuse.dropped()
                 raise
+        if trace.canary:
+            count_canary(self._counters.inc, cost)
         controller = self._controllers.get(tier)
         if controller is not None:
-            controller.settle(trace.service, cost, self._clock())
+            settle = controller.settle_canary if trace.canary else controller.settle
+            settle(trace.service, cost, self._clock())
         return scores, missing
 
     @contextlib.asynccontextmanager

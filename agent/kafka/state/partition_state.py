@@ -28,7 +28,7 @@ from agent.kafka.state.outbox import Outbox
 from agent.kafka.state.replay_guard import ReplayGuard
 from agent.kafka.state.slot_log import LedgerError
 from agent.kafka.state.state_rows import Rows, StateRows, key_of, parts_of
-from agent.metrics.canary.scores import pairs as canary_pairs
+from agent.metrics.canary.judged import expected_of
 from agent.privacy.content import Content
 from agent.steps import take, worst
 from agent.store.rows import OutboxItem
@@ -76,7 +76,8 @@ class PartitionState:
         self.time = EventTime()
         self.outbox = Outbox()
         self._expected = list(expected)
-        self._canaries = list(canary_pairs(settings.judge.k))
+        judged = settings.judge.budget.canaries > 0
+        self._canaries = list(expected_of(settings.judge.k, expected, judged))
         self._guard = ReplayGuard(width)
         self._ids = KeptIds(dedupe)
         self._rows = StateRows()

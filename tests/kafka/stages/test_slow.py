@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from types import SimpleNamespace
 from typing import Any, cast
@@ -12,12 +13,15 @@ from faust.types import TP, AppT
 from agent.counters import Counters
 from agent.judge.second import METRIC, SecondOpinion
 from agent.kafka.background import shares
+from agent.kafka.messages.records import ScoreRecord, decode_record, encode_record
+from agent.kafka.messages.source import Source
 from agent.kafka.stages.slow import InLine
-from agent.score import Scored
+from agent.kafka.state.partition_state import PartitionState
+from agent.score import Scored, Scorer
 from agent.tiers import Cost, Pair, Tier
 from agent.trace import Score, State, Trace
 from tests.kafka.settings import settings_of
-from tests.traces import make_trace
+from tests.traces import START, make_trace
 
 ANSWERED = ("answered", "judge")
 JUDGE: dict[str, Any] = {
@@ -159,11 +163,65 @@ def test_the_scale_is_shown_for_a_bounded_number_of_services() -> None:
     assert max(map(len, names)) <= 20
 
 
-def test_a_canary_is_measured_by_its_reference_and_no_judge_is_asked() -> None:
+def test_where_canaries_have_no_part_of_the_budget_no_judge_is_asked() -> None:
     fake = Fake([ANSWERED])
     canary = make_trace(reference={"answer": "Click Forgot password."})
-    found = in_line(lambda tiers: tiers.whole(canary, 0.0), fake, judge={"k": [3]})
+    judge = {"k": [3], "budget": {"canaries": 0}}
+    found = in_line(lambda tiers: tiers.whole(canary, 0.0), fake, judge=judge)
     assert fake.asked == []
     assert found.trace.canary
     assert {score.scorer for score in found.trace.results} == {"reference"}
     assert "recall_any_at_k:3" in {score.metric for score in found.trace.results}
+
+
+GOLD = {"reference": {"answer": "Click Forgot password.", "facts": ["Forgot password"]}}
+
+
+def test_a_canary_is_judged_and_counted_as_the_embedded_agent_counts_it() -> None:
+    fake = Fake([ANSWERED])
+
+    async def work(tiers: InLine) -> tuple[list[ScoreRecord], list[Pair]]:
+        traces = [make_trace(1, trace_id="c", **GOLD), make_trace(2)]
+        found = [await tiers.whole(one, one.timestamp.timestamp()) for one in traces]
+        sent = [ScoreRecord(one.trace, Source(0, 0, n)) for n, one in enumerate(found)]
+        return [decode_record(encode_record(one)) for one in sent], tiers.scorer.expected
+
+    (canary, plain), expected = in_line(work, fake)
+    assert [trace.trace_id for trace in fake.asked] == ["c", "t2"]
+    state = PartitionState(
+        settings_of(judge=JUDGE), [], expected, width=8, dedupe=3600,
+        clock=lambda: START, monotonic=lambda: 0.0,
+    )  # fmt: skip
+    state.apply([canary, plain])
+    counted = dict(state.aggregator.counters.items())
+    assert not [name for name, _ in counted if name == "ragmeter_unexpected_results_total"]
+    for scorer in ("judge", "canary/judge"):
+        found = state.aggregator.windows.states("bot", "", "answered", scorer, "1h")
+        assert {name: number for name, number in found.items() if number} == {"scored": 1}
+    mismatch: dict[Any, float] = {}
+    for (name, labels), value in counted.items():
+        sign = {"ragmeter_seen_total": 1, "ragmeter_results_total": -1}.get(name, 0)
+        key = tuple(pair for pair in labels if pair[0] in ("metric", "scorer"))
+        mismatch[key] = mismatch.get(key, 0.0) + sign * value
+    assert set(mismatch.values()) == {0.0}
+    embedded = Scorer().score(make_trace(1, trace_id="c", **GOLD)).trace.results
+    assert [one.to_dict() for one in canary.scored.results[: len(embedded)]] == [
+        one.to_dict() for one in embedded
+    ]
+
+
+def test_canaries_beyond_their_part_of_the_budget_are_not_asked_about() -> None:
+    fake = Fake([ANSWERED])
+
+    async def work(tiers: InLine) -> list[Score]:
+        tiers._sampler.paced, tiers._sampler._clock = True, lambda: START
+        found = [await tiers.whole(make_trace(n, **GOLD), START) for n in range(20)]
+        return [result(one, ("answered", "canary/judge")) for one in found]
+
+    # 15 minutes of 0.1 of 4 calls a minute are 6, at one call each once that is known
+    scores = in_line(work, fake, judge={"budget": {"requests_per_minute": 4}})
+    assert len(fake.asked) == 6
+    assert Counter((one.state, one.reason) for one in scores) == {
+        (State.SCORED, None): 6,
+        (State.UNSCORED, "budget"): 14,
+    }

@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from agent.metrics import METRICS
-from agent.metrics.canary.scores import SPECS, names, pairs, score
+from agent.metrics.canary.scores import names, pairs, score
+from agent.metrics.canary.specs import SPECS
 from agent.metrics.results import REFERENCE
 from agent.trace import CANARY, Score, State
 from tests.metrics.help import trace
