@@ -68,8 +68,8 @@ class SecondStage:
             tiers={name: tier.pairs for name, tier in tiers.scorers.items()},
             strata=self._strata,
             ks=settings.judge.k,
-        )
             judge_canaries=settings.judge.budget.canaries > 0,
+        )
         self._owed: Counter[Tier] = Counter()
         # both, always: a tier that is no longer configured still owes an answer to what it had
         # drawn, and the table is not read before `restore`, which may find it broken
@@ -167,9 +167,9 @@ class SecondStage:
         owed: Counter[Tier] = Counter()
         results: Counter[Pair] = Counter()
         pending: dict[Tier, Counter[str]] = {tier: Counter() for tier in TIERS}
+        canaries: Counter[Tier] = Counter()
         for row in self._store.waiting():
             owed[row.tier] += row.number
-        canaries: Counter[Tier] = Counter()
             if of_canaries(row.pairs):
                 canaries[row.tier] += row.number
             else:

@@ -466,6 +466,9 @@ class Worker:
     ) -> None:
         now = self._clock()
         with self.lock:
+            for one in finished:
+                draw = one.drawn.draw
+                self._slow.settle(draw.tier, draw.service, one.cost, of_canaries(draw.pairs))
             for key, by in self._slow.spent().items():
                 self.aggregator.counters.inc(*key, by)
             changes = steps.take(self.aggregator)
@@ -489,9 +492,6 @@ class Worker:
                 step.forget_evidence = self._keeper.forget(steps.worst(self.aggregator))
                 self._collected_at = self._monotonic()
             keyed = [((scored.service, scored.trace_id), trace, scored) for trace, scored in done]
-            for one in finished:
-                draw = one.drawn.draw
-                self._slow.settle(draw.tier, draw.service, one.cost, of_canaries(draw.pairs))
         step.evidence = self._keeper.rows(named, keyed, self._earlier)
         step.outbox = [item for alert in transitions for item in self._notify(alert, now)]
         self._persist(lambda: self._store.commit(step))

@@ -310,9 +310,6 @@ HEALTH = (
         ("judge",), "usd", "Judge",
     ),
     Family(
-        "ragmeter_judge_up", "gauge", "1 while a judge is asked, 0 while its breaker is open.",
-        ("judge",), "", "Judge",
-    Family(
         "ragmeter_canary_judge_requests_total", "counter",
         "Attempts to call a judge for canaries, of all attempts.",
         (), "", "Judge",
@@ -327,6 +324,9 @@ HEALTH = (
         "Cost of the attempts for canaries by the configured prices, in US dollars.",
         (), "usd", "Judge",
     ),
+    Family(
+        "ragmeter_judge_up", "gauge", "1 while a judge is asked, 0 while its breaker is open.",
+        ("judge",), "", "Judge",
     ),
     Family(
         "ragmeter_judge_in_flight", "gauge", "Calls that a judge has not answered yet.",

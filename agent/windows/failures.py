@@ -38,10 +38,10 @@ FAULTS = frozenset(
     {
         *("judge_error", "judge_timeout", "judge_refused", "judge_unavailable", "unparsable"),
         *("too_long", "model_error", "not_configured", "old_schema", "internal_error"),
+        "budget",  # of canaries: all are meant to be judged, and who sends them can send fewer
         *OUR_FAILURES,
     }
 )
-        "budget",  # of canaries: all are meant to be judged, and who sends them can send fewer
 """The other ones that we know: `docs/metrics.md` says what each one means."""
 
 OTHER = "other"
