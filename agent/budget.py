@@ -129,8 +129,9 @@ class BudgetController:
             name: self._open(share, capacity) for name, share in budget.shares.items() if share < 1
         }
         # with money spread evenly over the day: at what hour a suite is sent is its own affair
+        own = self._open(budget.canaries, capacity) if budget.canaries else {}  # 0: nobody asks
         self._canaries = CanaryShare(
-            {place: a.rate for place, a in self._open(budget.canaries, capacity).items()},
+            {place: account.rate for place, account in own.items()},
             self._cost,
             daily=frozenset({2}),
         )
@@ -214,8 +215,7 @@ class BudgetController:
             for place, account in accounts.items():
                 if place != CAPACITY:
                     account.resize(factor)
-        for place in self._accounts.keys() - {CAPACITY}:
-            self._canaries.resize(place, factor)
+        self._canaries.resize(factor, but=CAPACITY)
         self._due = -math.inf
 
     def begin(self, now: float) -> None:

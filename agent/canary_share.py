@@ -69,10 +69,11 @@ class CanaryShare:
         part = max(1 / self._settled, 1 / MEMORY)
         self._cost = tuple(a + part * (b - a) for a, b in zip(self._cost, cost, strict=True))
 
-    def resize(self, place: int, factor: float) -> None:
-        """The part of this resource is another from now on, and what is left of it too."""
-        self._rates[place] *= factor
-        self._balances[place] *= factor
+    def resize(self, factor: float, but: int) -> None:
+        """All incomes `but` that of one place are others from now on, and what is left of them."""
+        for place in self._rates.keys() - {but}:
+            self._rates[place] *= factor
+            self._balances[place] *= factor
 
     def dump(self, names: tuple[str, ...]) -> dict[str, Any]:
         """For JSON; `names` are those of the resources by place."""

@@ -106,6 +106,12 @@ def test_one_of_several_workers_has_its_part_of_the_part() -> None:
     assert sum(control.admit_canary(NOW) for _ in range(1000)) == 0.25 * START / 10 + 0.5
 
 
+def test_without_a_part_there_is_a_controller_all_the_same() -> None:
+    control = controller(canaries=0.0)
+    control.own(0.5)
+    assert control.dump()["canaries"]["balances"] == {}
+
+
 def test_a_restart_goes_on_where_it_was() -> None:
     control = controller()
     while control.admit_canary(NOW):
