@@ -5,12 +5,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from agent.feedback.frames import Frame, Said, Word, by_rank, keys_of, said_by, trace_key
+from agent.feedback.frames import Frame, Said, Word, by_rank, said_by, trace_key
 from agent.feedback.labels import Feedback
-from agent.metrics.labelled.scores import label_scores, metric_names
-from agent.metrics.ranking import rank_order
+from agent.metrics.labelled.scores import label_scores, metric_names, results
+from agent.placed import passage_keys
 from agent.tiers import Pair
-from agent.trace import Score, State, Trace
+from agent.trace import Score, Trace
 
 __all__ = ["LabelsOfFile"]
 
@@ -36,10 +36,8 @@ class LabelsOfFile:
     def scores(self, trace: Trace) -> list[Score]:
         """What the labels of this trace amount to, by each scorer that has labelled it."""
         rows = self._of.get(trace_key(trace.trace_id), ())
-        ids = None
-        if rows and trace.passages is not None:
-            ids = [trace.passages[index].id for index in rank_order(trace.passages)]
-        frame = Frame(trace.trace_id, trace.service, (), 0.0, trace.probability, keys_of(ids))
+        keys = passage_keys(trace) if rows else None
+        frame = Frame(trace.trace_id, trace.service, (), 0.0, trace.probability, keys)
         said: dict[str, Said] = {}
         for service, scorer, word in rows:
             if service in (None, trace.service):
@@ -50,15 +48,5 @@ class LabelsOfFile:
     def _results(self, frame: Frame, scorer: str, said: Said) -> list[Score]:
         labels = said.labels()
         probability = frame.probability * (said.probability[1] if said.probability else 1.0)
-        return [
-            Score(
-                metric,
-                scorer,
-                State.NOT_APPLICABLE if value is None else State.SCORED,
-                value,
-                probability=probability,
-            )
-            for metric, value in label_scores(
-                by_rank(frame, labels), labels.answer, self._ks
-            ).items()
-        ]
+        values = label_scores(by_rank(frame, labels), labels.answer, self._ks)
+        return results(values.items(), scorer, probability)

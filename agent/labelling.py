@@ -6,7 +6,8 @@ what was not committed, and nothing counts twice. Labels are merged free of orde
 (`agent.feedback.merge`), and what they amount to is taken out of the windows and put in anew when
 it changes: late, repeated and corrected labels end in the same numbers.
 
-Not safe to use from several threads but for `unread`.
+Where both are kept is the matter of a `LabelStore`: tables of the state file, or rows of a
+partition of the state on Kafka. Not safe to use from several threads but for `unread`.
 """
 
 from __future__ import annotations
@@ -17,16 +18,14 @@ from collections.abc import Iterable, Sequence
 from agent.aggregate import Aggregator
 from agent.config import Settings
 from agent.counters import Gauge
-from agent.feedback.frames import Counted, Frame, Said, Word, by_rank, keys_of, trace_key
-from agent.feedback.labels import RESERVED
-from agent.fingerprints import split_scorer
-from agent.metrics.labelled.scores import label_scores, metric_names
-from agent.metrics.names import base
-from agent.metrics.ranking import rank_order
-from agent.store.feedback import FeedbackRows, FeedbackStep, Kept, NewFrame, Row
-from agent.trace import Score, ScoredTrace, State, Trace
+from agent.feedback.frames import Frame, Said, Word, by_rank, trace_key
+from agent.feedback.waiting import Waiting
+from agent.labelling_scorers import ScorerPlaces
+from agent.metrics.labelled.scores import label_scores, results
+from agent.placed import Placed
+from agent.store.feedback import FeedbackStep, LabelStore, NewFrame, Row
+from agent.trace import ScoredTrace
 from agent.windows.periods import seconds_of
-from agent.windows.stratified import is_assisted
 
 __all__ = ["OUTCOMES", "Labelling"]
 
@@ -46,16 +45,18 @@ OUTCOMES = {
 """What becomes of feedback, each in exactly one way."""
 
 LOOK = 60.0
-"""Seconds of event time between two looks at what has waited too long."""
+"""Seconds of event time between two looks at what has waited too long. At full minutes: what is
+found there hangs on event time alone, and not on when a process was started."""
 
 
 class Labelling:
-    """Joins what is in `rows` to the traces that were counted."""
+    """Joins what is in `rows` to the traces that were counted. `share`: of the room that the
+    settings give, for one of several that share the traces."""
 
-    def __init__(self, settings: Settings, rows: FeedbackRows) -> None:
+    def __init__(self, settings: Settings, rows: LabelStore, share: int = 1) -> None:
         self._rows = rows
-        self._most_frames = settings.feedback.traces
-        self._most_waiting = settings.feedback.waiting
+        self._most_frames = -(-settings.feedback.traces // share)
+        self._most_waiting = -(-settings.feedback.waiting // share)
         self._most_scorers = settings.feedback.scorers
         self._ks = sorted(set(settings.judge.k))
         longest = max(map(seconds_of, settings.windows))
@@ -71,11 +72,13 @@ class Labelling:
 
     def _forget_all(self) -> None:
         self._after = self._taken = 0
-        self._waiting: dict[int, tuple[bytes, float]] = {}  # by id: its trace, since when
-        self._of: dict[bytes, set[int]] = {}  # the waiting ids by their trace
-        self._came: set[int] = set()  # those whose trace has come
+        self._waiting = Waiting()
         self._looked = self._checked = float("-inf")
-        self._scorers: set[str] = set()
+        self._scorers = ScorerPlaces(self._most_scorers, self._ks)
+
+    def _past(self, now: float) -> float:
+        """What is older at event time `now` is beyond the horizon."""
+        return now // LOOK * LOOK - self.horizon
 
     def unread(self) -> int:
         """How much feedback nobody has looked at."""
@@ -93,33 +96,28 @@ class Labelling:
 
     # Traces ---------------------------------------------------------------------------------------
 
-    def remember(
-        self,
-        done: Iterable[tuple[Trace, ScoredTrace, tuple[str, ...]]],
-        aggregator: Aggregator,
-    ) -> FeedbackStep:
-        """What to remember of traces that were counted just now, each with its segments. Canaries
-        are labelled by their reference; what came too late for every window has nothing to join."""
-        frames: list[NewFrame] = []
-        for trace, scored, segments in done if self._most_frames else ():
-            if scored.canary or aggregator.windows.too_late(scored.timestamp):
-                continue
-            ids: list[str] | None = None
-            if trace.passages is not None:
-                ids = [trace.passages[index].id for index in rank_order(trace.passages)]
-            frame = Frame(
-                *(trace.trace_id, scored.service, segments, scored.timestamp, scored.probability),
-                keys_of(ids),
-            )
-            key = trace_key(trace.trace_id)
-            frames.append(NewFrame(key, trace.service, scored.timestamp, frame.dump()))
-            self._came |= self._of.get(key, set())
-        step = FeedbackStep(frames)
+    def remember(self, done: Iterable[Placed], aggregator: Aggregator) -> FeedbackStep:
+        """What to remember of traces that were counted just now. Canaries are labelled by their
+        reference; what came too late for every window has nothing to join."""
         now = aggregator.windows.now
-        if now is not None and now - self._looked >= LOOK:
-            self._looked = now
-            step.before = now - self.horizon
-            self._frames -= self._rows.number_of_frames(step.before)
+        past = float("-inf") if now is None else self._past(now)
+        frames: list[NewFrame] = []
+        for one in done if self._most_frames else ():
+            scored = one.scored
+            at = scored.timestamp
+            if scored.canary or at < past or aggregator.windows.too_late(at):
+                continue
+            frame = Frame(
+                *(scored.trace_id, scored.service, one.segments, at, scored.probability),
+                one.passages,
+            )
+            key = trace_key(scored.trace_id)
+            frames.append(NewFrame(key, one.service, at, frame.dump()))
+            self._waiting.arrived(key)
+        step = FeedbackStep(frames)
+        if past > self._looked:
+            self._looked = step.before = past
+            self._frames -= self._rows.number_of_frames(past)
         self._frames += len(frames)
         step.shed = max(0, self._frames - self._most_frames)
         if step.shed:
@@ -131,17 +129,11 @@ class Labelling:
 
     def take(self, limit: int, now: float | None) -> list[Row]:
         """Feedback to be joined now: whose trace has come, whose time is up, and what is new."""
-        rows: list[Row] = []
-        for number in sorted(self._came)[:limit]:
-            self._came.discard(number)
-            self._forget(number)
-            row = self._rows.row(number)
-            if row is not None:
-                rows.append(row)
-        for number in self._overdue(now)[: limit - len(rows)]:
-            row = self._rows.row(number)
-            if row is not None:
-                rows.append(row)
+        due = self._waiting.ready(limit)
+        for number in due:
+            self._waiting.forget(number)
+        due += [one for one in self._overdue(now) if one not in due][: limit - len(due)]
+        rows = [row for row in map(self._rows.row, due) if row is not None]
         new = self._rows.rows(self._after, limit - len(rows)) if len(rows) < limit else []
         self._taken = new[-1].id if new else 0
         known = {row.id for row in rows}  # after a failure all that waits is new again
@@ -154,26 +146,22 @@ class Labelling:
     def _overdue(self, now: float | None) -> list[int]:
         over = max(0, len(self._waiting) - self._most_waiting)
         late: list[int] = []
-        if now is not None and now - self._checked >= LOOK:
-            past = now - self.horizon
-            late = [number for number, (_, since) in self._waiting.items() if since < past]
-            self._checked = now if not late else self._checked
-        oldest = sorted(self._waiting)[:over] if over else []
-        return sorted({*late, *oldest})
+        if now is not None and (past := self._past(now)) > self._checked:
+            late = self._waiting.before(past)
+            self._checked = past if not late else self._checked
+        return sorted({*late, *(self._waiting.oldest(over) if over else ())})
 
     def join(self, rows: Sequence[Row], aggregator: Aggregator) -> FeedbackStep:
         """Count what the labels say. Hold the lock of `aggregator`."""
         found: dict[int, Frame] = {}
         changed: dict[int, None] = {}
         done: list[int] = []
-        now = aggregator.windows.now
         for row in rows:
-            outcome = self._join(row, aggregator, found, changed, now)
+            outcome = self._join(row, aggregator, found, changed)
             if outcome is None:
-                self._waiting[row.id] = (row.new.trace, row.new.since)
-                self._of.setdefault(row.new.trace, set()).add(row.id)
+                self._waiting.add(row.id, row.new.trace, row.new.since)
                 continue
-            self._forget(row.id)
+            self._waiting.forget(row.id)
             done.append(row.id)
             self._count(aggregator, outcome)
         return FeedbackStep(
@@ -183,21 +171,18 @@ class Labelling:
     def give_up(self, row: Row, aggregator: Aggregator) -> FeedbackStep:
         """What cannot be counted for a mistake of ours must not be tried for ever."""
         log.error("feedback %d cannot be counted", row.id)
-        self._forget(row.id)
+        self._waiting.forget(row.id)
         self._count(aggregator, "internal_error")
         return FeedbackStep(done=[row.id])
+
+    def waiting_for(self, trace: bytes) -> list[Row]:
+        """The feedback that waits for this trace."""
+        found = map(self._rows.row, self._waiting.of(trace))
+        return [row for row in found if row is not None]
 
     @staticmethod
     def _count(aggregator: Aggregator, outcome: str) -> None:
         aggregator.counters.inc("ragmeter_feedback_total", (("outcome", outcome),))
-
-    def _forget(self, number: int) -> None:
-        waiting = self._waiting.pop(number, None)
-        if waiting is not None:
-            rest = self._of.get(waiting[0], set())
-            rest.discard(number)
-            if not rest:
-                self._of.pop(waiting[0], None)
 
     def _join(
         self,
@@ -205,19 +190,19 @@ class Labelling:
         aggregator: Aggregator,
         found: dict[int, Frame],
         changed: dict[int, None],
-        now: float | None,
     ) -> str | None:
         """The outcome; None: it goes on waiting for its trace."""
         kept = self._rows.frames(row.new.trace, row.new.service)
         if not kept:
-            if now is not None and row.new.since < now - self.horizon:
+            now = aggregator.windows.now
+            if now is not None and row.new.since < self._past(now):
                 return "unmatched"
             # it is the oldest of too many: `take` has given it for this
             waited = row.id in self._waiting
             return "shed" if waited and len(self._waiting) > self._most_waiting else None
         if len(kept) > 1:
             return "ambiguous"
-        one: Kept = kept[0]
+        (one,) = kept
         frame = found.get(one.id)
         if frame is None:
             frame = found[one.id] = Frame.load(one.body)
@@ -227,7 +212,7 @@ class Labelling:
         if not word.known:
             return "no_such_passage"
         scorer = row.new.scorer
-        if not self._admit(scorer, aggregator):
+        if not self._scorers.admit(scorer, aggregator.windows):
             return "too_many_scorers"
         before = frame.said.get(scorer, Said())
         said = before.heard(word)
@@ -248,45 +233,15 @@ class Labelling:
         old, new = set(before.counted), set(said.counted)
         if before.weighed == said.weighed:
             old, new = old - new, new - old
-        aggregator.amend(
-            _results(frame, scorer, [one for one in before.counted if one in old], before.weighed),
-            _results(frame, scorer, [one for one in said.counted if one in new], said.weighed),
-            frame.segments,
-        )
+
+        def part(counted: Said, some: set[tuple[str, float | None]]) -> ScoredTrace:
+            values = [one for one in counted.counted if one in some]
+            return ScoredTrace(
+                *(frame.trace_id, frame.service, frame.timestamp, "ok"),
+                results(values, scorer, counted.weighed),
+                frame.probability,
+                partial=True,
+            )
+
+        aggregator.amend(part(before, old), part(said, new), frame.segments)
         return said
-
-    def _admit(self, scorer: str, aggregator: Aggregator) -> bool:
-        """Whether there is room for series of this scorer: names come from outside."""
-        if scorer in self._scorers:
-            return True
-        windows, labelled = aggregator.windows, set(map(base, metric_names(self._ks)))
-        alive = {
-            split_scorer(name)[0]
-            for service in windows.services()
-            for metric, name in windows.series(service)
-            if base(metric) in labelled and not is_assisted(name)
-        }
-        self._scorers = alive - RESERVED
-        if scorer not in self._scorers and len(self._scorers) >= self._most_scorers:
-            return False
-        self._scorers.add(scorer)
-        return True
-
-
-def _results(
-    frame: Frame, scorer: str, counted: Sequence[Counted], probability: float
-) -> ScoredTrace:
-    scores = [
-        Score(
-            metric,
-            scorer,
-            State.NOT_APPLICABLE if value is None else State.SCORED,
-            value,
-            probability=probability,
-        )
-        for metric, value in counted
-    ]
-    return ScoredTrace(
-        *(frame.trace_id, frame.service, frame.timestamp, "ok", scores, frame.probability),
-        partial=True,
-    )

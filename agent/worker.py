@@ -29,6 +29,7 @@ from agent.ingest.native import Bad, decode_one
 from agent.isolation import isolated
 from agent.labelling import Labelling
 from agent.orders import Orders, UnknownService
+from agent.placed import Placed, passage_keys
 from agent.privacy.content import Content
 from agent.pulse import Pulse
 from agent.score import Scored, outline
@@ -348,7 +349,10 @@ class Worker:
         self.time.reached(self.aggregator.windows.now, self._monotonic())
         with self.lock:
             frames = self.labelling.remember(
-                ((*one, segments) for one, segments in zip(done, placed, strict=True)),
+                (
+                    Placed(trace.service, passage_keys(trace), scored, segments)
+                    for (trace, scored), segments in zip(done, placed, strict=True)
+                ),
                 self.aggregator,
             )
         self._commit(batch[-1].seq, transitions, done, drawn, also=frames)

@@ -25,9 +25,11 @@ from agent.kafka.client.committed_reads import CommittedConsumer
 from agent.kafka.client.recovery import SafeTableManager
 from agent.kafka.client.state_table import IdempotentProducer, StateTable
 from agent.kafka.security import faust_options
+from agent.kafka.stages.acked_stage import AckedStage
 from agent.kafka.stages.aggregate_stage import AggregateStage
 from agent.kafka.stages.assemble_stage import AssembleStage
 from agent.kafka.stages.durable_stage import DurableStage
+from agent.kafka.stages.feedback_stage import FeedbackStage
 from agent.kafka.stages.otlp_stages import otlp_stages
 from agent.kafka.stages.preparing import Preparing
 from agent.kafka.stages.score_stage import ScoreStage
@@ -57,6 +59,8 @@ class WorkerApp(faust.App):
     aggregate: AggregateStage
     assemble: AssembleStage | None = None
     """Where traces may come as OTLP."""
+    feedback: FeedbackStage | None = None
+    """Where labels may come."""
     sampling: Sampling
     jobs: Sequence[Job] = ()
     """What is to run beside the stages."""
@@ -76,15 +80,22 @@ class WorkerApp(faust.App):
 
     async def _on_partitions_revoked(self, revoked: set[TP]) -> None:
         self.ready = False
-        self.score.hold()
+        for stage in self.acked:
+            stage.hold()
         await super()._on_partitions_revoked(revoked)  # waits for what is under way
         self.release()
 
     def release(self) -> None:
         """Nothing of what is under way is acknowledged any more."""
-        self.score.release()
+        for acked in self.acked:
+            acked.release()
         for stage in self.stages:
             stage.release()
+
+    @property
+    def acked(self) -> list[AckedStage]:
+        """Those without a state."""
+        return [self.score, self.feedback] if self.feedback else [self.score]
 
     @property
     def stages(self) -> list[DurableStage[Any]]:
@@ -197,7 +208,11 @@ def make_app(
         in_flight=kafka.in_flight,
         failed=app.fail,
         wordings=Wordings(settings.consistency, settings.privacy),
+        labelled=settings.feedback.traces > 0,
     )
+    if settings.feedback.traces:
+        app.feedback = FeedbackStage(settings, scores, dead, counters, failed=app.fail)
+        app.agent(raw_topic(app, topics.feedback), name="feedback")(app.feedback.agent)
     app.aggregate = AggregateStage(
         app,
         StateTable.add_to(app, "state", kafka.partitions),

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
+from agent.ingest.feedback import MAX_BYTES as FEEDBACK_BYTES
 from agent.settings import Settings
 
-__all__ = ["Difference", "Found", "Topic", "amiss", "differences", "fitted", "wanted"]
+__all__ = ["Difference", "Found", "Topic", "amiss", "differences", "fitted", "read", "wanted"]
 
 HOUR_MS = 3_600_000
 OVERHEAD = 64 * 2**10  # of a message beside its body: headers, key, the batch around it
@@ -21,6 +22,7 @@ SCORED, SPANS = "scored traces", "spans"
 STATE, OPEN_SPANS = "state", "open spans"
 _STATE_OF = {STATE: SCORED, OPEN_SPANS: SPANS}
 LEADER = "Faust's leader"
+FEEDBACK = "feedback"
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +70,7 @@ def wanted(settings: Settings) -> list[Topic]:
     large = {"max.message.bytes": str(max(2**20, settings.limits.trace_bytes) + OVERHEAD)}
     # a producer whose clock is wrong must not move event time on with its traces
     arrival = {"message.timestamp.type": "LogAppendTime"}
+    labels = {"max.message.bytes": str(FEEDBACK_BYTES + OVERHEAD)}
     compact = {
         "cleanup.policy": "compact",
         "segment.ms": str(SEGMENT_MS),
@@ -86,7 +89,7 @@ def wanted(settings: Settings) -> list[Topic]:
         (names.scores, SCORED, many, _kept(keep.scores_hours), False),
         # one partition: an offset alone then names a dead letter
         (names.dead, "dead letters", 1, _kept(keep.dead_hours) | large, False),
-        (names.feedback, "feedback", many, _kept(keep.feedback_hours), True),
+        (names.feedback, FEEDBACK, many, _kept(keep.feedback_hours) | labels | arrival, True),
         (names.control, "control", 1, compact, False),
         (state, STATE, many, compact, False),
         (leader, LEADER, 1, {"cleanup.policy": "delete"}, False),
@@ -97,6 +100,12 @@ def wanted(settings: Settings) -> list[Topic]:
         Topic(name, what, count, kafka.replication, configs | sure, grows)
         for name, what, count, configs, grows in rows
     ]
+
+
+def read(settings: Settings) -> tuple[str, ...]:
+    """What the workers read and commit."""
+    feedback = (settings.kafka.topics.feedback,) if settings.feedback.traces else ()
+    return (*settings.kafka.counted_topics, *feedback)
 
 
 def _kept(hours: float) -> dict[str, str]:
@@ -117,11 +126,12 @@ def fitted(topics: list[Topic], found: dict[str, Found]) -> list[Topic]:
 
 def amiss(settings: Settings, found: Mapping[str, int]) -> str:
     """Why a worker cannot begin with these topics, given their partitions; "" if it can."""
-    needed = [topic for topic in wanted(settings) if topic.what not in ("feedback", LEADER)]
+    spared = (LEADER,) if settings.feedback.traces else (LEADER, FEEDBACK)
+    needed = [topic for topic in wanted(settings) if topic.what not in spared]
     missing = [topic.name for topic in needed if topic.name not in found]
     if missing:
         return f"there is no topic {', '.join(missing)}; make it with `ragmeter kafka init`"
-    # of the traces and the dead letters any number will do: no state hangs on it
+    # of traces, feedback and dead letters any number will do: no state hangs on it
     wrong = [
         f"{topic.name} has {found[topic.name]} partitions"
         for topic in needed
@@ -157,7 +167,7 @@ def _partitions(topic: Topic, found: Found) -> Difference | None:
         cost = "traces that are open would be torn in two; stop the senders, and change it when"
         cost += " ragmeter_otlp_open_traces is 0, together with its changelog"
     elif topic.partitions > found.partitions and topic.grows:
-        cost, safe = "new traces go to the new ones as well; nothing else changes", True
+        cost, safe = "what is new goes to the new ones as well; nothing else changes", True
     elif topic.partitions > found.partitions:
         cost = "services would move away from their state; take another group and other topics"
         cost = cost if topic.what == SCORED else "only one is of use"

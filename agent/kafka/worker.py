@@ -26,7 +26,7 @@ from agent.kafka.client.client_logs import calm_clients
 from agent.kafka.reach import Unreachable, reach
 from agent.kafka.stages.preparing import Preparing
 from agent.kafka.stages.slow import InLine
-from agent.kafka.topics import amiss
+from agent.kafka.topics import amiss, read
 from agent.listener.access import Access
 from agent.ports import calm, listening, quiet
 from agent.reload import Reload
@@ -104,7 +104,7 @@ class _Worker:
 
     async def watch(self, app: WorkerApp) -> int:
         """The exit status, when it is time to end."""
-        topics = self._settings.kafka.counted_topics
+        topics = read(self._settings)
         stalls: Stalls[TP] = Stalls(time.monotonic)
         limit = self._settings.limits.stalled_seconds
         while not self.stop.is_set():

@@ -35,7 +35,7 @@ class Topics(Section):
     spans: str = Field("rag.spans", description="parts of traces that came as OTLP, by trace id")
     scores: str = Field("rag.scores", description="scored traces, keyed by service")
     dead: str = Field("rag.dead", description="what could not be read, as it came")
-    feedback: str = Field("rag.feedback", description="reserved for what users say")
+    feedback: str = Field("rag.feedback", description="labels in: what is said of traces later")
     control: str = Field("rag.control", description="what the halves of the agent tell each other")
 
     @model_validator(mode="before")
@@ -157,6 +157,13 @@ class Kafka(Section):
         ge=0,
         description="raise it by one when the topic of the traces or the spans was made anew",
     )
+    feedback_epoch: int = Field(0, ge=0, description="the same for the topic of the feedback")
+    feedback_service: str | None = Field(
+        None,
+        min_length=1,
+        max_length=512,
+        description="service of feedback over Kafka that names none; none: it is a dead letter",
+    )
     in_flight: int = Field(
         256, ge=1, le=65_536, description="traces a worker has under way; the same on all workers"
     )
@@ -183,7 +190,7 @@ class Kafka(Section):
 
     @property
     def counted_topics(self) -> tuple[str, ...]:
-        """What the workers read and commit, in the order of the way of a trace."""
+        """What the workers read and commit of traces, in the order of their way."""
         names = self.topics
         spans = () if self.traces_encoding == "native" else (names.spans,)
         return (names.traces, *spans, names.scores)

@@ -5,11 +5,12 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from agent.counters import CounterKey
 from agent.store.sqlite import SqliteStore, add_counts
 
-__all__ = ["FeedbackRows", "FeedbackStep", "Kept", "NewFrame", "NewRow", "Row"]
+__all__ = ["FeedbackRows", "FeedbackStep", "Kept", "LabelStore", "NewFrame", "NewRow", "Row"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +80,25 @@ class FeedbackStep:
             "UPDATE frames SET body=? WHERE id=?", [(body, id_) for id_, body in self.labelled]
         )
         db.executemany("DELETE FROM feedback WHERE id=?", [(id_,) for id_ in self.done])
+
+
+class LabelStore(Protocol):
+    """Feedback and frames as `agent.labelling` reads them; a `FeedbackStep` changes them."""
+
+    def rows(self, after: int, limit: int) -> list[Row]:
+        """Feedback with `id > after`, oldest first."""
+
+    def row(self, number: int) -> Row | None:
+        """The feedback of this id."""
+
+    def number(self, after: int = 0, upto: int = 2**62) -> int:
+        """How much feedback there is with `id > after`, `upto` an id."""
+
+    def frames(self, trace: bytes, service: str | None) -> list[Kept]:
+        """The frames of a trace id, of one service or of any: of each the latest."""
+
+    def number_of_frames(self, before: float | None = None) -> int:
+        """All, or those from before an event time."""
 
 
 class FeedbackRows:

@@ -103,8 +103,13 @@ def test_nobody_poses_as_our_scorers_or_breaks_a_name(scorer: str) -> None:
         feedback(scorer=scorer)
 
 
-def test_every_scorer_of_ours_is_reserved() -> None:
-    assert {name for spec in METRICS.values() for name in spec.scorers} <= RESERVED | {HUMAN}
+def test_every_scorer_of_ours_is_refused() -> None:
+    """By its name, or because nobody's name may have a slash."""
+    ours = {name for spec in METRICS.values() for name in spec.scorers} - {HUMAN}
+    assert {name for name in ours if "/" not in name} <= RESERVED
+    for name in ours:
+        with pytest.raises(ValidationError):
+            feedback(scorer=name)
 
 
 @pytest.mark.parametrize(

@@ -7,7 +7,8 @@ from dataclasses import replace
 import pytest
 
 from agent.config import Settings
-from agent.kafka.topics import Found, Topic, amiss, differences, fitted, wanted
+from agent.kafka.topics import Found, Topic, amiss, differences, fitted, read, wanted
+from agent.settings.feedback import Feedback
 
 
 def topic(what: str, **kafka: object) -> Topic:
@@ -30,7 +31,13 @@ def test_the_names_are_those_that_faust_will_use() -> None:
 def test_without_otlp_there_are_no_topics_for_spans() -> None:
     settings = Settings.model_validate({"kafka": {"traces_encoding": "native"}})
     assert not [one.name for one in wanted(settings) if "spans" in one.name]
-    assert settings.kafka.counted_topics == ("rag.traces", "rag.scores")
+    assert read(settings) == ("rag.traces", "rag.scores", "rag.feedback")
+
+
+def test_what_the_workers_read() -> None:
+    assert read(Settings()) == ("rag.traces", "rag.spans", "rag.scores", "rag.feedback")
+    none = Settings.model_validate({"feedback": {"traces": 0}})
+    assert "rag.feedback" not in read(none)
 
 
 def test_the_largest_trace_fits_into_its_topics() -> None:
@@ -54,7 +61,9 @@ def test_what_is_as_wanted_differs_in_nothing(what: str) -> None:
 @pytest.mark.parametrize(
     ("what", "change", "safe", "words"),
     [
-        ("traces in", {"partitions": 4}, True, "partitions is 4, not 8: new traces"),
+        ("traces in", {"partitions": 4}, True, "partitions is 4, not 8: what is new"),
+        ("feedback", {"partitions": 4}, True, "partitions is 4, not 8: what is new"),
+        ("feedback", {"message.timestamp.type": "CreateTime"}, True, "at once"),
         ("traces in", {"partitions": 16}, False, "cannot take partitions away"),
         ("scored traces", {"partitions": 4}, False, "move away from their state"),
         ("state", {"partitions": 4}, False, "begins anew"),
@@ -105,9 +114,12 @@ def test_a_worker_is_told_what_is_missing_or_divided_otherwise() -> None:
     assert amiss(settings, there) == ""
     # nothing of these is needed, or hangs on the number
     more = there | {"rag.traces": 7, "rag.dead": 3}
-    for name in ("rag.feedback", "g-__assignor-__leader"):
-        del more[name]
+    more["rag.feedback"] = 5
+    del more["g-__assignor-__leader"]
     assert amiss(settings, more) == ""
+    del more["rag.feedback"]
+    assert "no topic rag.feedback" in amiss(settings, more)
+    assert amiss(settings.model_copy(update={"feedback": Feedback(traces=0)}), more) == ""
     gone = {name: many for name, many in there.items() if name not in ("rag.scores", "rag.dead")}
     assert amiss(settings, gone) == (
         "there is no topic rag.scores, rag.dead; make it with `ragmeter kafka init`"

@@ -212,7 +212,7 @@ class KafkaWay:
     def _rows(self) -> list[Lag]:
         while True:
             try:
-                return read_lag(self._place.settings.kafka)
+                return read_lag(self._place.settings)
             except KafkaError as error:  # the group's coordinator is on its way
                 if not error.retriable:
                     raise

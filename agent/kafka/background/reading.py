@@ -181,7 +181,7 @@ class OwnedReading:
 
     def gauges(self) -> Sequence[Gauge]:
         total: Counter[tuple[str, tuple[tuple[str, str], ...]]] = Counter()
-        found = [gauge for state in self.states() for gauge in state.aggregator.gauges()]
+        found = [gauge for state in self.states() for gauge in state.gauges()]
         found += [gauge for state in self.opened() for gauge in state.gauges()]
         for name, labels, value in found:
             total[name, labels] += value  # type: ignore[assignment]

@@ -1,5 +1,6 @@
 """What crosses the topic of the scores: one whole `ScoredTrace` a record, and where it came from;
-or an index event, which goes to the partition of its service this way.
+or an index event or feedback (`agent.kafka.messages.feedback_records`), which go to the partition
+of their service this way.
 
 JSON, every number to the last bit; fields at their defaults are left out. It is not the public line
 of `ragmeter score` (`agent.scored_input`), which rounds times and is lenient: here both ends are
@@ -17,7 +18,10 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from agent.consistency.wording import sound
 from agent.errors import UnknownVersion
+from agent.feedback.labels import MAX_PASSAGES
 from agent.indexing.event import IndexEvent
+from agent.kafka.messages.bad_record import BadRecord, TooLarge
+from agent.kafka.messages.feedback_records import FEEDBACK, FeedbackRecord, decode_feedback
 from agent.kafka.messages.source import Source
 from agent.scored_input import MAX_FINGERPRINT, MAX_STRATUM
 from agent.trace import MAX_ID, MAX_TAGS, Score, ScoredTrace, State
@@ -52,28 +56,17 @@ is left out: with 30 scores a record then stays under the megabyte that Kafka ta
 MAX_RESULTS = 256
 MAX_NAME = 128  # characters of a metric or scorer: both become labels
 MAX_SECONDS = 1e9
-MAX_WHY = 200
-
-
-class BadRecord(ValueError):
-    """What is no record of ours: `reason` is a word for a label, the text says more."""
-
-    def __init__(self, reason: str, why: str) -> None:
-        super().__init__(f"{reason}: {why}"[:MAX_WHY])
-        self.reason = reason
-
-
-class TooLarge(BadRecord):
-    def __init__(self, size: int, limit: int) -> None:
-        super().__init__("too_large", f"{size} bytes; the limit is {limit}")
+KEY = 16  # characters of the hash of a passage's id
 
 
 @dataclass(slots=True)
 class ScoreRecord:
-    """`source` is where the trace was read; None for results that no trace owes (of probes)."""
+    """`source` is where the trace was read; None for results that no trace owes (of probes).
+    `passages`: hashes that labels name them by (`agent.placed`), where labels may come."""
 
     scored: ScoredTrace
     source: Source | None
+    passages: tuple[str, ...] | None = None
 
 
 @dataclass(slots=True)
@@ -90,6 +83,7 @@ class _Wire:
     v: int
     at: tuple[int, int, int] | None
     trace: ScoredTrace
+    passages: tuple[str, ...] | None = None
 
 
 _WIRE = TypeAdapter(_Wire)
@@ -102,8 +96,9 @@ def encode_record(record: ScoreRecord) -> bytes:
     scored = record.scored
     if any(score.detail for score in scored.results):
         scored = replace(scored, results=[_bounded(score) for score in scored.results])
-    _check(scored, record.source)
-    data = _WIRE.dump_json(_Wire(VERSION, record.source, scored), exclude_defaults=True)
+    _check(scored, record.source, record.passages)
+    wire = _Wire(VERSION, record.source, scored, record.passages)
+    data = _WIRE.dump_json(wire, exclude_defaults=True)
     if len(data) > MAX_BYTES:
         raise TooLarge(len(data), MAX_BYTES)
     return data
@@ -144,8 +139,10 @@ def _decode_index(data: bytes) -> IndexRecord:
     return IndexRecord(wire.event, wire.index_at)
 
 
-def decode_any(data: bytes, limit: int = READ_BYTES) -> ScoreRecord | IndexRecord:
+def decode_any(data: bytes, limit: int = READ_BYTES) -> ScoreRecord | IndexRecord | FeedbackRecord:
     """Whatever the topic has; raises what `decode_record` does."""
+    if data.startswith(FEEDBACK) and len(data) <= limit:
+        return decode_feedback(data)
     if data.startswith(INDEX) and len(data) <= limit:
         return _decode_index(data)
     return decode_record(data, limit)
@@ -167,8 +164,8 @@ def decode_record(data: bytes, limit: int = READ_BYTES) -> ScoreRecord:
     if wire.v != VERSION:
         _unknown(wire.v)
     source = None if wire.at is None else Source(*wire.at)
-    _check(wire.trace, source)
-    return ScoreRecord(wire.trace, source)
+    _check(wire.trace, source, wire.passages)
+    return ScoreRecord(wire.trace, source, wire.passages)
 
 
 @dataclass
@@ -196,11 +193,15 @@ def _unknown(version: int) -> None:
     raise BadRecord("invalid_record", f"version {version}")
 
 
-def _check(scored: ScoredTrace, source: Source | None) -> None:
+def _check(
+    scored: ScoredTrace, source: Source | None, passages: tuple[str, ...] | None = None
+) -> None:
     """What the types do not say. Raises `BadRecord`."""
     wrong = _wrong(scored)
     if source is not None and min(source) < 0:
         wrong = "the source is below 0"
+    if passages and (len(passages) > MAX_PASSAGES or {len(key) for key in passages} != {KEY}):
+        wrong = "the hashes of passages are none"
     if wrong is not None:
         raise BadRecord("invalid_record", wrong)
 

@@ -65,7 +65,7 @@ def lag(
     config: Config = None,
     form: Annotated[Shown, typer.Option("--format", "-f", help="table or json.")] = Shown.TABLE,
 ) -> None:
-    """Show how far the workers are behind in each partition of traces, spans and scores.
+    """Show how far the workers are behind in each partition of traces, spans, scores and feedback.
 
     `age`: seconds since the oldest record that waits was written. `lost`: records that the
     retention deleted before they were counted.
@@ -73,7 +73,7 @@ def lag(
     from agent.kafka.operator.lag import read_lag
 
     with connected(config) as settings:
-        rows = read_lag(settings.kafka)
+        rows = read_lag(settings)
     if form is Shown.JSON:
         found = {
             "group": settings.kafka.group,
@@ -129,6 +129,7 @@ def replay_file(
 class Tailed(StrEnum):
     TRACES = "traces"
     SCORES = "scores"
+    FEEDBACK = "feedback"
     DEAD = "dead"
 
 

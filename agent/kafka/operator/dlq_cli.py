@@ -73,7 +73,7 @@ def dlq_redrive(
     ] = False,
     config: Config = None,
 ) -> None:
-    """Send dead letters to the topic of the traces again, after a fix; each of them once.
+    """Send dead letters to the topic of the traces or the feedback again, after a fix; each once.
 
     May be interrupted and run again.
     """

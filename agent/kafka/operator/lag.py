@@ -7,6 +7,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from agent.kafka.operator.clients import admin, consumer, partitions_of
+from agent.kafka.topics import read
+from agent.settings import Settings
 from agent.settings.kafka import Kafka
 
 __all__ = ["Lag", "read_lag"]
@@ -50,12 +52,13 @@ class Lag:
         }
 
 
-def read_lag(kafka: Kafka) -> list[Lag]:
-    """Of the traces and the scores. Reads offsets only, and one record of each that lags."""
+def read_lag(settings: Settings) -> list[Lag]:
+    """Of all that the workers read. Reads offsets only, and one record of each that lags."""
+    kafka = settings.kafka
     with admin(kafka) as client:
         committed = _committed(client, kafka)
     with consumer(kafka) as reader:
-        parts = partitions_of(reader, kafka.counted_topics)
+        parts = partitions_of(reader, read(settings))
         # the offsets first: a record that comes in between must not make the lag negative
         first, end = reader.beginning_offsets(parts), reader.end_offsets(parts)
         rows = {}

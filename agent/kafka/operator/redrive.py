@@ -8,7 +8,8 @@ the header `letter`.
 
 Membership of a consumer group keeps a second redrive out. A redrive that stalled for longer than
 the group waits, and wakes up within a batch, could still send that batch beside its successor;
-what it sends then carries trace ids that were counted, and is counted as a duplicate.
+what it sends then carries trace ids that were counted, and is counted as a duplicate; labels that
+were counted are repeated.
 """
 
 from __future__ import annotations
@@ -103,7 +104,7 @@ def _why_not(letter: Letter, topics: Topics) -> str:
         return "spans: their trace was closed without them; the sender has to send them again"
     if letter.topic == topics.scores:
         return "scores: what came after them was counted; their traces have to be sent again"
-    if letter.topic != topics.traces:
+    if letter.topic not in (topics.traces, topics.feedback):
         return "of a topic that is not one of these settings"
     return ""
 
@@ -140,10 +141,11 @@ def _find_begun(settings: Settings, client: Any, contents: Contents, done: Redri
     begun = {offset: at for offset, at in contents.begun.items() if offset not in contents.sent}
     if not begun:
         return
+    topics = {letter.topic for letter in contents.letters if letter.offset in begun}
     since = min(begun.values()) - SKEW_MS
     sent: set[int] = set()
     with consumer(settings.kafka) as reader:
-        parts = partitions_of(reader, [settings.kafka.topics.traces])
+        parts = partitions_of(reader, sorted(topics))
         ends = reader.end_offsets(parts)
         starts = reader.offsets_for_times(dict.fromkeys(parts, since))
         for part in parts:

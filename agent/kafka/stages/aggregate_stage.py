@@ -15,11 +15,12 @@ from agent.counters import Counters
 from agent.intake import Unavailable
 from agent.isolation import items_fault
 from agent.kafka.client.state_table import StateTable
-from agent.kafka.messages.records import BadRecord, IndexRecord, ScoreRecord, decode_any
+from agent.kafka.messages.bad_record import BadRecord
+from agent.kafka.messages.records import decode_any
 from agent.kafka.stages.durable_stage import DurableStage
 from agent.kafka.stages.owner import DurableStep, Log, Owner
 from agent.kafka.stages.sending import DeadTopic
-from agent.kafka.state.partition_state import PartitionState, Step
+from agent.kafka.state.partition_state import PartitionState, StageRecord, Step
 
 __all__ = ["AggregateOwner", "AggregateStage"]
 
@@ -96,7 +97,7 @@ class AggregateOwner(Owner[PartitionState]):
         self._orders.append((self.state, self.state.orders, durable))
         return found, durable
 
-    async def _read(self, event: EventT[Any]) -> ScoreRecord | IndexRecord | None:
+    async def _read(self, event: EventT[Any]) -> StageRecord | None:
         """None: it was buried."""
         try:
             return decode_any(event.message.value or b"")
@@ -127,7 +128,19 @@ class AggregateOwner(Owner[PartitionState]):
             await self.commit([event])
 
     async def _try(self, event: EventT[Any]) -> None:
-        record = decode_any(event.message.value or b"")  # the first became the state's own
+        error = self._failure(event)
+        if error is not None:
+            with self.durable.lock:
+                forsaken = self.state.forsake(decode_any(event.message.value or b""))
+            error = self._failure(event) if forsaken else error
+        if error is not None:
+            await self.durable.bury(event, "internal_error", repr(error)[:200], count=False)
+            with self.durable.lock:
+                self.state.give_up(decode_any(event.message.value or b""))
+
+    def _failure(self, event: EventT[Any]) -> Exception | None:
+        """Why a record cannot be counted: the state is then what it was before. None: it is."""
+        record = decode_any(event.message.value or b"")  # what is applied becomes the state's own
         try:
             with self.durable.lock:
                 self.state.apply([record])
@@ -136,9 +149,8 @@ class AggregateOwner(Owner[PartitionState]):
                 raise
             log.exception("a record cannot be counted")
             self.reload()
-            await self.durable.bury(event, "internal_error", repr(error)[:200], count=False)
-            with self.durable.lock:
-                self.state.give_up(record.source if isinstance(record, ScoreRecord) else None)
+            return error
+        return None
 
 
 class AggregateStage(DurableStage[PartitionState]):

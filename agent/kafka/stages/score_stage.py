@@ -2,20 +2,17 @@
 
 Every message ends in exactly one of these: a record (of OTLP: its spans in their topic, where they
 become traces), or a dead letter. Either is delivered before it is acknowledged, and messages are
-acknowledged in order. What nobody expected (a broker that refuses, a mistake of ours, a gap in the
-offsets) ends the worker, and nothing is lost by that.
+acknowledged in order (`agent.kafka.stages.acked_stage`).
 """
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 from aiokafka.errors import MessageSizeTooLargeError
-from faust import Stream
-from faust.types import EventT, StreamT, TopicT
+from faust.types import EventT, TopicT
 
 from agent.config import Limits
 from agent.consistency.wording import Wordings
@@ -23,36 +20,24 @@ from agent.counters import Counters
 from agent.indexing.event import decode_one as decode_event
 from agent.indexing.event import is_event
 from agent.ingest.native import Bad, decode_one
-from agent.kafka.client.settled import let_go
 from agent.kafka.messages.encodings import Encoding, encoding_of
 from agent.kafka.messages.records import ScoreRecord, TooLarge, encode_index, encode_record
 from agent.kafka.messages.source import Source
-from agent.kafka.stages.acks import OrderedAcks
-from agent.kafka.stages.gaps import NoGaps, check
+from agent.kafka.stages.acked_stage import AckedStage, arrival_of
 from agent.kafka.stages.otlp_in import OtlpIn, Unusable
 from agent.kafka.stages.preparing import Preparing
 from agent.kafka.stages.sending import DeadTopic, deliver
 from agent.kafka.stages.slow import InLine
+from agent.placed import passage_keys
 from agent.settings.kafka import TracesEncoding
 
-__all__ = ["ScoreStage", "arrival_of"]
+__all__ = ["ScoreStage"]
 
 SOURCE = (("source", "kafka"),)
-LOG_APPEND = 1  # a message's time is that of the broker
 
 
-def arrival_of(message: Any, now: float) -> float | None:
-    """When a message came to the broker: by its clock and not by ours, for whoever scores it again
-    should find the same. Where the time is the producer's, whose clock may be that of the trace, it
-    cannot be later than now."""
-    if not message.timestamp:
-        return None
-    found = float(message.timestamp)
-    return found if message.timestamp_type == LOG_APPEND else min(found, now)
-
-
-class ScoreStage:
-    """`in_flight` is K of `agent.kafka.stages.acks`. `failed` ends the worker."""
+class ScoreStage(AckedStage):
+    """`labelled`: whether labels may come for the traces."""
 
     def __init__(
         self,
@@ -69,7 +54,9 @@ class ScoreStage:
         in_flight: int,
         failed: Callable[[BaseException], Awaitable[object]],
         wordings: Wordings | None = None,
+        labelled: bool = False,
     ) -> None:
+        super().__init__(dead, counters, in_flight=in_flight, failed=failed)
         self._limits = limits
         self._wordings = wordings
         self._preparing = preparing
@@ -77,47 +64,8 @@ class ScoreStage:
         self._encoding = encoding
         self._tiers = tiers
         self._scores = scores
-        self._dead = dead
-        self._counters = counters
         self._epoch = epoch
-        self._in_flight = in_flight
-        self._failed = failed
-        self._acks: OrderedAcks[EventT[Any]] | None = None
-
-    async def agent(self, stream: StreamT[Any]) -> None:
-        """The body of the Faust agent: one actor, own acks."""
-        assert isinstance(stream, Stream)
-        stream = stream.noack()
-        acks = self._acks = OrderedAcks(self._in_flight, self._handle, stream.ack, self._failed)
-        gaps = NoGaps()
-        try:
-            async for event in stream.events():
-                message = event.message
-                generation = message.generation_id or 0
-                await check(stream.app, gaps, message, self._counters)
-                if not await acks.submit(message.partition, generation, message.offset, event):
-                    let_go(stream.app, [message])
-        except asyncio.CancelledError:
-            raise
-        except BaseException as error:  # an exception that leaves an agent acknowledges its event
-            await self._failed(error)
-            raise
-
-    def hold(self) -> None:
-        """The group is about to form anew, and waits for what is under way: not for what waits for
-        a place behind that, which could take as long again."""
-        if self._acks is not None:
-            for event in self._acks.hold():
-                let_go(event.app, [event.message])
-
-    def release(self) -> None:
-        """All partitions were revoked."""
-        if self._acks is not None:
-            self._acks.close(list(self._acks.book.oldest()))
-
-    @property
-    def waiting(self) -> int:
-        return self._acks.book.waiting + self._acks.book.running if self._acks else 0
+        self._labelled = labelled
 
     async def _handle(self, event: EventT[Any]) -> None:
         message = event.message
@@ -150,7 +98,8 @@ class ScoreStage:
         if self._wordings is not None:
             found.trace.wording = self._wordings.of(trace)
         try:
-            data = encode_record(ScoreRecord(self._preparing.sent(found.trace), source))
+            keys = passage_keys(trace) if self._labelled else None
+            data = encode_record(ScoreRecord(self._preparing.sent(found.trace), source, keys))
             await deliver(self._scores, trace.service.encode("utf-8", "replace"), data)
         except (TooLarge, MessageSizeTooLargeError):
             await self._bury(event, "too_large", (("", "its scores are larger than a message"),))
@@ -177,9 +126,3 @@ class ScoreStage:
             await deliver(self._scores, found.service.encode("utf-8", "replace"), data)
         except MessageSizeTooLargeError:  # a topic that was not made by `kafka init`
             await self._bury(event, "too_large", (("", "the event is larger than a message"),))
-
-    async def _bury(
-        self, event: EventT[Any], reason: str, errors: tuple[tuple[str, str], ...]
-    ) -> None:
-        await self._dead.send(event, reason, errors)
-        self._counters.inc("ragmeter_dead_letters_total", (("reason", reason),))

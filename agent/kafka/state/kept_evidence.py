@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Callable, Container, Iterable, Set
+from dataclasses import replace
 from itertools import islice
 from typing import Any
 
@@ -48,7 +49,7 @@ class KeptEvidence:
     def keep(self, key: TraceKey, record: ScoreRecord) -> None:
         """A trace has become one of the worst."""
         try:
-            data = encode_record(record)
+            data = encode_record(replace(record, passages=None))  # their place is among the frames
         except TooLarge:  # from a worker that knew no such limit: it counts, and is not shown
             return
         self._put(key, _RECORD + data)

@@ -18,13 +18,16 @@ from agent.aggregate import Aggregator
 from agent.alerts import Alert, Rule
 from agent.config import Settings
 from agent.control import Control
+from agent.counters import Gauge
 from agent.errors import UnknownVersion
 from agent.event_time import EventTime
+from agent.kafka.messages.feedback_records import FeedbackRecord
 from agent.kafka.messages.records import IndexRecord, ScoreRecord
-from agent.kafka.messages.source import Source
 from agent.kafka.state.kept_evidence import KeptEvidence, TraceKey
 from agent.kafka.state.kept_ids import KeptIds
 from agent.kafka.state.outbox import Outbox
+from agent.kafka.state.partition_labels import PartitionLabels
+from agent.kafka.state.reconciling import reconcile
 from agent.kafka.state.replay_guard import ReplayGuard
 from agent.kafka.state.slot_log import LedgerError
 from agent.kafka.state.state_rows import Rows, StateRows, key_of, parts_of
@@ -33,11 +36,13 @@ from agent.privacy.content import Content
 from agent.steps import take, worst
 from agent.store.rows import OutboxItem
 from agent.tiers import Pair
-from agent.trace import Score, State
 
-__all__ = ["PartitionState", "Step"]
+__all__ = ["PartitionState", "StageRecord", "Step"]
 
 log = logging.getLogger("ragmeter.kafka")
+
+StageRecord = ScoreRecord | IndexRecord | FeedbackRecord
+"""What stage 1 sends."""
 
 SAVE_IDLE_SECONDS = 60.0  # how often event time is written down when nothing else changed
 
@@ -80,6 +85,7 @@ class PartitionState:
         self._canaries = list(expected_of(settings.judge.k, expected, judged))
         self._guard = ReplayGuard(width)
         self._ids = KeptIds(dedupe)
+        self.labels = PartitionLabels(settings, width)
         self._rows = StateRows()
         self._clock = clock
         self._monotonic = monotonic
@@ -97,13 +103,15 @@ class PartitionState:
 
     # Records in ---------------------------------------------------------------------------------
 
-    def apply(self, records: Sequence[ScoreRecord | IndexRecord]) -> None:
+    def apply(self, records: Sequence[StageRecord]) -> None:
         """Count the records of the partition, in its order. They become the state's own."""
         self._spoiled = True
         for record in records:
             if isinstance(record, IndexRecord):  # what came again is known by its id
                 self.aggregator.index(record.event, record.at)
                 self._changed = True
+            elif isinstance(record, FeedbackRecord):
+                self._changed |= self.labels.hear(record, self.aggregator)
             else:
                 self._apply(record)
         self.aggregator.settle()
@@ -128,50 +136,41 @@ class PartitionState:
             label = (("source", "kafka"),)
             aggregator.counters.inc("ragmeter_traces_duplicate_total", label)
             return
-        self._reconcile(record)
+        reconcile(scored, self._canaries if scored.canary else self._expected, aggregator.counters)
+        service = scored.service  # as it was sent: from now on it is the bounded name
         self._transitions += aggregator.apply(scored)
+        self.labels.placed(service, record.passages, scored, aggregator)
         self._done[scored.service, scored.trace_id] = record
 
-    def _reconcile(self, record: ScoreRecord) -> None:
-        """While settings change, workers with other scorers send what this one does not expect: it
-        is dropped, and what is missing is said to be. Else a trace would be seen, and in no
-        state."""
-        scored = record.scored
-        expected = self._canaries if scored.canary else self._expected
-        pairs = [(score.metric, score.scorer) for score in scored.results]
-        if pairs == expected:
-            return
-        found, known = set(pairs), set(expected)
-        if found - known:
-            scored.results = [
-                score for score in scored.results if (score.metric, score.scorer) in known
-            ]
-            self.aggregator.counters.inc(
-                "ragmeter_unexpected_results_total", by=len(pairs) - len(scored.results)
-            )
-        if known - found:
-            scored.results += [
-                Score(
-                    *pair, State.UNSCORED, reason="not_configured", probability=scored.probability
-                )
-                for pair in expected
-                if pair not in found
-            ]
-
-    def give_up(self, source: Source | None, reason: str = "internal_error") -> None:
-        """A record that cannot be counted: it became a dead letter, and is not counted again."""
-        if source is None or self._guard.first(source):
+    def give_up(self, record: StageRecord) -> None:
+        """It cannot be counted: it became a dead letter, and is not counted again."""
+        if isinstance(record, FeedbackRecord):
+            new = self.labels.give_up(record.source, self.aggregator)
+        else:
+            source = record.source if isinstance(record, ScoreRecord) else None
+            new = source is None or self._guard.first(source)
+        if new:
             self._changed = True
-            label = (("reason", reason),)
+            label = (("reason", "internal_error"),)
             self.aggregator.counters.inc("ragmeter_dead_letters_total", label)
+
+    def forsake(self, record: StageRecord) -> bool:
+        """Whether labels waited for this trace. They are given up: it may be for them that it
+        cannot be counted."""
+        if not isinstance(record, ScoreRecord):
+            return False
+        found = self.labels.forsake(record.scored.trace_id, self.aggregator)
+        self._changed |= bool(found)
+        return bool(found)
 
     def tick(self) -> None:
         """Move event time on by the time that passed while nothing arrived."""
         event = self.time.now(self._monotonic())
         if event is None:
             return
-        moved = self.aggregator.advance(event)
-        self._transitions += moved
+        transitions = self.aggregator.advance(event)
+        self._transitions += transitions
+        moved = self.labels.look(self.aggregator) or bool(transitions)
         if moved or self._monotonic() - self._saved_at >= SAVE_IDLE_SECONDS:
             self._changed = True
 
@@ -184,6 +183,9 @@ class PartitionState:
         self._changed = True
         self.orders += 1
         return found[0]
+
+    def gauges(self) -> list[Gauge]:
+        return [*self.aggregator.gauges(), *self.labels.gauges()]
 
     @property
     def control(self) -> Control:
@@ -248,12 +250,14 @@ class PartitionState:
             self.outbox.add(self._notify(alert, now))
         rows = self._rows.of(take(self.aggregator))
         rows.update(self._evidence.drain())
+        rows.update(self.labels.drain())
         rows.update(self._noted)
         rows.update((key_of("o", name), data) for name, data in self.outbox.drain().items())
         rows.update((key_of("s", *key), data) for key, data in self._ids.drain().items())
         head = {
             "guard": self._guard.dump(),
             "seen": self._ids.dump(),
+            "labels": self.labels.dump(),
             "wall_time": now,
             "content": self._evidence.mode,
         }
@@ -288,5 +292,7 @@ class PartitionState:
         self._notes = {name: json.loads(data) for (name,), data in by_kind.get("n", ())}
         kept = [((service, name), data) for (service, name), data in by_kind.get("e", ())]
         self._evidence.load(kept, str(head.get("content", "full")))
+        if "labels" in head:  # not in what the version before has written
+            self._changed = self.labels.load(head["labels"], by_kind, self.aggregator)
         down = self._clock() - head["wall_time"]
         self.time.restore(self.aggregator.windows.now, down, self._monotonic())

@@ -223,7 +223,7 @@ class _Run:
 
         def behind() -> int:
             with guarded(settings.kafka):
-                return sum(row.lag for row in read_lag(settings.kafka))
+                return sum(row.lag for row in read_lag(settings))
 
         end = time.monotonic() + 60
         while left := behind():
