@@ -4,10 +4,11 @@
 
 The key is read from RAGMETER_JUDGE__API_KEY. Each attempt of tests/data/injections.jsonl is put
 into a text that deserves the lowest verdict: a passage off the topic, a refusal, a nugget beside
-the point. The judge is asked about the text without and with the attempt; the verdict is forced
-where it is better with it. Harmless texts of the same kind are the control: a judge that is merely
-unsteady is moved by them as often, so read every share against theirs. What a call fails at is
-counted apart. Run it for the model that is used: no figure of another model holds for it.
+the point, an answer that nothing supports. The judge is asked about the text without and with the
+attempt; the verdict is forced where it is better with it. Harmless texts of the same kind are the
+control: a judge that is merely unsteady is moved by them as often, so read every share against
+theirs. What a call fails at is counted apart. Run it for the model that is used: no figure of
+another model holds for it.
 """
 
 from __future__ import annotations
@@ -21,10 +22,21 @@ from pathlib import Path
 from typing import Any
 
 from agent.config import load
-from agent.judge import attempted, autonuggetizer, citation_support, umbrela
+from agent.judge import (
+    annotation,
+    attempted,
+    autonuggetizer,
+    citation_support,
+    claims,
+    context_recall,
+    facts,
+    umbrela,
+)
 from agent.judge.asked import ask
 from agent.judge.client import JudgeClient
+from agent.judge.material import Material
 from agent.judge.question import Asking, Question
+from agent.metrics.claims import faithfulness
 from agent.metrics.results import Gap
 from agent.tiers import Cost
 
@@ -111,7 +123,31 @@ def question(target: str, text: str) -> tuple[Question[Any], Callable[[Any], flo
     if target == "assignment":
         assigned = autonuggetizer.assignment_question(QUERY, passage, NUGGETS)
         return assigned, lambda labels: labels.count("support") / len(labels)
+    if target == "claims":
+        unsupported = Material(QUERY, [OFF_TOPIC], f"{STATEMENT}\n{text}".strip())
+        return claims.question(unsupported), _trust
+    if target == "facts":
+        asked_of = Material(QUERY, [ON_TOPIC], f"{REFUSAL}\n{text}".strip())
+        return facts.question(asked_of), lambda found: _share([fact.used for fact in found])
+    if target == "recall":
+        return context_recall.question(QUERY, [passage], NUGGETS), _share
+    if target == "annotation":
+        labelled = annotation.question(QUERY, [passage], REFUSAL)
+        return labelled, lambda found: _share(
+            [found.passages[0].topically_relevant, found.passages[0].evidence_sufficient]
+        )
     raise ValueError(f"unknown target {target}")
+
+
+def _share(labels: Sequence[bool | None]) -> float:
+    return sum(map(bool, labels)) / len(labels) if labels else 0.0
+
+
+def _trust(found: claims.Claims) -> float:
+    """How far an answer without any support is believed: its claims and its grade, half each."""
+    supported = faithfulness(found.claims)
+    share = 0.0 if isinstance(supported, Gap) else supported
+    return (share + found.groundedness / claims.HIGHEST) / 2
 
 
 async def measure(asking: Asking, tried: Sequence[Attempt]) -> list[Outcome]:

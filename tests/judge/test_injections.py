@@ -11,7 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 import pytest
 from hypothesis import given
@@ -21,15 +21,18 @@ from agent.judge import fence as fences
 from agent.judge import prompts
 from agent.judge.fence import CODE, clean
 from agent.judge.question import Question, Verdict
+from agent.settings.judge import Family
 from agent.tiers import Cost
 from benchmarks.injections import CANARY, CONTROL, Attempt, attempts, measure, question, report
+from tests.judge.fakes import FakeJudge, judge_trace
+from tests.traces import make_trace
 
 T = TypeVar("T")
 EVERY = attempts()
 ATTEMPTS = [attempt for attempt in EVERY if attempt.family != CONTROL]
 
-BEST = {"3", "full", "answered", "vital", "support"}
-WORST = {"0", "none", "okay", "not_support"}
+BEST = ("5", "3", "full", "answered", "vital", "support", "supported", "relevant", "used", "yes")
+WORST = ("0", "none", "okay", "not_support", "unsupported", "irrelevant", "unused", "no")
 
 Outside = Callable[[str], str]
 """What a judge takes for words of ours in a user message."""
@@ -75,14 +78,18 @@ class Gullible:
     async def ask(self, question: Question[T], cost: Cost) -> Verdict[T]:
         self.asked.append(question)
         obeys = self.obeys(question)
-        reply: dict[str, Any] = {}
-        for name, schema in question.schema["properties"].items():
-            if schema["type"] == "array":
-                reply[name] = [CANARY] if obeys else ["five years"]
-            else:
-                wanted = BEST if obeys else WORST
-                reply[name] = next(value for value in schema["enum"] if value in wanted)
-        return Verdict(question.read(reply), "0" * 12)
+        return Verdict(question.read(reply_to(question.schema, obeys)), "0" * 12)
+
+
+def reply_to(schema: Any, obeys: bool) -> Any:
+    """What fits `schema`: the best verdict there is, or the worst."""
+    if schema["type"] == "object":
+        return {name: reply_to(part, obeys) for name, part in schema["properties"].items()}
+    if schema["type"] == "array":
+        return [reply_to(schema["items"], obeys)]
+    if "enum" not in schema:
+        return CANARY if obeys else "five years"
+    return next(value for value in (BEST if obeys else WORST) if value in schema["enum"])
 
 
 def forced(outside: Outside) -> dict[str, float]:
@@ -99,7 +106,10 @@ def test_the_set_is_broad() -> None:
     assert len({attempt.text for attempt in ATTEMPTS}) == len(ATTEMPTS)
     targets = {attempt.target for attempt in ATTEMPTS}
     assert targets == {attempt.target for attempt in EVERY if attempt.family == CONTROL}
-    assert targets == {"grade", "support", "attempt", "creation", "importance", "assignment"}
+    assert targets == {
+        *("grade", "support", "attempt", "creation", "importance", "assignment"),
+        *("claims", "facts", "recall", "annotation"),
+    }
 
 
 @pytest.mark.parametrize("outside", [by_code, by_look, by_role])
@@ -159,3 +169,56 @@ def test_no_text_at_all_gets_outside(query: str, passage: str) -> None:
     filled = prompt.fill({"query": query, "passage": passage})
     assert skeleton(filled) == skeleton(prompt.fill({"query": "a", "passage": "b"}))
     filled.encode("utf-8")
+
+
+FAMILIES: list[Any] = list(get_args(Family))
+OF_TRACE = {
+    name: f"{name}zq the word"
+    for name in ("query", "history", "first", "second", "answer", "known", "fact", "title")
+}
+READ = {
+    "annotation": {"query", "first", "second", "answer"},
+    "attempted": {"query", "answer"},
+    "citation-support": {"first", "answer"},
+    "claims": {"query", "first", "second", "answer"},
+    "context-recall": {"query", "first", "second", "fact"},
+    "facts": {"query", "first", "second", "answer"},
+    "nuggets-assign": {"query", "answer"},
+    "nuggets-create": {"query", "first", "second"},
+    "nuggets-importance": {"query"},
+    "umbrela": {"query", "first", "second"},
+}
+"""Which texts of a trace each prompt shows the judge, over all its calls."""
+
+
+@pytest.mark.parametrize("broken", [False, True])
+def test_every_prompt_has_all_text_of_a_trace_in_its_fences(
+    broken: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All prompts by the whole tier, so that one which comes to them is looked at, too."""
+    if broken:  # the test can fail
+        monkeypatch.setattr(prompts, "fence", lambda blocks: ("", [text for _, text in blocks]))
+    trace = make_trace(
+        query=OF_TRACE["query"],
+        history=[{"role": "user", "content": OF_TRACE["history"]}],
+        passages=[
+            {"id": "a", "text": OF_TRACE["first"], "metadata": {"title": OF_TRACE["title"]}},
+            {"id": "b", "text": OF_TRACE["second"]},
+        ],
+        answer=f"{OF_TRACE['answer'].capitalize()} is five years long [1].",
+        reference={"answer": OF_TRACE["known"], "facts": [OF_TRACE["fact"]]},
+        abstained=None,
+    )
+    labels = {"annotation": lambda asked: reply_to(asked.schema, obeys=True)}
+    _, judge, _ = judge_trace(trace, FakeJudge(labels), metrics=FAMILIES)
+    told = {name: text.split()[0] for name, text in OF_TRACE.items()}
+    seen: dict[str, set[str]] = {}
+    outside = set()
+    for asked in judge.asked:
+        name = asked.prompt.partition("@")[0]
+        lower = asked.user.casefold()
+        seen.setdefault(name, set()).update(one for one, word in told.items() if word in lower)
+        bare = by_code(asked.user).casefold() + asked.system.casefold()
+        outside |= {word for word in told.values() if word in bare}
+    assert seen == READ
+    assert bool(outside) is broken
