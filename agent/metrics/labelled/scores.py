@@ -6,14 +6,15 @@ only, so a label that is missing is no result, neither `unscored` nor anything e
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from agent.feedback.labels import AnswerLabels, PassageLabels
 from agent.metrics.labelled.answers import LABEL_OF, answer_scores
 from agent.metrics.labelled.passages import names, passage_scores
 from agent.metrics.results import Gap
+from agent.trace import Score, State
 
-__all__ = ["label_scores", "metric_names"]
+__all__ = ["label_scores", "metric_names", "results"]
 
 
 def metric_names(ks: Sequence[int]) -> list[str]:
@@ -37,3 +38,19 @@ def label_scores(
         for name, value in found.items()
         if not (isinstance(value, Gap) and value.applies)
     }
+
+
+def results(
+    values: Iterable[tuple[str, float | None]], scorer: str, probability: float
+) -> list[Score]:
+    """What `label_scores` gave as the results of a scorer."""
+    return [
+        Score(
+            metric,
+            scorer,
+            State.NOT_APPLICABLE if value is None else State.SCORED,
+            value,
+            probability=probability,
+        )
+        for metric, value in values
+    ]
