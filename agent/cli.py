@@ -29,7 +29,9 @@ from agent.feedback.labels import Feedback
 from agent.inspect_cli import inspect
 from agent.kafka.operator.cli import kafka_app
 from agent.kafka.worker_cli import worker
+from agent.metrics_cli import metrics_app
 from agent.models.cli import model_app
+from agent.own_metrics import OwnMetricError, load_own_metrics
 from agent.report_cli import report
 from agent.rules_cli import rules_app
 from agent.segments_cli import segments
@@ -52,6 +54,7 @@ app.add_typer(baseline_app, name="baseline")
 app.add_typer(canary_app, name="canary")
 app.add_typer(kafka_app, name="kafka")
 app.add_typer(rules_app, name="rules")
+app.add_typer(metrics_app, name="metrics")
 app.command()(inspect)
 app.command()(worker)
 app.command()(report)
@@ -113,6 +116,10 @@ def _options(
     )
     for noisy in ("httpx", "httpcore", "asyncio", "matplotlib"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
+    try:
+        load_own_metrics()
+    except OwnMetricError as error:
+        raise failed(str(error), 2) from None
 
 
 @app.command()

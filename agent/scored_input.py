@@ -49,7 +49,6 @@ MAX_STRATUM = 32  # characters
 MAX_WHY = 200  # characters of a reason shown
 
 _STATES = {str(state): state for state in State}
-_PAIRS = {(spec.name, scorer): spec for spec in METRICS.values() for scorer in spec.scorers}
 
 
 class BadLine(ValueError):
@@ -133,8 +132,8 @@ def _score(item: dict[str, Any], line: Line) -> Score | None:
         raise BadLine("results: metric and scorer are needed, as text")
     if not isinstance(state, str) or state not in _STATES:
         raise BadLine(f"results: state is one of {', '.join(_STATES)}")
-    spec, k = _PAIRS.get((name, scorer)), item.get("k")
-    if spec is None or not _fits(k, spec):
+    spec, k = METRICS.get(name), item.get("k")
+    if spec is None or scorer not in spec.scorers or not _fits(k, spec):
         line.unknown += 1
         return None
     reason, fingerprint = item.get("reason"), item.get("fingerprint")

@@ -9,9 +9,12 @@ import sys
 from collections.abc import Mapping
 from pathlib import Path
 
+from agent.alerts import load_rules
 from agent.metrics import METRICS
+from agent.metrics.names import base
 from agent.metrics.results import BUILTIN
 from agent.metrics.spec import MetricSpec
+from agent.rules import in_words
 from exporters.exposition import Family
 from exporters.service_families import CONSISTENCY, INDEXING
 
@@ -425,19 +428,23 @@ def families(specs: Mapping[str, MetricSpec] = METRICS) -> list[Family]:
 
 def table(specs: Mapping[str, MetricSpec] = METRICS) -> str:
     """The generated part of docs/metrics.md: the quality metrics, then every name."""
+    rules: dict[str, list[str]] = {}
+    for rule in load_rules():
+        if rule.metric is not None:
+            rules.setdefault(base(rule.metric), []).append(in_words(rule))
     lines = [
         "### What is measured",
         "",
-        "| metric | gauge | scorers | range | better | meaning | formula | source |",
-        "| --- | --- | --- | --- | --- | --- | --- | --- |",
+        "| metric | gauge | tier | scorers | range | better | meaning | formula | needs | source"
+        " | default rule (balanced) |",
+        "| --- | --- | --- | --- | --- | --- | --- | --- | --- | --- | --- |",
     ]
     for spec in specs.values():
-        top = "…" if spec.high is None else f"{spec.high:g}"
-        better = spec.good or "neither"
         about = (
-            f"`{spec.name}`", f"`{spec.gauge}`", ", ".join(f"`{name}`" for name in spec.scorers),
-            f"{spec.low:g} to {top}{' ' + spec.unit if spec.unit else ''}", better,
-            spec.meaning, spec.formula, spec.source,
+            f"`{spec.name}`", f"`{spec.gauge}`", spec.tier,
+            ", ".join(f"`{name}`" for name in spec.scorers), spec.range, spec.good or "neither",
+            spec.meaning, spec.formula, spec.needs, spec.source,
+            "; ".join(rules.get(spec.name, ())),
         )  # fmt: skip
         lines.append(_row(about))
     lines += [

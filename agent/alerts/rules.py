@@ -268,11 +268,13 @@ def load_rules(
     *,
     profile: str = "balanced",
     defaults: bool = True,
+    brought: Sequence[object] = (),
     metrics: Mapping[str, MetricSpec] | None = None,
     windows: Sequence[str] | None = None,
     segments: Sequence[str] | None = None,
 ) -> list[Rule]:
-    """The enabled rules: the defaults, with the file at `path` laid over them.
+    """The enabled rules: the defaults, then the documents `brought`, with the file at `path` laid
+    over them.
 
     `metrics`, `windows` and `segments` are what exists in this process; where one is given, a
     rule that names anything else is an error. Raises RuleError.
@@ -281,6 +283,7 @@ def load_rules(
     if defaults:
         text = resources.files("agent.alerts").joinpath("default_rules.yaml").read_text("utf-8")
         layers.append(yaml.safe_load(text))
+    layers += brought
     if path is not None:
         try:
             layers.append(yaml.safe_load(Path(path).read_text("utf-8")))

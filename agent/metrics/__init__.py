@@ -27,10 +27,11 @@ from agent.metrics.labelled import answers as labelled_answers
 from agent.metrics.labelled import passages as labelled_passages
 from agent.metrics.markers import Cited, resolve
 from agent.metrics.missing import explained, known
+from agent.metrics.own import OwnMetric, score_own
 from agent.metrics.spec import MetricSpec
 from agent.trace import Score, Trace
 
-__all__ = ["METRICS", "MetricSpec", "score_builtin", "score_cheap"]
+__all__ = ["METRICS", "OWN_METRICS", "MetricSpec", "install", "score_builtin", "score_cheap"]
 
 
 def _joined(*families: Iterable[MetricSpec]) -> dict[str, MetricSpec]:
@@ -50,6 +51,7 @@ def _joined(*families: Iterable[MetricSpec]) -> dict[str, MetricSpec]:
             known,
             scorers=(*known.scorers, *spec.scorers),
             formula=_beside(known.formula, by, spec.formula),
+            needs=_beside(known.needs, by, spec.needs),
             source=_beside(known.source, by, spec.source),
         )
     return found
@@ -65,6 +67,20 @@ _MEASURED = _joined(
     *(labelled_passages.SPECS, labelled_answers.SPECS),
 )
 METRICS: dict[str, MetricSpec] = {name: with_canaries(spec) for name, spec in _MEASURED.items()}
+
+OWN_METRICS: list[OwnMetric] = []
+"""Those of users, beside ours in `METRICS`."""
+
+
+def install(metric: OwnMetric) -> None:
+    """Another metric of a user, from now on. ValueError where its name is taken."""
+    if metric in OWN_METRICS:
+        return
+    name = metric.spec.name
+    if name in METRICS:
+        raise ValueError(f"there is a metric {name!r} already")
+    METRICS[name] = metric.spec
+    OWN_METRICS.append(metric)
 
 
 _last: tuple[Trace, Trace, float | None, Cited] | None = None
@@ -89,12 +105,14 @@ def _read(trace: Trace) -> tuple[Trace, float | None, Cited]:
 
 
 def score_cheap(trace: Trace) -> list[Score]:
-    """Operation, abstention and citation presence: every trace, some tens of microseconds."""
+    """Operation, abstention and citation presence: every trace, some tens of microseconds. And
+    what users have added."""
     seen, verdict, cited = _read(trace)
     scores = [
         *operational.score(trace),
         answered.score(seen, verdict),
         *citations.score(seen, verdict, cited),
+        *score_own(seen, OWN_METRICS),
     ]
     return explained(trace, scores)
 

@@ -24,8 +24,9 @@ SPECS = (
         meaning="share of answers that attempt the question rather than refuse or not know",
         formula="`builtin`: 0 if the answer is blank, is marked abstained, or matches a refusal"
         " rule; else 1; `judge`: 1 if the answer attempts the question in whole or in part",
-        source="`builtin`: trace.abstained where given, else phrase rules on the answer's opening;"
+        needs="`builtin`: trace.abstained where given, else phrase rules on the answer's opening;"
         " `judge`: query and answer",
+        source="open-rag-eval's no-answer metric; rules of ragmeter",
     ),
 )
 

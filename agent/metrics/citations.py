@@ -11,6 +11,8 @@ from agent.trace import Score, Trace
 
 __all__ = ["SPECS", "indicators", "score"]
 
+_SOURCE = "pragmata, metrics taxonomy"
+
 SPECS = (
     MetricSpec(
         name="citation_presence",
@@ -19,7 +21,8 @@ SPECS = (
         scorers=(BUILTIN,),
         meaning="share of answers that cite at least once",
         formula="1 if the answer has a citation else 0, over traces that answered",
-        source="trace.citations, else inline markers",
+        needs="trace.citations, else inline markers",
+        source=_SOURCE,
     ),
     MetricSpec(
         name="citation_fabricated",
@@ -28,7 +31,8 @@ SPECS = (
         scorers=(BUILTIN,),
         meaning="share of citing answers with a citation that resolves to no passage",
         formula="1 if any citation dangles else 0, over answers that cite",
-        source="trace.citations, else inline markers, resolved against the passages",
+        needs="trace.citations, else inline markers, resolved against the passages",
+        source=_SOURCE,
         good="lower",
     ),
     MetricSpec(
@@ -38,7 +42,8 @@ SPECS = (
         scorers=(BUILTIN,),
         meaning="how far the answer names its sources in words or by address",
         formula="min(found / 3, 1); found = phrases that name a source, plus web addresses",
-        source="answer text",
+        needs="answer text",
+        source="zesty-assignment, evaluate.py",
     ),
 )
 

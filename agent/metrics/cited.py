@@ -36,7 +36,8 @@ SPECS = (
         meaning="how well each cited passage supports the statements that cite it",
         formula="mean over cited passages of their mean support; a dangling citation counts as a"
         " passage with 0",
-        source="answer sentences and the passages that they cite",
+        needs="answer sentences and the passages that they cite",
+        source="open-rag-eval",
     ),
     MetricSpec(
         name="citation_passage_f1",
@@ -46,7 +47,8 @@ SPECS = (
         meaning="balance of citation precision per passage and citation recall",
         formula="2PR / (P + R) of citation_passage_precision and citation_recall; 0 where both"
         " are 0",
-        source="answer sentences and the passages that they cite",
+        needs="answer sentences and the passages that they cite",
+        source="open-rag-eval",
     ),
 )
 

@@ -36,7 +36,9 @@ class Claim(NamedTuple):
     relevant: bool
 
 
-def _spec(name: str, meaning: str, formula: str, source: str, high: float = 1.0) -> MetricSpec:
+def _spec(
+    name: str, meaning: str, formula: str, needs: str, source: str, high: float = 1.0
+) -> MetricSpec:
     return MetricSpec(
         name=name,
         kind="mean",
@@ -44,12 +46,14 @@ def _spec(name: str, meaning: str, formula: str, source: str, high: float = 1.0)
         scorers=(JUDGE,),
         meaning=meaning,
         formula=formula,
+        needs=needs,
         source=source,
         high=high,
     )
 
 
 _OF_CLAIMS = "claims that an LLM judge finds in the answer"
+_RUBRICS = "in-house rubrics of 0 to 5"
 
 SPECS = (
     _spec(
@@ -57,18 +61,21 @@ SPECS = (
         "share of the answer's claims that the passages support",
         "supported claims / claims; not applicable without any",
         _OF_CLAIMS,
+        "RAGAS, RAG Guardian",
     ),
     _spec(
         "answer_relevancy",
         "share of the answer's claims that help to answer the query",
         "relevant claims / claims; 0 without any, as a noncommittal answer",
         _OF_CLAIMS,
+        "DeepEval; 0 as in RAGAS",
     ),
     _spec(
         "groundedness_grade",
         "how far the passages bear the answer out, as a grade",
         "grade 0 (nothing of it) to 5 (all of it), given after the claims",
         _OF_CLAIMS,
+        _RUBRICS,
         HIGHEST,
     ),
     _spec(
@@ -76,6 +83,7 @@ SPECS = (
         "how right and complete the answer is by its passages, as a grade",
         "grade 0 (wrong or none) to 5 (right and complete), given after the claims",
         _OF_CLAIMS,
+        _RUBRICS,
         HIGHEST,
     ),
     _spec(
@@ -83,6 +91,7 @@ SPECS = (
         "share of the facts retrieved for the query that the answer uses",
         "used facts / relevant facts of the passages; not applicable without any",
         "facts that an LLM judge finds in the passages",
+        "RAG Guardian",
     ),
 )
 

@@ -24,7 +24,8 @@ SPECS = (
         scorers=(UMBRELA,),
         meaning="how relevant the retrieved passages are on average",
         formula="mean grade / 3",
-        source="grades 0 to 3 of the passages",
+        needs="grades 0 to 3 of the passages",
+        source="RAG Guardian",
     ),
     MetricSpec(
         name="context_precision",
@@ -34,7 +35,8 @@ SPECS = (
         meaning="how far up the relevant ones stand among all retrieved passages",
         formula="mean over relevant passages i (grade >= 2) of the share of relevant ones among the"
         " first i; 0 without any",
-        source="grades 0 to 3 of the passages",
+        needs="grades 0 to 3 of the passages",
+        source="RAGAS",
     ),
     MetricSpec(
         name="context_recall",
@@ -44,7 +46,8 @@ SPECS = (
         meaning="share of the statements of the right answer that the passages hold",
         formula="statements that the passages support / statements: the reference's facts, else"
         " the sentences of its answer",
-        source="passages and the reference of a canary",
+        needs="passages and the reference of a canary",
+        source="RAGAS",
     ),
 )
 NAMES = ("context_relevancy", "context_precision")

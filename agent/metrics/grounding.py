@@ -36,7 +36,8 @@ SPECS = (
         " P(consistent) of the whole answer and the first 8192 characters of the passages;"
         " `builtin`: fitted probability that people find nothing unsupported, from lexical"
         " features",
-        source="answer, passage and query texts",
+        needs="answer, passage and query texts",
+        source="`hhem`, `hhem_fulltext`: HHEM-2.1-Open of Vectara; `builtin`: ragmeter",
     ),
 )
 

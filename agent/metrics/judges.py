@@ -40,7 +40,8 @@ SPECS = (
         meaning="share of a trace's verdicts that a second judge gives otherwise",
         formula="verdicts that differ (grades on two sides of 2, other labels) / verdicts that both"
         " gave, mean over the traces judged again",
-        source="a second opinion on a part of the judged traces",
+        needs="a second opinion on a part of the judged traces",
+        source="ragmeter",
         good="lower",
     ),
     MetricSpec(
@@ -51,7 +52,8 @@ SPECS = (
         meaning="share of a probe's verdicts that are as expected",
         formula="verdicts that agree with the labels of the probe / labels with a verdict, mean"
         " over probes",
-        source="frozen probe set",
+        needs="frozen probe set",
+        source="ragmeter",
     ),
     MetricSpec(
         name="judge_probe_change",
@@ -61,7 +63,8 @@ SPECS = (
         meaning="share of a probe's verdicts that are not as in the first run",
         formula="verdicts that differ from those of the first run of the same probes and prompts /"
         " verdicts in both, mean over probes",
-        source="frozen probe set",
+        needs="frozen probe set",
+        source="ragmeter",
         good="lower",
     ),
 )

@@ -37,6 +37,8 @@ SUPPORT: tuple[Support, ...] = get_args(Support)
 _LENIENT: dict[Support, float] = {"support": 1.0, "partial_support": 0.5, "not_support": 0.0}
 _STRICT: dict[Support, float] = {"support": 1.0, "partial_support": 0.0, "not_support": 0.0}
 OKAY_WEIGHT = 0.5  # of an okay nugget beside a vital one
+_TREC = "TREC 2024 RAG track, AutoNuggetizer (arXiv 2411.09607, 2504.15068)"
+_SOURCES = {"all": _TREC, "vital": _TREC, "weighted": "open-rag-eval, without its floors"}
 
 SPECS = tuple(
     MetricSpec(
@@ -46,7 +48,8 @@ SPECS = tuple(
         scorers=(AUTONUGGETIZER,),
         meaning=f"{meaning}{also}",
         formula=f"{formula}; {values}",
-        source="nuggets that an LLM judge finds in the passages of grade >= 1",
+        needs="nuggets that an LLM judge finds in the passages of grade >= 1",
+        source=_SOURCES[name],
     )
     for suffix, also, values in (
         ("", "", "s = 1 supported, 0.5 partly, 0 not"),

@@ -31,7 +31,7 @@ __all__ = [
 
 UMBRELA = "umbrela"
 RELEVANT = 2  # the least grade of a relevant passage: binary judgments of the Deep Learning tracks
-_SOURCE = "query and passage texts, graded 0 to 3 by an LLM judge"
+_NEEDS = "query and passage texts, graded 0 to 3 by an LLM judge"
 _MISSING = Gap("no_passages", applies=False)
 
 SPECS = tuple(
@@ -42,27 +42,31 @@ SPECS = tuple(
         scorers=(UMBRELA,),
         meaning=meaning,
         formula=formula,
-        source=_SOURCE,
+        needs=_NEEDS,
         labels=labels,
+        source=source,
     )
-    for name, labels, meaning, formula in (
+    for name, labels, meaning, formula, source in (
         (
             "precision_at_k",
             ("k",),
             "share of relevant passages among the first k",
             "(passages of grade >= 2 among the first k) / k; not applicable with fewer than k",
+            "TREC; open-rag-eval",
         ),
         (
             "average_precision_at_k",
             ("k",),
             "how early the relevant passages among the first k stand",
             "mean over relevant ranks i <= k of (relevant among the first i) / i; 0 without any",
+            "TREC; normalised as open-rag-eval has it",
         ),
         (
             "reciprocal_rank",
             (),
             "how early the first relevant passage stands",
             "1 / rank of the first passage of grade >= 2; 0 without any",
+            "Voorhees, TREC-8 question answering track, 1999",
         ),
         (
             "ndcg_at_k",
@@ -70,6 +74,7 @@ SPECS = tuple(
             "how near the order of the first k comes to the best order of what was retrieved",
             "DCG / ideal DCG, gain 2^grade - 1, discount log2(rank + 1); not applicable where"
             " every grade is 0",
+            "Järvelin and Kekäläinen 2002, gains of Burges et al. 2005",
         ),
     )
 )

@@ -23,7 +23,8 @@ SPECS = (
         formula="mean over passages; `builtin`: 3 * clip((s - 0.25) / 0.7, 0, 1), s mixes idf"
         " coverage of the query in the passage, in its best stretch, by frequency and by pairs;"
         " `umbrela`: the grade that the judge gives",
-        source="query and passage texts",
+        needs="query and passage texts",
+        source="`umbrela`: UMBRELA (arXiv 2406.06519); `builtin`: ragmeter",
         high=3.0,
     ),
 )

@@ -26,7 +26,8 @@ SPECS = tuple(
         scorers=(BUILTIN, JUDGE),
         meaning=meaning,
         formula=formula,
-        source="answer sentences and the passages that they cite",
+        needs="answer sentences and the passages that they cite",
+        source="TREC 2024 RAG track, support (arXiv 2504.15205)",
     )
     for name, meaning, formula in (
         (

@@ -11,12 +11,27 @@ _ANSWER = "the answer and the right answer"
 _SUPPORTS = "passage metadata `rel_path` and `heading_path`, and the supports of the reference"
 
 
+_ZESTY = "zesty-assignment, evaluate.py"
+_HELLOWORLD = "helloworld-ai, EVAL.md"
+_SOURCES = {
+    **dict.fromkeys(("canary_failed", "canary_seconds"), "ragmeter"),
+    **dict.fromkeys(("exact_match", "keyword_coverage", "number_match"), _ZESTY),
+    **dict.fromkeys(("answer_completeness", "source_indicators", "list_coverage"), _ZESTY),
+    **dict.fromkeys(("fact_checks", "calculation", "calculation_steps"), _ZESTY),
+    "answer_correctness": "RAG Guardian, metrics guide",
+    **dict.fromkeys(("fact_coverage", "recall_any_at_k", "recall_all_at_k"), _HELLOWORLD),
+    **dict.fromkeys(("precision_at_k", "reciprocal_rank_at_k", "scope_miss"), _HELLOWORLD),
+    **dict.fromkeys(("attribution_hit", "abstention_accuracy"), _HELLOWORLD),
+    **dict.fromkeys(("unanswerable_hallucination", "conflict_handled"), _HELLOWORLD),
+}
+
+
 def _spec(
     name: str,
     kind: Kind,
     meaning: str,
     formula: str,
-    source: str = _ANSWER,
+    needs: str = _ANSWER,
     good: bool = True,
     unit: str = "",
 ) -> MetricSpec:
@@ -27,11 +42,12 @@ def _spec(
         scorers=(REFERENCE,),
         meaning=meaning,
         formula=formula,
-        source=source,
+        needs=needs,
         good="higher" if good else "lower",
         high=None if unit else 1.0,
         unit=unit,
         labels=("k",) if name.endswith("_at_k") else (),
+        source=_SOURCES[name],
     )
 
 

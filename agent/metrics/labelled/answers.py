@@ -37,7 +37,8 @@ SPECS = tuple(
         scorers=(HUMAN, ANNOTATION),
         meaning=f"share of answers {meaning}",
         formula=f"1 if {LABEL_OF[name]} else 0",
-        source="labels of the answer",
+        needs="labels of the answer",
+        source="pragmata, metrics taxonomy",
         good="higher" if good else "lower",
     )
     for name, good, meaning in (

@@ -31,6 +31,7 @@ Labelled = Sequence[PassageLabels | None]
 """One for each passage, in rank order; None where nobody has labelled it."""
 
 NOT_LABELLED = Gap("not_labelled")
+_SOURCE = "pragmata, metrics taxonomy"
 SUFFICIENT, TOPICAL = 2.0, 1.0  # grades of nDCG; gains 2^grade - 1 are 3 and 1
 NDCG = "ndcg_at_k"
 """The quantity that an LLM judge's grades give too (agent.metrics.ranking), by other scorers."""
@@ -45,7 +46,8 @@ def _spec(name: str, kind: Kind, meaning: str, formula: str, good: bool = True) 
         scorers=(HUMAN, ANNOTATION),
         meaning=meaning,
         formula=formula,
-        source="labels of the retrieved passages",
+        needs="labels of the retrieved passages",
+        source=_SOURCE,
         good="higher" if good else "lower",
         labels=("k",),
     )

@@ -1,0 +1,156 @@
+"""A user's own metric: a function of a trace beside a spec, in the registry like any of ours.
+
+`agent.own_metrics` finds them by the entry points of installed packages; docs/own-metrics.md says
+how one is written.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from numbers import Real
+from typing import Any, Literal
+
+from agent.metrics.results import Gap, result
+from agent.metrics.spec import MetricSpec
+from agent.trace import Score, Trace
+
+__all__ = ["OWN", "Gap", "OwnMetric", "Trace", "metric", "score_own"]
+
+log = logging.getLogger("ragmeter.metrics")
+
+OWN = "own"
+"""The scorer of all of them."""
+
+MAX_VALUE = 1e15  # as in the windows: beyond it a value is no measurement
+MAX_REASONS = 16  # of one metric: reasons become label values, and each is a series
+
+_NAME = re.compile(r"[a-z][a-z0-9]*(?:_[a-z0-9]+)*")
+_REASON = re.compile(r"[a-z][a-z0-9_]{0,39}")
+_TAKEN = re.compile(
+    # what names of ours in Prometheus end with, and what others give a meaning
+    r".*_(?:at_k|total|sum|count|bucket|info|created|ratio|mean|ci_lower|ci_upper"
+    r"|effective_samples|unscored)"
+    # what is no metric of a trace
+    r"|(?:index|consistency|latency|slo|traces?|canaries)(?:_.*)?"
+)
+MAX_NAME = 60
+MAX_TEXT = 500  # characters of what a spec says
+
+Formula = Callable[[Trace], "float | Gap"]
+
+
+class OwnMetric:
+    """`spec` and the value of a trace: a number, or the `Gap` why there is none. Made by `metric`.
+
+    `rules` are alert rules that hold by default, as in a file of rules.
+    """
+
+    __slots__ = ("_formula", "_reasons", "rules", "spec")
+
+    def __init__(
+        self, spec: MetricSpec, formula: Formula, rules: Sequence[Mapping[str, Any]] = ()
+    ) -> None:
+        self.spec = spec
+        self.rules = tuple(rules)
+        self._formula = formula
+        self._reasons: set[str] = set()
+
+    def __call__(self, trace: Trace) -> float | Gap:
+        """The value of a trace, as it is."""
+        return self._formula(trace)
+
+    def score(self, trace: Trace) -> Score:
+        """The result of a trace, whatever the formula does: an exception, or something that is no
+        value of this metric, leaves `unscored`."""
+        try:
+            value = self._checked(self._formula(trace))
+        except Exception:
+            log.exception("metric %s failed on trace %r", self.spec.name, trace.trace_id[:80])
+            value = Gap("internal_error")
+        return result(self.spec.name, trace, value, OWN)
+
+    def _checked(self, value: object) -> float | Gap:
+        if isinstance(value, Gap):
+            applies = bool(value.applies)
+            return Gap(value.reason, applies) if self._fits(value.reason) else Gap("other", applies)
+        spec = self.spec
+        if not isinstance(value, Real):  # NumPy's numbers are
+            return Gap("bad_value")
+        number = float(value)
+        high = MAX_VALUE if spec.high is None else spec.high
+        if not spec.low <= number <= high or (spec.kind == "ratio" and number not in (0, 1)):
+            return Gap("bad_value")
+        return number
+
+    def _fits(self, reason: object) -> bool:
+        if not isinstance(reason, str) or not _REASON.fullmatch(reason):
+            return False
+        if reason not in self._reasons:
+            if len(self._reasons) >= MAX_REASONS:
+                return False
+            self._reasons.add(reason)
+        return True
+
+
+def metric(
+    *,
+    name: str,
+    kind: Literal["mean", "ratio"],
+    meaning: str,
+    formula: str,
+    needs: str,
+    source: str,
+    low: float = 0.0,
+    high: float | None = 1.0,
+    good: Literal["higher", "lower"] | None = "higher",
+    rules: Sequence[Mapping[str, Any]] = (),
+) -> Callable[[Formula], OwnMetric]:
+    """Turns a function of a trace into a metric. ValueError for what can't be one.
+
+    The function is called for every trace that is no canary, one after the other, also those that
+    failed; it must be quick, and do no I/O. What it returns lies in [`low`, `high`] (`high` None:
+    unbounded), and is 0 or 1 where the kind is `ratio`.
+    """
+    if not isinstance(name, str) or not _NAME.fullmatch(name) or len(name) > MAX_NAME:
+        raise ValueError(
+            f"{name!r}: a name has words of a-z and 0-9 joined by _, {MAX_NAME} at most"
+        )
+    if _TAKEN.fullmatch(name):
+        raise ValueError(f"{name!r}: names that begin or end so are taken")
+    if kind not in ("mean", "ratio") or good not in ("higher", "lower", None):
+        raise ValueError(f"{name}: `kind` is mean or ratio, `good` is higher, lower or None")
+    if not math.isfinite(low) or (high is not None and not (low < high < math.inf)):
+        raise ValueError(f"{name}: a finite `low` below `high` is needed")
+    if kind == "ratio" and (low, high) != (0.0, 1.0):
+        raise ValueError(f"{name}: a ratio goes from 0 to 1")
+    texts = {"meaning": meaning, "formula": formula, "needs": needs, "source": source}
+    for what, text in texts.items():
+        if not isinstance(text, str) or not text.strip() or len(text) > MAX_TEXT:
+            raise ValueError(f"{name}: `{what}` is a text of 1 to {MAX_TEXT} characters")
+        if not text.isprintable():
+            raise ValueError(f"{name}: `{what}` has characters that do not print")
+    for rule in rules:
+        if not isinstance(rule, Mapping):
+            raise ValueError(f"{name}: the rule {rule!r} is no mapping")
+    spec = MetricSpec(
+        name=name,
+        kind=kind,
+        tier="cheap",
+        scorers=(OWN,),
+        meaning=meaning,
+        formula=formula,
+        needs=needs,
+        low=float(low),
+        high=None if high is None else float(high),
+        good=good,
+        source=source,
+    )
+    return lambda function: OwnMetric(spec, function, rules)
+
+
+def score_own(trace: Trace, metrics: Sequence[OwnMetric]) -> list[Score]:
+    """One result for each of the metrics, in their order."""
+    return [one.score(trace) for one in metrics]
