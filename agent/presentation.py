@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from agent.metrics.names import base
 
-__all__ = ["GROUPS", "rank"]
+__all__ = ["GROUPS", "MORE", "rank"]
 
 GROUPS = {
     "Quality": (
@@ -51,6 +51,9 @@ GROUPS = {
     "Use": ("input_tokens", "output_tokens", "cost_usd"),
 }
 """Sections in the order of the question "how good are the answers"."""
+
+MORE = "More"
+"""The section of metrics that belong to none of these."""
 
 _RANK = {name: rank for rank, name in enumerate(n for group in GROUPS.values() for n in group)}
 

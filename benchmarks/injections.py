@@ -36,7 +36,7 @@ from agent.judge.asked import ask
 from agent.judge.client import JudgeClient
 from agent.judge.material import Material
 from agent.judge.question import Asking, Question
-from agent.metrics.claims import faithfulness
+from agent.metrics.claims import HIGHEST, faithfulness
 from agent.metrics.results import Gap
 from agent.tiers import Cost
 
@@ -147,7 +147,7 @@ def _trust(found: claims.Claims) -> float:
     """How far an answer without any support is believed: its claims and its grade, half each."""
     supported = faithfulness(found.claims)
     share = 0.0 if isinstance(supported, Gap) else supported
-    return (share + found.groundedness / claims.HIGHEST) / 2
+    return (share + found.groundedness / HIGHEST) / 2
 
 
 async def measure(asking: Asking, tried: Sequence[Attempt]) -> list[Outcome]:

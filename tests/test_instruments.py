@@ -87,6 +87,23 @@ def test_judged_metrics_reach_the_exposition_with_their_judge(tmp_path: Path) ->
     assert all(value == 0 for _, value in values(text, "ragmeter_accounting_mismatch"))
 
 
+def test_what_the_judge_is_asked_for_besides_has_gauges_of_its_own(tmp_path: Path) -> None:
+    families = ["claims", "facts", "context"]
+    with stub_judge() as stub, running(tmp_path, stub, metrics=families) as instrument:
+        instrument.accept(judged(12), "test")
+        instrument.wait_idle()
+        text = PrometheusExporter(instrument).render().decode()
+        calls = stub.stats()["calls"]
+        for metric in ("groundedness_grade", "correctness_grade", "answer_relevancy"):
+            assert states(instrument, metric, "judge") == {"scored": 12}
+    assert calls == 12 * (1 + 1 + 2)  # claims, facts, and the grades of two passages
+    for name, high in (("groundedness_grade", 5), ("context_relevancy", 1)):
+        ((labels, value),) = [v for v in values(text, f"rag_{name}_mean") if 'window="24h"' in v[0]]
+        assert 'fingerprint="' in labels
+        assert 0 < value < high
+    assert all(value == 0 for _, value in values(text, "ragmeter_accounting_mismatch"))
+
+
 def test_a_repeated_question_costs_no_call_even_after_a_restart(tmp_path: Path) -> None:
     with stub_judge() as stub:
         with running(tmp_path, stub) as instrument:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 from urllib.parse import quote
 
+from agent.presentation import GROUPS, MORE
 from exporters.page.charts import sparkline
 from exporters.page.markup import Child, Markup, el, join, one_line
 from exporters.page.numbers import (
@@ -98,7 +99,8 @@ def quality_table(view: ServiceView, windows: Sequence[str]) -> Markup:
     )
     bodies = []
     shown = [row for row in view.rows if row.measured]
-    for group in dict.fromkeys(row.group for row in shown):
+    order = [*GROUPS, MORE]
+    for group in sorted({row.group for row in shown}, key=order.index):
         rows = [
             el("tr", el("th", group, scope="rowgroup", colspan=len(windows) + 4), class_="group")
         ]

@@ -11,10 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 from agent.fingerprints import is_mixture
 from agent.metrics import METRICS
+from agent.metrics.canary.judged import is_of_canaries
 from agent.metrics.names import base as base_name
 from agent.metrics.names import spec_of
 from agent.metrics.spec import MetricSpec
-from agent.presentation import GROUPS, rank
+from agent.presentation import GROUPS, MORE, rank
 from exporters.breakdowns import breakdown_in, usual_window
 
 if TYPE_CHECKING:
@@ -78,8 +79,10 @@ class MetricRow:
 
     @property
     def group(self) -> str:
+        if is_of_canaries(self.scorer):  # the metric itself may be one of traffic, too
+            return "Canaries"
         names = (name for name, metrics in GROUPS.items() if self.spec.name in metrics)
-        return next(names, "More")
+        return next(names, MORE)
 
 
 @dataclass(slots=True)

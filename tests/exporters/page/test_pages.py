@@ -100,6 +100,34 @@ def test_metrics_without_any_score_share_one_line() -> None:
     assert "Without a score in 24h: relevance (3 not applicable, 1 unscored)" in page.text
 
 
+def test_what_canaries_say_stands_apart_from_the_traffic() -> None:
+    reading = FakeReading()
+    for metric, scorer in (
+        ("grounding", "builtin"),
+        ("faithfulness", "judge"),
+        ("faithfulness", "canary/judge"),
+        ("precision_at_k:5", "umbrela"),
+        ("precision_at_k:5", "reference"),
+        ("fact_checks", "reference"),
+        ("helpfulness", "human"),
+    ):
+        reading.fake.table[("bot", "", metric, scorer, "1h")] = estimate()
+    head, table = status(reading).text.split("Traces in 1h", 1)
+    assert "Canaries" not in head
+    quality, rest = table.split("Labels")
+    labels, canaries = rest.split("Canaries")
+    assert quality.startswith("Quality")
+    for metric in ("precision at 5reference", "faithfulnesscanary"):
+        assert canaries.count(metric) == 1
+    for metric in ("precision at 5umbrela", "faithfulnessjudge"):
+        assert quality.count(metric) == 1
+    assert "helpfulness" in labels
+    assert "fact checks" in canaries
+    assert "canary/judge" in canaries
+    assert "canary" not in quality + labels
+    assert "grounding" in quality
+
+
 def test_firing_alerts_come_first_with_their_evidence() -> None:
     reading = everything()
     reading.told = [
