@@ -68,7 +68,7 @@ async def urls(agent: asyncio.subprocess.Process) -> tuple[str, str]:
         assert line, said
         said += line.decode()
     found = re.findall(r"http://[\d.]+:\d+", said)
-    return found[0], found[1]
+    return found[0], found[-1]
 
 
 async def counted(http: httpx.AsyncClient, metrics: str, name: str) -> float:
