@@ -237,7 +237,8 @@ HEALTH = (
     ),
     Family(
         "ragmeter_replayed_total", "counter",
-        "Records of scores or spans that came again (after a crash, a rebalance): counted before.",
+        "Records of scores, spans or labels that came again (after a crash, a rebalance): counted"
+        " before.",
         (), "", "Kafka",
     ),
     Family(
