@@ -19,7 +19,8 @@ from agent.alerts.burn import Budgets
 from agent.alerts.durations import whole_seconds
 from agent.config import Sampling, Settings
 from agent.consistency.memory import Memory
-from agent.consistency.wording import mode_of
+from agent.consistency.vectors import Vectors
+from agent.consistency.wording import embeds, mode_of
 from agent.control import Control, ControlLearner
 from agent.counters import CounterKey, Counters, Exemplar, Gauge
 from agent.drifting import DriftWatch
@@ -32,7 +33,7 @@ from agent.metrics.canary.judged import expected_of, is_of_canaries
 from agent.metrics.judges import PROBES
 from agent.slos import events, objectives
 from agent.tiers import Pair
-from agent.trace import Score, ScoredTrace, State
+from agent.trace import Score, ScoredTrace, State, Wording
 from agent.windows import Windows
 from agent.windows.exact import WEIGHT_ONE
 from agent.windows.periods import seconds_of
@@ -98,6 +99,9 @@ class Aggregator:
             {name: seconds_of(name) for name in settings.windows},
             limits.min_samples,
             mode_of(settings.consistency, settings.privacy),
+            settings.consistency.embeddings.near
+            if embeds(settings.consistency, settings.privacy)
+            else None,
         )
         self._segments = settings.segments
         self._learner = ControlLearner(settings.sampling)
@@ -144,7 +148,8 @@ class Aggregator:
         """Count one scored trace. Returns the alerts that fired or resolved on the way to it.
 
         `owed` are the pairs whose results a slow tier will `finish`. `scored.service` and the
-        names of its stages become the bounded ones. `turn`: see `agent.control`.
+        names of its stages become the bounded ones. `turn`: see `agent.control`. Afterwards
+        `scored.wording` is that of an answer that is remembered, and empty for others.
         """
         transitions = self.advance(scored.timestamp)
         if scored.canary:
@@ -170,6 +175,8 @@ class Aggregator:
             outcome: str = wording if isinstance(wording, str) else "late"
         else:
             outcome = self.consistency.add(scored.service, wording, scored.timestamp, now)
+            if outcome == "kept":
+                scored.wording = wording
         if outcome:
             self.counters.inc("ragmeter_consistency_answers_total", (("outcome", outcome),))
 

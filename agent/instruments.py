@@ -237,13 +237,20 @@ def slow_tiers(settings: Settings, saved: Mapping[str, Any]) -> SlowTiers:
         controllers["judge"] = judge_controller(judge)
     if "model" in found.scorers:
         controllers["model"] = model_controller(settings.hhem)
+    embedding = None
+    if settings.consistency.embeddings.base_url is not None:
+        from agent.embeddings.answers import answer_embedder  # late: few want it
+
+        embedding = answer_embedder(settings.consistency, settings.privacy)
+        if embedding is not None:
+            found.scorers["embedding"] = embedding
     extras = Extras(dict((saved.get("judges") or {}).get("probes") or {}))
     runner = found.probes
     return SlowTiers(
         found.scorers,
         spending=spending,
         instruments=found.labels,
-        gauges=found.gauges,
+        gauges=lambda: [*found.gauges(), *(embedding.gauges() if embedding else ())],
         controllers=controllers,
         jobs=[lambda: _probe(runner, extras)] if runner else [],
         extras=extras,

@@ -65,17 +65,19 @@ class SecondStage:
         self.scorer = Scorer(
             settings.builtin_scorers,
             sampler=self._sampler,
-            tiers={name: tier.pairs for name, tier in tiers.scorers.items()},
+            # a tier that owes no results draws none of the traces
+            tiers={name: tier.pairs for name, tier in tiers.scorers.items() if tier.pairs},
             strata=self._strata,
             ks=settings.judge.k,
             judge_canaries=settings.judge.budget.canaries > 0,
         )
         self._owed: Counter[Tier] = Counter()
-        # both, always: a tier that is no longer configured still owes an answer to what it had
+        # all, always: a tier that is no longer configured still owes an answer to what it had
         # drawn, and the table is not read before `restore`, which may find it broken
         in_flight: dict[Tier, int] = {
             "judge": settings.judge.concurrency,
             "model": ADMITTED,  # the shortest of so many goes first
+            "embedding": settings.consistency.embeddings.concurrency,
         }
         self._worker = TierWorker(
             store,

@@ -16,11 +16,12 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from agent.consistency.vectors import Vectors
 from agent.ingest.native import Bad, decode_one
 from agent.pulse import Pulse
 from agent.score import complete
 from agent.store.rows import Draw, Drawn
-from agent.tiers import Cost, Pausing, Tier, TierScorer, answers_for, ask_live
+from agent.tiers import Cost, Embedding, Pausing, Tier, TierScorer, answers_for, ask_live
 from agent.trace import Score, Trace
 
 __all__ = ["HOLD", "DrawnStore", "Finished", "TierWorker", "completed", "score_drawn"]
@@ -37,12 +38,13 @@ LOOK_SECONDS = 0.5
 @dataclass(frozen=True, slots=True)
 class Finished:
     """A drawn trace with one result for each pair it was promised; `trace` is None where its
-    bytes can no longer be read."""
+    bytes can no longer be read. `vectors`: what the tier `embedding` has found, or why nothing."""
 
     drawn: Drawn
     trace: Trace | None
     results: list[Score]
     cost: Cost
+    vectors: Vectors | str = "internal_error"
 
 
 class DrawnStore(Protocol):
@@ -59,6 +61,9 @@ async def score_drawn(drawn: Drawn, scorer: TierScorer | None) -> Finished:
     item = decode_one(draw.body, len(draw.body))
     if isinstance(item, Bad):
         return Finished(drawn, None, completed(draw, [], "old_schema"), cost)
+    if draw.tier == "embedding":
+        found = await _embedded(item.trace, scorer)
+        return Finished(drawn, item.trace, [], cost, found)
     scores: list[Score] = []
     missing = "internal_error"
     if scorer is None:
@@ -71,6 +76,16 @@ async def score_drawn(drawn: Drawn, scorer: TierScorer | None) -> Finished:
         if not answers_for(scorer, item.trace).issuperset(draw.pairs) and scores:
             missing = "not_configured"  # drawn under other settings
     return Finished(drawn, item.trace, completed(draw, scores, missing), cost)
+
+
+async def _embedded(trace: Trace, scorer: TierScorer | None) -> Vectors | str:
+    if not isinstance(scorer, Embedding):
+        return "not_configured"
+    try:
+        return await scorer.embed(trace)
+    except Exception:
+        log.exception("the embedding of trace %r failed", trace.trace_id[:80])
+        return "internal_error"
 
 
 def completed(draw: Draw, scores: Sequence[Score], missing: str = "internal_error") -> list[Score]:

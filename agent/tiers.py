@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol, runtime_checkable
 
+from agent.consistency.vectors import Vectors
 from agent.metrics.canary.judged import asked_of, told_apart
 from agent.metrics.missing import explained, known
 from agent.trace import Score, Trace
@@ -13,6 +14,7 @@ from agent.trace import Score, Trace
 __all__ = [
     "TIERS",
     "Cost",
+    "Embedding",
     "Pair",
     "Pausing",
     "Tier",
@@ -22,8 +24,11 @@ __all__ = [
     "ask_tier",
 ]
 
-Tier = Literal["model", "judge"]
-TIERS: tuple[Tier, ...] = ("model", "judge")
+Tier = Literal["model", "judge", "embedding"]
+"""`embedding` owes no results and draws no sample: it is given the answers that
+`agent.consistency` remembers, and gives back their vectors."""
+
+TIERS: tuple[Tier, ...] = ("model", "judge", "embedding")
 
 Pair = tuple[str, str]
 """(metric, scorer)"""
@@ -82,6 +87,14 @@ class Pausing(Protocol):
 
     @property
     def trying(self) -> bool: ...
+
+
+@runtime_checkable
+class Embedding(Protocol):
+    """The scorer of the tier `embedding`: the vectors of a trace's question and answer, or why
+    there are none, as a label. It does not raise."""
+
+    async def embed(self, trace: Trace) -> Vectors | str: ...
 
 
 async def ask_tier(scorer: TierScorer, trace: Trace, cost: Cost) -> list[Score]:

@@ -41,7 +41,7 @@ from agent.store.open import StateError, StateLost
 from agent.store.rows import Commit, Draw, OutboxItem, Queued
 from agent.store.sqlite import SqliteStore
 from agent.tier_worker import Finished, completed
-from agent.trace import ScoredTrace, Trace
+from agent.trace import ScoredTrace, Trace, Wording
 
 __all__ = ["Notify", "Results", "Worker"]
 
@@ -338,6 +338,7 @@ class Worker:
                     ]
                     transitions += self.aggregator.apply(found.trace, owed, turn)
                     placed.append(self.aggregator.segments_of(found.trace))
+                    drawn += self._embed(queued, found.trace)
                 self.aggregator.settle()
             done += [(trace, found.trace) for _, trace, found in scored]
         if unreadable:
@@ -381,6 +382,23 @@ class Worker:
     def _remembers(self, service: str, query: str) -> bool:
         return self.aggregator.consistency.wants(self.aggregator.label(service), query)
 
+    def _embed(self, queued: Queued, scored: ScoredTrace) -> list[Draw]:
+        """The row of a trace whose answer is remembered and is to be embedded."""
+        wording, scored.wording = scored.wording, ""
+        if isinstance(wording, str) or not self._slow.embeds:
+            return []
+        draw = self._slow.embed(queued, scored.service)
+        if draw is None:
+            self.aggregator.embedded(scored.service, wording, scored.timestamp, "", "shed")
+            return []
+        return [draw]
+
+    def _embedded(self, one: Finished) -> None:
+        draw, trace = one.drawn.draw, one.trace
+        said: Wording | str = "" if trace is None else self._wordings.of(trace)
+        context = "" if trace is None else self._wordings.context(trace)
+        self.aggregator.embedded(draw.service, said, draw.timestamp, context, one.vectors)
+
     # Slow tiers ---------------------------------------------------------------------------------
 
     def _finish_all(self, finished: Sequence[Finished]) -> None:
@@ -397,6 +415,9 @@ class Worker:
         done: list[tuple[Trace, ScoredTrace]] = []
         with self.lock:
             for one in finished:
+                if one.drawn.draw.tier == "embedding":
+                    self._embedded(one)
+                    continue
                 if one.trace is None:  # its bytes are not readable any more: no window to go to
                     self.aggregator.lose(one.results)
                     continue

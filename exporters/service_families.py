@@ -72,11 +72,16 @@ INDEXING = (
 )  # fmt: skip
 
 _WINDOW = ("service", "window")
-_SPOKEN = {"rouge1": "ROUGE-1", "rouge2": "ROUGE-2", "rouge_l": "ROUGE-L"}
+_SPOKEN = {
+    "rouge1": "ROUGE-1 F",
+    "rouge2": "ROUGE-2 F",
+    "rouge_l": "ROUGE-L F",
+    "embedding": "Cosine (0 to 1) of the embeddings",
+}
 
 
 def _similarity(name: str) -> tuple[Family, ...]:
-    stem, spoken = f"rag_consistency_{name}", f"{_SPOKEN[name]} F of every two answers"
+    stem, spoken = f"rag_consistency_{name}", f"{_SPOKEN[name]} of every two answers"
 
     def family(suffix: str, text: str) -> Family:
         return Family(f"{stem}_{suffix}", "gauge", text, _WINDOW, "", "Consistency")
@@ -107,5 +112,18 @@ CONSISTENCY = (
         " some within the minute), sampled_out (its question is not remembered), no_query,"
         " no_answer, late.",
         ("outcome",), "", "Consistency",
+    ),
+    Family(
+        "ragmeter_consistency_embeddings_total", "counter",
+        "Remembered answers that were to be embedded, by outcome: embedded, timeout, unavailable"
+        " (no connection, 429, 5xx), refused (the text, the key or the model), malformed (no"
+        " embeddings, or one for all texts), shed, not_configured, internal_error.",
+        ("outcome",), "", "Consistency",
+    ),
+    Family(
+        "ragmeter_embeddings_up", "gauge",
+        "1 while the embeddings server of consistency answers, 0 while its breaker is open; absent"
+        " without one.",
+        (), "", "Consistency",
     ),
 )  # fmt: skip

@@ -4,32 +4,23 @@ OpenAI-compatible endpoint. It is asked by the runner and not by the agent: cana
 from __future__ import annotations
 
 import logging
-import math
-from collections.abc import Sequence
-from operator import mul
 
 import httpx
+from pydantic import SecretStr
 
+from agent.embeddings.client import Embedder, EmbeddingFailed
+from agent.metrics.cosine import cosine
 from agent.trace import Trace
 
-__all__ = ["Similarity", "cosine"]
+__all__ = ["Similarity"]
 
 log = logging.getLogger("ragmeter.canary")
 
 MAX_CHARS = 30_000  # of a text; what is longer has no similarity rather than that of a part
 
 
-def cosine(one: Sequence[float], other: Sequence[float]) -> float | None:
-    """Within 0 and 1: opposite meanings are no nearer than none. None where there is no angle."""
-    if len(one) != len(other):
-        return None
-    size = math.hypot(*one) * math.hypot(*other)
-    found = sum(map(mul, one, other)) / size if size else math.nan
-    return min(max(found, 0.0), 1.0) if math.isfinite(found) else None
-
-
 class Similarity:
-    """`base_url` with its `/v1`. To be closed."""
+    """`base_url` with its `/v1`. To be closed. `http`: a client of the caller's, for tests."""
 
     def __init__(
         self,
@@ -38,16 +29,20 @@ class Similarity:
         key: str | None = None,
         *,
         seconds: float = 30.0,
-        transport: httpx.AsyncBaseTransport | None = None,
+        http: httpx.AsyncClient | None = None,
     ) -> None:
-        headers = {} if key is None else {"Authorization": f"Bearer {key}"}
-        self._client = httpx.AsyncClient(timeout=seconds, headers=headers, transport=transport)
-        self._url = f"{base_url.rstrip('/')}/embeddings"
-        self._model = model
+        self._asked = Embedder(
+            base_url,
+            model,
+            api_key=None if key is None else SecretStr(key),
+            seconds=seconds,
+            retries=1,
+            http=http,
+        )
         self._failing = False
 
     async def close(self) -> None:
-        await self._client.aclose()
+        await self._asked.aclose()
 
     async def measure(self, trace: Trace) -> Trace:
         """The trace with the similarity in its reference, where it can be had."""
@@ -58,15 +53,14 @@ class Similarity:
         if not all(text.strip() and len(text) <= MAX_CHARS for text in texts):
             return trace
         try:
-            reply = await self._client.post(self._url, json={"model": self._model, "input": texts})
-            reply.raise_for_status()
-            rows = sorted(reply.json()["data"], key=lambda row: row["index"])
-            found = cosine(*(list(map(float, row["embedding"])) for row in rows))
-        except (httpx.HTTPError, ValueError, TypeError, KeyError, RecursionError) as error:
+            # not patient: a round of questions must not wait for a server that is down
+            answer, right = (await self._asked.embed(texts, patient=False)).vectors
+        except EmbeddingFailed as error:
             if not self._failing:
-                log.error("no embeddings (%s): answer_correctness is missing", type(error).__name__)
+                log.error("no embeddings (%s): answer_correctness is missing", error.trouble)
             self._failing = True
             return trace
         self._failing = False
+        found = cosine(answer, right)
         reference = reference.model_copy(update={"similarity": found})
         return trace.model_copy(update={"reference": reference})

@@ -8,61 +8,44 @@ over those that were asked again needs no weights.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal
 
-from agent.consistency.answers import Answer, Answers
+from agent.consistency.agreement import Agreement, Compared, agreements
+from agent.consistency.answers import Answer, Answers, Asked
+from agent.consistency.near import Pool, groups, meet, mend, part
+from agent.consistency.vectors import Vectors
 from agent.counters import Gauge
-from agent.metrics.consistency import SIMILARITIES, Spread
 from agent.places import Places
 from agent.trace import Wording
-from agent.windows.estimators import t975
 
-__all__ = ["Agreement", "Compared", "Memory", "Outcome"]
+__all__ = ["Compared", "Memory", "Outcome"]
 
 Outcome = Literal["kept", "sampled_out", "enough", "late"]
-
-UNIFORM = 1 / 12
-"""Variance of a value of which only the range 0..1 is known. One such observation is added, as the
-windows do: five equal values do not make a mean that is known exactly."""
 
 EXPIRE_SECONDS = 60.0
 
 
-class Agreement(NamedTuple):
-    """Over `queries` questions with answers to compare: the mean of their mean similarities with
-    its 95 % interval, and the means of their variances and coefficients of variation, of those that
-    have any (a question with two answers has neither)."""
-
-    queries: int
-    mean: float
-    lower: float
-    upper: float
-    variance: float | None
-    variation: float | None
-
-
-class Compared(NamedTuple):
-    """Remembered questions with one answer in a window, and with several; by similarity what those
-    say."""
-
-    single: int
-    several: int
-    by: dict[str, Agreement]
-
-
 class Memory:
     """`queries` of a service, for the longest of `windows` (seconds by name). What was kept under
-    another `mode` is dropped. An agreement needs `min_samples` questions."""
+    another `mode` is dropped. An agreement needs `min_samples` questions. `near`: the cosine from
+    which two questions count as one, as soon as both are embedded."""
 
     def __init__(
-        self, queries: int, windows: Mapping[str, float], min_samples: int, mode: str
+        self,
+        queries: int,
+        windows: Mapping[str, float],
+        min_samples: int,
+        mode: str,
+        near: float | None = None,
     ) -> None:
         self._most = queries
         self._windows = dict(windows)
         self._longest = max(self._windows.values())
         self._min = max(2, min_samples)
         self._mode = mode
+        self._near = near
+        self._pools: dict[tuple[str, tuple[str, ...]], Pool] = {}
         self._known: dict[str, dict[str, Answers]] = {}
         self._largest: dict[str, str] = {}  # the largest hash of a service that is full
         self._changed: dict[tuple[str, str], None] = {}  # (service, slot)
@@ -95,7 +78,22 @@ class Memory:
         self._changed[service, query[0]] = None
         return "kept"
 
+    def embed(self, service: str, wording: Wording, at: float, context: str, by: Vectors) -> None:
+        """The embeddings of an answer that was kept, and of its question; of one that has been let
+        go since nothing is remembered. `context`: what must be equal for questions to be near."""
+        known = self._known.get(service, {})
+        query = wording.query
+        answers = known.get(query)
+        if answers is None:
+            return
+        changed = answers.attach(at, wording.words, by.answer)
+        if self._near is not None:
+            changed = meet(query, Asked(context, by.question), known, self._near) or changed
+        if changed:
+            self._changed[service, query[0]] = None
+
     def _drop(self, service: str, query: str) -> None:
+        part(query, self._known[service])
         del self._known[service][query]
         self._largest.pop(service, None)
         self._changed[service, query[0]] = None
@@ -112,6 +110,9 @@ class Memory:
                     self._changed[service, query[0]] = None
                 if not answers.kept:
                     self._drop(service, query)
+        self._pools = {key: pool for key, pool in self._pools.items() if self._known.get(key[0])}
+        for pool in self._pools.values():
+            pool.forget()
 
     def services(self) -> list[str]:
         return sorted(service for service, known in self._known.items() if known)
@@ -119,26 +120,35 @@ class Memory:
     def queries(self, service: str, window: str) -> tuple[int, int]:
         """(with one answer, with several) in the window, of those that are remembered."""
         after = self._now - self._windows[window]
-        numbers = [
-            sum(after < answer.at <= self._now for answer in answers.kept)
-            for answers in self._known.get(service, {}).values()
-        ]
+        numbers = [len(one.within(after, self._now)) for one in self._questions(service)]
         return numbers.count(1), sum(number > 1 for number in numbers)
+
+    def _questions(self, service: str) -> list[Answers | Pool]:
+        """Near ones as one."""
+        known = self._known.get(service, {})
+        if self._near is None:
+            return list(known.values())
+        found: list[Answers | Pool] = []
+        pools: dict[tuple[str, tuple[str, ...]], Pool] = {}
+        for group in groups(known):
+            if len(group) == 1:
+                found.append(known[group[0]])
+                continue
+            members = tuple(known[query] for query in group)
+            pool = self._pools.get((service, group))
+            if pool is None or pool.members != members:
+                pool = Pool(members)
+            pools[service, group] = pool
+            found.append(pool)
+        others = {key: pool for key, pool in self._pools.items() if key[0] != service}
+        self._pools = {**others, **pools}
+        return found
 
     def agreement(self, service: str, window: str) -> dict[str, Agreement]:
         """By similarity; one that too few questions have is left out."""
         after = self._now - self._windows[window]
-        found = [
-            spreads
-            for answers in self._known.get(service, {}).values()
-            if (spreads := answers.spreads(after, self._now)) is not None
-        ]
-        out: dict[str, Agreement] = {}
-        for name in SIMILARITIES:
-            values = [spreads[name] for spreads in found if name in spreads]
-            if len(values) >= self._min:
-                out[name] = _agreement(values)
-        return out
+        found = [one.spreads(after, self._now) for one in self._questions(service)]
+        return agreements([spreads for spreads in found if spreads is not None], self._min)
 
     def compared(self, service: str, window: str) -> Compared:
         return Compared(*self.queries(service, window), self.agreement(service, window))
@@ -175,6 +185,13 @@ class Memory:
             }
             name = f"consistency.{self._places.of(service)}.{slot}"
             out[name] = {"service": service, "queries": queries}
+            asked = {
+                query: [*answers.asked, sorted(answers.near)]
+                for query, answers in self._known.get(service, {}).items()
+                if query[0] == slot and answers.asked is not None
+            }
+            if asked:
+                out[name]["asked"] = asked
         self._known = {service: known for service, known in self._known.items() if known}
         self._places.keep(self._known)  # after its parts were emptied
         return out
@@ -189,38 +206,21 @@ class Memory:
         if head is None:
             return
         self._places.load(head["places"])
-        for service, slot, part in self._places.slots(state, "consistency"):
-            if not slot or part["service"] != service:
+        for service, slot, part_ in self._places.slots(state, "consistency"):
+            if not slot or part_["service"] != service:
                 continue
             if head["mode"] != self._mode:
                 self._changed[service, slot] = None  # the next commit empties it
                 continue
             known = self._known.setdefault(service, {})
-            for query, kept in part["queries"].items():
-                known[query] = Answers([Answer(float(at), str(words)) for at, words in kept])
+            for query, kept in part_["queries"].items():
+                known[query] = Answers([Answer(float(at), *map(str, said)) for at, *said in kept])
+            for query, (context, vector, near) in part_.get("asked", {}).items():
+                known[query].asked = Asked(str(context), str(vector))
+                known[query].near = set(map(str, near))
         for service, known in self._known.items():
+            mend(known)
             for query in sorted(known)[self._most :]:  # the settings may have changed
                 self._drop(service, query)
             if len(known) >= self._most:
                 self._largest[service] = max(known)
-
-
-def _agreement(found: Sequence[Spread]) -> Agreement:
-    number = len(found)
-    mean = math.fsum(one.mean for one in found) / number
-    squares = math.fsum((one.mean - mean) ** 2 for one in found) + UNIFORM
-    half = t975(number - 1) * math.sqrt(squares / number / number)
-    variances = [one.variance for one in found if isinstance(one.variance, float)]
-    variations = [one.variation for one in found if isinstance(one.variation, float)]
-    return Agreement(
-        number,
-        mean,
-        max(0.0, mean - half),
-        min(1.0, mean + half),
-        _mean(variances),
-        _mean(variations),
-    )
-
-
-def _mean(values: Sequence[float]) -> float | None:
-    return math.fsum(values) / len(values) if values else None

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from functools import partial
 from hashlib import blake2b
 
@@ -19,10 +19,14 @@ from agent.settings.consistency import Consistency
 from agent.settings.privacy import Privacy
 from agent.trace import Trace, Wording
 
-__all__ = ["MAX_WORDS", "Wordings", "mode_of", "sound", "words_of"]
+__all__ = ["MAX_WORDS", "Wordings", "embeds", "excerpt", "mode_of", "sound", "words_of"]
 
 MAX_WORDS = 200
 """Words of an answer that are compared: more than most have, and 1.1 kB."""
+
+MAX_CHARS = 2000
+"""Of a text that is embedded, besides `MAX_WORDS`: 200 words are some 1,300 characters and 270
+tokens, which fits models of 512; languages without spaces need a bound of their own."""
 
 WORD_BYTES = 4  # two of 200 different words are taken for one with probability 5e-6
 QUERY_BYTES = 16
@@ -45,12 +49,27 @@ def sound(wording: Wording) -> bool:
     return size % WORD_BYTES == 0 and size <= WORD_BYTES * MAX_WORDS and len(query) == QUERY_BYTES
 
 
+def excerpt(text: str) -> str:
+    """What is embedded of a text: as much of it as is compared word by word."""
+    return " ".join(text.split(maxsplit=MAX_WORDS)[:MAX_WORDS])[:MAX_CHARS]
+
+
+def embeds(settings: Consistency, privacy: Privacy) -> bool:
+    """Whether answers are embedded. An embedding can be read back to much of its text: it is text,
+    and is kept only where text may be."""
+    there = settings.embeddings.base_url is not None
+    return settings.enabled and there and privacy.content == "full"
+
+
 def mode_of(settings: Consistency, privacy: Privacy) -> str:
     """By what rules wordings are made: those of other rules cannot be compared, or must not be
     kept."""
     if not settings.enabled or privacy.content == "none":
         return "off"
-    return "/".join((privacy.content, *settings.tags))
+    rules = [privacy.content, *settings.tags]
+    if embeds(settings, privacy):
+        rules.append(f"near={settings.embeddings.near}")
+    return "/".join(rules)
 
 
 class Wordings:
@@ -60,6 +79,7 @@ class Wordings:
     def __init__(self, settings: Consistency, privacy: Privacy) -> None:
         self._tags = settings.tags
         self.enabled = mode_of(settings, privacy) != "off"
+        self._near = embeds(settings, privacy) and settings.embeddings.near is not None
         # BLAKE2b takes 64 bytes of key: a longer one counts whole
         self._key = blake2b(privacy.key()).digest() if privacy.content == "hash" else b""
 
@@ -78,17 +98,30 @@ class Wordings:
         words = tokens(trace.answer)[:MAX_WORDS]
         if not words:
             return "no_answer"
-        salt = query  # 16 bytes, as many as BLAKE2b takes
+        # 16 bytes, as many as BLAKE2b takes; where near questions are found, the words of answers
+        # to different questions are compared
+        salt = self._context(trace) if self._near else query
         hashed = partial(blake2b, digest_size=WORD_BYTES, key=self._key, salt=salt)
         found = {word: hashed(_bytes(word)).digest() for word in set(words)}
         text = base64.b64encode(b"".join(found[word] for word in words)).decode("ascii")
         return Wording(query.hex(), text)
 
+    def context(self, trace: Trace) -> str:
+        """What must be equal besides the question, in hex."""
+        return self._context(trace).hex()
+
     def _query(self, trace: Trace) -> bytes:
         """The question with all that its answer hangs on: earlier turns, and the chosen tags."""
+        return self._hash(normalised_query(trace.query or ""), *self._around(trace))
+
+    def _context(self, trace: Trace) -> bytes:
+        return self._hash(*self._around(trace))
+
+    def _around(self, trace: Trace) -> list[str]:
         turns = [f"{turn.role}:{normalised_query(turn.text)}" for turn in trace.history or ()]
-        tags = [trace.tag(name) or "" for name in self._tags]
-        parts: Sequence[str] = (normalised_query(trace.query or ""), *turns, *tags)
+        return turns + [trace.tag(name) or "" for name in self._tags]
+
+    def _hash(self, *parts: str) -> bytes:
         data = b"".join(b"%d:" % len(part) + _bytes(part) for part in parts)
         return blake2b(data, digest_size=QUERY_BYTES, key=self._key).digest()
 

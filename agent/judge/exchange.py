@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeVar
 
 import httpx
 
@@ -14,6 +15,8 @@ from agent.judge.replies import Completion, Failure, read_reply
 from agent.judge.retries import retry_after
 
 __all__ = ["MAX_REPLY_BYTES", "Exchange", "Miss"]
+
+T = TypeVar("T")
 
 # A verdict with its reasoning is a few kilobytes, the thoughts of a model some hundred.
 MAX_REPLY_BYTES = 2 * 2**20
@@ -61,6 +64,15 @@ class Exchange:
 
     async def post(self, body: bytes, authorization: str | None) -> Completion | Miss:
         """The completion, or what went wrong; raises nothing on account of the network."""
+        return await self.posted(body, authorization, read_reply)
+
+    async def posted(
+        self,
+        body: bytes,
+        authorization: str | None,
+        read: Callable[[int, bytes], T | Failure],
+    ) -> T | Miss:
+        """The same for another kind of reply; `read` takes its status and body."""
         headers = [*HEADERS, (b"content-length", b"%d" % len(body))]
         if authorization is not None:
             headers.append((b"authorization", authorization.encode("ascii")))
@@ -84,10 +96,10 @@ class Exchange:
             return Miss("connection", str(error) if ours else type(error).__name__)
         if content is None:
             return Miss("too_large", f"a reply of more than {MAX_REPLY_BYTES} bytes")
-        reply = read_reply(response.status_code, content)
-        if isinstance(reply, Completion):
-            return reply
-        return _miss(reply, response, self._clock())
+        reply = read(response.status_code, content)
+        if isinstance(reply, Failure):
+            return _miss(reply, response, self._clock())
+        return reply
 
 
 def _miss(failure: Failure, response: httpx.Response, now: float) -> Miss:

@@ -16,7 +16,7 @@ from agent.judge.attempt import Outcome, Usage
 from agent.judge.dialect import Complaint
 from agent.judge.fingerprint import Served
 
-__all__ = ["Completion", "Failure", "read_reply"]
+__all__ = ["Completion", "Failure", "read_failure", "read_reply"]
 
 # An error text is looked at so far: what is wrong stands at its start, quoted prompts behind.
 MESSAGE_CHARS = 600
@@ -75,7 +75,7 @@ def read_reply(status: int, body: bytes) -> Completion | Failure:
         decoded = None
     if 200 <= status < 300:
         return _completion(decoded)
-    return _failure(status, decoded, body)
+    return read_failure(status, decoded, body)
 
 
 def _completion(reply: Any) -> Completion | Failure:
@@ -84,7 +84,7 @@ def _completion(reply: Any) -> Completion | Failure:
         error = reply["error"]
         code = error.get("code") if isinstance(error, dict) else None
         inner = code if isinstance(code, int) and 400 <= code <= 599 else 502
-        return _failure(inner, reply, b"")
+        return read_failure(inner, reply, b"")
     choice = _first(reply.get("choices")) if isinstance(reply, dict) else None
     message = choice.get("message") if isinstance(choice, dict) else None
     if not isinstance(message, dict) or not isinstance(choice, dict):
@@ -132,7 +132,9 @@ def _is_count(value: Any) -> TypeGuard[int]:
     return type(value) is int and 0 <= value <= MAX_TOKENS
 
 
-def _failure(status: int, reply: Any, body: bytes) -> Failure:
+def read_failure(status: int, reply: Any, body: bytes) -> Failure:
+    """What a status other than success means; `reply`: the body decoded, None where it is no
+    JSON."""
     if status == 413:
         return Failure("too_long", "status 413")
     complaint = _complaint(status, reply, body)

@@ -195,6 +195,8 @@ def make_app(
     otlp = None
     if kafka.traces_encoding != "native":
         otlp, app.assemble = otlp_stages(app, settings, preparing, dead, counters, app.fail)
+    if settings.consistency.embeddings.base_url is not None:
+        log.warning("on Kafka answers are not embedded: consistency.embeddings is not used")
     app.score = ScoreStage(
         settings.limits,
         preparing,

@@ -17,6 +17,8 @@ from agent.metrics.rouge import MAX_WORDS, lcs_length, rouge_n
 from agent.metrics.words import tokens
 
 __all__ = [
+    "EMBEDDING",
+    "LEXICAL",
     "MAX_ANSWERS",
     "SIMILARITIES",
     "Spread",
@@ -30,7 +32,11 @@ __all__ = [
 MAX_ANSWERS = 20
 """Answers of one query that are compared: 190 pairs. With more, take the latest."""
 
-SIMILARITIES = ("rouge1", "rouge2", "rouge_l")
+LEXICAL = ("rouge1", "rouge2", "rouge_l")
+EMBEDDING = "embedding"
+"""Cosine of two embeddings, which are made elsewhere."""
+
+SIMILARITIES = (*LEXICAL, EMBEDDING)
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +91,7 @@ def lexical(answers: Iterable[str]) -> dict[str, list[float]] | Gap:
     words = [found for answer in answers if (found := tokens(answer)[:MAX_WORDS])][-MAX_ANSWERS:]
     if len(words) < 2:
         return Gap("too_few_answers", applies=False)
-    out: dict[str, list[float]] = {name: [] for name in SIMILARITIES}
+    out: dict[str, list[float]] = {name: [] for name in LEXICAL}
     for one, two in combinations(words, 2):
         for name, value in similarities(one, two).items():
             out[name].append(value)

@@ -26,7 +26,7 @@ Family = Literal[
 
 
 class Endpoint(Section):
-    """An OpenAI-compatible chat endpoint."""
+    """An OpenAI-compatible endpoint."""
 
     base_url: str | None = Field(
         None, description="base URL of an OpenAI-compatible API, with its `/v1`"

@@ -224,9 +224,15 @@ def _beside() -> list[Panel]:
         ),
         lines(
             "Answers compared for consistency",
-            "kept: held against the other answers to the same question.",
-            {"{{outcome}}": rate("ragmeter_consistency_answers_total", by="outcome")},
-            unit="reqps", size=(6, 7), stacked=True,
+            "kept: held against the other answers to the same question. Embeddings other than"
+            " embedded: why an answer has none.",
+            {
+                "{{outcome}}": rate("ragmeter_consistency_answers_total", by="outcome"),
+                "embeddings: {{outcome}}": rate(
+                    "ragmeter_consistency_embeddings_total", by="outcome"
+                ),
+            },
+            unit="reqps", size=(6, 7),
         ),
     ]  # fmt: skip
 

@@ -5,16 +5,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from agent.metrics.consistency import SIMILARITIES
+from agent.metrics.consistency import EMBEDDING, SIMILARITIES
 from exporters.page.markup import Markup, el, join
 from exporters.page.tables import box
 
 if TYPE_CHECKING:
-    from agent.consistency.memory import Agreement, Compared
+    from agent.consistency.agreement import Agreement
+    from agent.consistency.memory import Compared
 
 __all__ = ["consistency_table"]
 
-SPOKEN = {"rouge1": "ROUGE-1", "rouge2": "ROUGE-2", "rouge_l": "ROUGE-L"}
+SPOKEN = {
+    "rouge1": "ROUGE-1",
+    "rouge2": "ROUGE-2",
+    "rouge_l": "ROUGE-L",
+    "embedding": "Embeddings (cosine)",
+}
 
 
 def consistency_table(compared: dict[str, Compared], windows: Sequence[str]) -> Markup | None:
@@ -33,6 +39,7 @@ def consistency_table(compared: dict[str, Compared], windows: Sequence[str]) -> 
             [_cell(compared[window].by.get(name)) for window in windows],
         )
         for name in SIMILARITIES
+        if name != EMBEDDING or any(name in found.by for found in compared.values())
     ]
     numbers = el(
         "tr",

@@ -11,6 +11,7 @@ from typing import Any, cast
 from agent.aggregate import DURATION_EDGES
 from agent.alerts.alert import Alert
 from agent.consistency.memory import Compared, Memory
+from agent.consistency.vectors import Vectors, pack
 from agent.consistency.wording import Wordings
 from agent.counters import Counters, Exemplar, Gauge
 from agent.indexing.event import IndexEvent
@@ -207,6 +208,7 @@ def results() -> list[dict[str, Any]]:
 def answers() -> Memory:
     """Questions that were answered three times, not always alike."""
     found = Memory(10, {"5m": 300, "1h": 3600, "24h": 86_400}, 2, "full")
+    meanings = {"Hold the button.": (1.0, 0.2), "Hold it.": (1.0, 0.5)}
     wordings = Wordings(Consistency(), Privacy())
     for number in range(4):
         for at, answer in enumerate(("Hold the button.", "Hold it.", "Hold the button.")):
@@ -214,6 +216,8 @@ def answers() -> Memory:
             said = wordings.of(Trace.model_validate({**own, "query": f"How {number}?"}))
             assert isinstance(said, Wording)
             found.add("bot", said, NOW - at, NOW)
+            vector = pack(meanings[answer], "m")
+            found.embed("bot", said, NOW - at, "", Vectors(vector, vector))
     return found
 
 
@@ -278,6 +282,7 @@ def everything() -> FakeReading:
     reading.measured.append(("ragmeter_drift_statistic", detector, 0.25))
     reading.measured.append(("ragmeter_drift_series_refused", (), 0.0))
     reading.measured.append(("ragmeter_alerts_refused", (), 0.0))
+    reading.measured.append(("ragmeter_embeddings_up", (), 1.0))
     reading.judges.append({"judge": "main", "model": "m-1", "fingerprint": "0123456789ab"})
     counters = reading.counters
     own = ("service", "bot")
@@ -298,6 +303,7 @@ def everything() -> FakeReading:
     counters.inc("ragmeter_otlp_dropped_total", (("reason", "indexing"),))
     counters.inc("ragmeter_index_events_total", (("outcome", "counted"),))
     counters.inc("ragmeter_consistency_answers_total", (("outcome", "kept"),))
+    counters.inc("ragmeter_consistency_embeddings_total", (("outcome", "embedded"),))
     counters.inc("ragmeter_feedback_received_total", (("source", "http"),), 7)
     counters.inc("ragmeter_feedback_total", (("outcome", "joined"),), 5)
     counters.inc("ragmeter_feedback_traces_shed_total")

@@ -1,0 +1,1 @@
+"""Embeddings of texts, by an OpenAI-compatible endpoint."""
