@@ -40,6 +40,9 @@ scrape_configs:
 """
 
 
+JUDGED = ("relevance", "answered", "citations", "nuggets")  # as by default
+
+
 class World:
     """`ask` is Prometheus' API; traces go to `traces`, spans to `spans`."""
 
@@ -55,6 +58,33 @@ class World:
         """A request as an instrumented application sends it: counted, whatever its age."""
         headers = {"Content-Type": "application/json"}
         self._traffic.post("/v1/traces", content=SPANS.read_bytes(), headers=headers)
+
+    def spoken_of(self, traces: Sequence[dict[str, Any]]) -> None:
+        """Labels of people for these traces, and what a job has put into the index."""
+        now = datetime.now(UTC).isoformat(timespec="milliseconds")
+        answer = {
+            "helpful": True,
+            "proper_action": True,
+            "response_on_topic": True,
+            "incomplete": False,
+        }
+        labels = [
+            {"trace_id": trace["trace_id"], "timestamp": now, "scorer": "people", "answer": answer}
+            for trace in traces
+        ]
+        self._traffic.post("/v1/feedback", json=labels).raise_for_status()
+        event = {
+            "schema": "ragmeter.index/1",
+            "event_id": uuid.uuid4().hex,
+            "service": str(traces[0]["service"]),
+            "timestamp": now,
+            "index": "kb",
+            "index_version": "1",
+            "documents": {"processed": 40, "no_chunks": 2},
+            "chunks": {"attempted": 100, "embedded": 90, "skipped": {"too_long": 6, "empty": 4}},
+            "tokens_per_chunk": {"10": 5, "400": 75, "500": 20},
+        }
+        self._traffic.post("/v1/index", json=event).raise_for_status()
 
     def page(self) -> str:
         """What the agent exports now."""
@@ -92,6 +122,8 @@ def sample(seed: int = 0) -> Iterator[dict[str, Any]]:
             if rng.random() < 0.1:  # without texts: most are found by the resolver
                 missing = "missing" if rng.random() < 0.3 else "kb"
                 trace = trace | {"passages": [{"id": f"{missing}-{rng.randrange(500)}"}]}
+            elif rng.random() < 0.15:  # a canary: somebody has asked it and knows the answer
+                trace = trace | {"reference": {"answer": trace.get("answer") or "It is not known."}}
             yield trace | {
                 "trace_id": uuid.uuid4().hex,
                 "timestamp": datetime.now(UTC).isoformat(timespec="milliseconds"),
@@ -124,6 +156,7 @@ def settings(folder: Path, judge: str, sink: str, ports: tuple[int, int]) -> Pat
         "state": {"path": str(folder / "s.sqlite"), "dead_letters": str(folder / "dead.jsonl")},
         "judge": {
             "base_url": judge,
+            "metrics": [*JUDGED, "claims", "facts", "context"],
             "model": "stub",
             "second": second,
             "input_usd_per_million": 0.15,

@@ -21,7 +21,7 @@ from tests.deploy.dashboard_world import World, sample, scraped, watched
 from tests.deploy.tools import ROOT
 from tests.waiting import until
 
-pytestmark = [pytest.mark.real, pytest.mark.slow]
+pytestmark = [pytest.mark.real, pytest.mark.slow, pytest.mark.xdist_group("dashboards")]
 
 WORKER = ROOT / "tests" / "data" / "worker-metrics.txt.gz"
 BOARDS = boards()
@@ -31,6 +31,9 @@ INTERVAL = 2  # seconds between scrapes
 MAY_BE_EMPTY = {
     ("*", "annotation Alerts"): "no rule fires on a sound agent within seconds",
     ("quality", "Drift: distance from the baseline"): "no statistic before the baseline is learnt",
+    ("quality", "Answer correctness"): "needs embeddings, which are off by default",
+    ("agent", "Feedback that waits, traces it can join"): "born with the first that was shed",
+    ("agent", "Answers compared for consistency"): "embeddings are off by default",
     ("judge", "Changes of an instrument"): "the counter is born with the first change",
     ("agent", "Redaction"): "failures: that counter is born with the first one",
     ("agent", "Records that came again, and unexpected results"): "born with the first of them",
@@ -53,7 +56,9 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     with watched(folder, interval=INTERVAL, recorded=gzip.decompress(WORKER.read_bytes())) as found:
         traces = sample()
         for _ in range(4):
-            found.send([next(traces) for _ in range(40)])
+            sent = [next(traces) for _ in range(40)]
+            found.send(sent)
+            found.spoken_of([trace for trace in sent if "reference" not in trace])
             found.spans()
             time.sleep(1)
         # what comes last: second opinions, ranks down to k, probes that ran twice
