@@ -16,7 +16,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, Protocol
 
+from agent.comparing import AnswersOfFile, embedder_of
 from agent.config import Settings
+from agent.consistency.vectors import Vectors
 from agent.counters import Counts
 from agent.feedback.labels import Feedback
 from agent.ingest.native import Bad
@@ -92,10 +94,11 @@ def _failed(score: Score) -> bool:
 @dataclass(slots=True)
 class Done:
     """What became of a file: traces scored, items that were bad, and of each tier the results
-    scored and those that failed, by reason."""
+    scored and those that failed, by reason. `compared`: lines on answers to one question."""
 
     traces: int = 0
     bad: int = 0
+    compared: list[str] = field(default_factory=list)
     scored: Counter[Tier] = field(default_factory=Counter)
     failed: dict[Tier, Counter[str]] = field(default_factory=dict)
 
@@ -104,14 +107,22 @@ class Done:
         reasons = Counter(str(score.reason) for score in scores if _failed(score))
         self.failed.setdefault(tier, Counter()).update(reasons)
 
+    def embedded(self, found: Vectors | str) -> None:
+        """Vectors of an answer, or why there are none."""
+        lost = self.failed.setdefault("embedding", Counter())
+        if isinstance(found, str):
+            lost[found] += 1
+        else:
+            self.scored["embedding"] += 1
+
     @property
     def dead(self) -> list[Tier]:
         """The tiers that were asked and gave no result at all."""
         return [tier for tier, lost in self.failed.items() if lost and not self.scored[tier]]
 
     def lines(self) -> list[str]:
-        """For the terminal: of each tier that failed, how often and why."""
-        found = []
+        """For the terminal: what was compared, and of each tier that failed, how often and why."""
+        found = list(self.compared)
         for tier, lost in self.failed.items():
             if lost:
                 every = self.scored[tier] + lost.total()
@@ -179,8 +190,10 @@ class _Whole:
         self,
         settings: Settings,
         tiers: Mapping[Tier, TierScorer],
+        answers: AnswersOfFile,
         labels: LabelsOfFile | None = None,
     ) -> None:
+        self._answers = answers
         self._labels = labels
         self._scorer = Scorer(settings.builtin_scorers, ks=settings.judge.k)
         self._tiers = tiers
@@ -192,7 +205,10 @@ class _Whole:
 
     async def score(self, trace: Trace) -> ScoredTrace:
         results = self._scorer.at_once(trace)
-        found = await asyncio.gather(*(self._run(tier, trace) for tier in self._tiers.values()))
+        asked = asyncio.gather(*(self._run(tier, trace) for tier in self._tiers.values()))
+        said, found = await asyncio.gather(self._answers.add(trace), asked)
+        if said is not None:
+            self.done.embedded(said)
         for scores in found:
             results += scores
         results += self._scorer.against_reference(trace)
@@ -256,8 +272,12 @@ async def score_file(
     redactor = Redactor(settings.privacy)
     content = Content(settings.privacy)
     counts: Counts = {}
-    whole = _Whole(settings, tiers or {}, labels)
+    embedder = embedder_of(settings)
+    answers = AnswersOfFile(settings, embedder)
+    whole = _Whole(settings, tiers or {}, answers, labels)
     most = settings.judge.concurrency if tiers else 1
+    if embedder is not None:
+        most = max(most, settings.consistency.embeddings.concurrency)
     done = whole.done
     under_way: deque[tuple[asyncio.Task[ScoredTrace], Trace]] = deque()
 
@@ -271,6 +291,8 @@ async def score_file(
         for tier in (tiers or {}).values():
             if isinstance(tier, contextlib.AbstractAsyncContextManager):
                 await stack.enter_async_context(tier)
+        if embedder is not None:
+            await stack.enter_async_context(embedder)
         progress = stack.enter_context(ReplayProgress(Path(source.name).name, source.size))
         file = stack.enter_context(_writing(output))
         writer = _WRITERS[form](file, whole.expected)
@@ -289,6 +311,7 @@ async def score_file(
                 progress.read(number, done.bad, position)
         while under_way:
             await write_next()
+    done.compared += answers.lines()
     if labels is not None and labels.used < labels.number:
         say(f"{labels.number - labels.used:,} of {labels.number:,} items of feedback have no trace")
     if source.empty:

@@ -25,6 +25,8 @@ from agent.settings.privacy import Privacy
 from agent.sources.files import Source
 from agent.trace import Trace, Wording
 
+__all__ = ["main"]
+
 DIMENSIONS = (384, 1536)
 PAIRS = KEPT * (KEPT - 1) // 2
 REMEMBERED = 200  # questions, the default of `consistency.queries`
