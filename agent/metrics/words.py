@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+import unicodedata
 from importlib import resources
 from sys import intern
 
@@ -18,6 +19,7 @@ __all__ = [
     "idf",
     "plain",
     "script",
+    "scripts_apart",
     "split",
     "stem",
     "stems",
@@ -32,9 +34,9 @@ MEMO_WORD = 40  # characters of a word worth remembering: longer ones hardly com
 _ASCII = bytes(range(128))
 _PLAIN = bytes(ord(chr(i).lower() if chr(i).isalnum() else " ") for i in range(128))
 _PLAIN += bytes(range(128, 256))  # lower-case ASCII, spaces for its signs, the rest as it is
-_UNSPACED = re.compile(
-    "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff]"
-)
+_SIGNS = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"
+_UNSPACED = re.compile(f"[{_SIGNS}]")
+_BORDER = re.compile(rf"(?<=[{_SIGNS}])(?=[^{_SIGNS}\W])|(?<=[^{_SIGNS}\W])(?=[{_SIGNS}])")
 
 STOP = frozenset(
     re.findall(
@@ -90,6 +92,12 @@ def _pieces(word: str) -> list[str]:
     if len(word) < 3 or not _UNSPACED.search(word):
         return [word]
     return [word[i : i + 2] for i in range(len(word) - 1)]
+
+
+def scripts_apart(text: str) -> str:
+    """The text with a space where a script without spaces meets another, digits included:
+    "用VPN连接14天" holds the word VPN and the number 14."""
+    return text if text.isascii() else _BORDER.sub(" ", text)
 
 
 def script(text: str) -> str:
@@ -202,7 +210,9 @@ def canonical_number(raw: str) -> str:
     A time of day is "t" and its minutes modulo twelve hours, so that "5:30 pm", "17:30" and
     "5:30pm" meet. `raw`: a match of `NUMBER` in a lower-case text.
     """
-    if raw.isdecimal() and raw.isascii():
+    if not raw.isascii():  # digits of other scripts, full width ones among them
+        raw = "".join([str(unicodedata.decimal(c)) if c.isdecimal() else c for c in raw])
+    if raw.isdecimal():
         return raw.lstrip("0") or "0"
     form = raw.replace(",", "")
     if ":" in form or form.endswith("m"):

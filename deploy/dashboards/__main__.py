@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
+from agent.own_metrics import load_own_metrics
 from deploy.dashboards.files import DASHBOARDS, generated
 
 __all__ = ["main"]
@@ -14,6 +15,7 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m deploy.dashboards", description=__doc__)
     parser.add_argument("--check", action="store_true", help="write nothing")
     check = parser.parse_args(arguments).check
+    load_own_metrics()  # whoever has some gets them on the board of all metrics
     made = generated()
     stale = [
         path

@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from agent.trace import Passage, Support
 
-__all__ = ["headings", "matches", "matches_any", "path"]
+__all__ = ["any_of", "found_at", "headings", "path"]
 
 MAX_PATH = 2_000  # characters of a path that are read
 _MARKERS = re.compile(r"^#{1,6}[ \t]*")  # of a heading's level in Markdown
@@ -32,38 +32,75 @@ def headings(text: str) -> list[str]:
     return [part for part in bare if part]
 
 
-def _text(passage: Passage, name: str) -> str | None:
+def _folded(text: str) -> str:
+    return " ".join(unicodedata.normalize("NFC", text).casefold().split())
+
+
+class _Place:
+    """Where a passage is from, read once for all supports that it is held against."""
+
+    __slots__ = ("_folded", "_text", "headings", "path")
+
+    def __init__(self, passage: Passage) -> None:
+        theirs = _named(passage, "rel_path")
+        self.path = None if theirs is None else path(theirs)
+        theirs = _named(passage, "heading_path")
+        self.headings = None if theirs is None else headings(theirs)
+        self._text = passage.text
+        self._folded: str | None = None
+
+    @property
+    def text(self) -> str | None:
+        if self._folded is None and self._text is not None:
+            self._folded = _folded(self._text)
+        return self._folded
+
+
+class _Wanted:
+    """A support, read once. What it leaves open is None."""
+
+    __slots__ = ("headings", "path", "snippet")
+
+    def __init__(self, support: Support) -> None:
+        self.path = None if support.rel_path is None else path(support.rel_path)
+        self.headings = headings(support.heading_path or "") or None
+        self.snippet = _folded(support.snippet or "") or None
+
+    def at(self, place: _Place) -> bool | None:
+        found: list[bool | None] = []
+        if self.path is not None:
+            found.append(None if place.path is None else place.path == self.path)
+        if self.headings is not None:
+            theirs, size = place.headings, len(self.headings)
+            found.append(None if theirs is None else theirs[:size] == self.headings)
+        if False in found:
+            return False
+        if self.snippet is not None:
+            found.append(None if place.text is None else self.snippet in place.text)
+        if False in found:
+            return False
+        return None if None in found or not found else True
+
+
+def _named(passage: Passage, name: str) -> str | None:
     value = (passage.metadata or {}).get(name)
     if isinstance(value, list) and all(isinstance(item, str) for item in value):
         return " > ".join(value)
     return value if isinstance(value, str) else None
 
 
-def matches(passage: Passage, support: Support) -> bool | None:
-    """Whether the passage lies at this place; None where that can't be told.
+def found_at(passages: Sequence[Passage], supports: Sequence[Support]) -> list[list[bool | None]]:
+    """Of each passage, of each support, whether the passage lies there; None where that can't be
+    told.
 
     Of the passage's metadata `rel_path` must be equal, `heading_path` must begin with the
     support's headings, and its text must hold the snippet, whatever the case and white space.
     """
-    found: list[bool | None] = []
-    if support.rel_path is not None:
-        theirs = _text(passage, "rel_path")
-        found.append(None if theirs is None else path(theirs) == path(support.rel_path))
-    if support.heading_path is not None and (wanted := headings(support.heading_path)):
-        theirs = _text(passage, "heading_path")
-        found.append(None if theirs is None else headings(theirs)[: len(wanted)] == wanted)
-    if support.snippet is not None and support.snippet.strip():
-        words = " ".join(support.snippet.casefold().split())
-        text = passage.text
-        found.append(None if text is None else words in " ".join(text.casefold().split()))
-    if False in found:
-        return False
-    return None if None in found or not found else True
+    wanted = [_Wanted(support) for support in supports]
+    return [[one.at(place) for one in wanted] for place in map(_Place, passages)]
 
 
-def matches_any(passage: Passage, supports: Sequence[Support]) -> bool | None:
-    """Whether the passage lies at one of these places; None where that can't be told."""
-    found = [matches(passage, support) for support in supports]
-    if True in found:
-        return True
-    return None if None in found else False
+def any_of(found: Iterable[bool | None]) -> bool | None:
+    """Whether one of them is so; None where that can't be told."""
+    known = list(found)
+    return True if True in known else None if None in known else False

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 
 from agent.metrics.canary.said import MAX_CHARS, Said, numbers
 from agent.metrics.results import Gap
-from agent.metrics.words import STOP, content_stems, tokens
+from agent.metrics.words import STOP, content_stems, scripts_apart, tokens
 
 __all__ = [
     "CORRECTNESS_WEIGHTS",
@@ -63,7 +63,7 @@ def extracted_keywords(reference: str) -> tuple[list[str], set[str]]:
             del words[0]
         if len(words) > 1:
             found[" ".join(words).lower()] = None
-    for word in tokens(text):
+    for word in tokens(scripts_apart(text)):
         least = LEAST_LETTERS if word.isascii() else 2
         if len(word) >= least and word.isalpha() and word not in STOP:
             found[word] = None
@@ -125,7 +125,9 @@ def fact_coverage(said: Said, facts: Sequence[str]) -> float | Gap:
     stems = set(content_stems(list(said.words)))
     held: list[bool] = []
     for fact in facts[:MAX_KEYWORDS]:
-        wanted = {stem for stem in content_stems(tokens(fact)) if not stem[0].isdigit()}
+        wanted = {
+            stem for stem in content_stems(tokens(scripts_apart(fact))) if not stem[0].isdigit()
+        }
         needed = numbers(fact)
         if wanted or needed:
             held.append(wanted <= stems and needed <= said.numbers)

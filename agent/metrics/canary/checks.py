@@ -7,6 +7,7 @@ answer may run for hours on another. A check that ran out of time is unknown, no
 from __future__ import annotations
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -134,16 +135,19 @@ def fact_checks(
 
 
 def _stands(number: float, numbers: Sequence[float], tolerance: float) -> bool:
+    """`numbers` are sorted, so that the nearest are the two that the number lies between."""
+    at = bisect_left(numbers, number)
     # a canonical form may differ from the number in the last bits
     return any(
-        abs(one - number) <= tolerance or math.isclose(one, number, rel_tol=1e-9) for one in numbers
+        abs(one - number) <= tolerance or math.isclose(one, number, rel_tol=1e-9)
+        for one in numbers[max(at - 1, 0) : at + 1]
     )
 
 
 def calculation(said: Said, wanted: Calculation) -> float:
     """1 if the result stands in the answer and the answer does not say that it can't be
     calculated, else 0 (`is_correct` of zesty)."""
-    if not _stands(wanted.result, values(said.numbers), wanted.tolerance):
+    if not _stands(wanted.result, sorted(values(said.numbers)), wanted.tolerance):
         return 0.0
     if any(said.holds(phrase) for phrase in _CAN_NOT) or abstains(said.text):
         return 0.0
@@ -155,5 +159,5 @@ def calculation_steps(said: Said, wanted: Calculation) -> float | Gap:
     of base rate and factor)."""
     if not wanted.steps:
         return Gap("no_steps", applies=False)
-    stand = values(said.numbers)
+    stand = sorted(values(said.numbers))
     return sum(_stands(one, stand, wanted.tolerance) for one in wanted.steps) / len(wanted.steps)

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from agent.metrics.canary.anchors import matches, matches_any, path
+from agent.metrics.canary.anchors import any_of, found_at, path
 from agent.metrics.hits import any_hit, reciprocal_rank_at, share
 from agent.metrics.names import at
 from agent.metrics.results import Gap
@@ -26,6 +26,9 @@ __all__ = [
     "scope_miss",
 ]
 
+Found = list[list[bool | None]]
+"""Of each passage, of each support, whether it lies there."""
+
 UNKNOWN = Gap("no_anchor")
 NO_SUPPORTS = Gap("no_supports", applies=False)
 NAMES = ("recall_any_at_k", "recall_all_at_k", "precision_at_k", "reciprocal_rank_at_k")
@@ -35,24 +38,30 @@ def _value(found: bool | None) -> float | Gap:
     return UNKNOWN if found is None else float(found)
 
 
-def _held(passages: Sequence[Passage], support: Support) -> bool | None:
-    """Whether one of the passages lies at this place; None where that can't be told."""
-    found = [matches(passage, support) for passage in passages]
-    return True if True in found else None if None in found else False
+def _held(found: Found, support: int, k: int | None = None) -> bool | None:
+    """Whether one of the first k passages lies at this place; None where that can't be told."""
+    return any_of(row[support] for row in found[:k])
+
+
+def _hits(found: Found) -> list[float | Gap]:
+    return [_value(any_of(row)) for row in found]
 
 
 def hits(passages: Sequence[Passage], supports: Sequence[Support]) -> list[float | Gap]:
     """Of each passage whether it lies at any of the places: 1, 0, or the gap."""
-    return [_value(matches_any(passage, supports)) for passage in passages]
+    return _hits(found_at(passages, supports))
 
 
 def recall_any(passages: Sequence[Passage], supports: Sequence[Support], k: int) -> float | Gap:
     """recall_any@k: 1 if one of the first k passages lies at any of the places, else 0."""
     if not supports:
         return NO_SUPPORTS
-    if not passages:
-        return 0.0  # there was something to find
-    return any_hit(hits(passages[:k], supports), k)
+    return _recall_any(_hits(found_at(passages[:k], supports)), k)
+
+
+def _recall_any(found: Sequence[float | Gap], k: int) -> float | Gap:
+    # of nothing: there was something to find
+    return any_hit(found, k) if found else 0.0
 
 
 def recall_all(
@@ -68,10 +77,13 @@ def recall_all(
     """
     if not supports:
         return NO_SUPPORTS
-    top = passages[:k]
-    held = [_held(top, support) for support in supports]
+    return _recall_all(found_at(passages[:k], supports), len(supports), groups, k)
+
+
+def _recall_all(found: Found, number: int, groups: Sequence[Sequence[int]], k: int) -> float | Gap:
+    held = [_held(found, support, k) for support in range(number)]
     full: list[bool | None] = []
-    for group in groups or [range(len(supports))]:
+    for group in groups or [range(number)]:
         parts = [held[index] for index in group]
         full.append(False if False in parts else None if None in parts else True)
     if True in full:
@@ -97,10 +109,11 @@ def retrieval_scores(
         return dict.fromkeys(retrieval_names(ks), NO_SUPPORTS)
     if passages is None:
         return dict.fromkeys(retrieval_names(ks), Gap("no_passages_captured"))
-    found = hits(passages, supports)
+    places = found_at(passages, supports)
+    found = _hits(places)
     out: dict[str, float | Gap] = {}
-    out |= {at("recall_any_at_k", k): recall_any(passages, supports, k) for k in ks}
-    out |= {at("recall_all_at_k", k): recall_all(passages, supports, groups, k) for k in ks}
+    out |= {at("recall_any_at_k", k): _recall_any(found, k) for k in ks}
+    out |= {at("recall_all_at_k", k): _recall_all(places, len(supports), groups, k) for k in ks}
     out |= {at("precision_at_k", k): share(found, k) for k in ks}
     # nothing retrieved: the right place was not found, so its rank is infinite
     out |= {
@@ -160,12 +173,13 @@ def conflict_handled(
         dates = [one.updated for one in supports if one.updated is not None]
         if len(dates) < len(supports) or not dates:
             return Gap("no_dates")
-        newest = [one for one in supports if one.updated == max(dates)]
-        held = [_held(cited, one) for one in newest]
-        return 1.0 if True in held else UNKNOWN if None in held else 0.0
+        latest = max(dates)
+        newest = [one for one in supports if one.updated == latest]
+        return _value(any_of(any_of(row) for row in found_at(cited, newest)))
     if len(supports) < 2:
         return NO_SUPPORTS
-    held = [_held(cited, one) for one in supports]
+    places = found_at(cited, supports)
+    held = [_held(places, support) for support in range(len(supports))]
     if False in held or (acknowledged is False and reference.conflict == "acknowledge_both"):
         return 0.0
     if None in held:

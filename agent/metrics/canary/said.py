@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import unicodedata
 
-from agent.metrics.words import NUMBER, canonical_number, plain, split
+from agent.metrics.words import NUMBER, canonical_number, plain, scripts_apart, split
 
 __all__ = ["MAX_CHARS", "Said", "numbers", "values"]
 
@@ -20,7 +20,7 @@ def numbers(text: str) -> set[str]:
     A minus counts where no letter, digit or bracket stands before it: "5-10" and "C-1" are no
     negative numbers. A percent sign is not looked at. Times are as in `canonical_number`.
     """
-    lower = text[:MAX_CHARS].lower()
+    lower = scripts_apart(text[:MAX_CHARS]).lower()
     out: set[str] = set()
     for found in NUMBER.finditer(lower):
         form = canonical_number(found.group())
@@ -40,17 +40,22 @@ def values(forms: set[str]) -> list[float]:
     return [float(form) for form in forms if "t" not in form]
 
 
+def _normal(text: str) -> str:
+    return scripts_apart(unicodedata.normalize("NFC", text))
+
+
 class Said:
     """A text, read once."""
 
     def __init__(self, text: str) -> None:
         self.text = text[:MAX_CHARS]
-        self._plain, self._unspaced = plain(unicodedata.normalize("NFC", self.text))
+        self._plain, self._unspaced = plain(_normal(self.text))
         words = split(self._plain, self._unspaced)
         self.words = frozenset(words)
         self.length = len(words) if self._unspaced else len(self.text.split())
         """Words, by white space where the text has any."""
         self._line = f" {' '.join(words)} "
+        self._run = "".join(self._plain.split()) if self._unspaced else ""
         self._numbers: set[str] | None = None
 
     @property
@@ -62,11 +67,11 @@ class Said:
     def holds(self, phrase: str) -> bool | None:
         """Whether the words of the phrase stand in the text in a row, whatever the case and the
         signs between them; None where the phrase has no word."""
-        bare, unspaced = plain(unicodedata.normalize("NFC", phrase[:MAX_CHARS]))
+        bare, unspaced = plain(_normal(phrase[:MAX_CHARS]))
         words = split(bare, unspaced)
         if not words:
             return None
         if unspaced:
             # pairs of signs miss a phrase of one sign
-            return "".join(bare.split()) in "".join(self._plain.split())
+            return "".join(bare.split()) in self._run
         return f" {' '.join(words)} " in self._line

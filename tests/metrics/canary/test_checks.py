@@ -97,3 +97,17 @@ def test_tolerance() -> None:
     assert calculation(Said("603.87"), near) == 1.0
     assert calculation(Said("603.4"), near) == 0.0
     assert calculation(Said("0.30000000000000004"), Calculation(result=0.3)) == 1.0
+
+
+def test_the_nearest_number_counts_on_both_sides() -> None:
+    steps = Calculation(result=1, steps=[1.0, 2.5, 4.0, -3.0], tolerance=0.25)
+    assert calculation_steps(Said("0.5, 1.25, 2.2, 2.8, 3.75, -2"), steps) == 0.5
+
+
+def test_many_steps_against_many_numbers() -> None:
+    """Each step against each number would be 10^8 comparisons, half a minute."""
+    said = Said(" ".join(map(str, range(0, 20_000, 2))))
+    many = Calculation(result=1, steps=[float(n) for n in range(20_000)])
+    before = time.process_time()
+    assert calculation_steps(said, many) == 0.5
+    assert time.process_time() - before < 5

@@ -18,6 +18,9 @@ from agent.metrics.canary.said import Said, numbers, values
         ("- 7 is a list item", {"7"}),
         ("at 5:30 pm, 007 and -0", {"t330", "7", "0"}),
         ("none", set()),
+        ("需要14天，3月5日", {"14", "3", "5"}),
+        ("１２ or ٣٤ or ३.५० or 𝟙𝟚", {"12", "34", "3.5"}),
+        ("x² and ½ and Ⅳ", set()),
     ],
 )
 def test_numbers_have_one_form(text: str, found: set[str]) -> None:
@@ -70,3 +73,11 @@ def test_hostile_texts_are_bounded() -> None:
     assert said.holds("word " * 400_000) is False
     assert said.numbers
     assert time.process_time() - before < 3
+
+
+@pytest.mark.parametrize(
+    ("phrase", "held"),
+    [("VPN", True), ("vpn连接", True), ("使用", True), ("连", True), ("14", True), ("pn", False)],
+)
+def test_words_stand_apart_in_a_text_without_spaces(phrase: str, held: bool) -> None:
+    assert Said("请使用VPN连接，需要14天。").holds(phrase) is held
