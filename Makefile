@@ -60,7 +60,7 @@ SLOW = $(shell grep -rl --include='test_*.py' 'mark\.slow' tests | sort)
 
 test-slow: setup  ## the longer suites: crash tests, flat memory, real outside parts
 	-@$(MAKE) --no-print-directory setup-apps  # without it those tests are skipped, in CI they fail
-	$(BIN)/pytest -n auto --maxschedchunk=1 -m slow $(SLOW)
+	$(BIN)/pytest -n auto --dist loadgroup -m slow $(SLOW)
 
 kafka: setup  ## fetch Apache Kafka for the tests, by Maven into .cache
 	$(BIN)/python -m tests.kafka_server
