@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -20,6 +21,10 @@ MAX_DIMENSIONS = 4096
 """Of a vector: more than any model in use gives by default."""
 
 SERVED_CHARS = 200
+
+# llama.cpp's words for a text of more tokens than its batch, which it sends with status 500: it is
+# the text that is wrong, and not the server.
+TOO_LARGE = re.compile(r"too large to process|physical batch size")
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +42,10 @@ def read_embeddings(texts: Sequence[str], status: int, body: bytes) -> Embedded 
     except (ValueError, RecursionError):
         reply = None
     if not 200 <= status < 300:
-        return read_failure(status, reply, body)
+        failure = read_failure(status, reply, body)
+        if failure.complaint is not None and TOO_LARGE.search(failure.complaint.message):
+            return Failure("too_long", failure.detail)
+        return failure
     try:
         vectors = _vectors(reply, len(texts))
     except (ValueError, OverflowError) as error:
