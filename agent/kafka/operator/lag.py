@@ -55,8 +55,7 @@ class Lag:
 def read_lag(settings: Settings) -> list[Lag]:
     """Of all that the workers read. Reads offsets only, and one record of each that lags."""
     kafka = settings.kafka
-    with admin(kafka) as client:
-        committed = _committed(client, kafka)
+    committed = _committed(kafka)
     with consumer(kafka) as reader:
         parts = partitions_of(reader, read(settings))
         # the offsets first: a record that comes in between must not make the lag negative
@@ -71,16 +70,18 @@ def read_lag(settings: Settings) -> list[Lag]:
     return list(rows.values())
 
 
-def _committed(client: Any, kafka: Kafka) -> dict[Any, Any]:
-    """Asked again while a new cluster is still making its topic of the offsets."""
-    from kafka.errors import CoordinatorLoadInProgressError, CoordinatorNotAvailableError
+def _committed(kafka: Kafka) -> dict[Any, Any]:
+    """Asked again, by a client that looks for the coordinator anew, while a new cluster is still
+    making its topic of the offsets and while the group moves to another broker."""
+    from kafka.errors import RetriableError
 
     deadline = time.monotonic() + kafka.timeout_seconds
     while True:
         try:
-            found: dict[Any, Any] = client.list_group_offsets(kafka.group)[kafka.group]
-            return found
-        except (CoordinatorNotAvailableError, CoordinatorLoadInProgressError):
+            with admin(kafka) as client:
+                found: dict[Any, Any] = client.list_group_offsets(kafka.group)[kafka.group]
+                return found
+        except RetriableError:
             if time.monotonic() > deadline:
                 raise
             time.sleep(0.2)
