@@ -74,6 +74,8 @@ class KeptLabels:
     def number_of_frames(self, before: float | None = None) -> int:
         if before is None:
             return len(self._frames)
+        if not self._ages or self._ages[0][0] >= before:
+            return 0
         return sum(at < before for at, _ in self._ages)
 
     # Changes ------------------------------------------------------------------------------------

@@ -40,7 +40,9 @@ def call(settings: Settings, tmp_path: Path) -> Callable[..., Any]:
     return lambda *words: CliRunner().invoke(kafka_app, [*words, "-c", str(config)])
 
 
-def bury(settings: Settings, bodies: list[bytes], reason: str = "invalid_json") -> None:
+def bury(
+    settings: Settings, bodies: list[bytes], reason: str = "invalid_json", source: str = "traces"
+) -> None:
     """As `agent.kafka.stages.sending` does."""
     topics = settings.kafka.topics
     producer = KafkaProducer(bootstrap_servers=settings.kafka.bootstrap_servers)
@@ -48,7 +50,7 @@ def bury(settings: Settings, bodies: list[bytes], reason: str = "invalid_json") 
         headers = [
             ("reason", reason.encode()),
             ("error", b'[{"why": "bad\x1b[2J"}]'),
-            ("topic", topics.traces.encode()),
+            ("topic", getattr(topics, source).encode()),
             ("partition", b"1"),
             ("offset", b"%d" % number),
             ("attempt", b"1"),
@@ -57,13 +59,14 @@ def bury(settings: Settings, bodies: list[bytes], reason: str = "invalid_json") 
     producer.close()
 
 
-def sent(settings: Settings) -> list[Any]:
+def sent(settings: Settings, source: str = "traces") -> list[Any]:
     reader = KafkaConsumer(
         bootstrap_servers=settings.kafka.bootstrap_servers,
         auto_offset_reset="earliest",
         consumer_timeout_ms=1_000,
     )
-    reader.assign([TopicPartition(settings.kafka.topics.traces, n) for n in range(2)])
+    topic = getattr(settings.kafka.topics, source)
+    reader.assign([TopicPartition(topic, n) for n in range(2)])
     found = list(reader)
     reader.close()
     return found
@@ -111,13 +114,15 @@ def test_letters_are_listed_shown_and_sent_again_once(
     assert [row["sent_again"] for row in rows] == [True] * 3
 
 
-@pytest.mark.parametrize("before", [True, False])
+@pytest.mark.parametrize(
+    ("before", "source"), [(True, "traces"), (False, "traces"), (False, "feedback")]
+)
 def test_a_redrive_that_dies_within_a_batch_sends_nothing_twice(
-    settings: Settings, monkeypatch: pytest.MonkeyPatch, before: bool
+    settings: Settings, monkeypatch: pytest.MonkeyPatch, before: bool, source: str
 ) -> None:
-    """Before its sends, or between them and the receipt."""
+    """Before its sends, or between them and the receipt; each letter goes where it was read."""
     bodies = [b"%d" % n for n in range(7)]
-    bury(settings, bodies)
+    bury(settings, bodies, source=source)
     note = module._note
 
     def dies(at: Settings, client: Any, kind: bytes, letters: list[int]) -> None:
@@ -136,7 +141,7 @@ def test_a_redrive_that_dies_within_a_batch_sends_nothing_twice(
         assert sorted(read_letters(settings.kafka).begun) == [0, 1, 2]
         done = redrive(settings, quiet)
     assert (done.already, done.sent) == ((0, 7) if before else (3, 4))
-    assert Counter(record.value for record in sent(settings)) == Counter(bodies)
+    assert Counter(record.value for record in sent(settings, source)) == Counter(bodies)
 
 
 def test_a_second_redrive_is_kept_out(settings: Settings, call: Callable[..., Any]) -> None:
