@@ -30,7 +30,9 @@ from tests.system.story import configured, rules_for_prometheus
 from tests.system.traffic import HOUR, traffic
 
 DAY = 24 * HOUR
-EVERY = 120.0  # seconds between two scrapes: the longest at which a gauge of the rules still holds
+# Seconds between two scrapes: the longest at which a gauge of the rules still holds. As often agent
+# and Prometheus ask their rules: of the shortest window, five minutes, twice.
+EVERY = 120.0
 ORIGIN = 1_760_000_000.0
 TARGET = 'job="ragmeter",instance="a:9464"'
 
@@ -70,7 +72,7 @@ def promtool_test(scrapes: list[dict[str, str]], rules: str) -> dict[str, Any]:
     times = range(30, round(DAY / 60), 20)
     return {
         "rule_files": ["rules.yml"],
-        "evaluation_interval": "1m",
+        "evaluation_interval": f"{EVERY:.0f}s",
         "tests": [
             {
                 "interval": f"{EVERY:.0f}s",
@@ -91,7 +93,7 @@ def promtool_test(scrapes: list[dict[str, str]], rules: str) -> dict[str, Any]:
 @pytest.mark.real
 def test_a_quiet_day_fires_nothing(tmp_path: Path) -> None:
     tool, told = require("promtool"), list[Alert]()
-    config = configured(tmp_path, port=free_port())
+    config = configured(tmp_path, port=free_port(), evaluation_seconds=EVERY)
 
     def notify(alert: Alert, _: float) -> tuple[()]:
         told.append(alert)
