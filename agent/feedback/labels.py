@@ -39,7 +39,7 @@ ANNOTATION = "annotation"
 RESERVED = frozenset(
     (
         *("builtin", "judge", "umbrela", "autonuggetizer", "hhem", "hhem_fulltext"),
-        *("reference", ANNOTATION),
+        *("reference", "own", ANNOTATION),
     )
 )
 """Our own scorers: their series are theirs, and nobody's labels may pose as them."""

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from agent.feedback.labels import RESERVED
 from agent.metrics import METRICS, OWN_METRICS, install, score_cheap
 from agent.metrics.own import OWN, Gap, OwnMetric, Trace, metric
 from agent.trace import Score, State
@@ -166,3 +167,7 @@ def test_no_name_meets_another_series_of_ours() -> None:
             if full.endswith(f"_{end}"):
                 with pytest.raises(ValueError, match="taken"):
                     own(0.5, name=full.removeprefix("rag_").removesuffix(f"_{end}"))
+
+
+def test_no_feedback_poses_as_one() -> None:
+    assert OWN in RESERVED
