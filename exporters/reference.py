@@ -287,7 +287,7 @@ HEALTH = (
         (), "", "Agent",
     ),
     Family(
-        "ragmeter_drawn_traces", "gauge", "Accepted traces that wait for a judge or a model.",
+        "ragmeter_drawn_traces", "gauge", "Accepted traces that wait for a judge, a model or an embedding.",
         ("tier",), "", "Agent",
     ),
     Family(

@@ -61,6 +61,6 @@ class Direction:
 
 def likeness(one: str, other: str) -> float | None:
     """Cosine of two packed vectors; None where either is missing or they cannot be compared."""
-    if not one or not other or not same_space(one, other):
+    if not one or not other:
         return None
     return Direction(one).cosine(Direction(other))

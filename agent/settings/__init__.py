@@ -190,7 +190,9 @@ class Limits(Section):
     )
     queue: int = Field(10_000, ge=1, description="traces waiting before HTTP answers 429")
     drawn: int = Field(
-        5_000, ge=1, description="traces waiting for a judge or model; beyond it they are shed"
+        5_000,
+        ge=1,
+        description="traces waiting for a judge, a model or an embedding; beyond it they are shed",
     )
     services: int = Field(100, ge=1, description="services with series of their own")
     segment_values: int = Field(20, ge=1, description="values a segment tag may have per service")

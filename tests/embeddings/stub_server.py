@@ -6,7 +6,7 @@ import json
 import math
 import threading
 from collections import Counter, deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
@@ -15,6 +15,14 @@ from zlib import crc32
 from tests.waiting import PATIENCE
 
 __all__ = ["Stub", "by_words", "stub_embeddings"]
+
+# Each gives another index than it should.
+INDEXES: dict[str, Callable[[int], object]] = {
+    "same_index": lambda at: 0,
+    "bool_index": bool,
+    "list_index": lambda at: [at],
+    "text_index": str,
+}
 
 
 def by_words(text: str) -> list[float]:
@@ -64,8 +72,10 @@ class Stub:
         rows: list[Any] = [{"index": at, "embedding": one} for at, one in enumerate(vectors)]
         if fault == "no_index":
             rows = [{"embedding": one} for one in vectors]
-        elif fault == "same_index":
-            rows = [{"index": 0, "embedding": one} for one in vectors]
+        elif fault in INDEXES:
+            rows = [
+                {"index": INDEXES[fault](at), "embedding": one} for at, one in enumerate(vectors)
+            ]
         rows.reverse()  # the order is that of `index`
         reply: Any = {"object": "list", "model": self.model, "data": rows}
         if fault == "list":

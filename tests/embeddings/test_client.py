@@ -18,6 +18,7 @@ TEXTS = ["Hold the button.", "Press and hold it."]
 NONSENSE = (
     "no_json", "huge", "list", "short", "long", "constant", "ragged", "nan", "infinite", "zero",
     "text", "bool", "empty", "one", "null", "base64", "great", "wide", "no_index", "same_index",
+    "bool_index", "list_index", "text_index",
 )  # fmt: skip
 
 
