@@ -10,9 +10,12 @@ from typing import Any, cast
 import pytest
 from faust.types import TP, EventT
 
-from agent.kafka.messages.records import encode_record
+from agent.kafka.messages.records import decode_any, encode_record
 from agent.kafka.stages.aggregate_stage import AggregateOwner
-from tests.kafka.state.partition import record, state_of
+from tests.kafka.state.partition import commit, record, reloaded, state_of
+from tests.kafka.state.test_partition_labels import counted as outcomes
+from tests.kafka.state.test_partition_labels import label, trace
+from tests.test_labelling import said
 
 
 class Broken(AggregateOwner):
@@ -44,12 +47,22 @@ class Broken(AggregateOwner):
         self.committed += [event.message.offset for event in events]
 
 
+class Labelled(Broken):
+    """A label waits for `t2`."""
+
+    def reload(self) -> None:
+        rows: dict[bytes, bytes] = {}
+        state = state_of()
+        state.apply([decode_any(label(1, said(2)))])
+        self.state = reloaded(rows, commit(state, rows))
+
+
+def event(offset: int, value: bytes) -> Any:
+    return SimpleNamespace(message=SimpleNamespace(value=value, offset=offset))
+
+
 def events() -> list[Any]:
-    found = []
-    for n in range(4):
-        value = encode_record(record(n))
-        found.append(SimpleNamespace(message=SimpleNamespace(value=value, offset=n)))
-    return found
+    return [event(n, encode_record(record(n))) for n in range(4)]
 
 
 def test_a_record_that_fails_alone_is_buried_and_the_others_count() -> None:
@@ -66,6 +79,20 @@ def test_what_is_no_record_is_buried_once_whatever_happens_to_its_batch() -> Non
     asyncio.run(owner.turn(batch))
     assert owner.buried == ["1 invalid_json", "2 internal_error"]
     assert owner.committed == [0, 1, 2, 3]
+
+
+def test_a_label_that_cannot_be_counted_takes_no_trace_along(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fails(*_: Any) -> Any:
+        raise ZeroDivisionError
+
+    owner = Labelled(KeyError("not raised"))
+    monkeypatch.setattr("agent.labelling.label_scores", fails)
+    asyncio.run(owner.turn([event(9, trace(2))]))
+    assert (owner.buried, owner.committed) == ([], [9])
+    assert outcomes(owner.state) == {"internal_error": 1}
+    assert owner.state.aggregator.windows.seen("bot", "", "24h") == 1
 
 
 @pytest.mark.parametrize("error", [MemoryError(), OSError("no threads")])
