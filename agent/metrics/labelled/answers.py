@@ -27,6 +27,9 @@ LABEL_OF = {
 """By metric the label that it is the share of. `citation_presence` and `citation_fabricated` are
 quantities that the built-in scorer gives too (agent.metrics.citations)."""
 
+FABRICATED = "citation_fabricated"
+"""The one whose share is of a part of the answers: those that cite."""
+
 NOT_LABELLED = Gap("not_labelled")
 
 SPECS = tuple(
@@ -36,7 +39,8 @@ SPECS = tuple(
         tier="feedback",
         scorers=(HUMAN, ANNOTATION),
         meaning=f"share of answers {meaning}",
-        formula=f"1 if {LABEL_OF[name]} else 0",
+        formula=f"1 if {LABEL_OF[name]} else 0"
+        + (", of those with source_cited" if name == FABRICATED else ""),
         needs="labels of the answer",
         source="pragmata, metrics taxonomy",
         good="higher" if good else "lower",
@@ -59,13 +63,15 @@ SPECS = tuple(
 def answer_scores(labels: AnswerLabels) -> dict[str, float | Gap]:
     """Every metric of `LABEL_OF`, in that order.
 
-    `citation_fabricated` is not applicable to an answer that cites nothing.
+    `citation_fabricated` is not applicable to an answer that cites nothing, and not known where
+    nobody has said whether it does: "no" may mean both then.
     """
     out: dict[str, float | Gap] = {}
     for metric, label in LABEL_OF.items():
         value = getattr(labels, label)
-        if metric == "citation_fabricated" and labels.source_cited is False:
-            out[metric] = Gap("no_citations", applies=False)
+        if metric == FABRICATED and not labels.source_cited:
+            cites_not = Gap("no_citations", applies=False)
+            out[metric] = NOT_LABELLED if labels.source_cited is None else cites_not
         else:
             out[metric] = NOT_LABELLED if value is None else float(value)
     return out

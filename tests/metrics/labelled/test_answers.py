@@ -36,6 +36,9 @@ def test_fabrication_is_of_those_that_cite() -> None:
     values = [answer_scores(one)["citation_fabricated"] for one in answers]
     assert values == [1.0, Gap("no_citations", applies=False), 0.0]
     assert [answer_scores(one)["citation_presence"] for one in answers] == [1.0, 0.0, 1.0]
+    # whether this one cites, nobody has said: as a 0 it would count as one that does
+    unknown = answer_scores(AnswerLabels(fabricated_source=False))
+    assert unknown["citation_fabricated"] == NOT_LABELLED
 
 
 def test_what_is_not_labelled_is_no_zero() -> None:
