@@ -20,10 +20,13 @@ class Feedback(Section):
         100_000,
         ge=0,
         description="traces remembered for their labels, some 350 bytes each; beyond it the oldest "
-        "are forgotten. 0: no feedback",
+        "are forgotten. On Kafka each partition has an equal part. 0: no feedback",
     )
     waiting: int = Field(
-        10_000, ge=1, description="feedback waiting for its trace; beyond it the oldest is shed"
+        10_000,
+        ge=1,
+        description="feedback waiting for its trace; beyond it the oldest is shed. On Kafka each "
+        "partition has an equal part",
     )
     scorers: int = Field(
         8, ge=1, description="names of scorers in feedback with series of their own"

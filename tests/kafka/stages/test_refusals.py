@@ -13,9 +13,10 @@ from faust.types import TP
 from agent.counters import Counters
 from agent.ingest.assembler import Closing, Why
 from agent.kafka.stages import assemble_stage, durable_stage
+from agent.kafka.stages.acked_stage import arrival_of
 from agent.kafka.stages.assemble_stage import AssembleStage
 from agent.kafka.stages.durable_stage import DurableStage
-from agent.kafka.stages.score_stage import ScoreStage, arrival_of
+from agent.kafka.stages.score_stage import ScoreStage
 
 
 def message(**fields: Any) -> Any:
