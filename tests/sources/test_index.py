@@ -15,7 +15,7 @@ import httpx
 from agent.config import load
 from agent.pipeline import Instrument
 from agent.serving import serving
-from agent.sources.index import MAX_REJECTED
+from agent.sources.endpoint import MAX_REJECTED
 from tests.indexing.events import event_dict, event_line
 from tests.traces import trace_line
 
