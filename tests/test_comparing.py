@@ -18,8 +18,8 @@ ANSWERS = ("Zebras sleep standing.", "Standing is how zebras sleep.", "No idea."
 VECTORS = {ANSWERS[0]: [1.0, 0.0], ANSWERS[1]: [4.0, 3.0], ANSWERS[2]: [0.0, 1.0]}
 
 
-def scored(folder: Path, stub: Stub | None = None, **changes: Any) -> Done:
-    """Six questions, each answered three times."""
+def scored(folder: Path, stub: Stub | None = None, more: int = 0, **changes: Any) -> Done:
+    """Six questions, each answered three times, and the first some times more."""
     path = folder / "traces.jsonl"
     rows = [
         trace_line(10 * question + at, query=f"Quixotic question {question}?", answer=answer,
@@ -27,12 +27,16 @@ def scored(folder: Path, stub: Stub | None = None, **changes: Any) -> Done:
         for at, answer in enumerate(ANSWERS)
         for question in range(6)
     ]  # fmt: skip
+    rows += [
+        trace_line(100 + at, query="Quixotic question 0?", answer="No idea.", timestamp=START + at)
+        for at in range(more)
+    ]
     path.write_bytes(b"\n".join(rows))
     embeddings = {"base_url": stub.base_url, "model": "m", "retries": 0} if stub else {}
     settings = load(environ={}, overrides={"consistency": {"embeddings": embeddings}, **changes})
     output = folder / "scores.jsonl"
     done = asyncio.run(score_file(path, output, "jsonl", settings, print))
-    assert done.traces == 18
+    assert done.traces == 18 + more
     return done
 
 
@@ -59,6 +63,12 @@ def test_by_meaning(tmp_path: Path) -> None:
         assert "variance 0.115" in line  # of 0.8, 0 and 0.6, by hand
         assert done.dead == []
         assert len(stub.bodies) == 18
+
+
+def test_only_what_is_remembered_is_embedded(tmp_path: Path) -> None:
+    with stub_embeddings(**table()) as stub:
+        scored(tmp_path, stub, more=5)
+        assert len(stub.bodies) == 19, "four answers of a question within a minute"
 
 
 def test_a_server_that_lies_is_counted_and_fails_the_command(tmp_path: Path) -> None:
