@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from agent.alerts import Rule, RuleError, load_rules
 from agent.alerts.runbooks import with_runbooks
 from agent.config import Settings
-from agent.metrics import METRICS, OWN_METRICS
-from agent.metrics.own import OWN, OwnMetric
+from agent.metrics import METRICS
+from agent.metrics.own import INSTALLED, OwnMetric
 
 __all__ = ["default_rules", "in_words", "rules_of"]
 
@@ -31,7 +31,7 @@ def rules_of(settings: Settings) -> list[Rule]:
     rules = load_rules(
         alerts.rules,
         profile=alerts.profile,
-        brought=[_brought(OWN_METRICS)],
+        brought=[_brought(INSTALLED)],
         metrics=METRICS,
         segments=settings.segments,
     )
@@ -50,7 +50,7 @@ def rules_of(settings: Settings) -> list[Rule]:
 
 def default_rules(profile: str = "balanced") -> list[Rule]:
     """The rules that hold without a file of the user's. Raises `RuleError`."""
-    return load_rules(profile=profile, brought=[_brought(OWN_METRICS)])
+    return load_rules(profile=profile, brought=[_brought(INSTALLED)])
 
 
 def in_words(rule: Rule) -> str:
@@ -66,7 +66,7 @@ def _brought(metrics: Iterable[OwnMetric]) -> dict[str, object]:
     """The rules that users' own metrics bring along, each about its own metric, as a document."""
     entries: list[object] = []
     for metric in metrics:
-        about = {"metric": metric.spec.name, "scorer": OWN}
+        about = {"metric": metric.spec.name, "scorer": metric.scorer}
         for rule in metric.rules:
             other = {key: rule[key] for key in about if rule.get(key, about[key]) != about[key]}
             if other:

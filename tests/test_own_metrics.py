@@ -19,8 +19,8 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from agent.alerts import RuleError
-from agent.metrics import METRICS, OWN_METRICS, install
-from agent.metrics.own import metric
+from agent.metrics import METRICS, install
+from agent.metrics.own import INSTALLED, metric
 from agent.own_metrics import OwnMetricError, load_own_metrics
 from agent.rules import default_rules
 from tests.crash import RAGMETER
@@ -71,11 +71,11 @@ def example(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def registry() -> Iterator[None]:
     """Takes back what a test installs, and what it imports."""
-    before, mine = dict(METRICS), list(OWN_METRICS)
+    before, mine = dict(METRICS), list(INSTALLED)
     yield
     METRICS.clear()
     METRICS.update(before)
-    OWN_METRICS[:] = mine
+    INSTALLED[:] = mine
     sys.modules.pop("mine", None)
 
 
@@ -218,7 +218,7 @@ def test_what_is_no_metric_is_named(
         load_own_metrics()
     assert str(caught.value).startswith(f"metric 'mine' ({point}) of mine: ")
     assert why in str(caught.value)
-    assert OWN_METRICS == []
+    assert INSTALLED == []
 
 
 def test_it_ends_the_command(tmp_path: Path) -> None:

@@ -27,11 +27,11 @@ from agent.metrics.labelled import answers as labelled_answers
 from agent.metrics.labelled import passages as labelled_passages
 from agent.metrics.markers import Cited, resolve
 from agent.metrics.missing import explained, known
-from agent.metrics.own import OwnMetric, score_own
+from agent.metrics.own import INSTALLED, OWN, OwnMetric, score_own
 from agent.metrics.spec import MetricSpec
 from agent.trace import Score, Trace
 
-__all__ = ["METRICS", "OWN_METRICS", "MetricSpec", "install", "score_builtin", "score_cheap"]
+__all__ = ["METRICS", "MetricSpec", "install", "score_builtin", "score_cheap"]
 
 
 def _joined(*families: Iterable[MetricSpec]) -> dict[str, MetricSpec]:
@@ -68,19 +68,16 @@ _MEASURED = _joined(
 )
 METRICS: dict[str, MetricSpec] = {name: with_canaries(spec) for name, spec in _MEASURED.items()}
 
-OWN_METRICS: list[OwnMetric] = []
-"""Those of users, beside ours in `METRICS`."""
-
 
 def install(metric: OwnMetric) -> None:
     """Another metric of a user, from now on. ValueError where its name is taken."""
-    if metric in OWN_METRICS:
+    if metric in INSTALLED:
         return
     name = metric.spec.name
     if name in METRICS:
         raise ValueError(f"there is a metric {name!r} already")
     METRICS[name] = metric.spec
-    OWN_METRICS.append(metric)
+    INSTALLED.append(metric)
 
 
 _last: tuple[Trace, Trace, float | None, Cited] | None = None
@@ -112,7 +109,7 @@ def score_cheap(trace: Trace) -> list[Score]:
         *operational.score(trace),
         answered.score(seen, verdict),
         *citations.score(seen, verdict, cited),
-        *score_own(seen, OWN_METRICS),
+        *score_own(seen, OWN),
     ]
     return explained(trace, scores)
 

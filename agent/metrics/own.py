@@ -17,12 +17,18 @@ from agent.metrics.results import Gap, result
 from agent.metrics.spec import MetricSpec
 from agent.trace import Score, Trace
 
-__all__ = ["OWN", "Gap", "OwnMetric", "Trace", "metric", "score_own"]
+__all__ = ["INSTALLED", "OF_CANARIES", "OWN", "Gap", "OwnMetric", "Trace", "metric", "score_own"]
 
 log = logging.getLogger("ragmeter.metrics")
 
 OWN = "own"
-"""The scorer of all of them."""
+"""The scorer of all that are of the traffic."""
+
+OF_CANARIES = "canary/own"
+"""The scorer of all that are of canaries: a population of its own."""
+
+INSTALLED: list[OwnMetric] = []
+"""Those of this process; `agent.metrics.install` adds one."""
 
 MAX_VALUE = 1e15  # as in the windows: beyond it a value is no measurement
 MAX_REASONS = 16  # of one metric: reasons become label values, and each is a series
@@ -58,6 +64,11 @@ class OwnMetric:
         self._formula = formula
         self._reasons: set[str] = set()
 
+    @property
+    def scorer(self) -> str:
+        """Whose population it is of."""
+        return self.spec.scorers[0]
+
     def __call__(self, trace: Trace) -> float | Gap:
         """The value of a trace, as it is."""
         return self._formula(trace)
@@ -70,7 +81,7 @@ class OwnMetric:
         except Exception:
             log.exception("metric %s failed on trace %r", self.spec.name, trace.trace_id[:80])
             value = Gap("internal_error")
-        return result(self.spec.name, trace, value, OWN)
+        return result(self.spec.name, trace, value, self.scorer)
 
     def _checked(self, value: object) -> float | Gap:
         if isinstance(value, Gap):
@@ -107,11 +118,13 @@ def metric(
     high: float | None = 1.0,
     good: Literal["higher", "lower"] | None = "higher",
     rules: Sequence[Mapping[str, Any]] = (),
+    canaries: bool = False,
 ) -> Callable[[Formula], OwnMetric]:
     """Turns a function of a trace into a metric. ValueError for what can't be one.
 
     The function is called for every trace that is no canary, one after the other, also those that
-    failed; it must be quick, and do no I/O. What it returns lies in [`low`, `high`] (`high` None:
+    failed; with `canaries` for every trace with a `reference`, and no other. It must be quick, and
+    do no I/O. What it returns lies in [`low`, `high`] (`high` None:
     unbounded), and is 0 or 1 where the kind is `ratio`.
     """
     if not isinstance(name, str) or not _NAME.fullmatch(name) or len(name) > MAX_NAME:
@@ -139,7 +152,7 @@ def metric(
         name=name,
         kind=kind,
         tier="cheap",
-        scorers=(OWN,),
+        scorers=(OF_CANARIES if canaries else OWN,),
         meaning=meaning,
         formula=formula,
         needs=needs,
@@ -151,6 +164,6 @@ def metric(
     return lambda function: OwnMetric(spec, function, rules)
 
 
-def score_own(trace: Trace, metrics: Sequence[OwnMetric]) -> list[Score]:
-    """One result for each of the metrics, in their order."""
-    return [one.score(trace) for one in metrics]
+def score_own(trace: Trace, scorer: str) -> list[Score]:
+    """One result for each that is installed and of this population, in their order."""
+    return [one.score(trace) for one in INSTALLED if one.scorer == scorer]

@@ -7,9 +7,13 @@ from typing import Any
 import pytest
 
 from agent.feedback.labels import RESERVED
-from agent.metrics import METRICS, OWN_METRICS, install, score_cheap
-from agent.metrics.own import OWN, Gap, OwnMetric, Trace, metric
-from agent.trace import Score, State
+from agent.metrics import METRICS, install, score_cheap
+from agent.metrics.canary.judged import is_of_canaries
+from agent.metrics.canary.scores import pairs
+from agent.metrics.canary.scores import score as score_canary
+from agent.metrics.own import INSTALLED, OF_CANARIES, OWN, Gap, OwnMetric, Trace, metric
+from agent.score import Scorer
+from agent.trace import CANARY, Score, State
 from exporters.reference import families
 from tests.metrics.help import trace
 
@@ -38,11 +42,11 @@ def own(value: Any, **changes: Any) -> OwnMetric:
 @pytest.fixture
 def registry() -> Iterator[None]:
     """Takes back what a test installs."""
-    before, mine = dict(METRICS), list(OWN_METRICS)
+    before, mine = dict(METRICS), list(INSTALLED)
     yield
     METRICS.clear()
     METRICS.update(before)
-    OWN_METRICS[:] = mine
+    INSTALLED[:] = mine
 
 
 def score(value: Any, **changes: Any) -> tuple[State, float | None, str | None]:
@@ -122,7 +126,7 @@ def test_it_is_in_the_registry_and_has_its_gauges(registry: None) -> None:
     install(mine)
     install(mine)  # a second start in one process
     assert METRICS["shouting"] is mine.spec
-    assert [mine] == OWN_METRICS
+    assert [mine] == INSTALLED
     names = {family.name for family in families()}
     assert {"rag_shouting_mean", "rag_shouting_ci_lower", "rag_shouting_unscored_ratio"} <= names
 
@@ -171,3 +175,31 @@ def test_no_name_meets_another_series_of_ours() -> None:
 
 def test_no_feedback_poses_as_one() -> None:
     assert OWN in RESERVED
+
+
+def test_one_of_canaries_sees_those_with_a_reference_and_no_traffic(registry: None) -> None:
+    @metric(**SPEC, canaries=True)
+    def formula(trace: Trace) -> float | Gap:
+        assert trace.reference is not None
+        return float(trace.answer == trace.reference.answer)
+
+    before = pairs([5])
+    install(formula)
+    assert pairs([5]) == (*before, ("shouting", OF_CANARIES))
+    assert [one for one in score_cheap(trace()) if one.metric == "shouting"] == []
+
+    def last(**fields: Any) -> Score:
+        found = score_canary(trace(**fields), [5], lambda: 0.0)
+        assert [(one.metric, one.scorer) for one in found] == list(pairs([5]))
+        return found[-1]
+
+    assert last(answer="4", reference={"answer": "4"}).value == 1.0
+    assert last(answer="5", reference={"answer": "4"}).value == 0.0
+    marked = last(tags={CANARY: "true"})
+    assert (marked.state, marked.reason) == (State.NOT_APPLICABLE, "no_reference")
+    assert score_canary(trace(), [5], lambda: 0.0) == []
+    assert is_of_canaries(OF_CANARIES)
+    scorer = Scorer()
+    assert ("shouting", OF_CANARIES) in scorer.canaries
+    scored = scorer.score(trace(answer="4", reference={"answer": "4"})).trace.results
+    assert [one.value for one in scored if one.metric == "shouting"] == [1.0]

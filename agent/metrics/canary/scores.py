@@ -32,6 +32,7 @@ from agent.metrics.canary.said import Said
 from agent.metrics.citations import indicator_quality
 from agent.metrics.markers import resolve
 from agent.metrics.missing import explained, known
+from agent.metrics.own import INSTALLED, OF_CANARIES, score_own
 from agent.metrics.ranking import rank_order
 from agent.metrics.results import REFERENCE, Gap, result
 from agent.trace import Passage, Reference, Score, Trace
@@ -57,11 +58,13 @@ def names(ks: Sequence[int]) -> list[str]:
 
 def pairs(ks: Sequence[int]) -> tuple[tuple[str, str], ...]:
     """The (metric, scorer) pairs that every canary gets exactly one result for, in that order."""
-    return tuple((name, REFERENCE) for name in names(sorted(set(ks))))
+    ours = [(name, REFERENCE) for name in names(sorted(set(ks)))]
+    own = [(one.spec.name, OF_CANARIES) for one in INSTALLED if one.scorer == OF_CANARIES]
+    return (*ours, *own)
 
 
 def score(trace: Trace, ks: Sequence[int], monotonic: Callable[[], float]) -> list[Score]:
-    """One result for each of `names(ks)`; none where the trace is no canary.
+    """One result for each of `pairs(ks)`; none where the trace is no canary.
 
     `monotonic` bounds the time of patterns.
     """
@@ -80,7 +83,16 @@ def score(trace: Trace, ks: Sequence[int], monotonic: Callable[[], float]) -> li
     scores = [
         result(name, trace, values[name], REFERENCE, detail=details.get(name)) for name in names(ks)
     ]
-    return explained(trace, scores)
+    return explained(trace, [*scores, *_own(trace)])
+
+
+def _own(trace: Trace) -> list[Score]:
+    """What users' own metrics say of a canary."""
+    if trace.reference is not None:
+        return score_own(known(trace), OF_CANARIES)
+    gap = Gap("no_reference", applies=False)
+    mine = [one for one in INSTALLED if one.scorer == OF_CANARIES]
+    return [result(one.spec.name, trace, gap, OF_CANARIES) for one in mine]
 
 
 def _of_reference(
