@@ -1,8 +1,9 @@
-"""Labels over a real Kafka: a worker dies between a label and its trace, and nothing is lost."""
+"""Labels over a real Kafka: between a label and its trace a worker joins and another dies."""
 
 from __future__ import annotations
 
 import json
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
@@ -38,10 +39,10 @@ def outcomes(worker: Worker) -> dict[str, float]:
 @pytest.mark.real
 @pytest.mark.slow
 @pytest.mark.timeout(300)
-def test_labels_find_their_traces_through_the_kill_of_a_worker(place: Place) -> None:
+def test_labels_find_their_traces_through_a_rebalance_and_a_kill(place: Place) -> None:
     feedback = place.settings.kafka.topics.feedback
     worker, other = place.worker("a"), place.worker("b")
-    with workers(worker):
+    with workers(worker), ExitStack() as stack:
         until(lambda: worker.ready)
         place.produce([trace_line(0), trace_line(1)])
         until(lambda: worker.traces() == 2)
@@ -52,11 +53,11 @@ def test_labels_find_their_traces_through_the_kill_of_a_worker(place: Place) -> 
         until(lambda: len(place.letters()) == 2)
         told = [(dict(one.headers)["topic"], one.value) for one in place.letters()]
         assert sorted(told) == sorted((feedback.encode(), one) for one in broken)
+        stack.enter_context(workers(other))  # the partitions are dealt anew
+        until(lambda: other.ready and worker.ready)
         worker.kill()
-    with workers(other):
-        until(lambda: other.ready)
         until(lambda: outcomes(other) == before)
-        # their traces, a trace that had its label, and a correction; all of it twice
+        # all traces twice, those with labels too, and the label of the last one
         again = [trace_line(n) for n in range(8)]
         place.produce([*again, *again])
         place.produce([label(1, False)], topic=feedback)
