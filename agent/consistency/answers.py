@@ -16,9 +16,10 @@ __all__ = ["KEPT", "THIN_SECONDS", "Answer", "Answers", "Asked", "Pairs"]
 
 KEPT = 4
 """Answers of one question: 6 pairs. That a service does not say the same twice is seen by four as
-well as by forty. Reading the answers of a question for the first time costs what scoring 4 to 6
-traces does where they have 200 words (3.3 ms, 0.7 s for 200 questions: benchmarks/consistency.py);
-after that only new pairs are compared."""
+well as by forty. Reading the answers of a question for the first time costs what scoring 3 to 6
+traces does where they have 200 words (five runs of benchmarks/consistency.py: 1.9 to 3.3 ms on a
+machine shared by others, 0.4 to 0.7 s for 200 questions); after that only new pairs are
+compared."""
 
 THIN_SECONDS = 60.0
 """Once there are so many, the next one is taken after so long: what a busy question costs is
