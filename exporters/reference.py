@@ -287,7 +287,8 @@ HEALTH = (
         (), "", "Agent",
     ),
     Family(
-        "ragmeter_drawn_traces", "gauge", "Accepted traces that wait for a judge, a model or an embedding.",
+        "ragmeter_drawn_traces", "gauge",
+        "Accepted traces that wait for a judge, a model or an embedding.",
         ("tier",), "", "Agent",
     ),
     Family(
