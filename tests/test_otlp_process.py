@@ -21,8 +21,8 @@ from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor, SpanExportResult
 from opentelemetry.trace import Tracer, set_span_in_context
 
+from tests import waiting
 from tests.test_crash import Live
-from tests.waiting import PATIENCE
 
 QUERY, ANSWER = "How do I reset my password?", "Click Forgot password [1]."
 PASSAGE = "Click Forgot password on the login page to reset it."
@@ -44,15 +44,16 @@ def wait_ready(live: Live) -> None:
 
 
 def until(live: Live, condition: Any) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while True:
+    def comes() -> bool:
         try:
-            if condition():
-                return
+            return bool(condition())
         except httpx.HTTPError:
-            pass
-        assert time.monotonic() < deadline, (live.folder / "talk.txt").read_text()
-        time.sleep(0.05)
+            return False
+
+    try:
+        waiting.until(comes)
+    except AssertionError as error:
+        raise AssertionError((live.folder / "talk.txt").read_text()) from error
 
 
 def metrics(live: Live) -> dict[str, float]:

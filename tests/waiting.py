@@ -14,12 +14,21 @@ wait for what never comes, and a machine that lends its processors to others for
 Half of the limit of a test (pyproject.toml), so that what was waited for is told before that."""
 
 
+REST = 4.0
+"""Times as long as a look took is the pause after it, up to a second: a look is often a scrape, and
+what is waited for should not have to render it for most of the time."""
+
+
 def until(what: Callable[[], object], seconds: float = PATIENCE, pause: float = 0.05) -> None:
-    """Wait until `what()` is true."""
+    """Wait until `what()` is true; `pause` is the shortest between two looks."""
     end = time.monotonic() + seconds
-    while not what():
-        assert time.monotonic() < end, "it did not come to that"
-        time.sleep(pause)
+    while True:
+        began = time.monotonic()
+        if what():
+            return
+        now = time.monotonic()
+        assert now < end, "it did not come to that"
+        time.sleep(max(pause, min(REST * (now - began), 1.0)))
 
 
 async def until_async(what: Callable[[], object], seconds: float = PATIENCE) -> None:
