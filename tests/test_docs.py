@@ -77,6 +77,7 @@ def reasons(path: Path) -> set[str]:
 def test_every_reason_is_documented_and_every_documented_one_is_given() -> None:
     given = {"internal_error", "error", "timeout"}  # the last two are a trace's own status
     given |= {"old_schema", "not_configured"}  # agent/tier_worker.py, where a tier gave nothing
+    given |= {"budget"}  # agent/score.py, of canaries that had no room left
     given |= {"no_verdict", "first_run"}  # of comparisons: agent/metrics/judges.py, probes
     # what a judge's client may say stands in the contract between it and the metrics
     seam = (ROOT / "agent" / "judge" / "question.py").read_text()

@@ -23,7 +23,8 @@ _BY_PAGE: Mapping[str, tuple[str, ...]] = {
     "citation-support.md": ("RagCitationSupportLow",),
     "faithfulness.md": ("RagFaithfulnessLow",),
     "groundedness.md": ("RagGroundednessLow",),
-    "answer-correctness.md": ("RagAnswerCorrectnessLow",),
+    "answer-correctness.md": ("RagAnswerCorrectnessLow", "RagCanaryFactsWrong"),
+    "canaries.md": ("RagCanariesFailing", "RagCanariesAbsent"),
     "error-budget.md": (
         *("RagErrorBudgetBurnFast", "RagErrorBudgetBurnSlow", "RagErrorBudgetBurnTicket"),
     ),

@@ -109,7 +109,23 @@ def _calls() -> list[Panel]:
             unit="percentunit", size=THIRD, top=1,
             limits=thresholds.health("RagmeterSamplingScaledDown"),
         ),
+        lines(
+            "Of all that, for canaries",
+            "Share of the calls, tokens and money that canaries take; judge.budget.canaries bounds"
+            " it (0.1 by default) where there is a budget.",
+            {
+                "calls": _of_canaries("requests"),
+                "tokens": _of_canaries("tokens"),
+                "cost": _of_canaries("cost_usd"),
+            },
+            unit="percentunit", size=(24, 6),
+        ),
     ]  # fmt: skip
+
+
+def _of_canaries(what: str) -> str:
+    part, whole = (target(f"ragmeter_{by}judge_{what}_total") for by in ("canary_", ""))
+    return f"sum(rate({part}[{INTERVAL}])) / sum(rate({whole}[{INTERVAL}]))"
 
 
 def _trust() -> list[Panel]:

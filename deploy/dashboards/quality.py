@@ -39,9 +39,13 @@ READING = {
     " context. It falls, too, where more passages are retrieved than are of use.",
     "answer_correctness": "How far answers to canaries are the right ones, in meaning, facts and"
     " completeness.",
+    "fact_checks": "Share of the fact checks that answers to canaries pass. The page names those"
+    " that failed.",
+    "canary_failed": "Share of canaries that got no answer: an error, or none in time.",
 }
 JUDGED = ("nugget_vital", "nugget_all")
 ASKED_FOR = (("faithfulness", "groundedness"), ("context_relevancy", "answer_correctness"))
+OF_CANARIES = ("fact_checks", "canary_failed")
 
 
 def _beside(name: str) -> list[Panel]:
@@ -132,6 +136,7 @@ BOARD = Board(
         Row("Facts in the answers, by the judge", _pair(*JUDGED)),
         Row("Asked for: claims, context, canaries", _pair(*ASKED_FOR[0])),
         Row("", _pair(*ASKED_FOR[1])),
+        Row("Canaries", _pair(*OF_CANARIES)),
         Row("Drift and segments", [_drift(), _segments()]),
     ],
 )

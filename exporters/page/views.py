@@ -14,6 +14,7 @@ from agent.metrics import METRICS
 from agent.metrics.canary.judged import is_of_canaries
 from agent.metrics.names import base as base_name
 from agent.metrics.names import spec_of
+from agent.metrics.results import REFERENCE
 from agent.metrics.spec import MetricSpec
 from agent.presentation import GROUPS, MORE, rank
 from exporters.breakdowns import breakdown_in, usual_window
@@ -81,7 +82,8 @@ class MetricRow:
     def group(self) -> str:
         if is_of_canaries(self.scorer):  # the metric itself may be one of traffic, too
             return "Canaries"
-        names = (name for name, metrics in GROUPS.items() if self.spec.name in metrics)
+        metric = base_name(self.spec.name)  # which has its cut-off here
+        names = (name for name, metrics in GROUPS.items() if metric in metrics)
         return next(names, MORE)
 
 
@@ -266,6 +268,12 @@ def _service(reading: Reading, service: str, base: Base, *, full: bool) -> Servi
     return view
 
 
+def _place(series: tuple[str, str]) -> tuple[bool, int, tuple[str, str]]:
+    """Of canaries, what their reference says before what a judge does."""
+    metric, scorer = series
+    return is_of_canaries(scorer) and scorer != REFERENCE, rank(metric), series
+
+
 def _rows(windows: Windows, service: str, base: Base, full: bool) -> list[MetricRow]:
     rows = []
     needed: int | None = windows.min_samples
@@ -274,7 +282,7 @@ def _rows(windows: Windows, service: str, base: Base, full: bool) -> list[Metric
         for metric, scorer in windows.series(service, "")
         if spec_of(METRICS, metric) and not is_mixture(scorer)
     ]
-    for metric, scorer in sorted(series, key=lambda pair: (rank(pair[0]), pair)):
+    for metric, scorer in sorted(series, key=_place):
         cells = {
             name: Cell(
                 windows.estimate(service, "", metric, scorer, name),

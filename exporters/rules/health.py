@@ -51,6 +51,7 @@ _CLOSED = grown("ragmeter_otlp_traces_total")
 _SENT = grown("ragmeter_results_exported_total")
 _TOLD = grown("ragmeter_notifications_total")
 _CALLS = grown("ragmeter_judge_requests_total")
+_CANARIES = "sum by (service) (increase(rag_canaries_total[1h]))"
 _INPUT = f'{{__name__=~"{_LETTERS}|{_TAKEN}"}}'
 WINDOW = "{window}"
 """In `RagScoresAbsent`, for the one of the configured windows that fits: see `health_rules`."""
@@ -238,6 +239,17 @@ HEALTH_RULES = (
         f"{AGENT}: only {SHARE} of the configured sample of {{{{ $labels.service }}}} goes to the"
         " {{ $labels.tier }} tier",
         "Budget or capacity leaves no more; estimates stay right and get wide.",
+        for_=10 * MINUTE,
+    ),
+    # Not for a suite that is sent now and then: at some time of the last day canaries came for
+    # three hours without a gap of an hour (18 looks in a row), and now there is one.
+    HealthRule(
+        "RagCanariesAbsent", "warning",
+        f"{_CANARIES} < 0.5 and"
+        f" max_over_time(count_over_time(({_CANARIES} > 0.5)[3h:10m])[24h:30m]) > 17.5",
+        "{{ $labels.service }}: no canary for an hour, and they had come regularly",
+        "Whoever sends them has stopped or cannot reach the agent: nobody asks whether answers are"
+        " right.",
         for_=10 * MINUTE,
     ),
     # Of a hundred answered requests some could be scored, whatever they are about.

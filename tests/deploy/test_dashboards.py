@@ -24,6 +24,7 @@ DATASOURCE = ROOT / "deploy/compose/grafana/provisioning/datasources/prometheus.
 
 # Alerts that no panel is about, and why.
 ELSEWHERE = {
+    "RagCanariesAbsent": "the panels of canaries have a gap then",
     "RagScoresAbsent": "every panel of quality is empty then",
     "RagTimeoutsHigh": "a row of its own in the table of now, and the budget",
     "RagTimeoutsElevated": "as RagTimeoutsHigh",

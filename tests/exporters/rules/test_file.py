@@ -93,6 +93,7 @@ def test_thresholds_durations_and_severities_are_the_agents(profile: str) -> Non
 def selectors(expr: str) -> Iterator[tuple[str, dict[str, str]]]:
     """Every metric that an expression reads, with the labels of its matchers."""
     bare = re.sub(r"\b(by|on|ignoring|without) \([^)]*\)", "", expr)
+    bare = re.sub(r"\[\w+:\w*\]", "", bare)  # the steps of a subquery
     for found in re.finditer(r"([A-Za-z_:][\w:]*)(?:\{([^}]*)\})?|\{([^}]*)\}", bare):
         name, inner = found.group(1), found.group(2) or found.group(3)
         if name is not None and not re.match(r"rag_|ragmeter_|up$|.*:", name):
