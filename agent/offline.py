@@ -16,13 +16,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any, Protocol
 
-from agent.comparing import AnswersOfFile, embedder_of
 from agent.config import Settings
+from agent.consistency.of_file import AnswersOfFile, embedder_of
 from agent.consistency.vectors import Vectors
 from agent.counters import Counts
 from agent.feedback.labels import Feedback
 from agent.ingest.native import Bad
-from agent.labelled import LabelsOfFile
+from agent.labelling.of_file import LabelsOfFile
 from agent.privacy.content import Content
 from agent.privacy.redactor import Redactor
 from agent.progress import ReplayProgress

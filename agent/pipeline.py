@@ -26,13 +26,13 @@ from agent.config import Sampling, Settings
 from agent.consistency.memory import Compared
 from agent.counters import CounterKey, Counters, Gauge
 from agent.feedback.labels import Feedback
-from agent.hearing import write_feedback
 from agent.indexing.event import IndexEvent
 from agent.indexing.indexes import Outcome, Version
 from agent.ingest.native import Bad
 from agent.ingest.requests import Found, requests
 from agent.ingest.spans import Span
 from agent.intake import Intake, Item, Unavailable
+from agent.labelling.intake import write_feedback
 from agent.privacy.content import Content
 from agent.privacy.redactor import Redactor
 from agent.reading import Health

@@ -76,7 +76,7 @@ def report(
     """Summarise scored files, with intervals and box plots, and compare two or more."""
     from agent.config import ConfigError, load
     from agent.outputs import UsageError
-    from agent.report_run import Wanted, convert, run_report
+    from agent.report.command import Wanted, convert, run_report
 
     try:
         settings = load(config)

@@ -14,9 +14,9 @@ import httpx
 
 from agent.alerts import Rule
 from agent.config import Settings
-from agent.feedback_replay import replay_feedback
 from agent.instruments import slow_tiers
 from agent.intake import Unavailable
+from agent.labelling.replay import replay_feedback
 from agent.listener.access import Access
 from agent.pipeline import Instrument
 from agent.ports import calm

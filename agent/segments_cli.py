@@ -100,9 +100,9 @@ def segments(
 def _of_files(
     files: list[Path], settings: Settings, service: str | None, options: Options
 ) -> dict[str, Any]:
+    from agent.breakdown.files import segments_of_files
     from agent.metrics import METRICS
     from agent.metrics.names import spec_of
-    from agent.segments_files import segments_of_files
 
     if options.metric is not None and spec_of(METRICS, options.metric) is None:
         raise failed(f"metric {options.metric!r} is not known", 2)
@@ -146,7 +146,7 @@ def _ask(settings: Settings, url: str | None, query: dict[str, str], fdr: float)
 
 
 def _show(found: dict[str, Any], every: bool) -> None:
-    from agent.segments_table import segments_table, summary
+    from agent.breakdown.table import segments_table, summary
 
     out = Console(width=None if sys.stdout.isatty() else 140, highlight=False)
     for service in found["services"]:

@@ -27,9 +27,9 @@ from agent.indexing.event import IndexEvent
 from agent.indexing.indexes import Outcome
 from agent.ingest.native import Bad, decode_one
 from agent.isolation import isolated
-from agent.labelling import Labelling
+from agent.labelling.labelling import Labelling
+from agent.labelling.placed import Placed, passage_keys
 from agent.orders import Orders, UnknownService
-from agent.placed import Placed, passage_keys
 from agent.privacy.content import Content
 from agent.pulse import Pulse
 from agent.score import Scored, outline

@@ -16,8 +16,8 @@ import pytest
 from agent.config import Settings, load
 from agent.offline import score_file
 from agent.outputs import UsageError
+from agent.report.command import Wanted, convert, run_report
 from agent.report.open_rag_eval_rows import HEADER
-from agent.report_run import Wanted, convert, run_report
 from tests.report.recorded import FOREIGN
 from tests.scored import line_dict, result
 from tests.test_cli import ragmeter

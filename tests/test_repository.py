@@ -56,6 +56,11 @@ PURE = (
         "agent/seen_clock.py",
     ),
 )
+EDGES = (
+    *("agent/breakdown/cli.py", "agent/breakdown/files.py"),
+    *("agent/report/command.py", "agent/report/files.py"),
+)
+"""The input and output of a part that is pure otherwise, beside it."""
 ROWS = ("agent/kafka/state", "agent/kafka/messages")
 """As pure; they know what lies in a store, too (`agent.store.rows`)."""
 IMPURE_MODULES = {
@@ -87,6 +92,10 @@ def python_files(*tops: str) -> list[Path]:
         for path in project_files()
         if path.suffix == ".py" and any(path.is_relative_to(top) for top in tops or (".",))
     ]
+
+
+def pure_files(part: str) -> list[Path]:
+    return [path for path in python_files(part) if str(path) not in EDGES]
 
 
 @cache
@@ -210,7 +219,7 @@ def test_trace_imports_nothing_of_ours() -> None:
 def test_pure_parts_import_no_input_or_output(part: str) -> None:
     found = [
         f"{path}: {name}"
-        for path in python_files(part)
+        for path in pure_files(part)
         for name in imports(path)
         if name in IMPURE_MODULES or top(name) in IMPURE_MODULES
     ]
@@ -221,7 +230,7 @@ def test_pure_parts_import_no_input_or_output(part: str) -> None:
 def test_pure_parts_read_no_clock_file_or_chance(part: str) -> None:
     found = [
         f"{path}:{node.lineno}: {name}"
-        for path in python_files(part)
+        for path in pure_files(part)
         for node in ast.walk(tree(path))
         if isinstance(node, ast.Call) and (name := ast.unparse(node.func)) in IMPURE_CALLS
     ]
@@ -231,7 +240,7 @@ def test_pure_parts_read_no_clock_file_or_chance(part: str) -> None:
 @pytest.mark.parametrize("part", PURE)
 def test_pure_parts_know_neither_exporters_nor_the_outside_of_the_agent(part: str) -> None:
     outer = ("agent.cli", "agent.pipeline", "agent.sources", "agent.store", "exporters")
-    found = [f"{p}: {name}" for p in python_files(part) for name in imports(p)]
+    found = [f"{p}: {name}" for p in pure_files(part) for name in imports(p)]
     assert [line for line in found if line.split(": ")[1].startswith(outer)] == []
 
 

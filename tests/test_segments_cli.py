@@ -12,10 +12,10 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner, Result
 
+from agent.breakdown.files import read_windows
+from agent.breakdown.table import segments_table
 from agent.cli import app
 from agent.config import load
-from agent.segments_files import read_windows
-from agent.segments_table import segments_table
 from tests.exporters.broken_down import fallen
 from tests.exporters.server import serving
 from tests.scored import line_dict, result

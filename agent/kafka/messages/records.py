@@ -62,7 +62,8 @@ KEY = 16  # characters of the hash of a passage's id
 @dataclass(slots=True)
 class ScoreRecord:
     """`source` is where the trace was read; None for results that no trace owes (of probes).
-    `passages`: hashes that labels name them by (`agent.placed`), where labels may come."""
+    `passages`: hashes that labels name them by (`agent.labelling.placed`), where labels may
+    come."""
 
     scored: ScoredTrace
     source: Source | None

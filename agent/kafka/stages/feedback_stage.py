@@ -16,13 +16,13 @@ from aiokafka.errors import MessageSizeTooLargeError
 from faust.types import EventT, TopicT
 
 from agent.counters import Counters
-from agent.hearing import rows_of
 from agent.ingest.feedback import INVALID, decode_one
 from agent.ingest.native import Bad
 from agent.kafka.messages.feedback_records import FeedbackRecord, encode_feedback
 from agent.kafka.messages.source import Source
 from agent.kafka.stages.acked_stage import AckedStage, arrival_of
 from agent.kafka.stages.sending import DeadTopic, deliver
+from agent.labelling.intake import rows_of
 from agent.settings import Settings
 
 __all__ = ["NO_SERVICE", "FeedbackStage"]

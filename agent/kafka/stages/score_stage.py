@@ -28,7 +28,7 @@ from agent.kafka.stages.otlp_in import OtlpIn, Unusable
 from agent.kafka.stages.preparing import Preparing
 from agent.kafka.stages.sending import DeadTopic, deliver
 from agent.kafka.stages.slow import InLine
-from agent.placed import passage_keys
+from agent.labelling.placed import passage_keys
 from agent.settings.kafka import TracesEncoding
 
 __all__ = ["ScoreStage"]

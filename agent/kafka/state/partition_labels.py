@@ -20,8 +20,8 @@ from agent.kafka.messages.source import Source
 from agent.kafka.state.kept_labels import ByKind, KeptLabels
 from agent.kafka.state.replay_guard import ReplayGuard
 from agent.kafka.state.state_rows import Rows
-from agent.labelling import Labelling
-from agent.placed import Placed
+from agent.labelling.labelling import Labelling
+from agent.labelling.placed import Placed
 from agent.trace import ScoredTrace
 
 __all__ = ["PartitionLabels"]

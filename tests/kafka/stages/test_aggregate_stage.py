@@ -15,7 +15,7 @@ from agent.kafka.stages.aggregate_stage import AggregateOwner
 from tests.kafka.state.partition import commit, record, reloaded, state_of
 from tests.kafka.state.test_partition_labels import counted as outcomes
 from tests.kafka.state.test_partition_labels import label, trace
-from tests.test_labelling import said
+from tests.labelling.test_labelling import said
 
 
 class Broken(AggregateOwner):
@@ -88,7 +88,7 @@ def test_a_label_that_cannot_be_counted_takes_no_trace_along(
         raise ZeroDivisionError
 
     owner = Labelled(KeyError("not raised"))
-    monkeypatch.setattr("agent.labelling.label_scores", fails)
+    monkeypatch.setattr("agent.labelling.labelling.label_scores", fails)
     asyncio.run(owner.turn([event(9, trace(2))]))
     assert (owner.buried, owner.committed) == ([], [9])
     assert outcomes(owner.state) == {"internal_error": 1}

@@ -13,7 +13,6 @@ import pytest
 
 from agent.config import Settings, load
 from agent.feedback.labels import Feedback
-from agent.hearing import rows_of
 from agent.kafka.messages.bad_record import BadRecord
 from agent.kafka.messages.feedback_records import FeedbackRecord, encode_feedback
 from agent.kafka.messages.records import ScoreRecord, decode_any, encode_record
@@ -22,9 +21,10 @@ from agent.kafka.state.partition_state import PartitionState
 from agent.kafka.state.slot_log import Write
 from agent.kafka.state.slots import Ledger
 from agent.kafka.state.state_rows import parts_of
-from agent.placed import passage_keys
+from agent.labelling.intake import rows_of
+from agent.labelling.placed import passage_keys
 from tests.kafka.state.partition import SCORER, K, commit, flat, reloaded, state_of
-from tests.test_labelling import agent, said
+from tests.labelling.test_labelling import agent, said
 from tests.traces import START, good
 
 ONE = {"kafka": {"partitions": 1}, "segments": ["model"], "judge": {"k": [1, 2]}}
@@ -140,7 +140,7 @@ def test_a_label_that_cannot_be_counted_takes_no_trace_along(
     state, rows = state_of(settings_of()), dict[bytes, bytes]()
     state.apply([decode_any(label(1, said(1)))])
     head = commit(state, rows)
-    module = "agent.labelling.label_scores"
+    module = "agent.labelling.labelling.label_scores"
     monkeypatch.setattr(module, lambda *_: (_ for _ in ()).throw(ZeroDivisionError))
     with pytest.raises(ZeroDivisionError):
         state.apply([decode_any(trace(1))])

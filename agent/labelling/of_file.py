@@ -7,8 +7,8 @@ from collections.abc import Iterable, Sequence
 
 from agent.feedback.frames import Frame, Said, Word, by_rank, said_by, trace_key
 from agent.feedback.labels import Feedback
+from agent.labelling.placed import passage_keys
 from agent.metrics.labelled.scores import label_scores, metric_names, results
-from agent.placed import passage_keys
 from agent.tiers import Pair
 from agent.trace import Score, Trace
 

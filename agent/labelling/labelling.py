@@ -20,9 +20,9 @@ from agent.config import Settings
 from agent.counters import Gauge
 from agent.feedback.frames import Frame, Said, Word, by_rank, trace_key
 from agent.feedback.waiting import Waiting
-from agent.labelling_scorers import ScorerPlaces
+from agent.labelling.placed import Placed
+from agent.labelling.scorer_places import ScorerPlaces
 from agent.metrics.labelled.scores import label_scores, results
-from agent.placed import Placed
 from agent.store.feedback import FeedbackStep, LabelStore, NewFrame, Row
 from agent.trace import ScoredTrace
 from agent.windows.periods import seconds_of

@@ -10,7 +10,7 @@ from pathlib import Path
 from agent.feedback.labels import Feedback
 from agent.ingest.native import Bad
 from agent.intake import QueueFull, Unavailable
-from agent.labelling import OUTCOMES
+from agent.labelling.labelling import OUTCOMES
 from agent.pipeline import Instrument
 from agent.sources.feedback_file import read_feedback
 

@@ -13,11 +13,11 @@ from agent.labels import bounded
 from agent.outputs import UsageError, check_apart, print_tables, print_text, write_whole
 from agent.progress import ReplayProgress
 from agent.report.document import document
+from agent.report.files import Read, Reading, Texts, normalised, read_scored
 from agent.report.open_rag_eval_rows import HEADER, Rows
 from agent.report.run import Run
 from agent.report.summary import Report, Text, report_of
 from agent.report.tables import answered_line, caption, tables, why_missing
-from agent.report_input import Read, Reading, Texts, normalised, read_scored
 from agent.scored_input import size_of
 from agent.sources.files import STDIN
 from agent.trace import ScoredTrace
