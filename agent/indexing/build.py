@@ -71,7 +71,7 @@ class Build:
     @property
     def skipped_ratio(self) -> float | None:
         """Of the chunks that were attempted, those that were not embedded."""
-        return 1 - self.embedded / self.attempted if self.attempted else None
+        return (self.attempted - self.embedded) / self.attempted if self.attempted else None
 
     def copy(self) -> Build:
         tokens = replace(self.tokens, cells=dict(self.tokens.cells))

@@ -37,7 +37,18 @@ MAX_WHY = 200  # characters
 
 INVALID = "invalid_index_event"
 
-Count = Annotated[int, Field(ge=0, le=10**12)]  # sums of a million of these are exact
+
+
+def _number(value: object) -> object:
+    """JSON's true is no 1."""
+    if isinstance(value, bool):
+        raise ValueError("a whole number is needed")
+    return value
+
+
+Count = Annotated[int, Field(ge=0, le=10**12), BeforeValidator(_number)]
+"""Sums of a million of these are exact."""
+
 TokenCount = Annotated[int, Field(ge=0, le=MAX_TOKENS)]
 
 
@@ -57,11 +68,19 @@ class _Part(BaseModel):
     model_config = ConfigDict(extra="ignore", frozen=True, coerce_numbers_to_str=True)
 
 
-class Documents(_Part):
-    """`no_chunks` of the `processed` gave nothing to embed."""
+class _Counts(_Part):
+    """A name that is not known is refused: a count under a name with a slip in it would be missing
+    from a sum, and a share too small."""
+
+    model_config = ConfigDict(extra="forbid")
+
+
+class Documents(_Counts):
+    """`no_chunks` of the `processed` gave nothing to embed. Both are needed: a job that does not
+    count the second has not found none."""
 
     processed: Count
-    no_chunks: Count = 0
+    no_chunks: Count
 
     @model_validator(mode="after")
     def _part_of_all(self) -> Self:
@@ -70,7 +89,7 @@ class Documents(_Part):
         return self
 
 
-class Chunks(_Part):
+class Chunks(_Counts):
     """`skipped` counts by reason; what is neither embedded nor skipped was not reported."""
 
     attempted: Count

@@ -38,7 +38,7 @@ def test_rates_by_hand() -> None:
     assert values(found, "documents") == {key: 50}
     assert values(found, "no_chunk_ratio") == {key: 5 / 50}
     assert values(found, "chunks") == {key: 100}
-    assert values(found, "skipped_ratio")[key] == 1 - 0.9
+    assert values(found, "skipped_ratio")[key] == 0.1
     assert values(found, "skipped_chunks") == {
         (*key, "too_long"): 6, (*key, "empty"): 3, (*key, "not_reported"): 1,
     }  # fmt: skip
