@@ -9,20 +9,22 @@ from typing import Any
 
 import pytest
 
+from agent.aggregate import Aggregator
+from agent.alerts import parse_rules
 from agent.config import load
 from agent.metrics import METRICS
 from agent.metrics.canary.judged import asked_of, is_of_canaries
 from agent.metrics.judges import SPECS as OF_JUDGES
 from agent.metrics.results import REFERENCE
 from agent.sampling import Sampler
-from agent.score import Scorer
-from agent.trace import CANARY, State
+from agent.score import Scorer, complete
+from agent.trace import CANARY, Score, State
 from exporters.prometheus import PrometheusExporter
 from tests.judge.stub_process import stub_judge
-from tests.test_canaries import GOLD, canary
+from tests.test_canaries import GOLD, RULE, canary
 from tests.test_instruments import running, values
 from tests.test_slow_tiers import mismatch, states
-from tests.traces import good, make_trace
+from tests.traces import START, good, make_trace
 from tests.waiting import until
 
 PAIRS = [("faithfulness", "judge"), ("relevance", "umbrela"), ("judge_disagreement", "judge")]
@@ -82,6 +84,23 @@ def test_every_judged_metric_can_be_asked_for_of_canaries() -> None:
     assert is_of_canaries("canary/judge")
     assert is_of_canaries(REFERENCE)
     assert not is_of_canaries("judge")
+
+
+def test_a_rule_on_what_a_judge_says_of_canaries_needs_no_traffic() -> None:
+    wanted = {**RULE, "metric": "context_recall", "scorer": "canary/judge"}
+    rules = parse_rules([{"rules": [wanted]}], metrics=METRICS, windows=["5m", "1h", "24h"])
+    pairs = [("context_recall", "judge")]
+    one = Aggregator(load(environ={}), rules, pairs)
+    sampler = Sampler(load(environ={}).sampling)
+    half = Scorer(sampler=sampler, tiers={"judge": pairs})
+    for number in range(8):
+        found = half.score(canary(number))
+        low = Score("context_recall", "canary/judge", State.SCORED, 0.1)
+        found.trace.results += complete([low], half.promised(found, "judge"), 1.0)
+        one.apply(found.trace)
+    one.advance(START + 60)
+    assert [alert.rule for alert in one.engine.alerts()] == [RULE["name"]]
+    assert one.windows.seen("bot", "", "1h") == 0
 
 
 def sent(count: int, **changes: Any) -> list[Any]:

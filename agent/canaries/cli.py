@@ -186,8 +186,10 @@ def _run(
         try:
             url = httpx.URL(endpoint)
             if url.scheme not in ("http", "https") or not url.host:
-                raise httpx.InvalidURL("http:// or https:// and a host are needed")
-            client = agent_client(settings.http, base, FINISH_SECONDS) if base else None
+                raise httpx.InvalidURL("--endpoint: http:// or https:// and a host are needed")
+            client = (
+                agent_client(settings.http, base, FINISH_SECONDS, sending=True) if base else None
+            )
             asker = Asker(suite, endpoint, seconds=seconds, token=token, environ=os.environ)
             delivery = Delivery(client, base, file=output, spool=spool)
         except (httpx.InvalidURL, UnknownName, ValueError) as error:
