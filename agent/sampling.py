@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from hashlib import blake2b
 from typing import NamedTuple
 
-from agent.budget import BudgetController
+from agent.budget.controller import BudgetController
 from agent.config import Rates, Sampling
 from agent.tiers import TIERS, Tier
 from agent.trace import Trace

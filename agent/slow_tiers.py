@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from typing import Any
 
-from agent.budget import BudgetController
+from agent.budget.controller import BudgetController
 from agent.counters import CounterKey, Gauge
 from agent.tiers import Cost, Tier, TierScorer
 from agent.trace import ScoredTrace

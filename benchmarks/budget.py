@@ -16,7 +16,7 @@ import time
 from dataclasses import dataclass, replace
 from typing import Any
 
-from agent.budget import BudgetController
+from agent.budget.controller import BudgetController
 from agent.config import Budget, Sampling
 from agent.metrics.spec import MetricSpec
 from agent.sampling import Sampler

@@ -8,7 +8,7 @@ import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from agent.budget import BudgetController
+from agent.budget.controller import BudgetController
 from agent.config import Budget
 from agent.tiers import Cost
 from agent.trace import Score, ScoredTrace, State

@@ -15,7 +15,7 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from agent.budget import BudgetController
+from agent.budget.controller import BudgetController
 from agent.config import Budget, Sampling
 from agent.metrics import METRICS
 from agent.sampling import Sampler

@@ -45,7 +45,7 @@ PURE = (
     "agent/breakdown",
     *("agent/feedback", "agent/indexing", "agent/consistency"),
     "agent/report",
-    *("agent/budget.py", "agent/accounts.py", "agent/arrivals.py", "agent/fair_share.py"),
+    "agent/budget",
     *("agent/fingerprints.py", "agent/strata.py", "agent/control.py", "agent/places.py"),
     *("agent/drift", "agent/drifting.py", "agent/slos.py", "agent/aggregate.py"),
     *(

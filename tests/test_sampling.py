@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from agent.budget import BudgetController
+from agent.budget.controller import BudgetController
 from agent.config import Budget, load
 from agent.sampling import FLOOR, Sampler, uniform
 from agent.tiers import Cost

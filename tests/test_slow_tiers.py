@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from agent.budget import BudgetController
+from agent.budget.controller import BudgetController
 from agent.config import Budget, Settings, load
 from agent.pipeline import Instrument
 from agent.reading import Health

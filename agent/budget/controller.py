@@ -4,7 +4,7 @@ A worker draws each arriving trace with probability pi = rate * scale * upstream
 module finds the scale. A drawn trace is judged later and costs what it costs: then it is settled.
 Feed-forward (what comes in per second, shared fairly over services, over what the arrivals of a
 service would cost) keeps the spend right while traffic changes; integral control of cumulative
-spend (`agent.accounts`) removes what is left of the error.
+spend (`agent.budget.accounts`) removes what is left of the error.
 
 Why weights of 1/pi stay unbiased although pi follows the spend: pi of a trace is a function of the
 traces (what has arrived, and the stratum of its own) and of earlier draws and their costs, never of
@@ -26,11 +26,11 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any
 
-from agent.accounts import Account, DayAccount
-from agent.arrivals import Arrivals
-from agent.canary_share import CanaryShare
+from agent.budget.accounts import Account, DayAccount
+from agent.budget.arrivals import Arrivals
+from agent.budget.canary_share import CanaryShare
+from agent.budget.fair_share import divide
 from agent.config import Budget, Hhem, Judge
-from agent.fair_share import divide
 from agent.labels import OTHER
 from agent.tiers import Cost
 

@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from agent.budget import RESOURCES, BudgetController
-from agent.canary_share import DAY, HOUR, START, CanaryShare
+from agent.budget.canary_share import DAY, HOUR, START, CanaryShare
+from agent.budget.controller import RESOURCES, BudgetController
 from agent.config import Budget
 from agent.tiers import Cost
 

@@ -1,4 +1,4 @@
-"""The controller by itself; tests/test_budget_simulated.py tries it on traffic."""
+"""The controller by itself; tests/budget/test_simulated.py tries it on traffic."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import threading
 
 import pytest
 
-from agent.budget import (
+from agent.budget.controller import (
     GRID,
     MAX_SERVICES,
     REST,

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.fair_share import divide
+from agent.budget.fair_share import divide
 
 AMOUNT = st.floats(0, 1e6)
 

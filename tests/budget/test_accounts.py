@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from agent.accounts import CEILING, CREDIT_SECONDS, DAY, FLOOR, Account, DayAccount
+from agent.budget.accounts import CEILING, CREDIT_SECONDS, DAY, FLOOR, Account, DayAccount
 
 
 def test_on_balance_the_pace_is_the_income() -> None:

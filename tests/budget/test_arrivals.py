@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from agent.arrivals import Arrivals
+from agent.budget.arrivals import Arrivals
 
 
 def feed(arrivals: Arrivals, rate: float, begin: float, end: float, rng: random.Random) -> float:
