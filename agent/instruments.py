@@ -12,7 +12,8 @@ from copy import deepcopy
 from functools import partial
 from typing import Any
 
-from agent.budget.controller import BudgetController, judge_controller, model_controller
+from agent.budget.controller import BudgetController
+from agent.budget.tiers import judge_controller, model_controller
 from agent.config import ConfigError, Judge, Settings
 from agent.counters import Gauge
 from agent.judge import prompts

@@ -13,7 +13,10 @@ from __future__ import annotations
 
 import math
 
-__all__ = ["CEILING", "FLOOR", "Account", "DayAccount"]
+from agent.budget.costs import CAPACITY
+from agent.config import Budget
+
+__all__ = ["CEILING", "FLOOR", "Account", "DayAccount", "open_accounts"]
 
 FLOOR = 0.25
 """Least pace, as a part of the incoming rate, while a debt is paid back: it is what keeps every
@@ -151,3 +154,18 @@ class DayAccount(Account):
         super().load(state)
         self._came = min(float(state["came"]), self._units)
         self._now = float(state["now"]) if "now" in state else None
+
+
+def open_accounts(budget: Budget, share: float, capacity: float | None) -> dict[int, Account]:
+    """Accounts for `share` of a budget, by the place of their resource (`costs.RESOURCES`), for
+    those that are limited. `capacity`: seconds of calls or of cores a second."""
+    accounts: dict[int, Account] = {}
+    if budget.requests_per_minute is not None:
+        accounts[0] = Account(share * budget.requests_per_minute / 60)
+    if budget.tokens_per_minute is not None:
+        accounts[1] = Account(share * budget.tokens_per_minute / 60)
+    if budget.usd_per_day is not None:
+        accounts[2] = DayAccount(share * budget.usd_per_day)
+    if capacity is not None:
+        accounts[CAPACITY] = Account(share * capacity)
+    return accounts

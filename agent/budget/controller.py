@@ -26,18 +26,16 @@ from collections import deque
 from collections.abc import Mapping
 from typing import Any
 
-from agent.budget.accounts import Account, DayAccount
-from agent.budget.arrivals import Arrivals
+from agent.budget.accounts import Account, open_accounts
 from agent.budget.canary_share import CanaryShare
+from agent.budget.costs import CAPACITY, JUDGE_PRIOR, RESOURCES, Vector, mix, read, vector
 from agent.budget.fair_share import divide
-from agent.config import Budget, Hhem, Judge
+from agent.budget.service import Service
+from agent.config import Budget
 from agent.labels import OTHER
 from agent.tiers import Cost
 
-__all__ = ["GRID", "RESOURCES", "BudgetController", "judge_controller", "model_controller"]
-
-RESOURCES = ("requests", "tokens", "usd", "seconds")
-CAPACITY = 3  # the place of what is not a budget but our own slots or cores
+__all__ = ["GRID", "BudgetController"]
 
 STEPS, OCTAVES = 16, 20
 GRID = tuple(2.0 ** (-step / STEPS) for step in range(STEPS * OCTAVES + 1))
@@ -47,64 +45,18 @@ by distinct probability, so these must be few; rounding down is made up for by t
 TICK = 0.5
 """Seconds between two looks at the rates. A draw that spends ahead brings the next look forward."""
 
-UTILISATION = 0.9
-"""Part of the slots or cores that is planned for: at 1.0 the queue before them never empties."""
-
-MEMORY, MEMORY_ALL = 32, 64
-"""Settled traces that the cost of one trace is averaged over, of a service and of all."""
-
-RATE_PART = 1 / 64
-"""Of each trace in the mean rate, which moves with the mix of strata."""
+MEMORY = 64
+"""Settled traces of all services that the cost of one trace is averaged over."""
 
 MAX_SERVICES = 256
 REST = OTHER
 """Where services beyond `MAX_SERVICES` are counted together: names come from outside."""
-
-IDLE_RATE = 1e-4
-"""Arrivals a second below which a service is gone: some ten minutes after the last."""
 
 SWEEP_SECONDS = 60.0
 
 ROOM = 0.25
 """Part of the queue that may fill before the scale falls, by the square of what is left of the
 rest: at a half full it is 0.44, and the queue is full only where nothing is drawn any more."""
-
-JUDGE_PRIOR = Cost(requests=10, input_tokens=8_000, output_tokens=600, seconds=15.0)
-"""Of a trace with five passages and as many citations, until the first is settled."""
-
-MODEL_PRIOR = Cost(seconds=0.5)
-
-Vector = tuple[float, float, float, float]
-
-
-def _vector(cost: Cost) -> Vector:
-    return (
-        float(cost.requests),
-        float(cost.input_tokens + cost.output_tokens),
-        cost.usd,
-        cost.seconds,
-    )
-
-
-def _mix(old: Vector, new: Vector, part: float) -> Vector:
-    a, b, c, d = (x + part * (y - x) for x, y in zip(old, new, strict=True))
-    return a, b, c, d
-
-
-class _Service:
-    """What is known of one service: arrivals, cost of a trace, and what is under way."""
-
-    __slots__ = ("arrivals", "cost", "pending", "rate", "rated", "scale", "seconds", "settled")
-
-    def __init__(self, now: float, cost: Vector) -> None:
-        self.arrivals = Arrivals(now)
-        self.cost = cost
-        self.settled = 0
-        self.pending = 0
-        self.rate = 1.0  # the mean over the last traces
-        self.rated = False
-        self.scale = 1.0
-        self.seconds = 0.0  # of income that one draw costs, of the scarcest resource
 
 
 class BudgetController:
@@ -119,43 +71,30 @@ class BudgetController:
     def __init__(
         self, budget: Budget, *, capacity: float | None = None, prior: Cost = JUDGE_PRIOR
     ) -> None:
-        self._budget = budget
-        self._capacity = capacity
-        self._cost = _vector(prior)
+        self._cost = vector(prior)
         self._settled = 0
-        self._accounts = self._open(1.0, capacity)
+        self._accounts = open_accounts(budget, 1.0, capacity)
         # The share of a service is one of the budget, and of the capacity too: a slot is spent.
         self._own = {
-            name: self._open(share, capacity) for name, share in budget.shares.items() if share < 1
+            name: open_accounts(budget, share, capacity)
+            for name, share in budget.shares.items()
+            if share < 1
         }
         # with money spread evenly over the day: at what hour a suite is sent is its own affair
-        own = self._open(budget.canaries, capacity) if budget.canaries else {}  # 0: nobody asks
+        # (0: nobody asks)
+        own = open_accounts(budget, budget.canaries, capacity) if budget.canaries else {}
         self._canaries = CanaryShare(
             {place: account.rate for place, account in own.items()},
             self._cost,
             daily=frozenset({2}),
         )
-        self._services: dict[str, _Service] = {}
+        self._services: dict[str, Service] = {}
         self._inbox: deque[tuple[str, Vector, bool]] = deque()
         self._updated: float | None = None
         self._last = self._due = self._swept = -math.inf
         self._ahead = 0.0
         self._room = 1.0
         self._part = 1.0
-
-    def _open(self, share: float, capacity: float | None) -> dict[int, Account]:
-        """Accounts by the place of their resource, for those that are limited."""
-        budget = self._budget
-        accounts: dict[int, Account] = {}
-        if budget.requests_per_minute is not None:
-            accounts[0] = Account(share * budget.requests_per_minute / 60)
-        if budget.tokens_per_minute is not None:
-            accounts[1] = Account(share * budget.tokens_per_minute / 60)
-        if budget.usd_per_day is not None:
-            accounts[2] = DayAccount(share * budget.usd_per_day)
-        if capacity is not None:
-            accounts[CAPACITY] = Account(share * capacity)
-        return accounts
 
     # What happens ------------------------------------------------------------------------------
 
@@ -168,11 +107,7 @@ class BudgetController:
         state = self._services.get(service)
         if state is None:
             state = self._find(service, now)
-        state.arrivals.count += 1
-        state.rate += (min(rate, 1 / state.scale) - state.rate) * (
-            RATE_PART if state.rated else 1.0
-        )
-        state.rated = True
+        state.arrived(rate)
         if now >= self._due or now < self._last:
             self._update(now)
         return state.scale
@@ -187,11 +122,11 @@ class BudgetController:
 
     def settle(self, service: str, cost: Cost, now: float) -> None:
         """A drawn trace is done, whatever came of it; `cost` is what it took, maybe nothing."""
-        self._inbox.append((service, _vector(cost), True))
+        self._inbox.append((service, vector(cost), True))
 
     def charge(self, service: str, cost: Cost, now: float) -> None:
         """Spend that no draw has caused: probes."""
-        self._inbox.append((service, _vector(cost), False))
+        self._inbox.append((service, vector(cost), False))
 
     def admit_canary(self, now: float) -> bool:
         """A canary has come: whether it may ask. If so, `settle_canary` must follow."""
@@ -199,7 +134,7 @@ class BudgetController:
 
     def settle_canary(self, service: str, cost: Cost, now: float) -> None:
         """An admitted canary is done. The whole budget pays for it, out of the canaries' part."""
-        self._canaries.settle(_vector(cost))
+        self._canaries.settle(vector(cost))
         self.charge(service, cost, now)
 
     def backlog(self, waiting: int, bound: int) -> None:
@@ -249,14 +184,14 @@ class BudgetController:
 
     # Control -----------------------------------------------------------------------------------
 
-    def _find(self, service: str, now: float) -> _Service:
+    def _find(self, service: str, now: float) -> Service:
         if service not in self._services and len(self._services) >= MAX_SERVICES:
             self._sweep(now)
             if len(self._services) >= MAX_SERVICES:
                 service = REST
         state = self._services.get(service)
         if state is None:
-            state = self._services[service] = _Service(now, self._cost)
+            state = self._services[service] = Service(now, self._cost)
             self._due = -math.inf
         return state
 
@@ -266,7 +201,7 @@ class BudgetController:
             return
         self._swept = now
         for name, state in list(self._services.items()):
-            if not state.pending and not state.arrivals.count and state.arrivals.rate < IDLE_RATE:
+            if state.gone:
                 del self._services[name]
 
     def _pending(self, place: int) -> float:
@@ -283,13 +218,10 @@ class BudgetController:
             if not drawn:
                 continue
             self._settled += 1
-            self._cost = _mix(self._cost, cost, max(1 / self._settled, 1 / MEMORY_ALL))
+            self._cost = mix(self._cost, cost, max(1 / self._settled, 1 / MEMORY))
             state = self._services.get(name) or self._services.get(REST)
             if state is not None:
-                state.settled += 1
-                part = max(1 / (state.settled + 1), 1 / MEMORY)
-                state.cost = _mix(state.cost, cost, part)
-                state.pending = max(0, state.pending - 1)
+                state.settle(cost)
 
     def _update(self, now: float) -> None:
         self._take_in()
@@ -317,7 +249,7 @@ class BudgetController:
         account: Account,
         now: float,
         passed: float,
-        states: list[tuple[str, _Service]],
+        states: list[tuple[str, Service]],
         scales: list[float],
     ) -> None:
         """Lower `scales` to what one resource allows."""
@@ -356,15 +288,7 @@ class BudgetController:
                 name: {RESOURCES[p]: account.dump() for p, account in accounts.items()}
                 for name, accounts in self._own.items()
             },
-            "services": {
-                name: {
-                    "pending": state.pending,
-                    "cost": list(state.cost),
-                    "settled": state.settled,
-                    "arrivals": state.arrivals.rate,
-                }
-                for name, state in self._services.items()
-            },
+            "services": {name: state.dump() for name, state in self._services.items()},
         }
 
     def load(
@@ -381,7 +305,7 @@ class BudgetController:
         """
         updated = state["updated"]
         self._updated = None if updated is None else float(updated)
-        self._cost = _read(state["cost"])
+        self._cost = read(state["cost"])
         self._settled = int(state["settled"])
         for place, account in self._accounts.items():
             if RESOURCES[place] in state["accounts"]:
@@ -393,41 +317,11 @@ class BudgetController:
                     account.load(saved)
         if "canaries" in state:  # absent in states of older versions
             saved = state["canaries"]
-            self._canaries.load(saved, RESOURCES, _read(saved["cost"]), canaries)
+            self._canaries.load(saved, RESOURCES, read(saved["cost"]), canaries)
         for name, saved in state["services"].items():
-            service = _Service(self._updated or 0.0, _read(saved["cost"]))
-            service.settled = int(saved["settled"])
-            service.pending = int(saved["pending"])
-            service.arrivals.rate = float(saved["arrivals"])
-            self._services[name] = service
+            self._services[name] = Service.load(saved, self._updated or 0.0)
         if pending is not None:
             for service in self._services.values():
                 service.pending = 0
             for name, number in pending.items():
                 self._find(name, self._updated or 0.0).pending += number
-
-
-def _read(saved: Any) -> Vector:
-    a, b, c, d = map(float, saved)
-    if not all(math.isfinite(x) and x >= 0 for x in (a, b, c, d)):
-        raise ValueError("a cost must be finite and not negative")
-    return a, b, c, d
-
-
-def judge_controller(settings: Judge) -> BudgetController:
-    """The controller of the judge tier: its budget, and its slots as the capacity."""
-    prior = JUDGE_PRIOR
-    usd = (
-        prior.input_tokens * settings.input_usd_per_million
-        + prior.output_tokens * settings.output_usd_per_million
-    ) / 1e6
-    return BudgetController(
-        settings.budget,
-        capacity=UTILISATION * settings.concurrency,
-        prior=Cost(prior.requests, prior.input_tokens, prior.output_tokens, usd, prior.seconds),
-    )
-
-
-def model_controller(settings: Hhem) -> BudgetController:
-    """The controller of the model tier: its workers are the capacity, and nothing costs money."""
-    return BudgetController(Budget(), capacity=UTILISATION * settings.workers, prior=MODEL_PRIOR)

@@ -7,7 +7,8 @@ import json
 import pytest
 
 from agent.budget.canary_share import DAY, HOUR, START, CanaryShare
-from agent.budget.controller import RESOURCES, BudgetController
+from agent.budget.controller import BudgetController
+from agent.budget.costs import RESOURCES
 from agent.config import Budget
 from agent.tiers import Cost
 

@@ -14,9 +14,8 @@ from agent.budget.controller import (
     MAX_SERVICES,
     REST,
     BudgetController,
-    judge_controller,
-    model_controller,
 )
+from agent.budget.tiers import judge_controller, model_controller
 from agent.config import Budget, load
 from agent.tiers import Cost
 

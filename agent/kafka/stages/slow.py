@@ -10,7 +10,8 @@ from collections import Counter
 from collections.abc import AsyncIterator, Callable
 from functools import partial
 
-from agent.budget.controller import BudgetController, judge_controller, model_controller
+from agent.budget.controller import BudgetController
+from agent.budget.tiers import judge_controller, model_controller
 from agent.config import Sampling, Settings
 from agent.counters import Counters, Gauge
 from agent.deadline import ends_in
