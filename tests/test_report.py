@@ -166,6 +166,39 @@ def test_texts_are_redacted_or_not_shown(tmp_path: Path, capfd: pytest.CaptureFi
     assert any("privacy.content" in line for line in said)
 
 
+def foreign(path: Path, answer: str) -> Path:
+    """A CSV of open-rag-eval with an answer that hallucinates."""
+    parts = json.dumps([{"text": answer, "citations": []}])
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(
+            ["query_id", "query", "run_1_generated_answer",
+             "run_1_generation_score_hallucination_score"]
+        )  # fmt: skip
+        writer.writerow(["q1", "I am ann@example.com", parts, "0.1"])
+    return path
+
+
+def test_each_run_has_its_own_answers(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    files = foreign(tmp_path / "a.csv", "At nine."), foreign(tmp_path / "b.csv", "At ten.")
+    runs = numbers(capfd, *files)["runs"]
+    answers = [run["series"][0]["worst"][0]["answer"] for run in runs]
+    assert answers == ["At nine.", "At ten."]
+
+
+def test_texts_of_the_file_itself_are_redacted_too(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    file = foreign(tmp_path / "a.csv", "At nine.")
+    rules = load(environ={}, overrides={"privacy": {"redact": ["email"]}})
+    out, _ = shown(capfd, file, settings=rules)
+    assert "At nine." in out
+    assert "ann@example.com" not in out
+    nothing = load(environ={}, overrides={"privacy": {"content": "none"}})
+    out, _ = shown(capfd, file, settings=nothing)
+    assert "At nine." not in out
+
+
 def test_repeats_services_and_unreadable_lines_are_said(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -38,7 +38,6 @@ MAX_WHY = 200  # characters
 INVALID = "invalid_index_event"
 
 
-
 def _number(value: object) -> object:
     """JSON's true is no 1."""
     if isinstance(value, bool):

@@ -6,21 +6,25 @@ import csv
 import io
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from pathlib import Path
 
 from agent.config import Settings
+from agent.counters import Counts
+from agent.ingest.native import Good
 from agent.labels import bounded
 from agent.outputs import UsageError, check_apart, print_tables, print_text, write_whole
+from agent.privacy.redactor import Redactor
 from agent.progress import ReplayProgress
 from agent.report.document import document
 from agent.report.files import Read, Reading, Texts, normalised, read_scored
 from agent.report.open_rag_eval_rows import HEADER, Rows
 from agent.report.run import Run
-from agent.report.summary import Report, Text, report_of
+from agent.report.summary import Column, Report, Text, report_of
 from agent.report.tables import answered_line, caption, tables, why_missing
 from agent.scored_input import size_of
 from agent.sources.files import STDIN
-from agent.trace import ScoredTrace
+from agent.trace import ScoredTrace, Trace
 
 __all__ = ["Wanted", "convert", "run_report"]
 
@@ -55,21 +59,26 @@ def run_report(wanted: Wanted, settings: Settings, say: Callable[[str], None]) -
     texts = None
     if wanted.traces is not None:
         texts = Texts(wanted.traces, settings.limits.trace_bytes, settings.privacy, say)
-    runs, notes, own = [], [], {}
+    runs, notes, own = [], [], []
+    redactor = Redactor(settings.privacy)
     for name, path in zip(_names(wanted.files), wanted.files, strict=True):
-        run, said, found = _read(name, path, wanted, settings, texts, say)
+        run, said, found = _read(name, path, wanted, settings, texts, redactor, say)
         for note in said:
             say(f"{name}: {note}")
         runs.append(run)
         notes.append(said)
-        own.update(found)
+        own.append(found)
     report = report_of(
         runs, paired_by=wanted.pair_by, seed=wanted.seed, worst=wanted.worst,
         metrics=wanted.metrics, notes=notes,
     )  # fmt: skip
     if not report.keys and wanted.metrics:
         raise UsageError(f"--metric: no file has a value of {', '.join(wanted.metrics)}")
-    report = replace(report, texts=_shown(report, {**(texts.texts if texts else {}), **own}))
+    known = texts.texts if texts else {}
+    columns = zip(report.columns, own, strict=True)
+    report = replace(
+        report, columns=[replace(c, texts=_shown(c, {**known, **found})) for c, found in columns]
+    )
     whole = _draw(report, wanted, say)
     if wanted.form == "json":
         print_text(document(report))
@@ -113,6 +122,7 @@ def _read(
     wanted: Wanted,
     settings: Settings,
     texts: Texts | None,
+    redactor: Redactor,
     say: Callable[[str], None],
 ) -> tuple[Run, list[str], dict[str, Text]]:
     run, found, own = Run(name), Reading(), {}
@@ -131,8 +141,8 @@ def _read(
             seen.add((trace.service, trace.trace_id))
             key = _key(read, wanted.pair_by, texts)
             without += key is None
-            if read.text is not None:
-                own[trace.trace_id] = read.text
+            if read.text is not None and settings.privacy.content == "full":
+                own[trace.trace_id] = _redacted(read, read.text, redactor)
             run.add(trace, key)
             if number % REPORT_EVERY == 0:
                 progress.read(number, found.bad, position)
@@ -163,8 +173,19 @@ def _key(read: Read, by: str, texts: Texts | None) -> str | None:
     return read.trace.tags.get(by.removeprefix(TAG))
 
 
-def _shown(report: Report, known: dict[str, Text]) -> dict[str, Text]:
-    ids = {item.trace_id for c in report.columns for s in c.series for item in s.worst}
+def _redacted(read: Read, text: Text, redactor: Redactor) -> Text:
+    """A text of the file itself, under the rules for those of traces."""
+    when = datetime.fromtimestamp(read.trace.timestamp, UTC)
+    trace = Trace(
+        trace_id=read.trace.trace_id, service=read.trace.service, timestamp=when,
+        query=text.query, answer=text.answer,
+    )  # fmt: skip
+    kept = redactor.trace(Good(trace, b""), Counts()).trace
+    return Text(kept.query or "", kept.answer or "")
+
+
+def _shown(column: Column, known: dict[str, Text]) -> dict[str, Text]:
+    ids = {item.trace_id for series in column.series for item in series.worst}
     return {trace_id: known[trace_id] for trace_id in sorted(ids) if trace_id in known}
 
 

@@ -26,19 +26,19 @@ def document(report: Report) -> str:
         "seed": report.seed,
         "tests": report.tests,
         "adjustment": "holm",
-        "runs": [_run(column, report) for column in report.columns],
+        "runs": [_run(column) for column in report.columns],
         "comparisons": [_comparison(item, report) for item in report.comparisons],
     }
     return json.dumps(out, ensure_ascii=True, allow_nan=False, indent=1) + "\n"
 
 
-def _run(column: Column, report: Report) -> dict[str, Any]:
+def _run(column: Column) -> dict[str, Any]:
     return {
         "name": column.name,
         "traces": column.traces,
         "services": list(column.services),
         "notes": list(column.notes),
-        "series": [_series(series, report) for series in column.series],
+        "series": [_series(series, column) for series in column.series],
         "latency": [
             {"stage": stage, **asdict(item)} for stage, items in column.latency for item in items
         ],
@@ -55,7 +55,7 @@ def _named(item: Series | Comparison) -> Iterator[tuple[str, Any]]:
         yield "fingerprint", item.fingerprint
 
 
-def _series(series: Series, report: Report) -> dict[str, Any]:
+def _series(series: Series, column: Column) -> dict[str, Any]:
     found, box = series.estimate, series.box
     return {
         **dict(_named(series)),
@@ -71,7 +71,7 @@ def _series(series: Series, report: Report) -> dict[str, Any]:
         "states": dict(series.states),
         "reasons": {state: dict(_most(counts)) for state, counts in series.reasons.items()},
         "worst": [
-            {"trace_id": item.trace_id, "value": item.value, **_text(item.trace_id, report)}
+            {"trace_id": item.trace_id, "value": item.value, **_text(item.trace_id, column)}
             for item in series.worst
         ],
     }
@@ -81,8 +81,8 @@ def _most(counts: Mapping[str, int]) -> list[tuple[str, int]]:
     return sorted(counts.items(), key=lambda item: (-item[1], item[0]))
 
 
-def _text(trace_id: str, report: Report) -> dict[str, str]:
-    known = report.texts.get(trace_id)
+def _text(trace_id: str, column: Column) -> dict[str, str]:
+    known = column.texts.get(trace_id)
     return asdict(known) if known else {}
 
 

@@ -31,7 +31,8 @@ class Text:
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One run as it is shown."""
+    """One run as it is shown. `texts` are known by trace id; two runs may have other answers to
+    the same one."""
 
     name: str
     traces: int
@@ -39,6 +40,7 @@ class Column:
     series: Sequence[Series]
     latency: Sequence[tuple[str, Sequence[Quantile]]]
     notes: Sequence[str] = ()
+    texts: Mapping[str, Text] = field(default_factory=dict)
 
     def find(self, key: tuple[str, str]) -> list[Series]:
         """The series of a (metric, scorer): one for each version of the scorer."""
@@ -48,7 +50,7 @@ class Column:
 @dataclass(frozen=True, slots=True)
 class Report:
     """`keys` are the (metric, scorer) that any run has, in the order they are shown; `missing`
-    those of which no run has a value. `texts` are known by trace id."""
+    those of which no run has a value."""
 
     columns: Sequence[Column]
     comparisons: Sequence[Comparison]
@@ -56,7 +58,6 @@ class Report:
     missing: Sequence[tuple[str, str]]
     paired_by: str
     seed: int
-    texts: Mapping[str, Text] = field(default_factory=dict)
 
     @property
     def tests(self) -> int:

@@ -213,9 +213,10 @@ def caption(report: Report) -> list[str]:
 def worst_table(report: Report) -> Table | None:
     """The worst traces of each run by its main metrics; texts where they are known."""
     several = len(report.columns) > 1
+    told = any(column.texts for column in report.columns)
     table = _table(
         "worst traces", ("metric (scorer)", False), *((("run", False),) if several else ()),
-        ("score", True), ("trace", False), *((("query and answer", False),) * bool(report.texts)),
+        ("score", True), ("trace", False), *((("query and answer", False),) * told),
     )  # fmt: skip
     for key in report.keys:
         if key[0] not in HEADLINE:
@@ -225,8 +226,8 @@ def worst_table(report: Report) -> Table | None:
                 for item in series.worst[:WORST_SHOWN]:
                     cells = [label(series), *([bounded(column.name, NAME)] if several else [])]
                     cells += [number(item.value, series.spec), bounded(item.trace_id, 80)]
-                    if report.texts:
-                        known = report.texts.get(item.trace_id)
+                    if told:
+                        known = column.texts.get(item.trace_id)
                         texts = (known.query, known.answer) if known else ()
                         cells.append("\n".join(_excerpt(text) for text in texts if text))
                     _add(table, *cells)

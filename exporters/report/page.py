@@ -9,7 +9,7 @@ from hashlib import sha256
 from agent import __version__
 from agent.report.compare import Comparison, verdict
 from agent.report.run import Series
-from agent.report.summary import ANSWERED, Report, number, title
+from agent.report.summary import ANSWERED, Column, Report, number, title
 from agent.report.tables import caption, chance, interval, label, median, quartiles, states
 from agent.report.tables import why_missing as missing_line
 from exporters.page.markup import Child, Markup, clip, el, one_line
@@ -228,14 +228,14 @@ def _worst(report: Report) -> Iterator[Markup]:
             for series in column.find(key):
                 if series.worst:
                     note = f"{series.scorer} · {one_line(column.name, NAME)}"
-                    items = [_case(item.trace_id, number(item.value, series.spec), report)
+                    items = [_case(item.trace_id, number(item.value, series.spec), column)
                              for item in series.worst]  # fmt: skip
                     head = el("summary", title(key[0]), el("small", note))
                     yield el("details", head, items)
 
 
-def _case(trace_id: str, value: str, report: Report) -> Markup:
-    known = report.texts.get(trace_id)
+def _case(trace_id: str, value: str, column: Column) -> Markup:
+    known = column.texts.get(trace_id)
     name = el("code", one_line(trace_id, NAME))
     if known is None:
         return el("div", el("b", value), " ", name, class_="case")

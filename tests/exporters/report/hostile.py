@@ -26,4 +26,5 @@ def hostile() -> Report:
     ]
     found = report_of(runs, paired_by="trace_id", notes=[[ESCAPE]] * 3)
     ids = [item.trace_id for series in found.columns[0].series for item in series.worst]
-    return replace(found, texts={i: Text(ESCAPE, ESCAPE + "a" * 5_000) for i in ids})
+    texts = {i: Text(ESCAPE, ESCAPE + "a" * 5_000) for i in ids}
+    return replace(found, columns=[replace(column, texts=texts) for column in found.columns])
