@@ -111,10 +111,12 @@ def _service(view: ServiceView, base: Base) -> Markup:
     if view.latency:
         parts += [el("h3", "Latency by stage"), latency_table(view.latency, base.windows)]
     if view.segments:
-        more = f" · {view.hidden_segments} more not shown" if view.hidden_segments else ""
+        idle = sum(not item.seen for item in view.segments)
+        more = f" · {idle} more without traffic" if idle else ""
+        more += f" · {view.hidden_segments} more not shown" if view.hidden_segments else ""
         parts += [
             el("h3", "Segments ", el("small", f"last {view.window}{more}")),
-            segments_table(view),
+            segments_table(view) if idle < len(view.segments) else None,
         ]
         parts += breakdown_section(view.breakdown, view.window)
         if view.breakdown is None:

@@ -94,7 +94,7 @@ tbody tr:not(.group):hover>*{background:var(--mark)}
 .mark.critical{color:var(--crit)}.mark.warning{color:var(--warn)}
 .edge{border-left:1px solid var(--hair)}
 .name{white-space:nowrap}
-.long{min-width:130px;max-width:260px;overflow-wrap:anywhere;white-space:normal}
+.long{min-width:200px;max-width:260px;overflow-wrap:anywhere;white-space:normal}
 .spark{display:block}
 .spark .axis{stroke:var(--hair);stroke-width:1}
 .spark .band{fill:var(--band)}
@@ -134,7 +134,7 @@ footer b{color:var(--ink);font-weight:600}
 .two{grid-template-columns:minmax(0,1fr)}.alert{grid-template-columns:minmax(0,1fr)}
 .alert .num{text-align:left;white-space:normal}th,td{padding:5px 9px}
 .stick th[scope=row],.stick thead th:first-child{position:sticky;left:0;background:var(--panel);
-z-index:1;max-width:140px;white-space:normal;box-shadow:1px 0 0 var(--hair)}
+z-index:1;min-width:0;max-width:140px;white-space:normal;box-shadow:1px 0 0 var(--hair)}
 .line{flex-wrap:wrap;gap:0 10px}.line .q{flex-basis:60%;white-space:normal;overflow-wrap:anywhere}
 .line b{min-width:0}.worst details details{margin-left:10px}.case{padding-left:14px}}
 @media print{:root{color-scheme:light;--bg:#fff;--panel:#fff;--ink:#000;--soft:#444;--rule:#999;

@@ -201,13 +201,13 @@ def _quantile(item: Any, edge: bool) -> Markup:
 
 
 def segments_table(view: ServiceView) -> Markup:
-    """Segments side by side, in the window of the sparklines."""
+    """The segments that have traffic side by side, in the window of the sparklines."""
     rows = [row for row in view.rows if row.group != "Use" and row.measured]
     head = el(
         "tr", _th("Segment"), _th("Traces", class_="n"),
         [_th(words(row.spec.name), class_="n") for row in rows], _th("p95 total", class_="n"),
     )  # fmt: skip
-    body = [_segment_row(item, rows) for item in view.segments]
+    body = [_segment_row(item, rows) for item in view.segments if item.seen]
     table = el("table", el("thead", head), el("tbody", body), class_="stick")
     return box(f"Segments of {one_line(view.name, LABEL)}", table)
 

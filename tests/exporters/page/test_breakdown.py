@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from agent.windows import Windows
 from exporters.page.pages import service_page, status_page
 from exporters.page.views import service_view, status_view
 from tests.exporters.broken_down import fallen
@@ -64,3 +65,17 @@ def test_the_name_of_a_segment_is_text() -> None:
     page = status_page(status_view(as_reading(fallen(tag="<b>x</b>\u202e"))), "ragmeter")
     assert "<b>x" not in page
     assert "&lt;b&gt;x&lt;/b&gt;⟦U+202E⟧=b" in page
+
+
+def test_segments_without_traffic_are_counted_and_fill_no_lines(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    reading = fallen()
+    monkeypatch.setattr(
+        Windows, "seen",
+        lambda self, service, segment, window: 0 if segment.endswith("=b") else 3,
+    )  # fmt: skip
+    part = status(reading).split("Segments last 1h")[1].split("Which segment moved a mean")[0]
+    assert part.startswith(" · 1 more without traffic")
+    assert "kind=a" in part
+    assert "kind=b" not in part
