@@ -188,6 +188,20 @@ def test_a_replay_judges_each_and_a_restart_loses_none(tmp_path: Path) -> None:
             assert mismatch(instrument) == 0
 
 
+def test_after_a_restart_those_that_wait_are_in_the_account_of_the_canaries(
+    tmp_path: Path,
+) -> None:
+    with stub_judge(latency=60.0) as stub:
+        for again in (False, True):
+            with running(tmp_path, stub, live=True, metrics=FAMILIES) as instrument:
+                if not again:
+                    instrument.accept(sent(3), "test", live=True)
+                    until(lambda: stub.stats()["max_in_flight"] >= 3)
+                controller = instrument._worker._slow._tiers.controllers["judge"]
+                until(lambda: controller._canaries._pending == 3)  # noqa: B023
+                assert controller.pending == {}
+
+
 @pytest.mark.parametrize("share", [0.0, 0.1])
 def test_the_draws_of_the_traffic_are_the_same_beside_canaries(share: float) -> None:
     """Without a budget that is used up: canaries take part in no draw, count as no arrival and
