@@ -22,14 +22,11 @@ from agent.metrics import METRICS
 from agent.metrics.names import base, cutoff
 from agent.metrics.spec import MetricSpec
 from exporters.exposition import Family, escape, header, join, labels_text, number
-from exporters.reference import (
-    HEALTH,
-    LATENCY,
-    TRAFFIC,
-    families,
-    quality_families,
-)
-from exporters.service_families import CONSISTENCY, INDEXING
+from exporters.families import families
+from exporters.families.health import HEALTH
+from exporters.families.quality import quality_families
+from exporters.families.service import CONSISTENCY, INDEXING
+from exporters.families.traffic import LATENCY, TRAFFIC
 from exporters.snapshot import Snapshot, segment_labels, split_segment, take
 
 if TYPE_CHECKING:

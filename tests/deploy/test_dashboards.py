@@ -15,7 +15,7 @@ from agent.alerts.runbooks import PAGES
 from agent.metrics import METRICS
 from deploy.dashboards import DASHBOARDS, files, generated, thresholds
 from deploy.dashboards.__main__ import main
-from exporters.reference import families
+from exporters.families import families
 from tests.deploy.dashboard_queries import boards, panels, queries
 from tests.deploy.tools import ROOT
 

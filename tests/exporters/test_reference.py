@@ -7,9 +7,9 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from agent.metrics import METRICS
+from exporters.families import families
 from exporters.prometheus import PrometheusExporter, process_registry
-from exporters.reference import BEGIN, END, families, table, update
+from exporters.reference import BEGIN, END, table, update
 from exporters.refusals import Refusals
 from tests.exporters.fakes import FakeReading, as_reading, estimate, everything
 from tests.real import require
@@ -71,18 +71,6 @@ def test_exported_labels_are_the_documented_ones() -> None:
             family = known[name]
             allowed = set(family.labels) | (tags if family.segmented else set())
             assert set(sample.labels) - {"le"} <= allowed, sample
-
-
-def test_names_follow_the_conventions() -> None:
-    names = [family.name for family in families()]
-    assert len(set(names)) == len(names)
-    for family in families():
-        assert re.fullmatch(r"[a-z][a-z0-9_]*", family.name)
-        assert (family.type == "counter") == family.name.endswith("_total")
-        assert family.help.endswith(".")
-        assert not family.ours or family.name.startswith(("rag_", "ragmeter_"))
-    for spec in METRICS.values():
-        assert spec.gauge in names
 
 
 def test_a_page_without_marks_is_refused() -> None:

@@ -14,7 +14,7 @@ from agent.metrics.canary.scores import score as score_canary
 from agent.metrics.own import INSTALLED, OF_CANARIES, OWN, Gap, OwnMetric, Trace, metric
 from agent.score import Scorer
 from agent.trace import CANARY, Score, State
-from exporters.reference import families
+from exporters.families import families
 from tests.metrics.help import trace
 
 SPEC: dict[str, Any] = {

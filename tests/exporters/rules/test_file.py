@@ -20,7 +20,7 @@ from agent.config import load
 from agent.metrics import METRICS
 from agent.rules import rules_of
 from agent.windows.estimators import wilson
-from exporters.reference import families
+from exporters.families import families
 from exporters.rules import rule_file
 from exporters.rules.health import HEALTH_RULES
 from exporters.rules.promql import HOLD

@@ -1,0 +1,18 @@
+from __future__ import annotations
+
+import re
+
+from agent.metrics import METRICS
+from exporters.families import families
+
+
+def test_names_follow_the_conventions() -> None:
+    names = [family.name for family in families()]
+    assert len(set(names)) == len(names)
+    for family in families():
+        assert re.fullmatch(r"[a-z][a-z0-9_]*", family.name)
+        assert (family.type == "counter") == family.name.endswith("_total")
+        assert family.help.endswith(".")
+        assert not family.ours or family.name.startswith(("rag_", "ragmeter_"))
+    for spec in METRICS.values():
+        assert spec.gauge in names
