@@ -167,7 +167,7 @@ class _OpenRagEval:
     """The columns of that tool, with questions, passages and answers."""
 
     def __init__(self, file: IO[str], pairs: list[tuple[str, str]]) -> None:
-        self._writer = csv.writer(file)
+        self._writer = csv.writer(file, lineterminator="\n")  # as pandas writes it
         self._writer.writerow(HEADER)
         self._rows = Rows()
 
