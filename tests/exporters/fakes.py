@@ -318,6 +318,9 @@ def everything() -> FakeReading:
     counters.inc("ragmeter_judge_verdicts_total", (judge, ("source", "kept")), 3)
     counters.inc("ragmeter_judge_tokens_total", (judge, ("direction", "input")), 900)
     counters.inc("ragmeter_judge_cost_usd_total", (judge,), 0.01)
+    counters.inc("ragmeter_canary_judge_requests_total", (), 3)
+    counters.inc("ragmeter_canary_judge_tokens_total", (), 300)
+    counters.inc("ragmeter_canary_judge_cost_usd_total", (), 0.003)
     counters.inc(
         "ragmeter_instrument_changes_total", (("metric", "relevance"), ("scorer", "umbrela"))
     )
