@@ -36,13 +36,21 @@ def lines(first: int, count: int) -> list[bytes]:
     ]
 
 
-def results(found: dict[str, float]) -> dict[str, float]:
+def canaries(first: int, count: int) -> list[bytes]:
+    gold = {"answer": "Click Forgot password.", "facts": ["Forgot password"]}
+    return [
+        trace_line(n, service=SERVICES[n % len(SERVICES)], reference=gold, answer=f"Canary {n}.")
+        for n in range(first, first + count)
+    ]
+
+
+def results(found: dict[str, float], by: str = "judge") -> dict[str, float]:
     """How many results of the judge there are, by state (and reason)."""
     total: dict[str, float] = {}
     for name, value in found.items():
         if name.startswith("ragmeter_results_total{") and 'metric="answered"' in name:
             labels = dict(part.split("=") for part in name.split("{")[1].rstrip("}").split(","))
-            if labels["scorer"] == '"judge"':
+            if labels["scorer"] == f'"{by}"':
                 key = labels.get("reason", labels["state"]).strip('"')
                 total[key] = total.get(key, 0) + value
     return total
@@ -53,7 +61,7 @@ def test_a_slow_judge_loses_no_trace_and_a_kill_leaves_one_result_for_each(place
         worker = place.worker(settings=judged(judge.base_url), in_flight=16)
         with workers(worker):
             until(lambda: worker.ready)
-            place.produce([*lines(0, 120), b"{"])
+            place.produce([*lines(0, 60), *canaries(900, 5), *lines(60, 60), b"{"])
             until(lambda: worker.traces() >= 20)
             worker.kill()
             worker.start()
@@ -62,6 +70,16 @@ def test_a_slow_judge_loses_no_trace_and_a_kill_leaves_one_result_for_each(place
             # how many are drawn of a burst is the budget's matter: at least the first
             assert 0 < found["scored"] <= judge.stats()["calls"]
             assert found["scored"] + found["sampled_out"] == sum(found.values()) == 120
+            # canaries are apart, and each is judged and held against its reference
+            until(lambda: results(worker.metrics(), "canary/judge").get("scored") == 5)
+            assert sum(results(worker.metrics(), "canary/judge").values()) == 5
+            held = {
+                name: value
+                for name, value in worker.metrics().items()
+                if name.startswith("ragmeter_results_total{")
+                and 'metric="fact_coverage",scorer="reference",state="scored"' in name
+            }
+            assert sum(held.values()) == 5
             assert worker.stop() == 0, worker.log
 
 
