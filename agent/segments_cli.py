@@ -92,7 +92,8 @@ def segments(
     else:
         _show(found, every or metric is not None)
     if not found["segments"]:
-        raise failed("there are no segments; set `segments` to tags, for example [model]")
+        how = "give --tag model, or" if files else "set"
+        raise failed(f"there are no segments; {how} `segments: [model]` in the settings")
     if not found["services"]:
         raise failed(f"nothing is known of {service!r}" if service else "no trace is in any window")
 

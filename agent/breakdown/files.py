@@ -52,6 +52,16 @@ def segments_of_files(
     before, now = (held[0], held[-1]) if len(held) > 1 else (None, held[-1])
     if now is None or (len(held) > 1 and before is None):
         return None
+    known = {
+        segment.partition("=")[0]
+        for windows in held
+        if windows is not None
+        for name in windows.services()
+        for segment in windows.segments(name)
+    }
+    for tag in settings.segments:
+        if tag not in known:
+            say(f"no trace has {tag}")
     found = []
     for name in now.services():
         if service in (None, name):
@@ -63,6 +73,6 @@ def segments_of_files(
         "stream_time": None,
         "window": None,
         "windows": [],
-        "segments": list(settings.segments),
+        "segments": [tag for tag in settings.segments if tag in known],
         "services": found,
     }
