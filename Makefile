@@ -55,12 +55,13 @@ run: setup  ## replay the bundled traces through the whole pipeline and serve th
 test: setup  ## the fast tests
 	$(BIN)/pytest -n auto -m "not slow"
 
-# Not all of tests/: two workers would import what has no test for them.
-SLOW = $(shell grep -rl --include='test_*.py' 'mark\.slow' tests | sort)
+# Not all of tests/: two workers would import what has no test for them. By file, so that what a file
+# sets up is made once; backwards, so that the longest, the crash tests, are not the last.
+SLOW = $(shell grep -rl --include='test_*.py' 'mark\.slow' tests | sort -r)
 
 test-slow: setup  ## the longer suites: crash tests, flat memory, real outside parts
 	-@$(MAKE) --no-print-directory setup-apps  # without it those tests are skipped, in CI they fail
-	$(BIN)/pytest -n auto --dist loadgroup -m slow $(SLOW)
+	$(BIN)/pytest -n auto --dist loadfile --no-loadscope-reorder -m slow $(SLOW)
 
 kafka: setup  ## fetch Apache Kafka for the tests, by Maven into .cache
 	$(BIN)/python -m tests.kafka_server

@@ -12,7 +12,7 @@ from tests.apps.model_server import Call, Model, model_server
 from tests.apps.running import Live, application, live_ragmeter, python
 from tests.apps.shop import MODEL, REQUESTS, Request
 
-pytestmark = [pytest.mark.slow, pytest.mark.real, pytest.mark.xdist_group("apps")]
+pytestmark = [pytest.mark.slow, pytest.mark.real]
 
 FAILURES = {"timeout": "timed out", "error": "out of memory", "search-error": "the index is away"}
 

@@ -21,7 +21,7 @@ from tests.deploy.dashboard_world import World, sample, scraped, watched
 from tests.deploy.tools import ROOT
 from tests.waiting import until
 
-pytestmark = [pytest.mark.real, pytest.mark.slow, pytest.mark.xdist_group("dashboards")]
+pytestmark = [pytest.mark.real, pytest.mark.slow]
 
 WORKER = ROOT / "tests" / "data" / "worker-metrics.txt.gz"
 BOARDS = boards()

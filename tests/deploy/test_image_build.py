@@ -22,8 +22,7 @@ from tests.deploy.tools import ROOT
 from tests.ports import free_port
 from tests.waiting import PATIENCE
 
-# a group is run by one worker of pytest: what a module sets up is made once
-pytestmark = [pytest.mark.slow, pytest.mark.real, pytest.mark.xdist_group("image")]
+pytestmark = [pytest.mark.slow, pytest.mark.real]
 
 BUILD_SECONDS = 1500  # 249 s were measured with ten others at work on two cores
 LARGEST = 120 * 2**20  # measured: 90 MB with the sources' own bytecode
