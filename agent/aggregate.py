@@ -8,12 +8,11 @@ batching or the restarts in between.
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
-from operator import attrgetter
 from typing import Any
 
+from agent.accounting import Accounting
 from agent.alerts import Alert, AlertEngine, Rule
 from agent.alerts.burn import Budgets
 from agent.alerts.durations import whole_seconds
@@ -22,7 +21,7 @@ from agent.consistency.memory import Memory
 from agent.consistency.vectors import Vectors
 from agent.consistency.wording import embeds, mode_of
 from agent.control import Control, ControlLearner
-from agent.counters import CounterKey, Counters, Exemplar, Gauge
+from agent.counters import Counters, Exemplar, Gauge
 from agent.drifting import DriftWatch
 from agent.fingerprints import Fingerprints
 from agent.indexing.event import IndexEvent
@@ -33,7 +32,7 @@ from agent.metrics.canary.judged import expected_of, is_of_canaries
 from agent.metrics.judges import PROBES
 from agent.slos import events, objectives
 from agent.tiers import Pair
-from agent.trace import Score, ScoredTrace, State, Wording
+from agent.trace import Score, ScoredTrace, Wording
 from agent.windows import Windows
 from agent.windows.exact import WEIGHT_ONE
 from agent.windows.periods import seconds_of
@@ -47,12 +46,6 @@ DURATION_EDGES = (0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 1, 1.5, 2, 3, 5, 7.5, 10, 15,
 # Across a gap without traces the rules are stepped through the longest window and this much more
 # event time, then time jumps: by then every window is empty and every alert has ended.
 AFTER_WINDOWS = 2 * 3600
-
-
-_Result = tuple[str, str, str, str | None]
-"""(metric, scorer, state, reason)"""
-
-_result = attrgetter("metric", "scorer", "state", "reason")
 
 
 class Aggregator:
@@ -78,6 +71,10 @@ class Aggregator:
             worst_of={rule.segment for rule in rules if rule.segment},
         )
         self.counters = Counters()
+        of_canaries = expected_of(settings.judge.k, expected, settings.judge.budget.canaries > 0)
+        self._accounting = Accounting(self.counters, expected, of_canaries)
+        self.waiting = self._accounting.waiting
+        """Results that a slow tier still owes, by (metric, scorer)."""
         spans = [
             seconds
             for rule in rules
@@ -110,24 +107,8 @@ class Aggregator:
         self._longest_gap = max(map(seconds_of, settings.windows)) + AFTER_WINDOWS
         self._next_step: float | None = None
         self._evaluated = -1  # `windows.changes` at the last evaluation
-        self._results: Counter[_Result] = Counter()
-        self._result_keys: dict[_Result, CounterKey] = {}
-        self._seen_keys: list[CounterKey] = [
-            ("ragmeter_seen_total", (("metric", metric), ("scorer", scorer)))
-            for metric, scorer in expected
-        ]
-        self._seen = 0
-        self._canary_keys: list[CounterKey] = [
-            ("ragmeter_seen_total", (("metric", metric), ("scorer", scorer)))
-            for metric, scorer in expected_of(
-                settings.judge.k, expected, settings.judge.budget.canaries > 0
-            )
-        ]
-        self._canaries = 0
         self._fingerprints = Fingerprints()
         self.windows.current = self._fingerprints.current
-        self.waiting: Counter[Pair] = Counter()
-        """Results that a slow tier still owes, by (metric, scorer)."""
 
     def _overflow(self, label: str) -> None:
         self.counters.inc("ragmeter_label_overflow_total", (("label", label),))
@@ -156,11 +137,11 @@ class Aggregator:
             self._apply_canary(scored, owed)
             return transitions
         late = self._place(scored, turn)
-        self._seen += 1
+        self._accounting.trace()
         if late:
-            self._results.update([(*pair, State.LATE, None) for pair in owed])
+            self._accounting.late(owed)
         else:
-            self.waiting.update(owed)
+            self._accounting.owe(owed)
             self.drift.observe(scored)
         self._compare(scored)
         self._count_operations(scored, scored.service)
@@ -200,11 +181,11 @@ class Aggregator:
         further ones of the service, without a trace that was seen, timed or paid for."""
         results = [score for score in scored.results if is_of_canaries(score.scorer)]
         bare = replace(scored, results=results, timings={}, partial=True)
-        self._canaries += 1
+        self._accounting.canary()
         if self._place(bare):
-            self._results.update([(*pair, State.LATE, None) for pair in owed])
+            self._accounting.late(owed)
         else:
-            self.waiting.update(owed)
+            self._accounting.owe(owed)
         self._count_objectives(bare)
         scored.service = bare.service
         status = (("service", scored.service), ("status", scored.status))
@@ -213,7 +194,7 @@ class Aggregator:
     def finish(self, scored: ScoredTrace) -> None:
         """Count what a slow tier has found of a trace that was applied before: its results enter
         the buckets of the trace's own time. `scored.partial` must be set."""
-        self.waiting.subtract((score.metric, score.scorer) for score in scored.results)
+        self._accounting.given(scored.results)
         self._place(scored)
         self._count_objectives(scored)
 
@@ -232,10 +213,8 @@ class Aggregator:
         is corrected is counted as another one. Whether there is a window for it."""
         if self.windows.too_late(found.timestamp):
             return False
-        for score in found.results:
-            labels = (("metric", score.metric), ("scorer", score.scorer))
-            self.counters.inc("ragmeter_seen_total", labels)
-        self._results.update(map(_result, found.results))
+        self._accounting.seen(found.results)
+        self._accounting.ended(found.results)
         if counted is not None and counted.results:
             self.windows.retract(counted, found.service, segments)
         if found.results:
@@ -252,14 +231,12 @@ class Aggregator:
 
     def lose(self, results: Sequence[Score]) -> None:
         """Count results that were owed for a trace that nobody can read any more."""
-        self.waiting.subtract((score.metric, score.scorer) for score in results)
-        self._results.update(map(_result, results))
+        self._accounting.given(results)
+        self._accounting.ended(results)
 
     def add_extra(self, scored: ScoredTrace) -> None:
         """Count results that no trace of the queue owes (probes of a judge)."""
-        for score in scored.results:
-            labels = (("metric", score.metric), ("scorer", score.scorer))
-            self.counters.inc("ragmeter_seen_total", labels)
+        self._accounting.seen(scored.results)
         self._place(scored)
 
     def _place(self, scored: ScoredTrace, turn: int | None = None) -> bool:
@@ -272,7 +249,7 @@ class Aggregator:
             scored.service = self._bounds.service(scored.service, admit=not late)
         service = scored.service
         if late:
-            self._results.update((s.metric, s.scorer, State.LATE, None) for s in scored.results)
+            self._accounting.late((score.metric, score.scorer) for score in scored.results)
             return True
         if not all(map(self._bounds.fits, scored.timings)):
             timings = scored.timings.items()
@@ -282,7 +259,7 @@ class Aggregator:
             for tag in self._segments
             if tag in scored.tags
         ]
-        self._results.update(map(_result, scored.results))
+        self._accounting.ended(scored.results)
         if scored.partial:  # only slow tiers have fingerprints
             scored = replace(scored, results=[self._in_series(score) for score in scored.results])
         self.windows.add(scored, service, segments)
@@ -373,22 +350,7 @@ class Aggregator:
 
     def settle(self) -> None:
         """Bring the counters of results up to what was applied; once for many traces."""
-        for found, number in self._results.items():
-            key = self._result_keys.get(found)
-            if key is None:
-                names = ("metric", "scorer", "state", "reason")
-                labels = tuple(zip(names, (str(part or "") for part in found), strict=True))
-                key = self._result_keys[found] = ("ragmeter_results_total", labels)
-            self.counters.inc(*key, number)
-        self._results.clear()
-        if self._seen:
-            for name, labels in self._seen_keys:
-                self.counters.inc(name, labels, self._seen)
-            self._seen = 0
-        if self._canaries:
-            for name, labels in self._canary_keys:
-                self.counters.inc(name, labels, self._canaries)
-            self._canaries = 0
+        self._accounting.settle()
         if self.windows.ignored_stages:
             label = (("label", "stage"),)
             self.counters.inc("ragmeter_label_overflow_total", label, self.windows.ignored_stages)
