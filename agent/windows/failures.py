@@ -28,8 +28,11 @@ __all__ = [
 
 OUR_FAILURES = frozenset({"redaction_failed", "resolver_error", "resolver_timeout"})
 
+OF_THE_REFERENCE = frozenset({"bad_pattern", "no_anchor", "no_dates", "pattern_timeout"})
+
 TRACED_SO = frozenset(
-    {"no_query", "no_text", "not_reported", "unsupported_language"}
+    {"no_query", "no_text", "not_labelled", "not_reported", "unsupported_language"}
+    | OF_THE_REFERENCE
     | (MISSING_REASONS - OUR_FAILURES)
 )
 """Reasons of `unscored` that say something about the trace and nothing about the scorer."""
@@ -38,6 +41,7 @@ FAULTS = frozenset(
     {
         *("judge_error", "judge_timeout", "judge_refused", "judge_unavailable", "unparsable"),
         *("too_long", "model_error", "not_configured", "old_schema", "internal_error"),
+        "bad_value",  # of a function of the user's own
         "budget",  # of canaries: all are meant to be judged, and who sends them can send fewer
         *OUR_FAILURES,
     }
