@@ -96,8 +96,9 @@ def _compared(
     whole = len(pairs) == len(first[1].scores) == len(second[1].scores)
     if whole and all(pair.first == pair.second for pair in pairs):
         return replace(base, method="constant", pairs=len(pairs), difference=0.0)
-    least = min(len(first[1].scores), len(second[1].scores))
-    if len(pairs) > 1 and len(pairs) >= LEAST_SHARE * least:
+    smaller, larger = sorted((first, second), key=lambda side: len(side[1].scores))
+    partnered = _partnered(smaller, larger)
+    if len(pairs) > 1 and partnered >= LEAST_SHARE * len(smaller[1].scores):
         found = _mean_difference(pairs, first[1])
         turns = [weight(q.probability) * (units(q.second) - units(q.first)) for q in pairs]
         return replace(
@@ -128,6 +129,13 @@ def pairs_of(
             both = min(probability, another) if same_draw else probability * another
             found.append(Pair(value, other, both))
     return found
+
+
+def _partnered(side: tuple[Run, Series], other: tuple[Run, Series]) -> int:
+    """How many scores of a side are of a question that the other has a score of, too; those of a
+    question that was asked several times are as many."""
+    known = {other[0].keys[place] for place in other[1].scores.keys} - {None}
+    return sum(side[0].keys[place] in known for place in side[1].scores.keys)
 
 
 def _by_key(run: Run, series: Series) -> Mapping[str, tuple[float, float]]:

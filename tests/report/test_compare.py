@@ -42,6 +42,19 @@ def test_a_few_ids_in_common_make_no_pairs() -> None:
     assert (found.method, found.pairs) == ("unpaired", 2)
 
 
+def test_questions_asked_several_times_have_partners() -> None:
+    first, second = run_of([n / 20 for n in range(12)]), run_of([n / 20 + 0.1 for n in range(12)])
+    for run in (first, second):
+        run.keys = [f"q{n // 3}" for n in range(12)]
+    (found,) = against(first, second)
+    assert (found.method, found.pairs) == ("paired", 4)
+    assert found.difference == pytest.approx(0.1)
+    first.keys = [f"q{n // 2}" for n in range(12)]  # four of the twelve are of q0 and q1
+    second.keys = [f"q{n}" if n < 2 else f"other{n}" for n in range(12)]
+    (found,) = against(first, second)
+    assert (found.method, found.pairs) == ("unpaired", 2)
+
+
 def test_pairing_sees_what_two_samples_cannot() -> None:
     base = [n / 20 for n in range(20)]
     first, second = run_of(base), run_of([value + 0.03 for value in base])
