@@ -10,7 +10,7 @@ from typing import Any
 from agent.privacy.content import Content
 from agent.trace import Passage, ScoredTrace, Trace
 
-__all__ = ["CUT", "EvidenceKeeper", "evidence_body", "results_of"]
+__all__ = ["CUT", "EvidenceKeeper", "Key", "evidence_body", "results_of"]
 
 Key = tuple[str, str]
 """(service, trace id)"""

@@ -22,6 +22,7 @@ from agent.alerts import Alert, Rule
 from agent.assembly import Assembly
 from agent.closer import SOURCE as OTLP
 from agent.closer import Closer
+from agent.commits import Notify, Results
 from agent.config import Sampling, Settings
 from agent.consistency.memory import Compared
 from agent.counters import CounterKey, Counters, Gauge
@@ -48,7 +49,7 @@ from agent.store.rows import Accepted, Progress
 from agent.store.sqlite import SqliteStore, Statements, add_counts
 from agent.watching import Watchers
 from agent.windows import Windows
-from agent.worker import Notify, Results, Worker
+from agent.worker import Worker
 
 __all__ = ["Instrument"]
 

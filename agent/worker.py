@@ -10,19 +10,18 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from itertools import groupby
 from typing import Any
 
 from agent import steps
 from agent.aggregate import Aggregator
 from agent.alerts import Alert, Rule
+from agent.commits import Commits, Notify, Results
+from agent.comparing import Comparing
 from agent.config import Sampling, Settings
-from agent.consistency.wording import Wordings
 from agent.counters import Gauge
 from agent.errors import UnknownVersion
 from agent.event_time import EventTime
-from agent.evidence import EvidenceKeeper, results_of
 from agent.indexing.event import IndexEvent
 from agent.indexing.indexes import Outcome
 from agent.ingest.native import Bad, decode_one
@@ -33,17 +32,17 @@ from agent.orders import Orders, UnknownService
 from agent.privacy.content import Content
 from agent.pulse import Pulse
 from agent.score import Scored, outline
-from agent.second_stage import SecondStage, of_canaries
+from agent.second_stage import SecondStage
 from agent.slow_tiers import MakeTiers, SlowTiers
 from agent.sources.dead_letters import DeadLetters
 from agent.store.feedback import FeedbackRows, FeedbackStep, Row
 from agent.store.open import StateError, StateLost
-from agent.store.rows import Commit, Draw, OutboxItem, Queued
+from agent.store.rows import Draw, Queued
 from agent.store.sqlite import SqliteStore
 from agent.tier_worker import Finished, completed
-from agent.trace import ScoredTrace, Trace, Wording
+from agent.trace import ScoredTrace, Trace
 
-__all__ = ["Notify", "Results", "Worker"]
+__all__ = ["Worker"]
 
 log = logging.getLogger("ragmeter")
 
@@ -51,24 +50,17 @@ BATCH = 256  # traces a commit: one fsync for many, and under 0.3 s of work to r
 LOCK_SLICE = 16  # traces scored between two chances for a scrape to read: a turn of the control
 IDLE_SECONDS = 1.0  # how often event time moves on while nothing arrives
 LINGER_SECONDS = 0.2  # live traffic is gathered so long: a commit costs more than a trace
-COLLECT_SECONDS = 60.0  # how often the text of traces that are no longer the worst is let go
-COLLECT_ROWS = 5_000  # or after so many more were kept: a replay outruns the clock
 SAVE_IDLE_SECONDS = 60.0  # how often event time is written down when nothing else changed
 
 # Reasons of dead letters that the worker counts; the others are counted where traces come in.
 OLD_SCHEMA, INTERNAL_ERROR = "old_schema", "internal_error"
 
-Notify = Callable[[Alert, float], Sequence[OutboxItem]]
-
-Results = Callable[[Sequence[tuple[Trace, ScoredTrace]]], None]
-"""Gets what is durable, in the worker's thread: it must neither wait nor raise."""
-
 
 class Worker:
     """Owns the aggregate half. Hold `lock` while reading `aggregator`.
 
-    `problem` says why the state cannot be written now, `fatal` why the worker has ended; both are
-    None in health. `live` lets event time move on with the clock while nothing arrives.
+    `fatal` says why the worker has ended, and is None in health. `live` lets event time move on
+    with the clock while nothing arrives.
     """
 
     def __init__(
@@ -87,21 +79,15 @@ class Worker:
         results: Results = lambda done: None,
         content: Content | None = None,
     ) -> None:
-        self._content = content or Content()
-        self._wordings = Wordings(settings.consistency, settings.privacy)
         self._settings = settings
         self._rules = rules
         self._store = store
         self._dead = dead_letters
         self._clock = clock
         self._monotonic = monotonic
-        self._notify = notify
-        self._announced = announced
-        self._results = results
         self.lock = threading.RLock()
         self.intake_lock = threading.Lock()
         """Held while traces are accepted and counted; taken before `lock`."""
-        self.problem: str | None = None
         self.refused: str | None = None
         """Why the last traces that came could not be made durable, until something can be."""
         self.fatal: str | None = None
@@ -117,6 +103,13 @@ class Worker:
         )
         self._slow.live = live
         self.scorer = self._slow.scorer
+        self._comparing = Comparing(settings, self._slow)
+        self._commits = Commits(
+            store, self._slow, content or Content(), settings.limits.evidence_bytes,
+            lock=self.lock, clock=clock, monotonic=monotonic,
+            notify=notify, announced=announced, results=results,
+            pulse=self.pulse, hurry=self._hurry,
+        )  # fmt: skip
         self.labelling = Labelling(settings, FeedbackRows(store))
         self._start_aggregator()
         self._stopping = False
@@ -148,19 +141,10 @@ class Worker:
         steps.restore(aggregator, saved.buckets, saved.counters, saved.meta)
         aggregator.waiting.update(self._slow.restore(saved.meta))
         self.labelling.restore()
-        mode = saved.meta.get("content", "full")  # files of older versions hold whole texts
-        kept = saved.evidence
-        if self._content.changed(str(mode)):
-            self._store.commit(
-                Commit(0, forget_evidence=kept, meta={"content": self._content.mode})
-            )
-            kept = []
-        limit = self._settings.limits.evidence_bytes
-        self._keeper = EvidenceKeeper(kept, limit, self._content)
+        self._commits.restore(saved.meta, saved.evidence)
         self.time = EventTime()
         down = self._clock() - saved.meta.get("wall_time", 0.0)
         self.time.restore(aggregator.windows.now, down, self._monotonic())
-        self._saved_at = self._collected_at = self._monotonic()
         return aggregator
 
     # The thread ---------------------------------------------------------------------------------
@@ -168,6 +152,11 @@ class Worker:
     def start(self) -> None:
         self._thread.start()
         self._slow.start()
+
+    @property
+    def problem(self) -> str | None:
+        """Why the state cannot be written now; none in health."""
+        return self._commits.problem
 
     @property
     def live(self) -> bool:
@@ -226,7 +215,7 @@ class Worker:
             if self.problem or self.fatal:
                 break
             time.sleep(0.01)
-        self._stopping = True
+        self._stopping = self._commits.last = True
         self._wake.set()
         if self._thread.ident is not None:
             self._thread.join(max(1.0, deadline - time.monotonic()))
@@ -297,7 +286,7 @@ class Worker:
     def _bury(self, queued: Queued, error: Exception) -> None:
         log.error("trace %d of the queue cannot be counted; it is a dead letter", queued.seq)
         bad = Bad(INTERNAL_ERROR, (("", repr(error)[:200]),), queued.body)
-        self._persist(lambda: self._dead.write([(bad, queued.seq)], "queue", self._clock()))
+        self._commits.persist(lambda: self._dead.write([(bad, queued.seq)], "queue", self._clock()))
         with self.lock:
             label = (("reason", bad.reason),)
             self.aggregator.counters.inc("ragmeter_dead_letters_total", label)
@@ -324,9 +313,7 @@ class Worker:
                     unreadable.append((item, queued.seq))
                 else:
                     found = self.scorer.score(item.trace, queued.timestamp)
-                    found.trace.wording = self._wordings.of(
-                        item.trace, partial(self._remembers, item.trace.service)
-                    )
+                    found.trace.wording = self._comparing.wording(item.trace, self.aggregator)
                     scored.append((queued, item.trace, found))
             self.pulse.beat()
             with self.lock:
@@ -338,11 +325,11 @@ class Worker:
                     ]
                     transitions += self.aggregator.apply(found.trace, owed, turn)
                     placed.append(self.aggregator.segments_of(found.trace))
-                    drawn += self._embed(queued, found.trace)
+                    drawn += self._comparing.draws(queued, found.trace, self.aggregator)
                 self.aggregator.settle()
             done += [(trace, found.trace) for _, trace, found in scored]
         if unreadable:
-            self._persist(lambda: self._dead.write(unreadable, "queue", self._clock()))
+            self._commits.persist(lambda: self._dead.write(unreadable, "queue", self._clock()))
             with self.lock:
                 self.aggregator.counters.inc(
                     "ragmeter_dead_letters_total", (("reason", OLD_SCHEMA),), len(unreadable)
@@ -379,26 +366,6 @@ class Worker:
             step = self.labelling.give_up(row, self.aggregator)
         self._commit(0, [], [], also=step)
 
-    def _remembers(self, service: str, query: str) -> bool:
-        return self.aggregator.consistency.wants(self.aggregator.label(service), query)
-
-    def _embed(self, queued: Queued, scored: ScoredTrace) -> list[Draw]:
-        """The row of a trace whose answer is remembered and is to be embedded."""
-        wording, scored.wording = scored.wording, ""
-        if isinstance(wording, str) or not self._slow.embeds:
-            return []
-        draw = self._slow.embed(queued, scored.service)
-        if draw is None:
-            self.aggregator.embedded(scored.service, wording, scored.timestamp, "", "shed")
-            return []
-        return [draw]
-
-    def _embedded(self, one: Finished) -> None:
-        draw, trace = one.drawn.draw, one.trace
-        said: Wording | str = "" if trace is None else self._wordings.of(trace)
-        context = "" if trace is None else self._wordings.context(trace)
-        self.aggregator.embedded(draw.service, said, draw.timestamp, context, one.vectors)
-
     # Slow tiers ---------------------------------------------------------------------------------
 
     def _finish_all(self, finished: Sequence[Finished]) -> None:
@@ -416,7 +383,7 @@ class Worker:
         with self.lock:
             for one in finished:
                 if one.drawn.draw.tier == "embedding":
-                    self._embedded(one)
+                    self._comparing.embedded(one, self.aggregator)
                     continue
                 if one.trace is None:  # its bytes are not readable any more: no window to go to
                     self.aggregator.lose(one.results)
@@ -463,13 +430,6 @@ class Worker:
         self._commit(0, [], [])
         return done
 
-    def _earlier(self, key: tuple[str, str], trace: Trace) -> list[dict[str, Any]]:
-        """What is known of a trace besides what a slow tier has just found."""
-        kept = results_of(self._store.evidence(*key))
-        scorer = self.scorer
-        known = scorer.against_reference(trace) if trace.canary else scorer.at_once(trace)
-        return kept or [score.to_dict() for score in known]
-
     def _tick(self, upto: int) -> None:
         """Move event time on by the time that passed, where traffic is live."""
         event = self.time.now(self._monotonic())
@@ -477,7 +437,7 @@ class Worker:
             return
         with self.lock:
             transitions = self.aggregator.advance(event)
-        if transitions or self._monotonic() - self._saved_at >= SAVE_IDLE_SECONDS:
+        if transitions or self._monotonic() - self._commits.saved_at >= SAVE_IDLE_SECONDS:
             self._commit(upto, transitions, [])
 
     def _commit(
@@ -489,59 +449,5 @@ class Worker:
         finished: Sequence[Finished] = (),
         also: FeedbackStep | None = None,
     ) -> None:
-        now = self._clock()
-        with self.lock:
-            for one in finished:
-                draw = one.drawn.draw
-                self._slow.settle(draw.tier, draw.service, one.cost, of_canaries(draw.pairs))
-            for key, by in self._slow.spent().items():
-                self.aggregator.counters.inc(*key, by)
-            changes = steps.take(self.aggregator)
-            step = Commit(
-                upto,
-                buckets=changes.buckets,
-                counters=changes.counters,
-                meta={
-                    **changes.meta,
-                    **self._slow.state(),
-                    "wall_time": now,
-                    "content": self._content.mode,
-                },
-                drawn=drawn,
-                finished=[one.drawn.id for one in finished],
-                also=also,
-            )
-            named = self.aggregator.windows.take_named()
-            idle = self._monotonic() - self._collected_at
-            if idle >= COLLECT_SECONDS or self._keeper.added >= COLLECT_ROWS or self._stopping:
-                step.forget_evidence = self._keeper.forget(steps.worst(self.aggregator))
-                self._collected_at = self._monotonic()
-            keyed = [((scored.service, scored.trace_id), trace, scored) for trace, scored in done]
-        step.evidence = self._keeper.rows(named, keyed, self._earlier)
-        step.outbox = [item for alert in transitions for item in self._notify(alert, now)]
-        self._persist(lambda: self._store.commit(step))
+        self._commits.commit(self.aggregator, upto, transitions, done, drawn, finished, also)
         self._done = max(self._done, upto)
-        self._slow.committed(drawn, finished)
-        if done:
-            self._results(done)
-        if transitions:
-            self._announced()
-        self._saved_at = self._monotonic()
-
-    def _persist(self, write: Callable[[], object]) -> None:
-        """Write; while the disk does not take it, try again, and do nothing else meanwhile."""
-        pause = 0.1
-        while True:
-            try:
-                write()
-            except (sqlite3.OperationalError, OSError) as error:
-                self.problem = f"cannot write the state: {error}"
-                log.error("%s; next try in %.1f s", self.problem, pause)
-                if self._stopping:
-                    raise
-                self.pulse.beat()
-                time.sleep(pause)
-                pause = 0.1 if self._hurry.is_set() else min(2 * pause, 5.0)
-            else:
-                self.problem = None
-                return
