@@ -32,6 +32,7 @@ from agent.kafka.worker_cli import worker
 from agent.metrics_cli import metrics_app
 from agent.models.cli import model_app
 from agent.own_metrics import OwnMetricError, load_own_metrics
+from agent.replay.cli import replay
 from agent.report_cli import report
 from agent.rules_cli import rules_app
 from agent.segments_cli import segments
@@ -57,6 +58,7 @@ app.add_typer(rules_app, name="rules")
 app.add_typer(metrics_app, name="metrics")
 app.command()(inspect)
 app.command()(worker)
+app.command()(replay)
 app.command()(report)
 app.command()(segments)
 

@@ -16,8 +16,8 @@ __all__ = ["agent_client", "agent_url"]
 
 
 def agent_url(http: Http, port: int | None = None) -> str:
-    """The base URL of the metrics port on this machine, or of another port of the agent."""
-    host = http.host
+    """The base URL of the metrics port on this machine, or of its port for traces, `port`."""
+    host = http.host if port is None else http.otlp_address
     with suppress(ValueError):
         address = ipaddress.ip_address(host)
         if address.is_unspecified:
@@ -27,23 +27,25 @@ def agent_url(http: Http, port: int | None = None) -> str:
     return f"{scheme}://{shown}:{http.metrics_port if port is None else port}"
 
 
-def agent_client(http: Http, url: str, seconds: float) -> httpx.Client:
-    """For that agent. Raises `ConfigError` where a file of the settings cannot be read."""
+def agent_client(http: Http, url: str, seconds: float, *, sending: bool = False) -> httpx.Client:
+    """For that agent; `sending` traces to it may do with the token for that. Raises `ConfigError`
+    where a file of the settings cannot be read."""
     headers = {}
-    if token := _token(http):
+    if token := _token(http, "token") or (_token(http, "send_token") if sending else None):
         headers["Authorization"] = f"Bearer {token}"
     # no environment: a proxy would be asked for the loopback address
     return httpx.Client(timeout=seconds, trust_env=False, headers=headers, verify=_trust(http, url))
 
 
-def _token(http: Http) -> str | None:
-    """The first of those that open everything."""
-    text = http.token.get_secret_value() if http.token else ""
-    if http.token_file is not None:
+def _token(http: Http, name: str) -> str | None:
+    """The first of those of a setting."""
+    given, path = getattr(http, name), getattr(http, f"{name}_file")
+    text = given.get_secret_value() if given else ""
+    if path is not None:
         try:
-            text = http.token_file.read_text("ascii")
+            text = path.read_text("ascii")
         except (OSError, UnicodeDecodeError):
-            raise ConfigError(f"http.token_file: {http.token_file}: cannot be read") from None
+            raise ConfigError(f"http.{name}_file: {path}: cannot be read") from None
     return next(iter(text.split()), None)
 
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import queue
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -13,6 +11,7 @@ from pathlib import Path
 from agent.ingest.native import Bad, Good
 from agent.intake import QueueFull, Unavailable
 from agent.pipeline import Instrument
+from agent.sources.ahead import Reader
 from agent.sources.files import Item, Source
 from agent.store.rows import Progress
 
@@ -20,9 +19,7 @@ __all__ = ["Replayed", "replay"]
 
 BATCH = 256  # items made durable in one commit
 BATCH_BYTES = 16 * 2**20  # or so many bytes: 256 traces of the largest kind are 512 MiB
-AHEAD = 64  # items read ahead of the commit, enough to keep both busy
 LINGER_SECONDS = 1.0  # longest wait of a trace for others to be committed with
-POLL_SECONDS = 0.2  # how soon a silent stream is left alone after a stop
 STOP_SECONDS = 2.0  # longest time to hand over what a stream has given when a stop comes
 REMIND_SECONDS = 10.0  # how often the reason is said while nothing can be written
 
@@ -38,53 +35,6 @@ class Replayed:
     before: bool = False
     unfinished: bool = False
     empty: bool = False
-
-
-class _Reader:
-    """Reads in a thread of its own: a stream may stay silent for ever, and a stop must not wait.
-
-    The thread ends with the reading, after `stop`, or else with the process.
-    """
-
-    def __init__(self, source: Source, limit: int, start: int) -> None:
-        self._items = source.read(limit, start, growing=True)
-        self._queue: queue.Queue[Item | Exception | None] = queue.Queue(AHEAD)
-        self._stopped = threading.Event()
-        threading.Thread(target=self._read, name="ragmeter-reader", daemon=True).start()
-
-    def _read(self) -> None:
-        try:
-            for item in self._items:
-                if not self._put(item):
-                    return
-            self._put(None)
-        except Exception as error:  # for the thread that asked for it
-            self._put(error)
-
-    def _put(self, item: Item | Exception | None) -> bool:
-        while not self._stopped.is_set():
-            try:
-                self._queue.put(item, timeout=POLL_SECONDS)
-                return True
-            except queue.Full:
-                pass
-        return False
-
-    def get(self) -> Item | Exception | None:
-        """The next item, the error that ended the reading, or None at the end.
-
-        Raises `queue.Empty` when nothing came for a while.
-        """
-        return self._queue.get(timeout=POLL_SECONDS)
-
-    def stop(self) -> list[Item]:
-        """End the thread; returns what it has read and nobody took."""
-        self._stopped.set()
-        left: list[Item] = []
-        with contextlib.suppress(queue.Empty):
-            while isinstance(item := self._queue.get_nowait(), tuple):
-                left.append(item)
-        return left
 
 
 def replay(
@@ -133,7 +83,7 @@ class _Replay:
             start = self._instrument.position(name)
             self._written = self._instrument.dead_letters_from(name, start)
         self._done.before = start > 0
-        reader = _Reader(self._source, limit, start)
+        reader = Reader(self._source, limit, start, growing=True)
         try:
             self._take(reader)
         finally:
@@ -146,7 +96,7 @@ class _Replay:
         self._done.unfinished = self._source.unfinished
         return self._done
 
-    def _take(self, reader: _Reader) -> None:
+    def _take(self, reader: Reader) -> None:
         while not self._stopped():
             if self._instrument.fatal:
                 raise Unavailable(self._instrument.fatal)

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import json
 from enum import StrEnum
-from pathlib import Path
 from typing import Annotated
 
 import typer
 
 from agent.kafka.operator.command import Config, Shown, connected, moment, one_line
 from agent.kafka.operator.dlq_cli import dlq_app
+from agent.replay.cli import Call, File, Rate, Shift, Start, Suffix, to_kafka
 from agent.terminal import say
 
 __all__ = ["kafka_app"]
@@ -97,33 +97,19 @@ def lag(
 
 @kafka_app.command("replay")
 def replay_file(
-    file: Annotated[
-        Path, typer.Argument(help="Traces: JSON lines or array, gzip too; - is stdin.")
-    ],
-    rate: Annotated[
-        float | None, typer.Option("--rate", min=0.001, help="Traces a second; none: all at once.")
-    ] = None,
-    start: Annotated[
-        int, typer.Option("--start", min=0, help="Go on here: what an interrupted replay named.")
-    ] = 0,
+    file: File,
+    rate: Rate = None,
+    start: Start = 0,
+    shift: Shift = None,
+    id_suffix: Suffix = "",
     config: Config = None,
 ) -> None:
-    """Send the traces of a file to the topic of the traces, keyed by trace id.
+    """Send the traces of a file to the topic of the traces: `ragmeter replay FILE --to kafka`.
 
-    A trace id that the workers have counted in the last `kafka.dedupe_hours` is not counted again.
+    They are keyed by trace id. A trace id that the workers have counted in the last
+    `kafka.dedupe_hours` is not counted again.
     """
-    from agent.kafka.operator.replay import Replayed, replay, resume_hint
-
-    done = Replayed()
-    try:
-        with connected(config) as settings:
-            replay(file, settings, say, rate=rate, start=start, done=done)
-    finally:
-        if not done.finished and (done.sent or done.bad):
-            say(f"interrupted: {resume_hint(file, done)}")
-    say(f"{done.sent} traces sent, {done.bad} items unreadable")
-    if done.bad and not done.sent:
-        raise typer.Exit(1)
+    to_kafka(Call(file, rate, start, shift, id_suffix), config)
 
 
 class Tailed(StrEnum):

@@ -20,7 +20,9 @@ from agent.kafka.operator.cli import kafka_app
 from agent.kafka.operator.clients import guarded
 from agent.kafka.operator.lag import Lag
 from agent.kafka.operator.provisioning import provision
-from agent.kafka.operator.replay import Replayed, replay
+from agent.kafka.operator.replay import replay
+from agent.replay.traffic import Replayed
+from agent.sources.files import Source
 from tests.kafka_server import KafkaServer
 
 pytestmark = pytest.mark.real
@@ -114,7 +116,9 @@ def test_a_replay_goes_on_where_it_ended_and_keeps_its_rate(
     start = len(traces(4))
     began = time.monotonic()
     with guarded(settings.kafka):
-        done = replay(file, settings, lambda line: None, rate=10, start=start)
+        done = replay(
+            Source(file), settings, lambda _: None, rate=10, done=Replayed(position=start)
+        )
     assert done == Replayed(6, 0, len(traces(10)), True)
     assert time.monotonic() - began > 0.4
     assert {key for key, _ in read(settings, settings.kafka.topics.traces)} == {
@@ -136,11 +140,11 @@ def test_an_interrupted_replay_says_where_it_goes_on(
         calls += 1
         if calls == 6:
             raise KeyboardInterrupt
-        time.sleep(0.1)  # the earlier ones are acknowledged
+        time.sleep(seconds)  # the earlier ones are acknowledged
 
     clock = SimpleNamespace(sleep=sleep, monotonic=time.monotonic)
     monkeypatch.setattr("agent.kafka.operator.replay.time", clock)
-    done = CliRunner().invoke(kafka_app, ["replay", str(file), "-c", str(config), "--rate", "100"])
+    done = CliRunner().invoke(kafka_app, ["replay", str(file), "-c", str(config), "--rate", "8"])
     assert done.exit_code != 0
     assert "--start" in done.output, done.output
     start = int(done.output.split("--start ")[1].split()[0])
