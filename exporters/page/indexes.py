@@ -45,7 +45,7 @@ def indexes_section(versions: Sequence[Version]) -> Markup | None:
 def _row(one: Version) -> Markup:
     build, tokens = one.build, one.build.tokens
     made = [" + ".join(name for name in way if name) for way in build.ways]
-    state = "in use" if one.current else "before"
+    state = "latest" if one.current else "before"
     reasons = sorted(build.skipped.items(), key=lambda item: (-item[1], item[0]))[:REASONS]
     why = ", ".join(f"{one_line(reason, 30)} {number:,}" for reason, number in reasons)
     numbers = (

@@ -94,7 +94,8 @@ tbody tr:not(.group):hover>*{background:var(--mark)}
 .mark.critical{color:var(--crit)}.mark.warning{color:var(--warn)}
 .edge{border-left:1px solid var(--hair)}
 .name{white-space:nowrap}
-.long{min-width:200px;max-width:260px;overflow-wrap:anywhere;white-space:normal}
+.long{min-width:130px;max-width:260px;overflow-wrap:anywhere;white-space:normal}
+.segment{min-width:200px}
 .spark{display:block}
 .spark .axis{stroke:var(--hair);stroke-width:1}
 .spark .band{fill:var(--band)}

@@ -228,7 +228,7 @@ def _segment_row(item: SegmentRow, rows: Sequence[MetricRow]) -> Markup:
         )
     return el(
         "tr",
-        el("th", one_line(item.segment, LABEL), scope="row", class_="long"),
+        el("th", one_line(item.segment, LABEL), scope="row", class_="long segment"),
         el("td", f"{item.seen:,}", class_="n"),
         cells,
         _quantile(item.p95, False),
