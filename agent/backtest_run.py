@@ -12,13 +12,12 @@ from agent.config import Settings
 from agent.outputs import UsageError, check_apart, print_tables, print_text, write_whole
 from agent.progress import ReplayProgress
 from agent.scored_input import BadLine, decode_line, read_lines, size_of
-from agent.sources.files import STDIN
+from agent.sources.files import MAX_SHOWN, STDIN
 from agent.timeline import render
 from agent.timeline_tracks import Tracks
 
 __all__ = ["UsageError", "run_backtest"]
 
-MAX_SHOWN = 10  # bad lines described on the terminal; the rest are only counted
 REPORT_EVERY = 256  # lines between two updates of the progress bar
 
 

@@ -29,15 +29,13 @@ from agent.progress import ReplayProgress
 from agent.report.open_rag_eval_rows import HEADER, Rows
 from agent.score import Scorer, complete, outline
 from agent.sources.feedback_file import read_feedback
-from agent.sources.files import STDIN, Source
+from agent.sources.files import MAX_SHOWN, STDIN, Source
 from agent.tiers import Cost, Tier, TierScorer, ask_tier
 from agent.trace import Score, ScoredTrace, State, Trace
 
 __all__ = ["Done", "SameFile", "score_file"]
 
 log = logging.getLogger("ragmeter.score")
-
-MAX_SHOWN = 10  # unreadable items described on the terminal; the rest are only counted
 
 
 class SameFile(Exception):

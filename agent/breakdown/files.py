@@ -11,11 +11,11 @@ from agent.breakdown import OfFiles, Options, breakdown_of
 from agent.breakdown.document import document
 from agent.config import Settings
 from agent.scored_input import BadLine, decode_line, read_lines
+from agent.sources.files import MAX_SHOWN
 from agent.windows import Windows
 
 __all__ = ["read_windows", "segments_of_files"]
 
-MAX_SHOWN = 10  # bad lines described on the terminal; the rest are only counted
 MOMENT = 1_700_000_400.0  # of all traces: one bucket, so that a file of a year fits a window
 
 

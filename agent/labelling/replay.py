@@ -13,11 +13,11 @@ from agent.intake import QueueFull, Unavailable
 from agent.labelling.labelling import OUTCOMES
 from agent.pipeline import Instrument
 from agent.sources.feedback_file import read_feedback
+from agent.sources.files import MAX_SHOWN
 
 __all__ = ["replay_feedback"]
 
 BATCH = 500  # items made durable in one commit
-MAX_SHOWN = 10  # unreadable items described on the terminal; the rest are only counted
 
 
 def replay_feedback(

@@ -19,12 +19,11 @@ from agent.report.open_rag_eval import MAX_TEXT, is_open_rag_eval, read_row, run
 from agent.report.summary import Text
 from agent.scored_input import BadLine, Line, decode_line, lines_of, name_of, opened
 from agent.settings.privacy import Privacy
-from agent.sources.files import Source
+from agent.sources.files import MAX_SHOWN, Source
 from agent.trace import ScoredTrace, Trace
 
 __all__ = ["Read", "Reading", "Texts", "normalised", "read_scored"]
 
-MAX_SHOWN = 10  # bad lines described on the terminal; the rest are only counted
 KEYS = ("trace_id", "service", "timestamp")  # with which a CSV of ours begins
 
 

@@ -16,9 +16,10 @@ from typing import IO, cast
 from agent.ingest.bounds import BOM, utf16
 from agent.ingest.native import Bad, Good, decode, decode_one, is_object, parse_array
 
-__all__ = ["STDIN", "Item", "Source"]
+__all__ = ["MAX_SHOWN", "STDIN", "Item", "Source"]
 
 STDIN = Path("-")
+MAX_SHOWN = 10  # unreadable items described on the terminal; the rest are only counted
 MAX_ARRAY = 512 * 2**20  # bytes: a JSON array is read whole; larger files must be JSON lines
 GZIP = b"\x1f\x8b"
 HEAD = 4096  # bytes that tell a file from another one under the same path

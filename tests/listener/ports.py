@@ -14,10 +14,19 @@ from agent.config import load
 from agent.listener.access import Access
 from agent.ports import listening
 
-__all__ = ["Loop", "Port", "asked", "asked_on", "port"]
+__all__ = ["POSTS", "Loop", "Port", "asked", "asked_on", "port"]
 
 Loop = Callable[[], asyncio.AbstractEventLoop] | None
 """What makes an event loop: `ragmeter worker` runs on uvloop, `ragmeter run` on Python's own."""
+
+POSTS = [
+    "/v1/traces",
+    "/v1/logs",
+    "/v1/rag/traces",
+    "/v1/index",
+    "/v1/feedback",
+    "/v1/baselines/promote",
+]
 
 
 class Port:
@@ -60,14 +69,7 @@ def _app() -> web.Application:
     app = web.Application()
     for path in ("/", "/metrics", "/healthz", "/trace/{service}/{trace_id}", "/v1/inspect"):
         app.router.add_get(path, text)
-    for path in (
-        "/v1/traces",
-        "/v1/logs",
-        "/v1/rag/traces",
-        "/v1/index",
-        "/v1/feedback",
-        "/v1/baselines/promote",
-    ):
+    for path in POSTS:
         app.router.add_post(path, text)
     app.router.add_get("/readyz", unready)
     app.router.add_get("/large", large)

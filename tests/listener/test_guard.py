@@ -7,18 +7,10 @@ import base64
 import pytest
 
 from agent.listener.guard import HEADERS
-from tests.listener.ports import Port, asked
+from tests.listener.ports import POSTS, Port, asked
 
 TOKENS = {"token": "t" * 16, "send_token": "s" * 16, "scrape_token": "m" * 16}
 GETS = ["/", "/trace/bot/t-1", "/v1/inspect", "/metrics", "/nothing"]
-POSTS = [
-    "/v1/traces",
-    "/v1/logs",
-    "/v1/rag/traces",
-    "/v1/index",
-    "/v1/feedback",
-    "/v1/baselines/promote",
-]
 
 
 def bearer(token: str) -> dict[str, str]:
