@@ -21,6 +21,7 @@ from rich.table import Table
 
 from agent import __version__
 from agent.baselines_cli import baseline_app
+from agent.breakdown.cli import segments
 from agent.canaries.cli import canary_app
 from agent.config import ConfigError, Settings, dump, load
 from agent.config_reference import reference
@@ -29,13 +30,12 @@ from agent.feedback.labels import Feedback
 from agent.inspect_cli import inspect
 from agent.kafka.operator.cli import kafka_app
 from agent.kafka.worker_cli import worker
-from agent.metrics_cli import metrics_app
+from agent.metrics.cli import metrics_app
+from agent.metrics.entry_points import OwnMetricError, load_own_metrics
 from agent.models.cli import model_app
-from agent.own_metrics import OwnMetricError, load_own_metrics
 from agent.replay.cli import replay
-from agent.report_cli import report
+from agent.report.cli import report
 from agent.rules_cli import rules_app
-from agent.segments_cli import segments
 from agent.terminal import failed, prepare, say, silence, talk
 from agent.trace import SCHEMA, Trace
 

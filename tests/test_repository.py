@@ -59,7 +59,8 @@ PURE = (
 )
 EDGES = (
     *("agent/breakdown/cli.py", "agent/breakdown/files.py"),
-    *("agent/report/command.py", "agent/report/files.py"),
+    *("agent/metrics/cli.py", "agent/metrics/entry_points.py"),
+    *("agent/report/cli.py", "agent/report/command.py", "agent/report/files.py"),
 )
 """The input and output of a part that is pure otherwise, beside it."""
 ROWS = ("agent/kafka/state", "agent/kafka/messages")

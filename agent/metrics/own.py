@@ -1,7 +1,7 @@
 """A user's own metric: a function of a trace beside a spec, in the registry like any of ours.
 
-`agent.own_metrics` finds them by the entry points of installed packages; docs/own-metrics.md says
-how one is written.
+`agent.metrics.entry_points` finds them by the entry points of installed packages;
+docs/own-metrics.md says how one is written.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from agent.own_metrics import load_own_metrics
+from agent.metrics.entry_points import load_own_metrics
 from deploy.dashboards.files import DASHBOARDS, generated
 
 __all__ = ["main"]

@@ -20,15 +20,15 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from agent.alerts import RuleError
 from agent.metrics import METRICS, install
+from agent.metrics.entry_points import OwnMetricError, load_own_metrics
 from agent.metrics.own import INSTALLED, metric
-from agent.own_metrics import OwnMetricError, load_own_metrics
 from agent.rules import default_rules
 from tests.crash import RAGMETER
 from tests.ports import free_port
 from tests.traces import trace_dict
 from tests.waiting import PATIENCE
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 EXAMPLE = ROOT / "examples" / "own_metric"
 BUILD = "from hatchling.build import build_wheel; import sys; build_wheel(sys.argv[1])"
 
