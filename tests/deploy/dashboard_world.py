@@ -122,8 +122,10 @@ def sample(seed: int = 0) -> Iterator[dict[str, Any]]:
             if rng.random() < 0.1:  # without texts: most are found by the resolver
                 missing = "missing" if rng.random() < 0.3 else "kb"
                 trace = trace | {"passages": [{"id": f"{missing}-{rng.randrange(500)}"}]}
-            elif rng.random() < 0.15:  # a canary: somebody has asked it and knows the answer
-                trace = trace | {"reference": {"answer": trace.get("answer") or "It is not known."}}
+            elif rng.random() < 0.1:  # a canary: somebody has asked it and knows the answer
+                answer = trace.get("answer") or "It is not known."
+                check = {"name": "it says something", "patterns": ["[a-z]"]}
+                trace = trace | {"reference": {"answer": answer, "checks": [check]}}
             yield trace | {
                 "trace_id": uuid.uuid4().hex,
                 "timestamp": datetime.now(UTC).isoformat(timespec="milliseconds"),

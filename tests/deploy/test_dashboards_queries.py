@@ -33,7 +33,8 @@ MAY_BE_EMPTY = {
     ("quality", "Drift: distance from the baseline"): "no statistic before the baseline is learnt",
     ("quality", "Answer correctness"): "needs embeddings, which are off by default",
     ("agent", "Feedback that waits, traces it can join"): "born with the first that was shed",
-    ("agent", "Answers compared for consistency"): "embeddings are off by default",
+    ("agent", "Embeddings server"): "embeddings are off by default",
+    ("agent", "Embeddings of answers by outcome"): "embeddings are off by default",
     ("judge", "Changes of an instrument"): "the counter is born with the first change",
     ("agent", "Redaction"): "failures: that counter is born with the first one",
     ("agent", "Records that came again, and unexpected results"): "born with the first of them",
@@ -56,7 +57,7 @@ def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     with watched(folder, interval=INTERVAL, recorded=gzip.decompress(WORKER.read_bytes())) as found:
         traces = sample()
         for _ in range(4):
-            sent = [next(traces) for _ in range(40)]
+            sent = [next(traces) for _ in range(70)]
             found.send(sent)
             found.spoken_of([trace for trace in sent if "reference" not in trace])
             found.spans()
