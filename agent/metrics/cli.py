@@ -34,7 +34,7 @@ ProfileOption = Annotated[
 @metrics_app.command("list")
 def metrics_list(
     tier: Annotated[
-        str | None, typer.Option("--tier", help="Only cheap, model, judge or feedback.")
+        str | None, typer.Option("--tier", help="Only cheap, judge or feedback.")
     ] = None,
     scorer: Annotated[
         str | None, typer.Option("--scorer", help="Only what this scorer measures.")
