@@ -21,13 +21,11 @@ from pydantic import SecretStr
 
 from agent.embeddings.reply import Embedded, read_embeddings
 from agent.judge.attempt import Outcome
-from agent.judge.breaker import Breaker
 from agent.judge.exchange import Exchange, Miss
-from agent.judge.gate import Gate
 from agent.judge.key import ApiKey
-from agent.judge.limiter import Limiter
 from agent.judge.retries import RetryBudget, backoff
 from agent.judge.transport import make_client
+from agent.judge.turns import TRANSIENT, Turn, Turns
 
 __all__ = ["Embedder", "EmbeddingFailed", "Trouble"]
 
@@ -45,17 +43,12 @@ _TROUBLES: Mapping[Outcome, Trouble] = {
     "malformed": "malformed",
     "too_large": "malformed",
 }
-TRANSIENT: frozenset[Outcome] = frozenset({"timeout", "rate_limited", "server_error", "connection"})
 # About one text, or about what the server says: no sign that it is down.
 ANSWERED: frozenset[Outcome] = frozenset(
     {"malformed", "too_large", "too_long", "refused", "client_error"}
 )
 
 LOG_SECONDS = 60.0
-
-# So long after an answer, key and address are taken to be right: a firewall may answer 403 to one
-# text.
-TRUSTED_SECONDS = 60.0
 
 
 class EmbeddingFailed(Exception):
@@ -104,23 +97,19 @@ class Embedder:
         self._monotonic = monotonic
         self._sleep = sleep
         self._rng = rng or random.Random()
-        self._limiter = Limiter(concurrency)
-        self._breaker = Breaker(concurrency, monotonic)
-        self._gate = Gate(self._breaker, sleep)
+        self._turns = Turns(concurrency, monotonic, sleep)
         self._budget = RetryBudget()
-        self._held_until = float("-inf")
         self._logged = float("-inf")
-        self._worked = float("-inf")
 
     @property
     def is_down(self) -> bool:
         """Whether the circuit breaker is open."""
-        return self._breaker.is_open
+        return self._turns.is_down
 
     @property
     def takes_trial(self) -> bool:
         """Whether it is down and a call would find out now if it still is."""
-        return self._breaker.is_open and not self._breaker.refuses
+        return self._turns.takes_trial
 
     async def aclose(self) -> None:
         if self._own_http:
@@ -136,7 +125,9 @@ class Embedder:
         failures = 0
         last: Miss | None = None
         while True:
-            found = await self._attempt(texts) if patient or not self._breaker.refuses else None
+            found: Embedded | Miss | None = None
+            if patient or not self._turns.breaker.refuses:
+                found = await self._turns.take(partial(self._attempt, texts))
             if isinstance(found, Embedded):
                 return found
             last = found or last
@@ -151,33 +142,19 @@ class Embedder:
     def _again(self, miss: Miss, failures: int) -> bool:
         if miss.outcome not in TRANSIENT or miss.hopeless or failures >= self._retries:
             return False
-        return not self._breaker.lost and self._budget.allows(self._monotonic())
+        return not self._turns.breaker.lost and self._budget.allows(self._monotonic())
 
-    async def _attempt(self, texts: Sequence[str]) -> Embedded | Miss | None:
-        """One attempt, when it is its turn; none: the server is given up, and nothing was sent."""
-        while await self._gate.passed():
-            round_ = await self._limiter.acquire()
-            try:
-                while not self._breaker.refuses and (wait := self._held()) > 0:
-                    await self._sleep(wait)
-                ticket = self._breaker.enter()
-                if ticket is None:
-                    continue
-                try:
-                    found = await self._sent(texts)
-                    self._report(found, ticket, round_)
-                except BaseException:
-                    self._breaker.abandoned(ticket)
-                    raise
-                finally:
-                    self._gate.changed()
-                return found
-            finally:
-                self._limiter.release()
-        return None
-
-    def _held(self) -> float:
-        return self._held_until - self._monotonic()
+    async def _attempt(self, texts: Sequence[str], turn: Turn) -> Embedded | Miss:
+        found = await self._sent(texts)
+        if isinstance(found, Embedded):
+            self._turns.succeeded(turn)
+            return found
+        if found.outcome in ANSWERED:
+            self._turns.succeeded(turn, trusted=False)
+        else:
+            self._turns.missed(turn, found)
+        self._tell(found)
+        return found
 
     async def _sent(self, texts: Sequence[str]) -> Embedded | Miss:
         # lone surrogates, which a trace may have, are no UTF-8 and are sent escaped
@@ -191,31 +168,8 @@ class Embedder:
                 found = await self._exchange.posted(body, self._key.header, read)
         return found
 
-    def _report(self, found: Embedded | Miss, ticket: int, round_: int) -> None:
-        """Tells breaker, limiter and log."""
+    def _tell(self, miss: Miss) -> None:
         now = self._monotonic()
-        if isinstance(found, Embedded) or found.outcome in ANSWERED:
-            self._breaker.succeeded(ticket)
-            self._limiter.succeeded()
-            if isinstance(found, Embedded):
-                self._worked = now
-            else:
-                self._tell(found, now)
-            return
-        if found.outcome in ("timeout", "rate_limited"):
-            self._limiter.overloaded(round_)
-        if found.retry_after is not None and found.status in (429, 503):
-            self._held_until = max(self._held_until, now + found.retry_after)
-        by_text = found.status not in (401, 402, 429) and now - self._worked < TRUSTED_SECONDS
-        if found.hopeless and not by_text:
-            self._breaker.hopeless(ticket)
-        elif found.outcome == "rate_limited":
-            self._breaker.limited(ticket)
-        else:
-            self._breaker.failed(ticket)
-        self._tell(found, now)
-
-    def _tell(self, miss: Miss, now: float) -> None:
         if now - self._logged >= LOG_SECONDS:
             self._logged = now
             hint = f"; {self._key.problem}" if self._key.problem else ""

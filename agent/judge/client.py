@@ -12,26 +12,25 @@ import random
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 import httpx
 
 from agent.config import Judge
 from agent.judge.attempt import Attempt, Bill, Outcome
-from agent.judge.breaker import Breaker, Ticket
 from agent.judge.dialect import Dialect, Message, correction, encode, first_messages
 from agent.judge.exchange import Exchange, Miss
 from agent.judge.fingerprint import Served
-from agent.judge.gate import Gate
 from agent.judge.instrument import Instrument
 from agent.judge.key import ApiKey
-from agent.judge.limiter import Limiter
 from agent.judge.parsing import Malformed, parse
 from agent.judge.question import JudgeFailed, Question, Reason, Verdict
 from agent.judge.replies import Completion
 from agent.judge.retries import RetryBudget, backoff
 from agent.judge.schema import violation
 from agent.judge.transport import make_client
+from agent.judge.turns import TRANSIENT, Turn, Turns
 from agent.tiers import Cost
 
 __all__ = ["Answer", "JudgeClient"]
@@ -53,11 +52,6 @@ LOG_SECONDS = 60.0
 # it waits for it like others. A round of a server that fails takes less.
 LOOK_SECONDS = 2.0
 
-# So long after an answer, key and address of a judge are taken to be right.
-TRUSTED_SECONDS = 60.0
-
-TRANSIENT: frozenset[Outcome] = frozenset({"timeout", "rate_limited", "server_error", "connection"})
-OVERLOAD: frozenset[Outcome] = frozenset({"timeout", "rate_limited"})
 # The server did its work: these say nothing against it.
 ANSWERED: frozenset[Outcome] = frozenset(
     {"malformed", "cut_off", "refused", "too_long", "too_large"}
@@ -145,13 +139,9 @@ class JudgeClient:
         self._monotonic = monotonic
         self._sleep = sleep
         self._rng = rng or random.Random()
-        self._limiter = Limiter(settings.concurrency)
-        self._breaker = Breaker(settings.concurrency, monotonic)
-        self._gate = Gate(self._breaker, sleep)
+        self._turns = Turns(settings.concurrency, monotonic, sleep)
         self._budget = RetryBudget()
-        self._held_until = float("-inf")
         self._logged = float("-inf")
-        self._worked = float("-inf")
         self._known = Instrument(settings, str(self._url), name, state or {}, on_change, monotonic)
 
     async def ask(self, question: Question[T], cost: Cost) -> Verdict[T]:
@@ -164,13 +154,13 @@ class JudgeClient:
 
     async def answer(self, question: Question[T], cost: Cost) -> Answer[T]:
         """As `ask`, with the decoded JSON."""
-        if not await self._gate.passed():
+        if not await self._turns.gate.passed():
             raise JudgeFailed("judge_unavailable", f"{self.name} is down")
         self._budget.call(self._monotonic())
         talk = _Talk(question, self._known.dialect, self._known.roomy)
         last: Miss | None = None
         while True:
-            result = await self._attempt(talk, cost)
+            result = await self._turns.take(partial(self._attempt, talk, cost))
             if isinstance(result, Answer):
                 return result
             if result is None:
@@ -183,7 +173,7 @@ class JudgeClient:
                 raise self._failed(result)
             if pause > 0:
                 await self._sleep(pause)
-            if talk.unpaid and not self._breaker.is_open:
+            if talk.unpaid and not self._turns.is_down:
                 raise self._failed(result)
 
     @property
@@ -199,21 +189,21 @@ class JudgeClient:
     @property
     def is_down(self) -> bool:
         """Whether the circuit breaker is open."""
-        return self._breaker.is_open
+        return self._turns.is_down
 
     @property
     def takes_trial(self) -> bool:
         """Whether the judge is down and a call would find out now if it still is."""
-        return self._breaker.is_open and not self._breaker.refuses
+        return self._turns.takes_trial
 
     @property
     def in_flight(self) -> int:
-        return self._limiter.in_flight
+        return self._turns.limiter.in_flight
 
     @property
     def limit(self) -> int:
         """Attempts that may be in flight now."""
-        return self._limiter.size
+        return self._turns.limiter.size
 
     def fingerprint(self, prompt_hash: str) -> str | None:
         """What the next answer to this prompt carries if it begins no epoch; none before the first
@@ -231,37 +221,12 @@ class JudgeClient:
         if self._own_http:
             await self._http.aclose()
 
-    async def _attempt(self, talk: _Talk[T], cost: Cost) -> Answer[T] | Miss | None:
-        """One attempt, when it is its turn; none: the judge is given up, and nothing was sent."""
-        while await self._gate.passed():
-            round_ = await self._limiter.acquire()
-            try:
-                while not self._breaker.refuses and (wait := self._held()) > 0:
-                    await self._sleep(wait)
-                ticket = self._breaker.enter()
-                if ticket is not None:
-                    return await self._entered(talk, cost, ticket, round_)
-            finally:
-                self._limiter.release()
-        return None
-
-    def _held(self) -> float:
-        return self._held_until - self._monotonic()
-
-    async def _entered(
-        self, talk: _Talk[T], cost: Cost, ticket: Ticket, round_: int
-    ) -> Answer[T] | Miss:
-        try:
+    async def _attempt(self, talk: _Talk[T], cost: Cost, turn: Turn) -> Answer[T] | Miss:
+        result = await self._sent(talk, cost)
+        # in the same slot: behind others in the queue, all of them would find it out too
+        while isinstance(result, Miss) and self._adapted(talk, result):
             result = await self._sent(talk, cost)
-            # in the same slot: behind others in the queue, all of them would find it out too
-            while isinstance(result, Miss) and self._adapted(talk, result):
-                result = await self._sent(talk, cost)
-            self._report(result, ticket, round_)
-        except BaseException:
-            self._breaker.abandoned(ticket)
-            raise
-        finally:
-            self._gate.changed()
+        self._report(result, turn)
         return result
 
     async def _sent(self, talk: _Talk[T], cost: Cost) -> Answer[T] | Miss:
@@ -325,26 +290,12 @@ class JudgeClient:
             talk.dialect, talk.adapted, talk.learned = miss.weaker, True, True
         return miss.rekeyed or miss.weaker is not None
 
-    def _report(self, result: Answer[Any] | Miss, ticket: Ticket, round_: int) -> None:
-        """Tells breaker, limiter and log."""
-        now = self._monotonic()
+    def _report(self, result: Answer[Any] | Miss, turn: Turn) -> None:
+        """Tells those who take turns, and the log."""
         if isinstance(result, Answer) or result.outcome in ANSWERED:
-            self._breaker.succeeded(ticket)
-            self._limiter.succeeded()
-            self._worked = now
+            self._turns.succeeded(turn)
             return
-        if result.outcome in OVERLOAD:
-            self._limiter.overloaded(round_)
-        if result.retry_after is not None and result.status in (429, 503):
-            self._held_until = max(self._held_until, now + result.retry_after)
-        # a firewall may answer 403 or 404 to the text of one trace, a key is wrong for all
-        by_text = result.status not in (401, 402, 429) and now - self._worked < TRUSTED_SECONDS
-        if result.hopeless and not by_text:
-            opened = self._breaker.hopeless(ticket)
-        elif result.outcome == "rate_limited":
-            opened = self._breaker.limited(ticket)
-        else:
-            opened = self._breaker.failed(ticket)
+        opened, now = self._turns.missed(turn, result), self._monotonic()
         if opened and now - self._logged >= LOG_SECONDS:
             self._logged = now
             advice = ": check base_url, model and key" if result.outcome == "denied" else ""
@@ -371,13 +322,13 @@ class JudgeClient:
                 return None
             talk.roomy, talk.resized = not talk.roomy, True
             return 0.0
-        hopeless = miss.outcome not in TRANSIENT or miss.hopeless or self._breaker.lost
+        hopeless = miss.outcome not in TRANSIENT or miss.hopeless or self._turns.breaker.lost
         if hopeless or talk.failures >= self._settings.retries:
             return None
         pause = backoff(talk.failures, self._rng)
         talk.failures += 1
         # what waits for the judge to come back is no load on one that fails
-        talk.unpaid = not self._breaker.is_open and not self._budget.allows(now)
+        talk.unpaid = not self._turns.is_down and not self._budget.allows(now)
         return max(LOOK_SECONDS if talk.unpaid else pause, miss.retry_after or 0.0)
 
     def _failed(self, miss: Miss) -> JudgeFailed:
