@@ -9,7 +9,6 @@ import signal
 import subprocess
 import sys
 import zipfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ import yaml
 from prometheus_client.parser import text_string_to_metric_families
 
 from agent.alerts import RuleError
-from agent.metrics import METRICS, install
+from agent.metrics import install
 from agent.metrics.entry_points import OwnMetricError, load_own_metrics
 from agent.metrics.own import INSTALLED, metric
 from agent.rules import default_rules
@@ -66,17 +65,6 @@ def example(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(folder / "packages")
     return folder / "packages"
-
-
-@pytest.fixture
-def registry() -> Iterator[None]:
-    """Takes back what a test installs, and what it imports."""
-    before, mine = dict(METRICS), list(INSTALLED)
-    yield
-    METRICS.clear()
-    METRICS.update(before)
-    INSTALLED[:] = mine
-    sys.modules.pop("mine", None)
 
 
 @pytest.fixture

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
 from fractions import Fraction
 from typing import Any
 
@@ -37,16 +36,6 @@ def own(value: Any, **changes: Any) -> OwnMetric:
         return value  # type: ignore[no-any-return]
 
     return formula
-
-
-@pytest.fixture
-def registry() -> Iterator[None]:
-    """Takes back what a test installs."""
-    before, mine = dict(METRICS), list(INSTALLED)
-    yield
-    METRICS.clear()
-    METRICS.update(before)
-    INSTALLED[:] = mine
 
 
 def score(value: Any, **changes: Any) -> tuple[State, float | None, str | None]:
