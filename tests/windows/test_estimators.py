@@ -8,6 +8,7 @@ import pytest
 from agent.windows.estimators import (
     Moments,
     mean_interval,
+    mean_spread,
     moments,
     rate_interval,
     t975,
@@ -143,6 +144,19 @@ def test_a_good_cheap_score_narrows_the_interval_and_moves_the_estimate() -> Non
     without = rate_interval(plain(values, [0.1] * 200))
     assert with_cheap.upper - with_cheap.lower < 0.8 * (without.upper - without.lower)
     assert with_cheap.value < without.value - 0.02
+
+
+@pytest.mark.parametrize("n", [2, 5, 10, 100])
+def test_explained_variance_is_corrected_for_the_two_fitted_parameters(n: int) -> None:
+    """By hand: the cheap scores equal the values, so the slope is 1 and no residual is left. The
+    explained share is its cap of 0.95 times (n - 2) / n, and n samples are worth n / (1 - share).
+    """
+    values = [float(i % 2) for i in range(n)]
+    strata = moments([stratum(values, [0.1] * n, values, 10 * n, sum(values) / n)])
+    share = 0.95 * (n - 2) / n
+    found = mean_spread(strata, [0.0], prior=0.0, slope_history=1.0)
+    assert found.effective == pytest.approx(n / (1 - share))
+    assert found.error == pytest.approx((1 - share) * strata[0].yy / (n - 1) / n)
 
 
 @pytest.mark.parametrize("n", [20, 200])
