@@ -22,6 +22,14 @@ def test_one_step_by_hand() -> None:
     assert esr.step([(-1e9, 0.05)]) == pytest.approx(second)
 
 
+def test_the_tolerance_is_taken_off_in_both_directions() -> None:
+    """By hand: the upward bet is on z - tol and the downward one on -z - tol, so z cancels."""
+    esr = Esr(two_sided=True)
+    for z in (0.0, 0.6, -0.6):
+        esr.reset()
+        assert esr.step([(z, 0.3)]) == pytest.approx(1 - sum(BETS) / len(BETS) * 0.3 / 3)
+
+
 def test_a_freak_bucket_counts_ten_and_a_gap_in_the_numbers_costs_the_stake() -> None:
     assert Esr().step([(1e300, 0.0)]) == Esr().step([(30.0, 0.0)])
     assert Esr().step([(float("nan"), 0.0)]) == Esr().step([(-3.0, 0.0)])
@@ -58,27 +66,32 @@ def test_a_damaged_state_is_refused(state: list[list[float]]) -> None:
 @given(
     st.lists(st.tuples(st.floats(0.01, 60), st.floats(0.01, 60)), min_size=1, max_size=7),
     st.booleans(),
+    st.floats(0, 1),
+    st.floats(-1, 1),
 )
 def test_the_statistic_less_the_steps_is_a_supermartingale_on_any_two_point_null(
-    points: list[tuple[float, float]], two_sided: bool
+    points: list[tuple[float, float]], two_sided: bool, tol: float, part: float
 ) -> None:
-    """Each step has mean 0 and two values, other ones at each step: the expectation over all
-    paths is computed, not simulated. It may be at most the number of steps."""
+    """Each step has two values, other ones at each step, and a mean within the tolerance: the
+    expectation over all paths is computed, not simulated. It may be at most the number of steps.
+    """
+    shift = part * tol
 
     def expect(esr: Esr, rest: list[tuple[float, float]]) -> float:
         if not rest:
             return esr.statistic
         up, down = rest[0]
         total = 0.0
-        # mean 0: up with probability down / (up + down); lower values are kept above the cut,
-        # where the e-value is exact (z >= -3)
+        # mean `shift`: up with probability down / (up + down); values are kept above the cut of
+        # each direction, where the e-value is exact (z - tol >= -3, -z - tol >= -3)
         for z, p in ((up, down / (up + down)), (-down, up / (up + down))):
             path = Esr.load(esr.dump())
-            path.step([(z, 0.0)])
+            path.step([(shift + z, tol)])
             total += p * expect(path, rest[1:])
         return total
 
-    points = [(min(u, 3.0) if two_sided else u, min(d, 3.0)) for u, d in points]
+    most = 3.0 - 2 * tol
+    points = [(min(u, most) if two_sided else u, min(d, most)) for u, d in points]
     assert expect(Esr(1, two_sided), points) <= len(points) * (1 + 1e-9)
 
 
@@ -93,6 +106,21 @@ def test_false_alarms_on_a_skewed_null_stay_within_the_promise() -> None:
             alarms += 1
             esr.reset()
     assert 20 < alarms <= steps / h * 1.1
+
+
+@pytest.mark.parametrize("shift", [-0.3, 0.0, 0.3])
+def test_false_alarms_of_a_two_sided_detector_stay_within_the_promise_up_to_the_tolerance(
+    shift: float,
+) -> None:
+    """A mean that is off by no more than the tolerance is no drift in either direction."""
+    rng = random.Random(6)
+    h, alarms, steps = 300.0, 0, 60_000
+    esr = Esr(two_sided=True)
+    for _ in range(steps):
+        if esr.step([(shift + rng.choice((-1.0, 1.0)), 0.3)]) >= h:
+            alarms += 1
+            esr.reset()
+    assert alarms <= steps / h
 
 
 def test_it_finds_what_it_should_and_says_where() -> None:
