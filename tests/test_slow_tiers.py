@@ -21,7 +21,7 @@ from agent.reading import Health
 from agent.slow_tiers import SlowTiers
 from agent.tiers import Cost, Pair, Tier
 from agent.trace import Score, State, Trace
-from tests.traces import good
+from tests.traces import START, good
 from tests.waiting import until
 
 JUDGED: tuple[Pair, ...] = (("relevance", "umbrela"), ("answered", "judge"))
@@ -83,8 +83,9 @@ def states(instrument: Instrument, metric: str, scorer: str) -> dict[str, int]:
 
 
 def mismatch(instrument: Instrument) -> float:
-    """seen - sum(states) - waiting, over all pairs."""
+    """seen - sum(states) - waiting, over all pairs; no pair waits for less than nothing."""
     with instrument.lock():
+        assert all(number >= 0 for number in instrument.waiting.values()), instrument.waiting
         total = 0.0
         for (name, _), value in instrument.counters.items():
             total += value * {"ragmeter_seen_total": 1, "ragmeter_results_total": -1}.get(name, 0)
@@ -157,6 +158,38 @@ def test_a_tier_that_raises_costs_its_own_metrics_only(tmp_path: Path) -> None:
         instrument.wait_idle()
         assert states(instrument, "relevance", "umbrela") == {"scored": 9, "unscored": 1}
         assert states(instrument, "error", "builtin") == {"scored": 10}
+
+
+def counted(instrument: Instrument, metric: str, scorer: str) -> dict[str, float]:
+    """The results of a pair by state, those of late traces included."""
+    pair = (("metric", metric), ("scorer", scorer))
+    with instrument.lock():
+        return {
+            dict(labels)["state"]: value
+            for (name, labels), value in instrument.counters.items()
+            if name == "ragmeter_results_total" and labels[:2] == pair
+        }
+
+
+LATE_BY = 3 * 86_400.0  # seconds: longer than every window
+
+
+@pytest.mark.parametrize("live", [False, True])
+def test_a_trace_too_late_for_every_window_is_not_judged_and_counts_once(
+    tmp_path: Path, live: bool
+) -> None:
+    fake = Fake()
+    now = time.time() if live else START
+    with running(tmp_path, fake, live=live) as instrument:
+        instrument.accept([good(1, timestamp=now)], "test", live=live)
+        instrument.wait_idle()
+        instrument.accept([good(2, timestamp=now - LATE_BY)], "test", live=live)
+        instrument.wait_idle()
+        assert fake.asked == ["t1"]
+        assert instrument.health().drawn == {"judge": 0}
+        assert counted(instrument, "relevance", "umbrela") == {"scored": 1, "late": 1}
+        assert counted(instrument, "answered", "judge") == {"unscored": 1, "late": 1}
+        assert mismatch(instrument) == 0
 
 
 def test_live_traffic_beyond_the_queue_is_shed_and_counted(tmp_path: Path) -> None:
