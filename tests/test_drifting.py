@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import math
 import random
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -13,6 +15,7 @@ import pytest
 from agent.aggregate import Aggregator
 from agent.alerts import Alert
 from agent.config import load
+from agent.drift.scores import GRAIN, SLOTS
 from agent.metrics.judges import PROBES
 from agent.rules import rules_of
 from agent.trace import Score, ScoredTrace, State
@@ -227,6 +230,25 @@ def test_a_commit_between_two_looks_writes_no_detectors() -> None:
     later = saved.commit(one)
     assert "drift.0" not in later
     assert sum(map(len, later.values())) < 20_000
+
+
+def test_a_trace_too_late_for_every_window_leaves_drift_as_it_was() -> None:
+    """Saved buckets share slots in turn: one of long ago would replace an open one in the saved
+    state, and a restart would lose its scores."""
+    traces = list(story(end=120.0))
+    *_, last = (trace for trace in traces if not trace.partial)
+    turn = SLOTS * GRAIN  # seconds between two buckets of one slot
+    ago = turn * math.ceil(2 * 24 * HOUR / turn)
+    late = replace(last, trace_id="late", timestamp=last.timestamp - ago)
+    found = []
+    for extra in ([], [late]):
+        one, saved = fresh(), Saved()
+        play(one, [*traces, *extra])
+        saved.commit(one)
+        found.append(saved.reopen().drift.monitor.dump())
+    without, with_late = found
+    assert without["scores"]
+    assert with_late == without
 
 
 def test_switched_off_it_watches_nothing() -> None:

@@ -11,7 +11,7 @@ from agent.metrics.spec import MetricSpec
 from agent.trace import Score, ScoredTrace, State
 from agent.windows.draft import columns
 
-__all__ = ["CELLS", "GRAIN", "ScoreCells"]
+__all__ = ["CELLS", "GRAIN", "SLOTS", "ScoreCells"]
 
 CELLS = 64
 """Cells of equal width over the range of a metric: edges are quantiles to within 1.6 % of it."""
