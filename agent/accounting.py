@@ -41,7 +41,7 @@ class Accounting:
         self._of_canary = [_seen_key(*pair) for pair in of_canaries]
         self._traces = self._canaries = 0
         self.waiting: Counter[Pair] = Counter()
-        """Results that a slow tier still owes."""
+        """Results that a slow tier still owes; never negative (the exported check watches that, too)."""
 
     def trace(self) -> None:
         """A trace was seen by all that is expected of it."""

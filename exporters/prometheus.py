@@ -298,8 +298,12 @@ def _counter_series(snapshot: Snapshot) -> Series:
 
 
 def _mismatch(series: Series, waiting: Mapping[tuple[str, str], int]) -> dict[Labels, float]:
-    """|seen - sum over states - waiting for a slow tier| by metric and scorer; also where one side
-    alone was counted."""
+    """Results unaccounted for, by metric and scorer, also where one side alone was counted.
+
+    The distance |seen - sum over states - waiting for a slow tier|, and at least the number by
+    which `waiting` is negative: a result that is counted twice raises the sum over states and
+    lowers `waiting` alike, so the distance alone would stay 0.
+    """
     out: dict[Labels, float] = {
         (("metric", metric), ("scorer", scorer)): -float(number)
         for (metric, scorer), number in waiting.items()
@@ -308,7 +312,11 @@ def _mismatch(series: Series, waiting: Mapping[tuple[str, str], int]) -> dict[La
         for labels, value in series.get(name, {}).items():
             key = tuple(pair for pair in labels if pair[0] in ("metric", "scorer"))
             out[key] = out.get(key, 0.0) + sign * value
-    return {key: abs(value) for key, value in out.items()}
+    found = {key: abs(value) for key, value in out.items()}
+    for (metric, scorer), owed in waiting.items():
+        key = (("metric", metric), ("scorer", scorer))
+        found[key] = max(found[key], -float(owed))
+    return found
 
 
 def _histogram(snapshot: Snapshot, series: Series, parts: list[str], openmetrics: bool) -> None:

@@ -18,9 +18,13 @@ from agent.budget.controller import BudgetController
 from agent.config import Budget, Settings, load
 from agent.pipeline import Instrument
 from agent.reading import Health
+from agent.score import Scored
+from agent.second_stage import SecondStage
 from agent.slow_tiers import SlowTiers
+from agent.store.rows import Draw, Queued
 from agent.tiers import Cost, Pair, Tier
 from agent.trace import Score, State, Trace
+from exporters.prometheus import PrometheusExporter
 from tests.traces import START, good
 from tests.waiting import until
 
@@ -190,6 +194,29 @@ def test_a_trace_too_late_for_every_window_is_not_judged_and_counts_once(
         assert counted(instrument, "relevance", "umbrela") == {"scored": 1, "late": 1}
         assert counted(instrument, "answered", "judge") == {"unscored": 1, "late": 1}
         assert mismatch(instrument) == 0
+
+
+def test_results_that_nobody_waits_for_show_in_the_exported_accounts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A fault is injected: a late trace is drawn nevertheless, so its results count twice."""
+    honest = SecondStage.draws
+
+    def careless(self: SecondStage, queued: Queued, found: Scored, *, late: bool) -> list[Draw]:
+        return honest(self, queued, found, late=False)
+
+    monkeypatch.setattr(SecondStage, "draws", careless)
+    with running(tmp_path, Fake()) as instrument:
+        for number, at in ((1, START), (2, START - LATE_BY), (3, START - LATE_BY)):
+            instrument.accept([good(number, timestamp=at)], "test")
+            instrument.wait_idle()
+        assert instrument.waiting == dict.fromkeys(JUDGED, -2)
+        text = PrometheusExporter(instrument).render().decode()
+    name = "ragmeter_accounting_mismatch"
+    found = {line for line in text.splitlines() if line.startswith(name)}
+    assert {line for line in found if not line.endswith(" 0.0")} == {
+        f'{name}{{metric="{metric}",scorer="{scorer}"}} 2.0' for metric, scorer in JUDGED
+    }
 
 
 def test_live_traffic_beyond_the_queue_is_shed_and_counted(tmp_path: Path) -> None:

@@ -78,7 +78,8 @@ HEALTH = (
     Family(
         "ragmeter_accounting_mismatch", "gauge",
         "Distance between ragmeter_seen_total and the sum of ragmeter_results_total and of what"
-        " waits for a judge or model; always 0.",
+        " waits for a judge or model, or, if larger, the results that were delivered without being"
+        " owed; always 0.",
         ("metric", "scorer"), "", "Agent",
     ),
     Family(

@@ -161,6 +161,19 @@ def test_accounting_that_does_not_add_up_is_shown() -> None:
     assert at(found, name, metric="error", scorer="builtin") == 5
 
 
+@pytest.mark.parametrize(("results", "expected"), [(2, 1), (1, 1), (5, 3)])
+def test_a_negative_waiting_count_is_never_hidden_by_the_other_counts(
+    results: int, expected: int
+) -> None:
+    """One trace seen and -1 waiting: with two results the plain distance would be 0."""
+    reading = FakeReading(owed={("relevance", "umbrela"): -1})
+    pair = (("metric", "relevance"), ("scorer", "umbrela"))
+    reading.counters.inc("ragmeter_seen_total", pair, 1)
+    reading.counters.inc("ragmeter_results_total", (*pair, ("state", "late")), results)
+    name = "ragmeter_accounting_mismatch"
+    assert at(samples(reading), name, metric="relevance", scorer="umbrela") == expected
+
+
 def test_health() -> None:
     reading = FakeReading(state=Health(problems=("disk full",), queue_depth=7))
     found = samples(reading)
