@@ -1,3 +1,5 @@
-"""ragmeter's agent: traces in, windows and alerts out. Knows no Prometheus."""
+"""The agent of ragmeter: it turns traces into windows, gauges and alerts."""
+
+from __future__ import annotations
 
 __version__ = "0.1.0"

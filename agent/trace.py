@@ -1,4 +1,4 @@
-"""The words of the domain: what comes in (`Trace`) and what crosses the seam (`ScoredTrace`).
+"""The data model of a trace as the agent receives it.
 
 `Trace` is the native schema `ragmeter.trace/1`. It is lenient where production data is untidy
 (unknown fields, numbers as ids, nulls) and strict where a number would otherwise lie (NaN,
@@ -9,9 +9,7 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from enum import StrEnum
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
@@ -22,31 +20,6 @@ from pydantic import (
     Field,
     model_validator,
 )
-
-__all__ = [
-    "CANARY",
-    "MISSING_FIELDS",
-    "MISSING_REASONS",
-    "SCHEMA",
-    "Calculation",
-    "Citation",
-    "ConflictRule",
-    "FactCheck",
-    "Frame",
-    "Message",
-    "Passage",
-    "Reference",
-    "Sampling",
-    "Score",
-    "ScoredTrace",
-    "SpanRef",
-    "State",
-    "Status",
-    "Support",
-    "Trace",
-    "Usage",
-    "Wording",
-]
 
 SCHEMA = "ragmeter.trace/1"
 
@@ -82,7 +55,7 @@ MISSING_REASONS = frozenset(
 Status = Literal["ok", "error", "timeout"]
 
 
-def _tags(value: object) -> dict[str, str]:
+def _bound_tags(value: object) -> dict[str, str]:
     """Scalars as text, bounded in number and length; whatever is nested is dropped."""
     if not isinstance(value, dict):
         return {}
@@ -100,7 +73,7 @@ def _tags(value: object) -> dict[str, str]:
     return tags
 
 
-def _missing(value: object) -> dict[str, str]:
+def _read_missing(value: object) -> dict[str, str]:
     """Known fields with known reasons. Another reason is `not_captured`: dropping it would turn
     content that is hidden into content that is empty."""
     if not isinstance(value, dict):
@@ -114,7 +87,7 @@ def _missing(value: object) -> dict[str, str]:
     return found
 
 
-def _span(value: object) -> object:
+def _read_span_ids(value: object) -> object:
     """Ids of OpenTelemetry in hex; None where they are not, zeros (its "no id") included: a trace
     is worth more than the link to its span."""
     if not isinstance(value, dict):
@@ -126,12 +99,12 @@ def _span(value: object) -> object:
     return {"trace_id": ids[0], "span_id": ids[1]}
 
 
-def _text(value: object) -> object:
+def _error_text(value: object) -> object:
     """An error object becomes its JSON text, so that its words are not lost."""
     return json.dumps(value, default=str) if isinstance(value, dict | list) else value
 
 
-def _utc(value: datetime) -> datetime:
+def _to_utc(value: datetime) -> datetime:
     if not 1970 <= value.year <= 2200:  # at the ends of the calendar arithmetic overflows
         raise ValueError("a time between the years 1970 and 2200 is needed")
     return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
@@ -141,12 +114,12 @@ Id = Annotated[str, Field(min_length=1, max_length=MAX_ID)]
 Seconds = Annotated[float, Field(ge=0, le=1e9)]  # sums of such never overflow
 Tokens = Annotated[int, Field(ge=0, le=2**53)]  # beyond it a float skips whole numbers
 Tag = Annotated[str, AfterValidator(lambda text: text[:MAX_TAG_TEXT])]
-Timestamp = Annotated[datetime, AfterValidator(_utc)]
-Tags = Annotated[dict[str, str], BeforeValidator(_tags)]
-Missing = Annotated[dict[str, str], BeforeValidator(_missing)]
+Timestamp = Annotated[datetime, AfterValidator(_to_utc)]
+Tags = Annotated[dict[str, str], BeforeValidator(_bound_tags)]
+Missing = Annotated[dict[str, str], BeforeValidator(_read_missing)]
 
 
-class _Model(BaseModel):
+class _TraceModel(BaseModel):
     model_config = ConfigDict(
         extra="ignore",
         frozen=True,
@@ -156,7 +129,7 @@ class _Model(BaseModel):
     )
 
 
-class Passage(_Model):
+class Passage(_TraceModel):
     """One retrieved passage, in rank order. `text` may be absent where only ids are traced."""
 
     id: Id
@@ -166,7 +139,7 @@ class Passage(_Model):
     metadata: dict[str, Any] | None = None
 
 
-class Citation(_Model):
+class Citation(_TraceModel):
     """A stretch of the answer, in characters [start, end), and the passages it cites."""
 
     start: int | None = Field(default=None, ge=0)
@@ -174,31 +147,31 @@ class Citation(_Model):
     passage_ids: list[str] = []
 
 
-class Message(_Model):
+class Message(_TraceModel):
     role: str
     text: str = ""
 
 
-class SpanRef(_Model):
+class SpanRef(_TraceModel):
     """A span of OpenTelemetry, in lower-case hex: 32 and 16 digits."""
 
     trace_id: str
     span_id: str
 
 
-class Usage(_Model):
+class Usage(_TraceModel):
     input_tokens: Tokens | None = None
     output_tokens: Tokens | None = None
     cost_usd: float | None = Field(default=None, ge=0, le=1e9)
 
 
-class Sampling(_Model):
+class Sampling(_TraceModel):
     """What an upstream sampler says of the probability that this trace was kept."""
 
     probability: float = Field(default=1.0, gt=0, le=1)
 
 
-class Support(_Model):
+class Support(_TraceModel):
     """A place that holds the right answer or a part of it; what is None may be anything."""
 
     rel_path: str | None = Field(default=None, description="the document, as in passage metadata")
@@ -211,7 +184,7 @@ class Support(_Model):
     )
 
 
-class FactCheck(_Model):
+class FactCheck(_TraceModel):
     """Passes where every pattern is found in the answer and no forbidden phrase is."""
 
     name: str = ""
@@ -221,7 +194,7 @@ class FactCheck(_Model):
     forbidden: list[str] = Field(default=[], max_length=20, description="phrases, word by word")
 
 
-class Calculation(_Model):
+class Calculation(_TraceModel):
     """A number that the answer must give, and those that it shows on the way."""
 
     result: float
@@ -232,7 +205,7 @@ class Calculation(_Model):
 ConflictRule = Literal["cite_newer", "acknowledge_both", "cite_both"]
 
 
-class Reference(_Model):
+class Reference(_TraceModel):
     """What a canary's right answer looks like: as much of it as is known."""
 
     answer: str | None = None
@@ -267,7 +240,7 @@ class Reference(_Model):
         return self
 
 
-class Trace(_Model):
+class Trace(_TraceModel):
     """One query with what was retrieved and answered.
 
     `passages` is None where retrieval was not captured, and empty where it found nothing: the
@@ -286,7 +259,7 @@ class Trace(_Model):
     citations: list[Citation] | None = None
     abstained: bool | None = None
     status: Status = "ok"
-    error: Annotated[str | None, BeforeValidator(_text)] = None
+    error: Annotated[str | None, BeforeValidator(_error_text)] = None
     timings: dict[str, Seconds | None] | None = Field(
         default=None, description="seconds by stage; `total` is the whole request"
     )
@@ -296,7 +269,7 @@ class Trace(_Model):
     tags: Tags = {}
     sampling: Sampling | None = None
     reference: Reference | None = None
-    span: Annotated[SpanRef | None, BeforeValidator(_span)] = Field(
+    span: Annotated[SpanRef | None, BeforeValidator(_read_span_ids)] = Field(
         default=None,
         description="the OpenTelemetry span that is this request: exported results refer to it",
     )
@@ -328,125 +301,3 @@ class Trace(_Model):
         if name == "answerable" and self.reference and self.reference.answerable is not None:
             return "true" if self.reference.answerable else "false"
         return self.tags.get(name)
-
-
-class State(StrEnum):
-    """Where a (trace, metric) pair ends: in exactly one of these."""
-
-    SCORED = "scored"
-    NOT_APPLICABLE = "not_applicable"
-    SAMPLED_OUT = "sampled_out"
-    UNSCORED = "unscored"
-    SHED = "shed"
-    LATE = "late"
-
-
-@dataclass(slots=True)
-class Score:
-    """One result: `value` is there if and only if `state` is `scored`.
-
-    `probability` is the inclusion probability pi in (0, 1] under which the value was taken, all
-    causes multiplied; an estimate weights the value by 1/pi. `fingerprint` says which version of
-    a judge or model gave the value: another one starts another series. The name of a metric with
-    a cut-off ends in it: `precision_at_k:5`.
-
-    Results of a tier that samples carry, whatever their state, the `stratum` that the trace was
-    drawn from, and as `cheap` what the built-in scorer says of the same metric, if it does.
-    """
-
-    metric: str
-    scorer: str
-    state: State
-    value: float | None = None
-    reason: str | None = None
-    probability: float = 1.0
-    detail: dict[str, Any] | None = None
-    fingerprint: str | None = None
-    stratum: str = ""
-    cheap: float | None = None
-
-    def to_dict(self) -> dict[str, Any]:
-        """The public JSON form: absent fields are left out."""
-        name, _, k = self.metric.partition(":")
-        out: dict[str, Any] = {"metric": name, "scorer": self.scorer, "state": str(self.state)}
-        if k:
-            out["k"] = int(k)
-        if self.value is not None:
-            out["value"] = self.value
-        if self.reason is not None:
-            out["reason"] = self.reason
-        if self.state is State.SCORED or self.stratum:
-            out["probability"] = self.probability
-        if self.stratum:
-            out["stratum"] = self.stratum
-        if self.cheap is not None:
-            out["cheap"] = self.cheap
-        if self.fingerprint is not None:
-            out["fingerprint"] = self.fingerprint
-        if self.detail:
-            out["detail"] = self.detail
-        return out
-
-
-@dataclass(frozen=True, slots=True)
-class Wording:
-    """What stands for a question and its answer where answers are compared, without their text
-    (`agent.consistency.wording`): a hash in hex, and hashes of the words in base64."""
-
-    query: str
-    words: str
-
-
-Frame = tuple[str, str, str, float | None]
-"""(metric, scorer, stratum, cheap score) of a result that is still owed."""
-
-
-@dataclass(slots=True)
-class ScoredTrace:
-    """What the score half hands to the aggregate half: no text of the trace, only numbers.
-
-    `timestamp` is event time in Unix seconds; `timings` are seconds by stage. `probability` is
-    the upstream one: operational counts are weighted by its inverse. A `partial` one brings
-    further results of a trace that was handed over before. `frame` says what those will be: a
-    trace belongs to its stratum from the start, however long a judge takes over it. A `canary` is
-    no traffic: only what its reference says is counted, apart from everything else.
-    """
-
-    trace_id: str
-    service: str
-    timestamp: float
-    status: Status
-    results: list[Score]
-    probability: float = 1.0
-    timings: dict[str, float] = field(default_factory=dict)
-    tags: dict[str, str] = field(default_factory=dict)
-    input_tokens: int | None = None
-    output_tokens: int | None = None
-    cost_usd: float | None = None
-    partial: bool = False
-    canary: bool = False
-    frame: list[Frame] = field(default_factory=list)
-    wording: Wording | str = ""
-    """Or why there is none; empty: nobody asks."""
-
-    def to_dict(self) -> dict[str, Any]:
-        """The line that `ragmeter score` writes."""
-        out: dict[str, Any] = {
-            "trace_id": self.trace_id,
-            "service": self.service,
-            "timestamp": datetime.fromtimestamp(self.timestamp, UTC)
-            .isoformat()
-            .replace("+00:00", "Z"),
-            "status": self.status,
-            "results": [score.to_dict() for score in self.results],
-        }
-        # what a backtest of operational rules and objectives needs besides the results
-        if self.timings:
-            out["timings"] = self.timings
-        if self.probability != 1:
-            out["probability"] = self.probability
-        if self.tags:
-            out["tags"] = self.tags
-        if self.canary:
-            out["canary"] = True
-        return out

@@ -10,13 +10,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from agent.alerts.burn import LINES, MIN_ERRORS, Budgets, Objective
-from agent.drift.baseline import HOUR, MINUTE, Baseline, Learner
-from agent.drift.stream import MIN_EDGES, MIN_MEAN, Stream
-from agent.windows.estimators import mean_interval, moments, rate_interval
-from agent.windows.exact import WEIGHT_ONE, units, weight
-from agent.windows.loghist import LogHist
-from agent.windows.sums import add_scored, empty_sums
+from ragmeter.alerts.error_budgets import MIN_ERRORS, STANDARD_BURN_RATES, ErrorBudgets, Objective
+from ragmeter.core.arithmetic import WEIGHT_ONE, value_units, weight_units
+from ragmeter.drift.baseline import HOUR, MINUTE, Baseline, BaselineLearner
+from ragmeter.drift.detectors import MIN_EDGE_SAMPLES, MIN_MEAN_SAMPLES, DriftStream
+from ragmeter.windows.estimators import mean_interval, rate_interval, stratum_moments
+from ragmeter.windows.log_histogram import LogHistogram
+from ragmeter.windows.sums import add_scored, empty_sums
 
 __all__ = ["burn", "dist_detector", "mean_ci", "mean_detector", "rate_ci", "sketch"]
 
@@ -25,16 +25,16 @@ def _sums(stratum: dict[str, Any]) -> list[int]:
     """The sums of a stratum given as lists: N, F (mean cheap score), y, f, pi."""
     sums = empty_sums()
     sums[0] = stratum["N"] * WEIGHT_ONE
-    sums[1] = units(stratum["N"] * stratum["F"]) * WEIGHT_ONE
+    sums[1] = value_units(stratum["N"] * stratum["F"]) * WEIGHT_ONE
     for value, cheap, probability in zip(stratum["y"], stratum["f"], stratum["pi"], strict=True):
-        y, f = units(value), units(cheap)
-        add_scored(sums, weight(probability), y, y * y, f=f, ff=f * f, yf=y * f)
+        y, f = value_units(value), value_units(cheap)
+        add_scored(sums, weight_units(probability), y, y * y, f=f, ff=f * f, yf=y * f)
     return sums
 
 
 def rate_ci(strata: Sequence[dict[str, Any]], lam_hist: float = 0.0) -> tuple[float, float, float]:
     """(estimate, lower, upper) of a 0/1 label over all traffic."""
-    found = moments([_sums(stratum) for stratum in strata])
+    found = stratum_moments([_sums(stratum) for stratum in strata])
     if not found:
         return float("nan"), 0.0, 1.0
     interval = rate_interval(found, lam_hist)
@@ -45,7 +45,7 @@ def mean_ci(
     strata: Sequence[dict[str, Any]], var_hist: Sequence[float]
 ) -> tuple[float, float, float]:
     """(estimate, lower, upper) of a graded label in 0..1 over all traffic."""
-    found = moments([_sums(stratum) for stratum in strata])
+    found = stratum_moments([_sums(stratum) for stratum in strata])
     if not found:
         return float("nan"), 0.0, 1.0
     history = [float(v) for v in var_hist]
@@ -55,15 +55,15 @@ def mean_ci(
     return interval.value, interval.lower, interval.upper
 
 
-class sketch(LogHist):
+class sketch(LogHistogram):
     """A histogram whose weights are floats and whose merge takes a float sign."""
 
     __slots__ = ()
 
     def add(self, seconds: float, w: float = 1.0) -> None:
-        super().add(seconds, weight(1 / w))
+        super().add(seconds, weight_units(1 / w))
 
-    def merge(self, other: LogHist, sign: float = 1.0) -> None:
+    def merge(self, other: LogHistogram, sign: float = 1.0) -> None:
         super().merge(other, int(sign))
 
 
@@ -73,7 +73,7 @@ SlotOf = Callable[[int], int]
 
 def _learn(buckets: Buckets, slots: int) -> Baseline:
     """The baseline of consecutive one-minute buckets (n, sum, sum of squares) from midnight on."""
-    learner = Learner(MINUTE)
+    learner = BaselineLearner(MINUTE)
     for i, (n, total, squares) in enumerate(buckets):
         if n:
             learner.add(i * MINUTE, n, total, squares)
@@ -85,7 +85,7 @@ def _learn(buckets: Buckets, slots: int) -> Baseline:
 class _Detector:
     """A stream with a threshold, that starts again after each alarm; slots are hours of the day."""
 
-    def __init__(self, stream: Stream, arl_buckets: float) -> None:
+    def __init__(self, stream: DriftStream, arl_buckets: float) -> None:
         self._stream = stream
         self._threshold = arl_buckets
 
@@ -107,7 +107,7 @@ def mean_detector(
 ) -> _Detector:
     """Drift of a bucketed mean, up or both ways."""
     baseline = _learn(buckets, slots)
-    return _Detector(Stream([baseline], 1, two_sided, MIN_MEAN), arl_buckets)
+    return _Detector(DriftStream([baseline], 1, two_sided, MIN_MEAN_SAMPLES), arl_buckets)
 
 
 def dist_detector(
@@ -119,7 +119,7 @@ def dist_detector(
 ) -> _Detector:
     """Drift of the shares above some edges of a distribution."""
     baselines = [_learn(buckets, slots) for buckets in list_of_buckets]
-    return _Detector(Stream(baselines, 1, two_sided, MIN_EDGES), arl_buckets)
+    return _Detector(DriftStream(baselines, 1, two_sided, MIN_EDGE_SAMPLES), arl_buckets)
 
 
 def burn(
@@ -127,7 +127,7 @@ def burn(
 ) -> dict[str, list[bool]]:
     """At the end of each bucket of `width` seconds with n events and e errors: does a page, does a
     ticket fire?"""
-    budgets = Budgets([Objective("slo", slo)])
+    budgets = ErrorBudgets([Objective("slo", slo)])
     out: dict[str, list[bool]] = {"page": [], "ticket": []}
     for i, (events, errors) in enumerate(zip(n, e, strict=True)):
         at = i * width
@@ -135,7 +135,7 @@ def burn(
             if count:
                 budgets.add("bot", "slo", at + width / 2, WEIGHT_ONE, bad, count)
         budgets.advance(at + width)
-        found = [budgets.burn("bot", "slo", *line, min_errors) for line in LINES]
+        found = [budgets.burn("bot", "slo", *line, min_errors) for line in STANDARD_BURN_RATES]
         holds = [burn is not None and burn.holds for burn in found]
         out["page"].append(holds[0] or holds[1])
         out["ticket"].append(holds[2])

@@ -17,11 +17,6 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from agent.metrics.answered import abstains
-from agent.metrics.evidence import Pages, find_places, read_answer
-from agent.metrics.relevance import grades
-from agent.metrics.support import supports
-from agent.metrics.words import content_stems, tokens
 from benchmarks.devdata import (
     Floats,
     Labelled,
@@ -34,6 +29,11 @@ from benchmarks.devdata import (
 )
 from benchmarks.fit_grounding import calibrate, cross_validate, leave_one_set_out, matrix
 from benchmarks.fitting import sigmoid
+from ragmeter.metrics.abstention import abstains
+from ragmeter.metrics.citation_support import measure_support
+from ragmeter.metrics.relevance import grade_passages
+from ragmeter.metrics.text import content_stems, tokenize
+from ragmeter.metrics.text_index import PassageIndex, find_positions, parse_answer
 
 __all__ = ["main"]
 
@@ -45,8 +45,8 @@ BEGIN, END = "<!-- agreement:begin -->", "<!-- agreement:end -->"
 
 def overlap_floor(row: Labelled) -> float:
     """The floor of a few lines: share of the answer's distinct words that no passage has."""
-    known = set(tokens(" ".join(p.text or "" for p in row.trace.passages or ())))
-    said = set(tokens(row.trace.answer or ""))
+    known = set(tokenize(" ".join(p.text or "" for p in row.trace.passages or ())))
+    said = set(tokenize(row.trace.answer or ""))
     return len(said - known) / max(1, len(said))
 
 
@@ -141,8 +141,9 @@ def relevance(folder: Path) -> str:
     scores, truth, search = [], [], []
     ours, engine = [], []
     for row in rows(folder, "relevance_noveleval"):
-        found = grades(
-            Pages.read([p["text"] for p in row["passages"]]), content_stems(tokens(row["query"]))
+        found = grade_passages(
+            PassageIndex.read([p["text"] for p in row["passages"]]),
+            content_stems(tokenize(row["query"])),
         )
         s = np.array([g or 0.0 for g in found], float)
         t = np.array([row["labels"]["relevance"][p["id"]] for p in row["passages"]], float)
@@ -229,11 +230,11 @@ def citations(folder: Path) -> str:
                 continue
             if label is None:
                 continue
-            pages = Pages.read([texts[i] for i in citation["passage_ids"]])
-            claims = read_answer(citation["statement"]).claims
-            places = find_places(pages, claims)
+            pages = PassageIndex.read([texts[i] for i in citation["passage_ids"]])
+            claims = parse_answer(citation["statement"]).claims
+            places = find_positions(pages, claims)
             every = range(len(pages.starts))
-            values = [supports(claim, pages, places, every)[1] for claim in claims]
+            values = [measure_support(claim, pages, places, every)[1] for claim in claims]
             score.append(sum(values) / len(values) if values else 0.0)
             full.append(label == "full")
     s, t = np.array(score), np.array(full)

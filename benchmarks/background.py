@@ -14,7 +14,7 @@ import gzip
 import json
 from pathlib import Path
 
-from agent.metrics.words import content_stems, tokens
+from ragmeter.metrics.text import content_stems, tokenize
 
 __all__ = ["main"]
 
@@ -44,7 +44,7 @@ def main() -> None:
                     documents.add(row["answer"])
     counts: collections.Counter[str] = collections.Counter()
     for text in documents:
-        counts.update({s for s in content_stems(tokens(text)) if not s[0].isdigit()})
+        counts.update({s for s in content_stems(tokenize(text)) if not s[0].isdigit()})
     levels: dict[int, list[str]] = collections.defaultdict(list)
     for word, count in counts.items():
         if count >= LEAST and word.isascii():

@@ -16,15 +16,16 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
-from agent.config import Judge, load
-from agent.ingest.native import Bad
-from agent.judge.client import JudgeClient
-from agent.judge.question import Asking
-from agent.judge.umbrela import grade
-from agent.metrics.ranking import rank_order
-from agent.sources.files import Source
-from agent.tiers import Cost
-from agent.trace import Trace
+from ragmeter.config.loader import load_settings
+from ragmeter.config.scoring import JudgeSettings
+from ragmeter.core.tiers import ScoringCost
+from ragmeter.ingest.files import InputFile
+from ragmeter.ingest.native import DecodeFailure
+from ragmeter.metrics.ranking import rank_order
+from ragmeter.scorers.judge.passages import grade_passages
+from ragmeter.scorers.llm.client import JudgeClient
+from ragmeter.scorers.llm.questions import QuestionAnswerer
+from ragmeter.trace import Trace
 
 __all__ = ["Grades", "graded", "kappa", "main", "report"]
 
@@ -45,13 +46,15 @@ def kappa(pairs: Sequence[tuple[int, int]]) -> float:
     return 1.0 if chance == 1 else (agreed - chance) / (1 - chance)
 
 
-async def graded(asking: Asking, traces: Sequence[Trace], per_call: int, cost: Cost) -> Grades:
+async def graded(
+    asking: QuestionAnswerer, traces: Sequence[Trace], per_call: int, cost: ScoringCost
+) -> Grades:
     """The grades of all passages, traces side by side; None where there is none."""
 
     async def one(trace: Trace) -> Grades:
         passages = trace.passages or []
         texts = [passages[index].text for index in rank_order(passages)]
-        found = await grade(asking, trace.query, texts, cost, per_call=per_call)
+        found = await grade_passages(asking, trace.query, texts, cost, per_call=per_call)
         return [item.value if isinstance(item.value, int) else None for item in found]
 
     return [value for part in await asyncio.gather(*map(one, traces)) for value in part]
@@ -65,13 +68,13 @@ def report(name: str, one: Grades, other: Grades) -> str:
     return f"| {name} | {len(pairs)} | {kappa(pairs):.3f} | {kappa(binary):.3f} | {shift:+.3f} |"
 
 
-async def _measure(settings: Judge, traces: Sequence[Trace]) -> None:
+async def _measure(settings: JudgeSettings, traces: Sequence[Trace]) -> None:
     client = JudgeClient(settings)
     rows, calls = [], []
     found: list[Grades] = []
     try:
         for per_call in (1, 1, settings.passages_per_call):
-            cost = Cost()
+            cost = ScoringCost()
             found.append(await graded(client, traces, per_call, cost))
             calls.append(cost.requests)
     finally:
@@ -97,9 +100,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         "model": args.model,
         "passages_per_call": args.passages_per_call,
     }
-    settings = load(overrides={"judge": judge})
-    items = (item for item, _ in Source(args.traces).read(settings.limits.trace_bytes))
-    traces = [item.trace for item in items if not isinstance(item, Bad)][: args.limit]
+    settings = load_settings(overrides={"judge": judge})
+    items = (item for item, _ in InputFile(args.traces).read(settings.limits.trace_bytes))
+    traces = [item.trace for item in items if not isinstance(item, DecodeFailure)][: args.limit]
     asyncio.run(_measure(settings.judge, traces))
 
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
-from agent.intake import QueueFull
+from ragmeter.embedded.intake import QueueFull
 
 __all__ = ["Answering", "answering", "closed", "silent"]
 

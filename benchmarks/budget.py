@@ -16,13 +16,6 @@ import time
 from dataclasses import dataclass, replace
 from typing import Any
 
-from agent.budget.controller import BudgetController
-from agent.config import Budget, Sampling
-from agent.metrics.spec import MetricSpec
-from agent.sampling import Sampler
-from agent.tiers import Cost
-from agent.trace import Trace
-from agent.windows import Windows
 from benchmarks.budget_traffic import (
     BOT,
     DAYS,
@@ -34,6 +27,13 @@ from benchmarks.budget_traffic import (
     Scenario,
     simulate,
 )
+from ragmeter.config.scoring import JudgeBudgetSettings, SamplingSettings
+from ragmeter.core.metric_specs import MetricSpec
+from ragmeter.core.tiers import ScoringCost
+from ragmeter.sampling.budget_controller import BudgetController
+from ragmeter.sampling.sampler import Sampler
+from ragmeter.trace import Trace
+from ragmeter.windows.windows import Windows
 
 __all__ = ["Freshness", "cost_of_a_draw", "coverage", "freshness", "main"]
 
@@ -103,7 +103,9 @@ def freshness(
     """A judge with so many slots, each trace holding one for `seconds(t)` on average: a first-come
     queue before it. Without a controller everything is drawn."""
     rng = random.Random(1)
-    control = BudgetController(Budget(), capacity=0.9 * slots, prior=Cost(seconds=1.0))
+    control = BudgetController(
+        JudgeBudgetSettings(), capacity=0.9 * slots, prior=ScoringCost(seconds=1.0)
+    )
     free = [0.0] * slots  # when each slot is free again
     under_way: list[tuple[float, float]] = []
     starts: list[float] = []
@@ -113,7 +115,7 @@ def freshness(
         t += rng.expovariate(arrivals)
         while under_way and under_way[0][0] <= t:
             at, took = heapq.heappop(under_way)
-            control.settle(BOT, Cost(seconds=took), START + at)
+            control.settle(BOT, ScoringCost(seconds=took), START + at)
         while starts and starts[0] <= t:
             heapq.heappop(starts)
         longest = max(longest, len(starts))
@@ -145,9 +147,9 @@ def cost_of_a_draw() -> dict[str, float]:
         best = math.inf
         for _ in range(3):
             clock = [START]
-            control = BudgetController(Budget(requests_per_minute=600))
+            control = BudgetController(JudgeBudgetSettings(requests_per_minute=600))
             sampler = Sampler(
-                Sampling(judge=RATE),
+                SamplingSettings(judge=RATE),
                 {"judge": control} if controlled else None,
                 lambda clock=clock: clock[0],  # type: ignore[misc]
             )

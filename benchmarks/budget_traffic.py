@@ -8,10 +8,10 @@ import random
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-from agent.budget.controller import BudgetController
-from agent.config import Budget
-from agent.tiers import Cost
-from agent.trace import Score, ScoredTrace, State
+from ragmeter.config.scoring import JudgeBudgetSettings
+from ragmeter.core.score import Score, ScoredTrace, ScoreState
+from ragmeter.core.tiers import ScoringCost
+from ragmeter.sampling.budget_controller import BudgetController
 
 __all__ = [
     "BOT",
@@ -26,7 +26,7 @@ __all__ = [
     "simulate",
 ]
 
-PRIOR = Cost(requests=8, input_tokens=10_000, output_tokens=1_000, usd=0.015, seconds=8.0)
+PRIOR = ScoringCost(requests=8, input_tokens=10_000, output_tokens=1_000, usd=0.015, seconds=8.0)
 """What a controller believes of a trace before the first is settled: not quite what holds."""
 
 START = 1_760_054_400.0  # 00:00 UTC of a day
@@ -70,8 +70,8 @@ def _dearer(t: float) -> float:
     return 5.0 if t >= 1200 else 1.0
 
 
-def _default_budget() -> Budget:
-    return Budget(requests_per_minute=600)
+def _default_budget() -> JudgeBudgetSettings:
+    return JudgeBudgetSettings(requests_per_minute=600)
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,7 @@ class Scenario:
 
     name: str
     traffic: Mapping[str, Rate]
-    budget: Budget = field(default_factory=_default_budget)
+    budget: JudgeBudgetSettings = field(default_factory=_default_budget)
     calls: float = 10.0
     dear: Rate = _one
     delay: tuple[float, float] = (2.0, 60.0)
@@ -137,7 +137,7 @@ def simulate(
         (_next(0.0, rate, rng), service, rate) for service, rate in scenario.traffic.items()
     ]
     heapq.heapify(arrivals)
-    under_way: list[tuple[float, int, str, Cost]] = []
+    under_way: list[tuple[float, int, str, ScoringCost]] = []
     total = drawn = 0.0
     while arrivals and arrivals[0][0] < scenario.seconds:
         t, service, _ = heapq.heapreplace(
@@ -164,7 +164,7 @@ def simulate(
         out.probabilities.add(probability)
         drawn += value
         if quality:
-            score = Score("quality", "judge", State.SCORED, value, None, probability)
+            score = Score("quality", "judge", ScoreState.SCORED, value, None, probability)
             out.scored.append(ScoredTrace(f"t{out.arrived}", service, now, "ok", [score]))
     out.truth = total / max(1, out.arrived)
     out.naive = drawn / max(1, out.judged)
@@ -182,15 +182,15 @@ def _next(t: float, rate: Rate, rng: random.Random) -> float:
     return math.inf
 
 
-def _cost(calls: float, rng: random.Random) -> Cost:
+def _cost(calls: float, rng: random.Random) -> ScoringCost:
     """Long-tailed, as traces are: a spread of about half the mean."""
     factor = rng.lognormvariate(-0.11, 0.47)
     requests = max(1, round(calls * factor))
     tokens = round(900 * calls * factor)
-    return Cost(requests, tokens, tokens // 20, 1e-6 * tokens, 1.0 * requests)
+    return ScoringCost(requests, tokens, tokens // 20, 1e-6 * tokens, 1.0 * requests)
 
 
-def _unit(budget: Budget) -> Callable[[Cost], float]:
+def _unit(budget: JudgeBudgetSettings) -> Callable[[ScoringCost], float]:
     if budget.requests_per_minute is not None:
         return lambda cost: cost.requests
     if budget.tokens_per_minute is not None:
@@ -218,8 +218,8 @@ SPIKE = Scenario("tenfold spike of 10 min", {BOT: _spike})
 SCENARIOS = (
     Scenario("steady", {BOT: _steady}),
     SPIKE,
-    Scenario("the same, tokens", {BOT: _spike}, Budget(tokens_per_minute=600_000)),
-    Scenario("the same, USD a day", {BOT: _spike}, Budget(usd_per_day=200)),
+    Scenario("the same, tokens", {BOT: _spike}, JudgeBudgetSettings(tokens_per_minute=600_000)),
+    Scenario("the same, USD a day", {BOT: _spike}, JudgeBudgetSettings(usd_per_day=200)),
     Scenario("tenfold step", {BOT: _step}),
     Scenario("ramp to tenfold", {BOT: _ramp}),
     Scenario("bursts, 60 s on and off", {BOT: _bursts}),
@@ -229,10 +229,10 @@ SCENARIOS = (
     Scenario(
         "the giant capped at 0.5",
         {BOT: _flat(100.0), **SMALL},
-        Budget(requests_per_minute=600, shares={BOT: 0.5}),
+        JudgeBudgetSettings(requests_per_minute=600, shares={BOT: 0.5}),
         reach=0.8,
     ),
-    Scenario("6 traces a minute", {BOT: _spike}, Budget(requests_per_minute=60)),
+    Scenario("6 traces a minute", {BOT: _spike}, JudgeBudgetSettings(requests_per_minute=60)),
 )
 
 
@@ -243,7 +243,7 @@ def _day_and_night(t: float) -> float:
 def _day(name: str, traffic: Rate, begin: float = 0.0) -> Scenario:
     """To midnight, from `begin` seconds after the one before; at 1 a second five times the budget
     are asked for."""
-    money = Budget(usd_per_day=173)
+    money = JudgeBudgetSettings(usd_per_day=173)
     seconds, start = 86_400 - begin, START + begin
     return Scenario(name, {BOT: traffic}, money, seconds=seconds, rate=1.0, start=start)
 

@@ -5,7 +5,7 @@
 Simulated traffic in 30 s buckets: Poisson events, binomial errors. Prints minutes from the start
 of an incident to the first page (median over seeds), false pages per month while errors stay at
 half of what the objective allows, how often a page comes and goes at its very threshold, and what
-the rings cost. The rules are the shipped ones (`agent/alerts/burn.py`), evaluated every 30 s.
+the rings cost. The rules are the shipped ones (`agent/alerts/error_budgets.py`), evaluated every 30 s.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from collections.abc import Iterator
 import numpy as np
 import numpy.typing as npt
 
-from agent.alerts.burn import LINES, Budgets, Objective
-from agent.windows.exact import WEIGHT_ONE, weight
 from benchmarks.acceptance_adapter import burn
+from ragmeter.alerts.error_budgets import STANDARD_BURN_RATES, ErrorBudgets, Objective
+from ragmeter.core.arithmetic import WEIGHT_ONE, weight_units
 
 __all__ = ["main"]
 
@@ -125,17 +125,17 @@ def at_the_threshold(seeds: int) -> str:
 
 
 def _fast_line(n: list[int], e: list[int], slo: float) -> Iterator[bool]:
-    budgets = Budgets([Objective("slo", slo)])
+    budgets = ErrorBudgets([Objective("slo", slo)])
     for i, (events, errors) in enumerate(zip(n, e, strict=True)):
         budgets.add("bot", "slo", i * WIDTH + 15, WEIGHT_ONE, False, events - errors)
         budgets.add("bot", "slo", i * WIDTH + 15, WEIGHT_ONE, True, errors)
         budgets.advance((i + 1) * WIDTH)
-        found = budgets.burn("bot", "slo", *LINES[0])
+        found = budgets.burn("bot", "slo", *STANDARD_BURN_RATES[0])
         yield found is not None and found.holds
 
 
 def costs() -> Iterator[str]:
-    budgets = Budgets([Objective("slo", 0.99)])
+    budgets = ErrorBudgets([Objective("slo", 0.99)])
     number, begin = 200_000, time.process_time()
     for i in range(number):
         budgets.add("bot", "slo", i * 0.1, WEIGHT_ONE, i % 100 == 0)
@@ -144,18 +144,18 @@ def costs() -> Iterator[str]:
     begin = time.process_time()
     for i in range(2_000):
         budgets.advance(20_000 + 15 * i)
-        for line in LINES:
+        for line in STANDARD_BURN_RATES:
             budgets.burn("bot", "slo", *line)
     yield f"{(time.process_time() - begin) / 2_000 * 1e6:.0f} us for three lines at one step"
-    for name, units in (("all traces", WEIGHT_ONE), ("a sample of 5 %", weight(0.05))):
+    for name, units in (("all traces", WEIGHT_ONE), ("a sample of 5 %", weight_units(0.05))):
         tracemalloc.start()
-        full = Budgets([Objective("slo", 0.99)])
+        full = ErrorBudgets([Objective("slo", 0.99)])
         for i in range(3 * DAY // 10):
             full.add("bot", "slo", i * 10.0, units, i % 100 == 0)
             if i % 500 == 0:
                 full.drain()  # as each commit does
         full.advance(3 * DAY)
-        full.burn("bot", "slo", *LINES[0])
+        full.burn("bot", "slo", *STANDARD_BURN_RATES[0])
         full.drain()
         size = tracemalloc.get_traced_memory()[0]
         tracemalloc.stop()

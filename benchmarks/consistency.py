@@ -14,21 +14,27 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from agent.consistency.answers import KEPT, Answer, Answers, Asked
-from agent.consistency.near import meet
-from agent.consistency.vectors import likeness, pack
-from agent.consistency.wording import MAX_WORDS, Wordings
-from agent.ingest.native import Bad
-from agent.score import Scorer
-from agent.settings.consistency import Consistency
-from agent.settings.privacy import Privacy
-from agent.sources.files import Source
-from agent.trace import Trace, Wording
+from ragmeter.aggregate.answer_similarity import (
+    MAX_ANSWERS,
+    QuestionEmbedding,
+    RememberedAnswer,
+    RememberedAnswers,
+    link_near_questions,
+)
+from ragmeter.aggregate.wordings import MAX_WORDS, WordingBuilder
+from ragmeter.config.privacy import PrivacySettings
+from ragmeter.config.scoring import ConsistencySettings
+from ragmeter.core.score import HashedWording
+from ragmeter.core.vectors import pack_vector, packed_cosine
+from ragmeter.ingest.files import InputFile
+from ragmeter.ingest.native import DecodeFailure
+from ragmeter.score.scorer import Scorer
+from ragmeter.trace import Trace
 
 __all__ = ["main"]
 
 DIMENSIONS = (384, 1536)
-PAIRS = KEPT * (KEPT - 1) // 2
+PAIRS = MAX_ANSWERS * (MAX_ANSWERS - 1) // 2
 REMEMBERED = 200  # questions, the default of `consistency.queries`
 
 
@@ -48,27 +54,27 @@ def words(draw: random.Random, number: int) -> str:
 
 
 def vector(draw: random.Random, size: int) -> str:
-    return pack([draw.gauss(0, 1) for _ in range(size)], "m")
+    return pack_vector([draw.gauss(0, 1) for _ in range(size)], "m")
 
 
-def said(draw: random.Random, number: int) -> list[Answer]:
+def said(draw: random.Random, number: int) -> list[RememberedAnswer]:
     """Answers of so many words to one question."""
-    wordings = Wordings(Consistency(), Privacy())
+    wordings = WordingBuilder(ConsistencySettings(), PrivacySettings())
     found = []
-    for at in range(KEPT):
+    for at in range(MAX_ANSWERS):
         own = {"trace_id": "t", "service": "s", "timestamp": 0, "query": "q"}
         wording = wordings.of(Trace.model_validate({**own, "answer": words(draw, number)}))
-        assert isinstance(wording, Wording)
-        found.append(Answer(float(at), wording.words))
+        assert isinstance(wording, HashedWording)
+        found.append(RememberedAnswer(float(at), wording.words))
     return found
 
 
-def first_reading(kept: list[list[Answer]], rounds: int) -> float:
+def first_reading(kept: list[list[RememberedAnswer]], rounds: int) -> float:
     """Of a question: all its pairs, which later readings remember."""
 
     def work() -> None:
         for one in kept:
-            Answers(one).spreads(-1, KEPT)
+            RememberedAnswers(one).spreads(-1, MAX_ANSWERS)
 
     return seconds(work, rounds) / len(kept)
 
@@ -76,19 +82,19 @@ def first_reading(kept: list[list[Answer]], rounds: int) -> float:
 def pairing(draw: random.Random, size: int, rounds: int) -> float:
     """Of the embeddings of a question's answers."""
     one, other = vector(draw, size), vector(draw, size)
-    return seconds(lambda: [likeness(one, other) for _ in range(PAIRS)], rounds)
+    return seconds(lambda: [packed_cosine(one, other) for _ in range(PAIRS)], rounds)
 
 
 def meeting(draw: random.Random, size: int, rounds: int) -> float:
     """A question that is new among `REMEMBERED`, none of them near."""
-    known = {str(number): Answers() for number in range(REMEMBERED)}
+    known = {str(number): RememberedAnswers() for number in range(REMEMBERED)}
     for one in known.values():
-        one.asked = Asked("", vector(draw, size))
-    asked = Asked("", vector(draw, size))
+        one.asked = QuestionEmbedding("", vector(draw, size))
+    asked = QuestionEmbedding("", vector(draw, size))
 
     def work() -> None:
-        known["new"] = Answers()
-        meet("new", asked, known, 0.95)
+        known["new"] = RememberedAnswers()
+        link_near_questions("new", asked, known, 0.95)
         del known["new"]
 
     return seconds(work, rounds)
@@ -96,8 +102,8 @@ def meeting(draw: random.Random, size: int, rounds: int) -> float:
 
 def scoring(file: Path, rounds: int) -> float:
     """Of a trace by the built-in scorers: the baseline."""
-    items = [item for item, _ in Source(file).read(2**21)][:60]
-    traces = [item.trace for item in items if not isinstance(item, Bad)]
+    items = [item for item, _ in InputFile(file).read(2**21)][:60]
+    traces = [item.trace for item in items if not isinstance(item, DecodeFailure)]
     scorer = Scorer()
     return seconds(lambda: [scorer.score(trace) for trace in traces], rounds) / len(traces)
 
@@ -119,7 +125,7 @@ def main() -> None:
     for number in (70, MAX_WORDS):
         kept = [said(draw, number) for _ in range(chosen.questions)]
         cost = first_reading(kept, chosen.rounds)
-        row(f"first reading of a question, {KEPT} answers of {number} words", cost)
+        row(f"first reading of a question, {MAX_ANSWERS} answers of {number} words", cost)
     row(f"  of {REMEMBERED} such questions", REMEMBERED * cost)
     for size in DIMENSIONS:
         cost = pairing(draw, size, chosen.rounds)

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from agent.metrics.answered import abstains, claims_more
-from agent.trace import Trace
+from ragmeter.metrics.abstention import abstains, has_further_claims
+from ragmeter.trace import Trace
 
 __all__ = [
     "Floats",
@@ -92,7 +92,7 @@ def grounding_rows(folder: Path) -> list[Labelled]:
             if bad is None or not row["answer"].strip():
                 continue
             answer = row["answer"]
-            if abstains(answer) and not claims_more(answer):
+            if abstains(answer) and not has_further_claims(answer):
                 continue
             name = NAMES.get(file) or f"RAGTruth {TASKS[row['task']]}"
             # summaries and data-to-text share one instruction: their group is the source text

@@ -16,13 +16,13 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from agent.drift import DriftMonitor, DriftSettings
-from agent.drift.baseline import Baseline, Learner
-from agent.drift.stream import MIN_EDGES, MIN_MEAN, Stream
-from agent.metrics.spec import MetricSpec
-from agent.trace import Score, ScoredTrace, State
-from agent.windows import Windows
 from benchmarks.drift_streams import DAY, NULLS, SHIFTS, Minutes, null, shifted
+from ragmeter.core.metric_specs import MetricSpec
+from ragmeter.core.score import Score, ScoredTrace, ScoreState
+from ragmeter.drift.baseline import Baseline, BaselineLearner
+from ragmeter.drift.detectors import MIN_EDGE_SAMPLES, MIN_MEAN_SAMPLES, DriftStream
+from ragmeter.drift.monitor import DriftMonitor, DriftSettings
+from ragmeter.windows.windows import Windows
 
 __all__ = ["main"]
 
@@ -41,7 +41,7 @@ Method = Callable[[Minutes, int, int, float], Alarms]
 
 
 def _learn(m: Minutes, learn: int, slots: int, edge: int | None = None) -> Baseline:
-    learner = Learner(60)
+    learner = BaselineLearner(60)
     above = m.total if edge is None else m.cells[:, edge:].sum(1)
     squares = m.squares if edge is None else above
     rows = zip(m.n[:learn].tolist(), above[:learn].tolist(), squares[:learn].tolist(), strict=True)
@@ -53,7 +53,7 @@ def _learn(m: Minutes, learn: int, slots: int, edge: int | None = None) -> Basel
     return baseline
 
 
-def _run(stream: Stream, m: Minutes, learn: int, columns: np.ndarray, h: float) -> Alarms:
+def _run(stream: DriftStream, m: Minutes, learn: int, columns: np.ndarray, h: float) -> Alarms:
     out = []
     rows = columns[learn:].tolist()
     for i, (n, totals) in enumerate(zip(m.n[learn:].tolist(), rows, strict=True), learn):
@@ -65,14 +65,14 @@ def _run(stream: Stream, m: Minutes, learn: int, columns: np.ndarray, h: float) 
 
 
 def ours_mean(m: Minutes, learn: int, slots: int, h: float) -> Alarms:
-    stream = Stream([_learn(m, learn, slots)], 1, False, MIN_MEAN)
+    stream = DriftStream([_learn(m, learn, slots)], 1, False, MIN_MEAN_SAMPLES)
     return _run(stream, m, learn, m.total[:, None], h)
 
 
 def ours_shares(m: Minutes, learn: int, slots: int, h: float) -> Alarms:
     baselines = [_learn(m, learn, slots, edge) for edge in EDGES]
     columns = np.stack([m.cells[:, edge:].sum(1) for edge in EDGES], 1)
-    return _run(Stream(baselines, 1, True, MIN_EDGES), m, learn, columns, h)
+    return _run(DriftStream(baselines, 1, True, MIN_EDGE_SAMPLES), m, learn, columns, h)
 
 
 def _roll(x: np.ndarray, k: int) -> np.ndarray:
@@ -300,7 +300,7 @@ def cost(rate: float, hours: float = 2.5) -> dict[str, float]:
         at = 999_999_990.0 + i / rate
         u = rng.random(20)
         results = [
-            Score(f"m{k}", "builtin", State.SCORED, float(v if k % 2 else v < 0.95))
+            Score(f"m{k}", "builtin", ScoreState.SCORED, float(v if k % 2 else v < 0.95))
             for k, v in enumerate(u.tolist())
         ]
         one = ScoredTrace(f"t{i}", "bot", at, "ok", results, timings={"total": float(u[0]) + 0.1})

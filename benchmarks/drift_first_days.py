@@ -15,9 +15,9 @@ from statistics import NormalDist
 import numpy as np
 import numpy.typing as npt
 
-from agent.drift.baseline import Baseline, Learner
-from agent.drift.series import MILESTONES, Series, Watch
-from agent.drift.trackers import LATENCY_LEVELS, LATENCY_RHYTHM
+from ragmeter.drift.baseline import Baseline, BaselineLearner
+from ragmeter.drift.series import MILESTONES, DetectorSpec, DriftSeries
+from ragmeter.drift.trackers import LATENCY_LEVELS, LATENCY_RHYTHM
 
 __all__ = ["KINDS", "PLANS", "Kind", "Plan", "alarms", "main"]
 
@@ -38,11 +38,11 @@ class Plan:
     widened: bool = True
 
 
-class Unwidened(Series):
+class Unwidened(DriftSeries):
     """Takes a baseline of six hours for that of the day."""
 
     def _provisional(
-        self, baseline: Baseline, learner: Learner, all_hours: bool = True
+        self, baseline: Baseline, learner: BaselineLearner, all_hours: bool = True
     ) -> Baseline:
         return baseline
 
@@ -66,10 +66,10 @@ class Kind:
     strength: float = 0.0
     spread: float = 0.0
 
-    def watch(self) -> Watch:
+    def watch(self) -> DetectorSpec:
         if self.spread:
-            return Watch(60, edges=len(LATENCY_LEVELS), rhythm=LATENCY_RHYTHM)
-        return Watch(60)
+            return DetectorSpec(60, edges=len(LATENCY_LEVELS), rhythm=LATENCY_RHYTHM)
+        return DetectorSpec(60)
 
     def sums(self, rng: np.random.Generator, n: Counts, mean: Floats) -> tuple[Floats, Floats]:
         """(sums, sums of squares) by minute and statistic, of badness."""
@@ -117,7 +117,7 @@ def alarms(
         mean = np.where(minute >= fall * 60, mean + kind.fall - kind.level, mean)
     n = rng.poisson(rate * 60 * np.ones(len(minute)))
     sums, squares = kind.sums(rng, n, mean)
-    series = (Series if plan.widened else Unwidened)(kind.watch(), plan.milestones)
+    series = (DriftSeries if plan.widened else Unwidened)(kind.watch(), plan.milestones)
     out = []
     for i, row in enumerate(zip(n.tolist(), sums.tolist(), squares.tolist(), strict=True)):
         if row[0] and series.feed(float((begin + i) * 60), *row, H):

@@ -9,8 +9,8 @@ from __future__ import annotations
 import argparse
 import statistics
 
-from agent.drift import Alarm
-from tests.drift.test_judge import CHANGE, play
+from ragmeter.drift.alarms import Alarm
+from tests.drift.test_judge_drift import CHANGE, play
 
 __all__ = ["main"]
 

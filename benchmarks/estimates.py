@@ -16,19 +16,19 @@ from itertools import product
 
 import numpy as np
 
-from agent.windows.estimators import (
+from benchmarks.populations import DESIGNS, GRADED, Sample, draw, graded, labels
+from ragmeter.windows.estimators import (
     WILSON_BELOW,
     Interval,
     mean_interval,
-    moments,
-    past_slope,
     rate_interval,
     sample_variance,
-    wilson,
-    with_missing,
+    shrink_slope,
+    stratum_moments,
+    widen_for_missing,
+    wilson_interval,
 )
-from agent.windows.sums import OF_CHEAP
-from benchmarks.populations import DESIGNS, GRADED, Sample, draw, graded, labels
+from ragmeter.windows.sums import CHEAP_FIELDS
 
 __all__ = ["coverage", "graded_scores", "main", "missing"]
 
@@ -78,22 +78,22 @@ class Cell:
 
 def _plain_sums(sample: Sample) -> list[list[int]]:
     """Without the cheap scores."""
-    return [[0 if i in OF_CHEAP else v for i, v in enumerate(s)] for s in sample.sums]
+    return [[0 if i in CHEAP_FIELDS else v for i, v in enumerate(s)] for s in sample.sums]
 
 
 def _rates(sample: Sample, slope: float) -> dict[str, Interval]:
     """Our two estimates, as the windows make them."""
-    stratified = rate_interval(moments(_plain_sums(sample)))
+    stratified = rate_interval(stratum_moments(_plain_sums(sample)))
     helped = stratified
     if sample.judged >= WILSON_BELOW:
-        helped = rate_interval(moments(sample.sums), slope)
+        helped = rate_interval(stratum_moments(sample.sums), slope)
     return {"stratified": stratified, "helped": helped}
 
 
 def _cell(n: int, design: str, rate: float, rho: float, family: str, runs: int) -> Cell:
     rng = _seed(n, design, rate, rho, family)
     f, y, cut = labels(rng, HISTORY, rate, rho, family)
-    slope = past_slope(moments(draw(rng, f, y, cut, JUDGED_SHARE, 1.0).sums))
+    slope = shrink_slope(stratum_moments(draw(rng, f, y, cut, JUDGED_SHARE, 1.0).sums))
     cell = Cell()
     for _ in range(runs):
         f, y, cut = labels(rng, round(n / JUDGED_SHARE), rate, rho, family)
@@ -101,7 +101,7 @@ def _cell(n: int, design: str, rate: float, rho: float, family: str, runs: int) 
         if sample.judged < 5:
             continue
         truth = float(y.mean())
-        limits = wilson(sample.mean, sample.judged)
+        limits = wilson_interval(sample.mean, sample.judged)
         cell.add("plain", truth, (sample.mean, *limits), sample.judged)
         for method, interval in _rates(sample, slope).items():
             cell.add(method, truth, interval, sample.judged)
@@ -175,18 +175,18 @@ def graded_scores(
 def _graded_cell(n: int, design: str, rho: float, kind: str, runs: int) -> Cell:
     rng = _seed("graded", n, design, rho, kind)
     f, y, cut = graded(rng, HISTORY, rho, kind)
-    past = moments(draw(rng, f, y, cut, JUDGED_SHARE, 1.0).sums)
+    past = stratum_moments(draw(rng, f, y, cut, JUDGED_SHARE, 1.0).sums)
     variances = [sample_variance([stratum])[0] for stratum in past]
-    slope = past_slope(past)
+    slope = shrink_slope(past)
     cell = Cell()
     for _ in range(runs):
         f, y, cut = graded(rng, round(n / JUDGED_SHARE), rho, kind)
         sample = draw(rng, f, y, cut, JUDGED_SHARE, DESIGNS[design])
         truth = float(y.mean())
-        plain = mean_interval(moments(_plain_sums(sample)), variances, 0.0, 1.0)
+        plain = mean_interval(stratum_moments(_plain_sums(sample)), variances, 0.0, 1.0)
         helped = plain
         if sample.judged >= WILSON_BELOW:
-            found = moments(sample.sums)
+            found = stratum_moments(sample.sums)
             helped = mean_interval(found, variances, 0.0, 1.0, slope_history=slope)
         cell.add("stratified", truth, plain, sample.judged)
         cell.add("helped", truth, helped, sample.judged)
@@ -205,9 +205,9 @@ def missing(runs: int) -> Iterator[dict[str, object]]:
             seen = y[~lost]
             share = float(lost.mean())
             value = float(seen.mean())
-            own = Interval(value, *wilson(value, len(seen)), len(seen))
+            own = Interval(value, *wilson_interval(value, len(seen)), len(seen))
             cell.add("of the scored", 0.85, own, len(seen))
-            cell.add("with bounds", 0.85, with_missing(own, share, 0.0, 1.0), len(seen))
+            cell.add("with bounds", 0.85, widen_for_missing(own, share, 0.0, 1.0), len(seen))
         yield {
             "lost of the bad": bad_share,
             "bias": round(cell.tallies["with bounds"].bias / runs, 4),

@@ -2,10 +2,10 @@
 
     python -m benchmarks.fit_grounding --data DIR [--dry-run]
 
-The model is the mean of two log odds over the features of `agent.metrics.grounding_features`, a
+The model is the mean of two log odds over the features of `ragmeter.metrics.grounding_features`, a
 ridge logistic regression and boosted trees of depth two, plus a share of the log odds of its
-sentences by `agent.metrics.grounding_sentences`: a ridge logistic regression on the sentences of
-prose answers in which people marked spans, put together by `agent.metrics.grounding.together`.
+sentences by `ragmeter.metrics.grounding_features`: a ridge logistic regression on the sentences of
+prose answers in which people marked spans, put together by `ragmeter.metrics.grounding.together`.
 Each set keeps an offset of its own in
 fitting, so that the model learns to rank within a task rather than to tell tasks apart; one slope
 and intercept on out-of-fold scores then make it a probability. Sets weigh by the root of their
@@ -23,17 +23,10 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from agent.metrics.grounding import features, together
-from agent.metrics.grounding_features import FEATURES
-from agent.metrics.grounding_sentences import FEATURES as SENTENCE_FEATURES
 from benchmarks.devdata import Floats, Labelled, auroc, band_auroc, fold_of, grounding_rows
-from benchmarks.fitting import (
-    Boosted,
-    Logistic,
-    fit_boosted,
-    fit_logistic,
-    sigmoid,
-)
+from benchmarks.fitting import Boosted, Logistic, fit_boosted, fit_logistic, sigmoid
+from ragmeter.metrics.grounding import combine_log_odds, grounding_features
+from ragmeter.metrics.grounding_features import ANSWER_FEATURES, SENTENCE_FEATURES
 
 __all__ = [
     "Fitted",
@@ -78,7 +71,10 @@ class Fitted:
             odds = self.sentences.predict(sentences.x)
             order = np.searchsorted(sentences.owner, np.arange(len(x) + 1))
             out += SHARE * np.array(
-                [together(odds[order[i] : order[i + 1]].tolist()) for i in np.flatnonzero(held)]
+                [
+                    combine_log_odds(odds[order[i] : order[i + 1]].tolist())
+                    for i in np.flatnonzero(held)
+                ]
             )
         return out
 
@@ -87,7 +83,7 @@ def matrix(data: Sequence[Labelled]) -> tuple[Floats, Floats, npt.NDArray[np.str
     """Features, labels (1 hallucinated), set names, sentences."""
     x, rows, owner, bad = [], [], [], []
     for i, row in enumerate(data):
-        reading, claims = features(row.trace)
+        reading, claims = grounding_features(row.trace)
         x.append(reading.values)
         rows += reading.sentences
         owner += [i] * len(reading.sentences)
@@ -181,7 +177,7 @@ def write(model: Fitted, slope: float, intercept: float, sets: npt.NDArray[np.st
     document = {
         "about": "fitted by benchmarks/fit_grounding.py; log odds of a hallucination",
         "trained_on": {name: int((sets == name).sum()) for name in sorted(set(sets.tolist()))},
-        "features": list(FEATURES),
+        "features": list(ANSWER_FEATURES),
         "mean": rounded(logistic.mean),
         "scale": rounded(logistic.scale),
         "weights": rounded(logistic.weights),

@@ -27,21 +27,27 @@ from statistics import median
 import numpy as np
 from safetensors.numpy import save_file
 
-from agent.models.checkpoint import WEIGHTS, Shape
-from agent.models.convert import convert
-from agent.models.hhem import Hhem, probability
-from agent.models.manifest import TOKENIZER
+from ragmeter.scorers.hhem.conversion.checkpoint import EncoderShape
+from ragmeter.scorers.hhem.conversion.convert import convert_checkpoint
+from ragmeter.scorers.hhem.model import (
+    TOKENIZER_NAME,
+    WEIGHTS_NAME,
+    HhemModel,
+    consistency_probability,
+)
 
 __all__ = ["main", "random_checkpoint"]
 
 HERE = Path(__file__).parent
-ANY_TOKENIZER = HERE.parent / "tests" / "data" / "hhem-tiny" / TOKENIZER  # ids are made up here
-HHEM_SHAPE = Shape(32128, 768, 12, 64, 2048, 12, 32)
+ANY_TOKENIZER = (
+    HERE.parent / "tests" / "data" / "hhem-tiny" / TOKENIZER_NAME
+)  # ids are made up here
+HHEM_SHAPE = EncoderShape(32128, 768, 12, 64, 2048, 12, 32)
 
 Scorer = Callable[[list[int]], tuple[float, tuple[float, float]]]
 
 
-def random_checkpoint(folder: Path, shape: Shape, seed: int = 0) -> None:
+def random_checkpoint(folder: Path, shape: EncoderShape, seed: int = 0) -> None:
     """Weights with the spread that T5 is initialised with."""
     rng = np.random.default_rng(seed)
     spread = {
@@ -57,8 +63,8 @@ def random_checkpoint(folder: Path, shape: Shape, seed: int = 0) -> None:
             continue
         scale = next((s for end, s in spread.items() if key.endswith(end)), shape.width**-0.5)
         tensors[key] = rng.standard_normal(size, dtype=np.float32) * np.float32(scale)
-    save_file(tensors, folder / WEIGHTS)
-    shutil.copy(ANY_TOKENIZER, folder / TOKENIZER)
+    save_file(tensors, folder / WEIGHTS_NAME)
+    shutil.copy(ANY_TOKENIZER, folder / TOKENIZER_NAME)
 
 
 def pair(length: int, seed: int) -> list[int]:
@@ -67,7 +73,7 @@ def pair(length: int, seed: int) -> list[int]:
     return [0, *inner.tolist(), 1]
 
 
-def ours(model: Hhem) -> Scorer:
+def ours(model: HhemModel) -> Scorer:
     def score(ids: list[int]) -> tuple[float, tuple[float, float]]:
         began = time.process_time()
         logits = model.logits(ids)
@@ -109,7 +115,7 @@ def memory(folder: Path, int8: bool, lengths: list[int]) -> list[int]:
                 return int(line.split()[1]) // 1024
         raise OSError("no VmHWM")
 
-    model = Hhem(folder, int8)
+    model = HhemModel(folder, int8)
     found = [peak()]
     for length in lengths:
         model.logits(pair(length, 0))
@@ -130,7 +136,7 @@ def compare(scorers: dict[str, Scorer], lengths: list[int], rounds: int) -> None
             for name, scorer in scorers.items():
                 took, logits = scorer(ids)
                 seconds[name].append(took)
-                scores[name].append(probability((logits[0], logits[1])))
+                scores[name].append(consistency_probability((logits[0], logits[1])))
         cells = [f"{1000 * median(seconds[name]):.0f}" for name in scorers]
         for name in others:
             ratios = [a / b for a, b in zip(seconds[name], seconds["eager"], strict=True)]
@@ -149,15 +155,15 @@ def main() -> None:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         random_checkpoint(folder, HHEM_SHAPE)
         began = time.process_time()
-        convert(folder, int8=True)
+        convert_checkpoint(folder, int8=True)
         print(f"converted in {time.process_time() - began:.1f} s of CPU time")
         scorers: dict[str, Scorer] = {}
         if options.reference_python:
-            scorers["eager"] = reference(options.reference_python, folder / WEIGHTS, stack)
+            scorers["eager"] = reference(options.reference_python, folder / WEIGHTS_NAME, stack)
         else:
             print("no reference: --reference-python is not given, so there are no ratios\n")
-        scorers["fp32"] = ours(Hhem(folder))
-        scorers["int8"] = ours(Hhem(folder, int8=True))
+        scorers["fp32"] = ours(HhemModel(folder))
+        scorers["int8"] = ours(HhemModel(folder, int8=True))
         compare(scorers, options.lengths, options.rounds)
         print("\n| resident MB at most | loaded | " + " | ".join(map(str, options.lengths)) + " |")
         print("| --- " + "| ---: " * (1 + len(options.lengths)) + "|")

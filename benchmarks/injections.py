@@ -21,24 +21,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from agent.config import load
-from agent.judge import (
-    annotation,
-    attempted,
-    autonuggetizer,
-    citation_support,
-    claims,
-    context_recall,
-    facts,
-    umbrela,
-)
-from agent.judge.asked import ask
-from agent.judge.client import JudgeClient
-from agent.judge.material import Material
-from agent.judge.question import Asking, Question
-from agent.metrics.claims import HIGHEST, faithfulness
-from agent.metrics.results import Gap
-from agent.tiers import Cost
+from ragmeter.config.loader import load_settings
+from ragmeter.core.score import NoScore
+from ragmeter.core.tiers import ScoringCost
+from ragmeter.metrics.claims_and_nuggets import HIGHEST_RUBRIC, faithfulness
+from ragmeter.scorers.judge import annotation, answers, passages
+from ragmeter.scorers.judge import nuggets as autonuggetizer
+from ragmeter.scorers.judge.calls import JudgeMaterial, ask_judge
+from ragmeter.scorers.llm.client import JudgeClient
+from ragmeter.scorers.llm.questions import JudgeQuestion, QuestionAnswerer
 
 __all__ = [
     "CANARY",
@@ -101,18 +92,18 @@ def attempts(path: Path = FILE) -> list[Attempt]:
     return [Attempt(**json.loads(line)) for line in path.read_text("utf-8").splitlines()]
 
 
-def question(target: str, text: str) -> tuple[Question[Any], Callable[[Any], float]]:
+def question(target: str, text: str) -> tuple[JudgeQuestion[Any], Callable[[Any], float]]:
     """What the judge is asked with `text` injected ("" for none), and how bad a verdict is.
 
     ValueError for an unknown target.
     """
     passage = f"{OFF_TOPIC}\n{text}".strip()
     if target == "grade":
-        return umbrela.question(QUERY, passage), lambda grade: grade / 3
+        return passages.grade_question(QUERY, passage), lambda grade: grade / 3
     if target == "support":
-        return citation_support.question(STATEMENT, passage), float
+        return answers.citation_question(STATEMENT, passage), float
     if target == "attempt":
-        return attempted.question(QUERY, f"{REFUSAL}\n{text}".strip()), attempted.value
+        return answers.attempt_question(QUERY, f"{REFUSAL}\n{text}".strip()), answers.attempt_value
     if target == "creation":
         asked = autonuggetizer.creation_question(QUERY, [ON_TOPIC, passage], [])
         return asked, lambda nuggets: float(any(CANARY in one.casefold() for one in nuggets))
@@ -124,15 +115,15 @@ def question(target: str, text: str) -> tuple[Question[Any], Callable[[Any], flo
         assigned = autonuggetizer.assignment_question(QUERY, passage, NUGGETS)
         return assigned, lambda labels: labels.count("support") / len(labels)
     if target == "claims":
-        unsupported = Material(QUERY, [OFF_TOPIC], f"{STATEMENT}\n{text}".strip())
-        return claims.question(unsupported), _trust
+        unsupported = JudgeMaterial(QUERY, [OFF_TOPIC], f"{STATEMENT}\n{text}".strip())
+        return answers.claims_question(unsupported), _trust
     if target == "facts":
-        asked_of = Material(QUERY, [ON_TOPIC], f"{REFUSAL}\n{text}".strip())
-        return facts.question(asked_of), lambda found: _share([fact.used for fact in found])
+        asked_of = JudgeMaterial(QUERY, [ON_TOPIC], f"{REFUSAL}\n{text}".strip())
+        return answers.facts_question(asked_of), lambda found: _share([fact.used for fact in found])
     if target == "recall":
-        return context_recall.question(QUERY, [passage], NUGGETS), _share
+        return passages.context_recall_question(QUERY, [passage], NUGGETS), _share
     if target == "annotation":
-        labelled = annotation.question(QUERY, [passage], REFUSAL)
+        labelled = annotation.annotation_question(QUERY, [passage], REFUSAL)
         return labelled, lambda found: _share(
             [found.passages[0].topically_relevant, found.passages[0].evidence_sufficient]
         )
@@ -143,20 +134,20 @@ def _share(labels: Sequence[bool | None]) -> float:
     return sum(map(bool, labels)) / len(labels) if labels else 0.0
 
 
-def _trust(found: claims.Claims) -> float:
+def _trust(found: answers.ClaimsVerdict) -> float:
     """How far an answer without any support is believed: its claims and its grade, half each."""
     supported = faithfulness(found.claims)
-    share = 0.0 if isinstance(supported, Gap) else supported
-    return (share + found.groundedness / HIGHEST) / 2
+    share = 0.0 if isinstance(supported, NoScore) else supported
+    return (share + found.groundedness / HIGHEST_RUBRIC) / 2
 
 
-async def measure(asking: Asking, tried: Sequence[Attempt]) -> list[Outcome]:
+async def measure(asking: QuestionAnswerer, tried: Sequence[Attempt]) -> list[Outcome]:
     """Asks with each attempt, and once for each target without any."""
 
     async def verdict(target: str, text: str) -> float | None:
         asked, worth = question(target, text)
-        found = (await ask(asking, asked, Cost())).value
-        return None if isinstance(found, Gap) else worth(found)
+        found = (await ask_judge(asking, asked, ScoringCost())).value
+        return None if isinstance(found, NoScore) else worth(found)
 
     targets = list(dict.fromkeys(attempt.target for attempt in tried))
     before = await asyncio.gather(*[verdict(target, "") for target in targets])
@@ -210,7 +201,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     options = parser.parse_args(arguments)
     judge = {"base_url": options.base_url, "model": options.model}
     judge["structured"] = options.structured
-    outcomes = asyncio.run(_run(load(overrides={"judge": judge}).judge))
+    outcomes = asyncio.run(_run(load_settings(overrides={"judge": judge}).judge))
     print(f"{'family':<18}{'attempts':>9}{'judged':>8}{'forced':>8}{'shift':>8}  ids")
     for row in report(outcomes):
         forced = "-" if row["forced"] is None else f"{row['forced']:.0%}"

@@ -10,18 +10,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from agent.config import Judge
-from agent.judge.cache import CachedJudge
-from agent.judge.client import JudgeClient
-from agent.judge.question import JudgeFailed, Question, Verdict
-from agent.judge.tier import JudgeTier
-from agent.metrics.cited import NAMES as CITED
-from agent.metrics.nuggets import NAMES as NUGGETS
-from agent.store.open import open_state
-from agent.store.verdicts import SqliteVerdicts
-from agent.tiers import Cost
-from agent.trace import Score, State, Trace
 from benchmarks.judge_workload import Workload
+from ragmeter.config.scoring import JudgeSettings
+from ragmeter.core.score import Score, ScoreState
+from ragmeter.core.tiers import ScoringCost
+from ragmeter.metrics.cited_statements import CITATION_METRICS as CITED
+from ragmeter.metrics.claims_and_nuggets import NUGGET_METRICS as NUGGETS
+from ragmeter.scorers.judge.cache import CachedJudge
+from ragmeter.scorers.judge.tier import JudgeTier
+from ragmeter.scorers.llm.client import JudgeClient
+from ragmeter.scorers.llm.questions import JudgeFailed, JudgeQuestion, JudgeVerdict
+from ragmeter.store.state_file import open_state
+from ragmeter.store.verdicts import SqliteVerdictStore
+from ragmeter.trace import Trace
 
 __all__ = ["Observed", "depth", "judge", "traces"]
 
@@ -52,7 +53,7 @@ class Observed:
         for scores, broken in zip(self.scores, self.broken, strict=True):
             for score in scores:
                 total += 1
-                if score.state is State.UNSCORED:
+                if score.state is ScoreState.UNSCORED:
                     lost += 1
                     beside += family_of(score) not in broken
         return lost, beside, total
@@ -104,7 +105,7 @@ class _Watched:
         self.broken: set[str] = set()
         self.calls: list[tuple[float, float]] = []
 
-    async def ask(self, question: Question[Any], cost: Cost) -> Verdict[Any]:
+    async def ask(self, question: JudgeQuestion[Any], cost: ScoringCost) -> JudgeVerdict[Any]:
         begin = time.perf_counter()
         try:
             return await self._asking.ask(question, cost)
@@ -128,7 +129,7 @@ def judge(
     The first trace of the first round warms the client up and is not measured. Times are of the
     scoring alone, CPU seconds of the whole process.
     """
-    settings = Judge(
+    settings = JudgeSettings(
         base_url=base_url,
         model="stub",
         concurrency=concurrency,
@@ -137,12 +138,12 @@ def judge(
 
     async def scenario(path: Path) -> list[Observed]:
         connection, _ = open_state(path, "normal", print)
-        store = SqliteVerdicts(path, settings.cache.entries, settings.cache.days)
+        store = SqliteVerdictStore(path, settings.cache.entries, settings.cache.days)
         client = JudgeClient(settings)
         asking = CachedJudge(client, store)
         try:
             first, *rest = rounds[0]
-            await JudgeTier(asking, settings).score(first, Cost())
+            await JudgeTier(asking, settings).score(first, ScoringCost())
             return [
                 await _round(asking, settings, batch, side_by_side) for batch in [rest, *rounds[1:]]
             ]
@@ -156,10 +157,10 @@ def judge(
 
 
 async def _round(
-    asking: CachedJudge, settings: Judge, batch: Sequence[Trace], side_by_side: bool
+    asking: CachedJudge, settings: JudgeSettings, batch: Sequence[Trace], side_by_side: bool
 ) -> Observed:
     out = Observed()
-    cost = Cost()
+    cost = ScoringCost()
     watched = [_Watched(asking) for _ in batch]
 
     async def one(trace: Trace, ask: _Watched) -> list[Score]:

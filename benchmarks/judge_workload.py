@@ -18,7 +18,8 @@ from collections.abc import Mapping, Sequence
 from itertools import count
 from typing import Any
 
-from tests.judge.stub_judge import Messages, StubJudge
+from tests.scorers.judge.stub_answers import Messages
+from tests.scorers.judge.stub_judge import StubJudge
 
 __all__ = ["NUGGETS", "Workload", "answer", "main", "workload"]
 

@@ -18,8 +18,8 @@ from typing import Any
 from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient
 
-from agent.config import load
-from agent.kafka.operator.provisioning import provision
+from ragmeter.config.loader import load_settings
+from ragmeter.kafka.operator.administration import provision
 from tests.ports import free_port
 
 __all__ = [
@@ -67,7 +67,7 @@ class Setup:
         return f"{self.name}.{kind}"
 
     def make_topics(self) -> None:
-        provision(load(environ={}, overrides=self.settings))
+        provision(load_settings(environ={}, overrides=self.settings))
 
 
 def grown(count: int, services: int, rate: float, seed: int = 0) -> list[bytes]:
@@ -190,7 +190,7 @@ def worker(setup: Setup, folder: Path, number: int = 0, profile: Path | None = N
     port = free_port()
     config = folder / f"{setup.name}-{number}.json"
     config.write_text(json.dumps({**setup.settings, "http": {"metrics_port": port}}))
-    command = ["-m", "agent.cli", "worker", "--config", str(config)]
+    command = ["-m", "ragmeter.cli.main", "worker", "--config", str(config)]
     if profile is not None:
         command = ["-m", "cProfile", "-o", str(profile), *command]
     return Process(command, folder / f"{setup.name}-{number}.log", port)

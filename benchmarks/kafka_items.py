@@ -17,15 +17,14 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from agent.config import load
-from agent.ingest.native import Good, decode_one
-from agent.kafka.messages.records import ScoreRecord, decode_record, encode_record
-from agent.kafka.messages.source import Source
-from agent.kafka.state.partition_state import PartitionState
-from agent.kafka.state.slots import Ledger
-from agent.rules import rules_of
-from agent.score import Scorer
 from benchmarks.kafka_cluster import grown
+from ragmeter.alerts.rule_sets import load_configured_rules
+from ragmeter.config.loader import load_settings
+from ragmeter.ingest.native import DecodedTrace, decode_trace
+from ragmeter.kafka.score_records import ScoreRecord, SourceOffset, decode_score, encode_score
+from ragmeter.kafka.state.ledger import Ledger
+from ragmeter.kafka.state.partition import PartitionState
+from ragmeter.score.scorer import Scorer
 
 __all__ = ["main"]
 
@@ -47,12 +46,12 @@ def main() -> None:
     parser.add_argument("--step", type=int, default=STEP)
     parser.add_argument("--builtin", action="store_true", help="the built-in scorers, too")
     options = parser.parse_args()
-    settings = load(environ={}, overrides={"builtin_scorers": options.builtin})
+    settings = load_settings(environ={}, overrides={"builtin_scorers": options.builtin})
     lines = grown(options.traces, options.services, options.rate)
     scorer = Scorer(builtin=options.builtin)
     state = PartitionState(
         settings,
-        rules_of(settings),
+        load_configured_rules(settings),
         scorer.expected,
         width=2 * settings.kafka.in_flight,
         dedupe=settings.kafka.dedupe_hours * 3600,
@@ -67,12 +66,12 @@ def main() -> None:
         return found
 
     part("json.loads", lambda: [json.loads(line) for line in lines])
-    items = part("decode and validate", lambda: [decode_one(line, 2**21) for line in lines])
-    traces = [item.trace for item in items if isinstance(item, Good)]
+    items = part("decode and validate", lambda: [decode_trace(line, 2**21) for line in lines])
+    traces = [item.trace for item in items if isinstance(item, DecodedTrace)]
     scored = part("score", lambda: [scorer.score(trace).trace for trace in traces])
-    records = [ScoreRecord(one, Source(0, 0, number)) for number, one in enumerate(scored)]
-    sent = part("encode the record", lambda: [encode_record(one) for one in records])
-    read = part("decode the record", lambda: [decode_record(one) for one in sent])
+    records = [ScoreRecord(one, SourceOffset(0, 0, number)) for number, one in enumerate(scored)]
+    sent = part("encode the record", lambda: [encode_score(one) for one in records])
+    read = part("decode the record", lambda: [decode_score(one) for one in sent])
     rows = size = steps = 0
     spent["count it (windows, rules, drift)"] = spent["rows of the step"] = 0.0
     for first in range(0, len(read), options.step):

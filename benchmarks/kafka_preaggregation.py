@@ -19,16 +19,15 @@ import time
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from agent.config import load
-from agent.kafka.messages.records import ScoreRecord, decode_record, encode_record
-from agent.kafka.messages.source import Source
-from agent.metrics import METRICS
-from agent.trace import ScoredTrace
-from agent.windows import BucketRow, Windows
-from agent.windows.bucket import Slots
-from agent.windows.draft import make_bucket
-from agent.windows.persist import decode_bucket, encode_bucket
 from benchmarks.per_trace import traffic
+from ragmeter.config.loader import load_settings
+from ragmeter.core.score import ScoredTrace
+from ragmeter.kafka.score_records import ScoreRecord, SourceOffset, decode_score, encode_score
+from ragmeter.metrics.registry import METRICS
+from ragmeter.windows.bucket_builder import build_bucket
+from ragmeter.windows.buckets import SeriesSlots
+from ragmeter.windows.state import BucketRow, decode_bucket, encode_bucket
+from ragmeter.windows.windows import Windows
 
 __all__ = ["Partial", "direct", "empty", "main", "merged", "rows_of", "split"]
 
@@ -48,7 +47,7 @@ class Partial(NamedTuple):
 
 
 def empty() -> Windows:
-    settings = load(environ={})
+    settings = load_settings(environ={})
     found = Windows(settings.windows, specs=METRICS, min_samples=settings.limits.min_samples)
     assert found._finest == GRAIN
     return found
@@ -60,7 +59,7 @@ def split(traces: Sequence[ScoredTrace], parts: int, size: int, seed: int = 0) -
     rng = random.Random(seed)
     waiting: list[list[ScoredTrace]] = [[] for _ in range(parts)]
     found: list[Partial] = []
-    slots = Slots(METRICS)
+    slots = SeriesSlots(METRICS)
 
     def send(part: int) -> None:
         batch, waiting[part] = waiting[part], []
@@ -68,7 +67,7 @@ def split(traces: Sequence[ScoredTrace], parts: int, size: int, seed: int = 0) -
         for trace in batch:
             by_index.setdefault(int(trace.timestamp // GRAIN), []).append(trace)
         for index, some in by_index.items():
-            data = encode_bucket(make_bucket(some, slots), slots)
+            data = encode_bucket(build_bucket(some, slots), slots)
             found.append(Partial(index, max(one.timestamp for one in some), len(some), data))
 
     for trace in traces:
@@ -95,7 +94,7 @@ def merged(windows: Windows, partials: Iterable[Partial]) -> None:
 def direct(windows: Windows, records: Iterable[bytes]) -> None:
     """What the owner of the service does now, counters, rules and drift left out."""
     for data in records:
-        scored = decode_record(data).scored
+        scored = decode_score(data).scored
         windows.add(scored, SERVICE)
 
 
@@ -112,7 +111,7 @@ def main() -> None:
     options = parser.parse_args()
     traces = list(traffic(options.rate, 0, options.seconds))
     records = [
-        encode_record(ScoreRecord(trace, Source(0, 0, number)))
+        encode_score(ScoreRecord(trace, SourceOffset(0, 0, number)))
         for number, trace in enumerate(traces)
     ]
     gc.collect()

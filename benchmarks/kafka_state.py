@@ -24,17 +24,16 @@ from typing import Any
 
 from confluent_kafka import Producer
 
-from agent.alerts import Rule
-from agent.config import Settings, load
-from agent.kafka.messages.records import ScoreRecord
-from agent.kafka.messages.source import Source
-from agent.kafka.state.partition_state import PartitionState
-from agent.kafka.state.slot_log import Write
-from agent.kafka.state.slots import Ledger
-from agent.score import Scorer
-from agent.trace import Score, ScoredTrace, State
 from benchmarks.kafka_cluster import START, Setup, ready_after, running, worker
 from benchmarks.memory import resident_megabytes
+from ragmeter.alerts.rules import AlertRule
+from ragmeter.config.loader import load_settings
+from ragmeter.config.settings import Settings
+from ragmeter.core.score import Score, ScoredTrace, ScoreState
+from ragmeter.kafka.score_records import ScoreRecord, SourceOffset
+from ragmeter.kafka.state.ledger import Ledger, LogRecord
+from ragmeter.kafka.state.partition import PartitionState
+from ragmeter.score.scorer import Scorer
 from tests.kafka_server import kafka_server
 
 __all__ = ["main"]
@@ -47,7 +46,7 @@ class Partition:
     """The state of one, and the rows that the table of a worker holds beside it."""
 
     def __init__(
-        self, settings: Settings, number: int, scorer: Scorer, rules: Sequence[Rule]
+        self, settings: Settings, number: int, scorer: Scorer, rules: Sequence[AlertRule]
     ) -> None:
         self.state = PartitionState(
             settings,
@@ -78,7 +77,7 @@ class Partition:
         self._write([self.ledger.marker(step.head)])
         self.ledger.done()
 
-    def _write(self, writes: list[Write]) -> None:
+    def _write(self, writes: list[LogRecord]) -> None:
         self.written += len(writes)
         for key, value in writes:
             if value is None:
@@ -91,7 +90,9 @@ def traffic(services: int, hours: float, every: float, scorer: Scorer) -> Iterat
     """One trace of each service every so many seconds, evenly over all."""
     rng = random.Random(1)
     for number in range(int(hours * 3600 / every) * services):
-        results = [Score(metric, by, State.SCORED, rng.random()) for metric, by in scorer.expected]
+        results = [
+            Score(metric, by, ScoreState.SCORED, rng.random()) for metric, by in scorer.expected
+        ]
         yield ScoredTrace(
             f"t{number}",
             f"service-{number % services}",
@@ -102,14 +103,16 @@ def traffic(services: int, hours: float, every: float, scorer: Scorer) -> Iterat
         )
 
 
-def partitions_of(settings: Settings, scorer: Scorer, rules: Sequence[Rule]) -> list[Partition]:
+def partitions_of(
+    settings: Settings, scorer: Scorer, rules: Sequence[AlertRule]
+) -> list[Partition]:
     return [Partition(settings, number, scorer, rules) for number in range(PARTITIONS)]
 
 
 def fill(all_: list[Partition], traces: Iterator[ScoredTrace], services: int) -> Iterator[int]:
     for number, trace in enumerate(traces):
         at = number % services % PARTITIONS
-        all_[at].put(ScoreRecord(trace, Source(0, at, number // PARTITIONS)))
+        all_[at].put(ScoreRecord(trace, SourceOffset(0, at, number // PARTITIONS)))
         yield number
     for one in all_:
         one.step()
@@ -117,7 +120,7 @@ def fill(all_: list[Partition], traces: Iterator[ScoredTrace], services: int) ->
 
 def recovery(options: argparse.Namespace) -> None:
     # rules and drift look at every step of event time: most of the work, and few of the rows
-    settings, scorer = load(environ={}, overrides={"drift": {"enabled": False}}), Scorer()
+    settings, scorer = load_settings(environ={}, overrides={"drift": {"enabled": False}}), Scorer()
     all_ = partitions_of(settings, scorer, [])
     traces = traffic(options.services, options.hours, options.every, scorer)
     count = sum(1 for _ in fill(all_, traces, options.services))
@@ -164,7 +167,7 @@ def memory(options: argparse.Namespace) -> None:
     tree: dict[str, Any] = {"limits": {"services": options.services}}
     # rules look at every step of event time: most of the work, and nothing of the memory
     tree["drift"] = {"enabled": False}
-    settings, scorer = load(environ={}, overrides=tree), Scorer()
+    settings, scorer = load_settings(environ={}, overrides=tree), Scorer()
     all_ = partitions_of(settings, scorer, [])
     traces = traffic(options.services, options.hours, options.every, scorer)
     count = int(options.hours * 3600 / options.every) * options.services

@@ -20,7 +20,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from agent.trace import Trace
+from ragmeter.trace import Trace
 
 __all__ = ["END", "SPAN", "convert", "doubtful", "main", "schedule"]
 

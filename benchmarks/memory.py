@@ -16,10 +16,10 @@ import tempfile
 import time
 from pathlib import Path
 
-from agent.config import load
-from agent.ingest.native import Bad, Good, decode_one
-from agent.pipeline import Instrument
-from agent.rules import rules_of
+from ragmeter.alerts.rule_sets import load_configured_rules
+from ragmeter.config.loader import load_settings
+from ragmeter.embedded.agent import EmbeddedAgent
+from ragmeter.ingest.native import DecodedTrace, DecodeFailure, decode_trace
 
 __all__ = ["main"]
 
@@ -60,15 +60,15 @@ def main() -> None:
     rng = random.Random(1)
     with tempfile.TemporaryDirectory() as folder:
         paths = {"path": f"{folder}/s.sqlite", "dead_letters": f"{folder}/d.jsonl"}
-        settings = load(environ={}, overrides={"state": paths})
-        instrument = Instrument(settings, rules_of(settings), live=False)
+        settings = load_settings(environ={}, overrides={"state": paths})
+        instrument = EmbeddedAgent(settings, load_configured_rules(settings), live=False)
         instrument.start()
         print(f"{'traces':>9} {'RSS MiB':>8} {'state MiB':>10} {'traces/s':>9}")
         begin, step = time.perf_counter(), options.traces // 10
         for first in range(0, options.traces, BATCH):
             numbers = range(first, min(first + BATCH, options.traces))
-            items: list[tuple[Good | Bad, int]] = [
-                (decode_one(line(n, options.services, rng), 2**20), n) for n in numbers
+            items: list[tuple[DecodedTrace | DecodeFailure, int]] = [
+                (decode_trace(line(n, options.services, rng), 2**20), n) for n in numbers
             ]
             while instrument.room() < BATCH:
                 time.sleep(0.001)

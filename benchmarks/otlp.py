@@ -24,8 +24,10 @@ from google.protobuf.json_format import MessageToDict
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from pydantic_core import from_json, to_json
 
-from agent.ingest.otlp import Undecodable, decode_traces, dump_span, load_span
 from benchmarks import otlp_stages
+from ragmeter.ingest.otlp.bodies import decode_traces
+from ragmeter.ingest.otlp.limits import UndecodableBody
+from ragmeter.ingest.stored_spans import dump_span, load_span
 
 __all__ = ["main"]
 
@@ -161,7 +163,7 @@ def run_hostile(name: str, path: Path, json: bool) -> None:
     try:
         decoded = decode_traces(body, json=json)
         outcome = f"{len(decoded.spans)} spans; rejected: {decoded.message or 'none'}"
-    except Undecodable as error:
+    except UndecodableBody as error:
         outcome = f"{error.reason}: {str(error)[:50]}"
     seconds, grown = time.process_time() - started, _peak() - before
     print(f"{name:32}{len(body) / 2**20:6.1f} MiB{seconds:7.2f} s{grown:+7.0f} MiB  {outcome}")

@@ -13,9 +13,9 @@ from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from opentelemetry.proto.trace.v1.trace_pb2 import ScopeSpans
 from opentelemetry.proto.trace.v1.trace_pb2 import Span as WireSpan
 
-from agent.ingest.otlp import decode_traces
-from agent.ingest.spans import Span, Value
-from agent.inspecting import _bodies
+from ragmeter.ingest.otlp.bodies import decode_traces
+from ragmeter.ingest.spans import AttributeValue, Span
+from ragmeter.offline.inspection import _bodies
 
 __all__ = ["START", "cases"]
 
@@ -33,7 +33,7 @@ def sample_spans() -> list[Span]:
     return list(spans.values())
 
 
-def _value(value: Value) -> AnyValue:
+def _value(value: AttributeValue) -> AnyValue:
     if isinstance(value, bool):
         return AnyValue(bool_value=value)
     if isinstance(value, str):
@@ -50,7 +50,7 @@ def _value(value: Value) -> AnyValue:
     return out
 
 
-def _pairs(attributes: dict[str, Value]) -> list[KeyValue]:
+def _pairs(attributes: dict[str, AttributeValue]) -> list[KeyValue]:
     return [KeyValue(key=key, value=_value(value)) for key, value in attributes.items()]
 
 
@@ -98,14 +98,18 @@ def large_span(size: int) -> list[Span]:
     """A retriever of so many bytes beside a question and its answer: a hundred documents."""
     kind = "openinference.span.kind"
     text = "Retrieved text that an answer rests on. " * (size // 100 // 40)
-    found: dict[str, Value] = {kind: "RETRIEVER", "input.value": "What holds?"}
+    found: dict[str, AttributeValue] = {kind: "RETRIEVER", "input.value": "What holds?"}
     for number in range(100):
         prefix = f"retrieval.documents.{number}.document"
         found[f"{prefix}.id"], found[f"{prefix}.content"] = str(number), f"{number} {text}"
     at = int(START * 1e9)
     trace = "0" * 8 + "ab" * 12
-    ask: dict[str, Value] = {kind: "CHAIN", "input.value": "What holds?", "output.value": "This."}
-    say: dict[str, Value] = {
+    ask: dict[str, AttributeValue] = {
+        kind: "CHAIN",
+        "input.value": "What holds?",
+        "output.value": "This.",
+    }
+    say: dict[str, AttributeValue] = {
         kind: "LLM",
         "llm.input_messages.0.message.role": "user",
         "llm.input_messages.0.message.content": "What holds?",
@@ -113,7 +117,7 @@ def large_span(size: int) -> list[Span]:
         "llm.output_messages.0.message.content": "This.",
     }
     ids = ["1" * 16, "2" * 16, "3" * 16]
-    resource: dict[str, Value] = {"service.name": "bench"}
+    resource: dict[str, AttributeValue] = {"service.name": "bench"}
     return [
         Span(trace, ids[0], "", "ask", 1, at, at + 90, attributes=ask, resource=resource),
         Span(

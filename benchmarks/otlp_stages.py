@@ -15,17 +15,17 @@ from typing import Any
 
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
-from agent.assembly import Assembly, Batch
-from agent.config import load
-from agent.counters import CounterKey
-from agent.ingest.carried import Carried, carry, read
-from agent.ingest.native import decode_one
-from agent.ingest.otlp import decode_traces
-from agent.ingest.requests import requests
-from agent.pipeline import Instrument
-from agent.settings.otlp import Otlp
-from agent.store.open_spans import OpenSpans, Row
 from benchmarks.otlp_mix import START, cases
+from ragmeter.config.inputs import OtlpSettings
+from ragmeter.config.loader import load_settings
+from ragmeter.core.counters import CounterKey
+from ragmeter.embedded.agent import EmbeddedAgent
+from ragmeter.embedded.open_traces import OpenTraces, SpanBatch
+from ragmeter.ingest.native import decode_trace
+from ragmeter.ingest.otlp.bodies import decode_traces
+from ragmeter.ingest.requests.extraction import extract_requests
+from ragmeter.ingest.stored_spans import StoredPart, read_stored_trace, serialise_spans
+from ragmeter.store.pending import OpenSpanRow, OpenSpanTable
 
 __all__ = ["run"]
 
@@ -40,7 +40,7 @@ class Memory:
     def __init__(self) -> None:
         self.rows: dict[bytes, list[tuple[int, bytes]]] = {}
 
-    def add(self, rows: Iterable[Row], counts: object) -> None:
+    def add(self, rows: Iterable[OpenSpanRow], counts: object) -> None:
         for row in rows:
             self.rows.setdefault(row.trace, []).append((0, row.body))
 
@@ -83,15 +83,17 @@ def once(
     with TemporaryDirectory() as folder:
         paths = {"path": f"{folder}/s.sqlite", "dead_letters": f"{folder}/dead.jsonl"}
         otlp = {} if copies else {"max_copy_bytes": 0}
-        settings = load(
+        settings = load_settings(
             environ={}, overrides={"otlp": otlp, **({"state": paths} if durable else {})}
         )
-        agent = Instrument(settings, [], clock=clock.now, monotonic=clock.now) if durable else None
-        store: Any = OpenSpans(agent._store) if agent else Memory()
+        agent = (
+            EmbeddedAgent(settings, [], clock=clock.now, monotonic=clock.now) if durable else None
+        )
+        store: Any = OpenSpanTable(agent._store) if agent else Memory()
         assembly = (
             agent.assembly
             if agent
-            else Assembly(settings.otlp, store, _write, clock=clock.now, monotonic=clock.now)
+            else OpenTraces(settings.otlp, store, _write, clock=clock.now, monotonic=clock.now)
         )
         try:
             return _round(bodies, clock, assembly, store, agent)
@@ -101,9 +103,9 @@ def once(
 
 
 def _round(
-    bodies: Sequence[bytes], clock: _Clock, assembly: Assembly, store: Any, agent: Any
+    bodies: Sequence[bytes], clock: _Clock, assembly: OpenTraces, store: Any, agent: Any
 ) -> tuple[Counter[str], int, int]:
-    settings = Otlp()
+    settings = OtlpSettings()
     number = traces = 0
     for body in bodies:
         clock.start()
@@ -111,9 +113,9 @@ def _round(
         clock.lap("bare")
         spans = decode_traces(body, json=False).spans
         clock.lap("decode")
-        parts: list[Carried] = carry(spans, Counter())
+        parts: list[StoredPart] = serialise_spans(spans, Counter())
         clock.lap("carry")
-        assembly.accept([Batch("traces", parts)])
+        assembly.accept([SpanBatch("traces", parts)])
         clock.lap("accept")
         number += len(spans)
         del spans, parts
@@ -124,13 +126,13 @@ def _round(
             for closing in due:
                 held = assembly.copy(closing.trace)
                 if held is None:
-                    held, _ = read([row for _, row in store.bodies(closing.trace)])
+                    held, _ = read_stored_trace([row for _, row in store.bodies(closing.trace)])
                 clock.lap("read")
-                found = requests(held, settings).traces
+                found = extract_requests(held, settings).traces
                 clock.lap("extract")
                 for one in found:
                     text = one.model_dump_json(exclude_none=True).encode()
-                    ready.append((decode_one(text, TRACE_BYTES), 0))
+                    ready.append((decode_trace(text, TRACE_BYTES), 0))
                 clock.lap("native")
                 traces += len(found)
             closed = [closing.trace for closing in due]

@@ -18,11 +18,11 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from agent.aggregate import Aggregator
-from agent.config import load
-from agent.drift.baseline import HOUR
-from agent.metrics import METRICS
-from agent.trace import Score, ScoredTrace, State
+from ragmeter.aggregate.aggregator import Aggregator
+from ragmeter.config.loader import load_settings
+from ragmeter.core.score import Score, ScoredTrace, ScoreState
+from ragmeter.drift.baseline import HOUR
+from ragmeter.metrics.registry import METRICS
 
 __all__ = ["cost", "main"]
 
@@ -45,7 +45,12 @@ def traffic(rate: float, begin: float, end: float, seed: int = 1) -> Iterator[Sc
     ratio = [METRICS[name.partition(":")[0]].kind == "ratio" for name in names]
     for n in range(int(begin * rate), int(end * rate)):
         results = [
-            Score(name, "builtin", State.SCORED, float(rng.random() < 0.95) if r else rng.random())
+            Score(
+                name,
+                "builtin",
+                ScoreState.SCORED,
+                float(rng.random() < 0.95) if r else rng.random(),
+            )
             for name, r in zip(names, ratio, strict=True)
         ]
         timings = {"total": rng.lognormvariate(0, 0.5)}
@@ -74,7 +79,7 @@ def _bare(one: Aggregator) -> None:
 
 def cost(rate: float, traces: int, bare: bool = True) -> dict[str, float]:
     """Microseconds per trace, by part; with `bare` of these parts alone."""
-    one = Aggregator(load(environ={}, overrides={}), [], [])
+    one = Aggregator(load_settings(environ={}, overrides={}), [], [])
     if bare:
         _bare(one)
     monitor = one.drift.monitor

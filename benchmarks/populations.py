@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from agent.windows.exact import VALUE_ONE, WEIGHT_ONE, units, weight
-from agent.windows.sums import add_scored, empty_sums
+from ragmeter.core.arithmetic import VALUE_ONE, WEIGHT_ONE, value_units, weight_units
+from ragmeter.windows.sums import add_scored, empty_sums
 
 __all__ = ["DESIGNS", "GRADED", "Sample", "draw", "graded", "labels"]
 
@@ -107,7 +107,7 @@ def draw(rng: Generator, f: Floats, y: Floats, cut: float, rate: float, ratio: f
             continue
         sums = empty_sums()
         sums[0] = int(stratum.sum()) * WEIGHT_ONE
-        sums[1] = units(float(f[stratum].sum())) * WEIGHT_ONE
+        sums[1] = value_units(float(f[stratum].sum())) * WEIGHT_ONE
         mine = stratum & taken
         if mine.any():
             _add(sums, y[mine], f[mine], float(pi[mine][0]))
@@ -121,7 +121,7 @@ def _add(sums: list[int], y: Floats, f: Floats, pi: float) -> None:
     fs: list[Any] = np.rint(f * VALUE_ONE).astype(np.int64).tolist()
     add_scored(
         sums,
-        weight(pi),
+        weight_units(pi),
         sum(ys),
         sum(map(mul, ys, ys)),
         len(ys),

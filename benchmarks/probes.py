@@ -12,8 +12,8 @@ import argparse
 import math
 from collections.abc import Sequence
 
-from agent.judge.probes import load_probes
-from agent.trace import Trace
+from ragmeter.scorers.judge.probes import load_probes
+from ragmeter.trace import Trace
 
 __all__ = ["main", "probability_above", "sizes", "verdicts_of"]
 

@@ -70,7 +70,7 @@ def agent(folder: Path, builtin: bool) -> Iterator[tuple[int, int]]:
     state = {"path": str(folder / "s.sqlite"), "dead_letters": str(folder / "dead.jsonl")}
     http = {"otlp_port": otlp, "metrics_port": metrics}
     config.write_text(json.dumps({"http": http, "state": state, "builtin_scorers": builtin}))
-    command = [sys.executable, "-m", "agent.cli", "run", "-c", str(config)]
+    command = [sys.executable, "-m", "ragmeter.cli.main", "run", "-c", str(config)]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
     try:
         end = time.monotonic() + 120

@@ -15,15 +15,15 @@ import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from agent.budget.controller import BudgetController
-from agent.config import Budget, Sampling
-from agent.metrics import METRICS
-from agent.sampling import Sampler
-from agent.strata import REST, Stratum, drawn_at
-from agent.tiers import Cost
-from agent.trace import Score, ScoredTrace, State, Trace
-from agent.windows import Windows
-from agent.windows.estimators import wilson
+from ragmeter.config.scoring import JudgeBudgetSettings, SamplingSettings
+from ragmeter.core.score import Score, ScoredTrace, ScoreState
+from ragmeter.core.tiers import ScoringCost
+from ragmeter.metrics.registry import METRICS
+from ragmeter.sampling.budget_controller import BudgetController
+from ragmeter.sampling.sampler import REST_STRATUM, Sampler, Stratum, drawn_stratum
+from ragmeter.trace import Trace
+from ragmeter.windows.estimators import wilson_interval
+from ragmeter.windows.windows import Windows
 
 __all__ = ["Run", "budget_hours", "judgements", "main"]
 
@@ -62,12 +62,12 @@ def _traffic(rng: random.Random) -> Iterator[tuple[float, bool, float]]:
 
 
 def _scored(number: int, at: float, good: bool, pi: float, name: str, f: float) -> ScoredTrace:
-    score = Score(*PAIR, State.SCORED, float(good), None, pi, stratum=name, cheap=f)
+    score = Score(*PAIR, ScoreState.SCORED, float(good), None, pi, stratum=name, cheap=f)
     return ScoredTrace(f"t{number}", "bot", START + at, "ok", [score])
 
 
 def _left_out(number: int, at: float, pi: float, name: str, f: float) -> ScoredTrace:
-    score = Score(*PAIR, State.SAMPLED_OUT, None, None, pi, stratum=name, cheap=f)
+    score = Score(*PAIR, ScoreState.SAMPLED_OUT, None, None, pi, stratum=name, cheap=f)
     return ScoredTrace(f"t{number}", "bot", START + at, "ok", [score])
 
 
@@ -84,22 +84,24 @@ def _hour(seed: int) -> dict[str, Run]:
             used[minute] = used.get(minute, 0) + 1
             taken.append(good)
     mean = sum(taken) / len(taken)
-    lower, upper = wilson(mean, len(taken))
+    lower, upper = wilson_interval(mean, len(taken))
     found = {"first k a minute": _run(truth, mean, lower, upper, len(taken))}
     clock = [START]
-    control = BudgetController(Budget(requests_per_minute=PER_HOUR / 60), prior=Cost(requests=1))
-    settings = Sampling(judge=0.2, salt=str(seed))
+    control = BudgetController(
+        JudgeBudgetSettings(requests_per_minute=PER_HOUR / 60), prior=ScoringCost(requests=1)
+    )
+    settings = SamplingSettings(judge=0.2, salt=str(seed))
     sampler = Sampler(settings, {"judge": control}, lambda: clock[0])
     windows = Windows(specs=METRICS)
     windows.advance(START + HOUR - 1)
     for number, (at, good, cheap) in enumerate(traffic):
         clock[0] = START + at
-        stratum = LOW if cheap < LOW_CUT else REST
+        stratum = LOW if cheap < LOW_CUT else REST_STRATUM
         trace = _TRACE.model_copy(update={"trace_id": f"t{number}"})
         taken_, pi = sampler.draw(trace, "judge", stratum.ratio)
-        name = drawn_at(stratum.name, pi)
+        name = drawn_stratum(stratum.name, pi)
         if taken_:
-            control.settle("bot", Cost(requests=1), clock[0])
+            control.settle("bot", ScoringCost(requests=1), clock[0])
             windows.add(_scored(number, at, good, pi, name, cheap), "bot")
         else:
             windows.add(_left_out(number, at, pi, name, cheap), "bot")
@@ -139,7 +141,7 @@ def _judged_span(seed: int, slow: float, fails_good: float, fails_bad: float) ->
     the sum over known N that others use."""
     rng = random.Random(seed)
     windows = Windows(("1h",), specs=METRICS)
-    sampler = Sampler(Sampling(judge=0.05, salt=str(seed)))
+    sampler = Sampler(SamplingSettings(judge=0.05, salt=str(seed)))
     goods = 0
     number = 0
     horvitz = 0.0
@@ -150,10 +152,10 @@ def _judged_span(seed: int, slow: float, fails_good: float, fails_bad: float) ->
         good = rng.random() < 0.8
         goods += good
         cheap = rng.betavariate(6, 2) if good else rng.betavariate(3, 4)
-        stratum = LOW if cheap < LOW_CUT else REST
+        stratum = LOW if cheap < LOW_CUT else REST_STRATUM
         trace = _TRACE.model_copy(update={"trace_id": f"t{number}"})
         taken, pi = sampler.draw(trace, "judge", stratum.ratio)
-        name = drawn_at(stratum.name, pi)
+        name = drawn_stratum(stratum.name, pi)
         if not taken:
             windows.add(_left_out(number, at, pi, name, cheap), "bot")
             continue
@@ -163,7 +165,7 @@ def _judged_span(seed: int, slow: float, fails_good: float, fails_bad: float) ->
         part = _scored(number, at, good, pi, name, cheap)
         part.partial = True
         if rng.random() < (fails_good if good else fails_bad):
-            part.results[0].state, part.results[0].value = State.UNSCORED, None
+            part.results[0].state, part.results[0].value = ScoreState.UNSCORED, None
         took = rng.expovariate(1 / 20) * (1 if good else slow)
         heapq.heappush(late, (at + took, number, part))
         if at + took < 300 and part.results[0].value:

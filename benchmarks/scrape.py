@@ -26,17 +26,17 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
-from agent.aggregate import DURATION_EDGES
-from agent.alerts.alert import Alert
-from agent.consistency.memory import Compared
-from agent.counters import Counters, Exemplar
-from agent.indexing.indexes import Version
-from agent.metrics import METRICS
-from agent.reading import Health
-from agent.trace import Score, ScoredTrace, State
-from agent.windows import Windows
-from exporters.prometheus import PrometheusExporter
-from exporters.snapshot import take
+from ragmeter.aggregate.agent_view import AgentHealth
+from ragmeter.aggregate.aggregator import DURATION_EDGES
+from ragmeter.aggregate.consistency import _AnswerComparison
+from ragmeter.aggregate.indexes import IndexVersion
+from ragmeter.alerts.alert import Alert
+from ragmeter.core.counters import Counters, Exemplar
+from ragmeter.core.score import Score, ScoredTrace, ScoreState
+from ragmeter.exporters.prometheus import PrometheusExporter
+from ragmeter.exporters.snapshot import take_snapshot
+from ragmeter.metrics.registry import METRICS
+from ragmeter.windows.windows import Windows
 
 __all__ = ["BenchReading", "filled", "main"]
 
@@ -65,11 +65,11 @@ class BenchReading:
     def gauges(self) -> Sequence[tuple[str, tuple[tuple[str, str], ...], float]]:
         return ()
 
-    def indexes(self) -> Sequence[Version]:
+    def indexes(self) -> Sequence[IndexVersion]:
         return ()
 
-    def consistency(self, service: str, window: str) -> Compared:
-        return Compared(0, 0, {})
+    def consistency(self, service: str, window: str) -> _AnswerComparison:
+        return _AnswerComparison(0, 0, {})
 
     def alerts(self) -> Sequence[Alert]:
         return ()
@@ -77,8 +77,8 @@ class BenchReading:
     def evidence(self, service: str, trace_id: str) -> dict[str, Any] | None:
         return None
 
-    def health(self) -> Health:
-        return Health(processing_lag_seconds=0.1)
+    def health(self) -> AgentHealth:
+        return AgentHealth(processing_lag_seconds=0.1)
 
     def add(self, service: str, timestamp: float, rng: random.Random) -> None:
         """One trace with a value of every metric of the cheap tier, and three latency stages."""
@@ -88,7 +88,7 @@ class BenchReading:
                 continue
             top = 1000.0 if spec.high is None else spec.high
             value = float(rng.random() < 0.9) if spec.kind == "ratio" else top * rng.random()
-            results.append(Score(spec.name, spec.scorers[0], State.SCORED, value))
+            results.append(Score(spec.name, spec.scorers[0], ScoreState.SCORED, value))
         timings = {stage: rng.lognormvariate(0, 0.6) for stage in STAGES}
         trace = ScoredTrace(
             f"{service}-{timestamp}", service, timestamp, "ok", results, timings=timings
@@ -157,7 +157,7 @@ def measure(services: int, repeat: int) -> dict[str, float]:
         ):
             times.setdefault(name, []).append(_milliseconds(work))
         news(step + 0.5)
-        times.setdefault("copy", []).append(_milliseconds(lambda: take(reading)))
+        times.setdefault("copy", []).append(_milliseconds(lambda: take_snapshot(reading)))
     samples = sum(not line.startswith("#") for line in text.splitlines())
     found = {name: min(values) for name, values in times.items()}
     return {**found, "samples": samples, "bytes": len(body)}

@@ -20,13 +20,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from agent.breakdown.contrasts import p_values
-from agent.breakdown.discoveries import FDR, q_values
-from agent.breakdown.rows import Period, Row, Series, rows_of
-from agent.breakdown.sample import Kind, sample_of
-from agent.windows.exact import VALUE_ONE, weight
-from agent.windows.stratified import History, history_of
-from agent.windows.sums import Cell, add_scored, empty_sums
+from ragmeter.breakdown.breakdown import DEFAULT_FDR, adjust_p_values
+from ragmeter.breakdown.contrasts import SeriesKind, estimate_sample, p_values
+from ragmeter.breakdown.segment_rows import (
+    PeriodSums,
+    SegmentComparison,
+    SeriesBreakdown,
+    build_series_breakdown,
+)
+from ragmeter.core.arithmetic import VALUE_ONE, weight_units
+from ragmeter.windows.intervals import SeriesHistory, estimate_history
+from ragmeter.windows.sums import ScoreSums, add_scored, empty_sums
 
 __all__ = ["SHAPES", "Design", "discoveries", "main", "tails", "traffic"]
 
@@ -100,7 +104,7 @@ def traffic(rng: Generator, n: int, design: Design, moved: bool) -> Traffic:
     return Traffic(tags, values, cheap)
 
 
-def _cells(one: Traffic, metric: int, size: int, rng: Generator | None) -> dict[str, Cell]:
+def _cells(one: Traffic, metric: int, size: int, rng: Generator | None) -> dict[str, ScoreSums]:
     """The sums by segment; `rng` draws what is judged."""
     y = np.rint(one.values[:, metric] * VALUE_ONE)
     names = ["", *(f"t{t}={v}" for t, v in product(range(one.tags.shape[1]), range(size)))]
@@ -120,16 +124,16 @@ def _cells(one: Traffic, metric: int, size: int, rng: Generator | None) -> dict[
             if not total:
                 continue
             sums = empty_sums()
-            add_scored(sums, weight(pi), sy, syy, n)
-            sums[0] = total * weight(1.0)
+            add_scored(sums, weight_units(pi), sy, syy, n)
+            sums[0] = total * weight_units(1.0)
             parts[name][stratum] = sums
     cells = {}
     for name, strata in parts.items():
         if rng is None:
             sums = strata.get("") or empty_sums()
-            cells[name] = Cell([0, 0, 0, 0, sums[2], sums[9], sums[11]], None)
+            cells[name] = ScoreSums([0, 0, 0, 0, sums[2], sums[9], sums[11]], None)
         else:
-            cells[name] = Cell([0] * 7, strata)
+            cells[name] = ScoreSums([0] * 7, strata)
     return cells
 
 
@@ -153,7 +157,7 @@ def _by_segment(
     return found
 
 
-def _series(design: Design, rng: Generator) -> list[Series]:
+def _series(design: Design, rng: Generator) -> list[SeriesBreakdown]:
     """What the agent would find in one look."""
     count, size = SHAPES[design.segments]
     now = traffic(rng, design.now, design, moved=True)
@@ -161,16 +165,21 @@ def _series(design: Design, rng: Generator) -> list[Series]:
     tags = {f"t{tag}": [f"t{tag}={value}" for value in range(size)] for tag in range(count)}
     found = []
     for metric in range(METRICS):
-        kind = Kind(metric < len(RATES), 0.0, 1.0)
+        kind = SeriesKind(metric < len(RATES), 0.0, 1.0)
         draws = rng if design.judged else None
         one = _cells(now, metric, size, draws)
         two = _cells(before, metric, size, draws) if before else None
         known = {
-            name: history_of(Cell.total([cell, two[name]]) if two else cell, 1 / 12)
+            name: estimate_history(ScoreSums.total([cell, two[name]]) if two else cell, 1 / 12)
             for name, cell in one.items()
         }
-        series = rows_of(
-            str(metric), "s", kind, tags, Period(one, known), Period(two, known) if two else None
+        series = build_series_breakdown(
+            str(metric),
+            "s",
+            kind,
+            tags,
+            PeriodSums(one, known),
+            PeriodSums(two, known) if two else None,
         )
         if series is not None:
             found.append(series)
@@ -188,7 +197,7 @@ class Tally:
     unlike: int = 0
 
 
-def _null(design: Design, series: Series, row: Row, own: bool) -> bool:
+def _null(design: Design, series: SeriesBreakdown, row: SegmentComparison, own: bool) -> bool:
     """Whether nothing has changed, for sure, in what is asked."""
     planted = design.drop and series.metric == "0"
     if not planted:
@@ -201,11 +210,11 @@ PROCEDURES = ("shipped", "yekutieli", "each for itself")
 
 def _findings(asked: Sequence[float]) -> dict[str, list[bool]]:
     harmonic = sum(1 / i for i in range(1, len(asked) + 1))
-    qs = q_values(asked)
+    qs = adjust_p_values(asked)
     return {
-        "shipped": [q <= FDR for q in qs],
-        "yekutieli": [q * harmonic <= FDR for q in qs],
-        "each for itself": [p <= FDR for p in asked],
+        "shipped": [q <= DEFAULT_FDR for q in qs],
+        "yekutieli": [q * harmonic <= DEFAULT_FDR for q in qs],
+        "each for itself": [p <= DEFAULT_FDR for p in asked],
     }
 
 
@@ -242,7 +251,7 @@ def _look(
         _note_planted(design, found[0], more)
 
 
-def _note_planted(design: Design, series: Series, more: dict[str, float]) -> None:
+def _note_planted(design: Design, series: SeriesBreakdown, more: dict[str, float]) -> None:
     """Does its interval hold the truth, and does it add most?"""
     rows = series.tags[0].rows
     row = next((row for row in rows if row.segment == "t0=1"), None)
@@ -331,11 +340,13 @@ WAYS = ("own", "pooled", "shipped")
 
 def _exact(n1: int, n0: int, alpha: float) -> dict[str, float]:
     """Over all outcomes of two equal rates; the worst of five."""
-    kind, none = Kind(True, 0.0, 1.0), History()
+    kind, none = SeriesKind(True, 0.0, 1.0), SeriesHistory()
 
     def samples(n: int) -> list[Any]:
-        cells = [Cell([0, 0, 0, 0, n, k * VALUE_ONE, k * VALUE_ONE**2], None) for k in range(n + 1)]
-        return [sample_of(cell, kind, none) for cell in cells]
+        cells = [
+            ScoreSums([0, 0, 0, 0, n, k * VALUE_ONE, k * VALUE_ONE**2], None) for k in range(n + 1)
+        ]
+        return [estimate_sample(cell, kind, none) for cell in cells]
 
     one, two = samples(n1), samples(n0)
     rejected = {way: np.zeros((n1 + 1, n0 + 1), bool) for way in WAYS}
@@ -370,12 +381,12 @@ def _simulated(n1: int, n0: int, runs: int) -> dict[str, dict[str, Floats]]:
     for name, form in forms.items():
         rng = _seed("tails", n1, n0, name)
         bounded = not name.startswith("without")
-        kind = Kind(False, 0.0, 1.0 if bounded else None)
+        kind = SeriesKind(False, 0.0, 1.0 if bounded else None)
         ps = np.empty((2, runs))
         for run in range(runs):
             cells = [_cell(form(rng, n)) for n in (n1, n0)]
-            past = history_of(Cell.total(cells), 1 / 12 if bounded else None)
-            pair = sample_of(cells[0], kind, past), sample_of(cells[1], kind, past)
+            past = estimate_history(ScoreSums.total(cells), 1 / 12 if bounded else None)
+            pair = estimate_sample(cells[0], kind, past), estimate_sample(cells[1], kind, past)
             assert pair[0] is not None
             assert pair[1] is not None
             ps[:, run] = p_values((pair[0], pair[1]))
@@ -383,9 +394,9 @@ def _simulated(n1: int, n0: int, runs: int) -> dict[str, dict[str, Floats]]:
     return found
 
 
-def _cell(values: Floats) -> Cell:
+def _cell(values: Floats) -> ScoreSums:
     y = [round(float(v) * VALUE_ONE) for v in values]
-    return Cell([0, 0, 0, 0, len(y), sum(y), sum(v * v for v in y)], None)
+    return ScoreSums([0, 0, 0, 0, len(y), sum(y), sum(v * v for v in y)], None)
 
 
 PARTS: dict[str, Callable[[int], Iterator[dict[str, object]]]] = {

@@ -13,8 +13,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from agent.metrics import score_builtin
 from benchmarks.devdata import TASKS, Floats, rows, to_trace
+from ragmeter.metrics.builtin import score_builtin
 
 __all__ = ["SIGNALS", "SWAPS", "Pools", "Streams", "Swap", "draw", "pools"]
 

@@ -10,11 +10,11 @@ from collections.abc import Callable
 
 import numpy as np
 
-from agent.drift.baseline import HOUR, MINUTE, Baseline, Learner
-from agent.drift.scores import CELLS
-from agent.drift.stream import MIN_EDGES, MIN_MEAN, Stream
-from agent.drift.trackers import SharesTracker
 from benchmarks.devdata import Floats
+from ragmeter.drift.baseline import HOUR, MINUTE, Baseline, BaselineLearner
+from ragmeter.drift.detectors import MIN_EDGE_SAMPLES, MIN_MEAN_SAMPLES, DriftStream
+from ragmeter.drift.score_histograms import SCORE_CELLS
+from ragmeter.drift.trackers import SharesTracker
 
 __all__ = ["BUCKET", "OURS", "PLAIN", "Alarms", "Method"]
 
@@ -28,7 +28,7 @@ Method = Callable[[Floats, int], Alarms]
 
 
 def _baseline(sums: Floats, squares: Floats, skip: int) -> Baseline:
-    learner = Learner(MINUTE)
+    learner = BaselineLearner(MINUTE)
     for i, (total, square) in enumerate(zip(sums.tolist(), squares.tolist(), strict=True), skip):
         learner.add(float(i * MINUTE), float(BUCKET), total, square)
     found = learner.freeze(1, 1)
@@ -40,7 +40,7 @@ def _buckets(x: Floats) -> Floats:
     return x[: len(x) // BUCKET * BUCKET].reshape(-1, BUCKET)
 
 
-def _restarting(streams: list[Stream], columns: list[Floats], first: int) -> Alarms:
+def _restarting(streams: list[DriftStream], columns: list[Floats], first: int) -> Alarms:
     """Several detectors, each with an equal part of the allowance: the threshold of one alone,
     times how many there are. All restart after an alarm."""
     rows = [column.tolist() for column in columns]
@@ -63,27 +63,27 @@ def _restarting(streams: list[Stream], columns: list[Floats], first: int) -> Ala
     return alarms
 
 
-def _mean(x: Floats, baseline: int) -> tuple[Stream, Floats]:
+def _mean(x: Floats, baseline: int) -> tuple[DriftStream, Floats]:
     b, known = _buckets(x), baseline // BUCKET
     sums, squares = b.sum(1), (b * b).sum(1)
-    stream = Stream([_baseline(sums[:known], squares[:known], 0)], 1, False, MIN_MEAN)
+    stream = DriftStream([_baseline(sums[:known], squares[:known], 0)], 1, False, MIN_MEAN_SAMPLES)
     return stream, sums[known:, None]
 
 
-def _shares(x: Floats, baseline: int) -> tuple[Stream, Floats]:
+def _shares(x: Floats, baseline: int) -> tuple[DriftStream, Floats]:
     """As the agent does: an hour for the edges, the rest of the baseline for the shares."""
     known, hour = baseline // BUCKET, HOUR // MINUTE
-    cells = np.minimum((_buckets(1.0 - x) * CELLS).astype(int), CELLS - 1)
+    cells = np.minimum((_buckets(1.0 - x) * SCORE_CELLS).astype(int), SCORE_CELLS - 1)
     tracker = SharesTracker("", "grounding", "builtin", 0.0)
     for row in cells[:hour]:
-        counts = np.bincount(row, minlength=CELLS).astype(float).tolist()
+        counts = np.bincount(row, minlength=SCORE_CELLS).astype(float).tolist()
         tracker._choose(counts, float(BUCKET), float(BUCKET))
     above = np.stack([(cells >= edge).sum(1) for edge in tracker.edges], 1).astype(float)
     learned = [_baseline(column, column, hour) for column in above[hour:known].T]
-    return Stream(learned, 1, True, MIN_EDGES), above[known:]
+    return DriftStream(learned, 1, True, MIN_EDGE_SAMPLES), above[known:]
 
 
-def _ours(*parts: Callable[[Floats, int], tuple[Stream, Floats]]) -> Method:
+def _ours(*parts: Callable[[Floats, int], tuple[DriftStream, Floats]]) -> Method:
     def method(x: Floats, baseline: int) -> Alarms:
         streams, columns = zip(*(part(x, baseline) for part in parts), strict=True)
         return _restarting(list(streams), list(columns), baseline // BUCKET)

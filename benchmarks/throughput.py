@@ -24,21 +24,22 @@ import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from agent.aggregate import Aggregator
-from agent.alerts import Rule
-from agent.config import Settings, load
-from agent.ingest.native import Good, decode_one
-from agent.pipeline import Instrument
-from agent.rules import rules_of
-from agent.score import Scorer
-from agent.sources.replay import replay
+from ragmeter.aggregate.aggregator import Aggregator
+from ragmeter.alerts.rule_sets import load_configured_rules
+from ragmeter.alerts.rules import AlertRule
+from ragmeter.config.loader import load_settings
+from ragmeter.config.settings import Settings
+from ragmeter.embedded.agent import EmbeddedAgent
+from ragmeter.embedded.file_import import import_traces
+from ragmeter.ingest.native import DecodedTrace, decode_trace
+from ragmeter.score.scorer import Scorer
 
 __all__ = ["main"]
 
 EXAMPLE = Path(__file__).parent.parent / "examples" / "mtrag.jsonl"
 COUNT = 1_000  # traces a round
 RATE = 20.0  # traces a second of event time: several evaluations of the rules in a round
-Rules = Sequence[Rule]
+Rules = Sequence[AlertRule]
 
 
 def traces() -> list[bytes]:
@@ -76,21 +77,21 @@ def distinct(lines: Sequence[bytes], edition: int) -> list[bytes]:
 
 def decode_all(lines: Sequence[bytes]) -> None:
     for line in lines:
-        assert isinstance(decode_one(line, 2**21), Good)
+        assert isinstance(decode_trace(line, 2**21), DecodedTrace)
 
 
 def score_all(lines: Sequence[bytes], scorer: Scorer) -> None:
     for line in lines:
-        item = decode_one(line, 2**21)
-        assert isinstance(item, Good)
+        item = decode_trace(line, 2**21)
+        assert isinstance(item, DecodedTrace)
         scorer.score(item.trace)
 
 
 def pipeline(lines: Sequence[bytes], scorer: Scorer, settings: Settings, rules: Rules) -> None:
     aggregator = Aggregator(settings, rules, scorer.expected)
     for line in lines:
-        item = decode_one(line, 2**21)
-        assert isinstance(item, Good)
+        item = decode_trace(line, 2**21)
+        assert isinstance(item, DecodedTrace)
         aggregator.apply(scorer.score(item.trace).trace)
     aggregator.windows.drain()
 
@@ -100,18 +101,18 @@ def whole_agent(lines: Sequence[bytes], rules: Rules) -> None:
         file = Path(folder) / "traces.jsonl"
         file.write_bytes(b"\n".join(lines))
         paths = {"path": f"{folder}/s.sqlite", "dead_letters": f"{folder}/d.jsonl"}
-        settings = load(environ={}, overrides={"state": paths})
-        instrument = Instrument(settings, rules, live=False)
+        settings = load_settings(environ={}, overrides={"state": paths})
+        instrument = EmbeddedAgent(settings, rules, live=False)
         instrument.start()
-        replay(instrument, file, 2**21)
+        import_traces(instrument, file, 2**21)
         instrument.wait_idle()
         instrument.stop(10)
 
 
 def stages(lines: Sequence[bytes], edition: int) -> dict[str, Callable[[], None]]:
-    settings = load(environ={})
+    settings = load_settings(environ={})
     fresh = distinct(lines, edition)
-    rules = rules_of(settings)
+    rules = load_configured_rules(settings)
     cheap, full = Scorer(builtin=False), Scorer()
     return {
         "decode": lambda: decode_all(lines),
@@ -149,8 +150,8 @@ def main() -> None:
         print(f"{name:45} {rate:9.0f} {span:>17} {1e6 / rate:6.0f} {ratio:16.3f}")
     if options.profile:
         profile = cProfile.Profile()
-        settings = load(environ={})
-        profile.runcall(pipeline, lines, Scorer(), settings, rules_of(settings))
+        settings = load_settings(environ={})
+        profile.runcall(pipeline, lines, Scorer(), settings, load_configured_rules(settings))
         pstats.Stats(profile).sort_stats("tottime").print_stats(25)
 
 

@@ -17,14 +17,16 @@ import time
 from collections import Counter
 from pathlib import Path
 
-from agent.config import Settings, load
-from agent.ingest.native import Bad
-from agent.instruments import Instruments
-from agent.score import Scorer
-from agent.sources.files import Source
-from agent.tiers import Cost, TierScorer
-from agent.trace import State, Trace
-from tests.judge.stub_process import stub_judge
+from ragmeter.config.loader import load_settings
+from ragmeter.config.settings import Settings
+from ragmeter.core.score import ScoreState
+from ragmeter.core.tiers import ScoringCost, TierScorer
+from ragmeter.ingest.files import InputFile
+from ragmeter.ingest.native import DecodeFailure
+from ragmeter.score.scorer import Scorer
+from ragmeter.score.slow_tiers import ConfiguredTiers
+from ragmeter.trace import Trace
+from tests.scorers.judge.stub_process import stub_judge
 
 __all__ = ["main"]
 
@@ -33,13 +35,13 @@ IN_FLIGHT = 16
 
 
 def traces(settings: Settings) -> list[Trace]:
-    items = (item for item, _ in Source(TRACES).read(settings.limits.trace_bytes))
-    return [item.trace for item in items if not isinstance(item, Bad)]
+    items = (item for item, _ in InputFile(TRACES).read(settings.limits.trace_bytes))
+    return [item.trace for item in items if not isinstance(item, DecodeFailure)]
 
 
-async def judged(tier: TierScorer, todo: list[Trace]) -> tuple[Cost, Counter[State]]:
+async def judged(tier: TierScorer, todo: list[Trace]) -> tuple[ScoringCost, Counter[ScoreState]]:
     """Score all, `IN_FLIGHT` at a time; the cost and the states of all pairs."""
-    cost, states, queue = Cost(), Counter[State](), list(reversed(todo))
+    cost, states, queue = ScoringCost(), Counter[ScoreState](), list(reversed(todo))
 
     async def work() -> None:
         while queue:
@@ -59,7 +61,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--hhem", type=Path)
     parser.add_argument("--limit", type=int, default=10**9)
     args = parser.parse_args(arguments)
-    todo = traces(load(environ={}))[: args.limit]
+    todo = traces(load_settings(environ={}))[: args.limit]
     print(f"{len(todo)} traces, process CPU\n")
     print("| tier | ms a trace | traces a second and core |")
     print("| --- | ---: | ---: |")
@@ -70,10 +72,14 @@ def main(arguments: list[str] | None = None) -> None:
             scorer.at_once(trace)
         _row(name, time.process_time() - start, len(todo))
     if args.hhem:
-        settings = load(environ={}, overrides={"hhem": {"path": str(args.hhem)}})
+        settings = load_settings(environ={}, overrides={"hhem": {"path": str(args.hhem)}})
         start = time.process_time()
-        _, states = asyncio.run(judged(Instruments(settings).scorers["model"], todo))
-        _row(f"model (HHEM, {states[State.SCORED]} scored)", time.process_time() - start, len(todo))
+        _, states = asyncio.run(judged(ConfiguredTiers(settings).scorers["model"], todo))
+        _row(
+            f"model (HHEM, {states[ScoreState.SCORED]} scored)",
+            time.process_time() - start,
+            len(todo),
+        )
     rows = []
     with stub_judge() as stub:
         for name, entries in (("no cache", 0), ("cache", 100_000)):
@@ -85,9 +91,9 @@ def main(arguments: list[str] | None = None) -> None:
                 "input_usd_per_million": args.input_usd,
                 "output_usd_per_million": args.output_usd,
             }
-            settings = load(environ={}, overrides={"judge": judge})
+            settings = load_settings(environ={}, overrides={"judge": judge})
             start = time.process_time()
-            cost, _ = asyncio.run(judged(Instruments(settings).scorers["judge"], todo))
+            cost, _ = asyncio.run(judged(ConfiguredTiers(settings).scorers["judge"], todo))
             _row(f"judge (our side, {name})", time.process_time() - start, len(todo))
             rows.append((name, cost))
     print(

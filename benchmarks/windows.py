@@ -15,9 +15,9 @@ import tracemalloc
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from agent.metrics.spec import MetricSpec
-from agent.trace import Score, ScoredTrace, State
-from agent.windows import Windows
+from ragmeter.core.metric_specs import MetricSpec
+from ragmeter.core.score import Score, ScoredTrace, ScoreState
+from ragmeter.windows.windows import Windows
 
 __all__ = ["main"]
 
@@ -62,7 +62,7 @@ def make_traces(
             START + i * step,
             "ok",
             [
-                Score(name, "builtin", State.SCORED, _value(name, rng), None, probability)
+                Score(name, "builtin", ScoreState.SCORED, _value(name, rng), None, probability)
                 for name in METRICS
             ],
             probability,

@@ -1,7 +1,7 @@
 """What the Helm chart holds that has its source elsewhere; `python -m deploy.chart` writes it.
 
 - values.schema.json: the chart's own values as values.yaml has them, with the bounds of `BOUNDS`;
-  the agent's settings (`config`) as `agent.settings` has them, but for the secret ones, which are
+  the agent's settings (`config`) as `ragmeter.config.settings` has them, but for the secret ones, which are
   named by Secrets and never given.
 - the table of values in README.md, from the comments of values.yaml.
 - files/: the rules of deploy/prometheus and the dashboards of deploy/grafana, which a chart cannot
@@ -23,7 +23,7 @@ from typing import Any
 
 import yaml
 
-from agent.settings import Settings
+from ragmeter.config.settings import Settings
 
 __all__ = ["CHART", "Value", "generated", "main", "schema", "table", "values"]
 

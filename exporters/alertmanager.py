@@ -1,4 +1,4 @@
-"""Alerts to Alertmanager's API v2, level-triggered: what is true is said again and again.
+"""Send alerts to the API v2 of Alertmanager and repeat them while they fire.
 
 Every firing alert is posted at each transition and every `resend` seconds with an `endsAt` a few
 resends ahead, so that Alertmanager ends it by itself should this process die. A resolved one is
@@ -19,11 +19,8 @@ from urllib.parse import quote
 
 import httpx
 
-from agent.alerts.alert import Alert
-from agent.alerts.summary import clean
-from exporters.dispatch import TIMEOUT, Count, Endpoint, post
-
-__all__ = ["Alertmanager", "labels_of", "payload"]
+from ragmeter.alerts.alert import Alert, clean_text
+from ragmeter.exporters.dispatch import TIMEOUT, DeliveryCount, DeliveryEndpoint, post_once
 
 log = logging.getLogger(__name__)
 
@@ -54,7 +51,7 @@ _NOT_NAME = re.compile(r"[^a-zA-Z0-9_]")
 
 
 @dataclass(slots=True)
-class _Told:
+class _SentAlert:
     """An alert as last told; `ended` is the wall time at which we first told its end."""
 
     alert: Alert
@@ -76,14 +73,14 @@ class Alertmanager:
         alerts: Callable[[], Iterable[Alert]],
         *,
         clock: Callable[[], float],
-        count: Count,
+        count: DeliveryCount,
         resend: float = RESEND,
         status_url: str = "",
         headers: Mapping[str, str] | None = None,
         timeout: float = TIMEOUT,
     ) -> None:
         self._client = client
-        self._endpoints = [Endpoint.parse(_api(url)) for url in urls]
+        self._endpoints = [DeliveryEndpoint.parse(_api(url)) for url in urls]
         self._alerts = alerts
         self._clock = clock
         self._count = count
@@ -91,7 +88,7 @@ class Alertmanager:
         self._status_url = status_url
         self._headers = dict(headers or {})
         self._timeout = timeout
-        self._told: dict[Labels, _Told] = {}
+        self._told: dict[Labels, _SentAlert] = {}
         self._wakes = [asyncio.Event() for _ in urls]
         self._stopping = False
 
@@ -135,13 +132,13 @@ class Alertmanager:
         self._note()
         now = self._clock()
         bodies = [
-            payload(told.alert, now, told.ended, self._resend, self._status_url)
+            alert_payload(told.alert, now, told.ended, self._resend, self._status_url)
             for told in self._told.values()
             if told.ended is None or now - told.ended < KEEP_RESOLVED
         ]
         endpoint = self._endpoints[index]
         for start in range(0, len(bodies), BATCH):
-            outcome = await post(
+            outcome = await post_once(
                 self._client,
                 endpoint,
                 json.dumps(bodies[start : start + BATCH]).encode(),
@@ -172,14 +169,14 @@ class Alertmanager:
         for alert in self._alerts():
             if alert.state == "pending" or alert.fired_at is None:
                 continue
-            labels = tuple(sorted(labels_of(alert).items()))
+            labels = tuple(sorted(alertmanager_labels(alert).items()))
             current.add(labels)
             told = self._told.get(labels)
             if alert.state == "firing":
                 firing.add(labels)
-                self._told[labels] = _Told(alert)
+                self._told[labels] = _SentAlert(alert)
             elif labels not in firing and (told is None or told.ended is None):
-                self._told[labels] = _Told(alert, now)
+                self._told[labels] = _SentAlert(alert, now)
         for labels, told in list(self._told.items()):
             if labels in current:
                 continue
@@ -198,7 +195,7 @@ def _api(url: str) -> str:
     return base + mark + query
 
 
-def labels_of(alert: Alert) -> dict[str, str]:
+def alertmanager_labels(alert: Alert) -> dict[str, str]:
     """The labels of an alert: a rule's own and the segment's never replace ragmeter's."""
     labels = {
         "alertname": alert.rule,
@@ -220,10 +217,12 @@ def labels_of(alert: Alert) -> dict[str, str]:
             name = f"segment_{name}"
         labels[name] = text
     # Alertmanager drops empty labels; without them here, equal alerts have equal keys.
-    return {name: text for name, raw in labels.items() if (text := clean(raw, MAX_LABEL).strip())}
+    return {
+        name: text for name, raw in labels.items() if (text := clean_text(raw, MAX_LABEL).strip())
+    }
 
 
-def payload(
+def alert_payload(
     alert: Alert, now: float, ended: float | None, resend: float, status_url: str = ""
 ) -> dict[str, Any]:
     """One alert as `postableAlert`; `ended` is when (wall time) its end was noticed, if it ended.
@@ -239,7 +238,7 @@ def payload(
         known = alert.resolved_at if alert.resolved_at is not None else ended
         end = max(min(known, now), start)
     body: dict[str, Any] = {
-        "labels": labels_of(alert),
+        "labels": alertmanager_labels(alert),
         "annotations": _annotations(alert),
         "startsAt": _iso(start),
         "endsAt": _iso(end),
@@ -271,7 +270,7 @@ def _annotations(alert: Alert) -> dict[str, str]:
         **_drift(alert),
         **{name: text for name, text in alert.annotations.items() if name not in _OWN},
     }
-    return {name: clean(text, MAX_ANNOTATION) for name, text in raw.items() if text}
+    return {name: clean_text(text, MAX_ANNOTATION) for name, text in raw.items() if text}
 
 
 def _drift(alert: Alert) -> dict[str, str]:

@@ -1,4 +1,4 @@
-"""Delivers an outbox over HTTP: at least once, with retries, so that no one waits for anyone else.
+"""Deliver an outbox over HTTP at least once, with retries and bounded concurrency.
 
 One `Dispatcher` per target. What is due is read from a durable `Outbox`; an item leaves it only
 when the target took it, refused it for good, or it grew too old. A crash in between sends it
@@ -20,19 +20,7 @@ from urllib.parse import unquote, urlsplit, urlunsplit
 
 import httpx
 
-from agent.store.rows import OutboxItem
-
-__all__ = [
-    "Count",
-    "Dispatcher",
-    "Endpoint",
-    "MemoryOutbox",
-    "Outbox",
-    "OutboxItem",
-    "Outcome",
-    "judge_status",
-    "post",
-]
+from ragmeter.store.rows import OutboxItem
 
 log = logging.getLogger(__name__)
 
@@ -46,11 +34,11 @@ MAX_DELAY = 300.0
 MAX_AGE = 86_400.0
 """Seconds after which an undelivered notification is dropped: nobody acts on yesterday's alert."""
 
-Count = Callable[[str, str], None]
+DeliveryCount = Callable[[str, str], None]
 """(target, outcome): counted as ragmeter_notifications_total{target,outcome}."""
 
 
-class Outbox(Protocol):
+class NotificationOutbox(Protocol):
     """A durable queue for one target. Called from threads; calls are short.
 
     `due` gives, oldest first, up to `limit` items whose time has come, and no item while an older
@@ -63,7 +51,7 @@ class Outbox(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
+class DeliveryOutcome:
     """`sent`; `retry` (perhaps not before `after` seconds); `refused`: will never be taken."""
 
     kind: Literal["sent", "retry", "refused"]
@@ -72,7 +60,7 @@ class Outcome:
 
 
 @dataclass(frozen=True, slots=True)
-class Endpoint:
+class DeliveryEndpoint:
     """A URL taken apart: what is requested, what signs in, and what may be written into a log."""
 
     url: str
@@ -80,7 +68,7 @@ class Endpoint:
     shown: str
 
     @classmethod
-    def parse(cls, url: str) -> Endpoint:
+    def parse(cls, url: str) -> DeliveryEndpoint:
         """Raises ValueError, without the URL in it, where it is not http(s) with a host."""
         try:
             parts = urlsplit(url)
@@ -106,15 +94,15 @@ def _quiet_httpx() -> None:
         logger.setLevel(logging.WARNING)
 
 
-async def post(
+async def post_once(
     client: httpx.AsyncClient,
-    endpoint: Endpoint,
+    endpoint: DeliveryEndpoint,
     body: bytes,
     headers: dict[str, str],
     *,
     now: Callable[[], float],
     limit: float = TIMEOUT,
-) -> Outcome:
+) -> DeliveryOutcome:
     """One POST, judged. Never raises for what a network or a server does; reads no reply body."""
     _quiet_httpx()
     try:
@@ -127,22 +115,22 @@ async def post(
                 auth=endpoint.auth,
                 timeout=limit,
             ) as response:
-                return judge_status(response.status_code, response.headers, now())
+                return classify_status(response.status_code, response.headers, now())
     except (TimeoutError, httpx.TimeoutException):
-        return Outcome("retry", "timeout")
+        return DeliveryOutcome("retry", "timeout")
     except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
         # The type only: the text of some errors holds the URL.
-        return Outcome("retry", type(error).__name__)
+        return DeliveryOutcome("retry", type(error).__name__)
 
 
-def judge_status(status: int, headers: httpx.Headers, now: float) -> Outcome:
+def classify_status(status: int, headers: httpx.Headers, now: float) -> DeliveryOutcome:
     """2xx is sent; 4xx but 408 and 429 is refused for good; all else is worth another try."""
     if 200 <= status < 300:
-        return Outcome("sent")
+        return DeliveryOutcome("sent")
     reason = f"HTTP {status}"
     if 400 <= status < 500 and status not in (408, 429):
-        return Outcome("refused", reason)
-    return Outcome("retry", reason, _retry_after(headers.get("Retry-After"), now))
+        return DeliveryOutcome("refused", reason)
+    return DeliveryOutcome("retry", reason, _retry_after(headers.get("Retry-After"), now))
 
 
 def _retry_after(text: str | None, now: float) -> float | None:
@@ -172,11 +160,11 @@ class Dispatcher:
     def __init__(
         self,
         target: str,
-        outbox: Outbox,
-        send: Callable[[OutboxItem], Awaitable[Outcome]],
+        outbox: NotificationOutbox,
+        send: Callable[[OutboxItem], Awaitable[DeliveryOutcome]],
         *,
         clock: Callable[[], float],
-        count: Count,
+        count: DeliveryCount,
         rng: random.Random | None = None,
         concurrency: int = 4,
         poll: float = 1.0,
@@ -273,10 +261,10 @@ class Dispatcher:
             async with asyncio.timeout(self._timeout):
                 outcome = await self._send(item)
         except TimeoutError:
-            outcome = Outcome("retry", "timeout")
+            outcome = DeliveryOutcome("retry", "timeout")
         except Exception as error:
             # The type only: what a sender raises may hold its URL.
-            outcome = Outcome("retry", type(error).__name__)
+            outcome = DeliveryOutcome("retry", type(error).__name__)
         if outcome.kind == "sent":
             self._count(self._target, "sent")
             await self._done(item)

@@ -1,4 +1,6 @@
-"""The Prometheus text formats: 0.0.4 and OpenMetrics 1.0, written as plain strings.
+"""The Prometheus text formats 0.0.4 and OpenMetrics 1.0, and their content negotiation.
+
+The Prometheus text formats: 0.0.4 and OpenMetrics 1.0, written as plain strings.
 
 `prometheus_client` renders a sample in 3 to 10 us, and a scrape of fifty services has more than
 ten thousand of them. Here a sample is one f-string over a label block that was escaped once.
@@ -6,23 +8,12 @@ ten thousand of them. Here a sample is one f-string over a label block that was 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from math import isnan
 from typing import Literal
 
-__all__ = [
-    "CONTENT_TYPES",
-    "Family",
-    "Type",
-    "escape",
-    "header",
-    "join",
-    "labels_text",
-    "number",
-]
-
-Type = Literal["gauge", "counter", "histogram", "info"]
+FamilyType = Literal["gauge", "counter", "histogram", "info"]
 
 CONTENT_TYPES = {
     True: "application/openmetrics-text; version=1.0.0; charset=utf-8",
@@ -32,7 +23,7 @@ CONTENT_TYPES = {
 
 
 @dataclass(frozen=True, slots=True)
-class Family:
+class MetricFamily:
     """One exported metric family, under the name that its samples have in Prometheus.
 
     `name` ends in `_total` for counters and `_info` for infos. `segmented` families also carry
@@ -40,7 +31,7 @@ class Family:
     """
 
     name: str
-    type: Type
+    type: FamilyType
     help: str
     labels: tuple[str, ...] = ()
     unit: str = ""
@@ -49,7 +40,7 @@ class Family:
     ours: bool = True
 
 
-def escape(value: str) -> str:
+def escape_label(value: str) -> str:
     r"""A label value as it stands between the quotes: `\`, `"` and line feed are escaped."""
     if "\\" in value:
         value = value.replace("\\", r"\\")
@@ -60,13 +51,13 @@ def escape(value: str) -> str:
     return value
 
 
-def labels_text(pairs: Iterable[tuple[str, str]]) -> str:
+def format_labels(pairs: Iterable[tuple[str, str]]) -> str:
     """`{a="b",c="d"}`. Empty values are left out: an empty label is an absent label."""
-    inner = ",".join([f'{name}="{escape(value)}"' for name, value in pairs if value])
+    inner = ",".join([f'{name}="{escape_label(value)}"' for name, value in pairs if value])
     return f"{{{inner}}}" if inner else ""
 
 
-def number(value: float) -> str:
+def format_number(value: float) -> str:
     """A sample value; the shortest decimal that reads back as the same float."""
     text = repr(float(value))
     if text[-1] in "0123456789":
@@ -74,7 +65,7 @@ def number(value: float) -> str:
     return "NaN" if isnan(value) else ("+Inf" if value > 0 else "-Inf")
 
 
-def header(family: Family, openmetrics: bool) -> str:
+def family_header(family: MetricFamily, openmetrics: bool) -> str:
     """The HELP, TYPE and (OpenMetrics) UNIT lines.
 
     OpenMetrics names a counter family without `_total` and an info without `_info`, escapes
@@ -98,7 +89,40 @@ def _has_unit(name: str, unit: str) -> bool:
     return bool(unit) and name.endswith(f"_{unit}")
 
 
-def join(parts: Sequence[str], openmetrics: bool) -> bytes:
+def join_exposition(parts: Sequence[str], openmetrics: bool) -> bytes:
     """The whole exposition as bytes; lone surrogates, which UTF-8 cannot carry, become `?`."""
     end = "# EOF\n" if openmetrics else ""
     return ("".join(parts) + end).encode("utf-8", "replace")
+
+
+def prefers_openmetrics(accept: Iterable[str]) -> bool:
+    """True if OpenMetrics is named and liked at least as much as plain text."""
+    openmetrics = plain = 0.0
+    for item, quality in _quality_values(accept):
+        if item == "application/openmetrics-text":
+            openmetrics = max(openmetrics, quality)
+        elif item == "text/plain":
+            plain = max(plain, quality)
+    return openmetrics > 0 and openmetrics >= plain
+
+
+def accepts_gzip(accept_encoding: Iterable[str]) -> bool:
+    """True if gzip, or any coding, is named with a quality above 0."""
+    qualities = dict(_quality_values(accept_encoding))
+    return qualities.get("gzip", qualities.get("*", 0.0)) > 0
+
+
+def _quality_values(headers: Iterable[str]) -> Iterator[tuple[str, float]]:
+    for header in headers:
+        for part in header.split(","):
+            name, *parameters = (piece.strip() for piece in part.split(";"))
+            quality = 1.0
+            for parameter in parameters:
+                key, _, value = parameter.partition("=")
+                if key.strip().lower() == "q":
+                    try:
+                        quality = float(value)
+                    except ValueError:
+                        quality = 0.0
+            if name:
+                yield name.lower(), quality

@@ -1,4 +1,4 @@
-"""The Prometheus exporter: a `Reading` in, an exposition out.
+"""The Prometheus exporter: render a view of the agent as an exposition.
 
 Gauges of quality and latency, the counters, and the agent's health are written here; process
 and platform metrics come from the injected `prometheus_client` registry.
@@ -14,26 +14,34 @@ from prometheus_client import CollectorRegistry, GCCollector, PlatformCollector,
 from prometheus_client.exposition import generate_latest as text_latest
 from prometheus_client.openmetrics.exposition import generate_latest as openmetrics_latest
 
-from agent import __version__
-from agent.aggregate import DURATION_EDGES
-from agent.counters import Exemplar
-from agent.fingerprints import split_scorer
-from agent.metrics import METRICS
-from agent.metrics.names import base, cutoff
-from agent.metrics.spec import MetricSpec
-from exporters.exposition import Family, escape, header, join, labels_text, number
-from exporters.families import families
-from exporters.families.health import HEALTH
-from exporters.families.quality import quality_families
-from exporters.families.service import CONSISTENCY, INDEXING
-from exporters.families.traffic import LATENCY, TRAFFIC
-from exporters.snapshot import Snapshot, segment_labels, split_segment, take
+from ragmeter import __version__
+from ragmeter.aggregate.aggregator import DURATION_EDGES
+from ragmeter.core.counters import Exemplar
+from ragmeter.core.metric_specs import MetricSpec, base_name, parse_cutoff
+from ragmeter.core.series import split_scorer
+from ragmeter.exporters.exposition import (
+    MetricFamily,
+    escape_label,
+    family_header,
+    format_labels,
+    format_number,
+    join_exposition,
+)
+from ragmeter.exporters.families.health import HEALTH
+from ragmeter.exporters.families.reference import all_families
+from ragmeter.exporters.families.service import (
+    CONSISTENCY,
+    INDEXING,
+    LATENCY,
+    TRAFFIC,
+    quality_families,
+)
+from ragmeter.exporters.snapshot import Snapshot, segment_labels, split_segment, take_snapshot
+from ragmeter.metrics.registry import METRICS
 
 if TYPE_CHECKING:
-    from agent.reading import Reading
-    from agent.windows import Estimate, Quantile
-
-__all__ = ["PrometheusExporter", "process_registry"]
+    from ragmeter.aggregate.agent_view import AgentView
+    from ragmeter.windows.series import Estimate, Quantile
 
 # OpenMetrics: the names and values of an exemplar's labels have at most 128 characters together.
 EXEMPLAR_LIMIT = 128
@@ -61,7 +69,7 @@ class PrometheusExporter:
 
     def __init__(
         self,
-        reading: Reading,
+        reading: AgentView,
         *,
         registry: CollectorRegistry | None = None,
         specs: Mapping[str, MetricSpec] = METRICS,
@@ -73,12 +81,12 @@ class PrometheusExporter:
         self._version = version
         self._families = {name: quality_families(spec) for name, spec in specs.items()}
         self._counters = {
-            family.name: family for family in families(specs) if family.type == "counter"
+            family.name: family for family in all_families(specs) if family.type == "counter"
         }
 
     def render(self, *, openmetrics: bool = False) -> bytes:
         """The whole exposition, UTF-8. OpenMetrics 1.0 with exemplars, or text 0.0.4."""
-        snapshot = take(self._reading)
+        snapshot = take_snapshot(self._reading)
         series = _counter_series(snapshot)
         parts: list[str] = []
         self._quality(snapshot, parts, openmetrics)
@@ -87,26 +95,28 @@ class PrometheusExporter:
         self._counts(series, parts, openmetrics)
         self._health(snapshot, series, parts, openmetrics)
         parts.append(self._process(openmetrics))
-        return join(parts, openmetrics)
+        return join_exposition(parts, openmetrics)
 
     def _quality(self, snapshot: Snapshot, parts: list[str], openmetrics: bool) -> None:
         rows: dict[str, list[tuple[str, Estimate]]] = {metric: [] for metric in self._specs}
-        prefixes = _Prefixes(snapshot)
+        prefixes = _LabelPrefixes(snapshot)
         blocks: dict[tuple[str, str, str, str], str] = {}
         for service, segment, metric, scorer, window, found in snapshot.estimates:
-            k = cutoff(metric)
+            k = parse_cutoff(metric)
             key = (service, segment, f"{k}@{scorer}" if k else scorer, window)
             block = blocks.get(key)
             if block is None:
-                block = blocks[key] = _block(prefixes.of(service, segment), scorer, k, window)
-            known = rows.get(base(metric))
+                block = blocks[key] = _quality_labels(
+                    prefixes.of(service, segment), scorer, k, window
+                )
+            known = rows.get(base_name(metric))
             if known is not None:  # a score of a metric that nobody has declared has no name
                 known.append((block, found))
         shares = self._shares(snapshot, prefixes)
         for metric, pairs in rows.items():
             mean, lower, upper, samples, unscored = self._families[metric]
             if shares[metric]:
-                parts.append(header(unscored, openmetrics))
+                parts.append(family_header(unscored, openmetrics))
                 parts += [f"{unscored.name}{line}" for line in shares[metric]]
             if not pairs:
                 continue
@@ -114,33 +124,35 @@ class PrometheusExporter:
             # Ten digits: intervals are known to two or three, and the seventeen of repr() take
             # twice the time and make the page a fifth longer.
             name = mean.name
-            parts.append(header(mean, openmetrics))
+            parts.append(family_header(mean, openmetrics))
             parts += [f"{name}{block}{found.value:.10g}\n" for block, found in pairs]
             name = lower.name
-            parts.append(header(lower, openmetrics))
+            parts.append(family_header(lower, openmetrics))
             parts += [f"{name}{block}{found.lower:.10g}\n" for block, found in pairs]
             name = upper.name
-            parts.append(header(upper, openmetrics))
+            parts.append(family_header(upper, openmetrics))
             parts += [f"{name}{block}{found.upper:.10g}\n" for block, found in pairs]
             name = samples.name
-            parts.append(header(samples, openmetrics))
+            parts.append(family_header(samples, openmetrics))
             parts += [f"{name}{block}{found.effective_samples:.10g}\n" for block, found in pairs]
 
-    def _shares(self, snapshot: Snapshot, prefixes: _Prefixes) -> dict[str, list[str]]:
+    def _shares(self, snapshot: Snapshot, prefixes: _LabelPrefixes) -> dict[str, list[str]]:
         """Labels and values of the unscored shares, by metric."""
         lines: dict[str, list[str]] = {metric: [] for metric in self._specs}
         for service, metric, scorer, window, share in snapshot.unscored:
-            if base(metric) in lines:
-                block = _block(prefixes.of(service, ""), scorer, cutoff(metric), window)
-                lines[base(metric)].append(f"{block}{share:.10g}\n")
+            if base_name(metric) in lines:
+                block = _quality_labels(
+                    prefixes.of(service, ""), scorer, parse_cutoff(metric), window
+                )
+                lines[base_name(metric)].append(f"{block}{share:.10g}\n")
         return lines
 
     def _latency(self, snapshot: Snapshot, parts: list[str], openmetrics: bool) -> None:
         rows: list[tuple[str, Quantile]] = []
-        prefixes = _Prefixes(snapshot)
+        prefixes = _LabelPrefixes(snapshot)
         for service, segment, stage, window, values in snapshot.quantiles:
-            before = f'{prefixes.of(service, segment)},stage="{escape(stage)}",quantile="'
-            after = f'",window="{escape(window)}"}} '
+            before = f'{prefixes.of(service, segment)},stage="{escape_label(stage)}",quantile="'
+            after = f'",window="{escape_label(window)}"}} '
             rows += [(f"{before}{item.quantile}{after}", item) for item in values]
         point, lower, upper = LATENCY[:3]
         for family, lines in (
@@ -163,7 +175,7 @@ class PrometheusExporter:
             ),
         ):
             if lines:
-                parts.append(header(family, openmetrics))
+                parts.append(family_header(family, openmetrics))
                 parts += lines
 
     def _counts(self, series: Series, parts: list[str], openmetrics: bool) -> None:
@@ -173,7 +185,7 @@ class PrometheusExporter:
         for name in sorted(series.keys() - self._counters.keys()):
             if not name.startswith(f"{DURATION}_"):
                 # Counted by someone but missing in the reference: better shown than lost.
-                family = Family(name, "counter", "Not described.")
+                family = MetricFamily(name, "counter", "Not described.")
                 _family(family, series[name], parts, openmetrics)
 
     def _health(
@@ -209,15 +221,15 @@ class PrometheusExporter:
         return latest(self._registry).decode("utf-8").removesuffix("# EOF\n")
 
 
-def _block(prefix: str, scorer: str, k: str | None, window: str) -> str:
+def _quality_labels(prefix: str, scorer: str, k: str | None, window: str) -> str:
     """The labels of a quality gauge."""
     name, fingerprint = split_scorer(scorer)
-    more = f',fingerprint="{escape(fingerprint)}"' if fingerprint else ""
-    more += f',k="{escape(k)}"' if k else ""
-    return f'{prefix},scorer="{escape(name)}"{more},window="{escape(window)}"}} '
+    more = f',fingerprint="{escape_label(fingerprint)}"' if fingerprint else ""
+    more += f',k="{escape_label(k)}"' if k else ""
+    return f'{prefix},scorer="{escape_label(name)}"{more},window="{escape_label(window)}"}} '
 
 
-class _Prefixes:
+class _LabelPrefixes:
     """The opening of a label block, `{service="a",model="b"`, escaped once per segment."""
 
     def __init__(self, snapshot: Snapshot) -> None:
@@ -228,23 +240,23 @@ class _Prefixes:
     def of(self, service: str, segment: str) -> str:
         known = self._known.get((service, segment))
         if known is None:
-            known = f'{{service="{escape(service)}"'
+            known = f'{{service="{escape_label(service)}"'
             if segment:
                 tag, value = split_segment(segment, self._tags)
                 name = self._names.get(tag) or segment_labels([tag])[tag]
-                known += f',{name}="{escape(value)}"'
+                known += f',{name}="{escape_label(value)}"'
             self._known[(service, segment)] = known
         return known
 
 
 def _family(
-    family: Family, values: Mapping[Labels, float], parts: list[str], openmetrics: bool
+    family: MetricFamily, values: Mapping[Labels, float], parts: list[str], openmetrics: bool
 ) -> None:
     if not values:
         return
-    parts.append(header(family, openmetrics))
+    parts.append(family_header(family, openmetrics))
     for labels, value in values.items():
-        parts.append(f"{family.name}{labels_text(labels)} {number(value)}\n")
+        parts.append(f"{family.name}{format_labels(labels)} {format_number(value)}\n")
 
 
 def _single(value: float | None) -> dict[Labels, float]:
@@ -329,20 +341,24 @@ def _histogram(snapshot: Snapshot, series: Series, parts: list[str], openmetrics
     if not counts:
         return
     exemplars = _exemplars(snapshot) if openmetrics else {}
-    parts.append(header(LATENCY[3], openmetrics))
+    parts.append(family_header(LATENCY[3], openmetrics))
     for labels, own in counts.items():
         edges = sorted(
             {*map(float, DURATION_EDGES), *(float(edge) for edge in own if edge != "+Inf")}
         )
-        prefix = labels_text(labels)[:-1] + "," if labels else "{"
+        prefix = format_labels(labels)[:-1] + "," if labels else "{"
         total = 0.0
         for edge in (*(repr(edge) for edge in edges), "+Inf"):
             total += own.get(edge, 0.0)
             exemplar = exemplars.get((*labels, ("le", edge)), "")
-            parts.append(f'{DURATION}_bucket{prefix}le="{edge}"}} {number(total)}{exemplar}\n')
-        block = labels_text(labels)
-        parts.append(f"{DURATION}_count{block} {number(total)}\n")
-        parts.append(f"{DURATION}_sum{block} {number(series[f'{DURATION}_sum'].get(labels, 0))}\n")
+            parts.append(
+                f'{DURATION}_bucket{prefix}le="{edge}"}} {format_number(total)}{exemplar}\n'
+            )
+        block = format_labels(labels)
+        parts.append(f"{DURATION}_count{block} {format_number(total)}\n")
+        parts.append(
+            f"{DURATION}_sum{block} {format_number(series[f'{DURATION}_sum'].get(labels, 0))}\n"
+        )
 
 
 def _exemplars(snapshot: Snapshot) -> dict[Labels, str]:
@@ -358,6 +374,6 @@ def _exemplar(exemplar: Exemplar) -> str:
     if len("trace_id") + len(exemplar.trace_id) > EXEMPLAR_LIMIT:
         return ""
     return (
-        f' # {{trace_id="{escape(exemplar.trace_id)}"}} '
-        f"{number(exemplar.value)} {exemplar.timestamp:.3f}"
+        f' # {{trace_id="{escape_label(exemplar.trace_id)}"}} '
+        f"{format_number(exemplar.value)} {exemplar.timestamp:.3f}"
     )

@@ -1,4 +1,4 @@
-"""What a scrape needs, copied from the running agent while its lock is held, and no text made.
+"""Copy what a scrape needs from the running agent while its lock is held.
 
 The lock is taken once for the counters and once per service, so that a scrape of many services
 never keeps the writer waiting for longer than one of them takes.
@@ -12,16 +12,14 @@ from copy import copy
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from agent.counters import CounterKey, Exemplar, Gauge
-from agent.fingerprints import is_mixture
-from agent.windows.stratified import is_assisted
+from ragmeter.core.counters import CounterKey, Exemplar, GaugeSample
+from ragmeter.core.series import is_overflow_series
+from ragmeter.windows.intervals import is_assisted
 
 if TYPE_CHECKING:
-    from agent.alerts.alert import Alert
-    from agent.reading import Health, Reading
-    from agent.windows import Estimate, Quantile
-
-__all__ = ["Snapshot", "segment_labels", "split_segment", "take"]
+    from ragmeter.aggregate.agent_view import AgentHealth, AgentView
+    from ragmeter.alerts.alert import Alert
+    from ragmeter.windows.series import Estimate, Quantile
 
 RESERVED = frozenset({"service", "scorer", "fingerprint", "window", "stage", "quantile", "k", "le"})
 
@@ -31,7 +29,7 @@ class Snapshot:
     """Numbers of one moment; estimates are there only where the evidence carries them."""
 
     now: float | None
-    health: Health
+    health: AgentHealth
     services: list[str]
     counters: list[tuple[CounterKey, float]]
     exemplars: dict[CounterKey, Exemplar]
@@ -41,7 +39,7 @@ class Snapshot:
     """Results that slow tiers owe, by (metric, scorer)."""
     instruments: list[tuple[tuple[str, str], ...]]
     """Labels of each judge as it is asked now."""
-    gauges: list[Gauge]
+    gauges: list[GaugeSample]
     """(name, label pairs, value) of the slow tiers."""
     estimates: list[tuple[str, str, str, str, str, Estimate]] = field(default_factory=list)
     """(service, segment, metric, scorer with its fingerprint, window, estimate)"""
@@ -51,7 +49,7 @@ class Snapshot:
     """(service, segment, stage, window, quantiles)"""
 
 
-def take(reading: Reading) -> Snapshot:
+def take_snapshot(reading: AgentView) -> Snapshot:
     """A copy of everything that is exported. Estimates and quantiles are immutable: kept as are."""
     health = reading.health()
     with reading.lock():
@@ -74,7 +72,7 @@ def take(reading: Reading) -> Snapshot:
         with reading.lock():
             for segment in ("", *windows.segments(service)):
                 for metric, scorer in windows.series(service, segment):
-                    if is_mixture(scorer):
+                    if is_overflow_series(scorer):
                         continue
                     series = windows.named(metric, scorer)
                     for window in names:

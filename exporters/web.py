@@ -1,4 +1,6 @@
-"""The metrics port: `/metrics`, the status page, the trace pages, health and readiness.
+"""The metrics port: `/metrics`, status and trace pages, JSON API, health and readiness.
+
+The metrics port: `/metrics`, the status page, the trace pages, health and readiness.
 
 Everything here is read-only. Rendering runs in a thread, so that a long scrape never keeps the
 event loop from taking traces in.
@@ -10,26 +12,44 @@ import asyncio
 import gzip
 import json
 import logging
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, TypeVar
 
 from aiohttp import web
 from prometheus_client import CollectorRegistry
+from prometheus_client.core import CounterMetricFamily
+from prometheus_client.registry import Collector
 
-from agent.listener.guard import HEADERS
-from exporters.api import windows_json
-from exporters.breakdowns import BadQuery, Query, segments_json
-from exporters.exposition import CONTENT_TYPES
-from exporters.negotiate import accepts_gzip, prefers_openmetrics
-from exporters.page.pages import csp, error_page, service_page, status_page, trace_page
-from exporters.page.views import service_view, status_view, trace_view
-from exporters.prometheus import PrometheusExporter, process_registry
-from exporters.refusals import Refusals
+from ragmeter.exporters.api import InvalidSegmentsQuery, SegmentsQuery, segments_json, windows_json
+from ragmeter.exporters.exposition import CONTENT_TYPES, accepts_gzip, prefers_openmetrics
+from ragmeter.exporters.page.pages import csp, error_page, service_page, status_page, trace_page
+from ragmeter.exporters.page.views import service_view, status_view, trace_view
+from ragmeter.exporters.prometheus import PrometheusExporter, process_registry
+from ragmeter.server.listener import SECURITY_HEADERS
 
 if TYPE_CHECKING:
-    from agent.reading import Reading
+    from ragmeter.aggregate.agent_view import AgentView
 
-__all__ = ["metrics_app"]
+REFUSALS_METRIC = "ragmeter_http_refused_total"
+
+
+class RefusalsCollector(Collector):
+    """`counts`: by the name of a port, then by reason; written by the event loop's thread."""
+
+    def __init__(self, counts: Mapping[str, Mapping[str, int]]) -> None:
+        self._counts = counts
+
+    def collect(self) -> Iterator[CounterMetricFamily]:
+        family = CounterMetricFamily(
+            REFUSALS_METRIC.removesuffix("_total"),
+            "Requests and connections that a port refused, by why.",
+            labels=("port", "reason"),
+        )
+        for port, reasons in list(self._counts.items()):
+            for reason, number in list(reasons.items()):
+                family.add_metric((port, reason), number)
+        yield family
+
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +62,7 @@ RENDERERS = 2
 
 
 def metrics_app(
-    reading: Reading,
+    reading: AgentView,
     *,
     registry: CollectorRegistry | None = None,
     name: str = "ragmeter",
@@ -55,10 +75,10 @@ def metrics_app(
     """
     registry = process_registry() if registry is None else registry
     if refused is not None:
-        registry.register(Refusals(refused))
+        registry.register(RefusalsCollector(refused))
     app = web.Application(middlewares=[_errors])
     app.on_response_prepare.append(_secure)
-    pages = _Pages(reading, PrometheusExporter(reading, registry=registry), name)
+    pages = _MetricsPortHandlers(reading, PrometheusExporter(reading, registry=registry), name)
     app.add_routes(
         [
             web.get("/", pages.status),
@@ -75,8 +95,8 @@ def metrics_app(
     return app
 
 
-class _Pages:
-    def __init__(self, reading: Reading, exporter: PrometheusExporter, name: str) -> None:
+class _MetricsPortHandlers:
+    def __init__(self, reading: AgentView, exporter: PrometheusExporter, name: str) -> None:
         self._reading = reading
         self._exporter = exporter
         self._name = name
@@ -137,12 +157,12 @@ class _Pages:
 
     async def segments(self, request: web.Request) -> web.Response:
         def render() -> str:
-            found = segments_json(self._reading, Query.parse(request.query))
+            found = segments_json(self._reading, SegmentsQuery.parse(request.query))
             return json.dumps(found, ensure_ascii=False, allow_nan=False)
 
         try:
             text = await self._view(render)
-        except BadQuery as error:
+        except InvalidSegmentsQuery as error:
             return web.json_response({"error": str(error)}, status=400)
         return web.Response(body=text.encode("utf-8", "replace"), content_type="application/json")
 
@@ -167,7 +187,7 @@ def _html(text: str, status: int = 200) -> web.Response:
 
 
 async def _secure(request: web.Request, response: web.StreamResponse) -> None:
-    response.headers.update({**HEADERS, "Content-Security-Policy": csp()})
+    response.headers.update({**SECURITY_HEADERS, "Content-Security-Policy": csp()})
 
 
 @web.middleware

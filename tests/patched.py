@@ -24,7 +24,7 @@ def hang(*arguments):
     while True:
         time.sleep(1)
 {patch}
-from agent.cli import main
+from ragmeter.cli.main import main
 sys.argv = ["ragmeter", "run", "--config", {config!r}]
 main()
 """

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from agent.scored_input import Line, decode_line
+from ragmeter.offline.scored_lines import ScoredLine, decode_scored_line
 from tests.traces import START
 
 __all__ = ["line_dict", "line_of", "result"]
@@ -27,5 +27,5 @@ def line_dict(number: int = 0, *results: dict[str, Any], **changes: Any) -> dict
     }
 
 
-def line_of(number: int = 0, *results: dict[str, Any], **changes: Any) -> Line:
-    return decode_line(json.dumps(line_dict(number, *results, **changes)).encode(), 2**20)
+def line_of(number: int = 0, *results: dict[str, Any], **changes: Any) -> ScoredLine:
+    return decode_scored_line(json.dumps(line_dict(number, *results, **changes)).encode(), 2**20)

@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from agent.ingest.native import Good, decode
-from agent.trace import MISSING_REASONS, Trace
+from ragmeter.ingest.native import DecodedTrace, decode_trace_body
+from ragmeter.trace import MISSING_REASONS, Trace
 
 ROOT = Path(__file__).parent.parent
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted(ROOT.glob("docs/*.md")), ROOT / "examples/README.md"]
@@ -26,8 +26,8 @@ def test_the_example_trace_is_one() -> None:
     (example,) = [
         block for block in re.findall(r"```json\n(.*?)```", text, re.S) if '"trace_id"' in block
     ]
-    (item,) = decode(example.encode(), 10_000)
-    assert isinstance(item, Good)
+    (item,) = decode_trace_body(example.encode(), 10_000)
+    assert isinstance(item, DecodedTrace)
     assert set(json.loads(example)) <= set(Trace.model_fields)
 
 
@@ -76,9 +76,12 @@ def reasons(path: Path) -> set[str]:
 
 def test_every_reason_is_documented_and_every_documented_one_is_given() -> None:
     given = {"internal_error", "error", "timeout"}  # the last two are a trace's own status
-    given |= {"old_schema", "not_configured"}  # agent/tier_worker.py, where a tier gave nothing
-    given |= {"budget"}  # agent/score.py, of canaries that had no room left
-    given |= {"no_verdict", "first_run"}  # of comparisons: agent/metrics/judges.py, probes
+    given |= {
+        "old_schema",
+        "not_configured",
+    }  # agent/embedded/tier_worker.py, where a tier gave nothing
+    given |= {"budget"}  # agent/score/scorer.py, of canaries that had no room left
+    given |= {"no_verdict", "first_run"}  # of comparisons: agent/metrics/judge_agreement.py, probes
     # what a judge's client may say stands in the contract between it and the metrics
     seam = (ROOT / "agent" / "judge" / "question.py").read_text()
     listed = seam[seam.index('"""Why a call gave no verdict') : seam.index("class JudgeFailed")]

@@ -18,8 +18,8 @@ from typing import Any
 import pytest
 import yaml
 
-from agent.trace import Trace
 from benchmarks import make_example
+from ragmeter.trace import Trace
 from tests.waiting import PATIENCE
 
 EXAMPLES = Path(__file__).parent.parent / "examples"

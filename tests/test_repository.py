@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from agent.alerts.rules import parse_rules
-from agent.metrics import METRICS
+from ragmeter.alerts.rules import parse_rules
+from ragmeter.metrics.registry import METRICS
 
 ROOT = Path(__file__).parent.parent
 PACKAGES = ("agent", "exporters")
@@ -41,30 +41,50 @@ REGISTRY_HOSTS = re.compile(
 )
 
 PURE = (
-    *("agent/metrics", "agent/windows", "agent/alerts", "agent/trace.py", "agent/sampling.py"),
+    *(
+        "agent/metrics",
+        "agent/windows",
+        "agent/alerts",
+        "agent/trace.py",
+        "agent/sampling/sampler.py",
+    ),
     "agent/breakdown",
     *("agent/feedback", "agent/indexing", "agent/consistency"),
     "agent/report",
     "agent/budget",
-    *("agent/fingerprints.py", "agent/strata.py", "agent/control.py", "agent/places.py"),
-    *("agent/drift", "agent/drifting.py", "agent/slos.py", "agent/aggregate.py"),
-    "agent/accounting.py",
     *(
-        "agent/backtest.py",
-        "agent/timeline.py",
-        "agent/timeline_tracks.py",
-        "agent/seen_ids.py",
-        "agent/seen_clock.py",
+        "agent/core/series.py",
+        "agent/sampling/sampler.py",
+        "agent/sampling/control.py",
+        "agent/core/label_bounds.py",
+    ),
+    *(
+        "agent/drift",
+        "agent/aggregate/drift_detection.py",
+        "agent/aggregate/objective_events.py",
+        "agent/aggregate/aggregator.py",
+    ),
+    "agent/aggregate/accounting.py",
+    *(
+        "agent/offline/backtest.py",
+        "agent/offline/timeline.py",
+        "agent/offline/backtest.py",
+        "agent/core/dedupe.py",
+        "agent/core/dedupe.py",
     ),
 )
 EDGES = (
-    *("agent/breakdown/cli.py", "agent/breakdown/files.py"),
-    *("agent/metrics/cli.py", "agent/metrics/entry_points.py"),
-    *("agent/report/cli.py", "agent/report/command.py", "agent/report/files.py"),
+    *("agent/cli/segments.py", "agent/offline/file_breakdown.py"),
+    *("agent/cli/catalogue.py", "agent/cli/catalogue.py"),
+    *(
+        "agent/cli/report.py",
+        "agent/offline/report/command.py",
+        "agent/offline/report/input_files.py",
+    ),
 )
 """The input and output of a part that is pure otherwise, beside it."""
 ROWS = ("agent/kafka/state", "agent/kafka/messages")
-"""As pure; they know what lies in a store, too (`agent.store.rows`)."""
+"""As pure; they know what lies in a store, too (`ragmeter.store.rows`)."""
 IMPURE_MODULES = {
     *("aiohttp", "asyncio", "http", "httpx", "multiprocessing", "requests", "select", "shutil"),
     *("socket", "sqlite3", "ssl", "subprocess", "tempfile", "threading", "time", "urllib.request"),
@@ -241,7 +261,13 @@ def test_pure_parts_read_no_clock_file_or_chance(part: str) -> None:
 
 @pytest.mark.parametrize("part", PURE)
 def test_pure_parts_know_neither_exporters_nor_the_outside_of_the_agent(part: str) -> None:
-    outer = ("agent.cli", "agent.pipeline", "agent.sources", "agent.store", "exporters")
+    outer = (
+        "ragmeter.cli.main",
+        "ragmeter.embedded.agent",
+        "ragmeter.embedded.endpoints",
+        "ragmeter.store",
+        "exporters",
+    )
     found = [f"{p}: {name}" for p in pure_files(part) for name in imports(p)]
     assert [line for line in found if line.split(": ")[1].startswith(outer)] == []
 
@@ -249,12 +275,12 @@ def test_pure_parts_know_neither_exporters_nor_the_outside_of_the_agent(part: st
 @pytest.mark.parametrize(
     ("part", "others"),
     [
-        ("agent/kafka/messages", {"aiokafka", "faust", "kafka", "agent.kafka.state"}),
-        ("agent/kafka/state", {"aiokafka", "faust", "kafka", "agent.kafka.stages"}),
-        ("agent/kafka/operator", {"aiokafka", "faust", "agent.kafka.stages"}),
-        ("agent/kafka/stages", {"kafka", "agent.kafka.operator", "agent.kafka.background"}),
-        ("agent/kafka/background", {"kafka", "agent.kafka.operator"}),
-        ("agent/kafka/client", {"kafka", "agent.kafka.operator", "agent.kafka.stages"}),
+        ("agent/kafka/messages", {"aiokafka", "faust", "kafka", "ragmeter.kafka.state"}),
+        ("agent/kafka/state", {"aiokafka", "faust", "kafka", "ragmeter.kafka.processors"}),
+        ("agent/kafka/operator", {"aiokafka", "faust", "ragmeter.kafka.processors"}),
+        ("agent/kafka/stages", {"kafka", "ragmeter.kafka.operator", "ragmeter.kafka"}),
+        ("agent/kafka/background", {"kafka", "ragmeter.kafka.operator"}),
+        ("agent/kafka/client", {"kafka", "ragmeter.kafka.operator", "ragmeter.kafka.processors"}),
     ],
 )
 def test_parts_of_kafka_know_only_what_is_below_them(part: str, others: set[str]) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from agent.ingest.native import Good, decode_one
-from agent.trace import Trace
+from ragmeter.ingest.native import DecodedTrace, decode_trace
+from ragmeter.trace import Trace
 
 START = 1_760_000_000.0  # a fixed instant: a test never reads the clock
 
@@ -37,7 +37,7 @@ def make_trace(number: int = 0, **changes: Any) -> Trace:
     return Trace.model_validate(trace_dict(number, **changes))
 
 
-def good(number: int = 0, **changes: Any) -> tuple[Good, int]:
-    item = decode_one(trace_line(number, **changes), 2**20)
-    assert isinstance(item, Good)
+def good(number: int = 0, **changes: Any) -> tuple[DecodedTrace, int]:
+    item = decode_trace(trace_line(number, **changes), 2**20)
+    assert isinstance(item, DecodedTrace)
     return item, number

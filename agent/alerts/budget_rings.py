@@ -1,6 +1,6 @@
-"""Rings of event-time buckets with the weighted events of one objective of one service.
+"""Rings of event-time buckets with the weighted good and bad events of one objective of one service.
 
-A bucket is five whole numbers, so that sums are exact (`agent.windows.exact` says why) and a
+A bucket is five whole numbers, so that sums are exact (`ragmeter.core.arithmetic` says why) and a
 restart continues bit for bit: the count n of events; what their weights and squared weights are
 above 1 each (0 where nothing is sampled: such an int costs nothing to hold); and of the bad ones
 the sum of weights and of squared weights.
@@ -11,26 +11,24 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from agent.windows.exact import WEIGHT_ONE
-
-__all__ = ["COARSE", "FIELDS", "FINE", "LONGEST", "BudgetSums", "Cells", "Rings", "ring_of"]
+from ragmeter.core.arithmetic import WEIGHT_ONE
 
 FINE, COARSE = 30, 300
 """Seconds a bucket: a tenth of the shortest window (5 m), and of the shortest of the long ones."""
 
-FINE_LENGTH, LONGEST = 6 * 3600, 3 * 86400
+_FINE_LENGTH, LONGEST = 6 * 3600, 3 * 86400
 """Seconds that the fine ring and the coarse ring reach back."""
 
-FIELDS = 5
+_CELL_FIELDS = 5
 _SQUARE_ONE = WEIGHT_ONE * WEIGHT_ONE
 
-Cells = list[int]
+BudgetCells = list[int]
 """The five numbers of a bucket or of a sum of buckets."""
 
 
-def ring_of(seconds: float) -> int:
+def ring_width(seconds: float) -> int:
     """The bucket width of the ring that keeps a window of `seconds`; ValueError where none does."""
-    for width, length in ((FINE, FINE_LENGTH), (COARSE, LONGEST)):
+    for width, length in ((FINE, _FINE_LENGTH), (COARSE, LONGEST)):
         if seconds <= length and seconds % width == 0 and seconds >= 2 * width:
             return width
     raise ValueError(
@@ -66,7 +64,7 @@ class BudgetSums(NamedTuple):
         )
 
 
-class _Ring:
+class _BudgetRing:
     """Buckets of one width with a running total for each span (in buckets).
 
     Totals cover [end - span, end); buckets from `end` on are there and not counted yet, so that
@@ -79,19 +77,19 @@ class _Ring:
         self.width = width
         self.reach = length // width
         self._size = self.reach + -(-ahead // width) + 1
-        self._cells = [0] * (self._size * FIELDS)
-        self.totals: dict[int, Cells] = {span: [0] * FIELDS for span in spans}
+        self._cells = [0] * (self._size * _CELL_FIELDS)
+        self.totals: dict[int, BudgetCells] = {span: [0] * _CELL_FIELDS for span in spans}
         self.end = 0
 
-    def cells(self, index: int) -> Cells:
-        at = index % self._size * FIELDS
-        return self._cells[at : at + FIELDS]
+    def cells(self, index: int) -> BudgetCells:
+        at = index % self._size * _CELL_FIELDS
+        return self._cells[at : at + _CELL_FIELDS]
 
     def holds(self, index: int) -> bool:
         return self.end - self.reach <= index < self.end - self.reach + self._size
 
     def add(self, index: int, cells: Sequence[int]) -> None:
-        at = index % self._size * FIELDS
+        at = index % self._size * _CELL_FIELDS
         own = self._cells
         for place, by in enumerate(cells):
             if by:
@@ -107,9 +105,9 @@ class _Ring:
         if end - self.end >= self._size:
             first = self.end - self.reach
             dropped = [i for i in range(first, first + self._size) if self.cells(i)[0]]
-            self._cells = [0] * (self._size * FIELDS)
+            self._cells = [0] * (self._size * _CELL_FIELDS)
             for total in self.totals.values():
-                total[:] = [0] * FIELDS
+                total[:] = [0] * _CELL_FIELDS
             self.end = end
             return dropped
         while self.end < end:
@@ -123,12 +121,12 @@ class _Ring:
             oldest = self.end - self.reach
             if self.cells(oldest)[0]:
                 dropped.append(oldest)
-                at = oldest % self._size * FIELDS
-                self._cells[at : at + FIELDS] = [0] * FIELDS
+                at = oldest % self._size * _CELL_FIELDS
+                self._cells[at : at + _CELL_FIELDS] = [0] * _CELL_FIELDS
             self.end += 1
         return dropped
 
-    def rows(self) -> Iterator[tuple[int, Cells]]:
+    def rows(self) -> Iterator[tuple[int, BudgetCells]]:
         first = self.end - self.reach
         for index in range(first, first + self._size):
             cells = self.cells(index)
@@ -136,7 +134,7 @@ class _Ring:
                 yield index, cells
 
 
-class Rings:
+class BudgetRings:
     """Both rings of one objective of one service; `spans` are the windows to total, in seconds.
 
     Windows end `lag` seconds before the time given to `advance`. `dirty` collects the (width,
@@ -148,15 +146,15 @@ class Rings:
     def __init__(self, spans: Sequence[int], lag: int = 0) -> None:
         by_width: dict[int, list[int]] = {FINE: [], COARSE: []}
         for seconds in sorted(set(spans)):
-            width = ring_of(seconds)
+            width = ring_width(seconds)
             by_width[width].append(seconds // width)
         self._rings = {
-            width: _Ring(width, length, by_width[width], lag)
-            for width, length in ((FINE, FINE_LENGTH), (COARSE, LONGEST))
+            width: _BudgetRing(width, length, by_width[width], lag)
+            for width, length in ((FINE, _FINE_LENGTH), (COARSE, LONGEST))
         }
         self._lag = lag
         self._open_at: int | None = None  # a fine bucket whose events are not folded in yet
-        self._open: Cells = [0] * FIELDS
+        self._open: BudgetCells = [0] * _CELL_FIELDS
         self._newest = 0
         self.dirty: set[tuple[int, int]] = set()
 
@@ -173,7 +171,7 @@ class Rings:
             self.dirty.update((width, index) for index in dropped)
 
     def add(self, timestamp: float, weight: int, bad: bool, count: int = 1) -> None:
-        """Count events of `weight` units each (`agent.windows.exact.weight`). Those that are older
+        """Count events of `weight` units each (`ragmeter.core.arithmetic.weight`). Those that are older
         than a ring reaches are left out of that ring. `advance` must have passed their time."""
         at = int(timestamp // FINE)
         if at != self._open_at:
@@ -198,7 +196,7 @@ class Rings:
             if ring.holds(index):
                 ring.add(index, self._open)
                 self.dirty.add((width, index))
-        self._open_at, self._open = None, [0] * FIELDS
+        self._open_at, self._open = None, [0] * _CELL_FIELDS
 
     @property
     def newest(self) -> int:
@@ -215,10 +213,10 @@ class Rings:
     def sums(self, seconds: int) -> BudgetSums:
         """What the window of so many seconds holds; it must be one of `spans`."""
         self.fold()
-        width = ring_of(seconds)
+        width = ring_width(seconds)
         return BudgetSums.of(self._rings[width].totals[seconds // width])
 
-    def cells(self, width: int, index: int) -> Cells | None:
+    def cells(self, width: int, index: int) -> BudgetCells | None:
         """A bucket's content, None where there is none (any more)."""
         self.fold()
         ring = self._rings[width]
@@ -232,7 +230,7 @@ class Rings:
             ring.add(index, cells)
             self._newest = max(self._newest, index * width // COARSE * COARSE)
 
-    def rows(self) -> Iterator[tuple[int, int, Cells]]:
+    def rows(self) -> Iterator[tuple[int, int, BudgetCells]]:
         """(width, index, content) of every bucket that holds something."""
         self.fold()
         for width, ring in self._rings.items():

@@ -1,4 +1,4 @@
-"""The state machine: conditions over event time become pending, firing and resolved alerts.
+"""The alert state machine: evaluate rules over event time into pending, firing and resolved alerts.
 
 Pure: reads windows, takes the event time, keeps its state in plain dictionaries. The caller
 evaluates at fixed event-time steps; the same windows at the same steps give the same alerts,
@@ -11,46 +11,43 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from agent.alerts import evidence
-from agent.alerts.alert import Alert, alert_id
-from agent.alerts.conditions import (
-    BudgetsLike,
-    Reading,
+from ragmeter.alerts import evidence
+from ragmeter.alerts.alert import Alert, alert_id, fill_template, render_summary, template_values
+from ragmeter.alerts.conditions import (
+    ConditionValue,
+    ErrorBudgetsLike,
+    RuleTargets,
     WindowsLike,
-    holds,
-    read,
-    read_burn,
-    read_failed,
+    condition_holds,
+    read_burn_rate,
+    read_condition,
+    read_failed_share,
 )
-from agent.alerts.drift import DriftAlerts
-from agent.alerts.rules import Rule
-from agent.alerts.summary import fill, render, values
-from agent.alerts.targets import Targets
-from agent.errors import UnknownVersion
+from ragmeter.alerts.drift_alerts import DriftAlerts
+from ragmeter.alerts.rules import AlertRule
+from ragmeter.core.errors import UnknownVersion
 
-__all__ = ["AlertEngine"]
+_STATE_VERSION = 1
 
-STATE_VERSION = 1
-
-KEEP_RESOLVED = 900.0
+_KEEP_RESOLVED = 900.0
 """Seconds of event time that a resolved alert is kept, so that senders can repeat it. Prometheus
 keeps its resolved alerts for 15 minutes too."""
 
-MAX_ALERTS = 1_000
+_MAX_ALERTS = 1_000
 """Alerts held at once. More at one time is an outage of everything: the first thousand say so."""
 
-MAX_REASONS = 5
+_MAX_REASONS = 5
 
-LOOKS = 20
+_MAX_SEGMENT_SEARCHES = 20
 """Times in one evaluation that the segment behind an alert is looked for: with 64 segments each
 takes some milliseconds. Where more fire at once it is an outage of everything; the others wait."""
 
-Key = tuple[str, str, str]
+_AlertKey = tuple[str, str, str]
 """(rule, service, subject): the segment, or of an unscored rule "metric scorer"."""
 
 
 @dataclass(slots=True)
-class _Instance:
+class _TrackedAlert:
     """An alert with the two clocks that its state machine needs beside it."""
 
     alert: Alert
@@ -59,7 +56,7 @@ class _Instance:
     look_at: float | None = None  # when to look for the segment that is behind it
 
 
-def _key(alert: Alert) -> Key:
+def _key(alert: Alert) -> _AlertKey:
     pair = f"{alert.metric} {alert.scorer}"
     return alert.rule, alert.service, alert.segment if alert.unscored is None else pair
 
@@ -76,11 +73,11 @@ class AlertEngine:
 
     def __init__(
         self,
-        rules: Sequence[Rule],
+        rules: Sequence[AlertRule],
         *,
-        max_alerts: int = MAX_ALERTS,
-        keep_resolved: float = KEEP_RESOLVED,
-        budgets: BudgetsLike | None = None,
+        max_alerts: int = _MAX_ALERTS,
+        keep_resolved: float = _KEEP_RESOLVED,
+        budgets: ErrorBudgetsLike | None = None,
     ) -> None:
         # Critical ones first: where there is no room for all, they take it.
         self.rules = sorted(rules, key=lambda rule: (rule.severity != "critical", rule.name))
@@ -90,12 +87,12 @@ class AlertEngine:
         self._by_name = {rule.name: rule for rule in self.rules}
         self._max_alerts = max_alerts
         self._keep_resolved = keep_resolved
-        self._instances: dict[Key, _Instance] = {}
+        self._instances: dict[_AlertKey, _TrackedAlert] = {}
         self.drift = DriftAlerts(max_alerts=max_alerts, keep_resolved=keep_resolved)
         """What no rule raises: the alarms of the drift detectors, in the shape of alerts."""
-        self._targets = Targets(self.rules, budgets)
+        self._targets = RuleTargets(self.rules, budgets)
         self._now: float | None = None
-        self._looks = LOOKS
+        self._looks = _MAX_SEGMENT_SEARCHES
 
     @property
     def waiting(self) -> bool:
@@ -114,22 +111,22 @@ class AlertEngine:
         """
         now = self._now = now if self._now is None else max(now, self._now)
         self.unevaluated = self.overflow = 0
-        self._looks = LOOKS
+        self._looks = _MAX_SEGMENT_SEARCHES
         moved: list[Alert] = []
         self._expire(now)
-        visited: set[Key] = set()
+        visited: set[_AlertKey] = set()
         self._drop_rewritten(now, moved)
         for rule, service, segment in self._targets.of(windows, self._held()):
             key = (rule.name, service, segment)
             visited.add(key)
             if rule.unscored is not None:
                 metric, _, scorer = segment.partition(" ")
-                reading = read_failed(rule, windows, service, metric, scorer)
+                reading = read_failed_share(rule, windows, service, metric, scorer)
             elif rule.burn is None:
-                reading = read(rule, windows, service, segment)
+                reading = read_condition(rule, windows, service, segment)
             else:
                 assert self._budgets is not None  # without it there are no such targets
-                reading = read_burn(rule, self._budgets, service, segment.partition("=")[2])
+                reading = read_burn_rate(rule, self._budgets, service, segment.partition("=")[2])
             self._step(rule, key, reading, windows, now, moved)
         for key in sorted(self._instances.keys() - visited):
             self._unvisited(key, windows, now, moved)
@@ -138,7 +135,7 @@ class AlertEngine:
     def dump(self) -> dict[str, Any]:
         """The whole state, JSON-able; floats survive JSON exactly."""
         return {
-            "version": STATE_VERSION,
+            "version": _STATE_VERSION,
             "now": self._now,
             "alerts": [
                 {
@@ -154,16 +151,16 @@ class AlertEngine:
 
     def load(self, state: dict[str, Any]) -> None:
         """Continue from a dump. Raises UnknownVersion where the dump is another version's."""
-        if state.get("version") != STATE_VERSION:
+        if state.get("version") != _STATE_VERSION:
             raise UnknownVersion(
-                f"alert state of version {state.get('version')!r}, not {STATE_VERSION}"
+                f"alert state of version {state.get('version')!r}, not {_STATE_VERSION}"
             )
         self._now = state["now"]
         self.drift.load(state.get("drift", []))
         self._instances = {}
         for item in state["alerts"]:
             alert = Alert.from_dict(item["alert"])
-            self._instances[_key(alert)] = _Instance(
+            self._instances[_key(alert)] = _TrackedAlert(
                 alert, item["false_since"], item["no_data_since"], item.get("look_at")
             )
 
@@ -178,7 +175,9 @@ class AlertEngine:
                 found.setdefault((rule, service), set()).add((alert.metric, alert.scorer))
         return found
 
-    def _unvisited(self, key: Key, windows: WindowsLike, now: float, moved: list[Alert]) -> None:
+    def _unvisited(
+        self, key: _AlertKey, windows: WindowsLike, now: float, moved: list[Alert]
+    ) -> None:
         """An alert that no rule looked at: its rule is gone, or its service fell silent."""
         instance = self._instances[key]
         name, service, _ = key
@@ -210,9 +209,9 @@ class AlertEngine:
 
     def _step(
         self,
-        rule: Rule,
-        key: Key,
-        reading: Reading | None,
+        rule: AlertRule,
+        key: _AlertKey,
+        reading: ConditionValue | None,
         windows: WindowsLike,
         now: float,
         moved: list[Alert],
@@ -223,7 +222,7 @@ class AlertEngine:
             self.unevaluated += 1
             if instance is not None:
                 self._no_data(rule, key, instance, now, moved)
-        elif holds(rule, reading):
+        elif condition_holds(rule, reading):
             if instance is None or state == "resolved":
                 instance = self._begin(rule, key, windows, now)
                 if instance is None:
@@ -232,7 +231,9 @@ class AlertEngine:
         elif instance is not None:
             self._false(rule, key, instance, reading, now, moved)
 
-    def _begin(self, rule: Rule, key: Key, windows: WindowsLike, now: float) -> _Instance | None:
+    def _begin(
+        self, rule: AlertRule, key: _AlertKey, windows: WindowsLike, now: float
+    ) -> _TrackedAlert | None:
         """A new pending alert, in the place of a resolved one of its own or of another."""
         if key not in self._instances and len(self._instances) >= self._max_alerts:
             resolved = [
@@ -271,15 +272,15 @@ class AlertEngine:
             summary="",
             unscored=None if rule.unscored is None else {},
         )
-        alert.baseline = evidence.baseline(rule, alert, windows, self._budgets)
-        instance = self._instances[key] = _Instance(alert)
+        alert.baseline = evidence.find_baseline(rule, alert, windows, self._budgets)
+        instance = self._instances[key] = _TrackedAlert(alert)
         return instance
 
     def _true(
         self,
-        rule: Rule,
-        instance: _Instance,
-        reading: Reading,
+        rule: AlertRule,
+        instance: _TrackedAlert,
+        reading: ConditionValue,
         windows: WindowsLike,
         now: float,
         moved: list[Alert],
@@ -291,20 +292,24 @@ class AlertEngine:
             alert.state, alert.fired_at, instance.look_at = "firing", now, now
         if alert.state == "firing":
             self._look(rule, instance, windows, now)
-            alert.worst = evidence.worst(rule, alert, windows, self._budgets) or alert.worst
-            alert.fingerprint = evidence.fingerprint(rule, alert, windows, self._budgets)
+            alert.worst = (
+                evidence.find_worst_traces(rule, alert, windows, self._budgets) or alert.worst
+            )
+            alert.fingerprint = evidence.find_fingerprint(rule, alert, windows, self._budgets)
         self._update(rule, instance, reading, now)
         if fires:
             moved.append(alert)
 
-    def _look(self, rule: Rule, instance: _Instance, windows: WindowsLike, now: float) -> None:
+    def _look(
+        self, rule: AlertRule, instance: _TrackedAlert, windows: WindowsLike, now: float
+    ) -> None:
         """Look for the segment behind an alert, and again at each quarter of its first window: the
         first reading may hold too few bad ones to tell."""
         alert = instance.alert
         if instance.look_at is None or now < instance.look_at or not self._looks:
             return
         self._looks -= 1
-        found = evidence.origin(rule, alert, windows, self._budgets)
+        found = evidence.find_origin(rule, alert, windows, self._budgets)
         alert.top_segment, alert.top_segment_words = found
         again = now + rule.seconds / 4
         late = found.segment or again > (alert.fired_at or now) + rule.seconds
@@ -312,10 +317,10 @@ class AlertEngine:
 
     def _false(
         self,
-        rule: Rule,
-        key: Key,
-        instance: _Instance,
-        reading: Reading,
+        rule: AlertRule,
+        key: _AlertKey,
+        instance: _TrackedAlert,
+        reading: ConditionValue,
         now: float,
         moved: list[Alert],
     ) -> None:
@@ -330,7 +335,12 @@ class AlertEngine:
                 self._resolve(instance, now, moved, "", rule)
 
     def _no_data(
-        self, rule: Rule, key: Key, instance: _Instance, now: float, moved: list[Alert]
+        self,
+        rule: AlertRule,
+        key: _AlertKey,
+        instance: _TrackedAlert,
+        now: float,
+        moved: list[Alert],
     ) -> None:
         alert = instance.alert
         if alert.state == "pending":
@@ -343,9 +353,11 @@ class AlertEngine:
             if now - instance.no_data_since >= rule.no_data_for:
                 self._resolve(instance, now, moved, "no data, so not known to be over", rule)
             else:
-                alert.summary = render(alert, rule.summary)
+                alert.summary = render_summary(alert, rule.summary)
 
-    def _update(self, rule: Rule, instance: _Instance, reading: Reading, now: float) -> None:
+    def _update(
+        self, rule: AlertRule, instance: _TrackedAlert, reading: ConditionValue, now: float
+    ) -> None:
         """Bring the alert up to date with a reading and with its rule, which may have changed."""
         alert = instance.alert
         instance.no_data_since = None
@@ -356,7 +368,7 @@ class AlertEngine:
         alert.threshold = rule.threshold if reading.threshold is None else reading.threshold
         alert.statistic, alert.op = ("value", "<=") if rule.absence else (rule.statistic, rule.op)
         if alert.unscored is not None and reading.reasons:
-            alert.unscored = dict(list(reading.reasons.items())[:MAX_REASONS])
+            alert.unscored = dict(list(reading.reasons.items())[:_MAX_REASONS])
         alert.updated_at = now
         alert.runbook = rule.runbook
         alert.labels = dict(rule.labels)
@@ -364,17 +376,24 @@ class AlertEngine:
             alert.labels["stage"] = rule.latency.stage
             alert.labels["quantile"] = f"{rule.latency.quantile:g}"
         alert.annotations = dict(reading.notes)
-        fields = values(alert)
-        alert.annotations |= {key: fill(text, fields) for key, text in rule.annotations.items()}
-        alert.summary = render(alert, rule.summary)
+        fields = template_values(alert)
+        alert.annotations |= {
+            key: fill_template(text, fields) for key, text in rule.annotations.items()
+        }
+        alert.summary = render_summary(alert, rule.summary)
 
     def _resolve(
-        self, instance: _Instance, now: float, moved: list[Alert], reason: str, rule: Rule | None
+        self,
+        instance: _TrackedAlert,
+        now: float,
+        moved: list[Alert],
+        reason: str,
+        rule: AlertRule | None,
     ) -> None:
         alert = instance.alert
         alert.state, alert.reason = "resolved", reason
         alert.resolved_at = alert.updated_at = now
-        alert.summary = render(alert, rule.summary if rule is not None else "")
+        alert.summary = render_summary(alert, rule.summary if rule is not None else "")
         instance.false_since = instance.no_data_since = None
         moved.append(alert)
 

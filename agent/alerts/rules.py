@@ -1,4 +1,4 @@
-"""Alert rules: the YAML they are written in, checked so that a mistake names itself.
+"""Alert rules: the YAML schema, its validation, and the overlay of documents.
 
 A user's file adds rules to the defaults or changes them by name, key by key. `load_rules` is the
 only way in; what it returns is what `AlertEngine` takes.
@@ -26,36 +26,22 @@ from pydantic import (
     model_validator,
 )
 
-from agent.alerts.alert import Severity
-from agent.alerts.budget_rings import ring_of
-from agent.alerts.burn import MIN_ERRORS
-from agent.alerts.durations import parse_duration, whole_seconds
-from agent.alerts.summary import check_template
-from agent.metrics.judges import PROBES
-from agent.metrics.names import base
-from agent.metrics.spec import MetricSpec
+from ragmeter.alerts.alert import Severity, check_template
+from ragmeter.alerts.budget_rings import ring_width
+from ragmeter.alerts.error_budgets import MIN_ERRORS
+from ragmeter.core.clocks import parse_duration, parse_whole_seconds
+from ragmeter.core.metric_specs import MetricSpec, base_name
+from ragmeter.metrics.judge_agreement import PROBE_SERVICE
 
-__all__ = [
-    "PROFILES",
-    "BurnRate",
-    "Latency",
-    "Profile",
-    "Rule",
-    "RuleError",
-    "Unscored",
-    "load_rules",
-    "parse_rules",
-]
-
-Profile = Literal["conservative", "balanced", "lenient"]
-PROFILES: tuple[Profile, ...] = get_args(Profile)
+RuleProfile = Literal["conservative", "balanced", "lenient"]
+RULE_PROFILES: tuple[RuleProfile, ...] = get_args(RuleProfile)
 """From the strictest (alerts on small trouble) to the one that bears most."""
 
-QUANTILES = (0.5, 0.95, 0.99)
+_QUANTILES = (0.5, 0.95, 0.99)
 """Those that windows keep."""
 
 _LABEL = re.compile(r"(?!__)[a-zA-Z_][a-zA-Z0-9_]*")  # `__` begins Prometheus' own
-RESERVED = frozenset({"alertname", "severity", "service", "slo", "metric", "scorer", "window"})
+_RESERVED = frozenset({"alertname", "severity", "service", "slo", "metric", "scorer", "window"})
 """Labels that every notification carries itself."""
 
 _WATCHES = ("metric", "latency", "absence", "burn", "unscored")
@@ -69,11 +55,11 @@ class RuleError(ValueError):
 def _threshold(value: object, info: ValidationInfo) -> object:
     """A number as it is; of a map, the entry of the profile in force."""
     if isinstance(value, dict):
-        unknown = [key for key in value if key not in PROFILES]
-        missing = [key for key in PROFILES if key not in value]
+        unknown = [key for key in value if key not in RULE_PROFILES]
+        missing = [key for key in RULE_PROFILES if key not in value]
         if unknown or missing:
-            raise ValueError(f"a map needs exactly the keys {', '.join(PROFILES)}")
-        for key in PROFILES:
+            raise ValueError(f"a map needs exactly the keys {', '.join(RULE_PROFILES)}")
+        for key in RULE_PROFILES:
             _finite(value[key])
         profile = (info.context or {}).get("profile", "balanced")
         value = value[profile]
@@ -83,7 +69,7 @@ def _threshold(value: object, info: ValidationInfo) -> object:
 def _finite(value: object) -> float:
     # A bool is an int in Python, and "0.05" in quotes is more likely a slip than a wish.
     if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
-        raise ValueError(f"a finite number or a map of {', '.join(PROFILES)} is needed")
+        raise ValueError(f"a finite number or a map of {', '.join(RULE_PROFILES)} is needed")
     return float(value)
 
 
@@ -94,14 +80,14 @@ def _window(value: object) -> str:
 
 
 Seconds = Annotated[float, BeforeValidator(parse_duration)]
-Window = Annotated[str, BeforeValidator(_window)]
+_WindowName = Annotated[str, BeforeValidator(_window)]
 
 
-class _Model(BaseModel):
+class _RuleModel(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
 
 
-class Latency(_Model):
+class LatencyCondition(_RuleModel):
     """A latency quantile: `stage` as in a trace's timings, `quantile` one that windows keep."""
 
     stage: str = Field(default="total", min_length=1, max_length=64)
@@ -110,29 +96,29 @@ class Latency(_Model):
     @field_validator("quantile")
     @classmethod
     def _kept(cls, value: float) -> float:
-        if value not in QUANTILES:
-            raise ValueError(f"one of {', '.join(map(str, QUANTILES))} is needed")
+        if value not in _QUANTILES:
+            raise ValueError(f"one of {', '.join(map(str, _QUANTILES))} is needed")
         return value
 
 
-class BurnRate(_Model):
+class BurnRateCondition(_RuleModel):
     """An error budget that is used up `factor` times too fast, over `window` and over `short`.
 
     `slo` is a glob of names of objectives. Fewer than `min_errors` bad events fire nothing.
     """
 
     slo: str = Field(default="*", min_length=1, max_length=64)
-    short: Window
+    short: _WindowName
     factor: float = Field(gt=0, le=1000, allow_inf_nan=False)
     min_errors: float = Field(default=MIN_ERRORS, ge=0, allow_inf_nan=False)
 
     @property
     def seconds(self) -> int:
         """The short window."""
-        return whole_seconds(self.short)
+        return parse_whole_seconds(self.short)
 
 
-class Unscored(_Model):
+class UnscoredCondition(_RuleModel):
     """Results that got no value through a fault of ours; globs of metrics and of scorers, each
     pair of which has an alert of its own."""
 
@@ -140,11 +126,11 @@ class Unscored(_Model):
     scorer: str = Field(default="*", min_length=1, max_length=100)
 
     def matches(self, metric: str, scorer: str) -> bool:
-        named = fnmatchcase(metric, self.metric) or fnmatchcase(base(metric), self.metric)
+        named = fnmatchcase(metric, self.metric) or fnmatchcase(base_name(metric), self.metric)
         return named and fnmatchcase(scorer, self.scorer)
 
 
-class Rule(_Model):
+class AlertRule(_RuleModel):
     """One rule, with its threshold already chosen by profile and its durations in seconds."""
 
     name: str = Field(pattern=r"^[A-Za-z_][A-Za-z0-9_.-]{0,99}$")
@@ -152,14 +138,14 @@ class Rule(_Model):
     enabled: bool = True
     metric: str | None = Field(default=None, min_length=1, max_length=100)
     scorer: str = Field(default="builtin", min_length=1, max_length=100)
-    latency: Latency | None = None
+    latency: LatencyCondition | None = None
     absence: bool = False
-    burn: BurnRate | None = None
-    unscored: Unscored | None = None
+    burn: BurnRateCondition | None = None
+    unscored: UnscoredCondition | None = None
     statistic: Literal["value", "lower", "upper"] = "value"
     op: Literal["<", "<=", ">", ">="] = ">"
     threshold: Annotated[float, BeforeValidator(_threshold)] = 0.0
-    window: Window
+    window: _WindowName
     for_: Seconds = Field(default=0.0, alias="for")
     keep_firing_for: Seconds = 0.0
     # 15 minutes: longer than a restart or a lull, short enough that nobody looks at a dead number.
@@ -178,7 +164,7 @@ class Rule(_Model):
         for name, text in value.items():
             if not _LABEL.fullmatch(name):
                 raise ValueError(f"{name!r} is not a label name ({_LABEL.pattern})")
-            if info.field_name == "labels" and name in RESERVED:
+            if info.field_name == "labels" and name in _RESERVED:
                 raise ValueError(f"{name!r} is set by ragmeter itself; choose another name")
             if info.field_name == "annotations":
                 check_template(text)
@@ -197,7 +183,7 @@ class Rule(_Model):
         return value
 
     @model_validator(mode="after")
-    def _one_watch(self) -> Rule:
+    def _one_watch(self) -> AlertRule:
         watched = [name for name in _WATCHES if getattr(self, name)]
         if len(watched) != 1:
             found = " and ".join(watched) or "none of them"
@@ -218,13 +204,13 @@ class Rule(_Model):
             raise ValueError(f"an unscored rule takes no {', '.join(extra)} beside it")
         return self
 
-    def _two_windows(self, burn: BurnRate) -> None:
+    def _two_windows(self, burn: BurnRateCondition) -> None:
         taken = {"scorer", "statistic", "op", "threshold", "segment", "min_samples"}
         if extra := sorted(self.model_fields_set & taken):
             raise ValueError(f"a burn rule takes no {', '.join(extra)}")
         for name, text in (("window", self.window), ("burn.short", burn.short)):
             try:
-                ring_of(parse_duration(text))
+                ring_width(parse_duration(text))
             except ValueError as error:
                 raise ValueError(f"{name} {text!r} is not allowed: {error}") from None
         if burn.seconds >= parse_duration(self.window):
@@ -258,7 +244,7 @@ class Rule(_Model):
     def covers(self, service: str) -> bool:
         """Whether a service's name matches one of the globs. Probes are no traffic: that there are
         none between two runs is no absence, unless somebody asks for just them."""
-        if self.absence and service == PROBES and PROBES not in self.services:
+        if self.absence and service == PROBE_SERVICE and PROBE_SERVICE not in self.services:
             return False
         return any(fnmatchcase(service, glob) for glob in self.services)
 
@@ -272,7 +258,7 @@ def load_rules(
     metrics: Mapping[str, MetricSpec] | None = None,
     windows: Sequence[str] | None = None,
     segments: Sequence[str] | None = None,
-) -> list[Rule]:
+) -> list[AlertRule]:
     """The enabled rules: the defaults, then the documents `brought`, with the file at `path` laid
     over them.
 
@@ -281,7 +267,7 @@ def load_rules(
     """
     layers: list[object] = []
     if defaults:
-        text = resources.files("agent.alerts").joinpath("default_rules.yaml").read_text("utf-8")
+        text = resources.files("ragmeter.alerts").joinpath("default_rules.yaml").read_text("utf-8")
         layers.append(yaml.safe_load(text))
     layers += brought
     if path is not None:
@@ -300,10 +286,12 @@ def parse_rules(
     metrics: Mapping[str, MetricSpec] | None = None,
     windows: Sequence[str] | None = None,
     segments: Sequence[str] | None = None,
-) -> list[Rule]:
+) -> list[AlertRule]:
     """The enabled rules of documents laid over each other, in order; later ones win by key."""
-    if profile not in PROFILES:
-        raise RuleError(f"alert profile {profile!r} is not known; allowed: {', '.join(PROFILES)}")
+    if profile not in RULE_PROFILES:
+        raise RuleError(
+            f"alert profile {profile!r} is not known; allowed: {', '.join(RULE_PROFILES)}"
+        )
     merged: dict[str, dict[str, Any]] = {}
     for layer in layers:
         for name, entry in _entries(layer).items():
@@ -341,9 +329,9 @@ def _overlay(base: dict[str, Any], entry: dict[str, Any]) -> dict[str, Any]:
     return {**base, **entry}
 
 
-def _rule(entry: dict[str, Any], profile: str) -> Rule:
+def _rule(entry: dict[str, Any], profile: str) -> AlertRule:
     try:
-        return Rule.model_validate(entry, context={"profile": profile})
+        return AlertRule.model_validate(entry, context={"profile": profile})
     except ValidationError as error:
         raise RuleError("\n".join(_explain(entry, item) for item in error.errors())) from error
 
@@ -359,11 +347,11 @@ def _explain(entry: dict[str, Any], item: Any) -> str:
         return f"{head}: is missing"
     if kind == "extra_forbidden":
         models: dict[str, type[BaseModel]] = {
-            "latency": Latency,
-            "burn": BurnRate,
-            "unscored": Unscored,
+            "latency": LatencyCondition,
+            "burn": BurnRateCondition,
+            "unscored": UnscoredCondition,
         }
-        model = models.get(where.partition(".")[0], Rule) if "." in where else Rule
+        model = models.get(where.partition(".")[0], AlertRule) if "." in where else AlertRule
         keys = ", ".join(sorted(f.alias or n for n, f in model.model_fields.items()))
         return f"{head}: is not known; allowed: {keys}"
     if kind == "literal_error":
@@ -373,7 +361,7 @@ def _explain(entry: dict[str, Any], item: Any) -> str:
 
 
 def _exists(
-    rule: Rule,
+    rule: AlertRule,
     metrics: Mapping[str, MetricSpec] | None,
     windows: Sequence[str] | None,
     segments: Sequence[str] | None,
@@ -399,5 +387,5 @@ def _exists(
                 f"scorer {rule.unscored.scorer!r}"
             )
     if rule.metric is not None and metrics is not None:
-        check("metric", base(rule.metric), sorted(metrics))
-        check("scorer", rule.scorer, metrics[base(rule.metric)].scorers)
+        check("metric", base_name(rule.metric), sorted(metrics))
+        check("scorer", rule.scorer, metrics[base_name(rule.metric)].scorers)

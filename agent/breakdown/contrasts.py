@@ -1,4 +1,6 @@
-"""Differences of means, and differences of differences: interval and p value.
+"""Samples of a mean, differences between them with p values, and the contribution of a segment.
+
+Differences of means, and differences of differences: interval and p value.
 
 The interval is the MOVER (Zou and Donner 2008; for two rates it is Newcombe's tenth method, 1998):
 it is made of the intervals that are shown beside it, and is lopsided where they are.
@@ -7,6 +9,19 @@ The p value is the larger of two: with the variance that each side has of its ow
 one that they have together. Where values are skewed or rates near 0 or 1 and one side is small,
 each of the two alone has p at most .001 ten times as often as it should, on opposite sides, and
 small p values are what many comparisons need; the larger one does not (docs/segments.md).
+
+What each segment adds to the change of a mean.
+
+With shares p and means m of the segments of a tag, before (0) and now (1), and the level c halfway
+between the two overall means:
+
+    added = p1 (m1 - c) - p0 (m0 - c) = (p0 + p1) / 2 (m1 - m0) + (p1 - p0) ((m0 + m1) / 2 - c)
+
+The first term is the rate effect: its own mean has moved. The second is the mix effect: it has
+become more or less of the traffic, and is better or worse than the rest. Summed over the segments
+of a tag this is Kitagawa's decomposition (1955, J. Am. Stat. Assoc. 50: 1168), which has no
+interaction term and does not depend on which of the two is called the first; subtracting c changes
+no sum, for shares add up to 1, and says which segment the mix effect is of.
 """
 
 from __future__ import annotations
@@ -15,9 +30,84 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from agent.breakdown.sample import Sample
+from ragmeter.core.arithmetic import WEIGHT_ONE
+from ragmeter.windows.estimators import VARIANCE_PRIOR, unit_variance, widen_for_missing
+from ragmeter.windows.intervals import SeriesHistory, estimate_interval, stratified_spread
+from ragmeter.windows.sums import ScoreSums
 
-__all__ = ["Contrast", "Term", "contrast", "mover", "p_values", "tail"]
+MIN_SAMPLES = 20
+"""Effective samples below which a side is too few to be compared. The tests hold from 10 on
+(docs/segments.md); 20 because a share of fewer has steps of more than .05."""
+
+
+class SeriesKind(NamedTuple):
+    """What a series is: a rate of yes or no or a mean, within which limits, and whether cheap
+    scores help its estimate."""
+
+    ratio: bool
+    low: float | None
+    high: float | None
+    helped: bool = False
+
+
+class MeanSample(NamedTuple):
+    """`lower` and `upper` are the 95 % interval, `least` and `most` the point whatever the values
+    that are missing would have been. `variance` is that of one effective sample, `size` the traffic
+    that the metric applies to."""
+
+    value: float
+    lower: float
+    upper: float
+    least: float
+    most: float
+    effective: float
+    variance: float
+    freedom: float
+    size: float
+    scored: int
+    ratio: bool
+
+    @property
+    def enough(self) -> bool:
+        """Whether it may be compared."""
+        return self.effective >= MIN_SAMPLES
+
+
+def estimate_sample(
+    cell: ScoreSums | None, kind: SeriesKind, history: SeriesHistory
+) -> MeanSample | None:
+    """None where nothing was scored."""
+    if cell is None or not cell.scored:
+        return None
+    interval = estimate_interval(cell, kind.ratio, kind.low, kind.high, history, kind.helped)
+    value, effective = interval.value, interval.effective
+    if kind.ratio:
+        # a rate of no failures is not a rate that can have none: one success, one failure more
+        smooth = (value * effective + 1) / (effective + 2)
+        variance, freedom = smooth * (1 - smooth), math.inf
+    elif cell.strata:
+        spread = stratified_spread(cell, kind.low, kind.high, history, kind.helped)
+        variance, freedom = spread.error * spread.effective, max(1.0, spread.freedom)
+    else:
+        own = (cell.n - 1) * unit_variance(cell.n, cell.y, cell.yy)
+        variance = (own + VARIANCE_PRIOR * history.variance) / (cell.n - 1 + VARIANCE_PRIOR)
+        freedom = max(1.0, cell.n - 1)
+    lost = (cell.unscored_share() or 0.0) if cell.unscored or cell.shed else 0.0
+    low, high = (0.0, 1.0) if kind.ratio else (kind.low, kind.high)
+    bounded = widen_for_missing(interval, lost, low, high)
+    return MeanSample(
+        value=value,
+        lower=bounded.lower,
+        upper=bounded.upper,
+        least=value if low is None else (1 - lost) * value + lost * low,
+        most=value if high is None else (1 - lost) * value + lost * high,
+        effective=effective,
+        variance=variance,
+        freedom=freedom,
+        size=sum(sums[0] for sums in cell.sums().values()) / WEIGHT_ONE,
+        scored=cell.scored,
+        ratio=kind.ratio,
+    )
 
 
 class Contrast(NamedTuple):
@@ -29,7 +119,7 @@ class Contrast(NamedTuple):
     p: float
 
 
-class Term(NamedTuple):
+class WeightedTerm(NamedTuple):
     """An estimate with its interval, times a factor."""
 
     factor: float
@@ -38,7 +128,7 @@ class Term(NamedTuple):
     upper: float
 
 
-def mover(terms: Sequence[Term]) -> tuple[float, float, float]:
+def combine_terms(terms: Sequence[WeightedTerm]) -> tuple[float, float, float]:
     """(value, lower, upper) of a sum of independent estimates."""
     value = below = above = 0.0
     for factor, middle, lower, upper in terms:
@@ -51,7 +141,7 @@ def mover(terms: Sequence[Term]) -> tuple[float, float, float]:
     return value, value - math.sqrt(below), value + math.sqrt(above)
 
 
-def tail(t: float, freedom: float) -> float:
+def student_p_value(t: float, freedom: float) -> float:
     """The two-sided p value of Student's t, by Wallace's normal deviate (1959): within 3 % of it
     from 10 degrees of freedom on, down to p = 0.0001."""
     z = abs(t)
@@ -62,12 +152,14 @@ def tail(t: float, freedom: float) -> float:
     return math.erfc(z / math.sqrt(2))
 
 
-def contrast(one: tuple[Sample, Sample], other: tuple[Sample, Sample] | None = None) -> Contrast:
+def compare_means(
+    one: tuple[MeanSample, MeanSample], other: tuple[MeanSample, MeanSample] | None = None
+) -> Contrast:
     """`one[0]` less `one[1]`; with `other`, by how much more than `other[0]` less `other[1]`."""
-    value, lower, upper = mover(
+    value, lower, upper = combine_terms(
         [
-            Term(factor, *sample[:3])
-            for sign, pair in _signed(one, other)
+            WeightedTerm(factor, *sample[:3])
+            for sign, pair in _signed_pairs(one, other)
             for factor, sample in zip((sign, -sign), pair, strict=True)
         ]
     )
@@ -75,7 +167,7 @@ def contrast(one: tuple[Sample, Sample], other: tuple[Sample, Sample] | None = N
 
 
 def p_values(
-    one: tuple[Sample, Sample], other: tuple[Sample, Sample] | None = None
+    one: tuple[MeanSample, MeanSample], other: tuple[MeanSample, MeanSample] | None = None
 ) -> tuple[float, float]:
     """With the variance that each side has of its own, and with the one that they have together.
 
@@ -85,24 +177,28 @@ def p_values(
     least = most = 0.0
     own: list[tuple[float, float]] = []
     pooled: list[tuple[float, float]] = []
-    for sign, (a, b) in _signed(one, other):
+    for sign, (a, b) in _signed_pairs(one, other):
         ends = (a.least - b.most, a.most - b.least)
         least += ends[0] if sign > 0 else -ends[1]
         most += ends[1] if sign > 0 else -ends[0]
         own += [(a.variance / a.effective, a.freedom), (b.variance / b.effective, b.freedom)]
         inverse = 1 / a.effective + 1 / b.effective
-        pooled.append((_together(a, b) * inverse, a.freedom + b.freedom))
+        pooled.append((_pooled_variance(a, b) * inverse, a.freedom + b.freedom))
     distance = max(0.0, least, -most)
-    return (_p(distance, own), _p(distance, pooled)) if distance else (1.0, 1.0)
+    return (
+        (_welch_p_value(distance, own), _welch_p_value(distance, pooled))
+        if distance
+        else (1.0, 1.0)
+    )
 
 
-def _signed(
-    one: tuple[Sample, Sample], other: tuple[Sample, Sample] | None
-) -> list[tuple[float, tuple[Sample, Sample]]]:
+def _signed_pairs(
+    one: tuple[MeanSample, MeanSample], other: tuple[MeanSample, MeanSample] | None
+) -> list[tuple[float, tuple[MeanSample, MeanSample]]]:
     return [(1.0, one)] if other is None else [(1.0, one), (-1.0, other)]
 
 
-def _together(a: Sample, b: Sample) -> float:
+def _pooled_variance(a: MeanSample, b: MeanSample) -> float:
     """The variance of one sample if both sides are alike."""
     n = a.effective + b.effective
     if a.ratio:
@@ -111,10 +207,63 @@ def _together(a: Sample, b: Sample) -> float:
     return (a.variance * a.effective + b.variance * b.effective) / n
 
 
-def _p(distance: float, errors: Sequence[tuple[float, float]]) -> float:
+def _welch_p_value(distance: float, errors: Sequence[tuple[float, float]]) -> float:
     """With the squared errors and their degrees of freedom (Welch and Satterthwaite)."""
     total = sum(error for error, _ in errors)
     if total <= 0.0:
         return 0.0
     freedom = sum(error * error / df for error, df in errors)
-    return tail(distance / math.sqrt(total), total * total / freedom if freedom else math.inf)
+    return student_p_value(
+        distance / math.sqrt(total), total * total / freedom if freedom else math.inf
+    )
+
+
+class Contribution(NamedTuple):
+    """`rate` + `mix` = `value`, with the 95 % interval of `value` for shares as they were."""
+
+    value: float
+    lower: float
+    upper: float
+    rate: float
+    mix: float
+
+
+def contribution_to_change(
+    now: MeanSample | None,
+    before: MeanSample | None,
+    rests: tuple[MeanSample | None, MeanSample | None],
+    wholes: tuple[MeanSample, MeanSample],
+) -> Contribution:
+    """`now` or `before` is None where the segment had no traffic then: all is mix. `rests` and
+    `wholes`: (now, before) of the other traffic and of all."""
+    whole1, whole0 = wholes
+    level = (whole1.value + whole0.value) / 2
+    p1 = now.size / whole1.size if now else 0.0
+    p0 = before.size / whole0.size if before else 0.0
+    value = (p1 * (now.value - level) if now else 0.0) - (
+        p0 * (before.value - level) if before else 0.0
+    )
+    rate = (p0 + p1) / 2 * (now.value - before.value) if now and before else 0.0
+    # the level is made of the segment and the rest itself, which its interval must know
+    half = (p1 - p0) / 2
+    terms = [
+        WeightedTerm(factor, *sample[:3])
+        for factor, sample in (
+            (p1 - half * p1, now),
+            (-p0 - half * p0, before),
+            (-half * (1 - p1), rests[0]),
+            (-half * (1 - p0), rests[1]),
+        )
+        if sample is not None
+    ]
+    middle, lower, upper = combine_terms(terms)
+    return Contribution(value, value + lower - middle, value + upper - middle, rate, value - rate)
+
+
+def contribution_to_level(now: MeanSample, rest: MeanSample, whole: MeanSample) -> Contribution:
+    """How far the segment pulls the mean of all away from that of the rest, without a past."""
+    p = now.size / whole.size
+    value, lower, upper = combine_terms(
+        [WeightedTerm(p * (1 - p), *now[:3]), WeightedTerm(-p * (1 - p), *rest[:3])]
+    )
+    return Contribution(value, lower, upper, 0.0, value)

@@ -1,1 +1,1 @@
-"""`ragmeter canary`: a suite of questions with right answers, sent to a service on a schedule."""
+"""Canary suites: questions with known answers, sent to a service on a schedule."""

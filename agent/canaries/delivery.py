@@ -1,4 +1,4 @@
-"""From the runner to where traces go: the running agent, or a file. None is lost meanwhile.
+"""Delivery of canary traces to the running agent or to a file, with a spool for what waits.
 
 What the agent has not taken waits, bounded, in memory and, where there is one, in a spool file,
 which the next start reads.
@@ -19,26 +19,24 @@ from typing import Any
 
 import httpx
 
-from agent.judge.retries import backoff, retry_after
-from agent.sources.http import PATH
-from agent.trace import Trace
-
-__all__ = ["Delivery", "SpoolError"]
+from ragmeter.embedded.endpoints.json_items import TRACES_PATH
+from ragmeter.scorers.llm.exchange import backoff_seconds, parse_retry_after
+from ragmeter.trace import Trace
 
 log = logging.getLogger("ragmeter.canary")
 
 SPOOL_TRACES = 1_000
 SPOOL_BYTES = 32 * 2**20
-HURRIED = 0.5  # seconds between two tries when the end has come
-REFUSED = (400, 413, 415, 422)  # of a trace that will not become better
+_FINAL_RETRY_SECONDS = 0.5  # seconds between two tries when the end has come
+_PERMANENT_STATUSES = (400, 413, 415, 422)  # of a trace that will not become better
 
 
 class SpoolError(OSError):
     """The file of what waits cannot be read or written."""
 
 
-class Delivery:
-    """`client` is made by `agent.listener.client`; `url` is the base of the port for traces.
+class TraceDelivery:
+    """`client` is made by `ragmeter.server.client`; `url` is the base of the port for traces.
     Without a client, traces go to `file` alone. `sent`, `refused` and `dropped` count traces."""
 
     def __init__(
@@ -54,7 +52,7 @@ class Delivery:
         most_bytes: int = SPOOL_BYTES,
     ) -> None:
         self._client = client
-        self._url = f"{url.rstrip('/')}{PATH}"
+        self._url = f"{url.rstrip('/')}{TRACES_PATH}"
         self._file = file
         self._spool = spool
         self._rng = rng or random.Random()
@@ -121,7 +119,7 @@ class Delivery:
                 self._away = True
                 log.warning("%s does not take traces; they wait", self._url)
                 self._write_spool()
-            await self._pause(max(pause, backoff(attempt, self._rng)))
+            await self._pause(max(pause, backoff_seconds(attempt, self._rng)))
             attempt += 1
 
     async def _pause(self, seconds: float) -> None:
@@ -129,7 +127,7 @@ class Delivery:
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._ending.wait()
-                await asyncio.sleep(HURRIED)
+                await asyncio.sleep(_FINAL_RETRY_SECONDS)
 
     async def finish(self, seconds: float) -> bool:
         """Hand over the rest within this time; whether nothing is left. Then close."""
@@ -172,13 +170,13 @@ class Delivery:
         if reply.status_code == 200 and not _rejected(reply):
             self.sent += 1
             return None
-        if reply.status_code == 200 or reply.status_code in REFUSED:
+        if reply.status_code == 200 or reply.status_code in _PERMANENT_STATUSES:
             self.refused += 1
             log.error("the agent refused a trace: %s", reply.text[:300])
             return None
         if not self._away:
             log.warning("the agent answers with status %d", reply.status_code)
-        return retry_after(reply.headers, self._clock()) or 0.0
+        return parse_retry_after(reply.headers, self._clock()) or 0.0
 
     # The spool ----------------------------------------------------------------------------------
 

@@ -1,4 +1,4 @@
-"""The rounds: every question of a suite, one after the other, again and again.
+"""The canary runner: it asks every question of a suite on a schedule.
 
 A service in production is a guest's table: at most so many questions at a time and a minute, a
 pause where it asks for one, and no attempt is repeated that was not asked for (a retry would hide
@@ -15,24 +15,22 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 
-from agent.canaries.asking import Asker
-from agent.canaries.delivery import Delivery
-from agent.canaries.suite import Question, Suite
-from agent.canaries.verdicts import Verdict, verdict
-from agent.score import Scorer
-from agent.trace import Trace
-
-__all__ = ["Pace", "Round", "Runner"]
+from ragmeter.canaries.client import CanaryClient
+from ragmeter.canaries.delivery import TraceDelivery
+from ragmeter.canaries.suite import CanaryQuestion, CanarySuite
+from ragmeter.canaries.verdicts import CanaryVerdict, evaluate_canary
+from ragmeter.score.scorer import Scorer
+from ragmeter.trace import Trace
 
 log = logging.getLogger("ragmeter.canary")
 
-MAX_JITTER = 60.0
+MAX_JITTER_SECONDS = 60.0
 """Seconds by which the first round is put off at most: runners that a deploy has started together
 should not ask together."""
 
 
 @dataclass(frozen=True, slots=True)
-class Pace:
+class CanarySchedule:
     """`every`: seconds from the start of a round to that of the next; None for one round alone.
     `per_minute` bounds the questions, retried ones too."""
 
@@ -42,11 +40,11 @@ class Pace:
 
 
 @dataclass(slots=True)
-class Round:
+class CanaryRound:
     """`asked` of `questions`: fewer where a stop came."""
 
     questions: int
-    verdicts: list[Verdict] = field(default_factory=list)
+    verdicts: list[CanaryVerdict] = field(default_factory=list)
 
     @property
     def whole(self) -> bool:
@@ -58,21 +56,21 @@ class Round:
         return self.whole and all(one.passed or not one.required for one in self.verdicts)
 
 
-class Runner:
+class CanaryRunner:
     """`stop` ends it in order: what is under way is finished and handed over, no more is asked.
     `measure` adds to a trace what costs a call of its own. `told` hears of each question, `ended`
     of each round of several."""
 
     def __init__(
         self,
-        suite: Suite,
-        asker: Asker,
-        delivery: Delivery,
-        pace: Pace,
+        suite: CanarySuite,
+        asker: CanaryClient,
+        delivery: TraceDelivery,
+        pace: CanarySchedule,
         *,
         ks: Sequence[int],
-        told: Callable[[Verdict], None] = lambda verdict: None,
-        ended: Callable[[Round], None] = lambda done: None,
+        told: Callable[[CanaryVerdict], None] = lambda verdict: None,
+        ended: Callable[[CanaryRound], None] = lambda done: None,
         measure: Callable[[Trace], Awaitable[Trace]] | None = None,
         rng: random.Random | None = None,
         monotonic: Callable[[], float] = time.monotonic,
@@ -94,13 +92,13 @@ class Runner:
     def stop(self) -> None:
         self._stopped.set()
 
-    async def run(self) -> Round:
+    async def run(self) -> CanaryRound:
         """The last round."""
         every = self._pace.every
         if every is None:
             return await self._round()
-        due = self._monotonic() + self._rng.uniform(0, min(MAX_JITTER, every / 10))
-        done = Round(len(self._suite.questions))
+        due = self._monotonic() + self._rng.uniform(0, min(MAX_JITTER_SECONDS, every / 10))
+        done = CanaryRound(len(self._suite.questions))
         while await self._wait_until(due):
             done = await self._round()
             self._ended(done)
@@ -111,8 +109,8 @@ class Runner:
             due += every * (missed + 1)
         return done
 
-    async def _round(self) -> Round:
-        done = Round(len(self._suite.questions))
+    async def _round(self) -> CanaryRound:
+        done = CanaryRound(len(self._suite.questions))
         todo = iter(list(self._suite.questions))
 
         async def work() -> None:
@@ -128,7 +126,7 @@ class Runner:
                 group.create_task(work())
         return done
 
-    async def _one(self, question: Question) -> Verdict | None:
+    async def _one(self, question: CanaryQuestion) -> CanaryVerdict | None:
         """None where a stop came first. Where the service says when to come back, it is asked once
         more, then."""
         if not await self._turn():
@@ -143,7 +141,7 @@ class Runner:
                     self._next = max(self._next, self._monotonic() + asked.pause)
         trace = asked.trace if self._measure is None else await self._measure(asked.trace)
         self._delivery.put(trace)
-        return verdict(self._suite, question, trace, self._scorer.against_reference(trace))
+        return evaluate_canary(self._suite, question, trace, self._scorer.against_reference(trace))
 
     async def _turn(self) -> bool:
         """Wait for a place; whether there is one. A pause holds back everybody."""

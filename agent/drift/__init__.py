@@ -1,7 +1,1 @@
-"""Drift: sequential detectors with a promised false-alarm rate, against frozen baselines."""
-
-from agent.drift.alarm import Alarm
-from agent.drift.monitor import DriftMonitor, DriftSettings
-from agent.drift.reading import Source
-
-__all__ = ["Alarm", "DriftMonitor", "DriftSettings", "Source"]
+"""Drift detection: sequential detectors with a bounded false-alarm rate against frozen baselines."""

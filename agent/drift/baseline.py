@@ -1,4 +1,4 @@
-"""What is normal: learned as sums that can be merged, then frozen under a version.
+"""Baselines: what is normal for a mean, learned as mergeable sums and frozen under a version.
 
 A learner holds per hour of the day the sums from which level, spread and over-dispersion follow,
 so a week of learning takes as much memory as a day, and a restart loses nothing. Hours are the
@@ -14,27 +14,25 @@ from dataclasses import asdict, dataclass
 from statistics import NormalDist
 from typing import Any
 
-__all__ = ["DAY", "HOUR", "MINUTE", "QUARANTINE", "Baseline", "Learner", "ladder", "slack"]
-
 MINUTE, HOUR, DAY = 60, 3600, 86400
 
-GUARD = 3.0
+_GUARD = 3.0
 """One day shows only a few cycles of a slow wave, so its size is badly known: on bursts of 100 and
 load waves three times the measured over-dispersion kept the promise, once did not."""
 
-SHRINK = 50.0
+_SHRINK = 50.0
 """Pseudo-observations of the overall level in every hour of the day."""
 
-GROUPS = 24
+_GROUPS = 24
 """Fewer groups of buckets say nothing of the variance of such groups."""
 
-MIN_TOLERANCE = 0.05
+_MIN_TOLERANCE = 0.05
 
 QUARANTINE = 4
 """Hours that wait before they are learned: half of all small shifts are found within one to two and
 a half hours, and what came since the shift must not have been learned."""
 
-RESIDUAL = 0.05
+_RESIDUAL = 0.05
 """Of the range of a score: how far a day may move judge minus calibrated cheap score, which is what
 of the rhythm the calibration does not take out."""
 
@@ -44,7 +42,7 @@ _STEPS = (1, 60, 300, 900, 1800, 3600)
 _HEAD = 5  # buckets, n, sum, sum of squares, sum of n squared; then (groups, sum S*S/n) per rung
 
 
-def ladder(width: int) -> tuple[int, ...]:
+def dispersion_widths(width: int) -> tuple[int, ...]:
     """Widths in buckets at which over-dispersion is looked at: each divides the next, and the
     hour."""
     return (1, *(s // width for s in _STEPS if s > width and not s % width))
@@ -92,7 +90,7 @@ class Baseline:
         that is not the same up and down moves the middle between the two."""
         typical = self.typical
         factor = self.phi / n if n <= typical else 1 / n + (self.phi - 1) / typical
-        tolerance = max(MIN_TOLERANCE, 2.0 * math.sqrt(self.phi / (self.sizes[slot] * factor)))
+        tolerance = max(_MIN_TOLERANCE, 2.0 * math.sqrt(self.phi / (self.sizes[slot] * factor)))
         distance = mean - self.levels[slot]
         scale = self.sd * math.sqrt(factor)
         down, up = self.slack
@@ -110,7 +108,7 @@ class Baseline:
         return cls(**{**state, **tuples})
 
 
-def slack(
+def hourly_slack(
     level: float, hours: tuple[float, float], unit: float, sd: float, n: float, rhythm: float
 ) -> tuple[float, float]:
     """(down, up): how far from `level` the next hours of a day may be, of which n samples are known
@@ -119,7 +117,7 @@ def slack(
     the share beyond some limit. `rhythm` 0: a difference, `RESIDUAL` of the range."""
     low, high = min(level, hours[0]), max(level, hours[1])
     if not rhythm or not unit:
-        more = rhythm * sd or RESIDUAL * unit
+        more = rhythm * sd or _RESIDUAL * unit
         return level - low + more, high - level + more
     # one pseudo-sample more: six hours without an error do not make the day's rate 0
     low, high = (min(max(q, 1e-9), 1 - 1e-9) for q in (low / unit - 1 / n, high / unit + 1 / n))
@@ -128,7 +126,7 @@ def slack(
     return level - low * unit, high * unit - level
 
 
-class Learner:
+class BaselineLearner:
     """The sums of one mean, per hour of the day, and the last hours in quarantine."""
 
     __slots__ = (
@@ -138,7 +136,7 @@ class Learner:
 
     def __init__(self, width: int) -> None:
         self.width = width
-        self._ladder = ladder(width)
+        self._ladder = dispersion_widths(width)
         self._slots: dict[int, array[float]] = {}
         self._pending: list[tuple[int, array[float]]] = []
         self._committed = 0
@@ -215,7 +213,7 @@ class Learner:
         self._pending = [(hour, s) for hour, s in self._pending if (hour + 1) * HOUR <= since]
         self.end = min(self.end, since)
 
-    def merge(self, other: Learner) -> None:
+    def merge(self, other: BaselineLearner) -> None:
         """Add what another learner of the same width has closed; of hours that both have open,
         each keeps its own groups."""
         for hour, sums in other._snapshot():
@@ -227,7 +225,7 @@ class Learner:
     def _snapshot(self) -> list[tuple[int, array[float]]]:
         """(hour, sums) of everything, the open groups counted, nothing changed."""
         if self._groups:
-            return Learner.load(self.dump())._closed()
+            return BaselineLearner.load(self.dump())._closed()
         return [*self._slots.items(), *self._pending]
 
     def _closed(self) -> list[tuple[int, array[float]]]:
@@ -237,7 +235,7 @@ class Learner:
     def extremes(self, level: float, precision: float, all_hours: bool) -> tuple[float, float]:
         """The lowest and the highest level of an hour, thin hours shrunk to `level`; without those
         in quarantine, if not `all_hours`."""
-        shrink = SHRINK * precision
+        shrink = _SHRINK * precision
         rows = [*self._slots.values(), *(s for _, s in self._pending if all_hours)]
         found = [(s[2] + shrink * level) / (s[1] + shrink) for s in rows] or [level]
         return min(found), max(found)
@@ -268,7 +266,7 @@ class Learner:
         if not n:
             return None
         overall = sum(s[2] for s in sums) / n
-        shrink = SHRINK * (precision or 1.0) if slots > 1 else 0.0
+        shrink = _SHRINK * (precision or 1.0) if slots > 1 else 0.0
         levels = [(s[2] + shrink * overall) / (s[1] + shrink) if n else 0.0 for s in sums]
         if precision:
             sd = 1.0
@@ -282,7 +280,7 @@ class Learner:
             start=self.start,
             end=self.end,
             levels=tuple(levels),
-            sizes=tuple(max(s[1], SHRINK * (precision or 1.0)) for s in sums),
+            sizes=tuple(max(s[1], _SHRINK * (precision or 1.0)) for s in sums),
             sd=sd,
             phi=phi,
             dependent=dependent,
@@ -298,7 +296,7 @@ class Learner:
         phis: list[tuple[float, float]] = []
         for place in range(_HEAD, len(sums[0]), 2):
             groups = sum(s[place] for s in sums)
-            if phis and groups < GROUPS:
+            if phis and groups < _GROUPS:
                 break
             # sum over groups of (S - n m)**2 / n, expanded: additive, m may come later
             spread = sum(
@@ -308,7 +306,7 @@ class Learner:
             phis.append((max(0.0, spread) / groups / (sd * sd), groups))
         phi = max(1.0, phis[0][0])
         wide = [p for p, g in phis[1:] if p > phi * (1 + 2.5 * math.sqrt(2.0 / g))]
-        return (GUARD * max(wide), True) if wide else (phi, False)
+        return (_GUARD * max(wide), True) if wide else (phi, False)
 
     def dump(self) -> dict[str, Any]:
         return {
@@ -322,7 +320,7 @@ class Learner:
         }
 
     @classmethod
-    def load(cls, state: Mapping[str, Any]) -> Learner:
+    def load(cls, state: Mapping[str, Any]) -> BaselineLearner:
         new = cls(state["width"])
         new._slots = {row[0]: array("d", row[1:]) for row in state["slots"]}
         new._pending = [(row[0], array("d", row[1:])) for row in state["pending"]]

@@ -11,30 +11,26 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from agent.drift.alarm import Alarm, Kind, with_state
-from agent.drift.baseline import DAY, HOUR, MINUTE
-from agent.drift.detector import threshold
-from agent.drift.evidence import moved_most
-from agent.drift.judge import QUIET
-from agent.drift.reading import Source
-from agent.drift.scores import ScoreCells
-from agent.drift.series import MILESTONES
-from agent.drift.trackers import (
-    Event,
+from ragmeter.core.metric_specs import MetricSpec, find_spec
+from ragmeter.core.score import ScoredTrace
+from ragmeter.drift.alarms import HOLD_SECONDS, Alarm, AlarmKind, JudgedAlarms, with_state
+from ragmeter.drift.baseline import DAY, HOUR, MINUTE
+from ragmeter.drift.detectors import detector_threshold
+from ragmeter.drift.judge_drift import QUIET_SECONDS
+from ragmeter.drift.moments import BucketSource
+from ragmeter.drift.score_histograms import ScoreHistograms
+from ragmeter.drift.series import MILESTONES
+from ragmeter.drift.trackers import (
     JudgedTracker,
     MeanTracker,
     SharesTracker,
     Tracker,
+    TrackerEvent,
+    find_segment_of_alarm,
     load_tracker,
 )
-from agent.drift.verdicts import HOLD, Verdicts
-from agent.metrics.names import spec_of
-from agent.metrics.spec import MetricSpec
-from agent.trace import ScoredTrace
 
-__all__ = ["DriftMonitor", "DriftSettings"]
-
-RETENTION = HOUR
+_RETENTION = HOUR
 """How far back fine buckets can still be read: after a longer silence the rest is skipped."""
 
 
@@ -49,8 +45,8 @@ class DriftSettings:
     milestones: tuple[tuple[float, int], ...] = MILESTONES
     promote_every: float | None = None
     cheap_scorer: str = "builtin"
-    quiet: float = QUIET
-    hold: float = HOLD
+    quiet: float = QUIET_SECONDS
+    hold: float = HOLD_SECONDS
     max_series: int = 5000
     finest: int = 10
     """The narrowest bucket that the source has, 10 or 60 seconds."""
@@ -67,9 +63,9 @@ class DriftMonitor:
         self.settings = settings
         self.refused = 0
         self._specs = specs
-        self._scores = ScoreCells(specs)
+        self._scores = ScoreHistograms(specs)
         self._trackers: dict[tuple[str, str, str, str], Tracker] = {}
-        self._verdicts = Verdicts(settings.hold, settings.quiet)
+        self._verdicts = JudgedAlarms(settings.hold, settings.quiet)
         self._alarms: dict[tuple[str, str, str, str], Alarm] = {}
         self._discover = -math.inf
         self._streams: dict[str, int] = {}
@@ -78,7 +74,7 @@ class DriftMonitor:
         """Count the scores of traces; before `advance` reaches past their lateness."""
         self._scores.add(traces)
 
-    def advance(self, now: float, source: Source) -> list[Alarm]:
+    def advance(self, now: float, source: BucketSource) -> list[Alarm]:
         """Read what has closed by event time `now`. Alarms that fire, are held or clear, in order
         of time. The source must still have the buckets: call it at least once a minute."""
         out: list[Alarm] = []
@@ -90,13 +86,13 @@ class DriftMonitor:
             due = min([t.next + t.wait for t in trackers])
             if due > now:
                 break
-            if due < now - RETENTION:
+            if due < now - _RETENTION:
                 self._skip(now)
                 continue
             for tracker in trackers:
                 if tracker.next + tracker.wait <= due:
                     sharing, streams = self._streams.get(tracker.service, 1), tracker.streams
-                    h = threshold(self.settings.seconds_per_alarm, 1.0, sharing)
+                    h = detector_threshold(self.settings.seconds_per_alarm, 1.0, sharing)
                     for event in tracker.read(source, self._scores, h):
                         out += self._event(tracker, event, source)
                     if tracker.streams != streams:
@@ -109,16 +105,16 @@ class DriftMonitor:
 
     def _skip(self, now: float) -> None:
         for tracker in self._trackers.values():
-            if tracker.next + tracker.wait < now - RETENTION:
-                tracker.next = now - RETENTION - (now - RETENTION) % HOUR + HOUR
+            if tracker.next + tracker.wait < now - _RETENTION:
+                tracker.next = now - _RETENTION - (now - _RETENTION) % HOUR + HOUR
 
-    def _find(self, now: float, source: Source) -> None:
+    def _find(self, now: float, source: BucketSource) -> None:
         """Begin to watch what has turned up, from the last whole bucket on."""
         self.refused = 0
         cheap = self.settings.cheap_scorer
         for service in sorted(source.services()):
             for metric, scorer in source.series(service):
-                spec = spec_of(self._specs, metric)
+                spec = find_spec(self._specs, metric)
                 if scorer != cheap:
                     self._begin(JudgedTracker(service, metric, scorer, 0.0, spec), now)
                     continue
@@ -153,7 +149,7 @@ class DriftMonitor:
         late = self.settings.judged_lateness if judged else self.settings.lateness
         tracker.pace(tracker.width, late)
 
-    def _event(self, tracker: Tracker, event: Event, source: Source) -> list[Alarm]:
+    def _event(self, tracker: Tracker, event: TrackerEvent, source: BucketSource) -> list[Alarm]:
         key = tracker.service, tracker.metric, tracker.scorer
         judged = isinstance(tracker, JudgedTracker)
         if event.found is None:
@@ -177,7 +173,7 @@ class DriftMonitor:
             self._alarms[alarm.key] = alarm
         return list(alarms)
 
-    def _alarm(self, tracker: Tracker, event: Event, source: Source) -> Alarm:
+    def _alarm(self, tracker: Tracker, event: TrackerEvent, source: BucketSource) -> Alarm:
         found = event.found
         assert found is not None
         change, baseline = found.change, found.baseline
@@ -189,7 +185,7 @@ class DriftMonitor:
         if isinstance(tracker, SharesTracker):
             cell = tracker.edges[found.edge]
             edge = tracker.edge_value(self._scores, cell)
-        move = moved_most(source, tracker, event.kind, change.since, event.at, cell)
+        move = find_segment_of_alarm(source, tracker, event.kind, change.since, event.at, cell)
         after = found.level + shift
         return Alarm(
             *(tracker.service, tracker.metric, tracker.scorer, event.kind, "firing"),
@@ -266,12 +262,12 @@ class DriftMonitor:
                 out.append({**dict(names), "kind": kind, **series.describe()})
         return out
 
-    def statistics(self, service: str) -> list[tuple[str, str, Kind, float, float, int]]:
+    def statistics(self, service: str) -> list[tuple[str, str, AlarmKind, float, float, int]]:
         """(metric, scorer, kind, statistic, threshold, baseline version) of what is watched."""
         out = []
         for key in sorted(self._trackers):
             tracker = self._trackers[key]
-            h = threshold(
+            h = detector_threshold(
                 self.settings.seconds_per_alarm, tracker.width, self._streams.get(service, 1)
             )
             for kind, series in tracker.series.items() if key[0] == service else ():
@@ -280,14 +276,14 @@ class DriftMonitor:
                     out.append((tracker.metric, tracker.scorer, kind, statistic, h, series.version))
         return out
 
-    def ratios(self) -> list[tuple[str, str, str, Kind, float]]:
+    def ratios(self) -> list[tuple[str, str, str, AlarmKind, float]]:
         """(service, metric, scorer, kind, statistic / threshold) of what is watched. A detector
         begins anew with its alarm: while that stands, its ratio is 1 at least."""
         out = []
         for key in sorted(self._trackers):
             tracker = self._trackers[key]
             sharing = self._streams.get(tracker.service, 1)
-            h = threshold(self.settings.seconds_per_alarm, tracker.width, sharing)
+            h = detector_threshold(self.settings.seconds_per_alarm, tracker.width, sharing)
             for kind, series in tracker.series.items():
                 if series.stream is not None:
                     alarm = self._alarms.get((*key[:3], kind))

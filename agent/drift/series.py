@@ -1,4 +1,4 @@
-"""One series over its life: learning, watching, alarmed, cleared, learning anew."""
+"""The life of one monitored series: learn a baseline, detect, alarm, clear, learn again."""
 
 from __future__ import annotations
 
@@ -8,32 +8,36 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple
 
-from agent.drift.baseline import DAY, HOUR, Baseline, Learner, slack
-from agent.drift.changepoint import ChangePoint, Step, find_change
-from agent.drift.stream import MIN_EDGES, MIN_MEAN, Stream
-
-__all__ = ["CLEAR_STEPS", "MILESTONES", "RHYTHM", "Found", "Series", "Watch", "milestones_of"]
+from ragmeter.drift.baseline import DAY, HOUR, Baseline, BaselineLearner, hourly_slack
+from ragmeter.drift.detectors import (
+    MIN_EDGE_SAMPLES,
+    MIN_MEAN_SAMPLES,
+    BucketDeviation,
+    ChangePoint,
+    DriftStream,
+    find_change,
+)
 
 MILESTONES = ((6 * HOUR, 1), (DAY, 1), (7 * DAY, 24))
 """Learned time and levels of successive baselines: one level after six hours and after a day, the
 hours of the day after a week."""
 
-RHYTHM = 0.4
+DAILY_RHYTHM = 0.4
 """While less than a day is known, so many standard deviations beyond its hours so far are normal:
 errors between 2.5 and 7.5 % or scores between .74 and .86 over the day move by less in the five
 hours until an hour counts as known. Less leaves false alarms; .5 misses 5 to 20 % half the time."""
 
-KEEP = 240
+_MAX_RECENT = 240
 """Steps kept for the change point, of a minute or the bucket's width: the hours of quarantine."""
 
-CLEAR_STEPS = 30
+_CLEAR_STEPS = 30
 """Steps in a row that must look normal again: half an hour at a minute each."""
 
-LEAST_LEARNED = 200
+_MIN_LEARNED = 200
 """Samples below which six hours are no baseline."""
 
 
-def milestones_of(days: float) -> tuple[tuple[float, int], ...]:
+def milestones_for(days: float) -> tuple[tuple[float, int], ...]:
     """`MILESTONES` for a baseline that is learned from so many days: the earlier ones on the way,
     then the whole; below a week the hours of the day are not told apart."""
     whole = days * DAY
@@ -42,7 +46,7 @@ def milestones_of(days: float) -> tuple[tuple[float, int], ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class Watch:
+class DetectorSpec:
     """What of a series is watched, and how. `unit` is the range of its values, `two_sided` for
     those of which neither more nor less is bad. `weighted`: n counts inverse variances. `rhythm`
     is how far a day may move the values, in standard deviations, 0 for differences."""
@@ -54,14 +58,14 @@ class Watch:
     unit: float = 1.0
     indifference: float = 0.0
     weighted: bool = False
-    rhythm: float = RHYTHM
+    rhythm: float = DAILY_RHYTHM
 
     @property
     def least(self) -> float:
-        return 0.0 if self.weighted else MIN_MEAN if self.edges == 1 else MIN_EDGES
+        return 0.0 if self.weighted else MIN_MEAN_SAMPLES if self.edges == 1 else MIN_EDGE_SAMPLES
 
 
-class Found(NamedTuple):
+class SeriesAlarm(NamedTuple):
     """An alarm of the series: `edge` and `direction` say where and which way it moved most."""
 
     change: ChangePoint
@@ -72,22 +76,29 @@ class Found(NamedTuple):
     baseline: Baseline
 
 
-class Series:
+class DriftSeries:
     """Bucket in, alarm or clearing out. Kept state is bounded: some 5 kB per edge."""
 
     def __init__(
-        self, watch: Watch, milestones: Sequence[tuple[float, int]] = MILESTONES, version: int = 0
+        self,
+        watch: DetectorSpec,
+        milestones: Sequence[tuple[float, int]] = MILESTONES,
+        version: int = 0,
     ) -> None:
         self.watch = watch
         self.version = version
-        self.stream: Stream | None = None
+        self.stream: DriftStream | None = None
         self.active = False
         self.last_alarm = -math.inf
         self._milestones = tuple(milestones)
         self._reached = 0  # milestones of this epoch
         self._learners = self._new_learners()
-        self._aside: list[Learner] = []  # learns what came after an alarm, should it become normal
-        self._recent: deque[tuple[float, ...]] = deque(maxlen=KEEP)  # start, n, a sum per edge
+        self._aside: list[
+            BaselineLearner
+        ] = []  # learns what came after an alarm, should it become normal
+        self._recent: deque[tuple[float, ...]] = deque(
+            maxlen=_MAX_RECENT
+        )  # start, n, a sum per edge
         self._muted = False  # a new baseline is ordered, the old one is known not to hold
         self._calm = 0
         self._hour = -1.0
@@ -95,8 +106,8 @@ class Series:
         self._samples = 0.0  # judged samples behind the weights, for weighted series
         self._weight = 0.0
 
-    def _new_learners(self) -> list[Learner]:
-        return [Learner(self.watch.width) for _ in range(self.watch.edges)]
+    def _new_learners(self) -> list[BaselineLearner]:
+        return [BaselineLearner(self.watch.width) for _ in range(self.watch.edges)]
 
     @property
     def watching(self) -> bool:
@@ -110,7 +121,7 @@ class Series:
         squares: Sequence[float],
         h: float,
         samples: float = 0.0,
-    ) -> Found | None:
+    ) -> SeriesAlarm | None:
         """A closed bucket (n > 0) against threshold `h`; an alarm, if it makes one."""
         hour = start // HOUR
         if hour != self._hour:
@@ -155,7 +166,7 @@ class Series:
         needed, slots = self._milestones[self._reached]
         first = self._learners[0]
         enough = self._samples if self.watch.weighted else first.samples
-        if first.hours * HOUR >= needed and enough >= LEAST_LEARNED:
+        if first.hours * HOUR >= needed and enough >= _MIN_LEARNED:
             self._freeze(self._learners, slots, now)
             self._reached += 1
             if self._reached == len(self._milestones):
@@ -163,7 +174,7 @@ class Series:
         else:
             self._widen()
 
-    def _freeze(self, learners: Sequence[Learner], slots: int, now: float) -> None:
+    def _freeze(self, learners: Sequence[BaselineLearner], slots: int, now: float) -> None:
         precision = self._weight / self._samples if self.watch.weighted else None
         found = [
             learner.freeze(self.version + 1, slots, self.watch.unit, precision)
@@ -176,14 +187,14 @@ class Series:
         self._promoted = now
         self._muted = False
         w = self.watch
-        stream = Stream(baselines, w.sign, w.two_sided, w.least, w.indifference)
+        stream = DriftStream(baselines, w.sign, w.two_sided, w.least, w.indifference)
         if self.stream is not None and not self.active:
             # The stake goes on: under the new baseline, too, it is a fair game.
             stream.esr = self.stream.esr
         self.stream = stream
 
     def _provisional(
-        self, baseline: Baseline, learner: Learner, all_hours: bool = True
+        self, baseline: Baseline, learner: BaselineLearner, all_hours: bool = True
     ) -> Baseline:
         """Less than a day is known: what the hours so far have shown and somewhat more is normal.
         It never gets narrower."""
@@ -191,7 +202,7 @@ class Series:
         level, w = baseline.levels[0], self.watch
         hours = learner.extremes(level, precision, all_hours)
         n = learner.samples / precision
-        down, up = slack(level, hours, w.unit, baseline.sd, n, w.rhythm)
+        down, up = hourly_slack(level, hours, w.unit, baseline.sd, n, w.rhythm)
         return replace(baseline, slack=(max(down, baseline.slack[0]), max(up, baseline.slack[1])))
 
     def _widen(self) -> None:
@@ -272,7 +283,7 @@ class Series:
         else:
             self._recent.append((at, n, *totals))
 
-    def _found(self, statistic: float) -> Found:
+    def _found(self, statistic: float) -> SeriesAlarm:
         stream = self.stream
         assert stream is not None
         edge, direction = stream.esr.strongest()
@@ -282,11 +293,11 @@ class Series:
         for at, n, *totals in self._recent:
             own = baseline.levels[baseline.slot(at)]
             variance = n * n * baseline.variance(n)
-            steps.append(Step(at, n, direction * (totals[edge] - n * own), variance))
+            steps.append(BucketDeviation(at, n, direction * (totals[edge] - n * own), variance))
         change = find_change(steps)
         since = [row for row in self._recent if row[0] >= change.since]
         level = sum(row[1] * baseline.levels[baseline.slot(row[0])] for row in since)
-        return Found(
+        return SeriesAlarm(
             change, edge, direction, level / sum(row[1] for row in since), statistic, baseline
         )
 
@@ -310,7 +321,7 @@ class Series:
             # of five edges one is often beyond one standard error
             calm = calm and z <= tol + (1 if self.watch.edges == 1 else 1.5) / math.sqrt(len(hour))
         self._calm = self._calm + 1 if calm else 0
-        if self._calm >= CLEAR_STEPS:
+        if self._calm >= _CLEAR_STEPS:
             self.active, self._calm, self._aside = False, 0, []
             stream.restart()
 
@@ -339,15 +350,15 @@ class Series:
         }
 
     @classmethod
-    def load(cls, state: Mapping[str, Any]) -> Series:
+    def load(cls, state: Mapping[str, Any]) -> DriftSeries:
         milestones = [(item[0], item[1]) for item in state["milestones"]]
-        new = cls(Watch(*state["watch"]), milestones, state["version"])
-        new.stream = Stream.load(state["stream"]) if state["stream"] else None
+        new = cls(DetectorSpec(*state["watch"]), milestones, state["version"])
+        new.stream = DriftStream.load(state["stream"]) if state["stream"] else None
         new.active = state["active"]
         new.last_alarm = -math.inf if state["last_alarm"] is None else state["last_alarm"]
         new._reached = state["reached"]
-        new._learners = [Learner.load(item) for item in state["learners"]]
-        new._aside = [Learner.load(item) for item in state["aside"]]
+        new._learners = [BaselineLearner.load(item) for item in state["learners"]]
+        new._aside = [BaselineLearner.load(item) for item in state["aside"]]
         new._recent.extend(tuple(row) for row in state["recent"])
         new._muted = state["muted"]
         new._calm, new._hour = state["calm"], state["hour"]

@@ -1,34 +1,39 @@
-"""From a source's buckets to series: what is read, how often, and how it begins."""
+"""Trackers read the buckets of one metric or latency stage into its series and find the segment behind an alarm."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from agent.drift.alarm import Kind
-from agent.drift.baseline import HOUR, MINUTE
-from agent.drift.judge import Judging
-from agent.drift.reading import Source, plain
-from agent.drift.scores import ScoreCells
-from agent.drift.series import MILESTONES, RHYTHM, Found, Series, Watch
-from agent.metrics.spec import MetricSpec
-from agent.windows.loghist import cell_value
+from ragmeter.core.metric_specs import MetricSpec
+from ragmeter.drift.alarms import AlarmKind
+from ragmeter.drift.baseline import DAY, HOUR, MINUTE
+from ragmeter.drift.judge_drift import JudgedSteps
+from ragmeter.drift.moments import (
+    BucketSource,
+    SampleMoments,
+    SegmentMove,
+    effective_sums,
+    find_moved_segment,
+    sample_moments,
+)
+from ragmeter.drift.score_histograms import ScoreHistograms
+from ragmeter.drift.series import DAILY_RHYTHM, MILESTONES, DetectorSpec, DriftSeries, SeriesAlarm
+from ragmeter.windows.log_histogram import cell_value
 
-__all__ = ["Event", "JudgedTracker", "MeanTracker", "SharesTracker", "Tracker", "load_tracker"]
-
-FAST, FAST_RATE = 10, 5.0
+_FAST, _FAST_RATE = 10, 5.0
 """Buckets of ten seconds from five samples a second on: 50 in each, and twice as early an alarm."""
 
-JUDGED = 300
+_JUDGED_WIDTH = 300
 
-FIRST = 10
+_FIRST_BUCKETS = 10
 """Buckets of a minute that tell the rate."""
 
-EDGE_HOUR, EDGE_SAMPLES = HOUR, 500
+_EDGE_HOUR, _EDGE_SAMPLES = HOUR, 500
 """What edges are taken from: the p99 of 500 samples has five beyond it."""
 
-SCORE_LEVELS = (0.1, 0.25, 0.5, 0.75, 0.9)
+_SCORE_LEVELS = (0.1, 0.25, 0.5, 0.75, 0.9)
 LATENCY_LEVELS = (0.5, 0.75, 0.9, 0.95, 0.99)
 
 LATENCY_RHYTHM = 0.7
@@ -36,11 +41,11 @@ LATENCY_RHYTHM = 0.7
 that much in five hours. What is three times slower is found all the same."""
 
 
-class Event(NamedTuple):
+class TrackerEvent(NamedTuple):
     """What a bucket has brought about in one of a tracker's series; `found` None: it cleared."""
 
-    kind: Kind
-    found: Found | None
+    kind: AlarmKind
+    found: SeriesAlarm | None
     at: float
     threshold: float
 
@@ -52,9 +57,9 @@ class Tracker(ABC):
         self.service, self.metric, self.scorer = service, metric, scorer
         self.next = next_
         self.width = MINUTE
-        self.series: dict[Kind, Series] = {}
+        self.series: dict[AlarmKind, DriftSeries] = {}
         self.milestones: Sequence[tuple[float, int]] = MILESTONES
-        self.finest = FAST
+        self.finest = _FAST
         self.lateness = 0.0
         self.wait = 0.0
         """From the start of a bucket to when it may be read."""
@@ -70,25 +75,25 @@ class Tracker(ABC):
         return sum(series.watching for series in self.series.values())
 
     @abstractmethod
-    def read(self, source: Source, scores: ScoreCells, h: float) -> list[Event]:
+    def read(self, source: BucketSource, scores: ScoreHistograms, h: float) -> list[TrackerEvent]:
         """Take the next bucket. `h`: the threshold for one bucket a second."""
 
     def _feed(
         self,
-        kind: Kind,
+        kind: AlarmKind,
         start: float,
         n: float,
         totals: Sequence[float],
         squares: Sequence[float],
         h: float,
         samples: float = 0.0,
-    ) -> list[Event]:
+    ) -> list[TrackerEvent]:
         series = self.series[kind]
         was = series.active
         found = series.feed(start, n, totals, squares, h / self.width, samples)
         if found is None and was == series.active:
             return []
-        return [Event(kind, found, start + self.width, h / self.width)]
+        return [TrackerEvent(kind, found, start + self.width, h / self.width)]
 
     def dump(self) -> dict[str, Any]:
         return {
@@ -104,7 +109,7 @@ class Tracker(ABC):
     def restore(self, state: Mapping[str, Any]) -> None:
         """Back to the state of `dump`."""
         self.width = state["key"][4]
-        self.series = {kind: Series.load(item) for kind, item in state["series"].items()}
+        self.series = {kind: DriftSeries.load(item) for kind, item in state["series"].items()}
 
 
 def _direction(spec: MetricSpec | None) -> tuple[int, bool]:
@@ -124,25 +129,25 @@ class MeanTracker(Tracker):
         self, service: str, metric: str, scorer: str, next_: float, spec: MetricSpec | None = None
     ) -> None:
         super().__init__(service, metric, scorer, next_)
-        self._kind: Kind = "rate" if spec and spec.kind == "ratio" else "mean"
+        self._kind: AlarmKind = "rate" if spec and spec.kind == "ratio" else "mean"
         self._watch = [*_direction(spec), _unit(spec)]
         self._first = [0.0, 0.0]  # buckets, samples
 
-    def read(self, source: Source, scores: ScoreCells, h: float) -> list[Event]:
+    def read(self, source: BucketSource, scores: ScoreHistograms, h: float) -> list[TrackerEvent]:
         start = self.next
         self.next += self.width
         cell = source.bucket(self.service, "", self.metric, self.scorer, self.width, start)
-        found = plain(cell) if cell is not None else None
+        found = effective_sums(cell) if cell is not None else None
         if found is None:
             return []
         if not self.series:
             self._first = [self._first[0] + 1, self._first[1] + found.n]
-            if self._first[0] >= FIRST:
-                fast = self._first[1] >= FAST_RATE * MINUTE * FIRST
-                self.pace(FAST if fast else MINUTE, self.lateness)
+            if self._first[0] >= _FIRST_BUCKETS:
+                fast = self._first[1] >= _FAST_RATE * MINUTE * _FIRST_BUCKETS
+                self.pace(_FAST if fast else MINUTE, self.lateness)
                 sign, two_sided, unit = self._watch
-                watch = Watch(self.width, int(sign), bool(two_sided), unit=unit)
-                self.series[self._kind] = Series(watch, self.milestones)
+                watch = DetectorSpec(self.width, int(sign), bool(two_sided), unit=unit)
+                self.series[self._kind] = DriftSeries(watch, self.milestones)
             return []
         return self._feed(self._kind, start, found.n, (found.total,), (found.squares,), h)
 
@@ -160,13 +165,13 @@ class SharesTracker(Tracker):
 
     def __init__(self, service: str, metric: str, scorer: str, next_: float) -> None:
         super().__init__(service, metric, scorer, next_)
-        self._kind: Kind = "distribution" if scorer else "latency"
+        self._kind: AlarmKind = "distribution" if scorer else "latency"
         self.edges: list[int] = []
         self._learned: list[float] = []
         self._first = [0.0, 0.0]
 
     def _take(
-        self, source: Source, scores: ScoreCells, start: float
+        self, source: BucketSource, scores: ScoreHistograms, start: float
     ) -> tuple[Sequence[float], float, float] | None:
         """(weights by cell, their sum, the effective number of samples)"""
         if self._kind == "latency":
@@ -180,7 +185,7 @@ class SharesTracker(Tracker):
             return None
         return counts[:-2], counts[-2], counts[-2] * counts[-2] / counts[-1]
 
-    def read(self, source: Source, scores: ScoreCells, h: float) -> list[Event]:
+    def read(self, source: BucketSource, scores: ScoreHistograms, h: float) -> list[TrackerEvent]:
         start = self.next
         self.next += self.width
         taken = self._take(source, scores, start)
@@ -193,7 +198,7 @@ class SharesTracker(Tracker):
         above = [n * sum(counts[edge:]) / total for edge in self.edges]
         return self._feed(self._kind, start, n, above, above, h)
 
-    def edge_value(self, scores: ScoreCells, cell: int) -> float:
+    def edge_value(self, scores: ScoreHistograms, cell: int) -> float:
         """The lower end of a cell, in the metric's units or seconds."""
         if self._kind == "latency":
             return cell_value(cell - 1)
@@ -206,10 +211,10 @@ class SharesTracker(Tracker):
         old = self._learned
         self._learned = [a + b for a, b in zip(old, shares, strict=True)] if old else shares
         self._first = [self._first[0] + 1, self._first[1] + n]
-        if self._first[0] * MINUTE < EDGE_HOUR or self._first[1] < EDGE_SAMPLES:
+        if self._first[0] * MINUTE < _EDGE_HOUR or self._first[1] < _EDGE_SAMPLES:
             return
         whole = sum(self._learned)
-        levels = LATENCY_LEVELS if self._kind == "latency" else SCORE_LEVELS
+        levels = LATENCY_LEVELS if self._kind == "latency" else _SCORE_LEVELS
         self.edges = []
         for level in levels:
             below, edge = 0.0, 0
@@ -226,12 +231,14 @@ class SharesTracker(Tracker):
         if not self.edges:
             self._first = [0.0, 0.0]  # all values equal so far: look again
             return
-        fast = self._first[1] >= FAST_RATE * MINUTE * self._first[0]
-        self.pace(FAST if fast else MINUTE, self.lateness)
+        fast = self._first[1] >= _FAST_RATE * MINUTE * self._first[0]
+        self.pace(_FAST if fast else MINUTE, self.lateness)
         latency = self._kind == "latency"
-        rhythm = LATENCY_RHYTHM if latency else RHYTHM
-        watch = Watch(self.width, two_sided=not latency, edges=len(self.edges), rhythm=rhythm)
-        self.series[self._kind] = Series(watch, self.milestones)
+        rhythm = LATENCY_RHYTHM if latency else DAILY_RHYTHM
+        watch = DetectorSpec(
+            self.width, two_sided=not latency, edges=len(self.edges), rhythm=rhythm
+        )
+        self.series[self._kind] = DriftSeries(watch, self.milestones)
 
     def _more(self) -> dict[str, Any]:
         return {"edges": self.edges, "learned": self._learned, "first": self._first}
@@ -249,12 +256,12 @@ class JudgedTracker(Tracker):
         self, service: str, metric: str, scorer: str, next_: float, spec: MetricSpec | None = None
     ) -> None:
         super().__init__(service, metric, scorer, next_)
-        self.width = JUDGED
-        self._kind: Kind = "rate" if spec and spec.kind == "ratio" else "mean"
+        self.width = _JUDGED_WIDTH
+        self._kind: AlarmKind = "rate" if spec and spec.kind == "ratio" else "mean"
         self._watch = [*_direction(spec), _unit(spec)]
-        self.judging = Judging(_unit(spec) or 1.0)
+        self.judging = JudgedSteps(_unit(spec) or 1.0)
 
-    def read(self, source: Source, scores: ScoreCells, h: float) -> list[Event]:
+    def read(self, source: BucketSource, scores: ScoreHistograms, h: float) -> list[TrackerEvent]:
         start = self.next
         self.next += self.width
         cell = source.bucket(self.service, "", self.metric, self.scorer, self.width, start)
@@ -265,24 +272,28 @@ class JudgedTracker(Tracker):
             return []
         if not self.series:
             sign, two_sided, unit = self._watch
-            one = Watch(self.width, int(sign), bool(two_sided), unit=unit or 1.0, weighted=True)
-            self.series[self._kind] = Series(one, self.milestones)
+            one = DetectorSpec(
+                self.width, int(sign), bool(two_sided), unit=unit or 1.0, weighted=True
+            )
+            self.series[self._kind] = DriftSeries(one, self.milestones)
         events = self._weighted(self._kind, start, step.mean, step.variance, step.judged, h)
         if step.residual is not None:
             if "judge" not in self.series:
                 unit = self._watch[2] or 1.0
-                both = Watch(self.width, two_sided=True, unit=unit, weighted=True, rhythm=0.0)
-                self.series["judge"] = Series(both, self.milestones)
+                both = DetectorSpec(
+                    self.width, two_sided=True, unit=unit, weighted=True, rhythm=0.0
+                )
+                self.series["judge"] = DriftSeries(both, self.milestones)
             events += self._weighted("judge", start, *step.residual, step.judged, h)
         return events
 
     def _weighted(
-        self, kind: Kind, start: float, x: float, variance: float, judged: int, h: float
-    ) -> list[Event]:
+        self, kind: AlarmKind, start: float, x: float, variance: float, judged: int, h: float
+    ) -> list[TrackerEvent]:
         u = 1.0 / variance
         return self._feed(kind, start, u, (u * x,), (u * x * x,), h, float(judged))
 
-    def spread(self, kind: Kind) -> float:
+    def spread(self, kind: AlarmKind) -> float:
         """The variance of one sample: turns inverse variances into samples."""
         reference = self.judging.reference
         assert reference is not None
@@ -294,7 +305,7 @@ class JudgedTracker(Tracker):
     def restore(self, state: Mapping[str, Any]) -> None:
         super().restore(state)
         self._kind, self._watch = state["kind"], list(state["watch"])
-        self.judging = Judging.load(state["judging"])
+        self.judging = JudgedSteps.load(state["judging"])
 
 
 def load_tracker(state: Mapping[str, Any]) -> Tracker:
@@ -304,3 +315,65 @@ def load_tracker(state: Mapping[str, Any]) -> Tracker:
     new = kinds[state["type"]](service, metric, scorer, next_)
     new.restore(state)
     return new
+
+
+_COARSE_WIDTH = 600
+"""Buckets of the longest window: a day of them is there to compare with."""
+
+_MAX_COMPARED_SEGMENTS = 64
+"""Segments compared: each costs some 150 buckets, and an alarm comes once in a month."""
+
+
+def find_segment_of_alarm(
+    source: BucketSource, tracker: Tracker, kind: AlarmKind, since: float, at: float, cell: int
+) -> SegmentMove | None:
+    """The segment that moved most between the day before `since` and the time until `at`. Of
+    judge drift there is none: the judge is one for all."""
+    if kind == "judge":
+        return None
+    names = [name for name in source.segments(tracker.service) if name][:_MAX_COMPARED_SEGMENTS]
+    if not names:
+        return None
+    before = list(_buckets(since - since % _COARSE_WIDTH - DAY, since - since % _COARSE_WIDTH))
+    fine = since - since % (MINUTE if at - since < HOUR * 0.75 else _COARSE_WIDTH)
+    after = list(_buckets(fine, at - at % MINUTE))
+
+    def parts(segment: str) -> tuple[SampleMoments, SampleMoments]:
+        return (
+            _segment_moments(source, tracker, segment, kind, cell, before),
+            _segment_moments(source, tracker, segment, kind, cell, after),
+        )
+
+    return find_moved_segment(parts(""), {name: parts(name) for name in names})
+
+
+def _buckets(start: float, end: float) -> Iterator[tuple[int, float]]:
+    while start + MINUTE <= end:
+        width = (
+            _COARSE_WIDTH if start % _COARSE_WIDTH == 0 and start + _COARSE_WIDTH <= end else MINUTE
+        )
+        yield width, start
+        start += width
+
+
+def _segment_moments(
+    source: BucketSource,
+    tracker: Tracker,
+    segment: str,
+    kind: AlarmKind,
+    cell: int,
+    buckets: list[tuple[int, float]],
+) -> SampleMoments:
+    if kind != "latency":
+        args = (tracker.service, segment, tracker.metric, tracker.scorer)
+        return sample_moments(source.bucket(*args, width, start) for width, start in buckets)
+    n = above = 0.0
+    for width, start in buckets:
+        hist = source.bucket_latency(tracker.service, segment, tracker.metric, width, start)
+        if hist is not None and hist.n:
+            total = sum(hist.counts)
+            kish = total * total / hist.w2
+            n += kish
+            above += kish * sum(hist.counts[cell:]) / total
+    share = above / n if n else 0.0
+    return SampleMoments(n, share, share * (1 - share))

@@ -1,1 +1,1 @@
-"""Bytes to `Trace`, a file per wire format."""
+"""Bytes to `Trace`: decoding, conventions, redaction, passage resolution and dead letters."""

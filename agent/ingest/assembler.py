@@ -1,5 +1,5 @@
-"""Which spans belong together, and when a trace of them is complete. Pure: bodies and clocks are
-the caller's.
+"""Collect the spans of each trace and decide when the trace is complete; a pure state machine without I/O or clock.
+
 
 No convention says "that was the last span": children end and come first, the root last, in
 several requests, again and again where a sender got no answer. So a trace is closed by quiet: a
@@ -18,19 +18,17 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
-from agent.settings.otlp import Otlp
+from ragmeter.config.inputs import OtlpSettings
 
-__all__ = ["Assembler", "Closing", "Fate", "Part", "Plan", "Restored", "Why"]
-
-LOGS_SECONDS = 3600.0
+_LOGS_SECONDS = 3600.0
 """For so long after a log event with content every trace is given the longer quiet time."""
 
-OVERSHOOT = 1.25
+_OVERSHOOT = 1.25
 """Open traces may pass their bounds by so much until the oldest are closed; beyond it nothing more
 is taken."""
 
 
-class Fate(StrEnum):
+class PartFate(StrEnum):
     """What became of a span or a log event."""
 
     ACCEPTED = "accepted"
@@ -39,7 +37,7 @@ class Fate(StrEnum):
     OVER_LIMIT = "over_limit"
 
 
-class Why(StrEnum):
+class CloseReason(StrEnum):
     """What closed a trace."""
 
     ROOT = "root"
@@ -50,7 +48,7 @@ class Why(StrEnum):
     EVICTED = "evicted"
 
 
-class Part(NamedTuple):  # one a span: a frozen dataclass takes eight times as long to make
+class TracePart(NamedTuple):  # one a span: a frozen dataclass takes eight times as long to make
     """A span or a log event: `key` tells it from the others of its trace, `size` is its cost in
     bytes."""
 
@@ -62,27 +60,27 @@ class Part(NamedTuple):  # one a span: a frozen dataclass takes eight times as l
 
 
 @dataclass(slots=True)
-class Plan:
+class AssemblyPlan:
     """The fate of each part, and the indexes of the accepted ones by trace."""
 
     now: float
-    parts: Sequence[Part]
-    fates: list[Fate] = field(default_factory=list)
+    parts: Sequence[TracePart]
+    fates: list[PartFate] = field(default_factory=list)
     accepted: dict[bytes, list[int]] = field(default_factory=dict)
     late: set[bytes] = field(default_factory=set)
 
 
 @dataclass(frozen=True, slots=True)
-class Closing:
+class ClosingTrace:
     """A trace that takes no more spans; it is forgotten or remembered when `closed` is called."""
 
     trace: bytes
-    why: Why
+    why: CloseReason
     size: int
 
 
 @dataclass(slots=True)
-class Restored:
+class RestoredTrace:
     """An open trace as a state file had it."""
 
     trace: bytes
@@ -106,7 +104,7 @@ class _Open:
 class Assembler:
     """`now` is in seconds of any clock that does not go back; it is the same one for all calls."""
 
-    def __init__(self, settings: Otlp) -> None:
+    def __init__(self, settings: OtlpSettings) -> None:
         self._settings = settings
         self._open: dict[bytes, _Open] = {}  # in order of their first arrival
         self._closing: dict[bytes, _Open] = {}
@@ -133,38 +131,38 @@ class Assembler:
         """Whether nothing more may be taken until some are closed."""
         settings = self._settings
         return (
-            len(self) >= OVERSHOOT * settings.max_open_traces
-            or self._size >= OVERSHOOT * settings.max_open_bytes
+            len(self) >= _OVERSHOOT * settings.max_open_traces
+            or self._size >= _OVERSHOOT * settings.max_open_bytes
         )
 
     # Parts in -----------------------------------------------------------------------------------
 
-    def plan(self, parts: Sequence[Part], now: float) -> Plan:
+    def plan(self, parts: Sequence[TracePart], now: float) -> AssemblyPlan:
         """What taking these parts in would do; nothing is changed."""
-        plan = Plan(now, parts)
+        plan = AssemblyPlan(now, parts)
         added: dict[bytes, tuple[set[bytes], int]] = {}
         for index, part in enumerate(parts):
             if self._is_closed(part.trace, now):
-                plan.fates.append(Fate.LATE)
+                plan.fates.append(PartFate.LATE)
                 plan.late.add(part.trace)
                 continue
             found = self._open.get(part.trace)
             keys, size = added.get(part.trace) or (set(), 0)
             if part.key in keys or (found and part.key in found.keys):
-                plan.fates.append(Fate.DUPLICATE)
+                plan.fates.append(PartFate.DUPLICATE)
                 continue
             number = len(keys) + (len(found.keys) if found else 0)
             before = size + (found.size if found else 0)
             if self._over(number, before):
-                plan.fates.append(Fate.OVER_LIMIT)
+                plan.fates.append(PartFate.OVER_LIMIT)
                 continue
             keys.add(part.key)
             added[part.trace] = keys, size + part.size
             plan.accepted.setdefault(part.trace, []).append(index)
-            plan.fates.append(Fate.ACCEPTED)
+            plan.fates.append(PartFate.ACCEPTED)
         return plan
 
-    def apply(self, plan: Plan) -> None:
+    def apply(self, plan: AssemblyPlan) -> None:
         """Do as planned. Nothing else may have been called in between."""
         now = plan.now
         for trace in plan.late:
@@ -197,10 +195,10 @@ class Assembler:
 
     # Closing ------------------------------------------------------------------------------------
 
-    def due(self, now: float, most: int, size: int) -> list[Closing]:
+    def due(self, now: float, most: int, size: int) -> list[ClosingTrace]:
         """Traces that are to be closed now, at most `most` of them, or of `size` bytes where that
         is more than one. They take no more spans; `closed` is to be called for each."""
-        out: list[Closing] = []
+        out: list[ClosingTrace] = []
         taken = 0
         for trace, why in self._next(now):
             found = self._open[trace]
@@ -209,15 +207,15 @@ class Assembler:
                 break
             self._closing[trace] = self._open.pop(trace)
             taken += found.size
-            out.append(Closing(trace, why, found.size))
+            out.append(ClosingTrace(trace, why, found.size))
             if len(out) == most:
                 break
         return out
 
-    def resume(self, trace: bytes, why: Why) -> Closing:
+    def resume(self, trace: bytes, why: CloseReason) -> ClosingTrace:
         """Go on closing a trace that `restore` has just opened: `due` had named it before."""
         found = self._closing[trace] = self._open.pop(trace)
-        return Closing(trace, why, found.size)
+        return ClosingTrace(trace, why, found.size)
 
     def closed(self, trace: bytes, now: float) -> list[bytes]:
         """The spans of a closing trace are gone. Returns the ids that are no longer remembered."""
@@ -237,7 +235,7 @@ class Assembler:
             del self._closed[trace]
         return out
 
-    def _next(self, now: float) -> Iterator[tuple[bytes, Why]]:
+    def _next(self, now: float) -> Iterator[tuple[bytes, CloseReason]]:
         """Each trace to be closed; whoever asks on has taken it out of the open ones."""
         while self._heap and self._heap[0][0] <= now:
             due, trace = heapq.heappop(self._heap)
@@ -256,25 +254,25 @@ class Assembler:
         ):
             trace = next(iter(self._open))
             held -= self._open[trace].size
-            yield trace, Why.EVICTED
+            yield trace, CloseReason.EVICTED
 
     def _over_all(self) -> bool:
         return self._size > self._settings.max_open_bytes
 
-    def _verdict(self, found: _Open, now: float) -> tuple[Why, float]:
+    def _verdict(self, found: _Open, now: float) -> tuple[CloseReason, float]:
         """What closes a trace next, if nothing else comes, and when."""
         settings = self._settings
         if len(found.keys) >= settings.max_trace_spans:
-            return Why.SPANS, found.last
+            return CloseReason.SPANS, found.last
         if found.size >= settings.max_trace_bytes:
-            return Why.BYTES, found.last
-        quiet, why = settings.idle_seconds, Why.IDLE
+            return CloseReason.BYTES, found.last
+        quiet, why = settings.idle_seconds, CloseReason.IDLE
         if found.root:
-            logs = now - self._logs_at < LOGS_SECONDS
+            logs = now - self._logs_at < _LOGS_SECONDS
             grace = settings.logs_grace_seconds if logs else 0.0
-            quiet, why = min(quiet, max(settings.grace_seconds, grace)), Why.ROOT
+            quiet, why = min(quiet, max(settings.grace_seconds, grace)), CloseReason.ROOT
         if found.first + settings.max_age_seconds < found.last + quiet:
-            return Why.AGE, found.first + settings.max_age_seconds
+            return CloseReason.AGE, found.first + settings.max_age_seconds
         return why, found.last + quiet
 
     def _schedule(self, trace: bytes, found: _Open, now: float) -> None:
@@ -289,7 +287,7 @@ class Assembler:
     # Restart ------------------------------------------------------------------------------------
 
     def restore(
-        self, opened: Iterable[Restored], closed: Iterable[tuple[bytes, float]], now: float
+        self, opened: Iterable[RestoredTrace], closed: Iterable[tuple[bytes, float]], now: float
     ) -> None:
         """Go on with what a state file had, in the order of its first arrivals.
 

@@ -1,1 +1,1 @@
-"""The agent on a cluster: the same two halves, joined by Kafka topics."""
+"""The agent on a Kafka cluster: processors on Faust joined by topics, with state in compacted changelogs."""

@@ -1,32 +1,30 @@
-"""The topics that the workers need, and what it means where the cluster has them otherwise."""
+"""Specify the topics that the workers need, and compare them with those of the cluster."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from agent.ingest.feedback import MAX_BYTES as FEEDBACK_BYTES
-from agent.settings import Settings
+from ragmeter.config.settings import Settings
+from ragmeter.ingest.feedback import MAX_BYTES as FEEDBACK_BYTES
 
-__all__ = ["Difference", "Found", "Topic", "amiss", "differences", "fitted", "read", "wanted"]
-
-HOUR_MS = 3_600_000
-OVERHEAD = 64 * 2**10  # of a message beside its body: headers, key, the batch around it
+_HOUR_MS = 3_600_000
+_OVERHEAD = 64 * 2**10  # of a message beside its body: headers, key, the batch around it
 # Kafka's default of a week would keep a state's old versions so long: a segment is compacted only
 # when it is closed. With an hour a recovery reads at most an hour of steps beside the state.
-SEGMENT_MS = HOUR_MS
-SEGMENT_BYTES = 64 * 2**20
+_SEGMENT_MS = _HOUR_MS
+_SEGMENT_BYTES = 64 * 2**20
 # Compact when a fifth is old; half by default, which would double what a recovery has to read.
-DIRTY = "0.2"
+_DIRTY = "0.2"
 SCORED, SPANS = "scored traces", "spans"
-STATE, OPEN_SPANS = "state", "open spans"
-_STATE_OF = {STATE: SCORED, OPEN_SPANS: SPANS}
-LEADER = "Faust's leader"
-FEEDBACK = "feedback"
+STATE, _OPEN_SPANS = "state", "open spans"
+_STATE_OF = {STATE: SCORED, _OPEN_SPANS: SPANS}
+_LEADER = "Faust's leader"
+_FEEDBACK = "feedback"
 
 
 @dataclass(frozen=True, slots=True)
-class Topic:
+class TopicSpec:
     """`grows`: more partitions are only more room, because no state hangs on a key's partition."""
 
     name: str
@@ -38,7 +36,7 @@ class Topic:
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class ActualTopic:
     """A topic as the cluster has it."""
 
     partitions: int
@@ -48,7 +46,7 @@ class Found:
 
 
 @dataclass(frozen=True, slots=True)
-class Difference:
+class TopicDifference:
     """`safe` to apply: nothing is deleted, nothing is counted anew, no worker stops."""
 
     topic: str
@@ -62,57 +60,69 @@ class Difference:
         return f"{self.topic}: {self.key} is {self.found}, not {self.wanted}: {self.cost}"
 
 
-def wanted(settings: Settings) -> list[Topic]:
+def required_topics(settings: Settings) -> list[TopicSpec]:
     """Every topic, those of Faust too: the workers create none."""
     kafka = settings.kafka
     names, keep, many = kafka.topics, kafka.retention, kafka.partitions
     # A trace may be larger than the megabyte that Kafka takes by default, a dead one is no smaller.
-    large = {"max.message.bytes": str(max(2**20, settings.limits.trace_bytes) + OVERHEAD)}
+    large = {"max.message.bytes": str(max(2**20, settings.limits.trace_bytes) + _OVERHEAD)}
     # a producer whose clock is wrong must not move event time on with its traces
     arrival = {"message.timestamp.type": "LogAppendTime"}
-    labels = {"max.message.bytes": str(FEEDBACK_BYTES + OVERHEAD)}
+    labels = {"max.message.bytes": str(FEEDBACK_BYTES + _OVERHEAD)}
     compact = {
         "cleanup.policy": "compact",
-        "segment.ms": str(SEGMENT_MS),
-        "segment.bytes": str(SEGMENT_BYTES),
-        "min.cleanable.dirty.ratio": DIRTY,
+        "segment.ms": str(_SEGMENT_MS),
+        "segment.bytes": str(_SEGMENT_BYTES),
+        "min.cleanable.dirty.ratio": _DIRTY,
     }
     changelog = f"{kafka.group}-spans-changelog"
     spans = (
-        (names.spans, SPANS, many, _kept(keep.spans_hours) | large, False),
-        (changelog, OPEN_SPANS, many, compact | large, False),
+        (names.spans, SPANS, many, _retention_config(keep.spans_hours) | large, False),
+        (changelog, _OPEN_SPANS, many, compact | large, False),
     )
     state, leader = f"{kafka.group}-state-changelog", f"{kafka.group}-__assignor-__leader"
     rows = [
-        (names.traces, "traces in", many, _kept(keep.traces_hours) | large | arrival, True),
+        (
+            names.traces,
+            "traces in",
+            many,
+            _retention_config(keep.traces_hours) | large | arrival,
+            True,
+        ),
         *(spans if kafka.traces_encoding != "native" else ()),
-        (names.scores, SCORED, many, _kept(keep.scores_hours), False),
+        (names.scores, SCORED, many, _retention_config(keep.scores_hours), False),
         # one partition: an offset alone then names a dead letter
-        (names.dead, "dead letters", 1, _kept(keep.dead_hours) | large, False),
-        (names.feedback, FEEDBACK, many, _kept(keep.feedback_hours) | labels | arrival, True),
+        (names.dead, "dead letters", 1, _retention_config(keep.dead_hours) | large, False),
+        (
+            names.feedback,
+            _FEEDBACK,
+            many,
+            _retention_config(keep.feedback_hours) | labels | arrival,
+            True,
+        ),
         (names.control, "control", 1, compact, False),
         (state, STATE, many, compact, False),
-        (leader, LEADER, 1, {"cleanup.policy": "delete"}, False),
+        (leader, _LEADER, 1, {"cleanup.policy": "delete"}, False),
     ]
     # With three copies, what is acknowledged by two outlives the loss of any one broker.
     sure = {"min.insync.replicas": "2"} if (kafka.replication or 0) >= 3 else {}
     return [
-        Topic(name, what, count, kafka.replication, configs | sure, grows)
+        TopicSpec(name, what, count, kafka.replication, configs | sure, grows)
         for name, what, count, configs, grows in rows
     ]
 
 
-def read(settings: Settings) -> tuple[str, ...]:
+def consumed_topics(settings: Settings) -> tuple[str, ...]:
     """What the workers read and commit."""
     feedback = (settings.kafka.topics.feedback,) if settings.feedback.traces else ()
     return (*settings.kafka.counted_topics, *feedback)
 
 
-def _kept(hours: float) -> dict[str, str]:
-    return {"cleanup.policy": "delete", "retention.ms": str(int(hours * HOUR_MS))}
+def _retention_config(hours: float) -> dict[str, str]:
+    return {"cleanup.policy": "delete", "retention.ms": str(int(hours * _HOUR_MS))}
 
 
-def fitted(topics: list[Topic], found: dict[str, Found]) -> list[Topic]:
+def match_partitions(topics: list[TopicSpec], found: dict[str, ActualTopic]) -> list[TopicSpec]:
     """The topics of states with as many partitions as those have that they are the states of:
     Faust ends otherwise."""
     there = {topic.what: found[topic.name] for topic in topics if topic.name in found}
@@ -124,10 +134,10 @@ def fitted(topics: list[Topic], found: dict[str, Found]) -> list[Topic]:
     ]
 
 
-def amiss(settings: Settings, found: Mapping[str, int]) -> str:
+def find_topic_problem(settings: Settings, found: Mapping[str, int]) -> str:
     """Why a worker cannot begin with these topics, given their partitions; "" if it can."""
-    spared = (LEADER,) if settings.feedback.traces else (LEADER, FEEDBACK)
-    needed = [topic for topic in wanted(settings) if topic.what not in spared]
+    spared = (_LEADER,) if settings.feedback.traces else (_LEADER, _FEEDBACK)
+    needed = [topic for topic in required_topics(settings) if topic.what not in spared]
     missing = [topic.name for topic in needed if topic.name not in found]
     if missing:
         return f"there is no topic {', '.join(missing)}; make it with `ragmeter kafka init`"
@@ -147,20 +157,20 @@ def amiss(settings: Settings, found: Mapping[str, int]) -> str:
     return ""
 
 
-def differences(topic: Topic, found: Found) -> list[Difference]:
+def compare_topic(topic: TopicSpec, found: ActualTopic) -> list[TopicDifference]:
     rows = [_partitions(topic, found), _replication(topic, found)]
     rows += [_config(topic, key, found) for key in topic.configs]
     return [row for row in rows if row is not None]
 
 
-def _partitions(topic: Topic, found: Found) -> Difference | None:
+def _partitions(topic: TopicSpec, found: ActualTopic) -> TopicDifference | None:
     if topic.partitions == found.partitions:
         return None
     cost, safe = "Kafka cannot take partitions away; set kafka.partitions to what is there", False
     if topic.what == STATE:
         cost = "it must have those of the scores; delete it with all workers stopped, and the state"
         cost += " (windows, alerts, what was counted) begins anew"
-    elif topic.what == OPEN_SPANS:
+    elif topic.what == _OPEN_SPANS:
         cost = "it must have those of the spans; delete it with all workers stopped, and traces"
         cost += " that were open are lost"
     elif topic.what == SPANS:
@@ -171,21 +181,21 @@ def _partitions(topic: Topic, found: Found) -> Difference | None:
     elif topic.partitions > found.partitions:
         cost = "services would move away from their state; take another group and other topics"
         cost = cost if topic.what == SCORED else "only one is of use"
-    return Difference(
+    return TopicDifference(
         topic.name, "partitions", str(found.partitions), str(topic.partitions), cost, safe
     )
 
 
-def _replication(topic: Topic, found: Found) -> Difference | None:
+def _replication(topic: TopicSpec, found: ActualTopic) -> TopicDifference | None:
     if topic.replication in (None, found.replication):
         return None
     cost = "every byte is copied between brokers; use kafka-reassign-partitions"
-    return Difference(
+    return TopicDifference(
         topic.name, "replication", str(found.replication), str(topic.replication), cost, False
     )
 
 
-def _config(topic: Topic, key: str, found: Found) -> Difference | None:
+def _config(topic: TopicSpec, key: str, found: ActualTopic) -> TopicDifference | None:
     want, have = topic.configs[key], found.configs.get(key)
     if have == want:
         return None
@@ -196,13 +206,13 @@ def _config(topic: Topic, key: str, found: Found) -> Difference | None:
     elif key == "cleanup.policy":
         cost, safe = "what is older than its retention is deleted", found.empty
     elif key == "retention.ms" and _less(want, have):
-        cost = f"what is older than {int(want) / HOUR_MS:g} h is deleted"
+        cost = f"what is older than {int(want) / _HOUR_MS:g} h is deleted"
         safe = found.empty
     elif key == "retention.ms":
         cost = "more disk"
     elif key == "max.message.bytes" and _less(want, have):
         cost, safe = "larger messages, as they are taken now, are refused", False
-    return Difference(topic.name, key, str(have), want, cost, safe)
+    return TopicDifference(topic.name, key, str(have), want, cost, safe)
 
 
 def _less(want: str, have: str | None) -> bool:

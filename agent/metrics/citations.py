@@ -1,15 +1,253 @@
-"""Cheap citation metrics: are there citations, do they exist, does the answer name sources."""
+"""Which passages an answer cites and where, and the citation metrics that need no model.
+
+Which passages an answer cites, and where: the one resolver that every citation metric uses.
+
+Explicit `citations` of the trace win. Without them inline markers are read from the answer:
+`[1]`, `[1, 3]`, `[1-3]`, `[1][2]`, `【1†source】`, `[doc-3]`, and `[id]` where the id is one of a
+passage. Code, markdown links, footnotes, list indices and years are not citations.
+"""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 
-from agent.metrics.markers import Cited
-from agent.metrics.results import BUILTIN, not_applicable, scored, standing, unscored
-from agent.metrics.spec import MetricSpec
-from agent.trace import Score, Trace
+from ragmeter.core.metric_specs import MetricSpec
+from ragmeter.core.score import (
+    BUILTIN_SCORER,
+    Score,
+    make_answer_score,
+    make_not_applicable,
+    make_scored,
+    make_unscored,
+)
+from ragmeter.trace import Passage, Trace
 
-__all__ = ["SPECS", "indicators", "score"]
+MAX_MARKS = 1000  # an answer with more is no answer; bounds the work on hostile text
+_MAX_RANGE = 50  # [1-999999] must not become a million citations
+
+# Candidates only: what stands between the brackets is judged in Python. Every repetition is
+# bounded, so a text of nothing but brackets is scanned in linear time.
+_MARK = re.compile(r"\[([^\[\]\n]{1,80})\]|【([^【】\n]{1,80})】")
+_NUMBERS = re.compile(r"\s*\d{1,4}\s*(?:(?:[,;]|[-–—]|\band\b|&)\s*\d{1,4}\s*){0,40}\Z")
+_PIECE = re.compile(r"(\d+)\s*[-–—]\s*(\d+)|(\d+)")
+_NAMED = re.compile(
+    r"\s*(?:doc(?:ument)?|passage|source|src|ref(?:erence)?|chunk|context|cit(?:e|ation)|kb)"
+    r"[\s_#:.\-]{0,3}(\d{1,6})\s*\Z",
+    re.IGNORECASE,
+)
+_OPENAI = re.compile(r"\s*(?:(\d{1,4}):)?(\d{1,4})\s*†")
+_CODE = re.compile(r"```.*?(?:```|\Z)|~~~.*?(?:~~~|\Z)|`[^`\n]{1,300}`", re.DOTALL)
+_INDEXED = re.compile(r"[A-Za-z_]\w{0,30}\Z")
+_CODE_AFTER = re.compile(r"\s?(?:[-+*/]?=[^=]|==|\.[a-z_]\w*|\(|\[\d+\]\s?=)")
+_LINKED = re.compile(r"\((?:https?:|/|#|www\.)", re.IGNORECASE)
+_DIGITS = re.compile(r"\d+")
+_INDEX_NAMES = frozenset(
+    re.findall(
+        r"\w+",
+        "arr array args argv list items values data row rows col cols buf vec tuple dict map matrix"
+        " nums str params results",
+    )
+)
+
+
+@dataclass(slots=True)
+class CitationMark:
+    """One marker or explicit citation over answer characters [start, end).
+
+    `passages` are indices into `trace.passages`; `dangling` counts targets that resolve to none.
+    `start` is -1 for an explicit citation without a place: it stands for the whole answer.
+    """
+
+    start: int
+    end: int
+    passages: list[int] = field(default_factory=list)
+    dangling: int = 0
+
+
+@dataclass(slots=True)
+class Citations:
+    """All citations of an answer in order. `explicit`: they come from `trace.citations`."""
+
+    marks: list[CitationMark]
+    explicit: bool
+
+    @property
+    def dangling(self) -> int:
+        return sum(mark.dangling for mark in self.marks)
+
+
+class _Resolver:
+    """Targets to passage indices: by id, then by rank, then by 1-based position."""
+
+    __slots__ = ("count", "ids", "ranks", "shapes")
+
+    def __init__(self, passages: Sequence[Passage]) -> None:
+        self.count = len(passages)
+        self.ids: dict[str, int] = {}
+        self.ranks: dict[int, int] = {}
+        for index, passage in enumerate(passages):
+            self.ids.setdefault(passage.id.casefold(), index)
+            if passage.rank is not None:
+                self.ranks.setdefault(passage.rank, index)
+        if 0 in self.ranks:  # ranks from 0: prompts still number from 1
+            self.ranks = {}
+        self.shapes: set[str] | None = None
+
+    def by_id(self, text: str) -> int | None:
+        key = text.strip().casefold()
+        found = self.ids.get(key)
+        return found if found is not None else self.ids.get(f"[{key}]")
+
+    def by_number(self, number: int) -> int | None:
+        found = self.ids.get(str(number))
+        if found is None:
+            found = self.ranks.get(number)
+        if found is None and 1 <= number <= self.count:
+            found = number - 1
+        return found
+
+    def like_an_id(self, text: str) -> bool:
+        """Whether the text has the shape of a passage id: equal but for its digits."""
+        if self.shapes is None:
+            self.shapes = {_DIGITS.sub("0", key) for key in self.ids if _DIGITS.search(key)}
+        return _DIGITS.sub("0", text.strip().casefold()) in self.shapes
+
+
+def _numbers(text: str) -> list[int]:
+    numbers: list[int] = []
+    for low, high, single in _PIECE.findall(text):
+        if single:
+            numbers.append(int(single))
+        elif int(low) <= int(high) < int(low) + _MAX_RANGE:
+            numbers.extend(range(int(low), int(high) + 1))
+        else:
+            numbers += [int(low), int(high)]
+    return numbers
+
+
+def _is_index(answer: str, start: int, end: int) -> bool:
+    """Whether `[n]` at [start, end) indexes a variable, as in `arr[1]`, rather than cites."""
+    if start == 0 or not (answer[start - 1].isalnum() or answer[start - 1] in "_)"):
+        return False
+    if _CODE_AFTER.match(answer, end):
+        return True
+    word = _INDEXED.search(answer, max(0, start - 32), start)
+    if word is None:
+        return False
+    name = word.group()
+    return (
+        len(name) == 1
+        or "_" in name
+        or name in _INDEX_NAMES
+        or (name[0].islower() and name != name.lower())
+    )
+
+
+def _read_mark(text: str, resolver: _Resolver, mark: CitationMark) -> bool:
+    """Fill `mark` from what stands between the brackets; False where it is no citation."""
+    found = resolver.by_id(text)
+    if found is not None:
+        mark.passages.append(found)
+        return True
+    if _NUMBERS.match(text):
+        numbers = _numbers(text)
+        for number in numbers:
+            found = resolver.by_number(number)
+            if found is not None:
+                mark.passages.append(found)
+            elif number == 0 or number >= 1000:  # an index or interval; a year
+                return False
+            else:
+                mark.dangling += 1
+        return bool(numbers)
+    if resolver.like_an_id(text):
+        mark.dangling += 1
+        return True
+    named = _NAMED.match(text)
+    if named:
+        found = resolver.by_number(int(named.group(1)))
+        if found is None:
+            mark.dangling += 1
+        else:
+            mark.passages.append(found)
+        return True
+    if re.search(r"[,;]", text):
+        known = [resolver.by_id(part) for part in re.split(r"[,;]", text)]
+        if any(index is not None for index in known):
+            mark.passages += [index for index in known if index is not None]
+            mark.dangling += sum(index is None for index in known)
+            return True
+    return False
+
+
+def _inline(answer: str, resolver: _Resolver) -> list[CitationMark]:
+    if "[" not in answer and "【" not in answer:
+        return []
+    if "`" in answer or "~~~" in answer:
+        answer = _CODE.sub(lambda code: " " * len(code.group()), answer)
+    marks: list[CitationMark] = []
+    for match in _MARK.finditer(answer):
+        start, end = match.span()
+        mark = CitationMark(start, end)
+        if match.group(2) is not None:
+            text = match.group(2)
+            step = _OPENAI.match(text)
+            if step:
+                # 【n†…】 counts from 1; in 【step:n†…】 n counts from 0
+                number = int(step.group(2)) + (step.group(1) is not None)
+                found = resolver.by_number(number)
+                if found is None:
+                    mark.dangling = 1
+                else:
+                    mark.passages.append(found)
+            elif not _read_mark(text, resolver, mark):
+                continue
+        else:
+            text = match.group(1)
+            if text[0] in "^!":
+                continue
+            if (start == 0 or answer[start - 1] == "\n") and answer.startswith(":", end):
+                continue  # a link definition, "[1]: https://…"
+            if answer.startswith("(", end) and not (
+                text.strip().isdigit() and _LINKED.match(answer, end)
+            ):
+                continue  # a markdown link; "[1](https://…)" still cites
+            if _is_index(answer, start, end) or not _read_mark(text, resolver, mark):
+                continue
+        marks.append(mark)
+        if len(marks) == MAX_MARKS:
+            break
+    return marks
+
+
+def resolve_citations(trace: Trace) -> Citations:
+    """The citations of the trace's answer. With passages not captured every target dangles."""
+    passages = trace.passages or ()
+    if trace.citations:
+        resolver = _Resolver(passages)
+        marks = []
+        for citation in trace.citations[:MAX_MARKS]:
+            start, end = citation.start, citation.end
+            placed = start is not None and end is not None and end > start
+            mark = CitationMark(start or 0, end or 0) if placed else CitationMark(-1, -1)
+            for target in citation.passage_ids:
+                found = resolver.by_id(target)
+                bare = target.strip().strip("[]")
+                if found is None and bare.isdecimal() and len(bare) < 7:
+                    found = resolver.by_number(int(bare))
+                if found is None:
+                    mark.dangling += 1
+                elif found not in mark.passages:
+                    mark.passages.append(found)
+            if mark.passages or mark.dangling:
+                marks.append(mark)
+        return Citations(marks, explicit=True)
+    if not trace.answer or ("[" not in trace.answer and "【" not in trace.answer):
+        return Citations([], explicit=False)
+    return Citations(_inline(trace.answer, _Resolver(passages)), explicit=False)
+
 
 _SOURCE = "pragmata, metrics taxonomy"
 
@@ -18,7 +256,7 @@ SPECS = (
         name="citation_presence",
         kind="ratio",
         tier="cheap",
-        scorers=(BUILTIN,),
+        scorers=(BUILTIN_SCORER,),
         meaning="share of answers that cite at least once",
         formula="1 if the answer has a citation else 0, over traces that answered",
         needs="trace.citations, else inline markers",
@@ -28,7 +266,7 @@ SPECS = (
         name="citation_fabricated",
         kind="ratio",
         tier="cheap",
-        scorers=(BUILTIN,),
+        scorers=(BUILTIN_SCORER,),
         meaning="share of citing answers with a citation that resolves to no passage",
         formula="1 if any citation dangles else 0, over answers that cite",
         needs="trace.citations, else inline markers, resolved against the passages",
@@ -39,7 +277,7 @@ SPECS = (
         name="source_indicators",
         kind="mean",
         tier="cheap",
-        scorers=(BUILTIN,),
+        scorers=(BUILTIN_SCORER,),
         meaning="how far the answer names its sources in words or by address",
         formula="min(found / 3, 1); found = phrases that name a source, plus web addresses",
         needs="answer text",
@@ -79,12 +317,12 @@ _INDICATORS: tuple[tuple[str, tuple[str, ...], re.Pattern[str]], ...] = tuple(
         ("", ("page ", "section ", "chapter "), r"(?:page|section|chapter) \d"),
     )
 )
-MAX_TEXT = 20_000  # characters: three indicators are enough, and a long answer shows them early
+_MAX_TEXT = 20_000  # characters: three indicators are enough, and a long answer shows them early
 
 
-def indicators(answer: str) -> int:
+def count_source_indicators(answer: str) -> int:
     """How many source indicators the answer has, counted up to three."""
-    text = answer[:MAX_TEXT].lower()
+    text = answer[:_MAX_TEXT].lower()
     found = 0
     for first, words, pattern in _INDICATORS:
         if first not in text:
@@ -98,35 +336,35 @@ def indicators(answer: str) -> int:
     return found
 
 
-def indicator_quality(text: str) -> float:
+def source_indicator_quality(text: str) -> float:
     """How far a text names its sources: three times is enough."""
-    return min(indicators(text) / 3.0, 1.0)
+    return min(count_source_indicators(text) / 3.0, 1.0)
 
 
-def score(trace: Trace, answered: float | None, cited: Cited) -> list[Score]:
+def score_citations(trace: Trace, answered: float | None, cited: Citations) -> list[Score]:
     """Scores of every metric in `SPECS`, in their order."""
     out: list[Score] = []
-    stop = standing("citation_presence", trace, answered)
+    stop = make_answer_score("citation_presence", trace, answered)
     cites = bool(cited.marks)
     if stop is None and trace.answer is None and not cited.explicit:
-        stop = unscored("citation_presence", trace, "no_text")
-    out.append(stop or scored("citation_presence", trace, 1.0 if cites else 0.0))
+        stop = make_unscored("citation_presence", trace, "no_text")
+    out.append(stop or make_scored("citation_presence", trace, 1.0 if cites else 0.0))
 
-    stop = standing("citation_fabricated", trace, answered)
+    stop = make_answer_score("citation_fabricated", trace, answered)
     if stop is None and not cites:
-        stop = not_applicable("citation_fabricated", trace, "no_citations")
+        stop = make_not_applicable("citation_fabricated", trace, "no_citations")
     if stop is None and trace.passages is None:
-        stop = unscored("citation_fabricated", trace, "no_passages_captured")
+        stop = make_unscored("citation_fabricated", trace, "no_passages_captured")
     if stop is None:
         dangling = cited.dangling
         detail = {"dangling": dangling} if dangling else None
-        stop = scored("citation_fabricated", trace, 1.0 if dangling else 0.0, detail)
+        stop = make_scored("citation_fabricated", trace, 1.0 if dangling else 0.0, detail)
     out.append(stop)
 
-    stop = standing("source_indicators", trace, answered)
+    stop = make_answer_score("source_indicators", trace, answered)
     if stop is None and trace.answer is None:
-        stop = unscored("source_indicators", trace, "no_text")
+        stop = make_unscored("source_indicators", trace, "no_text")
     if stop is None:
-        stop = scored("source_indicators", trace, indicator_quality(trace.answer or ""))
+        stop = make_scored("source_indicators", trace, source_indicator_quality(trace.answer or ""))
     out.append(stop)
     return out

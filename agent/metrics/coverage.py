@@ -1,4 +1,4 @@
-"""How far each sentence of an answer is covered by the passages: by words, places and copies."""
+"""Measure how far each sentence of an answer is covered by the passages: words, positions, copied stretches."""
 
 from __future__ import annotations
 
@@ -6,11 +6,9 @@ from collections.abc import Container, Mapping
 from dataclasses import dataclass, field
 from operator import add
 
-from agent.metrics.evidence import Claim
+from ragmeter.metrics.text_index import AnswerSentence
 
-__all__ = ["HALF", "Coverage", "best_place", "cover"]
-
-HALF = 8  # content stems of half a stretch of passage; a stretch of 16 is a long sentence
+HALF_COVERED = 8  # content stems of half a stretch of passage; a stretch of 16 is a long sentence
 
 
 @dataclass(slots=True)
@@ -74,13 +72,16 @@ def _copied(
     return out
 
 
-def cover(
-    claims: list[Claim], places: Mapping[str, list[int]], stream: list[str], query: Container[str]
+def measure_coverage(
+    claims: list[AnswerSentence],
+    places: Mapping[str, list[int]],
+    stream: list[str],
+    query: Container[str],
 ) -> Coverage:
     """Hold every sentence against the passages; `query` are the stems of the query."""
     out = Coverage()
     novel = out.novel
-    slots = len(stream) // HALF + 2
+    slots = len(stream) // HALF_COVERED + 2
     last_place = -1
     least = 2.0  # more than any support
     get = places.get
@@ -94,11 +95,11 @@ def cover(
             if here is not None:
                 found += rarity
                 if len(here) == 1:  # most words: spares the loop
-                    masses[here[0] // HALF] += rarity
+                    masses[here[0] // HALF_COVERED] += rarity
                     continue
                 last = -1
                 for at in here:
-                    half = at // HALF
+                    half = at // HALF_COVERED
                     if half != last:
                         masses[half] += rarity
                         last = half
@@ -155,7 +156,9 @@ def cover(
     return out
 
 
-def best_place(masses: list[float], claim: Claim, places: Mapping[str, list[int]]) -> int:
+def find_best_position(
+    masses: list[float], claim: AnswerSentence, places: Mapping[str, list[int]]
+) -> int:
     """Where in the stream the stretch begins that has most of a sentence's mass; -1 for nowhere.
 
     `masses` are those by half a stretch. Of equal stretches it is the first that the sentence's
@@ -169,6 +172,6 @@ def best_place(masses: list[float], claim: Claim, places: Mapping[str, list[int]
     if len(best) > 1:
         for word in claim.content:
             for at in places.get(word, ()):
-                if at // HALF in best:
-                    return at // HALF * HALF
-    return best.pop() * HALF
+                if at // HALF_COVERED in best:
+                    return at // HALF_COVERED * HALF_COVERED
+    return best.pop() * HALF_COVERED

@@ -1,4 +1,4 @@
-"""Grounding: how consistent an answer is with its passages, by a small fitted model of features.
+"""Grounding: the probability that an answer is supported by its passages, from a small fitted model.
 
 The value is the model's probability that people would find nothing unsupported in the answer. It
 ranks answers better than it calibrates them: see docs/agreement.md.
@@ -15,22 +15,30 @@ from importlib import resources
 from operator import gt, mul
 from typing import Any
 
-from agent.metrics.coverage import best_place
-from agent.metrics.evidence import Claim, Pages, Query, find_places, read_answer
-from agent.metrics.grounding_features import FEATURES, Reading, read
-from agent.metrics.grounding_sentences import FEATURES as SENTENCE_FEATURES
-from agent.metrics.results import BUILTIN
-from agent.metrics.spec import MetricSpec
-from agent.trace import Trace
-
-__all__ = ["SPECS", "explain", "features", "probability", "together"]
+from ragmeter.core.metric_specs import MetricSpec
+from ragmeter.core.score import BUILTIN_SCORER
+from ragmeter.metrics.coverage import find_best_position
+from ragmeter.metrics.grounding_features import (
+    ANSWER_FEATURES,
+    SENTENCE_FEATURES,
+    AnswerFeatures,
+    extract_features,
+)
+from ragmeter.metrics.text_index import (
+    AnswerSentence,
+    PassageIndex,
+    QueryText,
+    find_positions,
+    parse_answer,
+)
+from ragmeter.trace import Trace
 
 SPECS = (
     MetricSpec(
         name="grounding",
         kind="mean",
         tier="cheap",
-        scorers=("hhem", "hhem_fulltext", BUILTIN),
+        scorers=("hhem", "hhem_fulltext", BUILTIN_SCORER),
         meaning="consistency of the answer with its passages",
         formula="`hhem`: mean over sentences of the best window's P(consistent); `hhem_fulltext`:"
         " P(consistent) of the whole answer and the first 8192 characters of the passages;"
@@ -42,15 +50,15 @@ SPECS = (
 )
 
 MAX_DETAIL_TEXT = 200  # characters of the worst sentence that a result carries
-MAX_DETAIL_ITEMS = 10
-CLIP = 4.0  # as in fitting
+_MAX_DETAIL_ITEMS = 10
+_CLIP = 4.0  # as in fitting
 
 
-Stump = tuple[int, float, float, float]  # feature, cut, value up to the cut and above it
+_Stump = tuple[int, float, float, float]  # feature, cut, value up to the cut and above it
 
 
 @dataclass(frozen=True, slots=True)
-class _Line:
+class _PiecewiseLine:
     """`base` and a line by feature, clipped where fitting clips."""
 
     lows: list[float]  # lowest and highest values that count
@@ -60,13 +68,13 @@ class _Line:
     clips_low: bool
 
     @classmethod
-    def of(cls, raw: dict[str, list[float]], least: float = -math.inf) -> _Line:
+    def of(cls, raw: dict[str, list[float]], least: float = -math.inf) -> _PiecewiseLine:
         """`least`: no feature is ever below it."""
         fitted = list(zip(raw["mean"], raw["scale"], raw["weights"], strict=True))
-        lows = [mean - CLIP * scale for mean, scale, _ in fitted]
+        lows = [mean - _CLIP * scale for mean, scale, _ in fitted]
         return cls(
             lows,
-            [mean + CLIP * scale for mean, scale, _ in fitted],
+            [mean + _CLIP * scale for mean, scale, _ in fitted],
             [w / scale for _, scale, w in fitted],
             -sum(w / scale * mean for mean, scale, w in fitted),
             max(lows) > least,
@@ -83,21 +91,21 @@ class _Line:
 
 
 @dataclass(frozen=True, slots=True)
-class _Model:
+class _GroundingModel:
     """The log odds are half the line, half the trees, and a share of the sentences' odds together.
 
     Trees by root feature and cut: the stumps below it and those above it, equal ones merged.
     """
 
-    line: _Line
-    sentence: _Line
+    line: _PiecewiseLine
+    sentence: _PiecewiseLine
     share: float
-    roots: list[tuple[int, float, list[Stump], list[Stump]]]
+    roots: list[tuple[int, float, list[_Stump], list[_Stump]]]
     slope: float
     intercept: float
 
 
-def _grow(trees: list[list[float]]) -> list[tuple[int, float, list[Stump], list[Stump]]]:
+def _build_trees(trees: list[list[float]]) -> list[tuple[int, float, list[_Stump], list[_Stump]]]:
     """Trees of depth two as (root, left, right, cuts of each, four values), with one root each."""
     roots: dict[tuple[int, float], list[dict[tuple[int, float], tuple[float, float]]]] = {}
     for f, lf, rf, cut, lc, rc, a, b, d, e in trees:
@@ -112,22 +120,25 @@ def _grow(trees: list[list[float]]) -> list[tuple[int, float, list[Stump], list[
 
 
 @cache
-def _model() -> _Model:
+def _load_model() -> _GroundingModel:
     raw = json.loads(resources.files(__package__).joinpath("grounding_model.json").read_text())
     of_sentences = raw["sentences"]
-    if tuple(raw["features"]) != FEATURES or tuple(of_sentences["features"]) != SENTENCE_FEATURES:
+    if (
+        tuple(raw["features"]) != ANSWER_FEATURES
+        or tuple(of_sentences["features"]) != SENTENCE_FEATURES
+    ):
         raise RuntimeError("grounding_model.json was fitted for other features: fit it again")
-    return _Model(
-        _Line.of(raw),
-        _Line.of(of_sentences, least=0.0),  # counts and shares
+    return _GroundingModel(
+        _PiecewiseLine.of(raw),
+        _PiecewiseLine.of(of_sentences, least=0.0),  # counts and shares
         of_sentences["share"],
-        _grow(raw["trees"]),
+        _build_trees(raw["trees"]),
         raw["slope"],
         raw["intercept"],
     )
 
 
-def together(odds: Sequence[float]) -> float:
+def combine_log_odds(odds: Sequence[float]) -> float:
     """Log odds of an answer from those of its sentences: a mean that leans towards the worst.
 
     Half the log of the mean of exp(2 x); 0 without sentences. Between the mean, which forgives one
@@ -140,11 +151,11 @@ def together(odds: Sequence[float]) -> float:
     return math.log(sum(map(math.exp, [2 * x for x in odds])) / len(odds)) / 2
 
 
-def probability(values: Sequence[float], sentences: Sequence[Sequence[float]]) -> float:
+def grounding_probability(values: Sequence[float], sentences: Sequence[Sequence[float]]) -> float:
     """P(nothing unsupported), in (0, 1), of a `Reading`'s feature vector and its sentences'."""
-    model = _model()
+    model = _load_model()
     linear = model.line.at(values)
-    worst = together([model.sentence.at(row) for row in sentences])
+    worst = combine_log_odds([model.sentence.at(row) for row in sentences])
     grown = 0.0
     for f, cut, below, above in model.roots:
         for g, c, a, b in below if values[f] <= cut else above:
@@ -153,19 +164,19 @@ def probability(values: Sequence[float], sentences: Sequence[Sequence[float]]) -
     return 1 / (1 + math.exp(max(-40.0, min(40.0, odds))))
 
 
-def features(trace: Trace) -> tuple[Reading, list[Claim]]:
+def grounding_features(trace: Trace) -> tuple[AnswerFeatures, list[AnswerSentence]]:
     """The features of a trace and the sentences of its answer, for fitting."""
-    pages = Pages.read([p.text or "" for p in trace.passages or ()])
-    answer = read_answer(trace.answer or "")
-    query = Query.read(trace.query)
-    places = find_places(pages, answer.claims, query.stems)
-    return read(pages, answer, places, query), answer.claims
+    pages = PassageIndex.read([p.text or "" for p in trace.passages or ()])
+    answer = parse_answer(trace.answer or "")
+    query = QueryText.read(trace.query)
+    places = find_positions(pages, answer.claims, query.stems)
+    return extract_features(pages, answer, places, query), answer.claims
 
 
-def explain(
-    reading: Reading,
-    pages: Pages,
-    claims: list[Claim],
+def explain_grounding(
+    reading: AnswerFeatures,
+    pages: PassageIndex,
+    claims: list[AnswerSentence],
     places: Mapping[str, list[int]],
     passage_ids: list[str],
 ) -> dict[str, Any]:
@@ -174,7 +185,7 @@ def explain(
     found = reading.coverage
     if claims:
         claim = claims[found.worst]
-        place = best_place(found.worst_masses, claim, places)
+        place = find_best_position(found.worst_masses, claim, places)
         detail["worst_sentence"] = {
             "index": found.worst,
             "text": claim.text[:MAX_DETAIL_TEXT],
@@ -182,7 +193,7 @@ def explain(
             "passage_id": passage_ids[pages.owner[place]] if place >= 0 else None,
         }
     if reading.novel_numbers:
-        detail["novel_numbers"] = reading.novel_numbers[:MAX_DETAIL_ITEMS]
+        detail["novel_numbers"] = reading.novel_numbers[:_MAX_DETAIL_ITEMS]
     if reading.novel_names:
-        detail["novel_names"] = reading.novel_names[:MAX_DETAIL_ITEMS]
+        detail["novel_names"] = reading.novel_names[:_MAX_DETAIL_ITEMS]
     return detail

@@ -1,4 +1,11 @@
-"""What grounding is judged by: lexical features of an answer against its passages, all linear.
+"""Lexical features of an answer and of its sentences against the passages, all linear in the text.
+
+What a single sentence of an answer is judged by, on stems alone.
+
+People fault an answer for one bad sentence, so a model of sentences, fitted on the spans that
+people marked, sees what features of whole answers blur.
+
+What grounding is judged by: lexical features of an answer against its passages, all linear.
 
 The idea of each feature: an answer that rests on its passages repeats their words, numbers and
 names, near to each other and in their order; what it adds is what people find fault with.
@@ -7,18 +14,162 @@ names, near to each other and in their order; what it adds is what people find f
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Mapping
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from agent.metrics.coverage import Coverage, cover
-from agent.metrics.evidence import Answer, Pages, Query
-from agent.metrics.grounding_sentences import nearly, read_sentences
-from agent.metrics.structured import Conflicts, conflicts, read_record
-from agent.metrics.words import idf, tokens
+from ragmeter.metrics.coverage import Coverage, measure_coverage
+from ragmeter.metrics.structured import RecordConflicts, find_conflicts, read_record
+from ragmeter.metrics.text import STOP_WORDS, idf, stem_word, tokenize
+from ragmeter.metrics.text_index import AnswerText, PassageIndex, QueryText
 
-__all__ = ["FEATURES", "Reading", "read"]
+SENTENCE_FEATURES = (
+    "novel_mass",  # idf mass, count and idf share of content stems found nowhere
+    "novel",
+    "novel_share",
+    "length",
+    "copied",  # adjacent stems that stand side by side in a passage
+    "scattered",  # idf share not found in one stretch of passage
+    "place",  # 0 for the first sentence, towards 1 for the last
+    "first",
+    "novel_names",
+    "novel_numbers",
+    "moved_numbers",  # numbers of a passage with other neighbours there
+    "novel_times",
+)
+NEAR = 3  # content stems: within a clause
+PREFIX = 5  # letters: "Nigeria" and "Nigerian", "explain" and "explanation" count as one word
 
-FEATURES = (
+_DIGITS = {
+    stem_word(word): str(number)
+    for number, word in enumerate(
+        tokenize(
+            "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen"
+            " fifteen sixteen seventeen eighteen nineteen twenty"
+        )
+    )
+    if word != "one"
+}
+_WORDS = {digits: word for word, digits in _DIGITS.items()}
+_COUNTS = frozenset(
+    map(
+        stem_word,
+        tokenize(
+            "thirty forty fifty sixty seventy eighty ninety hundred hundreds thousand thousands"
+            " million millions billion dozen dozens third fourth fifth half"
+        ),
+    )
+).union(_DIGITS)
+_TIMES = frozenset(
+    stem_word(word)
+    for word in tokenize(
+        "monday tuesday wednesday thursday friday saturday sunday january february march april"
+        " june july august september october november december yesterday today tomorrow tonight"
+        " recently currently later earlier ago previously since soon last next morning afternoon"
+        " evening night week month year following"
+    )
+    if word not in STOP_WORDS
+)
+# words about the passages themselves, as in "based on the provided article"
+_FRAME = frozenset(
+    map(
+        stem_word,
+        tokenize(
+            "article author passage passages provided given text summary summarize context document"
+            " information mentioned mention according stated states based"
+        ),
+    )
+)
+
+
+def _near_matches(pages: PassageIndex, words: Iterable[str]) -> set[str]:
+    """Those of the stems that a passage has in another form, or as a number in words or digits."""
+    text = pages.flat
+    return {
+        word
+        for word in words
+        if (len(word) >= PREFIX and f" {word[:PREFIX]}" in text)
+        or (word in _DIGITS and f" {_DIGITS[word]} " in text)
+        or (word in _WORDS and f" {_WORDS[word]} " in text)
+    }
+
+
+def _numbers(
+    stems: Sequence[str],
+    numbers: Container[str],
+    novel: Container[str],
+    places: Mapping[str, list[int]],
+    stream: Sequence[str],
+) -> tuple[int, int]:
+    """Numbers that no passage has, and those that stand with other neighbours there."""
+    missing = moved = 0
+    for i, word in enumerate(stems):
+        if word not in numbers:
+            continue
+        if word in novel:
+            missing += 1
+        elif found := places.get(word):
+            around = {w for w in stems[max(0, i - 1) : i + 2] if w != word}
+            moved += bool(around) and not any(
+                not around.isdisjoint(stream[max(0, p - NEAR) : p + NEAR + 1]) for p in found
+            )
+    return missing, moved
+
+
+def sentence_features(
+    pages: PassageIndex,
+    answer: AnswerText,
+    places: Mapping[str, list[int]],
+    asked: Container[str],
+    found: Coverage,
+) -> list[list[float]]:
+    """The features of each sentence in the order of `FEATURES`.
+
+    `asked`: stems of the query; `found`: the coverage of the same sentences.
+    """
+    claims, every = answer.claims, answer.content
+    numbers = {word for word in every if word[0] <= "9"}.union(every & _COUNTS)
+    left = every.difference(places, _FRAME)
+    novel = {word for word in left if word not in asked}
+    if novel:
+        novel -= _near_matches(pages, novel)
+    novel_names, novel_times = novel.intersection(answer.names), novel & _TIMES
+    stream, log, size = pages.stream, math.log1p, len(claims)
+    rows = []
+    for at, (claim, copied, support) in enumerate(zip(claims, found.copied, found.support)):  # noqa: B905
+        stems, content = claim.stems, claim.content
+        # in the order of the text, so that the same answer always gives the same digits
+        new = list(filter(novel.__contains__, content)) if novel else ()
+        new_mass = mass = 0.0
+        names_here = times_here = missing = moved = 0
+        if new:
+            mass = sum(content.values())
+            new_mass = sum(map(content.__getitem__, new))
+            if novel_names:
+                names_here = len(novel_names.intersection(new))
+            if novel_times:
+                times_here = len(novel_times.intersection(new))
+        if numbers and not numbers.isdisjoint(content):
+            missing, moved = _numbers(stems, numbers, new, places, stream)
+        rows.append(
+            [
+                log(new_mass),
+                log(len(new)),
+                new_mass / mass if mass else 0.0,
+                log(len(stems)),
+                log(copied),
+                1 - support,
+                at / size,
+                0.0 if at else 1.0,
+                float(names_here),
+                float(missing),
+                float(moved),
+                float(times_here),
+            ]
+        )
+    return rows
+
+
+ANSWER_FEATURES = (
     "uncovered",  # idf share of the answer's content stems that neither passages nor query have
     "uncovered_by_passages",
     "worst_sentence",  # the same for the worst sentence, the two worst, and their mean
@@ -62,22 +213,22 @@ FEATURES = (
 )
 
 _HEDGES = frozenset(
-    tokens(
+    tokenize(
         "may might could typically generally often usually likely possibly probably perhaps tend"
         " tends sometimes various several many including additionally furthermore moreover also"
         " however other"
     )
 )
 _NEGATIONS = frozenset(
-    tokens("not no never without none neither nor unable lack lacks cannot unavailable t")
+    tokenize("not no never without none neither nor unable lack lacks cannot unavailable t")
 )
 _MARKED = _HEDGES | _NEGATIONS
-_NO_CONFLICTS = Conflicts()
-COMMON = 5.0  # idf: a novel stem more common than this may be mere wording
+_NO_CONFLICTS = RecordConflicts()
+_COMMON = 5.0  # idf: a novel stem more common than this may be mere wording
 
 
 @dataclass(slots=True)
-class Reading:
+class AnswerFeatures:
     """The features in the order of `FEATURES`, and what explains them."""
 
     values: list[float]
@@ -91,14 +242,16 @@ def _share(part: float, whole: float) -> float:
     return part / whole if whole > 0 else 0.0
 
 
-def read(pages: Pages, answer: Answer, places: Mapping[str, list[int]], query: Query) -> Reading:
+def extract_features(
+    pages: PassageIndex, answer: AnswerText, places: Mapping[str, list[int]], query: QueryText
+) -> AnswerFeatures:
     """Features of an answer. `places`: of the stems of the answer and of the query."""
     claims, words, stems = answer.claims, answer.words, query.stems
     known: Container[str] = stems
     if pages.structured:  # a record's words are keys and bare values: prose inflects them
-        known = nearly(pages, answer.content.difference(places)).union(stems)
+        known = _near_matches(pages, answer.content.difference(places)).union(stems)
     names = [w for w in answer.names if w not in places and w not in known]
-    found = cover(claims, places, pages.stream, known)
+    found = measure_coverage(claims, places, pages.stream, known)
     numbers = [
         raw.strip()
         for form, raw in answer.numbers
@@ -108,7 +261,7 @@ def read(pages: Pages, answer: Answer, places: Mapping[str, list[int]], query: Q
     hedges = sum(map(_HEDGES.__contains__, marked))
     negations = len(marked) - hedges
     record = (
-        conflicts(read_record(pages.texts), "\n".join([claim.text for claim in claims]))
+        find_conflicts(read_record(pages.texts), "\n".join([claim.text for claim in claims]))
         if pages.structured
         else _NO_CONFLICTS
     )
@@ -137,7 +290,7 @@ def read(pages: Pages, answer: Answer, places: Mapping[str, list[int]], query: Q
         log_novel,
         log(sum(novel)),
         found.novel_count / content,
-        sum(map(COMMON.__gt__, novel)) / content,
+        sum(map(_COMMON.__gt__, novel)) / content,
         1 - found.pairs_copied / max(1, found.pairs),
         1 - min(by_pairs) if by_pairs else 0.0,
         -log(found.density / stem_count),
@@ -168,5 +321,5 @@ def read(pages: Pages, answer: Answer, places: Mapping[str, list[int]], query: Q
         len(new_forms) / max(1, len(forms)),
     ]
     # a record is restated in other words and other order: its sentences look alike, good or bad
-    sentences = [] if pages.structured else read_sentences(pages, answer, places, stems, found)
-    return Reading(values, sentences, found, numbers, names)
+    sentences = [] if pages.structured else sentence_features(pages, answer, places, stems, found)
+    return AnswerFeatures(values, sentences, found, numbers, names)

@@ -1,19 +1,23 @@
-"""Metrics of operation: errors, timeouts, empty answers, tokens and cost."""
+"""Operational metrics: errors, timeouts, empty answers, tokens and cost."""
 
 from __future__ import annotations
 
-from agent.metrics.results import BUILTIN, not_applicable, scored, unscored
-from agent.metrics.spec import MetricSpec
-from agent.trace import Score, Trace
-
-__all__ = ["SPECS", "is_empty", "score"]
+from ragmeter.core.metric_specs import MetricSpec
+from ragmeter.core.score import (
+    BUILTIN_SCORER,
+    Score,
+    make_not_applicable,
+    make_scored,
+    make_unscored,
+)
+from ragmeter.trace import Trace
 
 SPECS = (
     MetricSpec(
         name="error",
         kind="ratio",
         tier="cheap",
-        scorers=(BUILTIN,),
+        scorers=(BUILTIN_SCORER,),
         meaning="share of traces that ended with an error (a timeout is counted apart)",
         formula="1 if status = error else 0, over all traces",
         needs="trace status",
@@ -24,7 +28,7 @@ SPECS = (
         name="timeout",
         kind="ratio",
         tier="cheap",
-        scorers=(BUILTIN,),
+        scorers=(BUILTIN_SCORER,),
         meaning="share of traces that ended with a timeout",
         formula="1 if status = timeout else 0, over all traces",
         needs="trace status",
@@ -35,7 +39,7 @@ SPECS = (
         name="empty_answer",
         kind="ratio",
         tier="cheap",
-        scorers=(BUILTIN,),
+        scorers=(BUILTIN_SCORER,),
         meaning="share of successful traces whose answer has no text",
         formula="1 if the answer is blank else 0, over traces with status ok",
         needs="answer text",
@@ -46,7 +50,7 @@ SPECS = (
         name="input_tokens",
         kind="mean",
         tier="cheap",
-        scorers=(BUILTIN,),
+        scorers=(BUILTIN_SCORER,),
         meaning="tokens sent to the model for one answer, as reported",
         formula="usage.input_tokens",
         needs="trace usage",
@@ -59,7 +63,7 @@ SPECS = (
         name="output_tokens",
         kind="mean",
         tier="cheap",
-        scorers=(BUILTIN,),
+        scorers=(BUILTIN_SCORER,),
         meaning="tokens that the model wrote for one answer, as reported",
         formula="usage.output_tokens",
         needs="trace usage",
@@ -72,7 +76,7 @@ SPECS = (
         name="cost_usd",
         kind="mean",
         tier="cheap",
-        scorers=(BUILTIN,),
+        scorers=(BUILTIN_SCORER,),
         meaning="cost of one answer in US dollars, as reported",
         formula="usage.cost_usd",
         needs="trace usage",
@@ -84,7 +88,7 @@ SPECS = (
 )
 
 
-def is_empty(trace: Trace) -> bool | None:
+def has_empty_answer(trace: Trace) -> bool | None:
     """Whether a successful trace has no answer; None where its answer was not captured.
 
     Tracing often leaves texts out, so an absent answer is no empty answer, unless the usage says
@@ -102,25 +106,25 @@ def is_empty(trace: Trace) -> bool | None:
 
 def _reported(metric: str, trace: Trace, value: float | None) -> Score:
     if value is None:
-        return unscored(metric, trace, "not_reported")
-    return scored(metric, trace, float(value))
+        return make_unscored(metric, trace, "not_reported")
+    return make_scored(metric, trace, float(value))
 
 
-def score(trace: Trace) -> list[Score]:
+def score_operational(trace: Trace) -> list[Score]:
     """Scores of every metric in `SPECS`, in their order."""
     status = trace.status
     if status != "ok":
-        empty = not_applicable("empty_answer", trace, status)
+        empty = make_not_applicable("empty_answer", trace, status)
     else:
-        blank = is_empty(trace)
+        blank = has_empty_answer(trace)
         if blank is None:
-            empty = unscored("empty_answer", trace, "no_text")
+            empty = make_unscored("empty_answer", trace, "no_text")
         else:
-            empty = scored("empty_answer", trace, 1.0 if blank else 0.0)
+            empty = make_scored("empty_answer", trace, 1.0 if blank else 0.0)
     usage = trace.usage
     return [
-        scored("error", trace, 1.0 if status == "error" else 0.0),
-        scored("timeout", trace, 1.0 if status == "timeout" else 0.0),
+        make_scored("error", trace, 1.0 if status == "error" else 0.0),
+        make_scored("timeout", trace, 1.0 if status == "timeout" else 0.0),
         empty,
         _reported("input_tokens", trace, None if usage is None else usage.input_tokens),
         _reported("output_tokens", trace, None if usage is None else usage.output_tokens),

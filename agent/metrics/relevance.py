@@ -1,24 +1,22 @@
-"""Relevance of retrieved passages to the query, by rarity-weighted overlap of their words."""
+"""Lexical relevance: grade passages by the rarity-weighted overlap of their words with the query."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from itertools import pairwise
 
-from agent.metrics.evidence import Pages
-from agent.metrics.ranking import UMBRELA
-from agent.metrics.results import BUILTIN
-from agent.metrics.spec import MetricSpec
-from agent.metrics.words import idf
-
-__all__ = ["SPECS", "grades"]
+from ragmeter.core.metric_specs import MetricSpec
+from ragmeter.core.score import BUILTIN_SCORER
+from ragmeter.metrics.ranking import UMBRELA
+from ragmeter.metrics.text import idf
+from ragmeter.metrics.text_index import PassageIndex
 
 SPECS = (
     MetricSpec(
         name="relevance",
         kind="mean",
         tier="cheap",
-        scorers=(BUILTIN, UMBRELA),
+        scorers=(BUILTIN_SCORER, UMBRELA),
         meaning="mean grade of the retrieved passages, 0 (off topic) to 3 (answers the query)",
         formula="mean over passages; `builtin`: 3 * clip((s - 0.25) / 0.7, 0, 1), s mixes idf"
         " coverage of the query in the passage, in its best stretch, by frequency and by pairs;"
@@ -29,16 +27,18 @@ SPECS = (
     ),
 )
 
-HALF = 8  # content stems of half a stretch: words that stand within two sentences belong together
-SATURATION = 1.2  # BM25's k1: the second occurrence of a word says less than the first
-LENGTH = 0.75  # BM25's b
+_HALF_PROXIMITY = (
+    8  # content stems of half a stretch: words that stand within two sentences belong together
+)
+_SATURATION = 1.2  # BM25's k1: the second occurrence of a word says less than the first
+_LENGTH = 0.75  # BM25's b
 # The weights are by hand: eleven judged queries are too few to fit anything.
-COVERAGE, STRETCH, FREQUENCY, PAIRS = 0.35, 0.35, 0.2, 0.1
-LOW, SPAN = 0.25, 0.7  # s of a passage that only shares the topic; from there to a full match
+_COVERAGE, _STRETCH, _FREQUENCY, PAIRS = 0.35, 0.35, 0.2, 0.1
+_LOW, SPAN = 0.25, 0.7  # s of a passage that only shares the topic; from there to a full match
 
 
-def grades(
-    pages: Pages, query: list[str], places: Mapping[str, list[int]] | None = None
+def grade_passages(
+    pages: PassageIndex, query: list[str], places: Mapping[str, list[int]] | None = None
 ) -> list[float | None]:
     """A grade 0..3 by passage; None where it has no text. `query`: stems in order, with content.
 
@@ -52,7 +52,7 @@ def grades(
     stream, owner, starts = pages.stream, pages.owner, pages.starts
     sizes = [end - start - 1 for start, end in pairwise([*starts, len(stream)])]
     average = max(1.0, sum(sizes) / max(1, len(sizes)))
-    norms = [SATURATION * (1 - LENGTH + LENGTH * size / average) for size in sizes]
+    norms = [_SATURATION * (1 - _LENGTH + _LENGTH * size / average) for size in sizes]
     coverage = [0.0] * len(starts)
     frequency = [0.0] * len(starts)
     stretches: list[dict[int, float]] = [{} for _ in starts]
@@ -66,7 +66,7 @@ def grades(
                 start, count, last, near = starts[passage], 0, -1, stretches[passage]
                 coverage[passage] += weight
             count += 1
-            half = (at - start) // HALF
+            half = (at - start) // _HALF_PROXIMITY
             if half != last:
                 near[half] = near.get(half, 0.0) + weight
                 last = half
@@ -85,10 +85,10 @@ def grades(
         # two halves make a stretch; a word in both counts twice, which the bound forgives
         stretch = min(total, max([v + near.get(b + 1, 0.0) for b, v in near.items()]))
         mixed = (
-            COVERAGE * coverage[passage] / total
-            + STRETCH * stretch / total
-            + FREQUENCY * min(1.0, frequency[passage] / total * (SATURATION + 1) / 1.5)
+            _COVERAGE * coverage[passage] / total
+            + _STRETCH * stretch / total
+            + _FREQUENCY * min(1.0, frequency[passage] / total * (_SATURATION + 1) / 1.5)
             + PAIRS * followed[passage] / max(1, len(pairs))
         )
-        out.append(3.0 * min(1.0, max(0.0, (mixed - LOW) / SPAN)))
+        out.append(3.0 * min(1.0, max(0.0, (mixed - _LOW) / SPAN)))
     return out

@@ -1,4 +1,4 @@
-"""What an answer says against structured passages (JSON records): flags, unknowns, opening hours.
+"""Compare an answer with structured passages (JSON records): flags, unknowns, opening hours.
 
 Word overlap is blind here: "offers outdoor seating" overlaps fully with `"OutdoorSeating": false`.
 """
@@ -9,16 +9,7 @@ import re
 from dataclasses import dataclass, field
 from itertools import zip_longest
 
-from agent.metrics.words import STOP, clock_and_plain_numbers, idf, stem, tokens
-
-__all__ = [
-    "Conflicts",
-    "Record",
-    "conflicts",
-    "looks_structured",
-    "read_record",
-    "spread_camel_case",
-]
+from ragmeter.metrics.text import STOP_WORDS, extract_numbers, idf, stem_word, tokenize
 
 _CAMEL = re.compile(r"(?<=[a-z])(?=[A-Z])")
 _PAIR = re.compile(
@@ -37,13 +28,13 @@ _DAY = re.compile(
     r"(monday|tuesday|wednesday|thursday|friday|saturday|sunday)s?)?"
     r"|(weekdays?)|(weekends?)|(daily|every ?day|seven days|all week|7 days|throughout the week)"
 )
-RARE = 4.0  # idf: a key word more common than this ("good", "lot") says nothing on its own
+_RARE = 4.0  # idf: a key word more common than this ("good", "lot") says nothing on its own
 MAX_PAIRS = 400
-MAX_ANSWER = 20_000
+_MAX_ANSWER = 20_000
 
 
 @dataclass(slots=True)
-class Record:
+class RecordFacts:
     """Flags of structured passages: key words -> "no", "yes" or "unknown"; hours by weekday."""
 
     flags: list[tuple[tuple[str, ...], str]] = field(default_factory=list)
@@ -51,7 +42,7 @@ class Record:
 
 
 @dataclass(slots=True)
-class Conflicts:
+class RecordConflicts:
     """How often the answer says what the record denies, doesn't know, or times otherwise."""
 
     denied: int = 0
@@ -72,17 +63,17 @@ def looks_structured(text: str) -> bool:
     return head.count('":') + head.count("':") >= 3
 
 
-def read_record(texts: list[str]) -> Record:
+def read_record(texts: list[str]) -> RecordFacts:
     """Flags and opening hours of passages already spread by `spread_camel_case`."""
     pairs: list[tuple[list[str], str]] = []
-    record = Record()
+    record = RecordFacts()
     for text in texts:
         for match in _PAIR.finditer(text):
             key, said, literal = match.groups()
-            words = [w for w in tokens(key.replace("_", " ")) if w not in STOP]
+            words = [w for w in tokenize(key.replace("_", " ")) if w not in STOP_WORDS]
             value = (literal or said).lower()
             if _HOURS.match(value) and words and words[0] in _DAYS:
-                forms = {form for form, _ in clock_and_plain_numbers(value.replace("-", " "))}
+                forms = {form for form, _ in extract_numbers(value.replace("-", " "))}
                 record.hours.setdefault(_DAYS.index(words[0]), set()).update(forms)
             elif literal or value in ("no", "none", "null"):
                 pairs.append((words, value))
@@ -97,14 +88,14 @@ def read_record(texts: list[str]) -> Record:
         # a word shared by several keys ("Restaurants…") names the record, not the flag
         own = [word for word in words if often[word] == 1] or words[-1:]
         verdict = verdicts.get(value, "unknown")
-        parts = tuple(stem(word) for word in own)
+        parts = tuple(stem_word(word) for word in own)
         best = max(parts, key=lambda s: idf[s], default="")
-        if best and idf[best] >= RARE:
+        if best and idf[best] >= _RARE:
             record.flags.append(((best,), verdict))
         elif len(parts) > 1:
             record.flags.append((parts, verdict))
         if len(own) > 1:
-            record.flags.append(((stem("".join(own)),), verdict))
+            record.flags.append(((stem_word("".join(own)),), verdict))
     return record
 
 
@@ -124,9 +115,9 @@ def _days(clause: str) -> set[int]:
     return found
 
 
-def conflicts(record: Record, answer: str) -> Conflicts:
+def find_conflicts(record: RecordFacts, answer: str) -> RecordConflicts:
     """Compare the answer, clause by clause, with the record."""
-    out = Conflicts()
+    out = RecordConflicts()
     if not record.flags and not record.hours:
         return out
     flags: dict[tuple[str, ...], set[str]] = {}
@@ -134,11 +125,11 @@ def conflicts(record: Record, answer: str) -> Conflicts:
         flags.setdefault(words, set()).add(verdict)
     days: set[int] = set()
     no = False
-    pieces = _CLAUSE.split(spread_camel_case(answer)[:MAX_ANSWER].lower())
+    pieces = _CLAUSE.split(spread_camel_case(answer)[:_MAX_ANSWER].lower())
     for clause, border in zip_longest(pieces[::2], pieces[1::2], fillvalue=""):
         # "does not offer valet, music or parking": a no holds through a list, not beyond "but"
         no = no or _NO.search(clause) is not None
-        said = {stem(w) for w in tokens(clause)}
+        said = {stem_word(w) for w in tokenize(clause)}
         for words, verdicts in flags.items():
             if words[0] not in said or len(verdicts) > 1 or not said.issuperset(words):
                 continue
@@ -152,7 +143,7 @@ def conflicts(record: Record, answer: str) -> Conflicts:
             no = False
         if record.hours:
             days = _days(clause) or days
-            times = {f for f, _ in clock_and_plain_numbers(clause) if f[0] == "t"}
+            times = {f for f, _ in extract_numbers(clause) if f[0] == "t"}
             if times:
                 for day in days:
                     if times & record.hours.get(day, set()):

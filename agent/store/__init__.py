@@ -1,1 +1,1 @@
-"""State that outlives the process."""
+"""State that outlives the process, in SQLite."""

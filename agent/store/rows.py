@@ -1,4 +1,4 @@
-"""What goes into the state store and comes out of it."""
+"""Records that enter and leave the state store."""
 
 from __future__ import annotations
 
@@ -7,26 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from agent.counters import CounterKey
-from agent.tiers import Pair, Tier
-from agent.windows import BucketRow
-
-__all__ = [
-    "Accepted",
-    "Arrival",
-    "Commit",
-    "Draw",
-    "Drawn",
-    "OutboxItem",
-    "Progress",
-    "Queued",
-    "Saved",
-    "Waiting",
-]
+from ragmeter.core.counters import CounterKey
+from ragmeter.core.tiers import MetricScorer, Tier
+from ragmeter.windows.state import BucketRow
 
 
 @dataclass(frozen=True, slots=True)
-class Arrival:
+class TraceArrival:
     """A valid trace on its way in. `timestamp` is event time after the clock check. `held`: it
     waits for the texts of its passages before it joins the queue."""
 
@@ -38,7 +25,7 @@ class Arrival:
 
 
 @dataclass(frozen=True, slots=True)
-class Progress:
+class SourceProgress:
     """How far a source has been read: durable together with what it delivered."""
 
     source: str
@@ -46,7 +33,7 @@ class Progress:
 
 
 @dataclass(frozen=True, slots=True)
-class Accepted:
+class AcceptedArrivals:
     """`fresh` says for each arrival whether it was new; the others were duplicates."""
 
     fresh: tuple[bool, ...]
@@ -61,7 +48,7 @@ class Accepted:
 
 
 @dataclass(frozen=True, slots=True)
-class Queued:
+class QueuedTrace:
     """A durable trace that waits for its score. `seq` orders the queue."""
 
     seq: int
@@ -71,7 +58,7 @@ class Queued:
 
 
 @dataclass(frozen=True, slots=True)
-class Draw:
+class TierDraw:
     """A trace that a slow tier has drawn, with the inclusion probability that held.
 
     `pairs` are the (metric, scorer) pairs that were promised for it: each gets one result,
@@ -83,27 +70,27 @@ class Draw:
     service: str
     timestamp: float
     probability: float
-    pairs: tuple[Pair, ...]
+    pairs: tuple[MetricScorer, ...]
     body: bytes
     stratum: str = ""
     cheap: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
-class Drawn:
+class StoredDraw:
     """A `Draw` that is durable; `id` orders them."""
 
     id: int
-    draw: Draw
+    draw: TierDraw
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class PendingDraws:
     """So many traces of a service wait for a tier, each for these pairs."""
 
     tier: Tier
     service: str
-    pairs: tuple[Pair, ...]
+    pairs: tuple[MetricScorer, ...]
     number: int
 
 
@@ -122,7 +109,7 @@ class OutboxItem:
 
 
 @dataclass(slots=True)
-class Commit:
+class StateCommit:
     """One atomic step: queue entries up to `upto` and the `finished` drawn traces (ids) are done,
     and this is their effect. `drawn` are the traces that wait for a slow tier from now on.
 
@@ -136,14 +123,14 @@ class Commit:
     evidence: Sequence[tuple[str, str, float, bytes]] = ()
     forget_evidence: Sequence[tuple[str, str]] = ()
     outbox: Sequence[OutboxItem] = ()
-    drawn: Sequence[Draw] = ()
+    drawn: Sequence[TierDraw] = ()
     finished: Sequence[int] = ()
     also: Callable[[sqlite3.Connection], None] | None = None
     meta: dict[str, Any] = field(default_factory=dict)
 
 
 @dataclass(slots=True)
-class Saved:
+class SavedState:
     """All that a restart needs."""
 
     buckets: list[BucketRow]

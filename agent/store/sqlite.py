@@ -1,4 +1,4 @@
-"""The embedded state: queue, windows and progress in one SQLite file (WAL).
+"""The SQLite store of queue, windows, counters and progress.
 
 Two steps change it, each one transaction. `accept` makes arrivals durable, once each. `commit`
 takes traces off the queue together with everything they changed. So a process that dies between
@@ -19,37 +19,34 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Literal
 
-from agent.counters import CounterKey
-from agent.seen_clock import SeenClock
-from agent.store.open import (
-    StateError,
-    StateLost,
-    is_of_the_disk,
-    lock,
-    open_state,
-    quarantine,
-)
-from agent.store.rows import (
-    Accepted,
-    Arrival,
-    Commit,
-    Draw,
-    Drawn,
+from ragmeter.core.counters import CounterKey
+from ragmeter.core.dedupe import DedupeClock
+from ragmeter.core.errors import StateError, StateLostError
+from ragmeter.core.tiers import MetricScorer, Tier
+from ragmeter.store.rows import (
+    AcceptedArrivals,
     OutboxItem,
-    Progress,
-    Queued,
-    Saved,
-    Waiting,
+    PendingDraws,
+    QueuedTrace,
+    SavedState,
+    SourceProgress,
+    StateCommit,
+    StoredDraw,
+    TierDraw,
+    TraceArrival,
 )
-from agent.tiers import Pair, Tier
+from ragmeter.store.state_file import (
+    is_disk_error,
+    lock_state_file,
+    open_state,
+    quarantine_state_file,
+)
 
-__all__ = ["SqliteStore", "Statements", "add_counts"]
-
-Statements = Callable[[sqlite3.Connection], None]
+TransactionStatements = Callable[[sqlite3.Connection], None]
 """Statements of a transaction; they may run twice where the first try was rolled back."""
 
 
-PROBE = 64 * 2**10
+_PROBE_BYTES = 64 * 2**10
 """Bytes that a disk must take to count as one that can be written again."""
 
 
@@ -62,20 +59,20 @@ def add_counts(db: sqlite3.Connection, counts: Mapping[CounterKey, float]) -> No
     )
 
 
-def _key(service: str, trace_id: str) -> bytes:
+def _trace_key(service: str, trace_id: str) -> bytes:
     # 128 bits: no two of 10^9 ids collide but with probability 10^-20
     text = f"{len(service)}:{service}{trace_id}".encode("utf-8", "surrogatepass")
     return blake2b(text, digest_size=16).digest()
 
 
-def _pairs(text: str) -> tuple[Pair, ...]:
+def _parse_pairs(text: str) -> tuple[MetricScorer, ...]:
     return tuple((metric, scorer) for metric, scorer in json.loads(text))
 
 
 class SqliteStore:
     """Safe to use from several threads; one transaction at a time.
 
-    `horizon` is the dedupe horizon in event-time seconds (`agent.seen_clock`). What is deleted is
+    `horizon` is the dedupe horizon in event-time seconds (`ragmeter.core.dedupe`). What is deleted is
     overwritten with zeros where `overwrite` is set. `warn` is told about a quarantine. Raises
     `StateError` when the file cannot be used.
     """
@@ -91,7 +88,7 @@ class SqliteStore:
     ) -> None:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            self._lock_file = lock(path)
+            self._lock_file = lock_state_file(path)
         except OSError as error:
             raise StateError(f"{path}: {error.strerror}") from None
         self._path = path
@@ -106,7 +103,7 @@ class SqliteStore:
             try:
                 self._restore()
             except (sqlite3.DatabaseError, ValueError, TypeError) as error:
-                if is_of_the_disk(error):
+                if is_disk_error(error):
                     raise StateError(f"{path}: {error}") from None
                 self.quarantine(str(error))
         except BaseException:
@@ -117,7 +114,7 @@ class SqliteStore:
         """Move the file aside and go on with an empty one; `quarantined` is then True."""
         with self._mutex:
             self._db.close()
-            self._warn(quarantine(self._path, reason))
+            self._warn(quarantine_state_file(self._path, reason))
             self._db, _ = open_state(self._path, self._synchronous, self._warn)
             self.quarantined = True
             self._restore()
@@ -129,7 +126,7 @@ class SqliteStore:
         self._file = (found.st_dev, found.st_ino)
         meta = self._meta()
         self._generation: int = int(meta.get("seen_generation", 0))
-        self._seen = SeenClock(self._horizon, meta.get("seen_start"), meta.get("seen_outside", 0))
+        self._seen = DedupeClock(self._horizon, meta.get("seen_start"), meta.get("seen_outside", 0))
         self._depth: int = self._db.execute("SELECT count(*) FROM inbox").fetchone()[0]
         self._held: int = self._db.execute("SELECT count(*) FROM held").fetchone()[0]
 
@@ -140,7 +137,7 @@ class SqliteStore:
         except FileNotFoundError:
             found = None
         if found is None or (found.st_dev, found.st_ino) != self._file:
-            raise StateLost(f"the state file {self._path} was moved or deleted while in use")
+            raise StateLostError(f"the state file {self._path} was moved or deleted while in use")
 
     def meta(self) -> dict[str, Any]:
         """What the last commit said of itself; nothing where that makes no sense."""
@@ -204,14 +201,14 @@ class SqliteStore:
 
     def accept(
         self,
-        arrivals: Sequence[Arrival],
+        arrivals: Sequence[TraceArrival],
         received: float,
         *,
-        progress: Progress | None = None,
+        progress: SourceProgress | None = None,
         counts: dict[CounterKey, float] | None = None,
         count_duplicates: CounterKey | None = None,
-        also: Statements | None = None,
-    ) -> Accepted:
+        also: TransactionStatements | None = None,
+    ) -> AcceptedArrivals:
         """Queue the arrivals whose ids are new, durably. `received` is wall time in seconds.
 
         `counts` are added to the stored counters in the same step; the number of duplicates is
@@ -225,7 +222,7 @@ class SqliteStore:
                 if clock.turns(arrival.timestamp):
                     generation = 1 - generation
                     db.execute(f"DELETE FROM seen_{generation}")
-                key = _key(arrival.service, arrival.trace_id)
+                key = _trace_key(arrival.service, arrival.trace_id)
                 old = db.execute(f"SELECT 1 FROM seen_{1 - generation} WHERE key=?", (key,))
                 new = not old.fetchone() and bool(
                     db.execute(
@@ -240,7 +237,7 @@ class SqliteStore:
                         f"INSERT INTO {table}(timestamp, received, body) VALUES(?, ?, ?)",
                         (arrival.timestamp, received, arrival.body),
                     )
-            done = Accepted(tuple(fresh))
+            done = AcceptedArrivals(tuple(fresh))
             increments = dict(counts or {})
             if count_duplicates and done.duplicates:
                 increments[count_duplicates] = done.duplicates
@@ -279,7 +276,7 @@ class SqliteStore:
             [(name, json.dumps(value)) for name, value in meta.items()],
         )
 
-    def take(self, after: int, limit: int) -> list[Queued]:
+    def take(self, after: int, limit: int) -> list[QueuedTrace]:
         """The next queue entries with `seq > after`, oldest first. They stay in the queue."""
         with self._mutex:
             rows = self._db.execute(
@@ -287,9 +284,9 @@ class SqliteStore:
                 " ORDER BY seq LIMIT ?",
                 (after, limit),
             ).fetchall()
-        return [Queued(*row) for row in rows]
+        return [QueuedTrace(*row) for row in rows]
 
-    def commit(self, step: Commit) -> None:
+    def commit(self, step: StateCommit) -> None:
         """Apply one step atomically. On an exception nothing of it was applied."""
         with self.transaction() as db:
             done = db.execute("DELETE FROM inbox WHERE seq <= ?", (step.upto,)).rowcount
@@ -351,7 +348,7 @@ class SqliteStore:
         with self._mutex:
             self._depth -= done
 
-    def drawn(self, tier: Tier, after: int, limit: int) -> list[Drawn]:
+    def drawn(self, tier: Tier, after: int, limit: int) -> list[StoredDraw]:
         """Traces that wait for `tier` with `id > after`, oldest first. They stay."""
         with self._mutex:
             rows = self._db.execute(
@@ -360,25 +357,27 @@ class SqliteStore:
                 (tier, after, limit),
             ).fetchall()
         return [
-            Drawn(
+            StoredDraw(
                 number,
-                Draw(
+                TierDraw(
                     *(tier, service, timestamp, probability),
-                    *(_pairs(pairs), body, stratum, json.loads(cheap)),
+                    *(_parse_pairs(pairs), body, stratum, json.loads(cheap)),
                 ),
             )
             for number, service, timestamp, probability, pairs, body, stratum, cheap in rows
         ]
 
-    def waiting(self) -> list[Waiting]:
+    def waiting(self) -> list[PendingDraws]:
         """How many traces wait for each tier, by service and promised pairs."""
         with self._mutex:
             rows = self._db.execute(
                 "SELECT tier, service, pairs, count(*) FROM drawn GROUP BY tier, service, pairs"
             ).fetchall()
-        return [Waiting(tier, service, _pairs(pairs), n) for tier, service, pairs, n in rows]
+        return [
+            PendingDraws(tier, service, _parse_pairs(pairs), n) for tier, service, pairs, n in rows
+        ]
 
-    def saved(self) -> Saved:
+    def saved(self) -> SavedState:
         """Everything a restart needs. Raises ValueError when the content makes no sense."""
         with self._mutex:
             buckets = self._db.execute(
@@ -389,7 +388,7 @@ class SqliteStore:
                 for name, labels, value in self._db.execute("SELECT * FROM counters")
             ]
             evidence = self._db.execute("SELECT service, trace_id FROM evidence").fetchall()
-            return Saved(buckets, counters, evidence, self._meta())
+            return SavedState(buckets, counters, evidence, self._meta())
 
     def evidence(self, service: str, trace_id: str) -> bytes | None:
         with self._mutex:
@@ -441,7 +440,7 @@ class SqliteStore:
         disk does not take it."""
         with self.transaction():
             # a name that nobody reads, should the process die before it is taken away
-            self._put_meta({"probe": "0" * PROBE})
+            self._put_meta({"probe": "0" * _PROBE_BYTES})
         with self.transaction() as db:
             db.execute("DELETE FROM meta WHERE name='probe'")
 

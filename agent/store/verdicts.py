@@ -1,4 +1,4 @@
-"""Verdicts of judges, kept in the state file so that a repeated question costs no call.
+"""A persistent cache of judge verdicts in the state file.
 
 A cache: what is lost of it costs money, never a number. So it has a connection of its own, whose
 commits wait for no disk, and a failure to write is logged and forgotten.
@@ -15,24 +15,22 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cached_property
 from pathlib import Path
 
-__all__ = ["SqliteVerdicts"]
-
 log = logging.getLogger("ragmeter")
 
-DAY = 86_400.0
+DAY_SECONDS = 86_400.0
 
-BUFFERED = 64
+_MAX_BUFFERED = 64
 """Verdicts written at once: a transaction costs as much as some twenty rows."""
 
-FLUSH_SECONDS = 1.0
+_FLUSH_SECONDS = 1.0
 
-TRIM_EVERY = 64
+_TRIM_EVERY = 64
 """Flushes between two looks at size and age; the bound on entries may be passed by what they
 bring, some 4,000 verdicts of a few hundred bytes."""
 
 
-class SqliteVerdicts:
-    """`agent.judge.cache.VerdictStore` over the table of a state file that is open already.
+class SqliteVerdictStore:
+    """`ragmeter.scorers.judge.cache.VerdictStore` over the table of a state file that is open already.
 
     At most `entries` verdicts of at most `days` days. `clock` is Unix time. Safe to use from
     several threads. `close` writes what waits.
@@ -42,7 +40,7 @@ class SqliteVerdicts:
         self, path: Path, entries: int, days: float, clock: Callable[[], float] = time.time
     ) -> None:
         self._entries = entries
-        self._seconds = days * DAY
+        self._seconds = days * DAY_SECONDS
         self._clock = clock
         self._mutex = threading.Lock()
         self._waiting: dict[bytes, tuple[str, bytes, float]] = {}
@@ -87,9 +85,9 @@ class SqliteVerdicts:
             return
         with self._mutex:
             self._waiting[key] = (fingerprint, body, now)
-            due = now - self._written >= FLUSH_SECONDS or now < self._written
+            due = now - self._written >= _FLUSH_SECONDS or now < self._written
             idle = self._writing is None or self._writing.done()
-            if idle and (due or len(self._waiting) >= BUFFERED):
+            if idle and (due or len(self._waiting) >= _MAX_BUFFERED):
                 self._written = now
                 self._writing = self._writer.submit(self._flush, now)
 
@@ -111,7 +109,7 @@ class SqliteVerdicts:
                     "INSERT OR REPLACE INTO verdicts VALUES(?, ?, ?, ?)",
                     [(key, *row) for key, row in rows.items()],
                 )
-                if self._flushes % TRIM_EVERY == 0:
+                if self._flushes % _TRIM_EVERY == 0:
                     self._trim(now)
                 self._db.execute("COMMIT")
             except BaseException:

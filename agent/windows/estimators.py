@@ -1,10 +1,16 @@
-"""Interval estimates from additive sums. Pure functions; 95 % throughout.
+"""Interval estimates of means and rates from additive sums; pure functions at 95 % confidence.
+
+Interval estimates from additive sums. Pure functions; 95 % throughout.
 
 Both over all traffic, by the stratified, prediction-powered difference estimator: a rate with a
 Wilson interval on its effective sample size, the mean of graded scores with a t interval. Without
 cheap scores they are the stratified self-normalised (Hajek) means, and with one stratum the
 weighted mean itself. Inference is by design: the only randomness is which traces were scored, and
 that comes from a hash.
+
+The estimators for the common case: one stratum, all weights 1.
+
+The same results as `estimators` gives, in a third of the time: a scrape asks for thousands.
 """
 
 from __future__ import annotations
@@ -13,26 +19,11 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from agent.windows.exact import VALUE_BITS, WEIGHT_ONE
+from ragmeter.core.arithmetic import VALUE_BITS, WEIGHT_ONE
 
-__all__ = [
-    "Interval",
-    "Moments",
-    "Spread",
-    "mean_interval",
-    "mean_spread",
-    "moments",
-    "past_slope",
-    "rate_interval",
-    "sample_variance",
-    "t975",
-    "wilson",
-    "with_missing",
-]
+Z_95 = 1.959963984540054
 
-Z = 1.959963984540054
-
-SLOPE_PRIOR = 50.0
+_SLOPE_PRIOR = 50.0
 """Pseudo-observations of the slope seen in history: below some 50 samples it is mostly noise."""
 
 VARIANCE_PRIOR = 10.0
@@ -46,10 +37,10 @@ _T = (12.706205, 4.302653, 3.182446, 2.776445, 2.570582, 2.446912, 2.364624, 2.3
 
 
 _G = (
-    (Z**3 + Z) / 4,
-    (5 * Z**5 + 16 * Z**3 + 3 * Z) / 96,
-    (3 * Z**7 + 19 * Z**5 + 17 * Z**3 - 15 * Z) / 384,
-    (79 * Z**9 + 776 * Z**7 + 1482 * Z**5 - 1920 * Z**3 - 945 * Z) / 92160,
+    (Z_95**3 + Z_95) / 4,
+    (5 * Z_95**5 + 16 * Z_95**3 + 3 * Z_95) / 96,
+    (3 * Z_95**7 + 19 * Z_95**5 + 17 * Z_95**3 - 15 * Z_95) / 384,
+    (79 * Z_95**9 + 776 * Z_95**7 + 1482 * Z_95**5 - 1920 * Z_95**3 - 945 * Z_95) / 92160,
 )
 
 
@@ -62,7 +53,7 @@ class Interval(NamedTuple):
     effective: float
 
 
-class Moments(NamedTuple):
+class StratumMoments(NamedTuple):
     """A stratum's sums, centred and in natural units.
 
     `size` N, `n` scored, `w` and `w2` sums of weights and of their squares; `y` and `f` weighted
@@ -93,20 +84,20 @@ def t975(df: float) -> float:
     n = max(1, int(df + 1e-9))  # 6.9999999 is a 7 that met a float
     if n <= len(_T):
         return _T[n - 1]
-    return Z + (_G[0] + (_G[1] + (_G[2] + _G[3] / n) / n) / n) / n
+    return Z_95 + (_G[0] + (_G[1] + (_G[2] + _G[3] / n) / n) / n) / n
 
 
-def wilson(share: float, n: float) -> tuple[float, float]:
+def wilson_interval(share: float, n: float) -> tuple[float, float]:
     """Wilson's score interval (1927) of a share of n > 0 samples; n need not be whole."""
-    zz = Z * Z / n
+    zz = Z_95 * Z_95 / n
     centre = share + zz / 2
-    half = Z * math.sqrt(max(0.0, share * (1 - share) / n + zz / (4 * n)))
+    half = Z_95 * math.sqrt(max(0.0, share * (1 - share) / n + zz / (4 * n)))
     # Rounding must not push a limit past the share it encloses.
     lower = max(0.0, min(share, (centre - half) / (1 + zz)))
     return lower, min(1.0, max(share, (centre + half) / (1 + zz)))
 
 
-def moments(strata: Sequence[Sequence[int]]) -> list[Moments]:
+def stratum_moments(strata: Sequence[Sequence[int]]) -> list[StratumMoments]:
     """Moments per stratum from the whole-number sums of each (order: `sums.FIELDS`).
 
     Strata without a scored trace join a neighbour (their N and SF); an empty list comes back if
@@ -126,14 +117,14 @@ def moments(strata: Sequence[Sequence[int]]) -> list[Moments]:
         else:
             carry_size += sums[0]
             carry_f += sums[1]
-    return [_moments(sums) for sums in merged]
+    return [_moments_of_sums(sums) for sums in merged]
 
 
-def _moments(sums: Sequence[int]) -> Moments:
+def _moments_of_sums(sums: Sequence[int]) -> StratumMoments:
     size, sf, n, w, w2, wy, wf, w2y, w2yy, y, f, yy, ff, yf = sums[:14]
     spread = w * w * w2yy - 2 * w * wy * w2y + wy * wy * w2
     scale = n << (2 * VALUE_BITS)
-    return Moments(
+    return StratumMoments(
         size=size / WEIGHT_ONE,
         n=n,
         w=w / WEIGHT_ONE,
@@ -148,7 +139,7 @@ def _moments(sums: Sequence[int]) -> Moments:
     )
 
 
-def with_missing(
+def widen_for_missing(
     interval: Interval, share: float, low: float | None, high: float | None
 ) -> Interval:
     """The interval of the mean over all that should have been scored, a `share` of which was not:
@@ -162,7 +153,7 @@ def with_missing(
     return Interval(value, lower, upper, effective)
 
 
-def sample_variance(strata: Sequence[Moments]) -> tuple[float, int]:
+def sample_variance(strata: Sequence[StratumMoments]) -> tuple[float, int]:
     """(variance of one score within strata, number of scores behind it), weights respected."""
     total, number = 0.0, 0
     for s in strata:
@@ -173,7 +164,7 @@ def sample_variance(strata: Sequence[Moments]) -> tuple[float, int]:
 
 
 def rate_interval(
-    strata: Sequence[Moments], slope_history: float = 0.0, prior: float = SLOPE_PRIOR
+    strata: Sequence[StratumMoments], slope_history: float = 0.0, prior: float = _SLOPE_PRIOR
 ) -> Interval:
     """The mean of a 0/1 score over all traffic. At least one stratum with a scored trace.
 
@@ -185,7 +176,7 @@ def rate_interval(
     w, w2 = sum(s.w for s in strata), sum(s.w2 for s in strata)
     if n < WILSON_BELOW and w * w > w2 * n * (1 - 1e-9):
         share = sum(s.w * s.y for s in strata) / w
-        return Interval(share, *wilson(share, n), n)
+        return Interval(share, *wilson_interval(share, n), n)
     total = sum(s.size for s in strata)
     slope, explained = _slope(strata, n, total, slope_history, prior)
     value = variance = 0.0
@@ -199,18 +190,18 @@ def rate_interval(
         variance += part * part * (1 - explained) * own
     value = min(1.0, max(0.0, value))
     smooth = (value * n + 1) / (n + 2)
-    effective = smooth * (1 - smooth) / variance * (Z / t975(n - len(strata) - 1)) ** 2
-    return Interval(value, *wilson(value, effective), effective)
+    effective = smooth * (1 - smooth) / variance * (Z_95 / t975(n - len(strata) - 1)) ** 2
+    return Interval(value, *wilson_interval(value, effective), effective)
 
 
-def past_slope(strata: Sequence[Moments]) -> float:
+def shrink_slope(strata: Sequence[StratumMoments]) -> float:
     """The slope that a longer window lends to a shorter one: itself shrunk to no slope at all."""
     n, total = sum(s.n for s in strata), sum(s.size for s in strata)
-    return _slope(strata, n, total, 0.0, SLOPE_PRIOR)[0] if n else 0.0
+    return _slope(strata, n, total, 0.0, _SLOPE_PRIOR)[0] if n else 0.0
 
 
 def _slope(
-    strata: Sequence[Moments], n: int, total: float, history: float, prior: float
+    strata: Sequence[StratumMoments], n: int, total: float, history: float, prior: float
 ) -> tuple[float, float]:
     """(slope of the score on the cheap score within strata, share of variance it explains)."""
     c = vf = vy = 0.0
@@ -228,7 +219,7 @@ def _slope(
     return slope, min(0.95, max(0.0, 1 - left)) * max(0.0, (n - 2) / n)
 
 
-class Spread(NamedTuple):
+class MeanSpread(NamedTuple):
     """A mean with its squared standard error, the degrees of freedom of that, and the number of
     equal-weight samples that would know as much."""
 
@@ -239,13 +230,13 @@ class Spread(NamedTuple):
 
 
 def mean_spread(
-    strata: Sequence[Moments],
+    strata: Sequence[StratumMoments],
     variance_history: Sequence[float],
     low: float | None = None,
     high: float | None = None,
     prior: float = VARIANCE_PRIOR,
     slope_history: float | None = None,
-) -> Spread:
+) -> MeanSpread:
     """The mean of graded scores over all traffic.
 
     Per stratum the self-normalised mean; its variance per sample, taken from the linearised
@@ -263,7 +254,7 @@ def mean_spread(
     freedom_used = len(strata)
     if slope_history is not None:
         n = sum(s.n for s in strata)
-        slope, explained = _slope(strata, n, total, slope_history, SLOPE_PRIOR)
+        slope, explained = _slope(strata, n, total, slope_history, _SLOPE_PRIOR)
         freedom_used += 1
     for h, s in enumerate(strata):
         part, kish = s.size / total, s.kish
@@ -279,11 +270,11 @@ def mean_spread(
     if slope:
         value = max(value if low is None else low, value)
         value = min(value if high is None else high, value)
-    return Spread(value, variance, kishes - freedom_used, 1 / (inverse * (1 - explained)))
+    return MeanSpread(value, variance, kishes - freedom_used, 1 / (inverse * (1 - explained)))
 
 
 def mean_interval(
-    strata: Sequence[Moments],
+    strata: Sequence[StratumMoments],
     variance_history: Sequence[float],
     low: float | None = None,
     high: float | None = None,
@@ -301,3 +292,36 @@ def mean_interval(
     if high is not None:
         upper = max(value, min(high, upper))
     return Interval(value, lower, upper, effective)
+
+
+def unit_rate_interval(n: int, y: int) -> Interval:
+    """`estimators.rate_interval` of n > 0 scores of 0 or 1 whose sum is y units.
+
+    From 50 samples on, its effective n is n times (z/t)**2: the smoothed variance cancels.
+    """
+    share = y / (n << VALUE_BITS)
+    effective = float(n)
+    if n >= WILSON_BELOW:
+        ratio = Z_95 / t975(n - 2)
+        effective *= ratio * ratio
+    return Interval(share, *wilson_interval(share, effective), effective)
+
+
+def unit_variance(n: int, y: int, yy: int) -> float:
+    """The unbiased variance of n scores from the sums in units; 0 below two scores."""
+    return (n * yy - y * y) / (n * (n - 1) << (2 * VALUE_BITS)) if n > 1 else 0.0
+
+
+def unit_mean_interval(
+    n: int, y: int, yy: int, variance_history: float, low: float | None, high: float | None
+) -> Interval:
+    """`estimators.mean_interval` of n > 0 scores with the sums y and yy in units."""
+    value = y / (n << VALUE_BITS)
+    shrunk = (n - 1) * unit_variance(n, y, yy) + VARIANCE_PRIOR * variance_history
+    half = t975(n - 1) * math.sqrt(shrunk / (n - 1 + VARIANCE_PRIOR) / n)
+    lower, upper = value - half, value + half
+    if low is not None and lower < low:
+        lower = min(value, low)
+    if high is not None and upper > high:
+        upper = max(value, high)
+    return Interval(value, lower, upper, n)

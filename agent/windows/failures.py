@@ -1,4 +1,4 @@
-"""Results that got no value through a fault of ours, counted by reason.
+"""Results without a value through a fault of the scorer, counted by reason.
 
 A trace without captured passages cannot be scored either, but that is so by how a service is
 traced, all day, and nobody has to get up for it. What is counted here has failed: the judge, the
@@ -8,71 +8,78 @@ model, a scorer, or a limit of theirs.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 
-from agent.trace import MISSING_REASONS, Score, State
-from agent.windows.estimators import wilson
-from agent.windows.records import Failed
-from agent.windows.sums import Cell
-from agent.windows.worst import UNSCORED
+from ragmeter.core.score import Score, ScoreState
+from ragmeter.trace import MISSING_REASONS
+from ragmeter.windows.estimators import wilson_interval
+from ragmeter.windows.sums import ScoreSums
+from ragmeter.windows.worst import UNSCORED_METRIC
 
-__all__ = [
-    "FAULTS",
-    "OTHER",
-    "TRACED_SO",
-    "Failures",
-    "add_failures",
-    "failed_of",
-    "fault",
-    "place_of",
-]
 
-OUR_FAILURES = frozenset({"redaction_failed", "resolver_error", "resolver_timeout"})
+@dataclass(frozen=True, slots=True)
+class FailedShare:
+    """The weighted share of the results that should have a value and got none through a fault of
+    ours, with its 95 % interval, of `samples` that should; `reasons` counts them, most frequent
+    first."""
 
-OF_THE_REFERENCE = frozenset({"bad_pattern", "no_anchor", "no_dates", "pattern_timeout"})
+    value: float
+    lower: float
+    upper: float
+    effective_samples: float
+    samples: int
+    reasons: Mapping[str, int]
 
-TRACED_SO = frozenset(
+
+_PIPELINE_REASONS = frozenset({"redaction_failed", "resolver_error", "resolver_timeout"})
+
+_REFERENCE_REASONS = frozenset({"bad_pattern", "no_anchor", "no_dates", "pattern_timeout"})
+
+TRACE_REASONS = frozenset(
     {"no_query", "no_text", "not_labelled", "not_reported", "unsupported_language"}
-    | OF_THE_REFERENCE
-    | (MISSING_REASONS - OUR_FAILURES)
+    | _REFERENCE_REASONS
+    | (MISSING_REASONS - _PIPELINE_REASONS)
 )
 """Reasons of `unscored` that say something about the trace and nothing about the scorer."""
 
-FAULTS = frozenset(
+FAILURE_REASONS = frozenset(
     {
         *("judge_error", "judge_timeout", "judge_refused", "judge_unavailable", "unparsable"),
         *("too_long", "model_error", "not_configured", "old_schema", "internal_error"),
         "bad_value",  # of a function of the user's own
         "budget",  # of canaries: all are meant to be judged, and who sends them can send fewer
-        *OUR_FAILURES,
+        *_PIPELINE_REASONS,
     }
 )
 """The other ones that we know: `docs/metrics.md` says what each one means."""
 
-OTHER = "other"
+OTHER_REASON = "other"
 """For a reason that nobody has declared: reasons in a file of scored traces come from outside, and
 each is kept in every bucket."""
 
-Failures = dict[tuple[str, str], dict[str, int]]
+FailureCounts = dict[tuple[str, str], dict[str, int]]
 """Number of results by (metric, scorer without its version) and reason. Never changed in place."""
 
 
-def fault(score: Score) -> str | None:
+def failure_reason(score: Score) -> str | None:
     """Why a score without a usable value has none; None where that is no fault of ours."""
-    if score.state is State.SCORED:  # a value that cannot be averaged
+    if score.state is ScoreState.SCORED:  # a value that cannot be averaged
         return "internal_error"
-    if score.state is not State.UNSCORED or score.reason in TRACED_SO:
+    if score.state is not ScoreState.UNSCORED or score.reason in TRACE_REASONS:
         return None
-    return score.reason if score.reason in FAULTS else OTHER
+    return score.reason if score.reason in FAILURE_REASONS else OTHER_REASON
 
 
-def place_of(metric: str, scorer: str) -> tuple[str, str]:
+def failed_worst_key(metric: str, scorer: str) -> tuple[str, str]:
     """Where the worst traces of a bucket name those that failed."""
-    return UNSCORED, f"{metric} {scorer}"
+    return UNSCORED_METRIC, f"{metric} {scorer}"
 
 
 def add_failures(
-    mine: Failures | None, other: Mapping[tuple[str, str], Mapping[str, int]] | None, sign: int = 1
-) -> Failures | None:
+    mine: FailureCounts | None,
+    other: Mapping[tuple[str, str], Mapping[str, int]] | None,
+    sign: int = 1,
+) -> FailureCounts | None:
     """Their sum, or with the sign -1 their difference; what has become 0 disappears."""
     if not other:
         return mine
@@ -91,7 +98,7 @@ def add_failures(
     return new or None
 
 
-def failed_of(cell: Cell, reasons: Mapping[str, int]) -> Failed | None:
+def estimate_failed_share(cell: ScoreSums, reasons: Mapping[str, int]) -> FailedShare | None:
     """From the sums of a series and its failures by reason. None where no value was owed."""
     lost = cell.unscored + cell.shed
     samples = cell.scored + lost
@@ -102,4 +109,4 @@ def failed_of(cell: Cell, reasons: Mapping[str, int]) -> Failed | None:
     share = min(1.0, (cell.unscored_share() or 0.0) * ours)
     effective = samples * min(1.0, cell.kish / cell.scored) if cell.scored else float(samples)
     ordered = dict(sorted(reasons.items(), key=lambda item: (-item[1], item[0])))
-    return Failed(share, *wilson(share, effective), effective, samples, ordered)
+    return FailedShare(share, *wilson_interval(share, effective), effective, samples, ordered)

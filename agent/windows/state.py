@@ -1,36 +1,159 @@
-"""The state behind `Windows`: what waits, the rings, what changed. Readers are in `lookup`
-and `windows`."""
+"""The mutable state of the windows: pending traces, rings, expiry, and its form as saved rows.
+
+Buckets as bytes: one version byte, then JSON.
+
+JSON because the sums are whole numbers of any size, because reading it can run no code, and
+because it has no byte order; the encoder is C, so a bucket of 16 metrics takes some 20 us. Keys
+are sorted: equal buckets give equal bytes.
+"""
 
 from __future__ import annotations
 
+import json
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
-from agent.metrics.spec import MetricSpec
-from agent.trace import ScoredTrace
-from agent.windows.bucket import Bucket, SeriesKey, Slots, Total
-from agent.windows.draft import make_bucket
-from agent.windows.periods import grain_of, seconds_of
-from agent.windows.persist import decode_bucket, decode_clock, encode_bucket, encode_clock
-from agent.windows.records import BucketRow
-from agent.windows.rings import OwnerKey, Ring, Span
-from agent.windows.worst import Packed, unpacked
+from ragmeter.core.arithmetic import WEIGHT_ONE
+from ragmeter.core.clocks import bucket_seconds, parse_window
+from ragmeter.core.errors import UnknownVersion
+from ragmeter.core.metric_specs import MetricSpec
+from ragmeter.core.score import ScoredTrace
+from ragmeter.windows.bucket_builder import build_bucket
+from ragmeter.windows.buckets import (
+    Bucket,
+    BucketRing,
+    SegmentKey,
+    SeriesKey,
+    SeriesSlots,
+    WindowSpan,
+    WindowTotal,
+)
+from ragmeter.windows.log_histogram import SparseLogHistogram
+from ragmeter.windows.sums import FIELDS, WIDTH
+from ragmeter.windows.worst import PackedEntries, WorstEntry, tie_break, unpack_entries
 
-__all__ = ["WindowState"]
+BucketRow = tuple[str, str, int, int, bytes | None]
+"""(service, segment, width, start, data): key and content of a saved bucket; None: delete it.
+The row ("", "", 0, 0) holds the stream time."""
 
-MAX_STAGES = 8
+
+BUCKET_VERSION = 3
+"""1 had 14 sums a stratum, its N and SF in counts of traces; 2 had no failures."""
+
+
+_encode_json = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
+
+
+def _pack(content: object) -> bytes:
+    return bytes([BUCKET_VERSION]) + _encode_json(content).encode("ascii")
+
+
+def _unpack(data: bytes) -> tuple[int, Any]:
+    """(version, content)"""
+    if data and data[0] > BUCKET_VERSION:
+        raise UnknownVersion(
+            f"window state of format version {data[0]}; this program reads up to {BUCKET_VERSION}"
+        )
+    try:
+        if not data or not data[0]:
+            raise ValueError("its version is none of ours")
+        return data[0], json.loads(data[1:])
+    except ValueError as error:
+        raise ValueError(f"window state that cannot be read: {error}") from None
+
+
+def encode_bucket(bucket: Bucket, slots: SeriesSlots) -> bytes:
+    cells = []
+    counts, strata = bucket.counts, bucket.strata
+    for key, place in slots.items():
+        row = counts[place : place + WIDTH]
+        weighted = strata.get(place) if strata else None
+        if weighted or any(row[:5]):
+            cells.append([*key, row or [0] * WIDTH, sorted(weighted.items()) if weighted else []])
+    sketches = [
+        [stage, sketch.n, sketch.w2, *sketch.content()]
+        for stage, sketch in sorted(bucket.sketches.items())
+    ]
+    worst = [
+        [*key, [[e.rank, e.trace_id, e.timestamp] for e in unpack_entries(entries)]]
+        for key, entries in sorted(bucket.worst.items())
+    ]
+    failures = [
+        [*key, sorted(reasons.items())] for key, reasons in sorted((bucket.failures or {}).items())
+    ]
+    return _pack([bucket.seen, cells, sketches, worst, failures])
+
+
+def decode_bucket(data: bytes, slots: SeriesSlots) -> Bucket:
+    """ValueError for another version and for content that is no bucket."""
+    version, content = _unpack(data)
+    try:
+        return _decode_content(content, slots, version)
+    except (TypeError, ValueError, KeyError, IndexError, AttributeError) as error:
+        raise ValueError(f"window state that is no bucket: {error}") from None
+
+
+def _decode_content(content: Any, slots: SeriesSlots, version: int) -> Bucket:
+    bucket = Bucket()
+    bucket.seen, cells, sketches, worst, *later = content
+    if version == 1:
+        cells = [
+            (*cell, [_upgrade_stratum_name(*named) for named in weighted])
+            for *cell, weighted in cells
+        ]
+    for metric, scorer, counts, weighted in cells:
+        place, _, _ = slots.column((metric, scorer))
+        missing = place + WIDTH - len(bucket.counts)
+        if len(counts) != WIDTH or any(len(sums) != len(FIELDS) for _, sums in weighted):
+            raise ValueError("wrong number of sums")
+        if missing > 0:
+            bucket.counts += [0] * missing
+        bucket.counts[place : place + WIDTH] = counts
+        if weighted:
+            bucket.strata[place] = dict(weighted)
+    for stage, n, w2, *counted in sketches:
+        shift, filled, weights = counted
+        bucket.sketches[stage] = SparseLogHistogram.of(n, w2, (shift, filled, weights))
+    for metric, scorer, entries in worst:
+        bucket.worst[metric, scorer] = [
+            WorstEntry(rank, tie_break(trace_id), trace_id, timestamp)
+            for rank, trace_id, timestamp in entries
+        ]
+    failures = {(metric, scorer): dict(found) for metric, scorer, found in (later or [[]])[0]}
+    bucket.failures = failures or None
+    return bucket
+
+
+def _upgrade_stratum_name(name: str, sums: list[int]) -> tuple[str, list[int]]:
+    return name, [sums[0] * WEIGHT_ONE, sums[1] * WEIGHT_ONE, *sums[2:], 0, 0]
+
+
+def encode_clock(now: float) -> bytes:
+    return _pack({"now": now})
+
+
+def decode_clock(data: bytes) -> float:
+    _, content = _unpack(data)
+    try:
+        return float(content["now"])
+    except (TypeError, ValueError, KeyError) as error:
+        raise ValueError(f"window state without a clock: {error}") from None
+
+
+_MAX_STAGES = 8
 """Latency stages per service: `total`, `retrieval`, `generation` and some of the user's own.
 Stage names come from outside, and each has histograms in every window."""
 
-WORST_GRAIN = 60
+_WORST_GRAIN = 60
 """Seconds. Five traces per ten-second bucket would be most of a small service's traffic."""
 
-MAX_DRAFTED = 1024
+_MAX_DRAFTED = 1024
 """Fold when so many traces wait: bounds memory, and the time of the next reading."""
 
 _CLOCK = ("", "", 0, 0)
-_NONE: frozenset[str] = frozenset()
+_NO_STAGES: frozenset[str] = frozenset()
 
 
 class WindowState:
@@ -49,14 +172,14 @@ class WindowState:
         self.now: float | None = None
         self.ignored_stages = 0
         """Timings dropped because their service already has `MAX_STAGES` stages."""
-        by_width: dict[int, list[Span]] = {}
+        by_width: dict[int, list[WindowSpan]] = {}
         for name in windows:
-            seconds = seconds_of(name)
-            width = grain_of(seconds)
-            by_width.setdefault(width, []).append(Span(name, seconds, seconds // width))
+            seconds = parse_window(name)
+            width = bucket_seconds(seconds)
+            by_width.setdefault(width, []).append(WindowSpan(name, seconds, seconds // width))
         coarsest = max(by_width)
         self._rings = [
-            Ring(width, by_width[width], worst=width >= WORST_GRAIN or width == coarsest)
+            BucketRing(width, by_width[width], worst=width >= _WORST_GRAIN or width == coarsest)
             for width in sorted(by_width)
         ]
         self._spans = {span.name: (ring, span) for ring in self._rings for span in ring.spans}
@@ -66,7 +189,7 @@ class WindowState:
         self._finest = math.gcd(*by_width)
         self._since = -math.inf
         self._edge = -math.inf
-        self._slots = Slots(specs)
+        self._slots = SeriesSlots(specs)
         self._drafts: dict[tuple[str, tuple[str, ...], int], list[ScoredTrace]] = {}
         self._drafted = 0
         self._stages: dict[str, set[str]] = {}
@@ -121,7 +244,7 @@ class WindowState:
         if self.too_late(timestamp):
             return False
         index = int(timestamp // self._finest)
-        if not scored.timings.keys() <= self._stages.get(service, _NONE):
+        if not scored.timings.keys() <= self._stages.get(service, _NO_STAGES):
             scored = self._with_known_stages(service, scored)
         key = (service, tuple(segments), index)
         draft = self._drafts.get(key)
@@ -131,7 +254,7 @@ class WindowState:
             draft.append(scored)
         self._drafted += 1
         self.changes += 1
-        if self._drafted >= MAX_DRAFTED:
+        if self._drafted >= _MAX_DRAFTED:
             self._fold()
         return True
 
@@ -144,7 +267,7 @@ class WindowState:
         if self.now is None or self.too_late(scored.timestamp):
             return
         index = int(scored.timestamp // self._finest)
-        delta = make_bucket([scored], self._slots)
+        delta = build_bucket([scored], self._slots)
         for segment in dict.fromkeys(("", *segments)):
             for ring in self._rings:
                 ring.retract(index * self._finest // ring.width, (service, segment), delta)
@@ -158,7 +281,7 @@ class WindowState:
         """Learn the stages of a trace while there is room; without the others."""
         known = self._stages.setdefault(service, set())
         for stage, seconds in scored.timings.items():
-            if seconds >= 0 and len(known) < MAX_STAGES:
+            if seconds >= 0 and len(known) < _MAX_STAGES:
                 known.add(stage)
         timings = {stage: t for stage, t in scored.timings.items() if stage in known}
         self.ignored_stages += len(scored.timings) - len(timings)
@@ -170,7 +293,7 @@ class WindowState:
             return
         drafts, self._drafts, self._drafted = self._drafts, {}, 0
         for (service, segments, index), traces in drafts.items():
-            delta = make_bucket(traces, self._slots)
+            delta = build_bucket(traces, self._slots)
             worst = delta.worst
             rings = [(ring, index * self._finest // ring.width) for ring in self._rings]
             for ring, at in reversed(rings):
@@ -187,16 +310,21 @@ class WindowState:
                     self._name((service, segment), worst, rings)
 
     def _name(
-        self, owner: OwnerKey, worst: dict[SeriesKey, Packed], rings: list[tuple[Ring, int]]
+        self,
+        owner: SegmentKey,
+        worst: dict[SeriesKey, PackedEntries],
+        rings: list[tuple[BucketRing, int]],
     ) -> None:
         """Remember which of the `worst` of a fold a bucket has kept."""
         for ring, at in rings:
             if ring.worst and at >= ring.oldest:
                 kept = ring.rows[at][owner].worst
                 for key, entries in worst.items():
-                    here = set(unpacked(kept[key]))
+                    here = set(unpack_entries(kept[key]))
                     self._named.update(
-                        (owner[0], entry.trace_id) for entry in unpacked(entries) if entry in here
+                        (owner[0], entry.trace_id)
+                        for entry in unpack_entries(entries)
+                        if entry in here
                     )
 
     def take_named(self) -> set[tuple[str, str]]:
@@ -206,7 +334,7 @@ class WindowState:
         named, self._named = self._named, set()
         return named
 
-    def _total(self, service: str, segment: str, window: str) -> Total | None:
+    def _total(self, service: str, segment: str, window: str) -> WindowTotal | None:
         if self._drafts:
             self._fold()
         return self._spans[window][1].totals.get((service, segment))
@@ -249,7 +377,7 @@ class WindowState:
         self.advance(now)
         self._saved_now = clocks[0] if clocks else None
         by_width = {ring.width: ring for ring in self._rings}
-        saved: dict[int, list[tuple[OwnerKey, int, Bucket]]] = {}
+        saved: dict[int, list[tuple[SegmentKey, int, Bucket]]] = {}
         for service, segment, width, start, data in buckets:
             ring = by_width.get(width)
             index, offset = divmod(start, width) if width else (0, 1)
@@ -265,7 +393,7 @@ class WindowState:
         self._recall_stages()
 
     @staticmethod
-    def _fill(ring: Ring, saved: dict[int, list[tuple[OwnerKey, int, Bucket]]]) -> None:
+    def _fill(ring: BucketRing, saved: dict[int, list[tuple[SegmentKey, int, Bucket]]]) -> None:
         """A window that is new in the configuration begins with what finer buckets still hold."""
         finer = [width for width in saved if width and ring.width % width == 0]
         for owner, start, bucket in saved[max(finer)] if finer else ():

@@ -1,4 +1,4 @@
-"""Rolling event-time windows: scored traces in, estimates out. Pure: time comes from the caller.
+"""Rolling event-time windows: add scored traces, read estimates. Time comes from the caller.
 
 Memory is bounded by the series, not by the traffic: a bucket exists per (service, segment) and
 time slot in which traces came, 234 slots for 5m, 1h and 24h. A (metric, scorer) takes about 100
@@ -15,33 +15,28 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from heapq import nsmallest
 
-from agent.metrics.names import base
-from agent.metrics.spec import MetricSpec
-from agent.windows.bucket import Bucket, SeriesKey, Total
-from agent.windows.estimators import with_missing
-from agent.windows.failures import failed_of
-from agent.windows.intervals import interval_of
-from agent.windows.lookup import WindowSums
-from agent.windows.records import Estimate, Failed, Quantile, Worst
-from agent.windows.rings import OwnerKey
-from agent.windows.stratified import (
-    History,
-    history_of,
+from ragmeter.core.metric_specs import MetricSpec, base_name
+from ragmeter.windows.buckets import Bucket, SegmentKey, SeriesKey, WindowTotal
+from ragmeter.windows.estimators import widen_for_missing
+from ragmeter.windows.failures import FailedShare, estimate_failed_share
+from ragmeter.windows.intervals import (
+    SeriesHistory,
+    estimate_history,
+    estimate_interval,
     is_assisted,
-    without_help,
+    unassisted_scorer,
 )
-from agent.windows.sums import STATE_NAMES, Cell
-from agent.windows.worst import Entry, direction_of, unpacked
+from ragmeter.windows.series import Estimate, Quantile, WindowSums
+from ragmeter.windows.sums import STATE_NAMES, ScoreSums
+from ragmeter.windows.worst import RankedTrace, WorstEntry, unpack_entries, worst_sign
 
-__all__ = ["Windows"]
+_QUANTILES = (0.5, 0.95, 0.99)
 
-QUANTILES = (0.5, 0.95, 0.99)
-
-_NO_HISTORY = History()
+_NO_HISTORY = SeriesHistory()
 
 _UNKNOWN: tuple[bool, float | None, float | None] = (False, None, None)
 
-HISTORY_POINTS = 60
+_HISTORY_POINTS = 60
 """What a sparkline can show."""
 
 
@@ -49,7 +44,7 @@ class Windows(WindowSums):
     """Rolling windows by service and segment.
 
     `specs` says of each metric how it combines, its range and direction (default: the registry
-    `agent.metrics.METRICS`); a metric it does not know is an unbounded mean. Estimates need
+    `ragmeter.metrics.registry.METRICS`); a metric it does not know is an unbounded mean. Estimates need
     `min_samples` scored traces. `name_worst` collects ids for `take_named`, which must then be
     called. Worst traces are kept for the whole service, and for each segment of the tags in
     `worst_of`. ValueError for window names that `periods` does not know.
@@ -65,7 +60,9 @@ class Windows(WindowSums):
         worst_of: Collection[str] = (),
     ) -> None:
         if specs is None:
-            from agent.metrics import METRICS  # late: tests and tools bring specs of their own
+            from ragmeter.metrics.registry import (
+                METRICS,  # late: tests and tools bring specs of their own
+            )
 
             specs = METRICS
         if min_samples < 1:
@@ -81,7 +78,7 @@ class Windows(WindowSums):
         self, service: str, segment: str, metric: str, scorer: str, window: str
     ) -> dict[str, int]:
         """Traces in the window by state; all zero for what was never seen."""
-        scorer = without_help(scorer)
+        scorer = unassisted_scorer(scorer)
         total = self._total(service, segment, window)
         cached = total.cache.get(self._key(metric, scorer)) if total else None
         if cached and cached[1] is not None:
@@ -121,7 +118,7 @@ class Windows(WindowSums):
         total = self._total(service, segment, window)
         if total is None:
             return None
-        key = ("unscored", *self._key(metric, without_help(scorer)))
+        key = ("unscored", *self._key(metric, unassisted_scorer(scorer)))
         found: tuple[float, int] | None = total.cache.get(key)
         if found is None:
             cell = self._cell(total, metric, scorer)
@@ -132,18 +129,18 @@ class Windows(WindowSums):
 
     def failed(
         self, service: str, segment: str, metric: str, scorer: str, window: str
-    ) -> Failed | None:
+    ) -> FailedShare | None:
         """The part of `unscored` that is a fault of ours. None with fewer than `min_samples`."""
         total = self._total(service, segment, window)
-        return None if total is None else self._failed(total, metric, without_help(scorer))
+        return None if total is None else self._failed(total, metric, unassisted_scorer(scorer))
 
-    def _failed(self, total: Total, metric: str, scorer: str) -> Failed | None:
+    def _failed(self, total: WindowTotal, metric: str, scorer: str) -> FailedShare | None:
         key = ("failed", *self._key(metric, scorer))
         if key not in total.cache:
             cell = self._cell(total, metric, scorer)
             reasons = (total.failures or {}).get((metric, scorer.partition("@")[0]), {})
-            total.cache[key] = failed_of(cell, reasons) if cell else None
-        found: Failed | None = total.cache[key]
+            total.cache[key] = estimate_failed_share(cell, reasons) if cell else None
+        found: FailedShare | None = total.cache[key]
         return found if found and found.samples >= self.min_samples else None
 
     def failing(self, service: str, window: str) -> list[SeriesKey]:
@@ -153,7 +150,7 @@ class Windows(WindowSums):
 
     def before_failed(
         self, service: str, segment: str, metric: str, scorer: str, window: str
-    ) -> Failed | None:
+    ) -> FailedShare | None:
         """The same of `failed`."""
         cell = self.before(service, segment, metric, scorer, window)
         past, total = self._two(service, segment, window)
@@ -162,9 +159,9 @@ class Windows(WindowSums):
         key = (metric, scorer.partition("@")[0])
         reasons = Counter((past.failures or {}).get(key, {}))
         reasons -= Counter((total.failures or {}).get(key, {}) if total else {})
-        return failed_of(cell, reasons)
+        return estimate_failed_share(cell, reasons)
 
-    def value_of(self, cell: Cell, service: str, metric: str, scorer: str) -> float | None:
+    def value_of(self, cell: ScoreSums, service: str, metric: str, scorer: str) -> float | None:
         """The estimate of sums that were read; None with fewer than `min_samples`."""
         if cell.scored < self.min_samples:
             return None
@@ -172,40 +169,42 @@ class Windows(WindowSums):
         found = self._estimate(cell, metric, scorer, self._history(past, metric, scorer))
         return found.value if found else None
 
-    def known(self, service: str, segment: str, metric: str, scorer: str) -> History | None:
+    def known(self, service: str, segment: str, metric: str, scorer: str) -> SeriesHistory | None:
         """What the longest window knows of one score; None of a segment that it does not hold."""
         past = self._total(service, segment, self._longest.name)
         return None if past is None else self._history(past, metric, scorer)
 
-    def _history(self, past: Total | None, metric: str, scorer: str) -> History:
+    def _history(self, past: WindowTotal | None, metric: str, scorer: str) -> SeriesHistory:
         """What the longest window knows of one score. Of a bounded score one pseudo-observation of
         the uniform variance is added: five equal scores must not claim to know the mean exactly."""
         if past is None:
             return _NO_HISTORY
         key = ("history", *self._key(metric, scorer))
-        found: History | None = past.cache.get(key)
+        found: SeriesHistory | None = past.cache.get(key)
         if found is None:
-            ratio, low, high = self._kinds.get(base(metric), _UNKNOWN)
+            ratio, low, high = self._kinds.get(base_name(metric), _UNKNOWN)
             if ratio and not is_assisted(scorer):
                 found = _NO_HISTORY
             else:
                 cell = self._cell(past, metric, scorer)
                 uniform = None if low is None or high is None else (high - low) ** 2 / 12
-                found = history_of(cell, uniform) if cell else _NO_HISTORY
+                found = estimate_history(cell, uniform) if cell else _NO_HISTORY
             past.cache[key] = found
         return found
 
-    def _estimate(self, cell: Cell, metric: str, scorer: str, history: History) -> Estimate | None:
+    def _estimate(
+        self, cell: ScoreSums, metric: str, scorer: str, history: SeriesHistory
+    ) -> Estimate | None:
         states = cell.states()
         samples = states["scored"]
         if not samples:
             return None
-        ratio, low, high = self._kinds.get(base(metric), _UNKNOWN)
+        ratio, low, high = self._kinds.get(base_name(metric), _UNKNOWN)
         missing = 0.0
-        interval = interval_of(cell, ratio, low, high, history, is_assisted(scorer))
+        interval = estimate_interval(cell, ratio, low, high, history, is_assisted(scorer))
         if cell.unscored or cell.shed:
             missing = cell.unscored_share() or 0.0
-            interval = with_missing(interval, missing, *((0.0, 1.0) if ratio else (low, high)))
+            interval = widen_for_missing(interval, missing, *((0.0, 1.0) if ratio else (low, high)))
         return Estimate(*interval, samples, states, missing)
 
     def quantiles(self, service: str, segment: str, stage: str, window: str) -> list[Quantile]:
@@ -216,7 +215,7 @@ class Windows(WindowSums):
             return []
         found: list[Quantile] | None = total.cache.get(stage)
         if found is None:
-            found = [Quantile(*limits, hist.n) for limits in hist.limits(QUANTILES)]
+            found = [Quantile(*limits, hist.n) for limits in hist.limits(_QUANTILES)]
             total.cache[stage] = found
         return list(found)
 
@@ -232,7 +231,7 @@ class Windows(WindowSums):
         if ring.newest is None:
             return []
         # One bucket less, so that a group cut by either end of the window never makes it 61.
-        group = 1 if span.buckets <= HISTORY_POINTS else -(-span.buckets // (HISTORY_POINTS - 1))
+        group = 1 if span.buckets <= _HISTORY_POINTS else -(-span.buckets // (_HISTORY_POINTS - 1))
         first, last = span.oldest // group, ring.newest // group
         points: dict[int, list[Bucket]] = {at: [] for at in range(first, last + 1)}
         for index, row in ring.buckets(span):
@@ -255,7 +254,7 @@ class Windows(WindowSums):
         window: str,
         limit: int = 5,
         segment: str = "",
-    ) -> list[Worst]:
+    ) -> list[RankedTrace]:
         """The worst traces of the window, worst first; at most 5 of each of its buckets are known.
         Metric `latency` with a stage as scorer gives the slowest. Of a segment there are some if
         its tag is in `worst_of`.
@@ -263,17 +262,17 @@ class Windows(WindowSums):
         A window of finer grain than a minute reads the buckets of the next ring that has them.
         """
         self._fold()
-        sign = direction_of(metric, self._specs)
-        entries: set[Entry] = set()
-        for name in dict.fromkeys(self._key(metric, without_help(scorer))[1:]) if sign else ():
+        sign = worst_sign(metric, self._specs)
+        entries: set[WorstEntry] = set()
+        for name in dict.fromkeys(self._key(metric, unassisted_scorer(scorer))[1:]) if sign else ():
             key = (metric, name)
             entries |= self._entries((service, segment), window, key).get(key, set())
-        found: dict[str, Worst] = {}
+        found: dict[str, RankedTrace] = {}
         for entry in sorted(entries):
             if len(found) == limit:
                 break
             # Plus zero: the negative of zero is no value to show.
-            worst = Worst(entry.trace_id, sign * entry.rank + 0.0, entry.timestamp)
+            worst = RankedTrace(entry.trace_id, sign * entry.rank + 0.0, entry.timestamp)
             found.setdefault(entry.trace_id, worst)
         return list(found.values())
 
@@ -293,11 +292,11 @@ class Windows(WindowSums):
         }
 
     def _entries(
-        self, owner: OwnerKey, window: str, only: SeriesKey | None = None
-    ) -> dict[SeriesKey, set[Entry]]:
+        self, owner: SegmentKey, window: str, only: SeriesKey | None = None
+    ) -> dict[SeriesKey, set[WorstEntry]]:
         """What the buckets of a window know of its worst traces, of all series or of one."""
         ring, span = self._spans[window]
-        found: dict[SeriesKey, set[Entry]] = {}
+        found: dict[SeriesKey, set[WorstEntry]] = {}
         if ring.newest is None:
             return found
         since = span.oldest * ring.width
@@ -308,6 +307,6 @@ class Windows(WindowSums):
                 wanted = held if only is None else {only: held[only]} if only in held else {}
                 for key, entries in wanted.items():
                     found.setdefault(key, set()).update(
-                        entry for entry in unpacked(entries) if entry.timestamp >= since
+                        entry for entry in unpack_entries(entries) if entry.timestamp >= since
                     )
         return found

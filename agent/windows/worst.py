@@ -1,4 +1,4 @@
-"""The few worst traces of a bucket, as a mergeable and order-free set.
+"""The worst traces of a bucket as a mergeable set that does not depend on arrival order.
 
 Entries are ordered by how bad the value is, then by a keyed hash of the trace id: among equal
 values (a thousand answers with the score 0) each trace has the same chance whenever it came. The
@@ -12,42 +12,35 @@ import json
 import math
 from bisect import insort
 from collections.abc import Mapping
+from dataclasses import dataclass
 from hashlib import blake2b
 from typing import NamedTuple
 
-from agent.metrics.names import spec_of
-from agent.metrics.spec import MetricSpec
+from ragmeter.core.metric_specs import MetricSpec, find_spec
 
-__all__ = [
-    "KEEP",
-    "LATENCY",
-    "UNSCORED",
-    "Entry",
-    "Packed",
-    "direction",
-    "direction_of",
-    "keep",
-    "merge",
-    "packed",
-    "tie_break",
-    "unpacked",
-]
 
-KEEP = 5
+@dataclass(frozen=True, slots=True)
+class RankedTrace:
+    trace_id: str
+    value: float
+    timestamp: float
+
+
+WORST_PER_BUCKET = 5
 """Per bucket: an alert and the page show five."""
 
 
-LATENCY = "latency"
+LATENCY_METRIC = "latency"
 """The metric of the slowest traces; its scorer is the stage."""
 
-UNSCORED = "unscored"
+UNSCORED_METRIC = "unscored"
 """The metric of traces with a result that failed; its scorer is `failures.place_of`'s."""
 
 _KEY = b"ragmeter worst traces"
 """A hash of our own: with one that a sampler uses, ids that it prefers would win every tie."""
 
 
-class Entry(NamedTuple):
+class WorstEntry(NamedTuple):
     """Smaller is worse. `rank` is the value, negated where lower values are good."""
 
     rank: float
@@ -58,19 +51,19 @@ class Entry(NamedTuple):
 
 _encode = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
 
-Packed = list[Entry] | bytes
+PackedEntries = list[WorstEntry] | bytes
 """Entries in order; as bytes (JSON) where they are kept long: a fifth of the memory."""
 
 
-def packed(entries: Packed) -> bytes:
+def pack_entries(entries: PackedEntries) -> bytes:
     if isinstance(entries, bytes):
         return entries
     return _encode(entries).encode("ascii")
 
 
-def unpacked(entries: Packed) -> list[Entry]:
+def unpack_entries(entries: PackedEntries) -> list[WorstEntry]:
     if isinstance(entries, bytes):
-        return [Entry(*fields) for fields in json.loads(entries)]
+        return [WorstEntry(*fields) for fields in json.loads(entries)]
     return entries
 
 
@@ -80,13 +73,17 @@ def tie_break(trace_id: str) -> int:
     return int.from_bytes(blake2b(text, digest_size=8, key=_KEY).digest(), "little")
 
 
-def direction_of(metric: str, specs: Mapping[str, MetricSpec]) -> int:
+def worst_sign(metric: str, specs: Mapping[str, MetricSpec]) -> int:
     """The sign of `direction` by the metric's name; `latency` (by stage) is worst when longest, and
     `unscored` is 1 of each trace it has."""
-    return -1 if metric in (LATENCY, UNSCORED) else direction(spec_of(specs, metric))[0]
+    return (
+        -1
+        if metric in (LATENCY_METRIC, UNSCORED_METRIC)
+        else worst_direction(find_spec(specs, metric))[0]
+    )
 
 
-def direction(spec: MetricSpec | None) -> tuple[int, float]:
+def worst_direction(spec: MetricSpec | None) -> tuple[int, float]:
     """(sign, bar): rank = sign * value, kept only if rank <= bar. Sign 0: no worst traces.
 
     Of a ratio only the bad outcomes are kept; of a graded score whatever is not the best possible:
@@ -101,18 +98,18 @@ def direction(spec: MetricSpec | None) -> tuple[int, float]:
     return -1, -1.0 if spec.kind == "ratio" else math.nextafter(-spec.low, -math.inf)
 
 
-def keep(entries: list[Entry], entry: Entry) -> None:
+def insert_entry(entries: list[WorstEntry], entry: WorstEntry) -> None:
     """Put `entry` into the sorted list if it is among the `KEEP` worst and not yet there."""
-    if len(entries) == KEEP and entry >= entries[-1]:
+    if len(entries) == WORST_PER_BUCKET and entry >= entries[-1]:
         return
     if entry not in entries:
         insort(entries, entry)
-        del entries[KEEP:]
+        del entries[WORST_PER_BUCKET:]
 
 
-def merge(mine: Packed, other: Packed) -> Packed:
+def merge_entries(mine: PackedEntries, other: PackedEntries) -> PackedEntries:
     """The `KEEP` worst of both, both sorted; `mine` itself if nothing changes."""
-    mine, other = unpacked(mine), unpacked(other)
-    if len(mine) == KEEP and other[0] >= mine[-1]:
+    mine, other = unpack_entries(mine), unpack_entries(other)
+    if len(mine) == WORST_PER_BUCKET and other[0] >= mine[-1]:
         return mine
-    return sorted({*mine, *other})[:KEEP]
+    return sorted({*mine, *other})[:WORST_PER_BUCKET]

@@ -1,7 +1,7 @@
 """The Grafana dashboards, as code; `python -m deploy.dashboards` writes deploy/grafana/dashboards.
 
 Types and builders are Grafana's own (grafana-foundation-sdk). Thresholds are those of the alert
-rules, metrics those of `agent.metrics`: what changes there changes here.
+rules, metrics those of `ragmeter.metrics.registry`: what changes there changes here.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 import sys
 
-from agent.metrics.entry_points import load_own_metrics
 from deploy.dashboards.files import DASHBOARDS, generated
+from ragmeter.cli.catalogue import load_own_metrics
 
 __all__ = ["main"]
 

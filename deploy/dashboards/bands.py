@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from grafana_foundation_sdk.builders import timeseries
 from grafana_foundation_sdk.models.dashboard import DynamicConfigValue
 
-from agent.metrics import METRICS
-from agent.metrics.canary.judged import is_of_canaries
-from agent.metrics.results import BUILTIN, REFERENCE
-from agent.windows.stratified import HELP
 from deploy.dashboards import thresholds
 from deploy.dashboards.panels import fixed, lines, on_page
 from deploy.dashboards.promql import INTERVAL, of_service, target, whole
 from deploy.dashboards.thresholds import Lines
+from ragmeter.core.score import BUILTIN_SCORER, REFERENCE_SCORER
+from ragmeter.metrics.canary.scores import is_canary_scorer
+from ragmeter.metrics.registry import METRICS
+from ragmeter.windows.intervals import ASSISTED_SUFFIX
 
 __all__ = ["Estimate", "band", "beside", "latency_band", "metric_band", "scorers"]
 
@@ -31,12 +31,12 @@ COLOURS = {
     "human": "dark-yellow",
     "reference": "yellow",
     # carried to all traces with the help of the cheap score
-    f"hhem{HELP}": "green",
-    f"hhem_fulltext{HELP}": "dark-green",
-    f"umbrela{HELP}": "green",
-    f"judge{HELP}": "green",
-    f"annotation{HELP}": "green",
-    f"human{HELP}": "dark-green",
+    f"hhem{ASSISTED_SUFFIX}": "green",
+    f"hhem_fulltext{ASSISTED_SUFFIX}": "dark-green",
+    f"umbrela{ASSISTED_SUFFIX}": "green",
+    f"judge{ASSISTED_SUFFIX}": "green",
+    f"annotation{ASSISTED_SUFFIX}": "green",
+    f"human{ASSISTED_SUFFIX}": "dark-green",
     "p50": "green",
     "p95": "blue",
     "p99": "purple",
@@ -187,8 +187,12 @@ def beside(name: str) -> list[timeseries.Panel]:
 def scorers(name: str) -> list[str]:
     """Under which names a metric can come: a slow scorer also with the help of the cheap one. What
     judges say of canaries has a line in no colour of its own."""
-    own = [one for one in METRICS[name].scorers if one == REFERENCE or not is_of_canaries(one)]
-    helped = [f"{one}{HELP}" for one in own if one != BUILTIN and BUILTIN in own]
+    own = [
+        one for one in METRICS[name].scorers if one == REFERENCE_SCORER or not is_canary_scorer(one)
+    ]
+    helped = [
+        f"{one}{ASSISTED_SUFFIX}" for one in own if one != BUILTIN_SCORER and BUILTIN_SCORER in own
+    ]
     return [*own, *helped]
 
 

@@ -8,7 +8,7 @@ from deploy.dashboards.board import Board, Row
 from deploy.dashboards.panels import Column, Panel, columns, lines, number
 from deploy.dashboards.promql import INTERVAL, RANGE, of_service, rate, target
 from deploy.dashboards.variables import agents, places, service, window
-from exporters.rules.promql import held
+from ragmeter.exporters.rules.promql import hold_last_value
 
 __all__ = ["BOARD"]
 
@@ -33,7 +33,7 @@ def _top() -> list[Panel]:
             "Judges",
             "Asked, or left in peace because the last calls failed (its breaker is open, and what"
             " it should judge is unscored as judge_unavailable).",
-            f"min by (judge) ({held(target('ragmeter_judge_up'))})",
+            f"min by (judge) ({hold_last_value(target('ragmeter_judge_up'))})",
             size=QUARTER, legend="{{judge}}", alerts=DOWN,
             mapped={"1": ("Asked", "green"), "0": ("Left in peace", "red")},
         ),
@@ -55,7 +55,7 @@ def _top() -> list[Panel]:
             "What budget and capacity leave of the configured rate, at the service that has least."
             " Below a tenth the bands are three times as wide: raise the budget, or lower the"
             " rate.",
-            f"min({held(target('ragmeter_sampling_scale'))})",
+            f"min({hold_last_value(target('ragmeter_sampling_scale'))})",
             size=QUARTER, unit="percentunit",
             limits=thresholds.health("RagmeterSamplingScaledDown"),
         ),
@@ -160,7 +160,7 @@ def _trust() -> list[Panel]:
                 Column(
                     "Agents",
                     "count by (judge, model, served, system_fingerprint, prompt, fingerprint)"
-                    f" ({held(target('ragmeter_judge_info'))})",
+                    f" ({hold_last_value(target('ragmeter_judge_info'))})",
                     decimals=0,
                     width=70,
                 ),

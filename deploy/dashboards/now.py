@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 from grafana_foundation_sdk.builders import table
 
-from agent.metrics import METRICS
 from deploy.dashboards.panels import Column, columns, on_page
 from deploy.dashboards.promql import of_service, whole
-from exporters.rules.promql import held
+from ragmeter.exporters.rules.promql import hold_last_value
+from ragmeter.metrics.registry import METRICS
 
 __all__ = ["now"]
 
@@ -25,7 +25,7 @@ def now(
 
     def of(names: str, end: str, segmented: bool = True) -> str:
         series = of_service("", f'__name__=~"{names}"', 'window="$window"', 'scorer=~"$scorer"')
-        series = whole(held(series)) if segmented else held(series)
+        series = whole(hold_last_value(series)) if segmented else hold_last_value(series)
         name = f'label_replace({series}, "metric", "$1", "__name__", "rag_(.+)_{end}")'
         return f"max by ({', '.join(KEYS)}) ({name})"
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from agent.alerts.burn import LINES, limit_of
-from agent.settings import Settings
 from deploy.dashboards import thresholds
 from deploy.dashboards.bands import latency_band, metric_band
 from deploy.dashboards.board import Board, Row
@@ -12,6 +10,8 @@ from deploy.dashboards.panels import Column, Panel, columns, lines, link, number
 from deploy.dashboards.promql import INTERVAL, RANGE, of_service, target
 from deploy.dashboards.thresholds import Line, Lines
 from deploy.dashboards.variables import agents, places, scorer, service, window
+from ragmeter.alerts.error_budgets import STANDARD_BURN_RATES, max_error_ratio
+from ragmeter.config.settings import Settings
 
 __all__ = ["BOARD", "MAIN"]
 
@@ -172,9 +172,9 @@ def _each() -> list[Panel]:
 
 def _budgets() -> str:
     """What the share is held against, from the same objectives as the rules."""
-    fast = LINES[0]
+    fast = STANDARD_BURN_RATES[0]
     told = [
-        f"{slo.name} ({slo.objective:g}) at {limit_of(fast.factor, slo.objective):.3g}"
+        f"{slo.name} ({slo.objective:g}) at {max_error_ratio(fast.factor, slo.objective):.3g}"
         for slo in Settings().slos
     ]
     return f"With the default objectives the fast page begins at: {', '.join(told)}."

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from exporters.rules.promql import held, selector
+from ragmeter.exporters.rules.promql import hold_last_value, series_selector
 
 __all__ = ["INTERVAL", "PLAIN", "RANGE", "of_service", "rate", "target", "whole"]
 
@@ -19,7 +19,7 @@ _MEASURE = ("metric", "scorer", "fingerprint", "k", "window", "stage", "quantile
 
 def target(name: str, *matchers: str) -> str:
     """A series of the chosen agents."""
-    return selector(name, {}, *_TARGET, *matchers)
+    return series_selector(name, {}, *_TARGET, *matchers)
 
 
 def of_service(name: str, *matchers: str) -> str:
@@ -36,7 +36,7 @@ def whole(series: str) -> str:
     return f"{series} and {PLAIN}"
 
 
-PLAIN = f"ignoring ({', '.join(_MEASURE)}) {held(target('rag_cost_usd_total'))}"
+PLAIN = f"ignoring ({', '.join(_MEASURE)}) {hold_last_value(target('rag_cost_usd_total'))}"
 """What a series of a whole service has a match in, and one of a segment has not."""
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from agent.metrics import METRICS
 from deploy.dashboards.bands import beside, metric_band
 from deploy.dashboards.board import Board, Row
 from deploy.dashboards.now import now
@@ -10,7 +9,8 @@ from deploy.dashboards.panels import Column, Panel, columns, lines, on_page
 from deploy.dashboards.promql import PLAIN, of_service
 from deploy.dashboards.thresholds import Line, Lines
 from deploy.dashboards.variables import agents, places, scorer, service, window
-from exporters.rules.promql import held
+from ragmeter.exporters.rules.promql import hold_last_value
+from ragmeter.metrics.registry import METRICS
 
 __all__ = ["BOARD"]
 
@@ -69,7 +69,7 @@ def _segments() -> Panel:
         series = of_service(
             "", f'__name__=~"{names}_{end}"', 'window="$window"', 'scorer=~"$scorer"'
         )
-        name = f'label_replace({held(series)}, "metric", "$1", "__name__", "rag_(.+)_{end}")'
+        name = f'label_replace({hold_last_value(series)}, "metric", "$1", "__name__", "rag_(.+)_{end}")'
         return f"max without (job, __name__) ({name} unless {PLAIN})"
 
     return columns(

@@ -7,10 +7,10 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from agent.alerts.rules import Rule, load_rules
-from agent.alerts.runbooks import PAGES
-from agent.metrics.names import base
-from exporters.rules.health import HEALTH_RULES
+from ragmeter.alerts.rule_sets import RUNBOOK_PAGES
+from ragmeter.alerts.rules import AlertRule, load_rules
+from ragmeter.core.metric_specs import base_name
+from ragmeter.exporters.rules.health import HEALTH_RULES
 
 __all__ = ["Line", "Lines", "health", "latency", "metric", "pages"]
 
@@ -53,7 +53,9 @@ class Lines:
 
 def metric(name: str) -> Lines:
     """Of the rules on a metric, whatever their window."""
-    return _lines(rule for rule in _RULES if rule.metric is not None and base(rule.metric) == name)
+    return _lines(
+        rule for rule in _RULES if rule.metric is not None and base_name(rule.metric) == name
+    )
 
 
 def latency(stage: str, quantile: float) -> Lines:
@@ -75,7 +77,7 @@ def health(name: str) -> Lines:
     return Lines((line,), (name,), f"{name} fires when it stays {side} {line.value:g}.")
 
 
-def _lines(rules: Iterable[Rule]) -> Lines:
+def _lines(rules: Iterable[AlertRule]) -> Lines:
     found = list(rules)
     return Lines(
         tuple(Line(rule.threshold, rule.severity, rule.op.startswith(">")) for rule in found),
@@ -84,7 +86,7 @@ def _lines(rules: Iterable[Rule]) -> Lines:
     )
 
 
-def _story(rule: Rule) -> str:
+def _story(rule: AlertRule) -> str:
     """What the dashed line means, in the words of the rule."""
     end = "the value" if rule.statistic == "value" else f"even the {rule.statistic} end"
     side = "above" if rule.op.startswith(">") else "below"
@@ -94,6 +96,8 @@ def _story(rule: Rule) -> str:
 
 def pages(alerts: Sequence[str]) -> list[str]:
     """The runbooks of alerts, each once. KeyError for an alert that there is not."""
-    known = {rule.name for rule in _RULES} | {rule.name for rule in HEALTH_RULES} | set(PAGES)
+    known = (
+        {rule.name for rule in _RULES} | {rule.name for rule in HEALTH_RULES} | set(RUNBOOK_PAGES)
+    )
     assert set(alerts) <= known, set(alerts) - known
-    return list(dict.fromkeys(PAGES[name] for name in alerts))
+    return list(dict.fromkeys(RUNBOOK_PAGES[name] for name in alerts))

@@ -10,9 +10,9 @@ from grafana_foundation_sdk.models.dashboard import (
     VariableSort,
 )
 
-from agent.alerts.runbooks import BASE
-from agent.metrics.judges import PROBES
 from deploy.dashboards.promql import target
+from ragmeter.alerts.rule_sets import RUNBOOK_BASE
+from ragmeter.metrics.judge_agreement import PROBE_SERVICE
 
 __all__ = ["DATASOURCE", "PAGE", "agents", "cutoff", "places", "scorer", "service", "window"]
 
@@ -24,7 +24,7 @@ EACH = ".+"
 """What `All` stands for: also a value that came after the list was made."""
 
 # Probes of a judge are counted as a service of their own, which is nobody's.
-NO_PROBES = f"/^(?!{PROBES}$).*/"
+NO_PROBES = f"/^(?!{PROBE_SERVICE}$).*/"
 
 Variable = builders.QueryVariable
 
@@ -79,8 +79,8 @@ def places() -> list[builders.TextBoxVariable]:
         builders.TextBoxVariable("runbooks")
         .label("Runbooks")
         .description("Base URL under which docs/runbooks is published, as alerts.runbook_url")
-        .default_value(BASE)
-        .current(VariableOption(True, BASE, BASE)),
+        .default_value(RUNBOOK_BASE)
+        .current(VariableOption(True, RUNBOOK_BASE, RUNBOOK_BASE)),
     ]
 
 

@@ -1,6 +1,8 @@
 """A metric of our own: whether an answer links to the help centre."""
 
-from agent.metrics.own import Gap, Trace, metric
+from ragmeter.core.score import NoScore
+from ragmeter.metrics.custom import metric
+from ragmeter.trace import Trace
 
 SITE = "https://help.example.com/"
 
@@ -26,9 +28,9 @@ SITE = "https://help.example.com/"
         }
     ],
 )
-def help_link(trace: Trace) -> float | Gap:
+def help_link(trace: Trace) -> float | NoScore:
     if trace.status != "ok":
-        return Gap(trace.status, applies=False)  # no answer, so nothing to measure
+        return NoScore(trace.status, applies=False)  # no answer, so nothing to measure
     if trace.answer is None:
-        return Gap("no_text")  # there was one, and it was not captured: unscored, never 0
+        return NoScore("no_text")  # there was one, and it was not captured: unscored, never 0
     return float(SITE in trace.answer)

@@ -1,5 +1,1 @@
-"""Results out: each score as OpenTelemetry, to an OTLP/HTTP receiver (docs/results-export.md)."""
-
-from exporters.otel.exporter import ResultsExporter
-
-__all__ = ["ResultsExporter"]
+"""Export of scores to an OTLP/HTTP receiver (docs/results-export.md)."""

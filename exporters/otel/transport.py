@@ -1,21 +1,68 @@
-"""One OTLP/HTTP request and what its answer means."""
+"""OTLP/HTTP requests to the results receiver: headers, compression and replies."""
 
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gzip
 import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
+from urllib.parse import unquote
 
 import httpx
 from google.protobuf.message import DecodeError
+from pydantic import SecretStr
 
-from agent import __version__
-from exporters.dispatch import Endpoint, judge_status
+from ragmeter import __version__
+from ragmeter.config.base import check_header, read_headers
+from ragmeter.config.loader import ConfigError
+from ragmeter.exporters.dispatch import DeliveryEndpoint, classify_status
 
-__all__ = ["Answer", "Transport", "compressed"]
+
+class ReceiverHeaders:
+    """`current` gives the headers of the next request. A file is read anew each time, as secrets
+    are rotated; while it cannot be read, the last good headers hold. ConfigError where there are
+    none to begin with; its text names no value."""
+
+    def __init__(self, text: SecretStr | None, file: Path | None) -> None:
+        self._file = file
+        self._held: dict[str, str] = {}
+        try:
+            if file is not None:
+                self._held = read_headers(file)
+            elif text is not None:
+                self._held = _parse_header_pairs(text.get_secret_value())
+        except (OSError, UnicodeDecodeError) as error:
+            raise ConfigError(
+                f"results_export.headers_file: {file}: {_failure_reason(error)}"
+            ) from None
+        except ValueError as error:
+            key = "headers" if file is None else "headers_file"
+            raise ConfigError(f"results_export.{key}: {error}") from None
+
+    def current(self) -> dict[str, str]:
+        if self._file is not None:
+            with contextlib.suppress(OSError, ValueError):  # being replaced just now
+                self._held = read_headers(self._file)
+        return self._held
+
+
+def _failure_reason(error: Exception) -> str:
+    return (error.strerror if isinstance(error, OSError) else None) or "not a text file"
+
+
+def _parse_header_pairs(text: str) -> dict[str, str]:
+    """`name=value,name=value` as OTEL_EXPORTER_OTLP_HEADERS has it: percent-encoded."""
+    pairs = enumerate((pair.strip() for pair in text.split(",")), 1)
+    found = ((n, pair.partition("=")) for n, pair in pairs if pair)
+    return dict(
+        check_header(unquote(name), mark, unquote(value), f"entry {n}")
+        for n, (name, mark, value) in found
+    )
+
 
 RETRYABLE = frozenset((429, 502, 503, 504))
 """The only answers after which OTLP/HTTP allows the same request again."""
@@ -27,7 +74,7 @@ PROTOBUF = "application/x-protobuf"
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class ExportReply:
     """`sent`, with so many `rejected`; `retry`, perhaps not before `after` seconds; `refused` for
     good. `reason` is for the log; words of the receiver are in it, bounded."""
 
@@ -37,12 +84,12 @@ class Answer:
     after: float | None = None
 
 
-def compressed(body: bytes) -> bytes:
+def compress(body: bytes) -> bytes:
     """Level 1: results repeat themselves, more effort saves little."""
     return gzip.compress(body, 1, mtime=0)
 
 
-class Transport:
+class OtlpTransport:
     """Posts bodies to `endpoint` + `path`. `rejected` reads the number of items and the words of
     a partial success. `now` is Unix time."""
 
@@ -57,7 +104,7 @@ class Transport:
         now: Callable[[], float],
     ) -> None:
         self._client = client
-        self._endpoint = Endpoint.parse(endpoint.rstrip("/") + path)
+        self._endpoint = DeliveryEndpoint.parse(endpoint.rstrip("/") + path)
         self._rejected = rejected
         self._timeout = timeout
         self._now = now
@@ -67,7 +114,7 @@ class Transport:
         if logger.level == logging.NOTSET:
             logger.setLevel(logging.WARNING)
 
-    async def post(self, body: bytes, headers: Mapping[str, str]) -> Answer:
+    async def post(self, body: bytes, headers: Mapping[str, str]) -> ExportReply:
         """One gzipped body. Never raises for what a network or a receiver does."""
         every = {
             "Content-Type": PROTOBUF,
@@ -89,31 +136,31 @@ class Transport:
                 ) as response:
                     return await self._judged(response)
         except (TimeoutError, httpx.TimeoutException):
-            return Answer("retry", "timeout")
+            return ExportReply("retry", "timeout")
         except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
-            return Answer("retry", type(error).__name__)  # the text of some holds the URL
+            return ExportReply("retry", type(error).__name__)  # the text of some holds the URL
 
-    async def _judged(self, response: httpx.Response) -> Answer:
+    async def _judged(self, response: httpx.Response) -> ExportReply:
         status = response.status_code
-        found = judge_status(status, response.headers, self._now())
+        found = classify_status(status, response.headers, self._now())
         if found.kind == "sent":
             return await self._partial(response)
         if status in RETRYABLE:
-            return Answer("retry", found.reason, after=found.after)
-        return Answer("refused", f"HTTP {status}")
+            return ExportReply("retry", found.reason, after=found.after)
+        return ExportReply("refused", f"HTTP {status}")
 
-    async def _partial(self, response: httpx.Response) -> Answer:
+    async def _partial(self, response: httpx.Response) -> ExportReply:
         """A receiver may take a request and not all that is in it. What is no such message was
         taken whole, as far as anyone can tell: 2xx says so."""
         if not response.headers.get("Content-Type", "").lower().startswith(PROTOBUF):
-            return Answer("sent")
+            return ExportReply("sent")
         reply = b""
         async for chunk in response.aiter_raw():
             reply += chunk
             if len(reply) > MAX_REPLY:
-                return Answer("sent")
+                return ExportReply("sent")
         try:
             number, words = self._rejected(reply)
         except DecodeError:
-            return Answer("sent")
-        return Answer("sent", words[:200] if number > 0 else "", max(0, number))
+            return ExportReply("sent")
+        return ExportReply("sent", words[:200] if number > 0 else "", max(0, number))

@@ -1,21 +1,27 @@
-"""Alerts as cards: firing first, then pending, then those resolved lately."""
+"""Alerts as cards: firing, pending and recently resolved."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from agent.metrics import METRICS
-from agent.metrics.names import spec_of
-from exporters.page.markup import Child, Markup, el, one_line
-from exporters.page.numbers import ago, count, interval, moment, seconds, seconds_interval, value
-from exporters.page.tables import LABEL, service_url, trace_url, words
+from ragmeter.core.metric_specs import find_spec
+from ragmeter.exporters.page.markup import Child, Markup, el, one_line
+from ragmeter.exporters.page.numbers import (
+    format_age,
+    format_count,
+    format_interval,
+    format_seconds,
+    format_seconds_interval,
+    format_time,
+    format_value,
+)
+from ragmeter.exporters.page.tables import LABEL, metric_words, service_url, trace_url
+from ragmeter.metrics.registry import METRICS
 
 if TYPE_CHECKING:
-    from agent.alerts.alert import Alert
-    from agent.metrics.spec import MetricSpec
-
-__all__ = ["alerts_section", "firing_counts"]
+    from ragmeter.alerts.alert import Alert
+    from ragmeter.core.metric_specs import MetricSpec
 
 SHOWN = 50
 OPS = {"<=": "≤", ">=": "≥"}
@@ -82,7 +88,7 @@ def _card(alert: Alert, now: float | None) -> Markup:
             where,
             class_="what",
         ),
-        el("div", _reading(alert), class_="num"),
+        el("div", _estimate_change(alert), class_="num"),
         el("div", one_line(alert.summary, 400), class_="said") if alert.summary else None,
         el("div", _more(alert, now), class_="more"),
         el("div", _worst(alert), class_="more") if alert.worst else None,
@@ -90,10 +96,10 @@ def _card(alert: Alert, now: float | None) -> Markup:
     )
 
 
-def _reading(alert: Alert) -> list[Child]:
+def _estimate_change(alert: Alert) -> list[Child]:
     """From what to what, how sure, and beyond which limit."""
     if alert.drift is not None:
-        return _drift_reading(alert, alert.drift)
+        return _drift_change(alert, alert.drift)
     bound = {"lower": ", even the lower end", "upper": ", even the upper end"}
     beyond = f"{OPS.get(alert.op, alert.op)} {_number(alert, alert.threshold)} "
     if alert.metric == "traces":
@@ -104,9 +110,9 @@ def _reading(alert: Alert) -> list[Child]:
     band = ""
     if alert.lower is not None and alert.upper is not None:
         if alert.metric == "latency":
-            band = f" ({seconds_interval(alert.lower, alert.upper)})"
+            band = f" ({format_seconds_interval(alert.lower, alert.upper)})"
         else:
-            band = f" ({interval(alert.lower, alert.upper, _spec(alert))})"
+            band = f" ({format_interval(alert.lower, alert.upper, _spec(alert))})"
     was = "" if alert.baseline is None else f"{_number(alert, alert.baseline)} → "
     shown: list[Child] = [was, el("b", _number(alert, alert.value)), band, " ", limit]
     if alert.metric == "error_budget":
@@ -120,54 +126,56 @@ def _burn(alert: Alert) -> list[Child]:
     return [el("b", f"burn {one_line(rate, 12)}×"), " · "] if rate else []
 
 
-def _drift_reading(alert: Alert, found: dict[str, Any]) -> list[Child]:
+def _drift_change(alert: Alert, found: dict[str, Any]) -> list[Child]:
     """From what to what; of a distribution or latency that is the share above an edge."""
     edge = found["edge"]
     above = ""
     if edge is not None:
-        above = f" above {seconds(edge) if alert.metric == 'latency' else f'{edge:.3g}'}"
+        above = f" above {format_seconds(edge) if alert.metric == 'latency' else f'{edge:.3g}'}"
     band = ""
     if alert.lower is not None and alert.upper is not None:
         band = f" ({alert.lower:.3g} – {alert.upper:.3g})"
     was = "" if alert.baseline is None else f"{alert.baseline:.3g} → "
     value = "" if alert.value is None else f"{alert.value:.3g}"
-    statistic = f" · detector {count(found['statistic'])} ≥ {count(alert.threshold)}"
+    statistic = f" · detector {format_count(found['statistic'])} ≥ {format_count(alert.threshold)}"
     return [was, el("b", value), f"{band}{above}", el("span", statistic, class_="soft")]
 
 
 def _number(alert: Alert, number: float) -> str:
     if alert.metric == "latency":
-        return seconds(number)
+        return format_seconds(number)
     spec = _spec(alert)
-    return count(number) if spec is None else value(number, spec)
+    return format_count(number) if spec is None else format_value(number, spec)
 
 
 def _spec(alert: Alert) -> MetricSpec | None:
     """How its value is written: a share of results or events as that of failed requests."""
     share = alert.unscored is not None or alert.metric == "error_budget"
-    return spec_of(METRICS, "error" if share else alert.metric)
+    return find_spec(METRICS, "error" if share else alert.metric)
 
 
 def _more(alert: Alert, now: float | None) -> list[Child]:
     begin = alert.since if alert.fired_at is None else alert.fired_at
     end = alert.resolved_at if alert.resolved_at is not None else now
-    lasted = f" ({ago(end - begin)})" if end is not None and end >= begin else ""
+    lasted = f" ({format_age(end - begin)})" if end is not None and end >= begin else ""
     word = {"pending": "Pending", "firing": "Firing"}.get(alert.state, "Fired")
-    parts: list[Child] = [f"{word} since {moment(begin)}{lasted}"]
+    parts: list[Child] = [f"{word} since {format_time(begin)}{lasted}"]
     if alert.drift is not None:
         early, late = alert.drift["since_earliest"], alert.drift["since_latest"]
-        parts.append(f" · changed {moment(alert.since)} ({moment(early)} – {moment(late)})")
+        parts.append(
+            f" · changed {format_time(alert.since)} ({format_time(early)} – {format_time(late)})"
+        )
     elif alert.fired_at is not None:
-        parts.append(f" · true since {moment(alert.since)}")
+        parts.append(f" · true since {format_time(alert.since)}")
     if alert.state == "resolved":
-        parts[0] = f"Resolved {moment(alert.resolved_at)}{lasted}"
+        parts[0] = f"Resolved {format_time(alert.resolved_at)}{lasted}"
         if alert.reason:
             parts.append(f" · {one_line(alert.reason, LABEL)}")
-    parts.append(f" · {_what(alert)}")
+    parts.append(f" · {_subject(alert)}")
     if alert.samples:
         parts.append(f", {alert.samples:,} samples")
         if abs(alert.effective_samples - alert.samples) >= 1:
-            parts.append(f" ({count(round(alert.effective_samples))} effective)")
+            parts.append(f" ({format_count(round(alert.effective_samples))} effective)")
     parts += _evidence(alert)
     if alert.no_data:
         parts.append(" · no data now: the condition cannot be judged")
@@ -198,7 +206,7 @@ def _evidence(alert: Alert) -> list[Child]:
         told = ", ".join(f"{name} {number:,}" for name, number in alert.unscored.items())
         parts.append(f" · {one_line(told.replace('_', ' '), 200)}")
     try:
-        spent = value(float(alert.annotations["budget_spent"]), spec_of(METRICS, "error"))
+        spent = format_value(float(alert.annotations["budget_spent"]), find_spec(METRICS, "error"))
     except (KeyError, ValueError):
         return parts
     if alert.metric == "error_budget":
@@ -206,9 +214,13 @@ def _evidence(alert: Alert) -> list[Child]:
     return parts
 
 
-def _what(alert: Alert) -> str:
+def _subject(alert: Alert) -> str:
     if alert.metric != "latency":
-        return f"{words(alert.metric)} ({alert.scorer})" if alert.scorer else words(alert.metric)
+        return (
+            f"{metric_words(alert.metric)} ({alert.scorer})"
+            if alert.scorer
+            else metric_words(alert.metric)
+        )
     labels = alert.labels
     try:
         quantile = f" p{100 * float(labels['quantile']):g}"

@@ -1,4 +1,11 @@
-"""The sparkline: estimates over time with their 95 % interval as a band. Inline SVG, no script.
+"""Sparklines of pooled estimates as inline SVG.
+
+Fewer, better known points for a sparkline of little traffic.
+
+A minute with two traces says nothing, and sixty such minutes draw noise. Neighbours are pooled
+until each point has enough traces.
+
+The sparkline: estimates over time with their 95 % interval as a band. Inline SVG, no script.
 
 Colours come from classes of the page's style, so that one drawing serves light, dark and print.
 """
@@ -6,17 +13,72 @@ Colours come from classes of the page's style, so that one drawing serves light,
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from math import sqrt
+from typing import TYPE_CHECKING, Literal
 
-from agent.metrics.spec import MetricSpec
-from exporters.page.markup import Markup, el
-from exporters.page.numbers import clock, interval, value
-from exporters.page.pool import pooled
+from ragmeter.core.metric_specs import MetricSpec
+from ragmeter.exporters.page.markup import Markup, el
+from ragmeter.exporters.page.numbers import format_clock, format_interval, format_value
 
 if TYPE_CHECKING:
-    from agent.windows import Estimate
+    from ragmeter.windows.series import Estimate
 
-__all__ = ["sparkline"]
+_Z = 1.959963984540054
+ENOUGH = 20  # traces of a point, on average: a share is then known to some 20 points either way
+LEAST = 12  # points; with fewer there is no course to see
+
+Point = tuple[float, "Estimate | None"]
+
+
+def pool_points(points: Sequence[Point], kind: Literal["mean", "ratio"]) -> list[Point]:
+    """Groups of equally many neighbours, as few as give `ENOUGH` traces a group on average.
+
+    A group's value is the mean of its parts, weighted by effective samples. Its interval: for a
+    ratio Wilson's, on the sum of effective samples; for a mean from the variances that the parts'
+    intervals imply, ((upper - lower) / 2z)^2, which errs on the wide side as those were
+    t intervals.
+    """
+    samples = sum(found.samples for _, found in points if found is not None)
+    if not samples:
+        return list(points)
+    wanted = max(LEAST, min(len(points), samples // ENOUGH))
+    size = max(1, -(-len(points) // wanted))
+    if size == 1:
+        return list(points)
+    groups = []
+    # Counted from the end, so that the newest group is whole.
+    for end in range(len(points), 0, -size):
+        part = points[max(0, end - size) : end]
+        groups.append((part[-1][0], _pool([found for _, found in part if found], kind)))
+    return groups[::-1]
+
+
+def _pool(parts: Sequence[Estimate], kind: str) -> Estimate | None:
+    if len(parts) < 2:
+        return parts[0] if parts else None
+    weights = [part.effective_samples for part in parts]
+    n = sum(weights)
+    value = sum(w * part.value for w, part in zip(weights, parts, strict=True)) / n
+    if kind == "ratio":
+        lower, upper = _wilson(value, n)
+    else:
+        halves = [(part.upper - part.lower) / 2 for part in parts]
+        half = sqrt(sum((w * h) ** 2 for w, h in zip(weights, halves, strict=True))) / n
+        lower = max(value - half, min(part.lower for part in parts))
+        upper = min(value + half, max(part.upper for part in parts))
+    samples = sum(part.samples for part in parts)
+    return replace(
+        parts[-1], value=value, lower=lower, upper=upper, effective_samples=n, samples=samples
+    )
+
+
+def _wilson(p: float, n: float) -> tuple[float, float]:
+    """Wilson 1927, "Probable inference, the law of succession, and statistical inference"."""
+    middle = (p + _Z * _Z / (2 * n)) / (1 + _Z * _Z / n)
+    half = _Z / (1 + _Z * _Z / n) * sqrt(p * (1 - p) / n + _Z * _Z / (4 * n * n))
+    return max(0.0, middle - half), min(1.0, middle + half)
+
 
 WIDTH, HEIGHT = 132, 34
 PAD = 3  # room for the dot of the last point
@@ -24,12 +86,10 @@ SCALE = 44  # room for the two numbers of the scale
 # A chart never shows less than this share of a bounded metric's range: noise must look small.
 LEAST_SPAN = 0.1
 
-Point = tuple[float, "Estimate | None"]
-
 
 def sparkline(points: Sequence[Point], spec: MetricSpec, label: str) -> Markup | None:
     """None where no point has enough evidence. Gaps stay gaps; a lone point is a whisker."""
-    points = pooled(points, spec.kind)
+    points = pool_points(points, spec.kind)
     known = [found for _, found in points if found is not None]
     if not known:
         return None
@@ -67,11 +127,11 @@ def sparkline(points: Sequence[Point], spec: MetricSpec, label: str) -> Markup |
         el("circle", class_="dot", cx=f"{x(time):.1f}", cy=f"{y(latest.value):.1f}", r="2.2")
     )
     for at, number in ((PAD + 3.5, high), (HEIGHT - PAD + 1.5, low)):
-        shapes.append(el("text", value(number, spec), x=WIDTH + 4, y=at, class_="scale"))
+        shapes.append(el("text", format_value(number, spec), x=WIDTH + 4, y=at, class_="scale"))
     title = (
-        f"{label}, {clock(first)} to {clock(last)} UTC: latest {value(latest.value, spec)}, "
-        f"95 % interval {interval(latest.lower, latest.upper, spec)}; "
-        f"scale {interval(low, high, spec)}"
+        f"{label}, {format_clock(first)} to {format_clock(last)} UTC: latest {format_value(latest.value, spec)}, "
+        f"95 % interval {format_interval(latest.lower, latest.upper, spec)}; "
+        f"scale {format_interval(low, high, spec)}"
     )
     return el(
         "svg", el("title", title), shapes, class_="spark", role="img", aria_label=title,

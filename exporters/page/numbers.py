@@ -1,42 +1,29 @@
-"""Numbers for people: 91.3 %, 0.84, 2.4 s, 1,811, $0.0031; times in UTC."""
+"""Format numbers, durations and times for people."""
 
 from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from agent.metrics.spec import MetricSpec
-
-__all__ = [
-    "THIN",
-    "ago",
-    "clock",
-    "count",
-    "interval",
-    "moment",
-    "one_value",
-    "seconds",
-    "seconds_interval",
-    "value",
-]
+from ragmeter.core.metric_specs import MetricSpec
 
 THIN = "\u202f"  # narrow no-break space between a number and its unit
 DASH = "–"
 
 
-def value(number: float, spec: MetricSpec | None) -> str:
+def format_value(number: float, spec: MetricSpec | None) -> str:
     """One value of a metric, with its unit. Without a spec: a plain number."""
     before, digits, unit = _digits(number, spec)
     return f"{before}{digits}{unit}"
 
 
-def one_value(number: float, spec: MetricSpec | None) -> str:
+def format_trace_value(number: float, spec: MetricSpec | None) -> str:
     """The value of one trace: a ratio of one trace is a yes or a no."""
     if spec is not None and spec.kind == "ratio" and number in (0, 1):
         return "yes" if number else "no"
-    return value(number, spec)
+    return format_value(number, spec)
 
 
-def interval(lower: float, upper: float, spec: MetricSpec | None) -> str:
+def format_interval(lower: float, upper: float, spec: MetricSpec | None) -> str:
     """`88.0–93.9 %`: the unit once."""
     before, low, _ = _digits(lower, spec)
     _, high, unit = _digits(upper, spec)
@@ -59,7 +46,7 @@ def _digits(number: float, spec: MetricSpec | None) -> tuple[str, str, str]:
     return "", f"{number:.2f}", ""
 
 
-def seconds(number: float) -> str:
+def format_seconds(number: float) -> str:
     """A duration with two to three significant digits: 45 ms, 2.41 s, 12.3 s, 3 min 20 s."""
     if number < 0.9995:
         text = f"{1000 * number:.0f}" if number >= 0.01 else f"{1000 * number:.2g}"
@@ -68,23 +55,23 @@ def seconds(number: float) -> str:
         return f"{number:.2f}{THIN}s"
     if number < 99.95:
         return f"{number:.1f}{THIN}s"
-    return ago(number)
+    return format_age(number)
 
 
-def seconds_interval(lower: float | None, upper: float | None) -> str:
+def format_seconds_interval(lower: float | None, upper: float | None) -> str:
     """`1.55–2.41 s`; the unit twice where it differs; `≥ 3.5 s` where only that side is known."""
     if lower is None or upper is None:
         if lower is None:
-            return "" if upper is None else f"≤{THIN}{seconds(upper)}"
-        return f"≥{THIN}{seconds(lower)}"
-    low, high = seconds(lower), seconds(upper)
+            return "" if upper is None else f"≤{THIN}{format_seconds(upper)}"
+        return f"≥{THIN}{format_seconds(lower)}"
+    low, high = format_seconds(lower), format_seconds(upper)
     digits, _, unit = low.rpartition(THIN)
     if high.endswith(f"{THIN}{unit}") and " " not in low + high:
         return f"{digits}{DASH}{high}"
     return f"{low}{DASH}{high}"
 
 
-def ago(number: float) -> str:
+def format_age(number: float) -> str:
     """A long duration in its two largest units."""
     whole = max(0, round(number))
     for size, unit, smaller, small in (
@@ -96,13 +83,13 @@ def ago(number: float) -> str:
     return f"{whole}{THIN}s"
 
 
-def count(number: float) -> str:
+def format_count(number: float) -> str:
     """A count with thousands separated; a weighted count keeps one decimal while it is small."""
     whole = abs(number - round(number)) < 0.05 or abs(number) >= 100
     return f"{number:,.0f}" if whole else f"{number:,.1f}"
 
 
-def moment(timestamp: float | None) -> str:
+def format_time(timestamp: float | None) -> str:
     """`2026-11-21 20:15:02 UTC`; a dash for None and for what no calendar holds."""
     try:
         return "—" if timestamp is None else f"{_utc(timestamp):%Y-%m-%d %H:%M:%S} UTC"
@@ -110,7 +97,7 @@ def moment(timestamp: float | None) -> str:
         return "—"
 
 
-def clock(timestamp: float) -> str:
+def format_clock(timestamp: float) -> str:
     """`20:15` for chart labels."""
     try:
         return f"{_utc(timestamp):%H:%M}"

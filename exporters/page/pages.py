@@ -1,17 +1,14 @@
-"""The pages: status, one service, one trace, errors. Each is a pure function from view to HTML."""
+"""The complete pages: status, service, trace and error."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
-from exporters.page.alerts import alerts_section, firing_counts
-from exporters.page.breakdown import breakdown_section
-from exporters.page.consistency import consistency_table
-from exporters.page.indexes import indexes_section
-from exporters.page.markup import Child, Markup, el, one_line
-from exporters.page.numbers import ago, count, moment
-from exporters.page.style import CSS, CSS_HASH
-from exporters.page.tables import (
+from ragmeter.exporters.page.alerts import alerts_section, firing_counts
+from ragmeter.exporters.page.markup import CSS, CSS_HASH, Child, Markup, el, one_line
+from ragmeter.exporters.page.numbers import format_age, format_count, format_time
+from ragmeter.exporters.page.sections import breakdown_section, consistency_table, indexes_section
+from ragmeter.exporters.page.tables import (
     LABEL,
     latency_table,
     overview_table,
@@ -19,11 +16,14 @@ from exporters.page.tables import (
     segments_table,
     service_url,
 )
-from exporters.page.trace import trace_body
-from exporters.page.views import Base, ServicePageView, ServiceView, StatusView, TraceView
-from exporters.page.worst import worst_list
-
-__all__ = ["csp", "error_page", "service_page", "status_page", "trace_page"]
+from ragmeter.exporters.page.traces import trace_body, worst_list
+from ragmeter.exporters.page.views import (
+    PageBase,
+    ServicePageView,
+    ServiceView,
+    StatusView,
+    TraceView,
+)
 
 REFRESH = 30  # seconds; as often as a Prometheus commonly scrapes
 
@@ -102,7 +102,7 @@ def error_page(status: int, reason: str, detail: str) -> str:
     return _shell(f"{status} {reason}", "ragmeter", None, [body])
 
 
-def _service(view: ServiceView, base: Base) -> Markup:
+def _service(view: ServiceView, base: PageBase) -> Markup:
     seen = " · ".join(f"{view.seen.get(name, 0):,} traces in {name}" for name in base.windows)
     link = el("a", one_line(view.name, LABEL), href=service_url(view.name))
     parts: list[Child] = [el("h2", link, " ", el("small", seen))]
@@ -129,7 +129,7 @@ def _service(view: ServiceView, base: Base) -> Markup:
 
 
 def _shell(
-    title: str, name: str, base: Base | None, body: Sequence[Child], refresh: bool = False
+    title: str, name: str, base: PageBase | None, body: Sequence[Child], refresh: bool = False
 ) -> str:
     head = el(
         "head",
@@ -155,7 +155,7 @@ def _shell(
     return f"<!doctype html>\n{el('html', head, page, lang='en')}\n"
 
 
-def _header(name: str, base: Base | None) -> Markup:
+def _header(name: str, base: PageBase | None) -> Markup:
     mark = el(
         "svg",
         Markup('<path d="M3 17a9 9 0 1 1 16 0"/><path d="M4.2 9.5l1.7 1M11 4v2M17.8 9.5l-1.7 1"/>'),
@@ -166,30 +166,30 @@ def _header(name: str, base: Base | None) -> Markup:
     return el("header", brand, _facts(base) if base is not None else None, class_="top")
 
 
-def _facts(base: Base) -> Markup:
+def _facts(base: PageBase) -> Markup:
     health = base.health
     ready = el(
         "dd", "ready" if health.ready else "not ready", class_="ok" if health.ready else "bad"
     )
     facts: list[tuple[str, Markup]] = [
         ("Agent", ready),
-        ("Traces seen", el("dd", count(base.traces))),
-        ("Waiting", el("dd", count(health.queue_depth))),
+        ("Traces seen", el("dd", format_count(base.traces))),
+        ("Waiting", el("dd", format_count(health.queue_depth))),
     ]
     if health.oldest_unprocessed_seconds:
-        facts.append(("Oldest waits", el("dd", ago(health.oldest_unprocessed_seconds))))
-    facts.append(("Stream time", el("dd", moment(base.now))))
+        facts.append(("Oldest waits", el("dd", format_age(health.oldest_unprocessed_seconds))))
+    facts.append(("Stream time", el("dd", format_time(base.now))))
     return el("dl", [el("div", el("dt", label), item) for label, item in facts], class_="facts")
 
 
-def _problems(base: Base | None) -> Markup | None:
+def _problems(base: PageBase | None) -> Markup | None:
     if base is None or base.health.ready:
         return None
     lines = [el("li", one_line(problem, 400)) for problem in base.health.problems]
     return el("div", "The agent is not ready:", el("ul", lines), class_="problems", role="alert")
 
 
-def _footer(base: Base, refresh: bool) -> Markup:
+def _footer(base: PageBase, refresh: bool) -> Markup:
     windows = ", ".join(base.windows)
     note = f" This page loads anew every {REFRESH} seconds." if refresh else ""
     return el(

@@ -1,4 +1,4 @@
-"""The tables: quality, latency and segments of one service, and the overview of all."""
+"""Tables of the status page: overview, quality, latency and segments."""
 
 from __future__ import annotations
 
@@ -6,34 +6,17 @@ from collections.abc import Sequence
 from typing import Any
 from urllib.parse import quote
 
-from agent.presentation import GROUPS, MORE
-from exporters.page.charts import sparkline
-from exporters.page.markup import Child, Markup, el, join, one_line
-from exporters.page.numbers import (
-    count,
-    interval,
-    seconds,
-    seconds_interval,
-    value,
+from ragmeter.core.metric_specs import METRIC_GROUPS, OTHER_GROUP
+from ragmeter.exporters.page.charts import sparkline
+from ragmeter.exporters.page.markup import Child, Markup, el, join, one_line
+from ragmeter.exporters.page.numbers import (
+    format_count,
+    format_interval,
+    format_seconds,
+    format_seconds_interval,
+    format_value,
 )
-from exporters.page.views import (
-    Cell,
-    LatencyRow,
-    MetricRow,
-    SegmentRow,
-    ServiceView,
-)
-
-__all__ = [
-    "box",
-    "latency_table",
-    "overview_table",
-    "quality_table",
-    "segments_table",
-    "service_url",
-    "trace_url",
-    "words",
-]
+from ragmeter.exporters.page.views import LatencyRow, MetricRow, SegmentRow, ServiceView, WindowCell
 
 LABEL = 80  # characters of a service, segment or id in a table
 STATE_NAMES = {
@@ -62,7 +45,7 @@ def _segment(text: str) -> str:
     return quote(text.encode("utf-8", "replace"), safe="")
 
 
-def box(label: str, *children: Child, class_: str = "box") -> Markup:
+def scroll_box(label: str, *children: Child, class_: str = "box") -> Markup:
     """A frame that scrolls sideways on its own; it takes the focus so that keys can scroll it."""
     return el("div", *children, class_=class_, role="region", aria_label=label, tabindex=0)
 
@@ -71,7 +54,7 @@ def _th(*children: Child, class_: str | None = None, **attributes: Any) -> Marku
     return el("th", *children, scope="col", class_=class_, **attributes)
 
 
-def _estimate(cell: Cell, row: MetricRow, edge: bool = False) -> Markup:
+def _estimate(cell: WindowCell, row: MetricRow, edge: bool = False) -> Markup:
     found = cell.estimate
     name = "n edge" if edge else "n"
     if found is None:
@@ -80,10 +63,10 @@ def _estimate(cell: Cell, row: MetricRow, edge: bool = False) -> Markup:
         return el("td", "—", el("small", note), class_=name)
     return el(
         "td",
-        el("b", value(found.value, row.spec)),
-        el("small", interval(found.lower, found.upper, row.spec)),
+        el("b", format_value(found.value, row.spec)),
+        el("small", format_interval(found.lower, found.upper, row.spec)),
         class_=name,
-        title=f"{found.samples:,} scored traces, {count(found.effective_samples)} effective",
+        title=f"{found.samples:,} scored traces, {format_count(found.effective_samples)} effective",
     )
 
 
@@ -99,7 +82,7 @@ def quality_table(view: ServiceView, windows: Sequence[str]) -> Markup:
     )
     bodies = []
     shown = [row for row in view.rows if row.measured]
-    order = [*GROUPS, MORE]
+    order = [*METRIC_GROUPS, OTHER_GROUP]
     for group in sorted({row.group for row in shown}, key=order.index):
         rows = [
             el("tr", el("th", group, scope="rowgroup", colspan=len(windows) + 4), class_="group")
@@ -107,7 +90,7 @@ def quality_table(view: ServiceView, windows: Sequence[str]) -> Markup:
         rows += [_metric(row, view, windows) for row in shown if row.group == group]
         bodies.append(el("tbody", rows))
     table = el("table", el("thead", head), bodies, class_="stick")
-    framed = box(f"Metrics of {one_line(view.name, LABEL)}", table) if shown else None
+    framed = scroll_box(f"Metrics of {one_line(view.name, LABEL)}", table) if shown else None
     return join(framed, _unmeasured(view, windows[-1]))
 
 
@@ -118,7 +101,7 @@ def _unmeasured(view: ServiceView, window: str) -> Markup | None:
         return None
     parts: list[Child] = [el("b", f"Without a score in {window}: ")]
     for index, row in enumerate(rows):
-        name = f"{'; ' if index else ''}{words(row.spec.name)} "
+        name = f"{'; ' if index else ''}{metric_words(row.spec.name)} "
         parts += [name, el("span", "(", _states(row.cells[window].states), ")", class_="soft")]
     return el("p", parts, class_="note")
 
@@ -127,11 +110,11 @@ def _metric(row: MetricRow, view: ServiceView, windows: Sequence[str]) -> Markup
     spec, cell = row.spec, row.cells[view.window]
     better = {"higher": "↑ better", "lower": "↓ better", None: ""}[spec.good]
     note = "\u00a0· ".join(part.replace(" ", "\u00a0") for part in (row.scorer, better) if part)
-    chart = sparkline(row.history, spec, f"{words(spec.name)} ({row.scorer})")
-    effective = "—" if cell.estimate is None else count(cell.estimate.effective_samples)
+    chart = sparkline(row.history, spec, f"{metric_words(spec.name)} ({row.scorer})")
+    effective = "—" if cell.estimate is None else format_count(cell.estimate.effective_samples)
     return el(
         "tr",
-        el("th", words(spec.name), el("small", note), scope="row", title=spec.meaning,
+        el("th", metric_words(spec.name), el("small", note), scope="row", title=spec.meaning,
            class_="name"),
         [_estimate(row.cells[name], row) for name in windows],
         el("td", chart if chart is not None else el("span", "—", class_="soft")),
@@ -140,7 +123,7 @@ def _metric(row: MetricRow, view: ServiceView, windows: Sequence[str]) -> Markup
     )  # fmt: skip
 
 
-def words(name: str) -> str:
+def metric_words(name: str) -> str:
     """A metric's name as people read it."""
     text = name.replace("_at_k:", " at ").replace("_usd", " (USD)").replace("_f1", " F1")
     return text.replace("_", " ")
@@ -186,16 +169,16 @@ def latency_table(rows: Sequence[LatencyRow], windows: Sequence[str]) -> Markup:
         )
         for row in rows
     ]
-    return box("Latency", el("table", el("thead", head), el("tbody", body), class_="stick"))
+    return scroll_box("Latency", el("table", el("thead", head), el("tbody", body), class_="stick"))
 
 
 def _quantile(item: Any, edge: bool) -> Markup:
     name = "n edge" if edge else "n"
     if item is None:
         return el("td", "—", class_=name, title="too few samples for this quantile")
-    both = seconds_interval(item.lower, item.upper)
+    both = format_seconds_interval(item.lower, item.upper)
     return el(
-        "td", el("b", seconds(item.value)), el("small", both) if both else None, class_=name,
+        "td", el("b", format_seconds(item.value)), el("small", both) if both else None, class_=name,
         title=f"{item.samples:,} samples",
     )  # fmt: skip
 
@@ -205,11 +188,11 @@ def segments_table(view: ServiceView) -> Markup:
     rows = [row for row in view.rows if row.group != "Use" and row.measured]
     head = el(
         "tr", _th("Segment"), _th("Traces", class_="n"),
-        [_th(words(row.spec.name), class_="n") for row in rows], _th("p95 total", class_="n"),
+        [_th(metric_words(row.spec.name), class_="n") for row in rows], _th("p95 total", class_="n"),
     )  # fmt: skip
     body = [_segment_row(item, rows) for item in view.segments if item.seen]
     table = el("table", el("thead", head), el("tbody", body), class_="stick")
-    return box(f"Segments of {one_line(view.name, LABEL)}", table)
+    return scroll_box(f"Segments of {one_line(view.name, LABEL)}", table)
 
 
 def _segment_row(item: SegmentRow, rows: Sequence[MetricRow]) -> Markup:
@@ -221,8 +204,8 @@ def _segment_row(item: SegmentRow, rows: Sequence[MetricRow]) -> Markup:
             if found is None
             else el(
                 "td",
-                el("b", value(found.value, row.spec)),
-                el("small", interval(found.lower, found.upper, row.spec)),
+                el("b", format_value(found.value, row.spec)),
+                el("small", format_interval(found.lower, found.upper, row.spec)),
                 class_="n",
             )
         )
@@ -242,7 +225,7 @@ def overview_table(
     shown = [m for m in OVERVIEW if any(row.spec.name == m for v in views for row in v.rows)]
     head = el(
         "tr", _th("Service"), _th("Alerts"), _th(f"Traces in {window}", class_="n"),
-        [_th(words(name), class_="n") for name in shown], _th("p95 total", class_="n"),
+        [_th(metric_words(name), class_="n") for name in shown], _th("p95 total", class_="n"),
     )  # fmt: skip
     body = []
     for view in views:
@@ -270,4 +253,4 @@ def overview_table(
                 _quantile(None if total is None else total.quantiles[window].get(0.95), False),
             )
         )  # fmt: skip
-    return box("Services", el("table", el("thead", head), el("tbody", body), class_="stick"))
+    return scroll_box("Services", el("table", el("thead", head), el("tbody", body), class_="stick"))

@@ -1,6 +1,6 @@
-"""What the pages show, copied from the running agent while its lock is held.
+"""View models of the pages, copied from the running agent while its lock is held.
 
-As in `exporters.snapshot` the lock is taken per service; kept traces are read without it.
+As in `ragmeter.exporters.snapshot` the lock is taken per service; kept traces are read without it.
 """
 
 from __future__ import annotations
@@ -9,40 +9,50 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from agent.fingerprints import is_mixture
-from agent.metrics import METRICS
-from agent.metrics.canary.judged import is_of_canaries
-from agent.metrics.names import base as base_name
-from agent.metrics.names import spec_of
-from agent.metrics.results import REFERENCE
-from agent.metrics.spec import MetricSpec
-from agent.presentation import GROUPS, MORE, rank
-from exporters.breakdowns import breakdown_in, usual_window
+from ragmeter.breakdown.breakdown import (
+    Breakdown,
+    BreakdownOptions,
+    build_breakdown,
+)
+from ragmeter.breakdown.sources import WindowBreakdownSource
+from ragmeter.core.metric_specs import (
+    METRIC_GROUPS,
+    OTHER_GROUP,
+    MetricSpec,
+    base_name,
+    display_rank,
+    find_spec,
+)
+from ragmeter.core.score import REFERENCE_SCORER
+from ragmeter.core.series import is_overflow_series
+from ragmeter.metrics.canary.scores import is_canary_scorer
+from ragmeter.metrics.registry import METRICS
 
 if TYPE_CHECKING:
-    from agent.alerts.alert import Alert
-    from agent.breakdown.breakdown import Breakdown
-    from agent.consistency.memory import Compared
-    from agent.indexing.indexes import Version
-    from agent.reading import Health, Reading
-    from agent.windows import Estimate, Quantile, Windows
+    from ragmeter.aggregate.agent_view import AgentHealth, AgentView
+    from ragmeter.aggregate.consistency import _AnswerComparison
+    from ragmeter.aggregate.indexes import IndexVersion
+    from ragmeter.alerts.alert import Alert
+    from ragmeter.breakdown.breakdown import Breakdown
+    from ragmeter.windows.series import Estimate, Quantile
+    from ragmeter.windows.windows import Windows
 
-__all__ = [
-    "Base",
-    "Cell",
-    "LatencyRow",
-    "MetricRow",
-    "SegmentRow",
-    "ServiceView",
-    "StatusView",
-    "TraceView",
-    "WorstGroup",
-    "WorstTrace",
-    "base_view",
-    "service_view",
-    "status_view",
-    "trace_view",
-]
+
+def default_segment_window(names: tuple[str, ...]) -> str:
+    """1h, or the middle one: what the page shows of segments."""
+    return "1h" if "1h" in names else names[len(names) // 2]
+
+
+def service_breakdown(
+    reading: AgentView, service: str, window: str, options: BreakdownOptions | None = None
+) -> Breakdown:
+    """Of one service. The lock is taken once for each series. Raises `NoPast`."""
+
+    def windows() -> Windows:
+        return reading.windows
+
+    return build_breakdown(WindowBreakdownSource(windows, service, window, reading.lock), options)
+
 
 FULL_SERVICES = 6  # services with all their tables on the status page; the rest one line each
 WORST = 5
@@ -53,7 +63,7 @@ more it is on the service's own page alone."""
 
 
 @dataclass(slots=True)
-class Cell:
+class WindowCell:
     """One window of one metric; `estimate` is None while `scored` is below `needed` (None where
     the windows do not say what they need)."""
 
@@ -70,7 +80,7 @@ class Cell:
 class MetricRow:
     spec: MetricSpec
     scorer: str
-    cells: dict[str, Cell]
+    cells: dict[str, WindowCell]
     history: list[tuple[float, Estimate | None]]
 
     @property
@@ -80,11 +90,11 @@ class MetricRow:
 
     @property
     def group(self) -> str:
-        if is_of_canaries(self.scorer):  # the metric itself may be one of traffic, too
+        if is_canary_scorer(self.scorer):  # the metric itself may be one of traffic, too
             return "Canaries"
         metric = base_name(self.spec.name)  # which has its cut-off here
-        names = (name for name, metrics in GROUPS.items() if metric in metrics)
-        return next(names, MORE)
+        names = (name for name, metrics in METRIC_GROUPS.items() if metric in metrics)
+        return next(names, OTHER_GROUP)
 
 
 @dataclass(slots=True)
@@ -129,18 +139,18 @@ class ServiceView:
     segments: list[SegmentRow] = field(default_factory=list)
     worst: list[WorstGroup] = field(default_factory=list)
     hidden_segments: int = 0
-    compared: dict[str, Compared] = field(default_factory=dict)
+    compared: dict[str, _AnswerComparison] = field(default_factory=dict)
     """Answers to one question, by window."""
     breakdown: Breakdown | None = None
     """Of the last `window`; None without segments, and where it is left to the service's page."""
 
 
 @dataclass(slots=True)
-class Base:
+class PageBase:
     """What every page says of the agent."""
 
     now: float | None
-    health: Health
+    health: AgentHealth
     windows: tuple[str, ...]
     window: str
     """The window of the sparklines, states and segments: 1h, or the middle one."""
@@ -151,29 +161,29 @@ class Base:
 
 @dataclass(slots=True)
 class StatusView:
-    base: Base
+    base: PageBase
     overview: list[ServiceView]
     full: list[ServiceView]
-    indexes: list[Version] = field(default_factory=list)
+    indexes: list[IndexVersion] = field(default_factory=list)
 
 
 @dataclass(slots=True)
 class ServicePageView:
-    base: Base
+    base: PageBase
     service: ServiceView
-    indexes: list[Version] = field(default_factory=list)
+    indexes: list[IndexVersion] = field(default_factory=list)
 
 
 @dataclass(slots=True)
 class TraceView:
-    base: Base
+    base: PageBase
     service: str
     trace_id: str
     trace: dict[str, Any]
     results: list[dict[str, Any]]
 
 
-def status_view(reading: Reading) -> StatusView:
+def status_view(reading: AgentView) -> StatusView:
     base = base_view(reading)
     overview = [_service(reading, name, base, full=False) for name in base.services]
     firing = {alert.service for alert in base.alerts if alert.state == "firing"}
@@ -191,7 +201,7 @@ def status_view(reading: Reading) -> StatusView:
     return StatusView(base, order, full, indexes)
 
 
-def service_view(reading: Reading, service: str) -> ServicePageView | None:
+def service_view(reading: AgentView, service: str) -> ServicePageView | None:
     base = base_view(reading)
     if service not in base.services:
         return None
@@ -202,11 +212,11 @@ def service_view(reading: Reading, service: str) -> ServicePageView | None:
     return ServicePageView(base, view, indexes)
 
 
-def _breakdown(reading: Reading, view: ServiceView) -> Breakdown | None:
-    return breakdown_in(reading, view.name, view.window) if view.segments else None
+def _breakdown(reading: AgentView, view: ServiceView) -> Breakdown | None:
+    return service_breakdown(reading, view.name, view.window) if view.segments else None
 
 
-def trace_view(reading: Reading, service: str, trace_id: str) -> TraceView | None:
+def trace_view(reading: AgentView, service: str, trace_id: str) -> TraceView | None:
     kept = reading.evidence(service, trace_id)
     if kept is None:
         return None
@@ -220,7 +230,7 @@ def trace_view(reading: Reading, service: str, trace_id: str) -> TraceView | Non
     )
 
 
-def base_view(reading: Reading) -> Base:
+def base_view(reading: AgentView) -> PageBase:
     """What every page needs, under one hold of the lock."""
     health = reading.health()
     with reading.lock():
@@ -229,18 +239,18 @@ def base_view(reading: Reading) -> Base:
         traces = sum(
             value for (name, _), value in reading.counters.items() if name == "rag_traces_total"
         )
-        return Base(
+        return PageBase(
             now=windows.now,
             health=health,
             windows=names,
-            window=usual_window(names),
+            window=default_segment_window(names),
             traces=traces,
             alerts=[alert.copy() for alert in reading.alerts()],
             services=list(windows.services()),
         )
 
 
-def _service(reading: Reading, service: str, base: Base, *, full: bool) -> ServiceView:
+def _service(reading: AgentView, service: str, base: PageBase, *, full: bool) -> ServiceView:
     with reading.lock():
         windows = reading.windows
         view = ServiceView(
@@ -268,23 +278,23 @@ def _service(reading: Reading, service: str, base: Base, *, full: bool) -> Servi
     return view
 
 
-def _place(series: tuple[str, str]) -> tuple[bool, int, tuple[str, str]]:
+def _row_order(series: tuple[str, str]) -> tuple[bool, int, tuple[str, str]]:
     """Of canaries, what their reference says before what a judge does."""
     metric, scorer = series
-    return is_of_canaries(scorer) and scorer != REFERENCE, rank(metric), series
+    return is_canary_scorer(scorer) and scorer != REFERENCE_SCORER, display_rank(metric), series
 
 
-def _rows(windows: Windows, service: str, base: Base, full: bool) -> list[MetricRow]:
+def _rows(windows: Windows, service: str, base: PageBase, full: bool) -> list[MetricRow]:
     rows = []
     needed: int | None = windows.min_samples
     series = [
         (metric, scorer)
         for metric, scorer in windows.series(service, "")
-        if spec_of(METRICS, metric) and not is_mixture(scorer)
+        if find_spec(METRICS, metric) and not is_overflow_series(scorer)
     ]
-    for metric, scorer in sorted(series, key=_place):
+    for metric, scorer in sorted(series, key=_row_order):
         cells = {
-            name: Cell(
+            name: WindowCell(
                 windows.estimate(service, "", metric, scorer, name),
                 dict(windows.states(service, "", metric, scorer, name)),
                 needed,
@@ -297,7 +307,7 @@ def _rows(windows: Windows, service: str, base: Base, full: bool) -> list[Metric
     return rows
 
 
-def _latency(windows: Windows, service: str, segment: str, base: Base) -> list[LatencyRow]:
+def _latency(windows: Windows, service: str, segment: str, base: PageBase) -> list[LatencyRow]:
     stages = sorted(windows.stages(service, segment), key=lambda name: (name != "total", name))
     return [
         LatencyRow(
@@ -312,7 +322,7 @@ def _latency(windows: Windows, service: str, segment: str, base: Base) -> list[L
 
 
 def _segment(
-    windows: Windows, service: str, segment: str, rows: Sequence[MetricRow], base: Base
+    windows: Windows, service: str, segment: str, rows: Sequence[MetricRow], base: PageBase
 ) -> SegmentRow:
     quantiles = windows.quantiles(service, segment, "total", base.window)
     return SegmentRow(
@@ -329,7 +339,7 @@ def _segment(
 
 
 def _worst(
-    windows: Windows, service: str, rows: Sequence[MetricRow], base: Base
+    windows: Windows, service: str, rows: Sequence[MetricRow], base: PageBase
 ) -> list[WorstGroup]:
     """Worst traces of each metric that has a better side; perfect values are not worst."""
     groups = []

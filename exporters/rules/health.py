@@ -1,4 +1,4 @@
-"""Alerts on the agent itself, which only somebody outside can raise: it may be dead.
+"""Prometheus alerts on the agent itself.
 
 An agent is told by the labels that every scrape sets, `job` and `instance`.
 """
@@ -9,12 +9,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from agent.alerts.durations import parse_duration
-from agent.alerts.runbooks import BASE, link
-from exporters.rules.growth import grown
-from exporters.rules.promql import KEEP, MINUTE, TARGET, Tree, alert
-
-__all__ = ["HEALTH_RULES", "HealthRule", "health_rules"]
+from ragmeter.alerts.rule_sets import RUNBOOK_BASE, runbook_link
+from ragmeter.core.clocks import parse_duration
+from ragmeter.exporters.rules.promql import (
+    KEEP,
+    MINUTE,
+    TARGET,
+    RuleTree,
+    alerting_rule,
+    growth_series,
+)
 
 HOUR = 3600
 BY = f"sum by ({TARGET})"
@@ -44,13 +48,13 @@ class HealthRule:
     keep: float = KEEP
 
 
-_LETTERS = grown("ragmeter_dead_letters_total")
-_TAKEN = grown("ragmeter_traces_received_total")
-_SPANS = grown("ragmeter_otlp_spans_total")
-_CLOSED = grown("ragmeter_otlp_traces_total")
-_SENT = grown("ragmeter_results_exported_total")
-_TOLD = grown("ragmeter_notifications_total")
-_CALLS = grown("ragmeter_judge_requests_total")
+_LETTERS = growth_series("ragmeter_dead_letters_total")
+_TAKEN = growth_series("ragmeter_traces_received_total")
+_SPANS = growth_series("ragmeter_otlp_spans_total")
+_CLOSED = growth_series("ragmeter_otlp_traces_total")
+_SENT = growth_series("ragmeter_results_exported_total")
+_TOLD = growth_series("ragmeter_notifications_total")
+_CALLS = growth_series("ragmeter_judge_requests_total")
 _CANARIES = "sum by (service) (increase(rag_canaries_total[1h]))"
 _INPUT = f'{{__name__=~"{_LETTERS}|{_TAKEN}"}}'
 WINDOW = "{window}"
@@ -107,7 +111,7 @@ HEALTH_RULES = (
     ),
     HealthRule(
         "RagmeterStateQuarantined", "critical",
-        f"{grown('ragmeter_state_quarantined_total')} > 0",
+        f"{growth_series('ragmeter_state_quarantined_total')} > 0",
         f"{AGENT}: a damaged state file was moved aside",
         "Windows, baselines and alerts began anew; the old file is kept beside the new one.",
         keep=HOUR,
@@ -115,7 +119,7 @@ HEALTH_RULES = (
     # One is too many: what the retention took is lost for good, and no weight makes up for it.
     HealthRule(
         "RagmeterKafkaUnreadDeleted", "critical",
-        f"sum by ({TARGET}, topic) ({grown('ragmeter_kafka_deleted_unread_total')}) > 0",
+        f"sum by ({TARGET}, topic) ({growth_series('ragmeter_kafka_deleted_unread_total')}) > 0",
         f'{AGENT}: Kafka deleted {{{{ $value | printf "%.0f" }}}} messages of'
         " {{ $labels.topic }} before they were read",
         "They are lost: the group was further behind than the topic's retention reaches.",
@@ -208,7 +212,7 @@ HEALTH_RULES = (
     ),
     HealthRule(
         "RagmeterRedactionFailures", "warning",
-        f"sum by ({TARGET}, rule, reason) ({grown('ragmeter_redaction_failures_total')}) > 0",
+        f"sum by ({TARGET}, rule, reason) ({growth_series('ragmeter_redaction_failures_total')}) > 0",
         f"{AGENT}: the privacy rule {{{{ $labels.rule }}}} failed ({{{{ $labels.reason }}}})",
         "The texts were dropped, so that nothing leaks; they could not be scored.",
         for_=5 * MINUTE,
@@ -264,14 +268,14 @@ HEALTH_RULES = (
 )  # fmt: skip
 
 
-def health_rules(base: str = BASE, windows: Sequence[str] = ("1h",)) -> list[Tree]:
+def health_rules(base: str = RUNBOOK_BASE, windows: Sequence[str] = ("1h",)) -> list[RuleTree]:
     """All of them, with the links to their runbooks. `windows` are those of the agent: one that it
     does not keep has no gauge, ever. The shortest from an hour on is read, else the longest: in a
     shorter one a hundred requests an hour may be too few."""
     lengths = sorted(windows, key=parse_duration)
     window = next((one for one in lengths if parse_duration(one) >= HOUR), lengths[-1])
     return [
-        alert(
+        alerting_rule(
             rule.name,
             rule.expr.replace(WINDOW, window),
             for_=rule.for_,
@@ -280,7 +284,7 @@ def health_rules(base: str = BASE, windows: Sequence[str] = ("1h",)) -> list[Tre
             annotations={
                 "summary": rule.summary,
                 "description": rule.description,
-                "runbook_url": link(rule.name, base),
+                "runbook_url": runbook_link(rule.name, base),
             },
         )
         for rule in HEALTH_RULES

@@ -6,8 +6,10 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from agent.alerts import Alert, AlertEngine, Rule, parse_rules
-from agent.windows.records import Failed
+from ragmeter.alerts.alert import Alert
+from ragmeter.alerts.engine import AlertEngine
+from ragmeter.alerts.rules import AlertRule, parse_rules
+from ragmeter.windows.failures import FailedShare
 
 
 @dataclass(frozen=True)
@@ -49,7 +51,7 @@ class FakeWindows:
         self.bad: list[Worst] = []
         self.asked_segment = ""
         self.series_names: dict[tuple[str, str], str] = {}
-        self.failures: dict[tuple[str, str, str], Failed | None] = {}
+        self.failures: dict[tuple[str, str, str], FailedShare | None] = {}
         self.asked: tuple[str, str, str, str] | None = None  # what `worst` was last asked for
 
     def services(self) -> list[str]:
@@ -99,7 +101,7 @@ class FakeWindows:
 
     def failed(
         self, service: str, segment: str, metric: str, scorer: str, window: str
-    ) -> Failed | None:
+    ) -> FailedShare | None:
         return self.failures.get((service, metric, scorer))
 
     # How it was before is read from sums: `test_evidence.py` has real windows.
@@ -125,7 +127,7 @@ class FakeWindows:
         return None
 
 
-def rule(**changes: object) -> Rule:
+def rule(**changes: object) -> AlertRule:
     """Fires when the lower bound of `error` is above 0.05."""
     entry: dict[str, object] = {
         "name": "Errors",
@@ -154,7 +156,7 @@ READINGS: Mapping[str, Estimate | None] = {
 
 
 def play(
-    line: str, made: Rule, step: float = 60.0, *, restarts: bool = False
+    line: str, made: AlertRule, step: float = 60.0, *, restarts: bool = False
 ) -> tuple[str, list[Alert]]:
     """Drive one rule over one service: one reading and one evaluation for each sign of `line`.
 

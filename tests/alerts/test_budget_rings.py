@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent.alerts.budget_rings import COARSE, FINE, BudgetSums, Rings, ring_of
-from agent.alerts.burn import Budgets, Objective
-from agent.windows.exact import WEIGHT_ONE, weight
+from ragmeter.alerts.budget_rings import COARSE, FINE, BudgetRings, BudgetSums, ring_width
+from ragmeter.alerts.error_budgets import ErrorBudgets, Objective
+from ragmeter.core.arithmetic import WEIGHT_ONE, weight_units
 
 SPANS = (300, 1800, 3600, 21600, 259200)
 Added = tuple[int, int, bool]
@@ -16,7 +16,7 @@ Added = tuple[int, int, bool]
 events = st.lists(
     st.tuples(
         st.integers(0, 400_000),
-        st.sampled_from([WEIGHT_ONE, weight(0.3), weight(0.05), weight(1e-9)]),
+        st.sampled_from([WEIGHT_ONE, weight_units(0.3), weight_units(0.05), weight_units(1e-9)]),
         st.booleans(),
     ),
     max_size=60,
@@ -24,7 +24,7 @@ events = st.lists(
 
 
 def naive(added: list[Added], end: int, seconds: int) -> BudgetSums:
-    width = ring_of(seconds)
+    width = ring_width(seconds)
     last = -(-end // width) * width
     inside = [(w, bad) for at, w, bad in added if last - seconds <= at < last]
     w, w2 = sum(x for x, _ in inside), sum(x * x for x, _ in inside)
@@ -42,7 +42,7 @@ def naive(added: list[Added], end: int, seconds: int) -> BudgetSums:
 @given(events, st.integers(0, 90_000), st.sampled_from([0, 120]))
 def test_windows_are_the_sums_of_their_events(added: list[Added], more: int, lag: int) -> None:
     """In any order, late or not, with clock steps of any size in between."""
-    rings, now = Rings(SPANS, lag), 0
+    rings, now = BudgetRings(SPANS, lag), 0
     for at, w, bad in added:
         now = max(now, at)
         rings.advance(now)
@@ -55,7 +55,7 @@ def test_windows_are_the_sums_of_their_events(added: list[Added], more: int, lag
         newest = max(newest, at)
         kept.append((at, w, bad, newest))
     for seconds in SPANS:
-        reach = 21_600 if ring_of(seconds) == FINE else 259_200
+        reach = 21_600 if ring_width(seconds) == FINE else 259_200
         known = [(at, w, bad) for at, w, bad, then in kept if then - at <= reach - 600]
         unsure = [at for at, *_, then in kept if then - at > reach - 600]
         if any(now - lag - seconds <= at for at in unsure):
@@ -66,12 +66,12 @@ def test_windows_are_the_sums_of_their_events(added: list[Added], more: int, lag
 @settings(max_examples=100, deadline=None, derandomize=True)
 @given(events, st.integers(0, 60), st.sampled_from([0, 120]))
 def test_a_restart_continues_bit_for_bit(added: list[Added], cut: int, lag: int) -> None:
-    whole, broken, now = Rings(SPANS, lag), Rings(SPANS, lag), 0
+    whole, broken, now = BudgetRings(SPANS, lag), BudgetRings(SPANS, lag), 0
     for number, (at, w, bad) in enumerate(added):
         now = max(now, at)
         if number == cut:
             rows = list(broken.rows())
-            broken = Rings(SPANS, lag)
+            broken = BudgetRings(SPANS, lag)
             broken.advance(now)
             for row in rows:
                 broken.restore(*row)
@@ -85,7 +85,7 @@ def test_a_restart_continues_bit_for_bit(added: list[Added], cut: int, lag: int)
 
 
 def test_every_change_of_a_bucket_is_dirty_and_so_is_its_end() -> None:
-    rings = Rings(SPANS)
+    rings = BudgetRings(SPANS)
     rings.advance(1000)
     rings.add(1000, WEIGHT_ONE, True)
     rings.fold()
@@ -101,10 +101,10 @@ def test_every_change_of_a_bucket_is_dirty_and_so_is_its_end() -> None:
 
 
 def test_effective_counts_are_counts_for_equal_weights() -> None:
-    rings = Rings(SPANS)
+    rings = BudgetRings(SPANS)
     rings.advance(600)
     for number in range(20):
-        rings.add(500, weight(0.05), number < 7)
+        rings.add(500, weight_units(0.05), number < 7)
     sums = rings.sums(300)
     assert (sums.samples, sums.effective_samples, sums.effective_errors) == (20, 20.0, 7.0)
     assert sums.ratio == 0.35
@@ -113,11 +113,11 @@ def test_effective_counts_are_counts_for_equal_weights() -> None:
 @pytest.mark.parametrize("seconds", [30, 45, 100, 21_630, 30_001, 259_500])
 def test_windows_that_no_ring_keeps_are_refused(seconds: int) -> None:
     with pytest.raises(ValueError, match="between 1m and 6h"):
-        ring_of(seconds)
+        ring_width(seconds)
 
 
 def test_what_was_spent_and_what_went_before() -> None:
-    budgets = Budgets([Objective("answers", 0.99)])
+    budgets = ErrorBudgets([Objective("answers", 0.99)])
     day = 86_400
     begin = 20 * 3 * day
     for i in range(3 * 24 * 60):  # one a minute; 1 % bad, in the last hour half
@@ -136,7 +136,7 @@ def test_what_was_spent_and_what_went_before() -> None:
 
 
 def test_a_young_service_has_not_spent_as_if_it_were_old() -> None:
-    budgets = Budgets([Objective("answers", 0.99)])
+    budgets = ErrorBudgets([Objective("answers", 0.99)])
     for i in range(60):
         budgets.add("bot", "answers", 600_000.0 + i * 60, WEIGHT_ONE, i % 2 == 0)
     # half of an hour's events is 50 hours' worth of the 720 hours that the budget is for

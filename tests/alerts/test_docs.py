@@ -9,10 +9,17 @@ from pathlib import Path
 import pytest
 import yaml
 
-from agent.alerts import PROFILES, Alert, Rule, load_rules, parse_rules
-from agent.alerts.rules import BurnRate, Latency, Unscored
-from agent.alerts.summary import FIELDS
-from agent.windows.failures import FAULTS, TRACED_SO
+from ragmeter.alerts.alert import TEMPLATE_FIELDS, Alert
+from ragmeter.alerts.rules import (
+    RULE_PROFILES,
+    AlertRule,
+    BurnRateCondition,
+    LatencyCondition,
+    UnscoredCondition,
+    load_rules,
+    parse_rules,
+)
+from ragmeter.windows.failures import FAILURE_REASONS, TRACE_REASONS
 from tests.exporters.alerts import make
 
 PAGE = (Path(__file__).parents[2] / "docs" / "alerts.md").read_text(encoding="utf-8")
@@ -30,27 +37,30 @@ def first_cells(title: str) -> list[str]:
 
 
 def test_every_rule_key_has_its_row_and_no_row_is_without_a_key() -> None:
-    keys = [field.alias or name for name, field in Rule.model_fields.items()]
+    keys = [field.alias or name for name, field in AlertRule.model_fields.items()]
     assert sorted(first_cells("Keys")) == sorted(keys)
 
 
 def test_every_key_of_latency_is_told() -> None:
-    for name in Latency.model_fields:
+    for name in LatencyCondition.model_fields:
         assert f"`latency.{name}`" in section("Keys")
     row = next(line for line in section("Keys").splitlines() if line.startswith("| `burn` "))
-    for name in BurnRate.model_fields:
+    for name in BurnRateCondition.model_fields:
         assert name in row
-    for name in Unscored.model_fields:
+    for name in UnscoredCondition.model_fields:
         assert f"`unscored.{name}`" in section("Keys")
 
 
 def test_every_reason_that_counts_as_a_failure_is_told() -> None:
-    assert set(re.findall(r"`([a-z_]+)`", section("Results that failed"))) >= FAULTS | TRACED_SO
+    assert (
+        set(re.findall(r"`([a-z_]+)`", section("Results that failed")))
+        >= FAILURE_REASONS | TRACE_REASONS
+    )
 
 
 def test_defaults_of_keys_are_those_of_the_code() -> None:
     rows = dict(re.findall(r"^\| `([^`]+)` \| `([^`]+)` \|", section("Keys"), re.M))
-    for name, field in Rule.model_fields.items():
+    for name, field in AlertRule.model_fields.items():
         told = rows.pop(field.alias or name, None)
         if told is not None:
             expected = 900.0 if name == "no_data_for" else field.default
@@ -63,15 +73,15 @@ def test_defaults_of_keys_are_those_of_the_code() -> None:
 
 def test_every_template_field_is_told() -> None:
     told = set(re.findall(r"`\{([a-z_]+)\}`", section("Templates")))
-    assert told == set(FIELDS)
+    assert told == set(TEMPLATE_FIELDS)
 
 
 def test_every_profile_is_told() -> None:
-    assert first_cells("Profiles") == list(PROFILES)
+    assert first_cells("Profiles") == list(RULE_PROFILES)
 
 
 def test_every_default_rule_is_told_with_its_thresholds() -> None:
-    by_profile = [{rule.name: rule for rule in load_rules(profile=name)} for name in PROFILES]
+    by_profile = [{rule.name: rule for rule in load_rules(profile=name)} for name in RULE_PROFILES]
     rows = dict(re.findall(r"^\| `(Rag\w+)` \|(.*)$", section("Default rules"), re.M))
     absent = rows.pop("RagTracesAbsent")
     assert "warning, off" in absent

@@ -7,7 +7,8 @@ import time
 
 import pytest
 
-from agent.alerts import AlertEngine, alert_id
+from ragmeter.alerts.alert import alert_id
+from ragmeter.alerts.engine import AlertEngine
 from tests.alerts.fakes import FakeWindows, Quantile, Worst, around, look, play, rule
 
 NO_DATA = {"no_data_for": "3m"}

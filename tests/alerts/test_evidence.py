@@ -7,12 +7,13 @@ from collections.abc import Iterable, Sequence
 
 import pytest
 
-from agent.alerts import Alert, AlertEngine, Rule, load_rules
-from agent.alerts.burn import Budgets, Evidence, Objective
-from agent.alerts.rules import Unscored
-from agent.trace import Score, ScoredTrace, State
-from agent.windows import Windows
-from agent.windows.exact import WEIGHT_ONE
+from ragmeter.alerts.alert import Alert
+from ragmeter.alerts.engine import AlertEngine
+from ragmeter.alerts.error_budgets import ErrorBudgets, Objective, ObjectiveEvidence
+from ragmeter.alerts.rules import AlertRule, UnscoredCondition, load_rules
+from ragmeter.core.arithmetic import WEIGHT_ONE
+from ragmeter.core.score import Score, ScoredTrace, ScoreState
+from ragmeter.windows.windows import Windows
 from tests.alerts.fakes import rule
 from tests.windows.helpers import BASE, SPECS
 
@@ -27,22 +28,22 @@ def trace(
 
 
 def error(bad: bool) -> Score:
-    return Score("error", "builtin", State.SCORED, float(bad))
+    return Score("error", "builtin", ScoreState.SCORED, float(bad))
 
 
 def judged(number: int, value: float) -> Score:
-    return Score("grounding", "judge@new", State.SCORED, value)
+    return Score("grounding", "judge@new", ScoreState.SCORED, value)
 
 
 def failed(reason: str = "judge_timeout") -> Score:
-    return Score("grounding", "judge", State.UNSCORED, None, reason)
+    return Score("grounding", "judge", ScoreState.UNSCORED, None, reason)
 
 
 def drive(
-    made: Sequence[Rule],
+    made: Sequence[AlertRule],
     traces: Iterable[tuple[ScoredTrace, Sequence[str]]],
     until: float,
-    budgets: Budgets | None = None,
+    budgets: ErrorBudgets | None = None,
     restart: bool = False,
     step: float = 60.0,
 ) -> tuple[list[Alert], AlertEngine]:
@@ -151,7 +152,9 @@ def test_latency_says_what_it_was_before_and_where() -> None:
 
 
 def test_an_objective_names_bad_events_and_what_went_before() -> None:
-    budgets = Budgets([Objective("answers", 0.99, 0, (Evidence("error", "builtin", 0.5),))])
+    budgets = ErrorBudgets(
+        [Objective("answers", 0.99, 0, (ObjectiveEvidence("error", "builtin", 0.5),))]
+    )
     rules = [one for one in load_rules() if one.name == "RagErrorBudgetBurnFast"]
     moved, _ = drive(rules, outage(), 2.5 * HOUR, budgets)
     alert = moved[0]
@@ -177,7 +180,7 @@ def test_silence_says_how_many_traces_are_usual() -> None:
 
 
 def judge_fails(
-    share: float, reason: str = "judge_timeout", state: State = State.UNSCORED
+    share: float, reason: str = "judge_timeout", state: ScoreState = ScoreState.UNSCORED
 ) -> Iterable[tuple[ScoredTrace, Sequence[str]]]:
     """A judged trace every 20 s for four hours; in the second hour this share of them fails, all
     of one model where it is at most a half."""
@@ -228,16 +231,16 @@ def test_failed_results_fire_and_resolve(restart: bool) -> None:
 @pytest.mark.parametrize(
     ("reason", "state"),
     [
-        ("no_text", State.UNSCORED),
-        ("no_passages_captured", State.UNSCORED),
-        ("not_reported", State.UNSCORED),
-        ("unsupported_language", State.UNSCORED),
-        ("judge_error", State.NOT_APPLICABLE),
-        ("judge_error", State.SAMPLED_OUT),
-        ("judge_error", State.SHED),
+        ("no_text", ScoreState.UNSCORED),
+        ("no_passages_captured", ScoreState.UNSCORED),
+        ("not_reported", ScoreState.UNSCORED),
+        ("unsupported_language", ScoreState.UNSCORED),
+        ("judge_error", ScoreState.NOT_APPLICABLE),
+        ("judge_error", ScoreState.SAMPLED_OUT),
+        ("judge_error", ScoreState.SHED),
     ],
 )
-def test_what_did_not_fail_is_no_failure(reason: str, state: State) -> None:
+def test_what_did_not_fail_is_no_failure(reason: str, state: ScoreState) -> None:
     moved, engine = drive(UNSCORED, judge_fails(1.0, reason, state), 4 * HOUR)
     assert moved == engine.alerts() == []
 
@@ -245,7 +248,10 @@ def test_what_did_not_fail_is_no_failure(reason: str, state: State) -> None:
 def test_each_metric_and_scorer_has_an_alert_of_its_own() -> None:
     def both() -> Iterable[tuple[ScoredTrace, Sequence[str]]]:
         for i in range(360):
-            results = [failed(), Score("relevance", "umbrela", State.UNSCORED, None, "unparsable")]
+            results = [
+                failed(),
+                Score("relevance", "umbrela", ScoreState.UNSCORED, None, "unparsable"),
+            ]
             yield trace(i, i * 20.0, results), ()
 
     moved, engine = drive(UNSCORED, both(), 2 * HOUR)
@@ -255,7 +261,7 @@ def test_each_metric_and_scorer_has_an_alert_of_its_own() -> None:
         for metric, scorer in (("grounding", "judge"), ("relevance", "umbrela"))
     }
     assert len({a.id for a in engine.alerts()}) == 4
-    globs = Unscored(metric="rel*", scorer="umb*")
+    globs = UnscoredCondition(metric="rel*", scorer="umb*")
     only = [UNSCORED[0].model_copy(update={"unscored": globs})]
     moved, _ = drive(only, both(), 2 * HOUR)
     assert {(a.metric, a.scorer) for a in moved} == {("relevance", "umbrela")}

@@ -9,13 +9,17 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from agent.alerts import Alert, AlertEngine, Rule, load_rules
-from agent.alerts.burn import Budgets
-from agent.config import load
-from agent.metrics import METRICS, score_builtin, score_cheap
-from agent.slos import events, objectives
-from agent.trace import Score, ScoredTrace, State, Status, Trace
-from agent.windows import Windows
+from ragmeter.aggregate.objective_events import build_objectives, objective_events
+from ragmeter.alerts.alert import Alert
+from ragmeter.alerts.engine import AlertEngine
+from ragmeter.alerts.error_budgets import ErrorBudgets
+from ragmeter.alerts.rules import AlertRule, load_rules
+from ragmeter.config.loader import load_settings
+from ragmeter.core.score import Score, ScoredTrace, ScoreState
+from ragmeter.metrics.builtin import score_builtin, score_cheap
+from ragmeter.metrics.registry import METRICS
+from ragmeter.trace import Status, Trace
+from ragmeter.windows.windows import Windows
 from tests.alerts.fakes import rule
 
 START = 1_700_000_000.0
@@ -23,11 +27,11 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "mtrag.jsonl"
 
 
 def traced(index: int, at: float, *, failed: bool, total: float = 1.0) -> ScoredTrace:
-    score = Score("error", "builtin", State.SCORED, float(failed))
+    score = Score("error", "builtin", ScoreState.SCORED, float(failed))
     return ScoredTrace(f"t{index}", "bot", at, "ok", [score], timings={"total": total})
 
 
-def play(rules: list[Rule], traces: list[ScoredTrace], until: float) -> list[Alert]:
+def play(rules: list[AlertRule], traces: list[ScoredTrace], until: float) -> list[Alert]:
     """Feed traces in order, evaluate every 30 s of event time, collect the transitions."""
     windows, engine, announced = Windows(specs=METRICS), AlertEngine(rules), list[Alert]()
     step = START
@@ -132,7 +136,9 @@ def test_fifty_services_are_evaluated_quickly_on_real_windows() -> None:
     rng = random.Random(2)
 
     def busy(service: int, index: int, at: float) -> None:
-        scores = [Score(kind, "builtin", State.SCORED, float(rng.random() < 0.5)) for kind in kinds]
+        scores = [
+            Score(kind, "builtin", ScoreState.SCORED, float(rng.random() < 0.5)) for kind in kinds
+        ]
         name = f"s{service}"
         windows.add(ScoredTrace(str(index), name, at, "ok", scores, timings={"total": 1.0}), name)
 
@@ -156,8 +162,8 @@ def test_fifty_services_are_evaluated_quickly_on_real_windows() -> None:
 
 def test_a_burnt_budget_names_traces_that_broke_the_objective() -> None:
     """On the real windows, from the settings: one request in five fails, another times out."""
-    settings = load(environ={})
-    budgets, windows = Budgets(objectives(settings.slos)), Windows(specs=METRICS)
+    settings = load_settings(environ={})
+    budgets, windows = ErrorBudgets(build_objectives(settings.slos)), Windows(specs=METRICS)
     rules = [rule for rule in load_rules() if rule.burn is not None]
     engine, announced = AlertEngine(rules, budgets=budgets), list[Alert]()
     for index in range(1800):
@@ -165,13 +171,13 @@ def test_a_burnt_budget_names_traces_that_broke_the_objective() -> None:
         kinds: dict[int, Status] = {0: "error", 2: "timeout"} if broken else {}
         status = kinds.get(index % 5, "ok")
         results = [
-            Score("error", "builtin", State.SCORED, float(status == "error")),
-            Score("timeout", "builtin", State.SCORED, float(status == "timeout")),
+            Score("error", "builtin", ScoreState.SCORED, float(status == "error")),
+            Score("timeout", "builtin", ScoreState.SCORED, float(status == "timeout")),
         ]
         trace = ScoredTrace(f"{status}{index}", "bot", at, status, results, timings={"total": 12.0})
         windows.add(trace, "bot")
         budgets.advance(at)
-        for event in events(trace, settings.slos):
+        for event in objective_events(trace, settings.slos):
             budgets.add("bot", event.slo, at, event.weight, event.bad)
         if index % 15 == 0:
             windows.advance(at)

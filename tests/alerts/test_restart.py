@@ -7,7 +7,8 @@ import json
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent.alerts import Alert, AlertEngine
+from ragmeter.alerts.alert import Alert
+from ragmeter.alerts.engine import AlertEngine
 from tests.alerts.fakes import READINGS, FakeWindows, Worst, rule
 
 SERVICES = ("a", "b")

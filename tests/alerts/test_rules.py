@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from agent.alerts import PROFILES, Rule, RuleError, load_rules, parse_rules
-from agent.alerts.burn import LINES, MIN_ERRORS
-from agent.alerts.durations import whole_seconds
-from agent.metrics import METRICS
-from agent.metrics.results import REFERENCE
+from ragmeter.alerts.error_budgets import MIN_ERRORS, STANDARD_BURN_RATES
+from ragmeter.alerts.rules import RULE_PROFILES, AlertRule, RuleError, load_rules, parse_rules
+from ragmeter.core.clocks import parse_whole_seconds
+from ragmeter.core.score import REFERENCE_SCORER
+from ragmeter.metrics.registry import METRICS
 
 GOOD: dict[str, Any] = {
     "name": "R",
@@ -23,7 +23,7 @@ GOOD: dict[str, Any] = {
 }
 
 
-def parse(changes: dict[str, Any], **context: Any) -> list[Rule]:
+def parse(changes: dict[str, Any], **context: Any) -> list[AlertRule]:
     entry = {key: value for key, value in {**GOOD, **changes}.items() if value is not ...}
     return parse_rules([{"rules": [entry]}], **context)
 
@@ -200,7 +200,7 @@ def test_a_missing_file_is_named() -> None:
 # -- the defaults
 
 
-@pytest.mark.parametrize("profile", PROFILES)
+@pytest.mark.parametrize("profile", RULE_PROFILES)
 def test_the_defaults_are_valid_in_every_profile(profile: str) -> None:
     rules = load_rules(profile=profile, metrics=METRICS, windows=["5m", "1h", "24h"])
     watched = {rule.watched[0] for rule in rules}
@@ -209,7 +209,7 @@ def test_the_defaults_are_valid_in_every_profile(profile: str) -> None:
 
 
 def test_default_profiles_are_ordered_from_strict_to_lenient() -> None:
-    by_profile = [load_rules(profile=profile) for profile in PROFILES]
+    by_profile = [load_rules(profile=profile) for profile in RULE_PROFILES]
     for strict, balanced, lenient in zip(*by_profile, strict=True):
         if strict.burn is not None:
             assert strict == balanced == lenient, "what is allowed is the objective's to say"
@@ -225,7 +225,9 @@ def test_defaults_test_the_bound_that_gives_the_benefit_of_the_doubt() -> None:
         if rule.burn is not None:
             assert rule.burn.min_errors == MIN_ERRORS
             continue
-        of_canaries = rule.scorer == REFERENCE  # a suite has few questions; their interval says so
+        of_canaries = (
+            rule.scorer == REFERENCE_SCORER
+        )  # a suite has few questions; their interval says so
         assert rule.min_samples >= (5 if of_canaries else 20)
         assert rule.keep_firing_for > 0
         if rule.metric in ("judge_probe_change", "judge_probe_agreement"):
@@ -239,11 +241,11 @@ def test_defaults_test_the_bound_that_gives_the_benefit_of_the_doubt() -> None:
 
 def test_the_burn_defaults_are_the_workbooks_lines() -> None:
     found = [
-        (whole_seconds(rule.window), rule.burn.seconds, rule.burn.factor)
+        (parse_whole_seconds(rule.window), rule.burn.seconds, rule.burn.factor)
         for rule in load_rules()
         if rule.burn is not None
     ]
-    assert found == list(LINES)
+    assert found == list(STANDARD_BURN_RATES)
     assert {rule.window for rule in load_rules(windows=["5m", "1h", "24h"])} >= {"6h", "3d"}
 
 

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from benchmarks.batching import kappa, main, report
-from tests.judge.stub_process import stub_judge
+from tests.scorers.judge.stub_process import stub_judge
 
 
 def test_kappa_is_cohens() -> None:

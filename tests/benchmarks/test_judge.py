@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from agent.trace import State
 from benchmarks.judge import stub
 from benchmarks.judge_ours import depth, judge, traces
 from benchmarks.judge_workload import NUGGETS, workload
+from ragmeter.core.score import ScoreState
 
 
 def test_a_trace_takes_sixteen_calls_in_at_most_four_round_trips_and_none_again() -> None:
@@ -22,7 +22,7 @@ def test_a_trace_takes_sixteen_calls_in_at_most_four_round_trips_and_none_again(
         (nuggets,) = (score for score in scores if score.metric == "nugget_all")
         assert nuggets.detail is not None
         assert nuggets.detail["created"] == NUGGETS
-        assert {score.state for score in scores} == {State.SCORED}
+        assert {score.state for score in scores} == {ScoreState.SCORED}
 
 
 def test_malformed_answers_cost_no_metric_that_they_are_not_part_of() -> None:

@@ -4,17 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from agent.kafka.messages.records import ScoreRecord, encode_record
-from agent.kafka.messages.source import Source
 from benchmarks.kafka_preaggregation import direct, empty, merged, rows_of, split
 from benchmarks.per_trace import traffic
+from ragmeter.kafka.score_records import ScoreRecord, SourceOffset, encode_score
 
 
 @pytest.mark.parametrize("parts", [1, 3, 8])
 @pytest.mark.parametrize("size", [1, 7, 50])
 def test_rows_do_not_depend_on_how_traces_were_split(parts: int, size: int) -> None:
     traces = list(traffic(10, 0, 30))
-    records = [encode_record(ScoreRecord(one, Source(0, 0, n))) for n, one in enumerate(traces)]
+    records = [
+        encode_score(ScoreRecord(one, SourceOffset(0, 0, n))) for n, one in enumerate(traces)
+    ]
     one, other = empty(), empty()
     direct(one, records)
     partials = split(traces, parts, size, seed=size)

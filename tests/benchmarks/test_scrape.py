@@ -1,11 +1,11 @@
 from __future__ import annotations
 
 from benchmarks.scrape import filled, measure
-from exporters.snapshot import take
+from ragmeter.exporters.snapshot import take_snapshot
 
 
 def test_the_benchmark_measures_full_windows() -> None:
-    snapshot = take(filled(2, traces=40))
+    snapshot = take_snapshot(filled(2, traces=40))
     metrics = {metric for _, _, metric, _, _, _ in snapshot.estimates}
     assert len(snapshot.estimates) == 2 * 3 * len(metrics)  # no window lacks evidence
     assert len(snapshot.quantiles) == 2 * 3 * 3

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from agent.breakdown.rows import Period
-from agent.breakdown.sample import Kind, Sample, sample_of
-from agent.windows.exact import units
-from agent.windows.stratified import History
-from agent.windows.sums import Cell
+from ragmeter.breakdown.contrasts import MeanSample, SeriesKind, estimate_sample
+from ragmeter.breakdown.segment_rows import PeriodSums
+from ragmeter.core.arithmetic import value_units
+from ragmeter.windows.intervals import SeriesHistory
+from ragmeter.windows.sums import ScoreSums
 
 __all__ = ["MEAN", "RATE", "cell", "period", "rate", "sample"]
 
-RATE = Kind(True, 0.0, 1.0)
-MEAN = Kind(False, 0.0, 1.0)
+RATE = SeriesKind(True, 0.0, 1.0)
+MEAN = SeriesKind(False, 0.0, 1.0)
 
 
-def cell(values: Sequence[float], unscored: int = 0) -> Cell:
-    y = [units(value) for value in values]
-    return Cell([0, 0, unscored, 0, len(y), sum(y), sum(one * one for one in y)], None)
+def cell(values: Sequence[float], unscored: int = 0) -> ScoreSums:
+    y = [value_units(value) for value in values]
+    return ScoreSums([0, 0, unscored, 0, len(y), sum(y), sum(one * one for one in y)], None)
 
 
 def rate(good: int, number: int) -> list[float]:
@@ -26,13 +26,13 @@ def rate(good: int, number: int) -> list[float]:
     return [1.0] * good + [0.0] * (number - good)
 
 
-def sample(values: Sequence[float], kind: Kind = RATE, unscored: int = 0) -> Sample:
-    found = sample_of(cell(values, unscored), kind, History(0.02))
+def sample(values: Sequence[float], kind: SeriesKind = RATE, unscored: int = 0) -> MeanSample:
+    found = estimate_sample(cell(values, unscored), kind, SeriesHistory(0.02))
     assert found is not None
     return found
 
 
-def period(**segments: Sequence[float]) -> Period:
+def period(**segments: Sequence[float]) -> PeriodSums:
     """Values by segment, `tag_value` for tag=value; the whole service is their sum over the first
     tag, `whole` besides."""
     cells = {name.replace("_", "=", 1): cell(values) for name, values in segments.items()}
@@ -40,5 +40,5 @@ def period(**segments: Sequence[float]) -> Period:
     own = [one for name, one in cells.items() if name.partition("=")[0] == first]
     untagged = cells.pop("whole", None)
     everything = [*own, untagged] if untagged and first != "whole" else own
-    whole: Mapping[str, Cell] = {"": Cell.total(everything), **cells}
-    return Period(whole, {"": History(0.02)})
+    whole: Mapping[str, ScoreSums] = {"": ScoreSums.total(everything), **cells}
+    return PeriodSums(whole, {"": SeriesHistory(0.02)})

@@ -6,11 +6,18 @@ import math
 
 import pytest
 
-from agent.breakdown import Against, NoPast, OfFiles, OfWindow, Options, breakdown_of
-from agent.breakdown.document import document
-from agent.score import Scorer, outline
-from agent.trace import Score, ScoredTrace, State, Trace
-from agent.windows import Windows
+from ragmeter.breakdown.breakdown import (
+    BreakdownOptions,
+    ComparedWith,
+    NoPastError,
+    build_breakdown,
+    build_document,
+)
+from ragmeter.breakdown.sources import FileBreakdownSource, WindowBreakdownSource
+from ragmeter.core.score import Score, ScoredTrace, ScoreState
+from ragmeter.score.scorer import Scorer, summarise_trace
+from ragmeter.trace import Trace
+from ragmeter.windows.windows import Windows
 from tests.breakdown.traffic import NOW, busy
 
 KINDS = ["kind=a", "kind=b", "kind="]
@@ -18,7 +25,7 @@ KINDS = ["kind=a", "kind=b", "kind="]
 
 def test_the_numbers_are_those_of_the_gauges() -> None:
     windows = busy()
-    found = breakdown_of(OfWindow(lambda: windows, "bot", "1h"))
+    found = build_breakdown(WindowBreakdownSource(lambda: windows, "bot", "1h"))
     assert [series.metric for series in found.series] == ["grounding", "answered"]
     for series in found.series:
         for row in series.rows:
@@ -35,7 +42,7 @@ def test_the_numbers_are_those_of_the_gauges() -> None:
 
 def test_the_segment_that_fell_is_found_and_the_terms_add_up() -> None:
     windows = busy(drop=0.4)
-    found = breakdown_of(OfWindow(lambda: windows, "bot", "1h"))
+    found = build_breakdown(WindowBreakdownSource(lambda: windows, "bot", "1h"))
     assert found.past == "the rest of 24h"
     answered = next(series for series in found.series if series.metric == "answered")
     (tag,) = answered.tags
@@ -55,43 +62,51 @@ def test_the_segment_that_fell_is_found_and_the_terms_add_up() -> None:
 
 def test_one_budget_for_all_metrics() -> None:
     windows = busy(drop=0.09, seed=3)
-    source = OfWindow(lambda: windows, "bot", "1h")
+    source = WindowBreakdownSource(lambda: windows, "bot", "1h")
 
-    def q(options: Options) -> float:
-        found = breakdown_of(source, options)
+    def q(options: BreakdownOptions) -> float:
+        found = build_breakdown(source, options)
         answered = next(series for series in found.series if series.metric == "answered")
         row = next(row for row in answered.tags[0].rows if row.segment == "kind=b")
         assert row.q_change is not None
         return row.q_change
 
-    assert q(Options(metric="answered")) < q(Options()), "asking less costs less"
+    assert q(BreakdownOptions(metric="answered")) < q(BreakdownOptions()), "asking less costs less"
     assert all(
-        not row.moved for s in breakdown_of(source, Options(fdr=1e-12)).series for row in s.rows
+        not row.moved
+        for s in build_breakdown(source, BreakdownOptions(fdr=1e-12)).series
+        for row in s.rows
     )
 
 
 def test_without_a_past_each_is_compared_with_the_rest() -> None:
     windows = busy(drop=0.4)
-    found = breakdown_of(OfWindow(lambda: windows, "bot", "24h"))
+    found = build_breakdown(WindowBreakdownSource(lambda: windows, "bot", "24h"))
     assert found.past is None
     assert all(series.whole.change is None for series in found.series)
-    with pytest.raises(NoPast):
-        breakdown_of(OfWindow(lambda: windows, "bot", "24h"), Options(against=Against.BEFORE))
-    chosen = breakdown_of(OfWindow(lambda: windows, "bot", "1h"), Options(against=Against.REST))
+    with pytest.raises(NoPastError):
+        build_breakdown(
+            WindowBreakdownSource(lambda: windows, "bot", "24h"),
+            BreakdownOptions(against=ComparedWith.BEFORE),
+        )
+    chosen = build_breakdown(
+        WindowBreakdownSource(lambda: windows, "bot", "1h"),
+        BreakdownOptions(against=ComparedWith.REST),
+    )
     assert chosen.past is None
     rows = {row.segment: row for row in chosen.series[-1].tags[0].rows}
     assert rows["kind=b"].stands_out
     with pytest.raises(KeyError):
-        OfWindow(lambda: windows, "bot", "7d")
+        WindowBreakdownSource(lambda: windows, "bot", "7d")
 
 
 def test_of_two_files_the_second_is_now() -> None:
     before, now = busy(), busy(drop=0.4)
-    found = breakdown_of(OfFiles(before, now, "bot"))
+    found = build_breakdown(FileBreakdownSource(before, now, "bot"))
     assert found.past == "the first file"
     answered = next(series for series in found.series if series.metric == "answered")
     assert answered.tags[0].rows[0].segment == "kind=b"
-    alone = breakdown_of(OfFiles(None, now, "bot"))
+    alone = build_breakdown(FileBreakdownSource(None, now, "bot"))
     assert alone.past is None
     assert alone.comparisons == 2 * 3
 
@@ -100,23 +115,23 @@ def _judged(fingerprint: str) -> Windows:
     windows = Windows()
     windows.current = {("relevance", "umbrela"): f"umbrela@{fingerprint}"}
     for n in range(100):
-        score = Score("relevance", f"umbrela@{fingerprint}", State.SCORED, float(n % 3))
+        score = Score("relevance", f"umbrela@{fingerprint}", ScoreState.SCORED, float(n % 3))
         windows.add(ScoredTrace(f"t{n}", "bot", NOW + n, "ok", [score]), "bot", ["kind=a"])
     return windows
 
 
 def test_another_judge_is_no_change_of_the_service() -> None:
-    same = OfFiles(_judged("aa"), _judged("aa"), "bot")
+    same = FileBreakdownSource(_judged("aa"), _judged("aa"), "bot")
     assert same.changed() == []
-    assert len(breakdown_of(same).series) == 1
-    other = OfFiles(_judged("aa"), _judged("bb"), "bot")
+    assert len(build_breakdown(same).series) == 1
+    other = FileBreakdownSource(_judged("aa"), _judged("bb"), "bot")
     assert other.changed() == [("relevance", "umbrela")]
-    assert breakdown_of(other).series == []
+    assert build_breakdown(other).series == []
 
 
 def test_the_document_has_nothing_that_json_lacks_and_no_value_of_few() -> None:
     windows = busy(drop=0.4, few=7)
-    found = document(breakdown_of(OfWindow(lambda: windows, "bot", "1h")))
+    found = build_document(build_breakdown(WindowBreakdownSource(lambda: windows, "bot", "1h")))
     rows = [row for series in found["series"] for tag in series["tags"] for row in tag["segments"]]
     (few,) = [row for row in rows if row["segment"] == "kind=c" and row["now"]][:1]
     assert few["too_few"]
@@ -142,7 +157,7 @@ def test_whether_a_question_has_an_answer_is_a_segment() -> None:
     base = {"trace_id": "t", "service": "bot", "timestamp": 1.79e9, "query": "q", "answer": "a"}
     known = Trace.model_validate({**base, "reference": {"answerable": False}})
     assert known.tag("answerable") == "false"
-    assert outline(known, []).tags == {"answerable": "false"}
+    assert summarise_trace(known, []).tags == {"answerable": "false"}
     told = Trace.model_validate({**base, "tags": {"answerable": True}})
     assert told.tag("answerable") == "true"
     assert Trace.model_validate(base).tag("answerable") is None

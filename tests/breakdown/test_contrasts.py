@@ -7,7 +7,7 @@ from itertools import product
 
 import pytest
 
-from agent.breakdown.contrasts import Term, contrast, mover, tail
+from ragmeter.breakdown.contrasts import WeightedTerm, combine_terms, compare_means, student_p_value
 from tests.breakdown.cells import MEAN, rate, sample
 
 SCIPY_T = {(10, 4.5869): 1e-3, (20, 3.8495): 1e-3, (60, 3.4602): 1e-3, (10, 2.2281): 0.05}
@@ -17,19 +17,19 @@ SCIPY_T = {(10, 4.5869): 1e-3, (20, 3.8495): 1e-3, (60, 3.4602): 1e-3, (10, 2.22
 @pytest.mark.parametrize(("key", "expected"), SCIPY_T.items())
 def test_p_values_of_student(key: tuple[int, float], expected: float) -> None:
     freedom, t = key
-    assert tail(t, freedom) == pytest.approx(expected, rel=0.03)
-    assert tail(-t, freedom) == tail(t, freedom)
+    assert student_p_value(t, freedom) == pytest.approx(expected, rel=0.03)
+    assert student_p_value(-t, freedom) == student_p_value(t, freedom)
 
 
 def test_p_values_of_the_normal() -> None:
-    assert tail(1.959964, math.inf) == pytest.approx(0.05, abs=1e-6)
-    assert tail(math.inf, 5) == 0.0
-    assert tail(0.0, 5) == 1.0
+    assert student_p_value(1.959964, math.inf) == pytest.approx(0.05, abs=1e-6)
+    assert student_p_value(math.inf, 5) == 0.0
+    assert student_p_value(0.0, 5) == 1.0
 
 
 def test_two_rates_have_the_interval_of_newcombe() -> None:
     # Newcombe (1998), table II, (a) 56/70 against 48/80: method 10 gives .0524 to .3339
-    found = contrast((sample(rate(56, 70)), sample(rate(48, 80))))
+    found = compare_means((sample(rate(56, 70)), sample(rate(48, 80))))
     assert found.value == pytest.approx(0.2)
     # ours are of 67 and 77 effective samples (t instead of z): a little wider
     assert found.lower == pytest.approx(0.0524, abs=5e-3)
@@ -37,7 +37,9 @@ def test_two_rates_have_the_interval_of_newcombe() -> None:
 
 
 def test_the_sides_of_an_interval_change_with_the_sign() -> None:
-    value, lower, upper = mover([Term(1, 0.9, 0.7, 0.95), Term(-1, 0.5, 0.4, 0.7)])
+    value, lower, upper = combine_terms(
+        [WeightedTerm(1, 0.9, 0.7, 0.95), WeightedTerm(-1, 0.5, 0.4, 0.7)]
+    )
     assert value == pytest.approx(0.4)
     assert lower == pytest.approx(0.4 - math.hypot(0.2, 0.2))
     assert upper == pytest.approx(0.4 + math.hypot(0.05, 0.1))
@@ -52,7 +54,7 @@ def _chance(n1: int, n0: int, p: float, alpha: float) -> float:
     total = 0.0
     for a, b in product(range(n1 + 1), range(n0 + 1)):
         chance = binomial(n1, a) * binomial(n0, b)
-        if chance > 1e-9 and contrast((sample(rate(a, n1)), sample(rate(b, n0)))).p <= alpha:
+        if chance > 1e-9 and compare_means((sample(rate(a, n1)), sample(rate(b, n0)))).p <= alpha:
             total += chance
     return total
 
@@ -65,18 +67,18 @@ def test_small_p_values_of_rates_are_as_rare_as_they_say(p: float, alpha: float)
 
 def test_a_shift_is_seen_and_none_is_not() -> None:
     good, bad = sample(rate(380, 400)), sample(rate(60, 100))
-    assert contrast((bad, good)).p < 1e-6
-    assert contrast((good, good)).p == 1.0
-    assert contrast((bad, good)).value == pytest.approx(-0.35)
+    assert compare_means((bad, good)).p < 1e-6
+    assert compare_means((good, good)).p == 1.0
+    assert compare_means((bad, good)).value == pytest.approx(-0.35)
 
 
 def test_a_difference_of_differences_is_of_what_moved_alone() -> None:
     before, now = sample(rate(900, 1000)), sample(rate(140, 200))
     rest_before, rest_now = sample(rate(1800, 2000)), sample(rate(280, 400))
-    together = contrast((now, before), (rest_now, rest_before))
+    together = compare_means((now, before), (rest_now, rest_before))
     assert together.value == pytest.approx(0.0)
     assert together.p == 1.0
-    alone = contrast((now, before), (rest_before, rest_before))
+    alone = compare_means((now, before), (rest_before, rest_before))
     assert alone.value == pytest.approx(-0.2)
     assert alone.p < 1e-6
     assert alone.lower < -0.2 < alone.upper < 0
@@ -84,9 +86,9 @@ def test_a_difference_of_differences_is_of_what_moved_alone() -> None:
 
 def test_what_is_missing_makes_no_finding() -> None:
     before, now = rate(900, 1000), rate(160, 200)
-    clean = contrast((sample(now), sample(before)))
+    clean = compare_means((sample(now), sample(before)))
     assert clean.p < 0.05
-    lost = contrast((sample(now, unscored=250), sample(before)))
+    lost = compare_means((sample(now, unscored=250), sample(before)))
     assert lost.p == 1.0, "the values that are missing may all be good"
     assert lost.value == clean.value
     assert lost.lower < clean.lower
@@ -97,5 +99,5 @@ def test_means_without_a_bound() -> None:
     kind = MEAN._replace(low=0.0, high=None)
     small = sample([100.0, 110.0, 95.0, 105.0] * 10, kind)
     large = sample([150.0, 160.0, 145.0, 155.0] * 10, kind)
-    assert contrast((large, small)).value == pytest.approx(50.0)
-    assert contrast((large, small)).p < 1e-9
+    assert compare_means((large, small)).value == pytest.approx(50.0)
+    assert compare_means((large, small)).p < 1e-9

@@ -5,8 +5,8 @@ from __future__ import annotations
 import random
 from functools import cache
 
-from agent.trace import Score, ScoredTrace, State
-from agent.windows import Windows
+from ragmeter.core.score import Score, ScoredTrace, ScoreState
+from ragmeter.windows.windows import Windows
 
 __all__ = ["NOW", "busy"]
 
@@ -27,8 +27,8 @@ def busy(drop: float = 0.0, seed: int = 1, few: int = 0, tag: str = "kind") -> W
         if late and n - 4000 < few:
             kind = "c"
         scores = [
-            Score("answered", "builtin", State.SCORED, float(good)),
-            Score("grounding", "builtin", State.SCORED, rng.betavariate(9, 2)),
+            Score("answered", "builtin", ScoreState.SCORED, float(good)),
+            Score("grounding", "builtin", ScoreState.SCORED, rng.betavariate(9, 2)),
         ]
         segments = [f"{tag}={kind}"] if kind else []
         windows.add(ScoredTrace(f"t{n}", "bot", at, "ok", scores), "bot", segments)

@@ -8,18 +8,18 @@ from typing import Any
 
 import httpx
 
-from agent.canaries.suite import Suite
+from ragmeter.canaries.suite import CanarySuite
 
 __all__ = ["replying", "suite"]
 
 Respond = Callable[[httpx.Request], httpx.Response]
 
 
-def suite(*questions: dict[str, Any], **changes: Any) -> Suite:
+def suite(*questions: dict[str, Any], **changes: Any) -> CanarySuite:
     """With one question by default."""
     one = {"id": "a", "query": "How long?", "reference": {"checks": [{"patterns": ["14 days"]}]}}
     tree = {"service": "bot", "questions": list(questions) or [one], **changes}
-    return Suite.model_validate(tree)
+    return CanarySuite.model_validate(tree)
 
 
 def replying(document: Any, status: int = 200, **headers: str) -> httpx.MockTransport:

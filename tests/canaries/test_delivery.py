@@ -9,8 +9,8 @@ from typing import Any
 import httpx
 import pytest
 
-from agent.canaries.delivery import Delivery
-from agent.trace import Trace
+from ragmeter.canaries.delivery import TraceDelivery
+from ragmeter.trace import Trace
 from tests.traces import make_trace
 
 OK = {"accepted": 1, "duplicates": 0, "rejected": 0, "errors": []}
@@ -35,11 +35,11 @@ class Agent:
         return httpx.Response(self.status, json=self.reply)
 
 
-def delivery(agent: Agent, **changes: Any) -> Delivery:
+def delivery(agent: Agent, **changes: Any) -> TraceDelivery:
     client = httpx.Client(transport=httpx.MockTransport(agent.respond))
     rng = random.Random()
     rng.uniform = lambda a, b: 0.01  # type: ignore[method-assign]
-    return Delivery(client, "http://agent:4318/", rng=rng, **changes)
+    return TraceDelivery(client, "http://agent:4318/", rng=rng, **changes)
 
 
 async def until(what: Callable[[], object]) -> None:
@@ -131,7 +131,7 @@ def test_what_is_refused_is_counted_and_holds_up_nothing(status: int, reply: Any
 
 def test_a_file_alone(tmp_path: Path) -> None:
     async def main() -> None:
-        one = Delivery(None, "", file=tmp_path / "out.jsonl")
+        one = TraceDelivery(None, "", file=tmp_path / "out.jsonl")
         for number in range(2):
             one.put(make_trace(number))
         assert await one.finish(0)

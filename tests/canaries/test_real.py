@@ -15,7 +15,7 @@ from pathlib import Path
 import httpx
 import pytest
 
-from agent.trace import Trace
+from ragmeter.trace import Trace
 from tests.crash import RAGMETER, settings_file, start
 from tests.ports import free_port
 

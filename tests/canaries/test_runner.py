@@ -8,11 +8,11 @@ from typing import Any
 
 import httpx
 
-from agent.canaries.asking import Asker
-from agent.canaries.delivery import Delivery
-from agent.canaries.runner import Pace, Round, Runner
-from agent.canaries.suite import Suite
-from agent.trace import Trace
+from ragmeter.canaries.client import CanaryClient
+from ragmeter.canaries.delivery import TraceDelivery
+from ragmeter.canaries.runner import CanaryRound, CanaryRunner, CanarySchedule
+from ragmeter.canaries.suite import CanarySuite
+from ragmeter.trace import Trace
 from tests.canaries.suites import Respond, suite
 
 RIGHT = {"answer": "In 14 days.", "passages": [{"id": "a", "text": "14 days."}]}
@@ -27,22 +27,22 @@ def questions(number: int) -> list[dict[str, Any]]:
 class World:
     """A service, a file that traces go to, and a runner between them."""
 
-    def __init__(self, folder: Path, suite: Suite, respond: Respond, **pace: Any) -> None:
+    def __init__(self, folder: Path, suite: CanarySuite, respond: Respond, **pace: Any) -> None:
         self.file = folder / "traces.jsonl"
-        self.rounds: list[Round] = []
+        self.rounds: list[CanaryRound] = []
         self._suite, self._respond = suite, respond
-        self._pace = Pace(**{"every": None, "per_minute": FAST, **pace})
+        self._pace = CanarySchedule(**{"every": None, "per_minute": FAST, **pace})
 
     def traces(self) -> list[Trace]:
         return [Trace.model_validate_json(line) for line in self.file.read_bytes().splitlines()]
 
-    def run(self, stop_after: float | None = None) -> Round:
-        async def main() -> Round:
+    def run(self, stop_after: float | None = None) -> CanaryRound:
+        async def main() -> CanaryRound:
             transport = httpx.MockTransport(self._respond)
-            asker = Asker(self._suite, "http://bot/", seconds=30, transport=transport)
-            delivery = Delivery(None, "", file=self.file)
+            asker = CanaryClient(self._suite, "http://bot/", seconds=30, transport=transport)
+            delivery = TraceDelivery(None, "", file=self.file)
             async with asker:
-                runner = Runner(
+                runner = CanaryRunner(
                     self._suite, asker, delivery, self._pace,
                     ks=[5], ended=self.rounds.append, rng=random.Random(1),
                 )  # fmt: skip

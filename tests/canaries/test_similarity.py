@@ -7,8 +7,8 @@ from typing import Any
 import httpx
 import pytest
 
-from agent.canaries.similarity import Similarity
-from agent.trace import Trace
+from ragmeter.canaries.verdicts import AnswerSimilarity
+from ragmeter.trace import Trace
 from tests.traces import make_trace
 
 
@@ -21,7 +21,7 @@ def measured(trace: Trace, reply: Any, status: int = 200) -> float | None:
 
     async def main() -> Trace:
         async with httpx.AsyncClient(transport=httpx.MockTransport(respond)) as http:
-            return await Similarity("http://e/v1/", "m", "k", http=http).measure(trace)
+            return await AnswerSimilarity("http://e/v1/", "m", "k", http=http).measure(trace)
 
     reference = asyncio.run(main()).reference
     return reference.similarity if reference else None

@@ -2,20 +2,20 @@ from __future__ import annotations
 
 from typing import Any
 
-from agent.canaries.verdicts import Verdict, verdict
-from agent.score import Scorer
+from ragmeter.canaries.verdicts import CanaryVerdict, evaluate_canary
+from ragmeter.score.scorer import Scorer
 from tests.canaries.suites import suite
 from tests.traces import make_trace
 
 SCORER = Scorer(builtin=False, ks=[5])
 
 
-def judged(answer: str, reference: dict[str, Any], **changes: Any) -> Verdict:
+def judged(answer: str, reference: dict[str, Any], **changes: Any) -> CanaryVerdict:
     fields = {name: changes.pop(name) for name in ("status", "error") if name in changes}
     common = changes.pop("common", {})
     one = suite({"id": "a", "query": "?", "reference": reference, **changes}, expect=common)
     trace = make_trace(1, answer=answer, reference=reference, **fields)
-    return verdict(one, one.questions[0], trace, SCORER.against_reference(trace))
+    return evaluate_canary(one, one.questions[0], trace, SCORER.against_reference(trace))
 
 
 def test_what_every_canary_must_reach() -> None:

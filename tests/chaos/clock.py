@@ -43,7 +43,9 @@ def shift(path: Path) -> None:
 
 def main() -> None:
     shift(Path(sys.argv.pop(1)))
-    from agent.cli import main as ragmeter  # only now: much of it takes `time.time` as a default
+    from ragmeter.cli.main import (
+        main as ragmeter,  # only now: much of it takes `time.time` as a default
+    )
 
     ragmeter()
 

@@ -17,7 +17,8 @@ from typing import Any
 
 import httpx
 
-from tests.judge.stub_judge import Answering, Messages, StubJudge, by_content
+from tests.scorers.judge.stub_answers import Answering, Messages, by_content
+from tests.scorers.judge.stub_judge import StubJudge
 
 __all__ = ["Judge", "honest", "judge", "lying"]
 

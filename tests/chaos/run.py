@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from agent.settings.otlp import Otlp
+from ragmeter.config.inputs import OtlpSettings
 from tests.chaos.clock import Clock
 from tests.chaos.disk import Disk, disk
 from tests.chaos.faults import JUDGE, JUMP, Fault, Kind, plan, suffered
@@ -285,7 +285,7 @@ class _Run:
         report, taken = self.report, self.taken
         self.lies = asked.lies()  # before the undisturbed run asks as well
         self.say("the undisturbed run begins")
-        lines = [*taken.lines, *lines_of(taken.bodies, Otlp.model_validate(OTLP_SETTINGS))]
+        lines = [*taken.lines, *lines_of(taken.bodies, OtlpSettings.model_validate(OTLP_SETTINGS))]
         truth = self._undisturbed(lines, asked)
         sent = Sent(
             {

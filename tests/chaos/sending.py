@@ -16,7 +16,7 @@ from pathlib import Path
 
 import httpx
 
-from agent.sources.files import HEAD
+from ragmeter.ingest.files import HEAD
 from tests.chaos.traffic import POISON, native, spans
 
 __all__ = ["FileWriter", "HttpSender", "OtlpSender", "Overload", "Sender", "Taken"]

@@ -10,15 +10,16 @@ from typing import Any
 
 import pytest
 
-from agent import sampling
-from agent.config import Settings
-from agent.ingest.native import decode_one
-from agent.pipeline import Instrument
-from agent.sampling import Sampler
-from agent.slow_tiers import SlowTiers
-from agent.tiers import Cost, Pair, Tier, TierScorer
-from agent.trace import Score, State, Trace
-from exporters.prometheus import PrometheusExporter
+from ragmeter.config.settings import Settings
+from ragmeter.core.score import Score, ScoreState
+from ragmeter.core.tiers import MetricScorer, ScoringCost, Tier, TierScorer
+from ragmeter.embedded.agent import EmbeddedAgent
+from ragmeter.exporters.prometheus import PrometheusExporter
+from ragmeter.ingest.native import decode_trace
+from ragmeter.sampling import sampler
+from ragmeter.sampling.sampler import Sampler
+from ragmeter.score.slow_tiers import SlowTiers
+from ragmeter.trace import Trace
 from tests.chaos.judge import QUALITY
 from tests.chaos.traffic import native
 from tests.chaos.truth import JUDGED, Sent, differences, intervals, labels_of
@@ -34,13 +35,13 @@ class Fake:
     """A judge that reads the grades off the passages."""
 
     tier: Tier = "judge"
-    pairs: Sequence[Pair] = (("relevance", "umbrela"),)
+    pairs: Sequence[MetricScorer] = (("relevance", "umbrela"),)
 
-    async def score(self, trace: Trace, cost: Cost) -> list[Score]:
+    async def score(self, trace: Trace, cost: ScoringCost) -> list[Score]:
         texts = [passage.text or "" for passage in trace.passages or []]
         grades = [int(found.group(1)) for text in texts if (found := QUALITY.search(text))]
         value = sum(grades) / len(grades)
-        return [Score("relevance", "umbrela", State.SCORED, value, fingerprint="f")]
+        return [Score("relevance", "umbrela", ScoreState.SCORED, value, fingerprint="f")]
 
 
 def export(folder: Path, lines: Sequence[bytes], rate: float) -> dict[str, float]:
@@ -55,10 +56,10 @@ def export(folder: Path, lines: Sequence[bytes], rate: float) -> dict[str, float
     }
     parsed = Settings.model_validate(tree)
     tiers: dict[Tier, TierScorer] = {"judge": Fake()}
-    instrument = Instrument(parsed, [], live=False, tiers=lambda _: SlowTiers(tiers))
+    instrument = EmbeddedAgent(parsed, [], live=False, tiers=lambda _: SlowTiers(tiers))
     instrument.start()
     try:
-        items = [(decode_one(line, 2**20), number) for number, line in enumerate(lines)]
+        items = [(decode_trace(line, 2**20), number) for number, line in enumerate(lines)]
         instrument.accept(items, "http", written=set())
         instrument.wait_idle()
         return samples(PrometheusExporter(instrument).render().decode())
@@ -120,10 +121,12 @@ def test_one_trace_that_went_wrong_is_noticed(
 def test_weights_that_forget_the_sampling_are_noticed(
     tmp_path: Path, truth: dict[str, float], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    drawn: Callable[..., sampling.Draw] = Sampler.draw
+    drawn: Callable[..., sampler.SamplingDraw] = Sampler.draw
 
-    def forgetful(self: Sampler, trace: Trace, tier: Tier, ratio: float = 1.0) -> sampling.Draw:
-        return sampling.Draw(drawn(self, trace, tier, ratio).taken, trace.probability)
+    def forgetful(
+        self: Sampler, trace: Trace, tier: Tier, ratio: float = 1.0
+    ) -> sampler.SamplingDraw:
+        return sampler.SamplingDraw(drawn(self, trace, tier, ratio).taken, trace.probability)
 
     monkeypatch.setattr(Sampler, "draw", forgetful)
     found = differences(export(tmp_path, TRAFFIC, 0.4), truth, SENT)

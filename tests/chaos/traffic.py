@@ -13,9 +13,9 @@ import random
 from collections.abc import Sequence
 from typing import Any
 
-from agent.ingest.otlp import decode_traces
-from agent.ingest.requests import requests
-from agent.settings.otlp import Otlp
+from ragmeter.config.inputs import OtlpSettings
+from ragmeter.ingest.otlp.bodies import decode_traces
+from ragmeter.ingest.requests.extraction import extract_requests
 from tests.ingest.building import T0, Run, documents, messages
 from tests.kafka.otlp_bodies import as_proto
 
@@ -96,8 +96,8 @@ def spans(seed: int, number: int, now: float) -> tuple[bytes, bytes]:
     return as_proto(run.spans[1:]), as_proto([root])
 
 
-def lines_of(bodies: Sequence[bytes], otlp: Otlp) -> list[bytes]:
+def lines_of(bodies: Sequence[bytes], otlp: OtlpSettings) -> list[bytes]:
     """The native traces that requests of spans come to, by the agent's own reading."""
     parts = [span for body in bodies for span in decode_traces(body, json=False).spans]
-    found = requests(parts, otlp).traces
+    found = extract_requests(parts, otlp).traces
     return [trace.model_dump_json(exclude_none=True).encode() for trace in found]

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import typer
 
-from agent.cli import app
+from ragmeter.cli.main import app
 
 __all__ = ["check"]
 
@@ -19,7 +19,7 @@ KAFKA = ("worker", "kafka")
 
 def check(arguments: Sequence[str]) -> None:
     """Raises what the command line itself would say where the arguments cannot be meant."""
-    if arguments[0] in KAFKA and importlib.util.find_spec("agent.kafka") is None:
+    if arguments[0] in KAFKA and importlib.util.find_spec("ragmeter.kafka") is None:
         pytest.skip("this agent has no workers yet")
     command: Any = typer.main.get_command(app)
     rest = list(arguments)

@@ -10,7 +10,7 @@ from typing import Any
 
 import httpx
 
-from deploy.dashboards import DASHBOARDS
+from deploy.dashboards.files import DASHBOARDS
 
 __all__ = ["Query", "Values", "boards", "choose", "fill", "panels", "queries", "run"]
 

@@ -22,9 +22,9 @@ import httpx
 
 from tests.crash import start
 from tests.deploy.tools import ROOT
-from tests.judge.stub_process import stub_judge
 from tests.ports import free_port
 from tests.prometheus_server import prometheus
+from tests.scorers.judge.stub_process import stub_judge
 from tests.waiting import until
 
 __all__ = ["World", "sample", "scraped", "watched"]

@@ -10,8 +10,8 @@ from typing import Any
 import pytest
 import yaml
 
-from agent.settings import Settings
 from deploy import chart
+from ragmeter.config.settings import Settings
 
 VALUES = (chart.CHART / "values.yaml").read_text(encoding="utf-8")
 SCHEMA = json.loads((chart.CHART / "values.schema.json").read_text(encoding="utf-8"))

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from agent.config import load
 from deploy.chart import CHART, DASHBOARDS, RULES
+from ragmeter.config.loader import load_settings
 from tests.deploy.charts import (
     NEWEST,
     VALUE_FILES,
@@ -75,11 +75,11 @@ def test_renders_for_the_oldest_kubernetes(values: Path) -> None:
 @EVERY
 def test_settings_are_taken_by_the_agent(values: Path, tmp_path: Path) -> None:
     tree = settings_of(rendered(values.stem.removesuffix("-values")))
-    if "kafka" not in load().model_dump():  # an agent without workers has no such section
+    if "kafka" not in load_settings().model_dump():  # an agent without workers has no such section
         tree.pop("kafka", None)
     path = tmp_path / "ragmeter.yaml"
     path.write_text(json.dumps(tree))
-    settings = load(path, environ={})
+    settings = load_settings(path, environ={})
     assert settings.http.host == "0.0.0.0"
     assert str(settings.state.path) == "/var/lib/ragmeter/state.sqlite"
 

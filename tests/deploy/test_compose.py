@@ -13,11 +13,11 @@ import httpx
 import pytest
 import yaml
 
-from agent.config import load
-from agent.ingest.native import Good, decode_one
-from agent.rules import rules_of
-from agent.slos import objectives
-from exporters.rules import rule_file
+from ragmeter.aggregate.objective_events import build_objectives
+from ragmeter.alerts.rule_sets import load_configured_rules
+from ragmeter.config.loader import load_settings
+from ragmeter.exporters.rules.rule_file import rule_file
+from ragmeter.ingest.native import DecodedTrace, decode_trace
 from tests.deploy.commands import check
 from tests.deploy.dockerfile import stages
 from tests.deploy.tools import ROOT, python_of_tools
@@ -82,7 +82,7 @@ def test_nothing_is_published_beyond_loopback() -> None:
 
 
 def test_worker_has_time_to_finish() -> None:
-    settings = load()
+    settings = load_settings()
     seconds = int(SERVICES["worker"]["stop_grace_period"].removesuffix("s"))
     assert seconds >= settings.limits.drain_seconds + 20
 
@@ -100,9 +100,9 @@ def test_images_are_pinned() -> None:
 
 
 def test_settings_of_the_workers(tmp_path: Path) -> None:
-    if importlib.util.find_spec("agent.kafka") is None:
+    if importlib.util.find_spec("ragmeter.kafka") is None:
         pytest.skip("this agent has no workers yet")
-    settings = load(ROOT / "deploy" / "compose" / "ragmeter.yaml", environ={})
+    settings = load_settings(ROOT / "deploy" / "compose" / "ragmeter.yaml", environ={})
     kafka = settings.model_dump()["kafka"]
     assert kafka["bootstrap_servers"] == ["kafka:9092"]
     assert SERVICES["kafka"]["environment"]["KAFKA_ADVERTISED_LISTENERS"].endswith("kafka:9092")
@@ -118,10 +118,10 @@ def test_rules_are_those_of_the_workers() -> None:
     """Another objective has no counters, and series of segments would fire by themselves."""
     config = mounted("worker", "/etc/ragmeter/config/ragmeter.yaml")
     absence = {"rules": str(ROOT / "deploy" / "prometheus" / "absence.yaml")}
-    settings = load(config, environ={}, overrides={"alerts": absence})
+    settings = load_settings(config, environ={}, overrides={"alerts": absence})
     wanted = rule_file(
-        rules_of(settings),
-        objectives(settings.slos),
+        load_configured_rules(settings),
+        build_objectives(settings.slos),
         windows=settings.windows,
         segments=settings.segments,
         drift=settings.drift.enabled,
@@ -212,7 +212,7 @@ def test_sample_writes_traces_that_are_new_each_time() -> None:
         assert process.stdout is not None
         lines = [process.stdout.readline() for _ in range(rounds)]
         process.kill()
-    limit = load(environ={}).limits.trace_bytes
-    items = [decode_one(line, limit) for line in lines]
-    assert all(isinstance(item, Good) for item in items)
+    limit = load_settings(environ={}).limits.trace_bytes
+    items = [decode_trace(line, limit) for line in lines]
+    assert all(isinstance(item, DecodedTrace) for item in items)
     assert len({json.loads(line)["trace_id"] for line in lines}) == rounds

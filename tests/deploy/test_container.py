@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from agent.config import load
+from ragmeter.config.loader import load_settings
 from tests.deploy.commands import check
 from tests.deploy.dockerfile import DOCKERFILE, stages
 from tests.deploy.tools import ROOT, python_of_tools
@@ -95,7 +95,7 @@ def test_its_command_is_one_of_ours() -> None:
 
 
 def test_settings_of_the_image(tmp_path: Path) -> None:
-    settings = load(ROOT / "deploy" / "container.yaml", environ={})
+    settings = load_settings(ROOT / "deploy" / "container.yaml", environ={})
     assert settings.http.host == "0.0.0.0"
     for path in (settings.state.path, settings.state.dead_letters):
         assert path.parent == Path("/var/lib/ragmeter")

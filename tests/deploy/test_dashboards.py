@@ -10,12 +10,13 @@ from typing import Any
 import pytest
 import yaml
 
-from agent.alerts.rules import load_rules
-from agent.alerts.runbooks import PAGES
-from agent.metrics import METRICS
-from deploy.dashboards import DASHBOARDS, files, generated, thresholds
+from deploy.dashboards import files, thresholds
 from deploy.dashboards.__main__ import main
-from exporters.families import families
+from deploy.dashboards.files import DASHBOARDS, generated
+from ragmeter.alerts.rule_sets import RUNBOOK_PAGES
+from ragmeter.alerts.rules import load_rules
+from ragmeter.exporters.families.reference import all_families
+from ragmeter.metrics.registry import METRICS
 from tests.deploy.dashboard_queries import boards, panels, queries
 from tests.deploy.tools import ROOT
 
@@ -131,7 +132,7 @@ def test_bands_are_filled_between_their_ends() -> None:
 
 
 def test_every_name_is_exported() -> None:
-    known = {family.name for family in families()}
+    known = {family.name for family in all_families()}
     known |= {f"rag_trace_duration_seconds_{end}" for end in ("bucket", "count", "sum")}
     found: set[str] = set()
     for name, board in BOARDS.items():
@@ -142,7 +143,7 @@ def test_every_name_is_exported() -> None:
             asked = set(re.findall(r"\b((?:rag|ragmeter)_\w+)", str(variable.get("query"))))
             assert asked <= known
     # all that the agent says of itself is on some panel, but for what another says as well
-    own = {family.name for family in families() if family.name.startswith("ragmeter_")}
+    own = {family.name for family in all_families() if family.name.startswith("ragmeter_")}
     unseen = {
         *("ragmeter_stream_time_seconds", "ragmeter_seen_total", "ragmeter_drift_alarms_total"),
         *("ragmeter_otlp_dropped_total", "ragmeter_otlp_open_bytes"),
@@ -164,7 +165,7 @@ def test_links_lead_to_runbooks_that_there_are() -> None:
     assert links
     for url in links:
         page = url.removeprefix("${runbooks}/")
-        assert page in PAGES.values(), url
+        assert page in RUNBOOK_PAGES.values(), url
         assert (ROOT / "docs" / "runbooks" / page).is_file(), url
 
 
@@ -188,9 +189,9 @@ def test_lines_lie_where_the_rules_fire() -> None:
 
 def test_every_runbook_in_the_description_has_its_link() -> None:
     for _, panel in each():
-        told = [name for name in PAGES if re.search(rf"\b{name}\b", panel["description"])]
+        told = [name for name in RUNBOOK_PAGES if re.search(rf"\b{name}\b", panel["description"])]
         linked = {link["url"].removeprefix("${runbooks}/") for link in panel["links"]}
-        named = {PAGES[name] for name in told}
+        named = {RUNBOOK_PAGES[name] for name in told}
         assert linked <= named
         if "Alerts:" in panel["description"] or "Dashed:" in panel["description"]:
             assert linked == named, panel["title"]
@@ -213,7 +214,7 @@ def test_variables(name: str) -> None:
 def test_exemplars_lead_to_the_page_of_their_trace() -> None:
     (source,) = yaml.safe_load(DATASOURCE.read_text())["datasources"]
     (found,) = source["jsonData"]["exemplarTraceIdDestinations"]
-    assert found["name"] == "trace_id"  # as exporters.prometheus names it
+    assert found["name"] == "trace_id"  # as ragmeter.exporters.prometheus names it
     assert re.sub(r"\$\$\{[^}]+\}", "X", found["url"]) == "http://127.0.0.1:9464/trace/X/X"
     exemplars = [
         panel["title"]

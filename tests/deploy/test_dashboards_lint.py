@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from deploy.dashboards import DASHBOARDS
+from deploy.dashboards.files import DASHBOARDS
 from tests.deploy.tools import linter_program
 
 pytestmark = pytest.mark.real
@@ -35,9 +35,9 @@ def test_nothing_to_find(path: Path) -> None:
     ],
 )
 def test_it_would_find(what: str, instead: str, found: str, tmp_path: Path) -> None:
-    text = (DASHBOARDS / "agent.json").read_text()
+    text = (DASHBOARDS / "ragmeter.json").read_text()
     assert what in text
-    path = tmp_path / "agent.json"
+    path = tmp_path / "ragmeter.json"
     path.write_text(text.replace(what, instead))
     json.loads(path.read_text())
     done = lint(path)

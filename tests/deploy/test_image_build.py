@@ -105,7 +105,7 @@ def test_prefix_is_small_and_whole(prefix: Path) -> None:
     assert size < LARGEST, f"{size / 2**20:.0f} MiB"
     python = prefix / "bin" / "python"
     subprocess.run(
-        [python, "-c", "import faust, kafka, uvloop, agent.cli"], check=True, timeout=300
+        [python, "-c", "import faust, kafka, uvloop, ragmeter.cli.main"], check=True, timeout=300
     )
     done = subprocess.run(
         [prefix / "bin" / "ragmeter", "--version"], capture_output=True, text=True, timeout=300

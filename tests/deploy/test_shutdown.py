@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
-from agent.config import load
+from ragmeter.config.loader import load_settings
 from tests.deploy.charts import pod, render
 from tests.patched import running
 from tests.traces import trace_dict
@@ -23,7 +23,7 @@ ACCEPT = {"http": {"accept": ["open", "plain"]}}  # as in ci/default-values.yaml
 
 # Each trace takes as long as the worst of them, and nothing ends by itself.
 SLOW = """
-from agent.score import Scorer
+from ragmeter.score.scorer import Scorer
 from tests.waiting import until
 real = Scorer.score
 def score(self, *arguments):
@@ -43,7 +43,7 @@ def test_the_grace_period_follows_the_drain(mode: str) -> None:
         return pod(render(values))["terminationGracePeriodSeconds"]
 
     assert grace(limits={"drain_seconds": DRAIN}) == math.ceil(DRAIN) + 20
-    assert grace() == load(environ={}).limits.drain_seconds + 20
+    assert grace() == load_settings(environ={}).limits.drain_seconds + 20
 
 
 @pytest.mark.slow

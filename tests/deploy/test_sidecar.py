@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from agent.config import load
+from ragmeter.config.loader import load_settings
 from tests.deploy.charts import NEWEST, Object, container, helm, one, render, wrong
 from tests.deploy.tools import ROOT
 
@@ -124,7 +124,7 @@ def test_plain_manifest(tmp_path: Path) -> None:
     assert wrong(objects, "1.29.0") == wrong(objects, NEWEST) == []
     path = tmp_path / "ragmeter.yaml"
     path.write_text(one(objects, "ConfigMap")["data"]["ragmeter.yaml"])
-    assert load(path, environ={}).http.host == "0.0.0.0"
+    assert load_settings(path, environ={}).http.host == "0.0.0.0"
 
 
 def test_plain_manifest_is_as_the_chart_has_it(application: Render) -> None:

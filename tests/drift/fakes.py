@@ -5,12 +5,13 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 
-from agent.drift import Alarm, DriftMonitor, DriftSettings
-from agent.drift.baseline import HOUR
-from agent.metrics.spec import MetricSpec
-from agent.windows.exact import units, weight
-from agent.windows.loghist import LogHist
-from agent.windows.sums import Cell, add_scored, empty_sums
+from ragmeter.core.arithmetic import value_units, weight_units
+from ragmeter.core.metric_specs import MetricSpec
+from ragmeter.drift.alarms import Alarm
+from ragmeter.drift.baseline import HOUR
+from ragmeter.drift.monitor import DriftMonitor, DriftSettings
+from ragmeter.windows.log_histogram import LogHistogram
+from ragmeter.windows.sums import ScoreSums, add_scored, empty_sums
 
 SPECS = {
     "error": MetricSpec("error", "ratio", "cheap", ("builtin",), "", "", "", good="lower"),
@@ -25,16 +26,16 @@ class Fake:
     """A source of cells by the minute."""
 
     def __init__(self) -> None:
-        self.cells: dict[Key, dict[int, Cell]] = {}
-        self.latencies: dict[tuple[str, str, str], dict[int, LogHist]] = {}
+        self.cells: dict[Key, dict[int, ScoreSums]] = {}
+        self.latencies: dict[tuple[str, str, str], dict[int, LogHistogram]] = {}
 
     def put(self, minute: int, n: int, total: float, squares: float, *key: str) -> None:
         """n scores of weight 1. `key`: metric, scorer; service and segment, if not "bot", ""."""
         metric, scorer, service, segment = (*key, *("bot", "")[len(key) - 2 :])
-        counts = [0, 0, 0, 0, n, units(total), round(squares * 2**60)]
+        counts = [0, 0, 0, 0, n, value_units(total), round(squares * 2**60)]
         cells = self.cells.setdefault((service, segment, metric, scorer), {})
-        own = Cell(counts, None)
-        cells[minute] = Cell.total([cells[minute], own]) if minute in cells else own
+        own = ScoreSums(counts, None)
+        cells[minute] = ScoreSums.total([cells[minute], own]) if minute in cells else own
 
     def services(self) -> Sequence[str]:
         return sorted({key[0] for key in (*self.cells, *self.latencies)})
@@ -50,17 +51,17 @@ class Fake:
 
     def bucket(
         self, service: str, segment: str, metric: str, scorer: str, width: int, start: float
-    ) -> Cell | None:
+    ) -> ScoreSums | None:
         rows = self.cells.get((service, segment, metric, scorer), {})
         first = int(start // 60)
         found = [rows[i] for i in range(first, first + width // 60) if i in rows]
-        return Cell.total(found) if found else None
+        return ScoreSums.total(found) if found else None
 
     def bucket_latency(
         self, service: str, segment: str, stage: str, width: int, start: float
-    ) -> LogHist | None:
+    ) -> LogHistogram | None:
         rows = self.latencies.get((service, segment, stage), {})
-        hist = LogHist()
+        hist = LogHistogram()
         first = int(start // 60)
         for i in range(first, first + width // 60):
             if i in rows:
@@ -70,7 +71,7 @@ class Fake:
 
 def judged(
     rng: random.Random, n: int, bad: float, wrong: float, rates: dict[str, float]
-) -> tuple[Cell, tuple[int, float, float]]:
+) -> tuple[ScoreSums, tuple[int, float, float]]:
     """n answers of five minutes, `bad` of them bad: (the judge's cell, n and sums of the cheap
     score). The cheap score is low for bad answers, mostly; the judge calls a good answer bad with
     probability `wrong`. Strata "low" and "rest" at their rates."""
@@ -83,14 +84,14 @@ def judged(
         squares += f * f
         name = "low" if f < 0.65 else "rest"
         sums = strata[name]
-        sums[0] += weight(1.0)
-        sums[1] += weight(1.0) * units(f)
+        sums[0] += weight_units(1.0)
+        sums[1] += weight_units(1.0) * value_units(f)
         if rng.random() < rates[name]:
-            y = units(float(not is_bad and rng.random() >= wrong))
-            x = units(f)
-            add_scored(sums, weight(rates[name]), y, y * y, f=x, ff=x * x, yf=x * y)
+            y = value_units(float(not is_bad and rng.random() >= wrong))
+            x = value_units(f)
+            add_scored(sums, weight_units(rates[name]), y, y * y, f=x, ff=x * x, yf=x * y)
     scored = sum(sums[2] for sums in strata.values())
-    return Cell([0, n - scored, 0, 0, 0, 0, 0], strata), (n, total, squares)
+    return ScoreSums([0, n - scored, 0, 0, 0, 0, 0], strata), (n, total, squares)
 
 
 def run(

@@ -10,7 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent.drift.baseline import DAY, HOUR, QUARANTINE, Baseline, Learner, ladder
+from ragmeter.drift.baseline import (
+    DAY,
+    HOUR,
+    QUARANTINE,
+    Baseline,
+    BaselineLearner,
+    dispersion_widths,
+)
 
 Bucket = tuple[float, float, float, float]
 
@@ -27,23 +34,23 @@ def rates(
     return out
 
 
-def learned(buckets: list[Bucket], width: int = 60) -> Learner:
-    learner = Learner(width)
+def learned(buckets: list[Bucket], width: int = 60) -> BaselineLearner:
+    learner = BaselineLearner(width)
     for bucket in buckets:
         learner.add(*bucket)
     return learner
 
 
-def frozen(learner: Learner, slots: int = 1) -> Baseline:
+def frozen(learner: BaselineLearner, slots: int = 1) -> Baseline:
     baseline = learner.freeze(1, slots)
     assert baseline is not None
     return baseline
 
 
 def test_rungs_divide_the_hour() -> None:
-    assert ladder(60) == (1, 5, 15, 30, 60)
-    assert ladder(10) == (1, 6, 30, 90, 180, 360)
-    assert ladder(300) == (1, 3, 6, 12)
+    assert dispersion_widths(60) == (1, 5, 15, 30, 60)
+    assert dispersion_widths(10) == (1, 6, 30, 90, 180, 360)
+    assert dispersion_widths(300) == (1, 3, 6, 12)
 
 
 def test_level_spread_and_over_dispersion_are_those_of_the_definition() -> None:
@@ -130,7 +137,7 @@ def test_an_alarm_takes_back_what_was_learned_since_and_nothing_older() -> None:
 
 
 def test_nothing_learned_is_no_baseline() -> None:
-    assert Learner(60).freeze(1, 1) is None
+    assert BaselineLearner(60).freeze(1, 1) is None
 
 
 def test_pieces_learned_apart_give_the_whole() -> None:
@@ -162,7 +169,7 @@ def test_a_restart_at_any_bucket_changes_no_bit(
             buckets.append((float(at * width), n, n * x, n * x * x))
     through = learned(buckets, width)
     stopped = learned(buckets[:cut], width)
-    resumed = Learner.load(json.loads(json.dumps(stopped.dump())))
+    resumed = BaselineLearner.load(json.loads(json.dumps(stopped.dump())))
     for bucket in buckets[cut:]:
         resumed.add(*bucket)
     assert resumed.dump() == through.dump()

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.drift.detector import BETS, Esr, threshold
+from ragmeter.drift.detectors import BETS, EsrDetector, detector_threshold
 
 zs = st.lists(st.floats(-40, 40), min_size=1, max_size=60)
 
 
 def test_one_step_by_hand() -> None:
-    esr = Esr()
+    esr = EsrDetector()
     # y = (1.55 - .05) / 3 = .5: M = (0 + 1)(1 + l / 2), then the mean over the bets.
     assert esr.step([(1.55, 0.05)]) == pytest.approx(1 + sum(BETS) / len(BETS) / 2)
     second = sum((1 + b / 2 + 1) * (1 + b * -1) for b in BETS) / len(BETS)
@@ -24,33 +24,33 @@ def test_one_step_by_hand() -> None:
 
 def test_the_tolerance_is_taken_off_in_both_directions() -> None:
     """By hand: the upward bet is on z - tol and the downward one on -z - tol, so z cancels."""
-    esr = Esr(two_sided=True)
+    esr = EsrDetector(two_sided=True)
     for z in (0.0, 0.6, -0.6):
         esr.reset()
         assert esr.step([(z, 0.3)]) == pytest.approx(1 - sum(BETS) / len(BETS) * 0.3 / 3)
 
 
 def test_a_freak_bucket_counts_ten_and_a_gap_in_the_numbers_costs_the_stake() -> None:
-    assert Esr().step([(1e300, 0.0)]) == Esr().step([(30.0, 0.0)])
-    assert Esr().step([(float("nan"), 0.0)]) == Esr().step([(-3.0, 0.0)])
+    assert EsrDetector().step([(1e300, 0.0)]) == EsrDetector().step([(30.0, 0.0)])
+    assert EsrDetector().step([(float("nan"), 0.0)]) == EsrDetector().step([(-3.0, 0.0)])
 
 
 def test_the_threshold_is_the_steps_in_the_time_of_one_alarm_times_the_streams() -> None:
     month = 30 * 86400
-    assert threshold(month, 60, 1) == 43200
-    assert threshold(month, 10, 1) == 259200
-    assert threshold(month, 300, 7) == 7 * 8640
-    assert threshold(month, 60, 0) == 43200
+    assert detector_threshold(month, 60, 1) == 43200
+    assert detector_threshold(month, 10, 1) == 259200
+    assert detector_threshold(month, 300, 7) == 7 * 8640
+    assert detector_threshold(month, 60, 0) == 43200
 
 
 @given(zs, st.booleans(), st.integers(1, 5))
 def test_a_detector_restored_goes_on_bit_for_bit(
     values: list[float], two_sided: bool, edges: int
 ) -> None:
-    one = Esr(edges, two_sided)
+    one = EsrDetector(edges, two_sided)
     for z in values:
         one.step([(z, 0.05)] * edges)
-    other = Esr.load(json.loads(json.dumps(one.dump())))
+    other = EsrDetector.load(json.loads(json.dumps(one.dump())))
     assert other.statistic == one.statistic
     for z in values:
         assert one.step([(z, 0.1)] * edges) == other.step([(z, 0.1)] * edges)
@@ -60,7 +60,7 @@ def test_a_detector_restored_goes_on_bit_for_bit(
 @pytest.mark.parametrize("state", [[[0.0, 0.0]], [[0.0, 1.0], [0.0] * 5], [[0.0, 0.0], [0.0]]])
 def test_a_damaged_state_is_refused(state: list[list[float]]) -> None:
     with pytest.raises(ValueError, match="a detector's state"):
-        Esr.load(state)
+        EsrDetector.load(state)
 
 
 @given(
@@ -77,7 +77,7 @@ def test_the_statistic_less_the_steps_is_a_supermartingale_on_any_two_point_null
     """
     shift = part * tol
 
-    def expect(esr: Esr, rest: list[tuple[float, float]]) -> float:
+    def expect(esr: EsrDetector, rest: list[tuple[float, float]]) -> float:
         if not rest:
             return esr.statistic
         up, down = rest[0]
@@ -85,20 +85,20 @@ def test_the_statistic_less_the_steps_is_a_supermartingale_on_any_two_point_null
         # mean `shift`: up with probability down / (up + down); values are kept above the cut of
         # each direction, where the e-value is exact (z - tol >= -3, -z - tol >= -3)
         for z, p in ((up, down / (up + down)), (-down, up / (up + down))):
-            path = Esr.load(esr.dump())
+            path = EsrDetector.load(esr.dump())
             path.step([(shift + z, tol)])
             total += p * expect(path, rest[1:])
         return total
 
     most = 3.0 - 2 * tol
     points = [(min(u, most) if two_sided else u, min(d, most)) for u, d in points]
-    assert expect(Esr(1, two_sided), points) <= len(points) * (1 + 1e-9)
+    assert expect(EsrDetector(1, two_sided), points) <= len(points) * (1 + 1e-9)
 
 
 def test_false_alarms_on_a_skewed_null_stay_within_the_promise() -> None:
     rng = random.Random(5)
     h, alarms, steps = 300.0, 0, 60_000
-    esr = Esr()
+    esr = EsrDetector()
     for _ in range(steps):
         # rare large values, mean 0: the worst kind for a normal approximation
         z = 4.0 if rng.random() < 0.05 else -4.0 * 0.05 / 0.95
@@ -115,7 +115,7 @@ def test_false_alarms_of_a_two_sided_detector_stay_within_the_promise_up_to_the_
     """A mean that is off by no more than the tolerance is no drift in either direction."""
     rng = random.Random(6)
     h, alarms, steps = 300.0, 0, 60_000
-    esr = Esr(two_sided=True)
+    esr = EsrDetector(two_sided=True)
     for _ in range(steps):
         if esr.step([(shift + rng.choice((-1.0, 1.0)), 0.3)]) >= h:
             alarms += 1
@@ -124,9 +124,9 @@ def test_false_alarms_of_a_two_sided_detector_stay_within_the_promise_up_to_the_
 
 
 def test_it_finds_what_it_should_and_says_where() -> None:
-    esr = Esr(3, two_sided=True)
+    esr = EsrDetector(3, two_sided=True)
     found = [esr.step([(0.0, 0.05), (-1.5, 0.05), (0.3, 0.05)]) for _ in range(60)]
     assert found[10] < 43200 < found[-1]
     assert esr.strongest() == (1, -1)
     esr.reset()
-    assert esr.dump() == Esr(3, two_sided=True).dump()
+    assert esr.dump() == EsrDetector(3, two_sided=True).dump()

@@ -9,8 +9,8 @@ from collections.abc import Callable
 
 import pytest
 
-from agent.drift.baseline import DAY, HOUR
-from agent.drift.series import MILESTONES, Series, Watch
+from ragmeter.drift.baseline import DAY, HOUR
+from ragmeter.drift.series import MILESTONES, DetectorSpec, DriftSeries
 
 H = 43200.0
 N = 60  # traces a minute
@@ -30,7 +30,7 @@ class Play:
     """Minutes from `begin` (an hour of the day) on; spread as of a rate, or as of a score."""
 
     def __init__(self, level: Level, begin: float, rate: bool, plan: object = MILESTONES) -> None:
-        self.series = Series(Watch(60), plan)  # type: ignore[arg-type]
+        self.series = DriftSeries(DetectorSpec(60), plan)  # type: ignore[arg-type]
         self.level, self.begin, self.rate = level, begin, rate
         self.rng, self.minute = random.Random(begin), 0
 
@@ -103,7 +103,7 @@ def test_a_promotion_of_less_than_a_week_is_refined_as_the_first_baseline_was() 
     assert one.series.version == 2
     assert one.series.stream is not None
     assert any(one.series.stream.baselines[0].slack)
-    copy = Series.load(json.loads(json.dumps(one.series.dump())))
+    copy = DriftSeries.load(json.loads(json.dumps(one.series.dump())))
     assert copy.dump() == one.series.dump()
     assert one.run(20, 0.2) == []
     assert one.series.version == 3

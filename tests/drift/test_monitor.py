@@ -9,10 +9,11 @@ from dataclasses import replace
 
 import pytest
 
-from agent.drift import Alarm, DriftMonitor
-from agent.trace import Score, ScoredTrace, State
-from agent.windows import Windows
-from agent.windows.loghist import LogHist
+from ragmeter.core.score import Score, ScoredTrace, ScoreState
+from ragmeter.drift.alarms import Alarm
+from ragmeter.drift.monitor import DriftMonitor
+from ragmeter.windows.log_histogram import LogHistogram
+from ragmeter.windows.windows import Windows
 from tests.drift.fakes import QUICK, SPECS, Fake, run
 
 CHANGE = 600  # minutes
@@ -151,8 +152,8 @@ def test_busy_series_are_watched_by_ten_seconds() -> None:
     assert asked == {60, 10}
 
 
-def latency(minute: int, scale: float, n: int, rng: random.Random) -> LogHist:
-    hist = LogHist()
+def latency(minute: int, scale: float, n: int, rng: random.Random) -> LogHistogram:
+    hist = LogHistogram()
     for _ in range(n):
         hist.add(rng.lognormvariate(0, 0.7) * scale)
     return hist
@@ -174,7 +175,7 @@ def test_latency_that_grows_is_told_with_the_edge_it_grew_over() -> None:
 
 
 def scored(i: int, at: float, value: float) -> ScoredTrace:
-    score = Score("grounding", "builtin", State.SCORED, value)
+    score = Score("grounding", "builtin", ScoreState.SCORED, value)
     return ScoredTrace(f"t{i}", "bot", at, "ok", [score], timings={"total": 1.0})
 
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 import random
 
-from agent.drift.baseline import DAY, HOUR
-from agent.drift.series import MILESTONES, Found, Series, Watch, milestones_of
+from ragmeter.drift.baseline import DAY, HOUR
+from ragmeter.drift.series import MILESTONES, DetectorSpec, DriftSeries, SeriesAlarm, milestones_for
 
 H = 43200.0
 
@@ -14,10 +14,10 @@ H = 43200.0
 class Feed:
     """A rate in one-minute buckets of 60."""
 
-    def __init__(self, series: Series, seed: int = 1) -> None:
+    def __init__(self, series: DriftSeries, seed: int = 1) -> None:
         self.series, self.minute, self.rng = series, 0, random.Random(seed)
 
-    def run(self, hours: float, rate: float) -> list[Found]:
+    def run(self, hours: float, rate: float) -> list[SeriesAlarm]:
         out = []
         for _ in range(int(hours * 60)):
             k = float(sum(self.rng.random() < rate for _ in range(60)))
@@ -27,8 +27,8 @@ class Feed:
         return out
 
 
-def series(*milestones: tuple[float, int]) -> Series:
-    return Series(Watch(60), milestones or ((6 * HOUR, 1),))
+def series(*milestones: tuple[float, int]) -> DriftSeries:
+    return DriftSeries(DetectorSpec(60), milestones or ((6 * HOUR, 1),))
 
 
 def test_baselines_come_at_their_milestones() -> None:
@@ -117,7 +117,7 @@ def test_a_restart_in_any_phase_changes_no_bit() -> None:
         feed = Feed(series((6 * HOUR, 1), (12 * HOUR, 24)))
         feed.run(min(hours, 9), 0.05)
         feed.run(max(0.0, hours - 9), rate)
-        copy = Feed(Series.load(json.loads(json.dumps(feed.series.dump()))))
+        copy = Feed(DriftSeries.load(json.loads(json.dumps(feed.series.dump()))))
         copy.minute = feed.minute
         copy.rng.setstate(feed.rng.getstate())
         assert feed.run(8, 0.06) == copy.run(8, 0.06)
@@ -137,8 +137,8 @@ def test_state_is_bounded() -> None:
 
 def test_a_baseline_is_learned_over_the_span_that_is_set() -> None:
     """Days learned and levels of each baseline on the way."""
-    assert milestones_of(0.25) == ((6 * HOUR, 1),)
-    assert milestones_of(1) == ((6 * HOUR, 1), (DAY, 1))
-    assert milestones_of(3) == ((6 * HOUR, 1), (DAY, 1), (3 * DAY, 1))
-    assert milestones_of(7) == MILESTONES
-    assert milestones_of(14) == (*MILESTONES, (14 * DAY, 24))
+    assert milestones_for(0.25) == ((6 * HOUR, 1),)
+    assert milestones_for(1) == ((6 * HOUR, 1), (DAY, 1))
+    assert milestones_for(3) == ((6 * HOUR, 1), (DAY, 1), (3 * DAY, 1))
+    assert milestones_for(7) == MILESTONES
+    assert milestones_for(14) == (*MILESTONES, (14 * DAY, 24))

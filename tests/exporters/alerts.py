@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from agent.alerts import Alert, alert_id
+from ragmeter.alerts.alert import Alert, alert_id
 
 
 def make(**changes: Any) -> Alert:

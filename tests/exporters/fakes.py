@@ -8,20 +8,23 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
-from agent.aggregate import DURATION_EDGES
-from agent.alerts.alert import Alert
-from agent.consistency.memory import Compared, Memory
-from agent.consistency.vectors import Vectors, pack
-from agent.consistency.wording import Wordings
-from agent.counters import Counters, Exemplar, Gauge
-from agent.indexing.event import IndexEvent
-from agent.indexing.indexes import Indexes, Version
-from agent.metrics import METRICS
-from agent.reading import Health, Reading
-from agent.settings.consistency import Consistency
-from agent.settings.privacy import Privacy
-from agent.trace import Trace, Wording
-from agent.windows import Estimate, Quantile, Windows, Worst
+from ragmeter.aggregate.agent_view import AgentHealth, AgentView
+from ragmeter.aggregate.aggregator import DURATION_EDGES
+from ragmeter.aggregate.consistency import AnswerMemory, _AnswerComparison
+from ragmeter.aggregate.index_events import IndexEvent
+from ragmeter.aggregate.indexes import Indexes, IndexVersion
+from ragmeter.aggregate.wordings import WordingBuilder
+from ragmeter.alerts.alert import Alert
+from ragmeter.config.privacy import PrivacySettings
+from ragmeter.config.scoring import ConsistencySettings
+from ragmeter.core.counters import Counters, Exemplar, GaugeSample
+from ragmeter.core.score import HashedWording
+from ragmeter.core.vectors import AnswerVectors, pack_vector
+from ragmeter.metrics.registry import METRICS
+from ragmeter.trace import Trace
+from ragmeter.windows.series import Estimate, Quantile
+from ragmeter.windows.windows import Windows
+from ragmeter.windows.worst import RankedTrace
 
 NOW = 1_790_000_000.0
 NAMES = ("5m", "1h", "24h")
@@ -49,7 +52,7 @@ class FakeWindows:
 
     table: dict[tuple[str, str, str, str, str], Estimate | None] = field(default_factory=dict)
     latency: dict[tuple[str, str, str, str], list[Quantile]] = field(default_factory=dict)
-    bad: dict[tuple[str, str, str], list[Worst]] = field(default_factory=dict)
+    bad: dict[tuple[str, str, str], list[RankedTrace]] = field(default_factory=dict)
     names: tuple[str, ...] = NAMES
     now: float | None = NOW
     min_samples: int = 5
@@ -101,7 +104,7 @@ class FakeWindows:
 
     def worst(
         self, service: str, metric: str, scorer: str, window: str, limit: int = 5
-    ) -> list[Worst]:
+    ) -> list[RankedTrace]:
         return self.bad.get((service, metric, scorer), [])[:limit]
 
     def seen(self, service: str, segment: str, window: str) -> int:
@@ -120,13 +123,13 @@ class FakeReading:
     segments: Sequence[str] = ()
     told: list[Alert] = field(default_factory=list)
     kept: dict[tuple[str, str], dict[str, Any]] = field(default_factory=dict)
-    state: Health = field(default_factory=Health)
+    state: AgentHealth = field(default_factory=AgentHealth)
     owed: dict[tuple[str, str], int] = field(default_factory=dict)
     judges: list[dict[str, str]] = field(default_factory=list)
-    measured: list[Gauge] = field(default_factory=list)
-    known: list[Version] = field(default_factory=list)
-    agreed: Memory = field(
-        default_factory=lambda: Memory(10, dict.fromkeys(NAMES, 60.0), 2, "full")
+    measured: list[GaugeSample] = field(default_factory=list)
+    known: list[IndexVersion] = field(default_factory=list)
+    agreed: AnswerMemory = field(
+        default_factory=lambda: AnswerMemory(10, dict.fromkeys(NAMES, 60.0), 2, "full")
     )
     mutex: threading.Lock = field(default_factory=threading.Lock)
 
@@ -143,14 +146,14 @@ class FakeReading:
     def instruments(self) -> Sequence[Mapping[str, str]]:
         return self.judges
 
-    def gauges(self) -> Sequence[Gauge]:
+    def gauges(self) -> Sequence[GaugeSample]:
         return self.measured
 
-    def indexes(self) -> Sequence[Version]:
+    def indexes(self) -> Sequence[IndexVersion]:
         assert self.mutex.locked()
         return self.known
 
-    def consistency(self, service: str, window: str) -> Compared:
+    def consistency(self, service: str, window: str) -> _AnswerComparison:
         assert self.mutex.locked()
         return self.agreed.compared(service, window)
 
@@ -165,13 +168,13 @@ class FakeReading:
         assert not self.mutex.locked(), "reading a kept trace must not keep the writer waiting"
         return self.kept.get((service, trace_id))
 
-    def health(self) -> Health:
+    def health(self) -> AgentHealth:
         assert not self.mutex.locked()
         return self.state
 
 
-def as_reading(fake: FakeReading) -> Reading:
-    return cast(Reading, fake)
+def as_reading(fake: FakeReading) -> AgentView:
+    return cast(AgentView, fake)
 
 
 def alert(**changes: Any) -> Alert:
@@ -205,19 +208,19 @@ def results() -> list[dict[str, Any]]:
     ]  # fmt: skip
 
 
-def answers() -> Memory:
+def answers() -> AnswerMemory:
     """Questions that were answered three times, not always alike."""
-    found = Memory(10, {"5m": 300, "1h": 3600, "24h": 86_400}, 2, "full")
+    found = AnswerMemory(10, {"5m": 300, "1h": 3600, "24h": 86_400}, 2, "full")
     meanings = {"Hold the button.": (1.0, 0.2), "Hold it.": (1.0, 0.5)}
-    wordings = Wordings(Consistency(), Privacy())
+    wordings = WordingBuilder(ConsistencySettings(), PrivacySettings())
     for number in range(4):
         for at, answer in enumerate(("Hold the button.", "Hold it.", "Hold the button.")):
             own = {"trace_id": "t", "service": "bot", "timestamp": NOW, "answer": answer}
             said = wordings.of(Trace.model_validate({**own, "query": f"How {number}?"}))
-            assert isinstance(said, Wording)
+            assert isinstance(said, HashedWording)
             found.add("bot", said, NOW - at, NOW)
-            vector = pack(meanings[answer], "m")
-            found.embed("bot", said, NOW - at, "", Vectors(vector, vector))
+            vector = pack_vector(meanings[answer], "m")
+            found.embed("bot", said, NOW - at, "", AnswerVectors(vector, vector))
     return found
 
 
@@ -257,10 +260,10 @@ def everything() -> FakeReading:
             for window in NAMES:
                 latency[("bot", segment, stage, window)] = quantiles()
     table[("bot", "", "relevance", "builtin", "5m")] = None
-    reading.fake.bad[("bot", "grounding", "builtin")] = [Worst("t-1", 0.31, NOW - 60)]
+    reading.fake.bad[("bot", "grounding", "builtin")] = [RankedTrace("t-1", 0.31, NOW - 60)]
     reading.kept[("bot", "t-1")] = {"trace": trace(), "results": results()}
     reading.told.append(alert())
-    reading.state = Health(
+    reading.state = AgentHealth(
         oldest_unprocessed_seconds=1.5, processing_lag_seconds=0.2, drawn={"judge": 3}
     )
     judge = ("judge", "main")

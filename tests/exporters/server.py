@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 from aiohttp import web
 
-from exporters.web import metrics_app
+from ragmeter.exporters.web import metrics_app
 from tests.exporters.fakes import FakeReading, as_reading
 
 __all__ = ["serving"]

@@ -14,9 +14,9 @@ import httpx
 import pytest
 from aiohttp import web
 
-from agent.alerts import Alert
-from exporters.alertmanager import Alertmanager, labels_of, payload
-from exporters.page.tables import service_url
+from ragmeter.alerts.alert import Alert
+from ragmeter.exporters.alertmanager import Alertmanager, alert_payload, alertmanager_labels
+from ragmeter.exporters.page.tables import service_url
 from tests.exporters.alerts import absent, burning, drifted, make, unscored
 from tests.exporters.stub import Stub, serve
 from tests.waiting import until_async
@@ -29,7 +29,7 @@ def seconds(text: str) -> float:
 
 
 def test_labels_name_the_series() -> None:
-    assert labels_of(make(labels={"team": "search"}, segment="model=gpt-4o")) == {
+    assert alertmanager_labels(make(labels={"team": "search"}, segment="model=gpt-4o")) == {
         "alertname": "RagErrorsHigh",
         "severity": "critical",
         "service": "bot",
@@ -42,17 +42,17 @@ def test_labels_name_the_series() -> None:
 
 
 def test_labels_from_outside_replace_nothing_and_are_valid() -> None:
-    labels = labels_of(make(segment="service=x", service="a\nb" + "c" * 900, scorer=""))
+    labels = alertmanager_labels(make(segment="service=x", service="a\nb" + "c" * 900, scorer=""))
     assert labels["segment_service"] == "x"
     assert labels["service"].startswith("a bccc")
     assert len(labels["service"]) == 256
     assert "scorer" not in labels
-    assert labels_of(make(segment="9 lives=x=y"))["_9_lives"] == "x=y"
+    assert alertmanager_labels(make(segment="9 lives=x=y"))["_9_lives"] == "x=y"
 
 
 def test_annotations_carry_the_evidence() -> None:
     alert = make(runbook="https://wiki.example/x", annotations={"note": "n", "value": "fake"})
-    assert payload(alert, WALL, None, 60)["annotations"] == {
+    assert alert_payload(alert, WALL, None, 60)["annotations"] == {
         "summary": "bot: too many errors",
         "value": "0.2",
         "ci_lower": "0.15",
@@ -68,7 +68,7 @@ def test_annotations_carry_the_evidence() -> None:
 
 
 def test_every_kind_carries_what_it_was_before_where_and_who() -> None:
-    told = payload(
+    told = alert_payload(
         make(baseline=0.01, top_segment="model=m\x00", fingerprint="ab12"), WALL, None, 60
     )["annotations"]
     assert (told["baseline"], told["top_segment"], told["judge_fingerprint"]) == (
@@ -76,21 +76,23 @@ def test_every_kind_carries_what_it_was_before_where_and_who() -> None:
         "model=m ",
         "ab12",
     )
-    told = payload(unscored(), WALL, None, 60)["annotations"]
+    told = alert_payload(unscored(), WALL, None, 60)["annotations"]
     assert told["reasons"] == "judge_timeout 60, unparsable 3"
-    told = payload(burning(), WALL, None, 60)["annotations"]
+    told = alert_payload(burning(), WALL, None, 60)["annotations"]
     assert (told["burn_rate"], told["budget_spent"], told["baseline"]) == ("21", "0.0312", "0.004")
-    assert payload(absent(), WALL, None, 60)["annotations"]["baseline"] == "40"
+    assert alert_payload(absent(), WALL, None, 60)["annotations"]["baseline"] == "40"
 
 
 def test_a_rules_own_annotations_replace_no_evidence() -> None:
     names = ("baseline", "since", "top_segment", "judge_fingerprint", "reasons")
-    told = payload(make(annotations=dict.fromkeys(names, "fake")), WALL, None, 60)["annotations"]
+    told = alert_payload(make(annotations=dict.fromkeys(names, "fake")), WALL, None, 60)[
+        "annotations"
+    ]
     assert "fake" not in told.values()
 
 
 def test_drift_says_since_when_from_what_and_where() -> None:
-    told = payload(drifted(), WALL, None, 60)["annotations"]
+    told = alert_payload(drifted(), WALL, None, 60)["annotations"]
     assert told["value"] == "0.6"
     assert told["baseline"] == "0.8"
     assert told["statistic"] == "51234"
@@ -108,7 +110,7 @@ def test_drift_says_since_when_from_what_and_where() -> None:
 
 def test_annotations_are_bounded_and_hold_whole_ids_only() -> None:
     alert = make(worst=["x" * 400, "y" * 400, "z" * 400], summary="s\x00" * 2000)
-    annotations = payload(alert, WALL, None, 60)["annotations"]
+    annotations = alert_payload(alert, WALL, None, 60)["annotations"]
     assert annotations["worst_traces"] == "x" * 400 + ", " + "y" * 400
     assert len(annotations["summary"]) == 1000
     assert "\x00" not in annotations["summary"]
@@ -132,14 +134,14 @@ def test_times_make_alertmanager_do_what_is_meant(
 ) -> None:
     state = "firing" if resolved is None else "resolved"
     alert = make(state=state, fired_at=fired, resolved_at=resolved)
-    body = payload(alert, WALL, ended, 60)
+    body = alert_payload(alert, WALL, ended, 60)
     assert seconds(body["startsAt"]) == starts
     assert seconds(body["endsAt"]) == ends
 
 
 def test_the_link_leads_to_the_status_page() -> None:
-    assert "generatorURL" not in payload(make(), WALL, None, 60)
-    body = payload(make(service="a/b c"), WALL, None, 60, "http://host:9464/")
+    assert "generatorURL" not in alert_payload(make(), WALL, None, 60)
+    body = alert_payload(make(service="a/b c"), WALL, None, 60, "http://host:9464/")
     assert body["generatorURL"] == "http://host:9464" + service_url("a/b c")
     assert body["generatorURL"] == "http://host:9464/service/a%2Fb%20c"
 

@@ -13,14 +13,14 @@ from typing import Any
 import httpx
 import pytest
 
-from exporters.dispatch import (
+from ragmeter.exporters.dispatch import (
+    DeliveryEndpoint,
+    DeliveryOutcome,
     Dispatcher,
-    Endpoint,
     MemoryOutbox,
-    OutboxItem,
-    Outcome,
-    judge_status,
+    classify_status,
 )
+from ragmeter.store.rows import OutboxItem
 from tests.waiting import until_async
 
 
@@ -37,7 +37,7 @@ class Bench:
 
     def __init__(
         self,
-        answers: Callable[[OutboxItem], Awaitable[Outcome]],
+        answers: Callable[[OutboxItem], Awaitable[DeliveryOutcome]],
         *,
         concurrency: int = 4,
         timeout: float = 5.0,
@@ -47,7 +47,7 @@ class Bench:
         self.counts: Counter[str] = Counter()
         self.sent: list[str] = []
 
-        async def send(item: OutboxItem) -> Outcome:
+        async def send(item: OutboxItem) -> DeliveryOutcome:
             self.sent.append(item.id)
             return await answers(item)
 
@@ -75,8 +75,8 @@ class Bench:
         await self.task
 
 
-def always(outcome: Outcome) -> Callable[[OutboxItem], Awaitable[Outcome]]:
-    async def answer(_: OutboxItem) -> Outcome:
+def always(outcome: DeliveryOutcome) -> Callable[[OutboxItem], Awaitable[DeliveryOutcome]]:
+    async def answer(_: OutboxItem) -> DeliveryOutcome:
         return outcome
 
     return answer
@@ -84,7 +84,7 @@ def always(outcome: Outcome) -> Callable[[OutboxItem], Awaitable[Outcome]]:
 
 def test_what_is_due_is_sent_once_and_leaves_the_outbox() -> None:
     async def scenario() -> None:
-        async with Bench(always(Outcome("sent"))) as bench:
+        async with Bench(always(DeliveryOutcome("sent"))) as bench:
             for name in "abcdefgh":
                 bench.put(name)
             await until_async(lambda: len(bench.outbox) == 0)
@@ -96,9 +96,9 @@ def test_what_is_due_is_sent_once_and_leaves_the_outbox() -> None:
 
 def test_a_failure_waits_longer_each_time_and_is_tried_until_it_works() -> None:
     async def scenario() -> None:
-        replies = [Outcome("retry", "HTTP 503")] * 6 + [Outcome("sent")]
+        replies = [DeliveryOutcome("retry", "HTTP 503")] * 6 + [DeliveryOutcome("sent")]
 
-        async def answer(_: OutboxItem) -> Outcome:
+        async def answer(_: OutboxItem) -> DeliveryOutcome:
             return replies.pop(0)
 
         async with Bench(answer) as bench:
@@ -118,7 +118,7 @@ def test_a_failure_waits_longer_each_time_and_is_tried_until_it_works() -> None:
 
 def test_retries_never_wait_longer_than_five_minutes_by_themselves() -> None:
     async def scenario() -> None:
-        async with Bench(always(Outcome("retry", "x"))) as bench:
+        async with Bench(always(DeliveryOutcome("retry", "x"))) as bench:
             bench.outbox.put(OutboxItem("a", "a", "{}", bench.clock.now, attempts=1000))
             await until_async(lambda: bench.counts["retry"] == 1)
         assert 150 <= bench.outbox.next_at() - bench.clock.now <= 300
@@ -128,7 +128,7 @@ def test_retries_never_wait_longer_than_five_minutes_by_themselves() -> None:
 
 def test_retry_after_is_obeyed() -> None:
     async def scenario() -> None:
-        async with Bench(always(Outcome("retry", "HTTP 429", 700.0))) as bench:
+        async with Bench(always(DeliveryOutcome("retry", "HTTP 429", 700.0))) as bench:
             bench.put("a")
             await until_async(lambda: bench.counts["retry"] == 1)
             assert bench.outbox.next_at() == bench.clock.now + 700
@@ -141,7 +141,7 @@ def test_retry_after_is_obeyed() -> None:
 
 def test_what_is_refused_is_dropped_with_a_word(caplog: pytest.LogCaptureFixture) -> None:
     async def scenario() -> None:
-        async with Bench(always(Outcome("refused", "HTTP 404"))) as bench:
+        async with Bench(always(DeliveryOutcome("refused", "HTTP 404"))) as bench:
             bench.put("a")
             await until_async(lambda: len(bench.outbox) == 0)
         assert bench.counts == {"refused": 1}
@@ -154,7 +154,7 @@ def test_what_is_older_than_a_day_is_dropped_and_counted(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     async def scenario() -> None:
-        async with Bench(always(Outcome("retry", "down"))) as bench:
+        async with Bench(always(DeliveryOutcome("retry", "down"))) as bench:
             bench.put("a")
             await until_async(lambda: bench.counts["retry"] == 1)
             bench.clock.now += 86_401
@@ -167,10 +167,10 @@ def test_what_is_older_than_a_day_is_dropped_and_counted(
 
 def test_resolved_never_overtakes_firing() -> None:
     async def scenario() -> None:
-        replies = {"firing": [Outcome("retry", "down"), Outcome("sent")]}
+        replies = {"firing": [DeliveryOutcome("retry", "down"), DeliveryOutcome("sent")]}
 
-        async def answer(item: OutboxItem) -> Outcome:
-            return replies[item.id].pop(0) if item.id in replies else Outcome("sent")
+        async def answer(item: OutboxItem) -> DeliveryOutcome:
+            return replies[item.id].pop(0) if item.id in replies else DeliveryOutcome("sent")
 
         async with Bench(answer) as bench:
             bench.put("firing", key="alert")
@@ -188,10 +188,10 @@ def test_resolved_never_overtakes_firing() -> None:
 
 def test_one_that_hangs_times_out_and_holds_nobody_up() -> None:
     async def scenario() -> None:
-        async def answer(item: OutboxItem) -> Outcome:
+        async def answer(item: OutboxItem) -> DeliveryOutcome:
             if item.id == "hangs":
                 await asyncio.sleep(60)
-            return Outcome("sent")
+            return DeliveryOutcome("sent")
 
         async with Bench(answer, timeout=0.5) as bench:
             bench.put("hangs")
@@ -209,13 +209,13 @@ def test_concurrency_is_bounded() -> None:
     async def scenario() -> None:
         flying, most = 0, 0
 
-        async def answer(_: OutboxItem) -> Outcome:
+        async def answer(_: OutboxItem) -> DeliveryOutcome:
             nonlocal flying, most
             flying += 1
             most = max(most, flying)
             await asyncio.sleep(0.005)
             flying -= 1
-            return Outcome("sent")
+            return DeliveryOutcome("sent")
 
         async with Bench(answer, concurrency=3) as bench:
             for index in range(20):
@@ -229,9 +229,9 @@ def test_concurrency_is_bounded() -> None:
 
 def test_stop_takes_no_longer_than_allowed_and_keeps_what_was_not_sent() -> None:
     async def scenario() -> None:
-        async def answer(_: OutboxItem) -> Outcome:
+        async def answer(_: OutboxItem) -> DeliveryOutcome:
             await asyncio.sleep(60)
-            return Outcome("sent")
+            return DeliveryOutcome("sent")
 
         bench = Bench(answer, timeout=60)
         task = asyncio.create_task(bench.dispatcher.run())
@@ -252,7 +252,7 @@ def test_a_sender_that_raises_is_a_retry_and_its_words_stay_out_of_the_log(
     caplog.set_level(logging.DEBUG)
 
     async def scenario() -> None:
-        async def answer(_: OutboxItem) -> Outcome:
+        async def answer(_: OutboxItem) -> DeliveryOutcome:
             raise RuntimeError("https://hooks.example/T0/secret")
 
         async with Bench(answer) as bench:
@@ -266,7 +266,7 @@ def test_a_sender_that_raises_is_a_retry_and_its_words_stay_out_of_the_log(
 
 def test_an_outbox_that_fails_is_asked_again(caplog: pytest.LogCaptureFixture) -> None:
     async def scenario() -> None:
-        bench = Bench(always(Outcome("sent")))
+        bench = Bench(always(DeliveryOutcome("sent")))
         due, failures = bench.outbox.due, [OSError("locked"), OSError("locked")]
 
         def sometimes(now: float, limit: int) -> list[OutboxItem]:
@@ -287,7 +287,7 @@ def test_an_outbox_that_fails_is_asked_again(caplog: pytest.LogCaptureFixture) -
 @pytest.mark.parametrize("outcome", ["sent", "refused"])
 def test_what_was_told_is_not_told_again_while_the_disk_is_full(outcome: Any) -> None:
     async def scenario() -> None:
-        bench = Bench(always(Outcome(outcome)))
+        bench = Bench(always(DeliveryOutcome(outcome)))
         done, failures = bench.outbox.done, [OSError("full")] * 3
 
         def sometimes(item_id: str) -> None:
@@ -318,35 +318,35 @@ NOW = 1_767_225_600.0  # Thu, 01 Jan 2026 00:00:00 GMT
 @pytest.mark.parametrize(
     ("status", "header", "expected"),
     [
-        (200, None, Outcome("sent")),
-        (204, None, Outcome("sent")),
-        (302, None, Outcome("retry", "HTTP 302")),
-        (400, None, Outcome("refused", "HTTP 400")),
-        (404, "60", Outcome("refused", "HTTP 404")),
-        (408, None, Outcome("retry", "HTTP 408")),
-        (429, "60", Outcome("retry", "HTTP 429", 60.0)),
-        (503, "Thu, 01 Jan 2026 00:02:00 GMT", Outcome("retry", "HTTP 503", 120.0)),
-        (503, "Wed, 31 Dec 2025 00:00:00 GMT", Outcome("retry", "HTTP 503", 0.0)),
-        (503, "soon", Outcome("retry", "HTTP 503")),
-        (503, "-5", Outcome("retry", "HTTP 503")),
-        (503, "9" * 400, Outcome("retry", "HTTP 503", 86_400.0)),
+        (200, None, DeliveryOutcome("sent")),
+        (204, None, DeliveryOutcome("sent")),
+        (302, None, DeliveryOutcome("retry", "HTTP 302")),
+        (400, None, DeliveryOutcome("refused", "HTTP 400")),
+        (404, "60", DeliveryOutcome("refused", "HTTP 404")),
+        (408, None, DeliveryOutcome("retry", "HTTP 408")),
+        (429, "60", DeliveryOutcome("retry", "HTTP 429", 60.0)),
+        (503, "Thu, 01 Jan 2026 00:02:00 GMT", DeliveryOutcome("retry", "HTTP 503", 120.0)),
+        (503, "Wed, 31 Dec 2025 00:00:00 GMT", DeliveryOutcome("retry", "HTTP 503", 0.0)),
+        (503, "soon", DeliveryOutcome("retry", "HTTP 503")),
+        (503, "-5", DeliveryOutcome("retry", "HTTP 503")),
+        (503, "9" * 400, DeliveryOutcome("retry", "HTTP 503", 86_400.0)),
     ],
 )
-def test_statuses_are_judged(status: int, header: str | None, expected: Outcome) -> None:
+def test_statuses_are_judged(status: int, header: str | None, expected: DeliveryOutcome) -> None:
     headers = httpx.Headers({} if header is None else {"Retry-After": header})
-    assert judge_status(status, headers, NOW) == expected
+    assert classify_status(status, headers, NOW) == expected
 
 
 def test_credentials_are_taken_out_of_a_url() -> None:
-    endpoint = Endpoint.parse("https://us%40er:p%3Ass@hooks.example:8443/T0/key?token=x")
+    endpoint = DeliveryEndpoint.parse("https://us%40er:p%3Ass@hooks.example:8443/T0/key?token=x")
     assert endpoint.url == "https://hooks.example:8443/T0/key?token=x"
     assert endpoint.auth == ("us@er", "p:ss")
     assert endpoint.shown == "https://hooks.example:8443"
-    assert Endpoint.parse("http://[::1]:9093/x").url == "http://[::1]:9093/x"
+    assert DeliveryEndpoint.parse("http://[::1]:9093/x").url == "http://[::1]:9093/x"
 
 
 @pytest.mark.parametrize("url", ["", "hooks.example", "ftp://u:secret@h/x", "http://", "http://[x"])
 def test_a_url_that_cannot_be_used_is_refused_without_repeating_it(url: str) -> None:
     with pytest.raises(ValueError, match="URL") as caught:
-        Endpoint.parse(url)
+        DeliveryEndpoint.parse(url)
     assert "secret" not in str(caught.value)

@@ -10,17 +10,25 @@ from prometheus_client.openmetrics.parser import (
 )
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
-from exporters.exposition import Family, header, join, labels_text, number
+from ragmeter.exporters.exposition import (
+    MetricFamily,
+    family_header,
+    format_labels,
+    format_number,
+    join_exposition,
+)
 
 values = st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=40)
 
 
 @given(values, st.floats(allow_nan=False))
 def test_any_label_value_and_number_comes_back_from_both_parsers(text: str, value: float) -> None:
-    family = Family("rag_x", "gauge", 'Help with "quotes", \\ and\na line.')
-    line = f"rag_x{labels_text([('service', text), ('empty', '')])} {number(value)}\n"
+    family = MetricFamily("rag_x", "gauge", 'Help with "quotes", \\ and\na line.')
+    line = f"rag_x{format_labels([('service', text), ('empty', '')])} {format_number(value)}\n"
     for openmetrics, parse in ((False, parse_text), (True, parse_openmetrics)):
-        page = join([header(family, openmetrics), line], openmetrics).decode("utf-8")
+        page = join_exposition([family_header(family, openmetrics), line], openmetrics).decode(
+            "utf-8"
+        )
         (found,) = parse(page)
         assert found.samples[0].labels == {"service": text}
         assert found.samples[0].value == value
@@ -28,16 +36,16 @@ def test_any_label_value_and_number_comes_back_from_both_parsers(text: str, valu
 
 
 def test_numbers_that_are_none() -> None:
-    assert [number(v) for v in (math.inf, -math.inf, math.nan)] == ["+Inf", "-Inf", "NaN"]
-    assert number(3) == "3.0"
+    assert [format_number(v) for v in (math.inf, -math.inf, math.nan)] == ["+Inf", "-Inf", "NaN"]
+    assert format_number(3) == "3.0"
 
 
 def test_a_unit_is_told_only_where_the_name_ends_in_it() -> None:
-    told = Family("rag_a_seconds", "gauge", "A.", unit="seconds")
-    untold = Family("rag_a_ci_lower", "gauge", "A.", unit="seconds")
-    assert "# UNIT rag_a_seconds seconds\n" in header(told, True)
-    assert "# UNIT" not in header(untold, True)
-    assert "# UNIT" not in header(told, False)
+    told = MetricFamily("rag_a_seconds", "gauge", "A.", unit="seconds")
+    untold = MetricFamily("rag_a_ci_lower", "gauge", "A.", unit="seconds")
+    assert "# UNIT rag_a_seconds seconds\n" in family_header(told, True)
+    assert "# UNIT" not in family_header(untold, True)
+    assert "# UNIT" not in family_header(told, False)
 
 
 @pytest.mark.parametrize(
@@ -50,10 +58,12 @@ def test_a_unit_is_told_only_where_the_name_ends_in_it() -> None:
 def test_the_two_formats_name_families_differently(
     name: str, kind: str, text: str, openmetrics: str
 ) -> None:
-    family = Family(name, kind, "A.")  # type: ignore[arg-type]
-    assert f"# TYPE {text}\n" in header(family, False)
-    assert f"# TYPE {openmetrics}\n" in header(family, True)
+    family = MetricFamily(name, kind, "A.")  # type: ignore[arg-type]
+    assert f"# TYPE {text}\n" in family_header(family, False)
+    assert f"# TYPE {openmetrics}\n" in family_header(family, True)
 
 
 def test_lone_surrogates_do_not_break_the_page() -> None:
-    assert join([f"x{labels_text([('a', chr(0xD800))])} 1\n"], False) == b'x{a="?"} 1\n'
+    assert (
+        join_exposition([f"x{format_labels([('a', chr(0xD800))])} 1\n"], False) == b'x{a="?"} 1\n'
+    )

@@ -11,10 +11,10 @@ from prometheus_client.openmetrics.parser import (
 )
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
-from agent.counters import Exemplar
-from agent.metrics import METRICS
-from agent.reading import Health
-from exporters.prometheus import PrometheusExporter
+from ragmeter.aggregate.agent_view import AgentHealth
+from ragmeter.core.counters import Exemplar
+from ragmeter.exporters.prometheus import PrometheusExporter
+from ragmeter.metrics.registry import METRICS
 from tests.exporters.fakes import FakeReading, alert, as_reading, estimate, everything
 
 Samples = dict[tuple[str, frozenset[tuple[str, str]]], Any]
@@ -175,7 +175,7 @@ def test_a_negative_waiting_count_is_never_hidden_by_the_other_counts(
 
 
 def test_health() -> None:
-    reading = FakeReading(state=Health(problems=("disk full",), queue_depth=7))
+    reading = FakeReading(state=AgentHealth(problems=("disk full",), queue_depth=7))
     found = samples(reading)
     assert at(found, "ragmeter_ready") == 0
     assert at(found, "ragmeter_queue_depth") == 7

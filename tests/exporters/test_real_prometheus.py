@@ -9,8 +9,8 @@ from typing import Any
 import httpx
 import pytest
 
-from agent.aggregate import DURATION_EDGES
-from agent.counters import Exemplar
+from ragmeter.aggregate.aggregator import DURATION_EDGES
+from ragmeter.core.counters import Exemplar
 from tests.exporters.fakes import everything
 from tests.exporters.server import serving
 from tests.prometheus_server import prometheus

@@ -8,11 +8,11 @@ from typing import Any
 import httpx
 import pytest
 
-from agent.config import Alerts
-from agent.counters import Counters
-from agent.store.rows import OutboxItem
-from exporters.dispatch import MemoryOutbox
-from exporters.senders import Senders
+from ragmeter.config.reporting import AlertSettings
+from ragmeter.core.counters import Counters
+from ragmeter.exporters.dispatch import MemoryOutbox
+from ragmeter.exporters.senders import AlertSenders
+from ragmeter.store.rows import OutboxItem
 from tests.waiting import until_async
 
 NOW = 1_790_000_000.0
@@ -43,7 +43,9 @@ def test_a_clock_that_jumps_delays_and_drops_no_notification(jump: float) -> Non
 
         running: Any = Running()
         running.outbox.put(OutboxItem("a", "a", "{}", NOW))
-        senders = Senders(Alerts(webhook_url="http://hook.test/"), clock=lambda: clock[0])
+        senders = AlertSenders(
+            AlertSettings(webhook_url="http://hook.test/"), clock=lambda: clock[0]
+        )
         async with httpx.AsyncClient(transport=httpx.MockTransport(take)) as client:
             senders.start(client, running)
             clock[0] += jump

@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from agent.fingerprints import OTHER
-from agent.table import windows_table
-from exporters.api import windows_json
-from exporters.page.views import service_view
-from exporters.snapshot import segment_labels, split_segment, take
+from ragmeter.cli.tables import windows_table
+from ragmeter.core.series import OTHER_FINGERPRINT
+from ragmeter.exporters.api import windows_json
+from ragmeter.exporters.page.views import service_view
+from ragmeter.exporters.snapshot import segment_labels, split_segment, take_snapshot
 from tests.exporters.fakes import NAMES, as_reading, estimate, everything
 
 
@@ -43,7 +43,7 @@ def test_the_value_of_a_segment_may_hold_equals_signs() -> None:
 
 def test_a_snapshot_changes_no_more() -> None:
     reading = everything()
-    snapshot = take(as_reading(reading))
+    snapshot = take_snapshot(as_reading(reading))
     before = len(snapshot.counters), snapshot.alerts[0].state
     reading.counters.inc("more")
     reading.told[0].state = "resolved"
@@ -53,7 +53,7 @@ def test_a_snapshot_changes_no_more() -> None:
 def test_the_mean_of_several_instruments_is_shown_nowhere() -> None:
     reading = everything()
     for window in NAMES:
-        for mark in ("older", OTHER):
+        for mark in ("older", OTHER_FINGERPRINT):
             reading.fake.table["bot", "", "relevance", f"umbrela@{mark}", window] = estimate(2.0)
     shown = as_reading(reading)
     console = Console(width=200, record=True, file=io.StringIO())
@@ -61,7 +61,7 @@ def test_the_mean_of_several_instruments_is_shown_nowhere() -> None:
         console.print(windows_table(shown, "bot"))
     view = service_view(shown, "bot")
     for text in (
-        str(take(shown).estimates),
+        str(take_snapshot(shown).estimates),
         str([row.scorer for row in view.service.rows] if view else None),
         str(
             [
@@ -72,4 +72,4 @@ def test_the_mean_of_several_instruments_is_shown_nowhere() -> None:
         console.export_text(),
     ):
         assert "older" in text
-        assert not re.search(rf"\b{OTHER}\b", text)
+        assert not re.search(rf"\b{OTHER_FINGERPRINT}\b", text)

@@ -18,8 +18,8 @@ from prometheus_client.openmetrics.parser import (
 )
 from prometheus_client.parser import text_string_to_metric_families as parse_text
 
-from agent.reading import Health
-from exporters.web import metrics_app
+from ragmeter.aggregate.agent_view import AgentHealth
+from ragmeter.exporters.web import metrics_app
 from tests.exporters.fakes import FakeReading, as_reading, estimate, everything, trace
 
 openmetrics: Callable[[str], Iterable[Any]] = parse_openmetrics
@@ -134,7 +134,7 @@ def test_head_and_other_methods() -> None:
 def test_readiness_says_why_not() -> None:
     answer, body = ask(FakeReading(), "/readyz")
     assert (answer.status, body) == (200, b"ready\n")
-    reading = FakeReading(state=Health(problems=("disk full", "stalled for 90 s")))
+    reading = FakeReading(state=AgentHealth(problems=("disk full", "stalled for 90 s")))
     answer, body = ask(reading, "/readyz")
     assert (answer.status, body) == (503, b"disk full\nstalled for 90 s\n")
     assert ask(reading, "/healthz")[0].status == 200
@@ -142,7 +142,7 @@ def test_readiness_says_why_not() -> None:
 
 def test_a_failure_is_a_plain_500_without_detail(caplog: pytest.LogCaptureFixture) -> None:
     class Broken(FakeReading):
-        def health(self) -> Health:
+        def health(self) -> AgentHealth:
             raise RuntimeError("the password is hunter2")
 
     answer, body = ask(Broken(), "/")
@@ -171,7 +171,7 @@ def test_the_windows_as_json() -> None:
 class Patient(FakeReading):
     """Tells its health also while the test holds the lock."""
 
-    def health(self) -> Health:
+    def health(self) -> AgentHealth:
         return self.state
 
 

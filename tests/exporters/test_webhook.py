@@ -12,8 +12,9 @@ import httpx
 import pytest
 from aiohttp import web
 
-from exporters.dispatch import Dispatcher, MemoryOutbox, OutboxItem, Outcome
-from exporters.webhook import WebhookSender, notification
+from ragmeter.exporters.dispatch import DeliveryOutcome, Dispatcher, MemoryOutbox
+from ragmeter.exporters.senders import WebhookSender, build_notification
+from ragmeter.store.rows import OutboxItem
 from tests.exporters.alerts import make
 from tests.exporters.stub import Answer, ok, serve
 from tests.waiting import until_async
@@ -21,7 +22,7 @@ from tests.waiting import until_async
 
 def test_the_payload_carries_the_whole_alert() -> None:
     alert = make()
-    item = notification(alert, 5.0)
+    item = build_notification(alert, 5.0)
     body = json.loads(item.body)
     assert body == {"version": 1, "event": "firing", "id": item.id, "alert": alert.to_dict()}
     assert (item.key, item.created, item.attempts) == (alert.id, 5.0, 0)
@@ -32,26 +33,26 @@ def test_the_id_is_the_same_for_the_same_event_and_no_other() -> None:
     fired, later = make(), make(updated_at=2000.0, value=0.3)
     resolved = make(state="resolved", resolved_at=1500.0)
     again = make(fired_at=9000.0)
-    assert notification(fired, 1.0).id == notification(later, 2.0).id
-    ids = {notification(alert, 1.0).id for alert in (fired, resolved, again)}
+    assert build_notification(fired, 1.0).id == build_notification(later, 2.0).id
+    ids = {build_notification(alert, 1.0).id for alert in (fired, resolved, again)}
     assert len(ids) == 3
 
 
 def test_a_pending_alert_is_not_announced() -> None:
     with pytest.raises(ValueError, match="pending"):
-        notification(make(state="pending", fired_at=None), 0.0)
+        build_notification(make(state="pending", fired_at=None), 0.0)
 
 
 def test_text_from_traces_is_cleaned_and_bounded() -> None:
     alert = make(service="a\x1b[2J\u202eb\ud800", worst=["t\n1"], summary="s" * 9000)
-    body = json.loads(notification(alert, 0.0).body)
+    body = json.loads(build_notification(alert, 0.0).body)
     assert body["alert"]["service"] == "a [2J b "
     assert body["alert"]["worst"] == ["t 1"]
     assert len(body["alert"]["summary"]) == 1000
 
 
 def test_the_body_is_strict_json_whatever_the_reading() -> None:
-    body = notification(make(value=None, lower=None, upper=None), 0.0).body
+    body = build_notification(make(value=None, lower=None, upper=None), 0.0).body
     assert "NaN" not in body
     assert json.loads(body)["alert"]["value"] is None
 
@@ -62,7 +63,7 @@ async def deliver(
     *,
     timeout: float = 5.0,  # noqa: ASYNC109 (it is handed on to the sender)
     tail: str = "",
-) -> tuple[Outcome, list[dict[str, str]]]:
+) -> tuple[DeliveryOutcome, list[dict[str, str]]]:
     async with serve(answer) as stub, httpx.AsyncClient() as client:
         url = stub.url.replace("http://", "http://user:secret@") + tail
         sender = WebhookSender(
@@ -72,9 +73,9 @@ async def deliver(
 
 
 def test_headers_say_who_and_which() -> None:
-    item = notification(make(), 0.0)
+    item = build_notification(make(), 0.0)
     outcome, (headers,) = asyncio.run(deliver(ok, item))
-    assert outcome == Outcome("sent")
+    assert outcome == DeliveryOutcome("sent")
     assert headers["Idempotency-Key"] == item.id
     assert headers["X-Team"] == "search"
     assert headers["Content-Type"] == "application/json"
@@ -85,8 +86,8 @@ def test_retry_after_is_read_from_the_answer() -> None:
     async def busy(_: int) -> web.Response:
         return web.Response(status=429, headers={"Retry-After": "7"})
 
-    outcome, _ = asyncio.run(deliver(busy, notification(make(), 0.0)))
-    assert outcome == Outcome("retry", "HTTP 429", 7.0)
+    outcome, _ = asyncio.run(deliver(busy, build_notification(make(), 0.0)))
+    assert outcome == DeliveryOutcome("retry", "HTTP 429", 7.0)
 
 
 def test_an_endpoint_that_hangs_is_a_timeout() -> None:
@@ -95,19 +96,21 @@ def test_an_endpoint_that_hangs_is_a_timeout() -> None:
         return web.Response()
 
     begin = time.monotonic()
-    outcome, _ = asyncio.run(deliver(hang, notification(make(), 0.0), timeout=0.1))
-    assert outcome == Outcome("retry", "timeout")
+    outcome, _ = asyncio.run(deliver(hang, build_notification(make(), 0.0), timeout=0.1))
+    assert outcome == DeliveryOutcome("retry", "timeout")
     assert time.monotonic() - begin < 5
 
 
 def test_an_endpoint_that_is_not_there_is_a_retry() -> None:
-    async def scenario() -> Outcome:
+    async def scenario() -> DeliveryOutcome:
         async with serve() as stub:
             url = stub.url
         async with httpx.AsyncClient() as client:
-            return await WebhookSender(client, url, clock=time.time)(notification(make(), 0.0))
+            return await WebhookSender(client, url, clock=time.time)(
+                build_notification(make(), 0.0)
+            )
 
-    assert asyncio.run(scenario()) == Outcome("retry", "ConnectError")
+    assert asyncio.run(scenario()) == DeliveryOutcome("retry", "ConnectError")
 
 
 def test_secrets_of_the_url_are_never_logged(caplog: pytest.LogCaptureFixture) -> None:
@@ -130,7 +133,7 @@ def test_secrets_of_the_url_are_never_logged(caplog: pytest.LogCaptureFixture) -
                 poll=0.005,
             )
             task = asyncio.create_task(dispatcher.run())
-            outbox.put(notification(make(), time.time()))
+            outbox.put(build_notification(make(), time.time()))
             await until_async(lambda: len(outbox) == 0)
             await dispatcher.stop()
             await task

@@ -7,11 +7,11 @@ import json
 from pathlib import Path
 from typing import Any
 
-from agent.ingest.otlp import decode_traces
-from agent.ingest.requests import Found, requests
-from agent.ingest.spans import Event, Span
-from agent.settings.otlp import Otlp
-from agent.trace import Trace
+from ragmeter.config.inputs import OtlpSettings
+from ragmeter.ingest.otlp.bodies import decode_traces
+from ragmeter.ingest.requests.extraction import ExtractedRequests, extract_requests
+from ragmeter.ingest.spans import Span, SpanEvent
+from ragmeter.trace import Trace
 
 __all__ = [
     "DATA",
@@ -84,13 +84,13 @@ def messages(asked: str | None = None, told: str | None = None) -> dict[str, Any
     return out
 
 
-def exception(kind: str, message: str) -> Event:
-    return Event("exception", T0, {"exception.type": kind, "exception.message": message})
+def exception(kind: str, message: str) -> SpanEvent:
+    return SpanEvent("exception", T0, {"exception.type": kind, "exception.message": message})
 
 
-def read(run: Run | list[Span], **settings: Any) -> Found:
+def read(run: Run | list[Span], **settings: Any) -> ExtractedRequests:
     spans = run.spans if isinstance(run, Run) else run
-    return requests(spans, Otlp(**settings))
+    return extract_requests(spans, OtlpSettings(**settings))
 
 
 def only(run: Run | list[Span], **settings: Any) -> Trace:

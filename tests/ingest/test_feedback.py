@@ -5,10 +5,9 @@ from typing import Any
 
 import pytest
 
-from agent.feedback.labels import Feedback
-from agent.ingest.bounds import TooMuch
-from agent.ingest.feedback import MAX_BYTES, MAX_ITEMS, decode
-from agent.ingest.native import Bad
+from ragmeter.core.feedback import Feedback
+from ragmeter.ingest.feedback import MAX_BYTES, MAX_ITEMS, decode_feedback_body
+from ragmeter.ingest.native import BodyLimitExceeded, DecodeFailure
 
 ONE: dict[str, Any] = {"trace_id": "t1", "timestamp": 1, "answer": {"helpful": True}}
 
@@ -18,7 +17,10 @@ def line(**fields: Any) -> bytes:
 
 
 def ids(body: bytes) -> list[str]:
-    return [item.trace_id if isinstance(item, Feedback) else item.reason for item in decode(body)]
+    return [
+        item.trace_id if isinstance(item, Feedback) else item.reason
+        for item in decode_feedback_body(body)
+    ]
 
 
 @pytest.mark.parametrize(
@@ -47,7 +49,7 @@ def test_what_is_bad_is_named_and_costs_no_other() -> None:
     )
     assert ids(body) == ["t1", *["invalid_feedback"], "invalid_json", *["invalid_feedback"] * 4,
                          "last"]  # fmt: skip
-    bad = [item for item in decode(body) if isinstance(item, Bad)]
+    bad = [item for item in decode_feedback_body(body) if isinstance(item, DecodeFailure)]
     assert bad[0].errors[0][0] == "answer.helpful"
     assert "no label" in bad[2].errors[0][1]
     assert all(item.raw == b"" for item in bad)
@@ -64,7 +66,7 @@ def test_bounds() -> None:
     assert ids(line(trace_id="x" * MAX_BYTES)) == ["too_large"]
     deep = b'{"trace_id": "a", "timestamp": 1, "more": ' + b"[" * 30_000 + b"]" * 30_000 + b"}"
     assert ids(deep) == ["too_large"]
-    with pytest.raises(TooMuch):
-        list(decode(b"\n".join([line()] * (MAX_ITEMS + 1))))
-    with pytest.raises(TooMuch):
-        list(decode(b"[" + b",".join([b"{}"] * (MAX_ITEMS + 1)) + b"]"))
+    with pytest.raises(BodyLimitExceeded):
+        list(decode_feedback_body(b"\n".join([line()] * (MAX_ITEMS + 1))))
+    with pytest.raises(BodyLimitExceeded):
+        list(decode_feedback_body(b"[" + b",".join([b"{}"] * (MAX_ITEMS + 1)) + b"]"))

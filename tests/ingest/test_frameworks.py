@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from agent.ingest.spans import Event
+from ragmeter.ingest.spans import SpanEvent
 from tests.ingest.building import T0, Run, documents, messages, only, read
 
 KIND = "openinference.span.kind"
@@ -349,7 +349,7 @@ def test_a_vector_database_below_a_retriever_fills_in_and_adds_nothing() -> None
     root = run.span("q", None, (0, 9), {KIND: "CHAIN", "input.value": "Q", "output.value": "A"})
     above = run.span("r", root, (0, 2), {KIND: "RETRIEVER", **documents(A, B)})
     rows = [
-        Event(
+        SpanEvent(
             "db.query.result",
             T0,
             {
@@ -409,7 +409,7 @@ def test_streaming_tells_the_first_token() -> None:
     run = Run()
     root = run.span("q", None, (0, 9), {KIND: "CHAIN", "input.value": "Q"})
     run.span("r", root, (0, 1), {KIND: "RETRIEVER", **documents(A)})
-    first = Event("First Token Stream Event", T0 + 2_500_000_000)
+    first = SpanEvent("First Token Stream Event", T0 + 2_500_000_000)
     run.span("l", root, (2, 8), {KIND: "LLM", **messages("Q", "A")}, events=[first])
     trace = only(run)
     assert trace.timings is not None

@@ -7,50 +7,55 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.ingest.bounds import TooMuch, values_over
-from agent.ingest.native import Bad, Good, decode
+from ragmeter.ingest.native import (
+    BodyLimitExceeded,
+    DecodedTrace,
+    DecodeFailure,
+    decode_trace_body,
+    has_values_over,
+)
 from tests.traces import trace_dict, trace_line
 
 LIMIT = 2**20
 
 
-def items(body: bytes, limit: int = LIMIT) -> list[Good | Bad]:
-    return list(decode(body, limit))
+def items(body: bytes, limit: int = LIMIT) -> list[DecodedTrace | DecodeFailure]:
+    return list(decode_trace_body(body, limit))
 
 
-def only_bad(body: bytes, limit: int = LIMIT) -> Bad:
+def only_bad(body: bytes, limit: int = LIMIT) -> DecodeFailure:
     (item,) = items(body, limit)
-    assert isinstance(item, Bad)
+    assert isinstance(item, DecodeFailure)
     return item
 
 
 def test_one_object() -> None:
     (item,) = items(trace_line(7))
-    assert isinstance(item, Good)
+    assert isinstance(item, DecodedTrace)
     assert item.trace.trace_id == "t7"
 
 
 def test_pretty_printed_object_is_one_item() -> None:
     (item,) = items(json.dumps(trace_dict(), indent=2).encode())
-    assert isinstance(item, Good)
+    assert isinstance(item, DecodedTrace)
 
 
 def test_array_keeps_the_good_ones() -> None:
     body = json.dumps([trace_dict(1), {"trace_id": "x"}, trace_dict(2)]).encode()
     kinds = [type(item) for item in items(body)]
-    assert kinds == [Good, Bad, Good]
+    assert kinds == [DecodedTrace, DecodeFailure, DecodedTrace]
 
 
 def test_json_lines_keep_the_good_ones() -> None:
     body = trace_line(1) + b"\n\n{broken\n" + trace_line(2) + b"\r\n"
     kinds = [type(item) for item in items(body)]
-    assert kinds == [Good, Bad, Good]
+    assert kinds == [DecodedTrace, DecodeFailure, DecodedTrace]
 
 
 def test_a_broken_first_line_does_not_cost_the_rest() -> None:
     for poison in (b"\x00", b"[]", b"{"):
         body = poison + b"\n" + trace_line(1) + b"\n" + trace_line(2)
-        assert [type(item) for item in items(body)] == [Bad, Good, Good]
+        assert [type(item) for item in items(body)] == [DecodeFailure, DecodedTrace, DecodedTrace]
 
 
 def test_a_broken_document_over_several_lines_is_one_item() -> None:
@@ -87,13 +92,13 @@ def test_nan_is_refused_in_numbers() -> None:
 
 def test_unknown_fields_and_untidy_tags_are_no_error() -> None:
     (item,) = items(trace_line(surprise=[1], tags={"n": 3, "ok": True, "deep": {"a": 1}}))
-    assert isinstance(item, Good)
+    assert isinstance(item, DecodedTrace)
     assert item.trace.tags == {"n": "3", "ok": "true"}
 
 
 def test_a_time_without_zone_is_utc() -> None:
     (item,) = items(trace_line(timestamp="2026-11-21T20:15:02"))
-    assert isinstance(item, Good)
+    assert isinstance(item, DecodedTrace)
     assert item.trace.timestamp.isoformat() == "2026-11-21T20:15:02+00:00"
 
 
@@ -107,20 +112,20 @@ def test_no_json_is_one_bad_item(body: bytes) -> None:
 
 
 def test_deep_nesting_is_bad_not_fatal() -> None:
-    assert isinstance(items(b"[" * 100_000)[0], Bad)
+    assert isinstance(items(b"[" * 100_000)[0], DecodeFailure)
 
 
 def test_good_items_of_an_array_can_be_read_again() -> None:
     body = json.dumps([trace_dict(passages=[{"id": "a", "metadata": {"x": float("nan")}}])])
     (item,) = items(body.encode())
-    assert isinstance(item, Good)
+    assert isinstance(item, DecodedTrace)
     (again,) = items(item.body)
-    assert isinstance(again, Good)
+    assert isinstance(again, DecodedTrace)
 
 
 def test_a_byte_order_mark_is_skipped_and_utf_16_named() -> None:
     (item,) = items(b"\xef\xbb\xbf" + trace_line(7))
-    assert isinstance(item, Good)
+    assert isinstance(item, DecodedTrace)
     for encoding in ("utf-16", "utf-16-le", "utf-16-be"):
         assert "UTF-16" in only_bad(trace_line(7).decode().encode(encoding)).errors[0][1]
 
@@ -136,18 +141,18 @@ def test_a_byte_order_mark_is_skipped_and_utf_16_named() -> None:
     ],
 )
 def test_a_body_of_too_much_is_refused_as_a_whole(body: bytes, what: str) -> None:
-    with pytest.raises(TooMuch, match=what):
-        list(decode(body, LIMIT, most=10))
+    with pytest.raises(BodyLimitExceeded, match=what):
+        list(decode_trace_body(body, LIMIT, most=10))
 
 
 def test_commas_in_texts_are_no_values() -> None:
     text = '1,2,[3],"x' * 30_000
     (item,) = items(trace_line(answer=text))
-    assert isinstance(item, Good)
-    assert not values_over(json.dumps([text] * 10).encode(), 200)
-    assert values_over(json.dumps([text] * 10).encode(), 5)
-    assert values_over(b"[1,1,1", 2)
-    assert not values_over(b'[1,"1,1,1\\', 3)  # a string that never ends
+    assert isinstance(item, DecodedTrace)
+    assert not has_values_over(json.dumps([text] * 10).encode(), 200)
+    assert has_values_over(json.dumps([text] * 10).encode(), 5)
+    assert has_values_over(b"[1,1,1", 2)
+    assert not has_values_over(b'[1,"1,1,1\\', 3)  # a string that never ends
 
 
 def test_a_trace_of_too_many_values_is_too_large() -> None:
@@ -170,7 +175,7 @@ def test_what_is_no_object_is_no_trace(value: object) -> None:
 
 @given(st.binary(max_size=300))
 def test_any_bytes_give_items_and_never_raise(body: bytes) -> None:
-    assert all(isinstance(item, Good | Bad) for item in items(body))
+    assert all(isinstance(item, DecodedTrace | DecodeFailure) for item in items(body))
 
 
 @given(st.recursive(st.none() | st.booleans() | st.floats() | st.text(), st.lists, max_leaves=5))

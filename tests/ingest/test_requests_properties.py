@@ -12,11 +12,11 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from agent.ingest.conventions import CONVENTIONS, _conventions
-from agent.ingest.requests import Found, requests
-from agent.ingest.spans import Event, Span
-from agent.settings.otlp import Otlp
-from agent.trace import Trace
+from ragmeter.config.inputs import OtlpSettings
+from ragmeter.ingest.conventions.registry import CONVENTIONS, _conventions
+from ragmeter.ingest.requests.extraction import ExtractedRequests, extract_requests
+from ragmeter.ingest.spans import Span, SpanEvent
+from ragmeter.trace import Trace
 from tests.ingest.building import T0, sample
 from tests.ingest.conventions.test_garbage import ATTRIBUTES, EVENTS, VALUES
 
@@ -69,7 +69,7 @@ def runs(draw: Any) -> list[Span]:
     return spans
 
 
-def said(found: Found) -> Any:
+def said(found: ExtractedRequests) -> Any:
     return found.traces, found.dropped, found.origins
 
 
@@ -77,26 +77,26 @@ def said(found: Found) -> Any:
 @given(runs(), st.randoms(use_true_random=False))
 def test_neither_order_nor_copies_change_anything(spans: list[Span], chance: random.Random) -> None:
     before = copy.deepcopy(spans)
-    wanted = said(requests(spans, Otlp()))
+    wanted = said(extract_requests(spans, OtlpSettings()))
     assert spans == before  # what came in is not touched
     mixed = [*spans, *copy.deepcopy([chance.choice(spans) for _ in range(3)])]
     chance.shuffle(mixed)
-    assert said(requests(mixed, Otlp())) == wanted
+    assert said(extract_requests(mixed, OtlpSettings())) == wanted
 
 
 def test_samples_in_any_order() -> None:
     spans = sample("openllmetry-llamaindex.otlp.jsonl") + sample("otel-genai-langchain.otlp.jsonl")
-    wanted = said(requests(spans, Otlp()))
+    wanted = said(extract_requests(spans, OtlpSettings()))
     for seed in range(20):
         mixed = [*spans, *spans[:seed]]
         random.Random(seed).shuffle(mixed)
-        assert said(requests(mixed, Otlp())) == wanted
+        assert said(extract_requests(mixed, OtlpSettings())) == wanted
 
 
 @QUICK
 @given(runs())
 def test_a_trace_is_told_apart_by_its_id_and_names_a_span_of_its_own(spans: list[Span]) -> None:
-    found = requests(spans, Otlp())
+    found = extract_requests(spans, OtlpSettings())
     assert len({trace.trace_id for trace in found.traces}) == len(found.traces)
     assert len(found.traces) == len(found.origins)
     for trace in found.traces:
@@ -142,7 +142,7 @@ def garbage(draw: Any) -> list[Span]:
 @QUICK
 @given(garbage())
 def test_nothing_raises_and_what_comes_out_can_be_kept(spans: list[Span]) -> None:
-    found = requests(spans, Otlp(tool_names=["x"], text_limit=20))
+    found = extract_requests(spans, OtlpSettings(tool_names=["x"], text_limit=20))
     for trace in found.traces:
         text = json.dumps(trace.model_dump(mode="json"), allow_nan=False)
         assert Trace.model_validate_json(text.encode()) == trace
@@ -169,7 +169,7 @@ def test_a_chain_of_ten_thousand_spans_and_a_wide_one() -> None:
             )
             for n in range(1, 10_001)
         ]
-        assert requests(spans, Otlp()).traces
+        assert extract_requests(spans, OtlpSettings()).traces
 
 
 def test_the_work_does_not_grow_with_the_depth() -> None:
@@ -190,7 +190,7 @@ def test_the_work_does_not_grow_with_the_depth() -> None:
     def cost(depth: int) -> float:
         run = spans(depth)
         began = time.process_time()
-        assert len(requests(run, Otlp()).traces) == 1
+        assert len(extract_requests(run, OtlpSettings()).traces) == 1
         return time.process_time() - began
 
     flat = min(cost(1) for _ in range(3))
@@ -207,7 +207,7 @@ def test_many_requests_below_one_server() -> None:
             part: dict[str, Any] = {KIND: kind}
             one = Span("b" * 32, f"{sign}{n:015x}", top, start=T0, end=T0 + 9, attributes=part)
             spans.append(one)
-    assert len(requests(spans, Otlp()).traces) == 1_000
+    assert len(extract_requests(spans, OtlpSettings()).traces) == 1_000
 
 
 def test_retrievers_in_retrievers_without_end() -> None:
@@ -219,9 +219,9 @@ def test_retrievers_in_retrievers_without_end() -> None:
             start=T0,
             end=T0 + 1,
             attributes={KIND: "RETRIEVER"},
-            events=[Event("exception")],
+            events=[SpanEvent("exception")],
         )
         for n in range(1, 3_000)
     ]
-    (trace,) = requests(spans, Otlp()).traces
+    (trace,) = extract_requests(spans, OtlpSettings()).traces
     assert trace.missing["passages"] == "no_passages_captured"

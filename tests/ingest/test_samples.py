@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
-from agent.ingest.composing import hashed
-from agent.ingest.requests import requests
-from agent.ingest.spans import Span
-from agent.settings.otlp import Otlp
-from agent.trace import Trace
+from ragmeter.config.inputs import OtlpSettings
+from ragmeter.ingest.requests.extraction import extract_requests
+from ragmeter.ingest.requests.fields import hash_identity
+from ragmeter.ingest.spans import Span
+from ragmeter.trace import Trace
 from tests.ingest.building import DATA, expected, only, read, sample
 
 FILES = {
@@ -67,7 +67,7 @@ def test_every_field_of_the_key(row: dict[str, Any]) -> None:
     assert usage.get("input_tokens") == tokens["input"]
     assert usage.get("output_tokens") == tokens["output"]
     for tag, value in (("session", row["session_id"]), ("user", row["user_id"])):
-        assert trace.tag(tag) == (hashed(value, Otlp()) if value else None)
+        assert trace.tag(tag) == (hash_identity(value, OtlpSettings()) if value else None)
     id_only = all(one["text"] is None for one in row["documents"])
     assert trace.missing == ({"passages": "passages_id_only"} if id_only else {})
 
@@ -76,8 +76,8 @@ def test_several_traces_at_once_and_index_building_is_none() -> None:
     spans = [span for part in SPANS.values() for span in part]
     mixed = list(spans)
     random.Random(1).shuffle(mixed)
-    result = requests(mixed, Otlp())
-    assert result.traces == requests(spans, Otlp()).traces
+    result = extract_requests(mixed, OtlpSettings())
+    assert result.traces == extract_requests(spans, OtlpSettings()).traces
     assert len(result.traces) == 7
     assert result.dropped == {"indexing": 1}
 

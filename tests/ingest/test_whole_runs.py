@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from agent.ingest.spans import Event
+from ragmeter.ingest.spans import SpanEvent
 from tests.ingest.building import T0, Run, documents, exception, messages, only, read
 
 KIND = "openinference.span.kind"
@@ -294,7 +294,7 @@ def test_a_database_and_a_model_below_a_server() -> None:
         http,
         (0.5, 1),
         {"db.system": "chroma", "db.operation": "query"},
-        events=[Event("db.query.result", T0, row)],
+        events=[SpanEvent("db.query.result", T0, row)],
     )
     run.span(
         "chat m",
@@ -302,8 +302,8 @@ def test_a_database_and_a_model_below_a_server() -> None:
         (1, 3),
         {"gen_ai.operation.name": "chat"},
         events=[
-            Event("gen_ai.user.message", T0, {"content": "Q"}),
-            Event("gen_ai.choice", T0, {"message": {"role": "assistant", "content": "A"}}),
+            SpanEvent("gen_ai.user.message", T0, {"content": "Q"}),
+            SpanEvent("gen_ai.choice", T0, {"message": {"role": "assistant", "content": "A"}}),
         ],
     )
     trace = only(run)

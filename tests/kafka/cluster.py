@@ -62,7 +62,7 @@ class Worker:
         name: str,
         *,
         settings: Mapping[str, Any] = SETTINGS,
-        program: Sequence[str] = ("-m", "agent.cli"),
+        program: Sequence[str] = ("-m", "ragmeter.cli.main"),
         **kafka: Any,
     ) -> None:
         folder.mkdir(parents=True, exist_ok=True)

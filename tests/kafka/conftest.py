@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from agent.config import Settings
+from ragmeter.config.settings import Settings
 from tests.kafka.place import Place
 from tests.kafka_server import KafkaServer
 

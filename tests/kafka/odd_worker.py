@@ -15,25 +15,24 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from agent.cli import app
-from agent.kafka.messages.records import ScoreRecord
-from agent.kafka.stages import score_stage
-from agent.kafka.stages import slow as slow_tiers
-from agent.kafka.stages.score_stage import ScoreStage
-from agent.kafka.state.partition_state import PartitionState
+from ragmeter.cli.main import app
+from ragmeter.kafka.processors import score, slow_tiers
+from ragmeter.kafka.processors.score import ScoreProcessor
+from ragmeter.kafka.score_records import ScoreRecord
+from ragmeter.kafka.state.partition import PartitionState
 
 
 def paused() -> None:
-    handle = ScoreStage._handle
+    handle = ScoreProcessor._handle
 
-    async def then_pause(stage: ScoreStage, event: Any) -> None:
+    async def then_pause(stage: ScoreProcessor, event: Any) -> None:
         await handle(stage, event)
         consumer = event.app.consumer
         consumer.pause_partitions(
             {tp for tp in consumer.assignment() if tp.topic == event.message.topic}
         )
 
-    ScoreStage._handle = then_pause  # type: ignore[assignment,method-assign]
+    ScoreProcessor._handle = then_pause  # type: ignore[assignment,method-assign]
 
 
 def raises() -> None:
@@ -49,14 +48,14 @@ def raises() -> None:
 
 
 def fat() -> None:
-    encode = vars(score_stage)["encode_record"]
+    encode = vars(score)["encode_record"]
 
     def padded(record: ScoreRecord) -> bytes:
         name = record.scored.trace_id
         data: bytes = encode(record)
         return data.ljust(int(name.removeprefix("fat"))) if name.startswith("fat") else data
 
-    vars(score_stage)["encode_record"] = padded
+    vars(score)["encode_record"] = padded
 
 
 def slow() -> None:
@@ -68,17 +67,17 @@ def stuck() -> None:
 
 
 def _before_each(seconds: Callable[[bytes], float]) -> None:
-    handle = ScoreStage._handle
+    handle = ScoreProcessor._handle
 
-    async def late(stage: ScoreStage, event: Any) -> None:
+    async def late(stage: ScoreProcessor, event: Any) -> None:
         await asyncio.sleep(seconds(event.message.value))
         await handle(stage, event)
 
-    ScoreStage._handle = late  # type: ignore[assignment,method-assign]
+    ScoreProcessor._handle = late  # type: ignore[assignment,method-assign]
 
 
 def hasty() -> None:
-    defaults = slow_tiers.InLine.__init__.__kwdefaults__
+    defaults = slow_tiers.InlineTiers.__init__.__kwdefaults__
     assert defaults is not None
     defaults["deadline"] = 2.0
 

@@ -12,11 +12,11 @@ from google.protobuf.json_format import MessageToDict
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 
-from agent.ingest.otlp import decode_traces
-from agent.ingest.requests import requests
-from agent.ingest.spans import Span
-from agent.settings.otlp import Otlp
-from agent.trace import Trace
+from ragmeter.config.inputs import OtlpSettings
+from ragmeter.ingest.otlp.bodies import decode_traces
+from ragmeter.ingest.requests.extraction import extract_requests
+from ragmeter.ingest.spans import Span
+from ragmeter.trace import Trace
 from tests.ingest.building import DATA, Run, documents, messages
 
 __all__ = ["as_json", "as_proto", "expected_natives", "rag_run", "samples_spans", "spread"]
@@ -68,8 +68,8 @@ def spread(
     return [*batches, (None, waiting)] if waiting else batches
 
 
-def expected_natives(spans: Sequence[Span], otlp: Otlp) -> list[Trace]:
-    return requests(spans, otlp).traces
+def expected_natives(spans: Sequence[Span], otlp: OtlpSettings) -> list[Trace]:
+    return extract_requests(spans, otlp).traces
 
 
 def as_proto(spans: Iterable[Span]) -> bytes:

@@ -11,9 +11,9 @@ from typing import Any
 
 from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 
-from agent.config import Settings
-from agent.kafka.operator.clients import guarded
-from agent.kafka.operator.provisioning import provision
+from ragmeter.config.settings import Settings
+from ragmeter.kafka.operator.administration import provision
+from ragmeter.kafka.operator.clients import guarded
 from tests.kafka.cluster import SETTINGS, Worker
 from tests.kafka_server import KafkaServer
 from tests.waiting import until
@@ -60,7 +60,7 @@ class Place:
         **kafka: Any,
     ) -> Worker:
         """`odd` are names of `tests.kafka.odd_worker`, `settings` are added to those of all."""
-        program = ("-m", "tests.kafka.odd_worker", odd) if odd else ("-m", "agent.cli")
+        program = ("-m", "tests.kafka.odd_worker", odd) if odd else ("-m", "ragmeter.cli.main")
         merged = {**SETTINGS, **(settings or {})}
         return Worker(
             self.server, self.folder, name, settings=merged, program=program, **self.kafka | kafka

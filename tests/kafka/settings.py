@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from agent.config import Settings, load
+from ragmeter.config.loader import load_settings
+from ragmeter.config.settings import Settings
 
 __all__ = ["settings_of"]
 
 
 def settings_of(**tree: Any) -> Settings:
-    return load(environ={}, overrides=tree)
+    return load_settings(environ={}, overrides=tree)

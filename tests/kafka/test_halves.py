@@ -12,14 +12,14 @@ from typing import Any
 import pytest
 from kafka import KafkaAdminClient, KafkaConsumer, TopicPartition
 
-from agent.kafka.background.evidence_fetch import TopicReader
-from agent.kafka.messages.records import decode_record
-from agent.trace import Score, State
-from tests.judge.stub_process import stub_judge
+from ragmeter.core.score import Score, ScoreState
+from ragmeter.kafka.jobs import TraceTopicReader
+from ragmeter.kafka.score_records import decode_score
+from tests.embedded.test_privacy import MAIL
 from tests.kafka.cluster import Worker, workers
 from tests.kafka.place import Place
 from tests.kafka_server import KafkaServer
-from tests.test_privacy import MAIL
+from tests.scorers.judge.stub_process import stub_judge
 from tests.traces import START, trace_line
 from tests.waiting import until
 
@@ -33,7 +33,7 @@ def line(number: int, tenant: str, at: float, **changes: Any) -> bytes:
 
 def judged(place: Place) -> dict[str, Score]:
     """A result of the judge for each trace in the topic of the scores."""
-    scored = [decode_record(record.value).scored for record in place.records(place.scores)]
+    scored = [decode_score(record.value).scored for record in place.records(place.scores)]
     return {
         one.trace_id: score
         for one in scored
@@ -92,7 +92,9 @@ def learn_what_is_rare(place: Place, pair: Sequence[Worker]) -> None:
     big = [score for name, score in after.items() if not int(name[1:]) % 2]
     assert {score.stratum.partition(":")[0] for score in small} == {"rare"}
     assert {score.stratum.partition(":")[0] for score in big} == {"rest"}
-    drawn = [sum(score.state is not State.SAMPLED_OUT for score in part) for part in (small, big)]
+    drawn = [
+        sum(score.state is not ScoreState.SAMPLED_OUT for score in part) for part in (small, big)
+    ]
     assert drawn[0] > 2 * drawn[1] > 0, drawn
 
 
@@ -133,7 +135,7 @@ def read_what_is_there(place: Place) -> None:
     place.produce([b"one", b"-", b"-", b"-", b"two"])  # to the partitions in turn
 
     async def read() -> list[bytes | None]:
-        reader = TopicReader(place.settings.kafka, place.traces, seconds=2)
+        reader = TraceTopicReader(place.settings.kafka, place.traces, seconds=2)
         try:
             places = [
                 (0, end + 1),

@@ -9,21 +9,21 @@ from typing import Any, cast
 
 import pytest
 
-from agent.kafka.messages.encodings import Encoding, encoding_of
-from agent.kafka.messages.records import (
+from ragmeter.kafka.processors.score import ScoreProcessor
+from ragmeter.kafka.score_records import (
     BadRecord,
     IndexRecord,
     ScoreRecord,
-    decode_any,
-    decode_record,
+    decode_score,
+    decode_scores_message,
     encode_index,
-    encode_record,
+    encode_score,
 )
-from agent.kafka.stages.score_stage import ScoreStage
-from tests.indexing.events import event, event_line
+from ragmeter.kafka.span_records import MessageEncoding, message_encoding
+from tests.aggregate.index_event_samples import event, event_line
 from tests.kafka.cluster import workers
 from tests.kafka.place import Place
-from tests.kafka.stages.test_score_stage import Stage
+from tests.kafka.processors.test_score import Stage
 from tests.kafka.state.partition import commit, record, reloaded, state_of
 from tests.traces import trace_line
 from tests.waiting import until
@@ -46,7 +46,7 @@ class Sending(Stage):
         message = SimpleNamespace(
             value=value, partition=0, offset=5, timestamp=arrived, timestamp_type=1, headers=()
         )
-        stage: ScoreStage = self.whole
+        stage: ScoreProcessor = self.whole
         asyncio.run(stage._handle(cast(Any, SimpleNamespace(message=message))))
 
 
@@ -55,18 +55,18 @@ def test_an_event_goes_to_the_partition_of_its_service() -> None:
     stage.take(event_line(7))
     ((key, value),) = stage.records
     assert key == b"bot"
-    found = decode_any(value)
+    found = decode_scores_message(value)
     assert found == IndexRecord(event(7), 1_790_000_007.0)
     with pytest.raises(BadRecord):
-        decode_record(value)
-    whole = encode_record(record(1))
-    assert isinstance(decode_any(whole), ScoreRecord)
+        decode_score(value)
+    whole = encode_score(record(1))
+    assert isinstance(decode_scores_message(whole), ScoreRecord)
 
 
 def test_a_time_after_the_arrival_is_that_of_the_arrival() -> None:
     stage = Sending()
     stage.take(event_line(7), arrived=1_700_000_000.0)
-    found = decode_any(stage.records[0][1])
+    found = decode_scores_message(stage.records[0][1])
     assert isinstance(found, IndexRecord)
     assert found.at == 1_700_000_000.0
 
@@ -82,11 +82,11 @@ def test_a_bad_event_is_a_dead_letter_with_its_reason() -> None:
 def test_a_trace_that_speaks_of_events_is_a_trace() -> None:
     stage = Sending()
     stage.take(trace_line(1, answer="ragmeter.index/1"))
-    assert isinstance(decode_any(stage.records[0][1]), ScoreRecord)
+    assert isinstance(decode_scores_message(stage.records[0][1]), ScoreRecord)
 
 
 def test_an_event_is_not_taken_for_otlp() -> None:
-    assert encoding_of(event_line(), (), "auto") is Encoding.NATIVE
+    assert message_encoding(event_line(), (), "auto") is MessageEncoding.NATIVE
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_an_event_is_not_taken_for_otlp() -> None:
 )
 def test_a_record_that_makes_no_sense_is_bad(data: bytes) -> None:
     with pytest.raises(BadRecord) as found:
-        decode_any(data)
+        decode_scores_message(data)
     assert found.value.reason == "invalid_record"
 
 

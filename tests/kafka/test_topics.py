@@ -6,23 +6,33 @@ from dataclasses import replace
 
 import pytest
 
-from agent.config import Settings
-from agent.kafka.topics import Found, Topic, amiss, differences, fitted, read, wanted
-from agent.settings.feedback import Feedback
+from ragmeter.config.inputs import FeedbackSettings
+from ragmeter.config.settings import Settings
+from ragmeter.kafka.topics import (
+    ActualTopic,
+    TopicSpec,
+    compare_topic,
+    consumed_topics,
+    find_topic_problem,
+    match_partitions,
+    required_topics,
+)
 
 
-def topic(what: str, **kafka: object) -> Topic:
+def topic(what: str, **kafka: object) -> TopicSpec:
     settings = Settings.model_validate({"kafka": kafka})
-    (found,) = [one for one in wanted(settings) if one.what == what]
+    (found,) = [one for one in required_topics(settings) if one.what == what]
     return found
 
 
-def as_wanted(one: Topic) -> Found:
-    return Found(one.partitions, one.replication or 1, dict(one.configs))
+def as_wanted(one: TopicSpec) -> ActualTopic:
+    return ActualTopic(one.partitions, one.replication or 1, dict(one.configs))
 
 
 def test_the_names_are_those_that_faust_will_use() -> None:
-    names = [one.name for one in wanted(Settings.model_validate({"kafka": {"group": "g"}}))]
+    names = [
+        one.name for one in required_topics(Settings.model_validate({"kafka": {"group": "g"}}))
+    ]
     assert names[-2:] == ["g-state-changelog", "g-__assignor-__leader"]
     assert names[:3] == ["rag.traces", "rag.spans", "g-spans-changelog"]
     assert names[3:7] == ["rag.scores", "rag.dead", "rag.feedback", "rag.control"]
@@ -30,19 +40,19 @@ def test_the_names_are_those_that_faust_will_use() -> None:
 
 def test_without_otlp_there_are_no_topics_for_spans() -> None:
     settings = Settings.model_validate({"kafka": {"traces_encoding": "native"}})
-    assert not [one.name for one in wanted(settings) if "spans" in one.name]
-    assert read(settings) == ("rag.traces", "rag.scores", "rag.feedback")
+    assert not [one.name for one in required_topics(settings) if "spans" in one.name]
+    assert consumed_topics(settings) == ("rag.traces", "rag.scores", "rag.feedback")
 
 
 def test_what_the_workers_read() -> None:
-    assert read(Settings()) == ("rag.traces", "rag.spans", "rag.scores", "rag.feedback")
+    assert consumed_topics(Settings()) == ("rag.traces", "rag.spans", "rag.scores", "rag.feedback")
     none = Settings.model_validate({"feedback": {"traces": 0}})
-    assert "rag.feedback" not in read(none)
+    assert "rag.feedback" not in consumed_topics(none)
 
 
 def test_the_largest_trace_fits_into_its_topics() -> None:
     settings = Settings.model_validate({"limits": {"trace_bytes": 5_000_000}})
-    for one in wanted(settings):
+    for one in required_topics(settings):
         if one.what in ("traces in", "spans", "open spans", "dead letters"):
             assert int(one.configs["max.message.bytes"]) > 5_000_000
 
@@ -55,7 +65,7 @@ def test_three_copies_are_acknowledged_by_two() -> None:
 @pytest.mark.parametrize("what", ["traces in", "scored traces", "state", "control"])
 def test_what_is_as_wanted_differs_in_nothing(what: str) -> None:
     one = topic(what)
-    assert differences(one, as_wanted(one)) == []
+    assert compare_topic(one, as_wanted(one)) == []
 
 
 @pytest.mark.parametrize(
@@ -88,44 +98,52 @@ def test_a_difference_says_what_its_end_costs(
     configs = {key: value for key, value in change.items() if key not in fields}
     found = as_wanted(one)
     found = replace(found, configs=found.configs | configs, **fields)  # type: ignore[arg-type]
-    (row,) = differences(one, found)
+    (row,) = compare_topic(one, found)
     assert row.safe is safe
     assert words in str(row)
 
 
 def test_replication_is_not_ours_to_change() -> None:
     one = topic("traces in", replication=3)
-    (row,) = differences(one, replace(as_wanted(one), replication=1))
+    (row,) = compare_topic(one, replace(as_wanted(one), replication=1))
     assert (row.key, row.safe) == ("replication", False)
-    assert differences(topic("traces in"), replace(as_wanted(one), replication=1)) == []
+    assert compare_topic(topic("traces in"), replace(as_wanted(one), replication=1)) == []
 
 
 def test_the_state_has_the_partitions_of_the_scores_that_are_there() -> None:
-    topics = wanted(Settings())
-    parts = {one.what: one.partitions for one in fitted(topics, {"rag.scores": Found(3, 1)})}
+    topics = required_topics(Settings())
+    parts = {
+        one.what: one.partitions
+        for one in match_partitions(topics, {"rag.scores": ActualTopic(3, 1)})
+    }
     assert parts["state"] == 3
     assert parts["scored traces"] == 8
-    assert fitted(topics, {}) == topics
+    assert match_partitions(topics, {}) == topics
 
 
 def test_a_worker_is_told_what_is_missing_or_divided_otherwise() -> None:
     settings = Settings.model_validate({"kafka": {"group": "g", "partitions": 4}})
-    there = {one.name: one.partitions for one in wanted(settings)}
-    assert amiss(settings, there) == ""
+    there = {one.name: one.partitions for one in required_topics(settings)}
+    assert find_topic_problem(settings, there) == ""
     # nothing of these is needed, or hangs on the number
     more = there | {"rag.traces": 7, "rag.dead": 3}
     more["rag.feedback"] = 5
     del more["g-__assignor-__leader"]
-    assert amiss(settings, more) == ""
+    assert find_topic_problem(settings, more) == ""
     del more["rag.feedback"]
-    assert "no topic rag.feedback" in amiss(settings, more)
-    assert amiss(settings.model_copy(update={"feedback": Feedback(traces=0)}), more) == ""
+    assert "no topic rag.feedback" in find_topic_problem(settings, more)
+    assert (
+        find_topic_problem(
+            settings.model_copy(update={"feedback": FeedbackSettings(traces=0)}), more
+        )
+        == ""
+    )
     gone = {name: many for name, many in there.items() if name not in ("rag.scores", "rag.dead")}
-    assert amiss(settings, gone) == (
+    assert find_topic_problem(settings, gone) == (
         "there is no topic rag.scores, rag.dead; make it with `ragmeter kafka init`"
     )
     for name in ("rag.scores", "g-state-changelog"):
-        assert amiss(settings, there | {name: 6}) == (
+        assert find_topic_problem(settings, there | {name: 6}) == (
             f"{name} has 6 partitions, kafka.partitions is 4;"
             " `ragmeter kafka init` says what can be done"
         )

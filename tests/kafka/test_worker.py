@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from agent.config import Settings
-from agent.ingest.native import Bad, decode_one
-from agent.pipeline import Instrument
-from agent.rules import rules_of
-from exporters.prometheus import PrometheusExporter
+from ragmeter.alerts.rule_sets import load_configured_rules
+from ragmeter.config.settings import Settings
+from ragmeter.embedded.agent import EmbeddedAgent
+from ragmeter.exporters.prometheus import PrometheusExporter
+from ragmeter.ingest.native import DecodeFailure, decode_trace
 from tests.kafka.cluster import SERVICES, SETTINGS, Worker, quality, traffic, workers
 from tests.kafka.place import Place
 from tests.kafka_server import KafkaServer
@@ -30,8 +30,8 @@ def embedded(folder: Path, lines: list[bytes]) -> dict[str, float]:
     folder.mkdir(exist_ok=True)
     state = {"path": str(folder / "state.db"), "dead_letters": str(folder / "dead.jsonl")}
     settings = Settings.model_validate({**SETTINGS, "state": state})
-    items = [decode_one(line, 2**20) for line in lines]
-    instrument = Instrument(settings, rules_of(settings), live=False)
+    items = [decode_trace(line, 2**20) for line in lines]
+    instrument = EmbeddedAgent(settings, load_configured_rules(settings), live=False)
     instrument.start()
     try:
         instrument.accept(list(zip(items, range(len(items)), strict=True)), "test", written=set())
@@ -43,7 +43,7 @@ def embedded(folder: Path, lines: list[bytes]) -> dict[str, float]:
 
 
 def good(lines: list[bytes]) -> int:
-    return sum(not isinstance(decode_one(line, 2**20), Bad) for line in lines)
+    return sum(not isinstance(decode_trace(line, 2**20), DecodeFailure) for line in lines)
 
 
 def assert_same(found: dict[str, float], expected: dict[str, float]) -> None:

@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from agent.kafka.stages.fuse import LATE
-from tests.judge.stub_process import stub_judge
+from ragmeter.kafka.processors.slow_tiers import MAX_TIMEOUTS
 from tests.kafka.cluster import SERVICES, workers
 from tests.kafka.place import Place
+from tests.scorers.judge.stub_process import stub_judge
 from tests.traces import trace_line
 from tests.waiting import until
 
@@ -93,9 +93,9 @@ def test_a_judge_that_hangs_is_left_alone(place: Place) -> None:
             assert "the judge tier does not answer" in worker.log
             found = results(worker.metrics())
             # what waits for the judge lowers what is drawn
-            assert found["timeout"] >= LATE
+            assert found["timeout"] >= MAX_TIMEOUTS
             assert found["timeout"] + found["sampled_out"] == sum(found.values()) == 400
-            assert judge.stats()["calls"] >= LATE
+            assert judge.stats()["calls"] >= MAX_TIMEOUTS
             # it is known now: of what comes next only a try in each pause of 30 s is asked
             before, began = judge.stats()["calls"], time.monotonic()
             place.produce(lines(400, 200))

@@ -14,15 +14,15 @@ from typing import Any
 import pytest
 from kafka import KafkaProducer
 
-from agent.assembly import Batch
-from agent.config import Settings
-from agent.ingest.carried import carry
-from agent.ingest.spans import Span
-from agent.pipeline import Instrument
-from agent.rules import rules_of
-from agent.settings.otlp import Otlp
-from agent.trace import Trace
-from exporters.prometheus import PrometheusExporter
+from ragmeter.alerts.rule_sets import load_configured_rules
+from ragmeter.config.inputs import OtlpSettings
+from ragmeter.config.settings import Settings
+from ragmeter.embedded.agent import EmbeddedAgent
+from ragmeter.embedded.open_traces import SpanBatch
+from ragmeter.exporters.prometheus import PrometheusExporter
+from ragmeter.ingest.spans import Span
+from ragmeter.ingest.stored_spans import serialise_spans
+from ragmeter.trace import Trace
 from tests.kafka.cluster import SERVICES, SETTINGS, Worker, quality, traffic, workers
 from tests.kafka.otlp_bodies import (
     as_json,
@@ -68,8 +68,8 @@ def embedded(folder: Path, spans: Sequence[Span]) -> dict[str, float]:
     """What the embedded agent exports for the same spans."""
     state = {"path": str(folder / "state.db"), "dead_letters": str(folder / "dead.jsonl")}
     settings = Settings.model_validate({**TREE, "otlp": {"grace_seconds": 0}, "state": state})
-    instrument = Instrument(settings, rules_of(settings), live=False)
-    instrument.assembly.accept([Batch("traces", carry(spans, Counter()))])
+    instrument = EmbeddedAgent(settings, load_configured_rules(settings), live=False)
+    instrument.assembly.accept([SpanBatch("traces", serialise_spans(spans, Counter()))])
     instrument.start()
     try:
         until(lambda: instrument.assembly.gauges()[0][2] == 0)
@@ -104,7 +104,7 @@ def test_bodies_of_the_collector_become_the_traces_that_the_embedded_agent_reads
     real = samples_spans()
     runs = [rag_run(n, SERVICES[n % len(SERVICES)]) for n in range(60)]
     made = [span for run in runs for span in run]
-    wanted = of_id(expected_natives([*real, *made], Otlp()))
+    wanted = of_id(expected_natives([*real, *made], OtlpSettings()))
     worker = place.worker(settings=TREE)
     with workers(worker):
         until(lambda: worker.ready)
@@ -166,7 +166,7 @@ def test_two_workers_one_of_which_is_killed_put_each_trace_together_once(
         assert counts['traces_total{result="root"}'] == len(runs)
         assert counts["open_traces"] == 0
     sent = natives(place)
-    assert of_id(sent) == of_id(expected_natives(spans, Otlp()))
+    assert of_id(sent) == of_id(expected_natives(spans, OtlpSettings()))
     # what was sent twice around the kill is the same, and was counted once
     texts = Counter(json.dumps(trace.model_dump(mode="json"), sort_keys=True) for trace in sent)
     assert len(texts) == len(runs)

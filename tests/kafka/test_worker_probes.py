@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from agent.judge.probes import load_probes
-from tests.judge.stub_process import StubProcess, stub_judge
+from ragmeter.scorers.judge.probes import load_probes
 from tests.kafka.cluster import SERVICES, Worker, workers
 from tests.kafka.place import Place
 from tests.kafka_server import KafkaServer
+from tests.scorers.judge.stub_process import StubProcess, stub_judge
 from tests.traces import START, trace_line
 from tests.waiting import until
 

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.judge.stub_process import stub_judge
 from tests.kafka.cluster import SERVICES, Worker, workers
 from tests.kafka.place import Place
+from tests.scorers.judge.stub_process import stub_judge
 from tests.traces import trace_line
 from tests.waiting import until
 

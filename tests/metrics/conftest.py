@@ -7,16 +7,16 @@ from collections.abc import Iterator
 
 import pytest
 
-from agent.metrics import METRICS
-from agent.metrics.own import INSTALLED
+from ragmeter.metrics.custom import CUSTOM_METRICS
+from ragmeter.metrics.registry import METRICS
 
 
 @pytest.fixture
 def registry() -> Iterator[None]:
     """Takes back what a test installs, and what it imports."""
-    before, mine = dict(METRICS), list(INSTALLED)
+    before, mine = dict(METRICS), list(CUSTOM_METRICS)
     yield
     METRICS.clear()
     METRICS.update(before)
-    INSTALLED[:] = mine
+    CUSTOM_METRICS[:] = mine
     sys.modules.pop("mine", None)

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from agent.metrics import score_builtin, score_cheap
-from agent.trace import Score, Trace
+from ragmeter.core.score import Score
+from ragmeter.metrics.builtin import score_builtin, score_cheap
+from ragmeter.trace import Trace
 
 KB = [
     {

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from agent.metrics.citations import indicators
+from ragmeter.metrics.citations import count_source_indicators
 from tests.metrics.help import outcome, score_of
 
 
@@ -40,5 +40,5 @@ def test_fabricated_needs_the_passages() -> None:
     ],
 )
 def test_indicators_are_phrases_and_addresses_up_to_three(answer: str, count: int) -> None:
-    assert indicators(answer) == count
+    assert count_source_indicators(answer) == count
     assert score_of("source_indicators", answer=answer).value == pytest.approx(count / 3)

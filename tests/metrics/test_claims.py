@@ -2,14 +2,19 @@ from __future__ import annotations
 
 import pytest
 
-from agent.metrics.claims import Claim, answer_relevancy, faithfulness, groundedness
-from agent.metrics.results import Gap
+from ragmeter.core.score import NoScore
+from ragmeter.metrics.claims_and_nuggets import (
+    JudgedClaim,
+    answer_relevancy,
+    faithfulness,
+    groundedness,
+)
 from tests.metrics.peers import recorded
 
 
-def claims(*labels: str) -> list[Claim]:
+def claims(*labels: str) -> list[JudgedClaim]:
     """One claim for each text: `s` in it is supported, `r` relevant."""
-    return [Claim(f"claim {n}", "s" in one, "r" in one) for n, one in enumerate(labels)]
+    return [JudgedClaim(f"claim {n}", "s" in one, "r" in one) for n, one in enumerate(labels)]
 
 
 @pytest.mark.parametrize(
@@ -28,7 +33,7 @@ def test_shares_of_claims(labels: tuple[str, ...], faithful: float, relevant: fl
 
 
 def test_an_answer_that_claims_nothing_is_not_unfaithful_but_irrelevant() -> None:
-    assert faithfulness([]) == Gap("no_claims", applies=False)
+    assert faithfulness([]) == NoScore("no_claims", applies=False)
     assert answer_relevancy([]) == 0.0
 
 
@@ -37,11 +42,11 @@ def test_share_of_facts_that_were_used() -> None:
     assert groundedness([True, False, False]) == pytest.approx(1 / 3)
     assert groundedness([True]) == 1.0
     assert groundedness([False, False]) == 0.0
-    assert groundedness([]) == Gap("nothing_relevant", applies=False)
+    assert groundedness([]) == NoScore("nothing_relevant", applies=False)
 
 
 def test_formulas_are_those_of_ragas_and_deepeval() -> None:
     for case in recorded("verdicts"):
-        found = [Claim("", bool(one), bool(one)) for one in case["verdicts"]]
+        found = [JudgedClaim("", bool(one), bool(one)) for one in case["verdicts"]]
         assert faithfulness(found) == pytest.approx(case["ragas"]["faithfulness"])
         assert answer_relevancy(found) == pytest.approx(case["deepeval"]["answer_relevancy"])

@@ -2,11 +2,11 @@ from __future__ import annotations
 
 import pytest
 
-from agent.metrics.context import context_recall, context_scores
-from agent.metrics.results import Gap
+from ragmeter.core.score import NoScore
+from ragmeter.metrics.ranking import context_recall, context_scores
 from tests.metrics.peers import recorded
 
-TIMEOUT = Gap("judge_timeout")
+TIMEOUT = NoScore("judge_timeout")
 
 
 @pytest.mark.parametrize(
@@ -33,13 +33,13 @@ def test_a_grade_that_is_missing_takes_only_what_rests_on_it() -> None:
 
 
 def test_nothing_retrieved() -> None:
-    assert set(context_scores([]).values()) == {Gap("no_passages", applies=False)}
+    assert set(context_scores([]).values()) == {NoScore("no_passages", applies=False)}
 
 
 def test_share_of_the_statements_that_were_found() -> None:
     assert context_recall([True, True, False, True]) == 0.75
     assert context_recall([False]) == 0.0
-    assert context_recall([]) == Gap("no_reference_answer", applies=False)
+    assert context_recall([]) == NoScore("no_reference_answer", applies=False)
 
 
 @pytest.mark.parametrize(("no", "yes"), [(0, 2), (1, 3)])

@@ -2,15 +2,15 @@ from __future__ import annotations
 
 import pytest
 
-from agent.metrics.coverage import HALF, Coverage, best_place, cover
-from agent.metrics.evidence import Pages, find_places, read_answer
+from ragmeter.metrics.coverage import HALF_COVERED, Coverage, find_best_position, measure_coverage
+from ragmeter.metrics.text_index import PassageIndex, find_positions, parse_answer
 
 FILLER = "Zebras graze quietly near distant rivers under bright skies. " * 4
 
 
 def covered(passage: str, answer: str, query: frozenset[str] = frozenset()) -> Coverage:
-    pages, claims = Pages.read([passage]), read_answer(answer).claims
-    return cover(claims, find_places(pages, claims, query), pages.stream, query)
+    pages, claims = PassageIndex.read([passage]), parse_answer(answer).claims
+    return measure_coverage(claims, find_positions(pages, claims, query), pages.stream, query)
 
 
 def test_a_copied_sentence_is_one_stretch_with_full_support() -> None:
@@ -40,18 +40,18 @@ def test_copied_stretches_are_counted_by_length_and_order() -> None:
 
 def test_the_worst_sentence_is_placed_where_most_of_it_stands() -> None:
     passage = FILLER + "The pump freezes in winter."
-    pages = Pages.read([passage])
-    claims = read_answer("Zebras graze quietly. The pump explodes in winter.").claims
-    places = find_places(pages, claims)
-    found = cover(claims, places, pages.stream, ())
+    pages = PassageIndex.read([passage])
+    claims = parse_answer("Zebras graze quietly. The pump explodes in winter.").claims
+    places = find_positions(pages, claims)
+    found = measure_coverage(claims, places, pages.stream, ())
     assert found.worst == 1
-    place = best_place(found.worst_masses, claims[1], places)
-    assert place <= pages.stream.index("pump") < place + 2 * HALF
+    place = find_best_position(found.worst_masses, claims[1], places)
+    assert place <= pages.stream.index("pump") < place + 2 * HALF_COVERED
 
 
 def test_a_sentence_found_nowhere_has_no_place() -> None:
-    pages = Pages.read(["Parcels leave."])
-    claims = read_answer("Zorblatt quux.").claims
-    found = cover(claims, {}, pages.stream, ())
+    pages = PassageIndex.read(["Parcels leave."])
+    claims = parse_answer("Zorblatt quux.").claims
+    found = measure_coverage(claims, {}, pages.stream, ())
     assert found.support == [0.0]
-    assert best_place(found.worst_masses, claims[0], {}) == -1
+    assert find_best_position(found.worst_masses, claims[0], {}) == -1

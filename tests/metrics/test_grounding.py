@@ -6,20 +6,22 @@ from pathlib import Path
 
 import pytest
 
-from agent.metrics import grounding
-from agent.metrics.evidence import Pages, Query, find_places, read_answer
-from agent.metrics.grounding_features import FEATURES, Reading, read
+from ragmeter.metrics import grounding
+from ragmeter.metrics.grounding_features import ANSWER_FEATURES, AnswerFeatures, extract_features
+from ragmeter.metrics.text_index import PassageIndex, QueryText, find_positions, parse_answer
 from tests.metrics.help import outcome, score_of, trace
 
 EXTRACT = Path(__file__).parent.parent / "data" / "mtrag_grounding.jsonl.gz"
 
 
 def reading(passage: str, answer: str, query: str = "") -> dict[str, float]:
-    pages = Pages.read([passage])
-    text = read_answer(answer)
-    asked = Query.read(query)
-    got: Reading = read(pages, text, find_places(pages, text.claims, asked.stems), asked)
-    return dict(zip(FEATURES, got.values, strict=True))
+    pages = PassageIndex.read([passage])
+    text = parse_answer(answer)
+    asked = QueryText.read(query)
+    got: AnswerFeatures = extract_features(
+        pages, text, find_positions(pages, text.claims, asked.stems), asked
+    )
+    return dict(zip(ANSWER_FEATURES, got.values, strict=True))
 
 
 def test_a_copied_answer_has_nothing_novel() -> None:
@@ -127,11 +129,11 @@ def test_agreement_with_people_on_a_real_extract_holds() -> None:
     good: list[float] = []
     bad: list[float] = []
     for row in rows:
-        got, _ = grounding.features(
+        got, _ = grounding.grounding_features(
             trace(query=row["query"], passages=row["passages"], answer=row["answer"])
         )
         (bad if row["hallucinated"] else good).append(
-            grounding.probability(got.values, got.sentences)
+            grounding.grounding_probability(got.values, got.sentences)
         )
     pairs = [(g, b) for g in good for b in bad]
     auroc = sum(g > b for g, b in pairs) / len(pairs)

@@ -4,10 +4,10 @@ import math
 
 import pytest
 
-from agent.metrics import grounding
-from agent.metrics.coverage import cover
-from agent.metrics.evidence import Pages, Query, find_places, read_answer
-from agent.metrics.grounding_sentences import FEATURES, read_sentences
+from ragmeter.metrics import grounding
+from ragmeter.metrics.coverage import measure_coverage
+from ragmeter.metrics.grounding_features import SENTENCE_FEATURES, sentence_features
+from ragmeter.metrics.text_index import PassageIndex, QueryText, find_positions, parse_answer
 from tests.metrics.help import score_of
 
 PASSAGE = (
@@ -17,11 +17,11 @@ PASSAGE = (
 
 
 def rows(answer: str, passage: str = PASSAGE, query: str = "") -> list[dict[str, float]]:
-    pages, text, asked = Pages.read([passage]), read_answer(answer), Query.read(query)
-    places = find_places(pages, text.claims, asked.stems)
-    found = cover(text.claims, places, pages.stream, asked.stems)
-    got = read_sentences(pages, text, places, asked.stems, found)
-    return [dict(zip(FEATURES, row, strict=True)) for row in got]
+    pages, text, asked = PassageIndex.read([passage]), parse_answer(answer), QueryText.read(query)
+    places = find_positions(pages, text.claims, asked.stems)
+    found = measure_coverage(text.claims, places, pages.stream, asked.stems)
+    got = sentence_features(pages, text, places, asked.stems, found)
+    return [dict(zip(SENTENCE_FEATURES, row, strict=True)) for row in got]
 
 
 def test_each_sentence_has_a_row_and_copies_have_nothing_novel() -> None:
@@ -53,9 +53,9 @@ def test_a_number_that_counts_something_else_has_moved() -> None:
 
 
 def test_sentences_lean_towards_the_worst_one() -> None:
-    assert grounding.together([]) == 0.0
-    assert grounding.together([-1.0, -1.0]) == pytest.approx(-1.0)
-    assert 0.0 < grounding.together([-3.0, 1.0]) < 1.0
+    assert grounding.combine_log_odds([]) == 0.0
+    assert grounding.combine_log_odds([-1.0, -1.0]) == pytest.approx(-1.0)
+    assert 0.0 < grounding.combine_log_odds([-3.0, 1.0]) < 1.0
 
 
 def test_a_preamble_claims_nothing() -> None:
@@ -64,4 +64,4 @@ def test_a_preamble_claims_nothing() -> None:
     for opening in ("Sure! Here is a summary of the article in 20 words:\n", "Here's the answer: "):
         led = score_of("grounding", passages=passages, answer=opening + "Nepal issued 347 permits.")
         assert led.value == pytest.approx(plain.value, abs=1e-12)
-    assert read_answer("Here is a list:").claims  # nothing else: then it is the answer
+    assert parse_answer("Here is a list:").claims  # nothing else: then it is the answer

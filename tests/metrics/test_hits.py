@@ -4,19 +4,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.metrics.hits import Hits, any_hit, reciprocal_rank_at, share
-from agent.metrics.results import Gap
+from ragmeter.core.score import NoScore
+from ragmeter.metrics.ranking import Hits, any_hit, hit_share, reciprocal_rank_at
 from tests.metrics.peers import recorded
 
-LOST, LONG = Gap("not_labelled"), Gap("too_long")
+LOST, LONG = NoScore("not_labelled"), NoScore("too_long")
 HOLED = st.lists(st.sampled_from([0.0, 1.0, LOST, LONG]), max_size=8)
-FORMULAS = (share, any_hit, reciprocal_rank_at)
+FORMULAS = (hit_share, any_hit, reciprocal_rank_at)
 
 
 def test_by_hand() -> None:
     hits = [0.0, 1.0, 0.0, 1.0]
-    assert [share(hits, k) for k in (1, 2, 4)] == [0.0, 0.5, 0.5]
-    assert share(hits, 5) == Gap("too_few_passages", applies=False)
+    assert [hit_share(hits, k) for k in (1, 2, 4)] == [0.0, 0.5, 0.5]
+    assert hit_share(hits, 5) == NoScore("too_few_passages", applies=False)
     assert [any_hit(hits, k) for k in (1, 2, 9)] == [0.0, 1.0, 1.0]
     assert [reciprocal_rank_at(hits, k) for k in (1, 2, 9)] == [0.0, 0.5, 0.5]
     assert reciprocal_rank_at([0.0, 0.0], 2) == 0.0
@@ -25,18 +25,18 @@ def test_by_hand() -> None:
 def test_the_same_as_trec_eval() -> None:
     for case in recorded("rankings"):
         hits, k, theirs = [float(g > 0) for g in case["grades"]], case["k"], case["trec_eval"]
-        assert share(hits, k) == pytest.approx(theirs["precision"])
+        assert hit_share(hits, k) == pytest.approx(theirs["precision"])
         assert any_hit(hits, k) == theirs["success"]
         assert reciprocal_rank_at(hits, k) == pytest.approx(theirs["reciprocal_rank"])
 
 
 def test_no_passages_are_no_zero() -> None:
-    assert {formula([], 3) for formula in FORMULAS} == {Gap("no_passages", applies=False)}
+    assert {formula([], 3) for formula in FORMULAS} == {NoScore("no_passages", applies=False)}
 
 
 def test_a_gap_takes_only_what_it_could_change() -> None:
-    assert share([1.0, LOST], 1) == 1.0
-    assert share([1.0, LOST], 2) == LOST
+    assert hit_share([1.0, LOST], 1) == 1.0
+    assert hit_share([1.0, LOST], 2) == LOST
     assert any_hit([LOST, 1.0], 2) == 1.0
     assert any_hit([0.0, LOST], 2) == LOST
     assert any_hit([0.0, LOST], 1) == 0.0
@@ -50,10 +50,10 @@ def test_a_gap_takes_only_what_it_could_change() -> None:
 def test_what_stands_beside_a_gap_is_what_it_would_have_been(
     holed: Hits, k: int, data: st.DataObject
 ) -> None:
-    whole = [data.draw(st.sampled_from([0.0, 1.0])) if isinstance(h, Gap) else h for h in holed]
+    whole = [data.draw(st.sampled_from([0.0, 1.0])) if isinstance(h, NoScore) else h for h in holed]
     for formula in FORMULAS:
         before, after = formula(holed, k), formula(whole, k)
-        if isinstance(before, Gap):
+        if isinstance(before, NoScore):
             # a gap of its own is from a passage that is not known, all others are by nature
             assert before in (LOST, LONG) or before == after
         else:

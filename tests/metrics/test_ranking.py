@@ -8,20 +8,20 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.metrics.ranking import (
+from ragmeter.core.score import NoScore
+from ragmeter.metrics.ranking import (
     average_precision,
     mean_grade,
-    names,
-    ndcg,
-    precision,
+    ndcg_at,
+    precision_at,
     rank_order,
-    ranking,
+    ranking_names,
+    ranking_scores,
     reciprocal_rank,
 )
-from agent.metrics.results import Gap
-from agent.trace import Passage
+from ragmeter.trace import Passage
 
-LOST, LONG = Gap("judge_error"), Gap("too_long")
+LOST, LONG = NoScore("judge_error"), NoScore("too_long")
 GRADES = st.lists(st.integers(0, 3), min_size=1, max_size=12)
 HOLED = st.lists(st.one_of(st.integers(0, 3), st.sampled_from([LOST, LONG])), max_size=12)
 K = st.integers(1, 14)
@@ -32,7 +32,7 @@ def test_values_of_the_reference() -> None:
     assert average_precision(grades, 3) == 0.5  # (reference): normalised within the top 3
     assert average_precision(grades, 5) == 0.5  # (reference)
     assert average_precision([0, 1], 5) == 0.0
-    assert (precision(grades, 3), precision(grades, 5)) == (1 / 3, 0.4)
+    assert (precision_at(grades, 3), precision_at(grades, 5)) == (1 / 3, 0.4)
     assert reciprocal_rank(grades) == 0.5
     assert reciprocal_rank([0] * 9 + [2]) == 0.1  # over the full list
     assert reciprocal_rank([0, 1]) == 0.0
@@ -40,61 +40,61 @@ def test_values_of_the_reference() -> None:
 
 
 def test_precision_needs_k_passages() -> None:
-    assert precision([3, 3, 3], 5) == Gap("too_few_passages", applies=False)
+    assert precision_at([3, 3, 3], 5) == NoScore("too_few_passages", applies=False)
     assert average_precision([3, 3, 3], 5) == 1.0
 
 
 def test_ndcg_by_hand() -> None:
     gained = 7 / math.log2(3) + 3 / math.log2(5)
     ideal = 7 / math.log2(2) + 3 / math.log2(3)
-    assert ndcg([0, 3, 0, 2], 4) == pytest.approx(gained / ideal)
-    assert ndcg([0, 3, 0, 2], 1) == 0.0
-    assert ndcg([0, 0], 2) == Gap("nothing_relevant", applies=False)
+    assert ndcg_at([0, 3, 0, 2], 4) == pytest.approx(gained / ideal)
+    assert ndcg_at([0, 3, 0, 2], 1) == 0.0
+    assert ndcg_at([0, 0], 2) == NoScore("nothing_relevant", applies=False)
 
 
 def test_no_passages_is_an_observation() -> None:
-    found = ranking([], [1, 5])
-    assert list(found) == names([1, 5])
-    assert set(found.values()) == {Gap("no_passages", applies=False)}
+    found = ranking_scores([], [1, 5])
+    assert list(found) == ranking_names([1, 5])
+    assert set(found.values()) == {NoScore("no_passages", applies=False)}
 
 
 def test_a_lost_grade_takes_only_what_it_could_change() -> None:
-    grades: list[float | Gap] = [0, 3, 1, LOST, LOST, LONG]
+    grades: list[float | NoScore] = [0, 3, 1, LOST, LOST, LONG]
     assert mean_grade(grades) == pytest.approx(4 / 3)
-    assert precision(grades, 3) == 1 / 3
+    assert precision_at(grades, 3) == 1 / 3
     assert average_precision(grades, 3) == 0.5
-    assert precision(grades, 5) == average_precision(grades, 5) == LOST
+    assert precision_at(grades, 5) == average_precision(grades, 5) == LOST
     assert reciprocal_rank(grades) == 0.5
-    assert ndcg(grades, 3) == LOST
+    assert ndcg_at(grades, 3) == LOST
     assert reciprocal_rank([0, LONG, 3]) == LONG
     assert reciprocal_rank([0, LONG, 1]) == LONG
-    assert set(ranking([LOST, LONG, LONG], [3]).values()) == {LONG}
+    assert set(ranking_scores([LOST, LONG, LONG], [3]).values()) == {LONG}
 
 
 @given(HOLED, K, st.data())
 def test_what_stands_beside_a_gap_is_what_it_would_have_been(
-    holed: list[int | Gap], k: int, data: st.DataObject
+    holed: list[int | NoScore], k: int, data: st.DataObject
 ) -> None:
-    whole = [data.draw(st.integers(0, 3)) if isinstance(g, Gap) else g for g in holed]
-    before, after = ranking(holed, [k]), ranking(whole, [k])
-    for name in names([k])[1:]:
-        if not isinstance(before[name], Gap):
+    whole = [data.draw(st.integers(0, 3)) if isinstance(g, NoScore) else g for g in holed]
+    before, after = ranking_scores(holed, [k]), ranking_scores(whole, [k])
+    for name in ranking_names([k])[1:]:
+        if not isinstance(before[name], NoScore):
             assert before[name] == after[name]
 
 
 @given(HOLED, K)
-def test_ranges(grades: list[int | Gap], k: int) -> None:
-    for name, value in ranking(grades, [k]).items():
-        if not isinstance(value, Gap):
+def test_ranges(grades: list[int | NoScore], k: int) -> None:
+    for name, value in ranking_scores(grades, [k]).items():
+        if not isinstance(value, NoScore):
             assert 0 <= value <= (3 if name == "relevance" else 1)
 
 
 @given(GRADES, K)
 def test_the_best_order_is_the_best(grades: list[int], k: int) -> None:
-    best, given = ranking(sorted(grades, reverse=True), [k]), ranking(grades, [k])
+    best, given = ranking_scores(sorted(grades, reverse=True), [k]), ranking_scores(grades, [k])
     for name, value in best.items():
         other = given[name]
-        if isinstance(value, Gap) or isinstance(other, Gap):
+        if isinstance(value, NoScore) or isinstance(other, NoScore):
             assert value == other
         elif name == "relevance":
             assert value == pytest.approx(other)

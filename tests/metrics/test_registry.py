@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent.feedback.labels import ANNOTATION, HUMAN
-from agent.metrics import METRICS, score_builtin, score_cheap
-from agent.metrics.canary.judged import apart
-from agent.metrics.results import REFERENCE
-from agent.trace import State
+from ragmeter.core.feedback import ANNOTATION, HUMAN
+from ragmeter.core.score import REFERENCE_SCORER, ScoreState
+from ragmeter.metrics.builtin import score_builtin, score_cheap
+from ragmeter.metrics.canary.scores import canary_scorer
+from ragmeter.metrics.registry import METRICS
 from tests.metrics.help import trace
 
 PIECES = st.sampled_from(
@@ -55,8 +55,8 @@ def test_every_metric_ends_in_one_state_with_a_value_in_range(fields: dict[str, 
         spec = METRICS[score.metric]
         assert score.scorer in spec.scorers
         assert score.probability == one.probability
-        assert (score.value is not None) == (score.state is State.SCORED)
-        assert (score.reason is None) == (score.state is State.SCORED)
+        assert (score.value is not None) == (score.state is ScoreState.SCORED)
+        assert (score.reason is None) == (score.state is ScoreState.SCORED)
         if score.value is not None:
             assert score.value >= spec.low
             assert spec.high is None or score.value <= spec.high
@@ -73,7 +73,7 @@ def test_scoring_is_a_function_of_the_trace(fields: dict[str, Any]) -> None:
 
 def test_the_contract_names_are_registered() -> None:
     # of references and labels: tests/metrics/canary and tests/metrics/labelled know them
-    told = {REFERENCE, HUMAN, ANNOTATION, apart(ANNOTATION)}
+    told = {REFERENCE_SCORER, HUMAN, ANNOTATION, canary_scorer(ANNOTATION)}
     canary = {name for name, spec in METRICS.items() if set(spec.scorers) <= told}
     ratios = {name for name, spec in METRICS.items() if spec.kind == "ratio"} - canary
     assert ratios == {

@@ -2,14 +2,14 @@ from __future__ import annotations
 
 import pytest
 
-from agent.metrics.evidence import Pages
-from agent.metrics.relevance import grades
-from agent.metrics.words import content_stems, tokens
+from ragmeter.metrics.relevance import grade_passages
+from ragmeter.metrics.text import content_stems, tokenize
+from ragmeter.metrics.text_index import PassageIndex
 from tests.metrics.help import KB, outcome, score_of
 
 
 def graded(query: str, *texts: str) -> list[float | None]:
-    return grades(Pages.read(texts), content_stems(tokens(query)))
+    return grade_passages(PassageIndex.read(texts), content_stems(tokenize(query)))
 
 
 def test_a_passage_with_the_whole_query_beats_a_part_beats_nothing() -> None:

@@ -8,8 +8,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from agent.metrics.rouge import MAX_WORDS, Overlap, lcs_length, rouge, rouge_l, rouge_n
-from agent.metrics.words import tokens
+from ragmeter.metrics.consistency import (
+    MAX_ROUGE_WORDS,
+    RougeOverlap,
+    lcs_length,
+    rouge,
+    rouge_l,
+    rouge_n,
+)
+from ragmeter.metrics.text import tokenize
 from tests.metrics.peers import recorded
 
 WORDS = st.lists(st.sampled_from("abcd"), max_size=20)
@@ -25,8 +32,8 @@ def test_the_same_as_the_package() -> None:
 
 def test_the_example_of_the_paper() -> None:
     # Lin (2004), section 3.1: the second is nearer to the reference, and only ROUGE-L sees it
-    reference = tokens("police killed the gunman")
-    near, far = tokens("police kill the gunman"), tokens("the gunman kill police")
+    reference = tokenize("police killed the gunman")
+    near, far = tokenize("police kill the gunman"), tokenize("the gunman kill police")
     assert rouge_l(near, reference).recall == 3 / 4
     assert rouge_l(far, reference).recall == 2 / 4
     assert rouge_n(near, reference, 2).recall == rouge_n(far, reference, 2).recall == 1 / 3
@@ -41,10 +48,10 @@ def test_by_hand() -> None:
 
 
 def test_nothing_to_compare_is_nothing_in_common() -> None:
-    none = Overlap(0.0, 0.0, 0.0)
+    none = RougeOverlap(0.0, 0.0, 0.0)
     assert set(rouge("", "a b").values()) == set(rouge("a", "...").values()) == {none}
     assert rouge("a", "a")["rouge2"] == none
-    assert rouge("a", "a")["rouge1"] == Overlap(1.0, 1.0, 1.0)
+    assert rouge("a", "a")["rouge1"] == RougeOverlap(1.0, 1.0, 1.0)
 
 
 def test_letters_of_any_script_count() -> None:
@@ -76,4 +83,4 @@ def test_huge_texts_are_bounded() -> None:
     before = time.process_time()
     found = rouge("same word " * 500_000, "word same " * 500_000)
     assert time.process_time() - before < 5
-    assert found["rouge_l"].f == pytest.approx((MAX_WORDS - 1) / MAX_WORDS)
+    assert found["rouge_l"].f == pytest.approx((MAX_ROUGE_WORDS - 1) / MAX_ROUGE_WORDS)

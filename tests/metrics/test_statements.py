@@ -4,18 +4,22 @@ from typing import Any
 
 import pytest
 
-from agent.metrics.answered import verdict
-from agent.metrics.evidence import read_answer
-from agent.metrics.markers import resolve
-from agent.metrics.statements import Statements, attach, citing_hindrance
+from ragmeter.metrics.abstention import answered_value
+from ragmeter.metrics.citations import resolve_citations
+from ragmeter.metrics.cited_statements import (
+    CitedStatements,
+    attach_citations,
+    missing_citation_reason,
+)
+from ragmeter.metrics.text_index import parse_answer
 from tests.metrics.help import trace
 
 FIRST, SECOND = "Open Settings and click Forgot password", "Refunds take 14 days"
 
 
-def statements(answer: str, **fields: Any) -> Statements:
+def statements(answer: str, **fields: Any) -> CitedStatements:
     one = trace(answer=answer, **fields)
-    return attach(answer, read_answer(answer).claims, resolve(one))
+    return attach_citations(answer, parse_answer(answer).claims, resolve_citations(one))
 
 
 def test_each_sentence_has_what_it_cites_once() -> None:
@@ -71,11 +75,11 @@ def test_what_needs_a_citation(sentence: str, needs: bool) -> None:
 )
 def test_what_hinders(fields: dict[str, Any], reason: str, applies: bool) -> None:
     one = trace(**fields)
-    gap = citing_hindrance(one, verdict(one), resolve(one))
+    gap = missing_citation_reason(one, answered_value(one), resolve_citations(one))
     assert gap is not None
     assert (gap.reason, gap.applies) == (reason, applies)
 
 
 def test_passages_that_are_none_hinder_nothing() -> None:
     one = trace(passages=[])
-    assert citing_hindrance(one, verdict(one), resolve(one)) is None
+    assert missing_citation_reason(one, answered_value(one), resolve_citations(one)) is None

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import json
 
-from agent.metrics.structured import (
-    Conflicts,
-    conflicts,
+from ragmeter.metrics.structured import (
+    RecordConflicts,
+    find_conflicts,
     looks_structured,
     read_record,
     spread_camel_case,
@@ -23,8 +23,8 @@ RECORD = json.dumps(
 )
 
 
-def check(answer: str) -> Conflicts:
-    return conflicts(read_record([spread_camel_case(RECORD)]), answer)
+def check(answer: str) -> RecordConflicts:
+    return find_conflicts(read_record([spread_camel_case(RECORD)]), answer)
 
 
 def test_structured_text_is_recognised() -> None:

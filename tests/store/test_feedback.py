@@ -3,26 +3,37 @@ from __future__ import annotations
 import sqlite3
 from pathlib import Path
 
-from agent.store.feedback import FeedbackRows, FeedbackStep, NewFrame, NewRow
-from agent.store.open import APPLICATION_ID, FOURTH, SCHEMA, SCHEMA_VERSION, SECOND, THIRD
-from agent.store.rows import Commit
-from agent.store.sqlite import SqliteStore
+from ragmeter.store.pending import FeedbackChanges, FeedbackTable, NewFeedback, NewRememberedTrace
+from ragmeter.store.rows import StateCommit
+from ragmeter.store.sqlite import SqliteStore
+from ragmeter.store.state_file import (
+    _MIGRATION_2,
+    _MIGRATION_3,
+    _MIGRATION_4,
+    APPLICATION_ID,
+    SCHEMA,
+    SCHEMA_VERSION,
+)
 
 A, B = b"a" * 16, b"b" * 16
 
 
-def row(trace: bytes = A, service: str | None = None) -> NewRow:
-    return NewRow(trace, service, "human", 1.0, "[]")
+def row(trace: bytes = A, service: str | None = None) -> NewFeedback:
+    return NewFeedback(trace, service, "human", 1.0, "[]")
 
 
-def frame(trace: bytes, service: str = "bot", at: float = 1.0, body: bytes = b"{}") -> NewFrame:
-    return NewFrame(trace, service, at, body)
+def frame(
+    trace: bytes, service: str = "bot", at: float = 1.0, body: bytes = b"{}"
+) -> NewRememberedTrace:
+    return NewRememberedTrace(trace, service, at, body)
 
 
 def test_a_file_of_version_4_is_brought_up_to_date_with_what_it_holds(tmp_path: Path) -> None:
     path = tmp_path / "s.sqlite"
     old = sqlite3.connect(path)
-    old.executescript(f"{SCHEMA} {SECOND} {THIRD} {FOURTH} PRAGMA user_version=4;")
+    old.executescript(
+        f"{SCHEMA} {_MIGRATION_2} {_MIGRATION_3} {_MIGRATION_4} PRAGMA user_version=4;"
+    )
     old.execute(f"PRAGMA application_id={APPLICATION_ID}")
     old.execute("INSERT INTO inbox(timestamp, received, body) VALUES(1.0, 2.0, x'7b7d')")
     old.commit()
@@ -30,9 +41,9 @@ def test_a_file_of_version_4_is_brought_up_to_date_with_what_it_holds(tmp_path: 
     store = SqliteStore(path)
     assert not store.quarantined
     assert [queued.body for queued in store.take(0, 10)] == [b"{}"]
-    rows = FeedbackRows(store)
+    rows = FeedbackTable(store)
     rows.add([row()], {})
-    store.commit(Commit(0, also=FeedbackStep([frame(A)])))
+    store.commit(StateCommit(0, also=FeedbackChanges([frame(A)])))
     assert rows.number() == rows.number_of_frames() == 1
     store.close()
     again = sqlite3.connect(path)
@@ -42,12 +53,12 @@ def test_a_file_of_version_4_is_brought_up_to_date_with_what_it_holds(tmp_path: 
 
 def test_rows_stay_until_a_commit_takes_them(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "s.sqlite")
-    rows = FeedbackRows(store)
+    rows = FeedbackTable(store)
     assert rows.last() == 0
     rows.add([row(A), row(B, "bot"), row(A)], {("x_total", ()): 3})
     assert [one.id for one in rows.rows(1, 10)] == [2, 3]
     assert rows.rows(0, 2)[1].new == row(B, "bot")
-    store.commit(Commit(0, also=FeedbackStep(done=[2])))
+    store.commit(StateCommit(0, also=FeedbackChanges(done=[2])))
     assert [one.id for one in rows.rows(0, 10)] == [1, 3]
     assert rows.row(2) is None
     assert (rows.last(), rows.number(), rows.number(1), rows.number(0, 2)) == (3, 2, 1, 1)
@@ -57,19 +68,21 @@ def test_rows_stay_until_a_commit_takes_them(tmp_path: Path) -> None:
 
 def test_frames_by_trace_and_service_the_latest_of_each(tmp_path: Path) -> None:
     store = SqliteStore(tmp_path / "s.sqlite")
-    rows = FeedbackRows(store)
+    rows = FeedbackTable(store)
     frames = [frame(A, at=5.0), frame(A, "faq", at=2.0), frame(A, at=9.0, body=b"2"), frame(B)]
-    store.commit(Commit(0, also=FeedbackStep(frames)))
+    store.commit(StateCommit(0, also=FeedbackChanges(frames)))
     assert [(one.service, one.body) for one in rows.frames(A, None)] == [
         ("bot", b"2"),
         ("faq", b"{}"),
     ]
     assert [one.service for one in rows.frames(A, "faq")] == ["faq"]
     assert rows.frames(A, "nobody") == []
-    store.commit(Commit(0, also=FeedbackStep(labelled=[(rows.frames(B, None)[0].id, b"new")])))
+    store.commit(
+        StateCommit(0, also=FeedbackChanges(labelled=[(rows.frames(B, None)[0].id, b"new")]))
+    )
     assert rows.frames(B, None)[0].body == b"new"
     assert rows.number_of_frames(before=5.0) == 2
-    store.commit(Commit(0, also=FeedbackStep(before=2.0, shed=1)))
+    store.commit(StateCommit(0, also=FeedbackChanges(before=2.0, shed=1)))
     assert rows.frames(B, None) == []  # too old
     assert [one.service for one in rows.frames(A, None)] == ["bot"]  # the oldest was shed
     store.close()

@@ -5,18 +5,24 @@ from pathlib import Path
 
 import pytest
 
-from agent.store.open import APPLICATION_ID, SCHEMA, SCHEMA_VERSION, SECOND, THIRD
-from agent.store.open_spans import OpenSpans, Row
-from agent.store.rows import Arrival
-from agent.store.sqlite import SqliteStore
+from ragmeter.store.pending import OpenSpanRow, OpenSpanTable
+from ragmeter.store.rows import TraceArrival
+from ragmeter.store.sqlite import SqliteStore
+from ragmeter.store.state_file import (
+    _MIGRATION_2,
+    _MIGRATION_3,
+    APPLICATION_ID,
+    SCHEMA,
+    SCHEMA_VERSION,
+)
 
 A, B = b"a" * 16, b"b" * 16
 COUNT = ("ragmeter_otlp_spans_total", (("result", "accepted"),))
 
 
-def row(trace: bytes, at: float, *keys: int, root: bool = False) -> Row:
+def row(trace: bytes, at: float, *keys: int, root: bool = False) -> OpenSpanRow:
     names = [key.to_bytes(8) for key in keys]
-    return Row(trace, at, root, 100 * len(keys), names, b"body of %d" % keys[0])
+    return OpenSpanRow(trace, at, root, 100 * len(keys), names, b"body of %d" % keys[0])
 
 
 @pytest.fixture
@@ -30,26 +36,26 @@ def names(*keys: int) -> list[bytes]:
 
 def test_open_spans_are_there_after_a_restart(path: Path) -> None:
     store = SqliteStore(path)
-    OpenSpans(store).add([row(A, 1.0, 1, 2), row(B, 1.0, 1)], {COUNT: 3})
-    OpenSpans(store).add([row(A, 2.0, 3, root=True)], {COUNT: 1})
+    OpenSpanTable(store).add([row(A, 1.0, 1, 2), row(B, 1.0, 1)], {COUNT: 3})
+    OpenSpanTable(store).add([row(A, 2.0, 3, root=True)], {COUNT: 1})
     store.close()
     store = SqliteStore(path)
-    opened, closed, broken = OpenSpans(store).restore()
+    opened, closed, broken = OpenSpanTable(store).restore()
     assert [(one.trace, one.first, one.keys, one.size, one.root) for one in opened] == [
         (A, 1.0, names(1, 2, 3), 300, True),
         (B, 1.0, names(1), 100, False),
     ]
     assert (closed, broken) == ([], 0)
-    assert OpenSpans(store).bodies(A) == [(1, b"body of 1"), (3, b"body of 3")]
+    assert OpenSpanTable(store).bodies(A) == [(1, b"body of 1"), (3, b"body of 3")]
     assert store.saved().counters == [(COUNT, 4.0)]
     store.close()
 
 
 def test_closing_is_one_step_with_what_came_of_the_trace(path: Path) -> None:
     store = SqliteStore(path)
-    spans = OpenSpans(store)
+    spans = OpenSpanTable(store)
     spans.add([row(A, 1.0, 1), row(B, 1.0, 1)], {})
-    arrival = Arrival("bot", "a", 0.0, b"{}")
+    arrival = TraceArrival("bot", "a", 0.0, b"{}")
 
     def torn(db: sqlite3.Connection) -> None:
         spans.closing([(A, 5.0)], [])(db)
@@ -71,7 +77,7 @@ def test_closing_is_one_step_with_what_came_of_the_trace(path: Path) -> None:
 
 def test_rows_that_make_no_sense_are_told_and_deleted(path: Path) -> None:
     store = SqliteStore(path)
-    spans = OpenSpans(store)
+    spans = OpenSpanTable(store)
     spans.add([row(A, 1.0, 1)], {})
     with store.transaction() as db:
         for values in (
@@ -97,7 +103,7 @@ def test_rows_that_make_no_sense_are_told_and_deleted(path: Path) -> None:
 
 def test_a_file_of_version_3_is_brought_up_to_date_with_what_it_holds(path: Path) -> None:
     old = sqlite3.connect(path)
-    old.executescript(f"{SCHEMA} {SECOND} {THIRD} PRAGMA user_version=3;")
+    old.executescript(f"{SCHEMA} {_MIGRATION_2} {_MIGRATION_3} PRAGMA user_version=3;")
     old.execute(f"PRAGMA application_id={APPLICATION_ID}")
     old.execute("INSERT INTO inbox(timestamp, received, body) VALUES(1.0, 2.0, x'7b7d')")
     old.commit()
@@ -105,7 +111,7 @@ def test_a_file_of_version_3_is_brought_up_to_date_with_what_it_holds(path: Path
     store = SqliteStore(path)
     assert not store.quarantined
     assert [queued.body for queued in store.take(0, 10)] == [b"{}"]
-    OpenSpans(store).add([row(A, 1.0, 1)], {})
+    OpenSpanTable(store).add([row(A, 1.0, 1)], {})
     store.close()
     again = sqlite3.connect(path)
     assert again.execute("PRAGMA user_version").fetchone()[0] == SCHEMA_VERSION

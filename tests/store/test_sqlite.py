@@ -6,18 +6,19 @@ from typing import Any
 
 import pytest
 
-from agent.seen_clock import IN_A_ROW
-from agent.store.open import StateError, remove
-from agent.store.rows import Arrival, Commit, OutboxItem, Progress
-from agent.store.sqlite import SqliteStore
+from ragmeter.core.dedupe import CONSECUTIVE_TRACES
+from ragmeter.core.errors import StateError
+from ragmeter.store.rows import OutboxItem, SourceProgress, StateCommit, TraceArrival
+from ragmeter.store.sqlite import SqliteStore
+from ragmeter.store.state_file import remove_state_file
 
 KEY = ("ragmeter_traces_received_total", (("source", "test"),))
 DUPLICATES = ("ragmeter_traces_duplicate_total", (("source", "test"),))
 HORIZON = 3600.0
 
 
-def arrival(number: int, at: float = 0.0) -> Arrival:
-    return Arrival("bot", f"t{number}", at, b"{}")
+def arrival(number: int, at: float = 0.0) -> TraceArrival:
+    return TraceArrival("bot", f"t{number}", at, b"{}")
 
 
 @pytest.fixture
@@ -32,7 +33,7 @@ def opened(path: Path, said: list[str] | None = None) -> SqliteStore:
 
 def test_what_is_accepted_is_there_after_a_restart(path: Path) -> None:
     store = opened(path)
-    store.accept([arrival(1), arrival(2)], 5.0, progress=Progress("f", 99), counts={KEY: 2})
+    store.accept([arrival(1), arrival(2)], 5.0, progress=SourceProgress("f", 99), counts={KEY: 2})
     store.close()
     store = opened(path)
     assert [queued.seq for queued in store.take(0, 10)] == [1, 2]
@@ -54,7 +55,7 @@ def test_the_same_id_counts_once(path: Path) -> None:
 
 def test_the_same_id_of_another_service_is_another_trace(path: Path) -> None:
     store = opened(path)
-    other = Arrival("bo", "tt1", 0.0, b"{}")  # the two parts joined are the same text
+    other = TraceArrival("bo", "tt1", 0.0, b"{}")  # the two parts joined are the same text
     assert store.accept([arrival(1), other], 0.0).fresh == (True, True)
     store.close()
 
@@ -63,21 +64,23 @@ def test_an_id_is_known_for_one_horizon_and_forgotten_after_two(path: Path) -> N
     store = opened(path)
     store.accept([arrival(1, 0.0)], 0.0)
     assert store.accept([arrival(1, HORIZON * 0.99)], 0.0).duplicates == 1
-    store.accept([arrival(10 + n, HORIZON * 1.1) for n in range(IN_A_ROW)], 0.0)
+    store.accept([arrival(10 + n, HORIZON * 1.1) for n in range(CONSECUTIVE_TRACES)], 0.0)
     assert store.accept([arrival(1, HORIZON * 1.1)], 0.0).duplicates == 1
-    store.accept([arrival(30 + n, HORIZON * 2.2) for n in range(IN_A_ROW)], 0.0)
+    store.accept([arrival(30 + n, HORIZON * 2.2) for n in range(CONSECUTIVE_TRACES)], 0.0)
     assert store.accept([arrival(1, HORIZON * 2.2)], 0.0).duplicates == 0
     store.close()
 
 
 def test_ids_from_the_future_do_not_stop_the_rotation(path: Path) -> None:
     store = opened(path)
-    store.accept([arrival(1, 0.0), *(arrival(10 + n, 1e10) for n in range(IN_A_ROW))], 0.0)
+    store.accept(
+        [arrival(1, 0.0), *(arrival(10 + n, 1e10) for n in range(CONSECUTIVE_TRACES))], 0.0
+    )
     assert store.accept([arrival(1, 20.0)], 0.0).duplicates == 1
-    for n in range(100, 100 + 10 * IN_A_ROW):
+    for n in range(100, 100 + 10 * CONSECUTIVE_TRACES):
         store.accept([arrival(n, HORIZON * (n - 90))], 0.0)
     counts = [store._db.execute(f"SELECT count(*) FROM seen_{g}").fetchone()[0] for g in (0, 1)]
-    assert sum(counts) <= 2 * IN_A_ROW
+    assert sum(counts) <= 2 * CONSECUTIVE_TRACES
     store.close()
 
 
@@ -97,12 +100,12 @@ def test_a_commit_takes_its_traces_off_the_queue_with_their_effect(path: Path) -
     store = opened(path)
     store.accept([arrival(number) for number in range(3)], 0.0)
     row = ("bot", "", 10, 0, b"x")
-    store.commit(Commit(2, buckets=[row], counters=[(KEY, 2.0)], meta={"a": [1]}))
+    store.commit(StateCommit(2, buckets=[row], counters=[(KEY, 2.0)], meta={"a": [1]}))
     assert [queued.seq for queued in store.take(0, 10)] == [3]
     saved = store.saved()
     assert saved.buckets == [row]
     assert saved.meta["a"] == [1]
-    store.commit(Commit(2, buckets=[("bot", "", 10, 0, None)]))
+    store.commit(StateCommit(2, buckets=[("bot", "", 10, 0, None)]))
     assert store.saved().buckets == []
     store.close()
 
@@ -110,7 +113,7 @@ def test_a_commit_takes_its_traces_off_the_queue_with_their_effect(path: Path) -
 def test_a_step_that_fails_leaves_nothing(path: Path) -> None:
     store = opened(path)
     store.accept([arrival(1)], 0.0)
-    step = Commit(1, counters=[(KEY, 1.0)], meta={"bad": object()})
+    step = StateCommit(1, counters=[(KEY, 1.0)], meta={"bad": object()})
     with pytest.raises(TypeError):
         store.commit(step)
     assert store.depth == 1
@@ -123,7 +126,7 @@ def test_a_full_disk_refuses_and_keeps_what_was_there(path: Path) -> None:
     store = opened(path)
     store.accept([arrival(1)], 0.0)
     store._db.execute("PRAGMA max_page_count=30")
-    big = [Arrival("bot", f"big{n}", 0.0, b"x" * 50_000) for n in range(10)]
+    big = [TraceArrival("bot", f"big{n}", 0.0, b"x" * 50_000) for n in range(10)]
     with pytest.raises(sqlite3.OperationalError, match="full"):
         store.accept(big, 0.0)
     assert store.depth == 1
@@ -137,7 +140,7 @@ def test_a_second_agent_is_refused(path: Path) -> None:
     with pytest.raises(StateError, match="in use by another ragmeter"):
         opened(path)
     with pytest.raises(StateError, match="in use by another ragmeter"):
-        remove(path)
+        remove_state_file(path)
     store.close()
     opened(path).close()
 
@@ -145,7 +148,7 @@ def test_a_second_agent_is_refused(path: Path) -> None:
 @pytest.mark.parametrize("damage", [b"this is no database" * 100, None])
 def test_a_corrupt_file_is_kept_aside_and_said_so(path: Path, damage: bytes | None) -> None:
     store = opened(path)
-    store.accept([Arrival("bot", f"t{n}", 0.0, b"x" * 3000) for n in range(50)], 0.0)
+    store.accept([TraceArrival("bot", f"t{n}", 0.0, b"x" * 3000) for n in range(50)], 0.0)
     store.close()
     if damage is None:  # a page in the middle overwritten, as a bad disk would
         content = bytearray(path.read_bytes())
@@ -176,7 +179,7 @@ def test_a_disk_that_fails_for_a_moment_moves_no_state_aside(
     path: Path, monkeypatch: pytest.MonkeyPatch, code: int, aside: bool
 ) -> None:
     store = opened(path)
-    store.accept([Arrival("bot", "t", 0.0, b"{}")], 0.0)
+    store.accept([TraceArrival("bot", "t", 0.0, b"{}")], 0.0)
     store.close()
     failures = [sqlite3.OperationalError("disk I/O error")]
     failures[0].sqlite_errorcode = code
@@ -231,8 +234,8 @@ def test_notifications_of_one_key_keep_their_order(path: Path) -> None:
         OutboxItem("a-resolved", "a", "2", 0.0),
         OutboxItem("b-fired", "b", "3", 1.0),
     ]
-    store.commit(Commit(0, outbox=items))
-    store.commit(Commit(0, outbox=items))  # a redone step puts nothing in twice
+    store.commit(StateCommit(0, outbox=items))
+    store.commit(StateCommit(0, outbox=items))  # a redone step puts nothing in twice
     assert [item.id for item in store.due(5.0, 10)] == ["a-fired", "b-fired"]
     store.retry("a-fired", 60.0, "down")
     assert [item.id for item in store.due(5.0, 10)] == ["b-fired"]
@@ -244,7 +247,9 @@ def test_notifications_of_one_key_keep_their_order(path: Path) -> None:
 
 def test_a_clock_that_was_set_back_holds_no_notification_up(path: Path) -> None:
     store = opened(path)
-    store.commit(Commit(0, outbox=[OutboxItem("a", "a", "1", 9e9), OutboxItem("b", "b", "2", 0.0)]))
+    store.commit(
+        StateCommit(0, outbox=[OutboxItem("a", "a", "1", 9e9), OutboxItem("b", "b", "2", 0.0)])
+    )
     assert [item.id for item in store.due(5.0, 10)] == ["a", "b"]
     store.retry("a", 8e9, "down")
     assert [item.id for item in store.due(5.0, 10)] == ["b"]

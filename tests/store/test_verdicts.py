@@ -5,8 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from agent.store.sqlite import SqliteStore
-from agent.store.verdicts import DAY, SqliteVerdicts
+from ragmeter.store.sqlite import SqliteStore
+from ragmeter.store.verdicts import DAY_SECONDS, SqliteVerdictStore
 
 
 class Clock:
@@ -25,31 +25,31 @@ def path(tmp_path: Path) -> Path:
 
 def test_a_verdict_is_found_at_once_and_after_a_restart(path: Path) -> None:
     clock = Clock()
-    kept = SqliteVerdicts(path, 100, 30, clock)
+    kept = SqliteVerdictStore(path, 100, 30, clock)
     kept.put(b"k1", "f1", b"{}", clock.now)
     assert kept.get(b"k1") == ("f1", b"{}")
     assert kept.get(b"k2") is None
     kept.close()
-    again = SqliteVerdicts(path, 100, 30, clock)
+    again = SqliteVerdictStore(path, 100, 30, clock)
     assert again.get(b"k1") == ("f1", b"{}")
     again.close()
 
 
 def test_old_verdicts_are_not_found(path: Path) -> None:
     clock = Clock()
-    kept = SqliteVerdicts(path, 100, 30, clock)
+    kept = SqliteVerdictStore(path, 100, 30, clock)
     kept.put(b"k", "f", b"1", clock.now)
-    clock.now += 29 * DAY
+    clock.now += 29 * DAY_SECONDS
     assert kept.get(b"k") is not None
-    clock.now += 2 * DAY
+    clock.now += 2 * DAY_SECONDS
     assert kept.get(b"k") is None
     kept.close()
 
 
 def test_the_oldest_go_first_and_age_is_trimmed(path: Path) -> None:
     clock = Clock()
-    kept = SqliteVerdicts(path, 1_000, 30, clock)
-    kept.put(b"ancient", "f", b"1", clock.now - 31 * DAY)
+    kept = SqliteVerdictStore(path, 1_000, 30, clock)
+    kept.put(b"ancient", "f", b"1", clock.now - 31 * DAY_SECONDS)
     for number in range(30_000):
         kept.put(b"k%d" % number, "f", b"1", clock.now + number * 1e-3)
         if kept._writing is not None:
@@ -62,7 +62,7 @@ def test_the_oldest_go_first_and_age_is_trimmed(path: Path) -> None:
 
 
 def test_no_entries_keep_nothing(path: Path) -> None:
-    kept = SqliteVerdicts(path, 0, 30)
+    kept = SqliteVerdictStore(path, 0, 30)
     kept.put(b"k", "f", b"1", 0)
     assert kept.get(b"k") is None
     kept.close()
@@ -71,7 +71,7 @@ def test_no_entries_keep_nothing(path: Path) -> None:
 def test_a_state_file_that_cannot_be_written_costs_verdicts_only(
     path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    kept = SqliteVerdicts(path, 10, 30, Clock())
+    kept = SqliteVerdictStore(path, 10, 30, Clock())
     kept._db.execute("PRAGMA query_only=1")
     kept.put(b"k1", "f", b"1", Clock.now)
     assert kept.get(b"k1") is not None
@@ -80,7 +80,7 @@ def test_a_state_file_that_cannot_be_written_costs_verdicts_only(
 
 
 def test_a_checkpoint_of_ours_is_as_durable_as_one_of_the_state_file(path: Path) -> None:
-    kept = SqliteVerdicts(path, 10, 30, Clock())
+    kept = SqliteVerdictStore(path, 10, 30, Clock())
     normal = 1  # 0 is off: pages of the worker's commits would be checkpointed without a sync
     assert kept._db.execute("PRAGMA synchronous").fetchone() == (normal,)
     kept.close()

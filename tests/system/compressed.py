@@ -14,7 +14,7 @@ from typing import Any
 
 import yaml
 
-from agent.alerts.durations import parse_duration
+from ragmeter.core.clocks import parse_duration
 
 __all__ = ["BY_THE_CLOCK", "compressed", "faster"]
 

@@ -67,7 +67,7 @@ class Agent:
 @contextmanager
 def agent(folder: Path, config: Path, url: str) -> Iterator[Agent]:
     """`ragmeter run --replay -`; its talk lies in `folder`/agent.log."""
-    with (folder / "agent.log").open("ab") as talk:
+    with (folder / "ragmeter.log").open("ab") as talk:
         process = subprocess.Popen(
             [*RAGMETER, "run", "--config", str(config), "--replay", "-"],
             stdin=subprocess.PIPE,
@@ -77,12 +77,12 @@ def agent(folder: Path, config: Path, url: str) -> Iterator[Agent]:
             env={**os.environ, "PYTHONPATH": str(ROOT)},
         )
     try:
-        _ready(process, url, folder / "agent.log")
+        _ready(process, url, folder / "ragmeter.log")
         yield Agent(process, url)
         assert process.stdin is not None
         process.stdin.close()
         process.terminate()
-        assert process.wait(PATIENCE) == 0, (folder / "agent.log").read_text()
+        assert process.wait(PATIENCE) == 0, (folder / "ragmeter.log").read_text()
     finally:
         process.kill()
         process.wait()

@@ -103,7 +103,15 @@ def configured(folder: Path, **alerts: Any) -> Path:
 
 def rules_for_prometheus(config: Path) -> str:
     """Written by the command, from the settings that the agent runs with."""
-    command = [sys.executable, "-m", "agent.cli", "rules", "prometheus", "--config", str(config)]
+    command = [
+        sys.executable,
+        "-m",
+        "ragmeter.cli.main",
+        "rules",
+        "prometheus",
+        "--config",
+        str(config),
+    ]
     done = subprocess.run(
         command, capture_output=True, text=True, cwd=ROOT, check=True, timeout=PATIENCE
     )

@@ -18,12 +18,12 @@ from typing import Any
 import pytest
 import yaml
 
-from agent.alerts import Alert
-from agent.config import load
-from agent.ingest.native import decode_one
-from agent.pipeline import Instrument
-from agent.rules import rules_of
-from exporters.prometheus import PrometheusExporter
+from ragmeter.alerts.alert import Alert
+from ragmeter.alerts.rule_sets import load_configured_rules
+from ragmeter.config.loader import load_settings
+from ragmeter.embedded.agent import EmbeddedAgent
+from ragmeter.exporters.prometheus import PrometheusExporter
+from ragmeter.ingest.native import decode_trace
 from tests.ports import free_port
 from tests.real import require
 from tests.system.story import configured, rules_for_prometheus
@@ -37,7 +37,7 @@ ORIGIN = 1_760_000_000.0
 TARGET = 'job="ragmeter",instance="a:9464"'
 
 
-def day(instrument: Instrument, names: Set[str]) -> Iterator[dict[str, str]]:
+def day(instrument: EmbeddedAgent, names: Set[str]) -> Iterator[dict[str, str]]:
     """Each scrape: value by series, of those metrics."""
     exporter, waiting = PrometheusExporter(instrument), traffic(-DAY, 0.0, origin=ORIGIN)
     held = next(waiting, None)
@@ -45,7 +45,7 @@ def day(instrument: Instrument, names: Set[str]) -> Iterator[dict[str, str]]:
         batch = []
         while held is not None and held[0] < number * EVERY - DAY:
             body = json.dumps(held[1]).encode()
-            batch.append((decode_one(body, len(body)), 0))
+            batch.append((decode_trace(body, len(body)), 0))
             held = next(waiting, None)
         instrument.accept(batch, "file")
         instrument.wait_idle()
@@ -99,8 +99,8 @@ def test_a_quiet_day_fires_nothing(tmp_path: Path) -> None:
         told.append(alert)
         return ()
 
-    settings = load(config, environ={})
-    instrument = Instrument(settings, rules_of(settings), live=False, notify=notify)
+    settings = load_settings(config, environ={})
+    instrument = EmbeddedAgent(settings, load_configured_rules(settings), live=False, notify=notify)
     instrument.start()
     rules = rules_for_prometheus(config)
     names = set(re.findall(r"\b(?:[a-z]+_)*rag(?:meter)?_[a-z0-9_]+", rules))

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from agent.metrics.spec import Kind, MetricSpec
-from agent.trace import Score, ScoredTrace, State
-from agent.windows import BucketRow, Windows
+from ragmeter.core.metric_specs import MetricKind, MetricSpec
+from ragmeter.core.score import Score, ScoredTrace, ScoreState
+from ragmeter.windows.state import BucketRow
+from ragmeter.windows.windows import Windows
 
 
 def spec(
-    name: str, kind: Kind, high: float | None = 1.0, good: str | None = "higher"
+    name: str, kind: MetricKind, high: float | None = 1.0, good: str | None = "higher"
 ) -> MetricSpec:
     return MetricSpec(name, kind, "cheap", ("builtin",), "", "", "", 0.0, high, good)  # type: ignore[arg-type]
 
@@ -35,7 +36,7 @@ def score(
     metric: str,
     value: float | None = None,
     probability: float = 1.0,
-    state: State = State.SCORED,
+    state: ScoreState = ScoreState.SCORED,
 ) -> Score:
     return Score(metric, "builtin", state, value, None, probability)
 

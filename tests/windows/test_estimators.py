@@ -5,17 +5,17 @@ import random
 
 import pytest
 
-from agent.windows.estimators import (
-    Moments,
+from ragmeter.core.arithmetic import WEIGHT_ONE, value_units, weight_units
+from ragmeter.windows.estimators import (
+    StratumMoments,
     mean_interval,
     mean_spread,
-    moments,
     rate_interval,
+    stratum_moments,
     t975,
-    wilson,
+    wilson_interval,
 )
-from agent.windows.exact import WEIGHT_ONE, units, weight
-from agent.windows.sums import add_scored, empty_sums
+from ragmeter.windows.sums import add_scored, empty_sums
 
 SCIPY_T = {1: 12.7062047, 5: 2.5705818, 9: 2.2621572, 10: 2.2281389, 30: 2.0422725, 1000: 1.9623390}
 """scipy.stats.t.ppf(.975, df), scipy 1.17."""
@@ -25,16 +25,16 @@ def stratum(
     values: list[float], probabilities: list[float], cheap: list[float], size: int, mean_f: float
 ) -> list[int]:
     sums = empty_sums()
-    sums[0], sums[1] = size * WEIGHT_ONE, units(size * mean_f) * WEIGHT_ONE
+    sums[0], sums[1] = size * WEIGHT_ONE, value_units(size * mean_f) * WEIGHT_ONE
     for value, probability, f in zip(values, probabilities, cheap, strict=True):
-        y, x = units(value), units(f)
-        add_scored(sums, weight(probability), y, y * y, f=x, ff=x * x, yf=x * y)
+        y, x = value_units(value), value_units(f)
+        add_scored(sums, weight_units(probability), y, y * y, f=x, ff=x * x, yf=x * y)
     return sums
 
 
-def plain(values: list[float], probabilities: list[float] | None = None) -> list[Moments]:
+def plain(values: list[float], probabilities: list[float] | None = None) -> list[StratumMoments]:
     n = len(values)
-    return moments([stratum(values, probabilities or [1.0] * n, [0.0] * n, n, 0.0)])
+    return stratum_moments([stratum(values, probabilities or [1.0] * n, [0.0] * n, n, 0.0)])
 
 
 @pytest.mark.parametrize(("df", "expected"), SCIPY_T.items())
@@ -44,8 +44,8 @@ def test_t_quantiles(df: int, expected: float) -> None:
 
 def test_wilson_against_published_values() -> None:
     # Newcombe (1998), table I, method 3: 81/263 and 0/20.
-    assert wilson(81 / 263, 263) == pytest.approx((0.2553, 0.3662), abs=5e-5)
-    assert wilson(0.0, 20) == pytest.approx((0.0, 0.1611), abs=5e-5)
+    assert wilson_interval(81 / 263, 263) == pytest.approx((0.2553, 0.3662), abs=5e-5)
+    assert wilson_interval(0.0, 20) == pytest.approx((0.0, 0.1611), abs=5e-5)
 
 
 @pytest.mark.parametrize("n", [1, 5, 49, 50, 2000])
@@ -59,14 +59,14 @@ def test_a_rate_of_nothing_or_everything_has_a_proper_interval(n: int, share: fl
 
 def test_few_equal_weights_give_plain_wilson() -> None:
     found = rate_interval(plain([1.0] * 30 + [0.0] * 10, [0.1] * 40))
-    assert (found.lower, found.upper) == wilson(0.75, 40)
+    assert (found.lower, found.upper) == wilson_interval(0.75, 40)
     assert found.effective == 40
 
 
 def test_many_equal_weights_give_nearly_plain_wilson() -> None:
     found = rate_interval(plain([1.0] * 300 + [0.0] * 100))
     assert found.value == 0.75
-    assert (found.lower, found.upper) == pytest.approx(wilson(0.75, 400), abs=1e-3)
+    assert (found.lower, found.upper) == pytest.approx(wilson_interval(0.75, 400), abs=1e-3)
 
 
 def test_a_mean_with_equal_weights_has_the_textbook_t_interval() -> None:
@@ -98,16 +98,16 @@ def test_strata_without_a_score_join_a_neighbour() -> None:
     empty = stratum([], [], [], 70, 0.5)
     some = stratum([1.0, 0.0], [0.1, 0.1], [0.9, 0.2], 30, 0.5)
     for order in ([empty, some], [some, empty]):
-        (only,) = moments(order)
+        (only,) = stratum_moments(order)
         assert (only.size, only.n, only.population_f) == (100, 2, 0.5)
-    assert moments([empty]) == []
+    assert stratum_moments([empty]) == []
 
 
 def test_strata_weigh_by_their_traffic() -> None:
     rest = stratum([1.0] * 60, [0.05] * 60, [0.0] * 60, 1200, 0.0)
     tail = stratum([0.0] * 60, [0.15] * 60, [0.0] * 60, 400, 0.0)
-    assert rate_interval(moments([rest, tail])).value == pytest.approx(0.75)
-    assert mean_interval(moments([rest, tail]), [0.0]).value == pytest.approx(0.75)
+    assert rate_interval(stratum_moments([rest, tail])).value == pytest.approx(0.75)
+    assert mean_interval(stratum_moments([rest, tail]), [0.0]).value == pytest.approx(0.75)
 
 
 def test_a_stratum_judged_too_often_brings_less_than_its_samples() -> None:
@@ -117,7 +117,7 @@ def test_a_stratum_judged_too_often_brings_less_than_its_samples() -> None:
     values = [[rng.random() for _ in range(100)] for _ in range(2)]
     rest = stratum(values[0], [100 / 1900] * 100, [0.0] * 100, 1900, 0.0)
     tail = stratum(values[1], [1.0] * 100, [0.0] * 100, 100, 0.0)
-    found = mean_interval(moments([rest, tail]), [1 / 12])
+    found = mean_interval(stratum_moments([rest, tail]), [1 / 12])
     assert found.effective == pytest.approx(1 / (0.95**2 / 100 + 0.05**2 / 100), rel=1e-6)
     # what the width says: half = t * sqrt(variance of one / effective)
     half = (found.upper - found.lower) / 2
@@ -127,7 +127,7 @@ def test_a_stratum_judged_too_often_brings_less_than_its_samples() -> None:
 def test_strata_judged_alike_are_worth_their_samples() -> None:
     rest = stratum([0.2, 0.4, 0.6] * 40, [0.1] * 120, [0.0] * 120, 1200, 0.0)
     tail = stratum([0.1, 0.3] * 20, [0.1] * 40, [0.0] * 40, 400, 0.0)
-    assert mean_interval(moments([rest, tail]), [0.05]).effective == pytest.approx(160)
+    assert mean_interval(stratum_moments([rest, tail]), [0.05]).effective == pytest.approx(160)
 
 
 def test_a_good_cheap_score_narrows_the_interval_and_moves_the_estimate() -> None:
@@ -139,7 +139,7 @@ def test_a_good_cheap_score_narrows_the_interval_and_moves_the_estimate() -> Non
         cheap.append(rng.betavariate(8, 2) if good else rng.betavariate(2, 8))
     population = sum(cheap) / 200 - 0.05  # all traffic is a little worse than the sample
     with_cheap = rate_interval(
-        moments([stratum(values, [0.1] * 200, cheap, 2000, population)]), 0.7
+        stratum_moments([stratum(values, [0.1] * 200, cheap, 2000, population)]), 0.7
     )
     without = rate_interval(plain(values, [0.1] * 200))
     assert with_cheap.upper - with_cheap.lower < 0.8 * (without.upper - without.lower)
@@ -152,7 +152,7 @@ def test_explained_variance_is_corrected_for_the_two_fitted_parameters(n: int) -
     explained share is its cap of 0.95 times (n - 2) / n, and n samples are worth n / (1 - share).
     """
     values = [float(i % 2) for i in range(n)]
-    strata = moments([stratum(values, [0.1] * n, values, 10 * n, sum(values) / n)])
+    strata = stratum_moments([stratum(values, [0.1] * n, values, 10 * n, sum(values) / n)])
     share = 0.95 * (n - 2) / n
     found = mean_spread(strata, [0.0], prior=0.0, slope_history=1.0)
     assert found.effective == pytest.approx(n / (1 - share))

@@ -9,36 +9,47 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent.trace import Score, ScoredTrace, State
-from agent.windows.failures import FAULTS, OTHER, TRACED_SO, add_failures, fault, place_of
+from ragmeter.core.score import Score, ScoredTrace, ScoreState
+from ragmeter.windows.failures import (
+    FAILURE_REASONS,
+    OTHER_REASON,
+    TRACE_REASONS,
+    add_failures,
+    failed_worst_key,
+    failure_reason,
+)
 from tests.windows.helpers import BASE, Store, score, trace, windows
 
 METRICS_PAGE = Path(__file__).parents[2] / "docs" / "metrics.md"
 
 
 def failed(reason: str | None = "judge_timeout", scorer: str = "judge", **more: object) -> Score:
-    return Score("grounding", scorer, State.UNSCORED, None, reason, **more)  # type: ignore[arg-type]
+    return Score("grounding", scorer, ScoreState.UNSCORED, None, reason, **more)  # type: ignore[arg-type]
 
 
 def judged(value: float = 1.0, scorer: str = "judge") -> Score:
-    return Score("grounding", scorer, State.SCORED, value)
+    return Score("grounding", scorer, ScoreState.SCORED, value)
 
 
 def test_every_reason_of_the_page_is_sorted_into_ours_or_the_traces() -> None:
     rows = re.findall(r"^\| (`.*?) \| `unscored` \|", METRICS_PAGE.read_text("utf-8"), re.M)
-    assert {name for row in rows for name in re.findall(r"`(\w+)`", row)} == FAULTS | TRACED_SO
-    assert not FAULTS & TRACED_SO
+    assert {
+        name for row in rows for name in re.findall(r"`(\w+)`", row)
+    } == FAILURE_REASONS | TRACE_REASONS
+    assert not FAILURE_REASONS & TRACE_REASONS
 
 
-@pytest.mark.parametrize("state", [State.NOT_APPLICABLE, State.SAMPLED_OUT, State.SHED])
-def test_no_other_state_is_a_fault(state: State) -> None:
-    assert fault(Score("grounding", "judge", state, None, "judge_error")) is None
+@pytest.mark.parametrize(
+    "state", [ScoreState.NOT_APPLICABLE, ScoreState.SAMPLED_OUT, ScoreState.SHED]
+)
+def test_no_other_state_is_a_fault(state: ScoreState) -> None:
+    assert failure_reason(Score("grounding", "judge", state, None, "judge_error")) is None
 
 
 def test_reasons_from_outside_are_one() -> None:
-    assert fault(failed("made-up")) == fault(failed(None)) == OTHER
-    assert fault(failed("no_text")) is None
-    assert fault(score("grounding", float("nan"))) == "internal_error"
+    assert failure_reason(failed("made-up")) == failure_reason(failed(None)) == OTHER_REASON
+    assert failure_reason(failed("no_text")) is None
+    assert failure_reason(score("grounding", float("nan"))) == "internal_error"
 
 
 @pytest.mark.parametrize("number", [4, 40])  # a plain loop, and columns
@@ -60,7 +71,7 @@ def test_the_share_is_of_what_should_have_a_value(number: int, stratum: str) -> 
     quarter = number // 4
     assert list(read.reasons.items()) == [("judge_timeout", quarter), ("model_error", quarter)]
     assert read.lower < 0.5 < read.upper
-    named = w.worst("bot", *place_of("grounding", "judge"), "5m", limit=100)
+    named = w.worst("bot", *failed_worst_key("grounding", "judge"), "5m", limit=100)
     assert {int(item.trace_id[6:]) % 4 for item in named} <= {0, 3}
     assert len(named) == min(5, number // 2)
     part_read = w.failed("bot", "model=a", "grounding", "judge", "5m")

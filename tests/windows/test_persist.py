@@ -4,10 +4,10 @@ import json
 
 import pytest
 
-from agent.windows.bucket import Slots
-from agent.windows.draft import make_bucket
-from agent.windows.persist import (
-    VERSION,
+from ragmeter.windows.bucket_builder import build_bucket
+from ragmeter.windows.buckets import SeriesSlots
+from ragmeter.windows.state import (
+    BUCKET_VERSION,
     decode_bucket,
     decode_clock,
     encode_bucket,
@@ -23,9 +23,9 @@ TRACES = [
 
 
 def test_a_bucket_comes_back_byte_for_byte_whatever_the_order_of_the_series() -> None:
-    slots = Slots(SPECS)
-    data = encode_bucket(make_bucket(TRACES, slots), slots)
-    other = Slots(SPECS)
+    slots = SeriesSlots(SPECS)
+    data = encode_bucket(build_bucket(TRACES, slots), slots)
+    other = SeriesSlots(SPECS)
     for metric in sorted(SPECS, reverse=True):
         other.column((metric, "builtin"))
     assert encode_bucket(decode_bucket(data, other), other) == data
@@ -35,10 +35,10 @@ def test_the_clock_comes_back() -> None:
     assert decode_clock(encode_clock(1_700_000_000.125)) == 1_700_000_000.125
 
 
-@pytest.mark.parametrize("data", [b"", bytes([VERSION + 1]) + b"[]", b"\x80pickle"])
+@pytest.mark.parametrize("data", [b"", bytes([BUCKET_VERSION + 1]) + b"[]", b"\x80pickle"])
 def test_another_version_is_named(data: bytes) -> None:
     with pytest.raises(ValueError, match="version"):
-        decode_bucket(data, Slots(SPECS))
+        decode_bucket(data, SeriesSlots(SPECS))
 
 
 @pytest.mark.parametrize(
@@ -46,19 +46,19 @@ def test_another_version_is_named(data: bytes) -> None:
     ["[", "[]", "{}", "3", "[1,[],[]]", '[1,[["a","b",[1],[]]],[],[]]', '[1,[],[["total"]],[]]'],
 )
 def test_damaged_content_is_a_value_error(content: str) -> None:
-    data = bytes([VERSION]) + content.encode()
+    data = bytes([BUCKET_VERSION]) + content.encode()
     with pytest.raises(ValueError, match="window state"):
-        decode_bucket(data, Slots(SPECS))
+        decode_bucket(data, SeriesSlots(SPECS))
 
 
 def test_what_is_written_is_plain_json() -> None:
-    slots = Slots(SPECS)
-    data = encode_bucket(make_bucket(TRACES, slots), slots)
+    slots = SeriesSlots(SPECS)
+    data = encode_bucket(build_bucket(TRACES, slots), slots)
     assert json.loads(data[1:])[0] == len(TRACES)
 
 
 def test_what_version_1_wrote_is_read() -> None:
-    slots = Slots(SPECS)
+    slots = SeriesSlots(SPECS)
     y = 1 << 30
     old = [0, 0, 2, *(20 << 24, 200 << 48, 20 * y << 24, 0, 200 * y << 48), *([0] * 6)]
     cells = [["error", "builtin", [0, 3, 0, 0, 4, y, y * y], [["", old]]]]
@@ -69,6 +69,6 @@ def test_what_version_1_wrote_is_read() -> None:
     assert cell.scored == 6
     assert cell.sums()[""][3] == 24 << 24
     again = encode_bucket(bucket, slots)
-    assert again[0] == VERSION
-    assert encode_bucket(decode_bucket(again, Slots(SPECS)), slots) == again
+    assert again[0] == BUCKET_VERSION
+    assert encode_bucket(decode_bucket(again, SeriesSlots(SPECS)), slots) == again
     assert decode_clock(bytes([1]) + b'{"now":5.0}') == 5.0

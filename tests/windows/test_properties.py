@@ -7,10 +7,10 @@ import random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent.trace import ScoredTrace
-from agent.windows import Windows
+from ragmeter.core.score import ScoredTrace
+from ragmeter.windows.windows import Windows
 from tests.windows.helpers import SPECS, Store, reading, trace, windows
-from tests.windows.test_draft import some_score
+from tests.windows.test_bucket_builder import some_score
 
 Event = tuple[ScoredTrace, str, tuple[str, ...]]
 

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from agent.trace import ScoredTrace, State
-from agent.windows import Windows
+from ragmeter.core.score import ScoredTrace, ScoreState
+from ragmeter.windows.windows import Windows
 from tests.windows.helpers import BASE, score, trace, windows
 
 SEGMENTS = ("model=a", "tenant=x")
@@ -15,7 +15,7 @@ SEGMENTS = ("model=a", "tenant=x")
 
 def part(number: int, at: float, value: float | None, probability: float = 1.0) -> ScoredTrace:
     """What labels say of a trace; None: the metric does not apply."""
-    state = State.NOT_APPLICABLE if value is None else State.SCORED
+    state = ScoreState.NOT_APPLICABLE if value is None else ScoreState.SCORED
     scores = [score("grounding", value, probability, state), score("answered", 1.0, probability)]
     return replace(trace(number, at, scores), partial=True)
 

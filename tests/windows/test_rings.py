@@ -1,27 +1,26 @@
 from __future__ import annotations
 
-from agent.windows.bucket import Bucket, Slots
-from agent.windows.draft import make_bucket
-from agent.windows.rings import Ring, Span
+from ragmeter.windows.bucket_builder import build_bucket
+from ragmeter.windows.buckets import Bucket, BucketRing, SeriesSlots, WindowSpan
 from tests.windows.helpers import SPECS, trace
 
 OWNER = ("bot", "")
 
 
-def ring(*buckets: int) -> Ring:
-    return Ring(10, [Span(f"{n}", 10 * n, n) for n in buckets], worst=True)
+def ring(*buckets: int) -> BucketRing:
+    return BucketRing(10, [WindowSpan(f"{n}", 10 * n, n) for n in buckets], worst=True)
 
 
-def delta(slots: Slots, number: int = 0) -> Bucket:
-    return make_bucket([trace(number, 0, {"error": 1.0}, timings={"total": 1.0})], slots)
+def delta(slots: SeriesSlots, number: int = 0) -> Bucket:
+    return build_bucket([trace(number, 0, {"error": 1.0}, timings={"total": 1.0})], slots)
 
 
-def seen(r: Ring) -> list[int]:
+def seen(r: BucketRing) -> list[int]:
     return [span.totals[OWNER].seen if OWNER in span.totals else 0 for span in r.spans]
 
 
 def test_each_span_takes_what_it_reaches() -> None:
-    r, slots = ring(3, 5), Slots(SPECS)
+    r, slots = ring(3, 5), SeriesSlots(SPECS)
     r.advance(10)
     for index in range(5, 11):
         r.fold(index, OWNER, delta(slots))
@@ -30,7 +29,7 @@ def test_each_span_takes_what_it_reaches() -> None:
 
 
 def test_totals_are_the_sum_of_their_buckets_after_expiry() -> None:
-    r, slots = ring(3), Slots(SPECS)
+    r, slots = ring(3), SeriesSlots(SPECS)
     r.advance(10)
     r.fold(8, OWNER, delta(slots))
     r.fold(10, OWNER, delta(slots))
@@ -42,7 +41,7 @@ def test_totals_are_the_sum_of_their_buckets_after_expiry() -> None:
 
 
 def test_an_expired_bucket_is_reported_once_if_it_was_saved() -> None:
-    r, slots = ring(3), Slots(SPECS)
+    r, slots = ring(3), SeriesSlots(SPECS)
     r.advance(10)
     r.fold(10, OWNER, delta(slots))
     assert [(i, b is not None) for i, _, b in r.drain()] == [(10, True)]
@@ -53,7 +52,7 @@ def test_an_expired_bucket_is_reported_once_if_it_was_saved() -> None:
 
 
 def test_a_jump_of_years_costs_nothing() -> None:
-    r, slots = ring(30), Slots(SPECS)
+    r, slots = ring(30), SeriesSlots(SPECS)
     r.advance(0)
     r.fold(0, OWNER, delta(slots))
     r.advance(10**12)
@@ -62,7 +61,7 @@ def test_a_jump_of_years_costs_nothing() -> None:
 
 
 def test_a_bucket_that_was_given_away_is_not_shared() -> None:
-    r, slots = ring(3), Slots(SPECS)
+    r, slots = ring(3), SeriesSlots(SPECS)
     r.advance(10)
     given = delta(slots)
     r.fold(10, OWNER, given, give=True)
@@ -72,7 +71,7 @@ def test_a_bucket_that_was_given_away_is_not_shared() -> None:
 
 
 def test_closed_buckets_are_sealed_and_late_ones_open_again() -> None:
-    r, slots = ring(5), Slots(SPECS)
+    r, slots = ring(5), SeriesSlots(SPECS)
     r.advance(10)
     r.fold(10, OWNER, delta(slots))
     r.advance(11)

@@ -7,8 +7,8 @@ from itertools import pairwise
 
 import pytest
 
-from agent.trace import State
-from agent.windows import Windows
+from ragmeter.core.score import ScoreState
+from ragmeter.windows.windows import Windows
 from tests.windows.helpers import BASE, SPECS, Store, reading, score, trace, windows
 
 
@@ -114,9 +114,14 @@ def test_a_trace_ahead_of_time_moves_it() -> None:
 
 def test_every_state_is_counted_and_the_sum_is_seen() -> None:
     w = windows()
-    states = [State.NOT_APPLICABLE, State.SAMPLED_OUT, State.UNSCORED, State.SHED]
-    for i, state in enumerate([*states, State.SCORED, State.SHED]):
-        value = 1.0 if state is State.SCORED else None
+    states = [
+        ScoreState.NOT_APPLICABLE,
+        ScoreState.SAMPLED_OUT,
+        ScoreState.UNSCORED,
+        ScoreState.SHED,
+    ]
+    for i, state in enumerate([*states, ScoreState.SCORED, ScoreState.SHED]):
+        value = 1.0 if state is ScoreState.SCORED else None
         w.add(trace(i, i, [score("grounding", value, state=state)]), "bot")
     found = w.states("bot", "", "grounding", "builtin", "1h")
     assert found == {

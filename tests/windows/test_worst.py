@@ -7,14 +7,23 @@ from hashlib import blake2b
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent.trace import Score, ScoredTrace, State
-from agent.windows import Windows
-from agent.windows.worst import KEEP, Entry, direction, keep, merge, packed, tie_break, unpacked
+from ragmeter.core.score import Score, ScoredTrace, ScoreState
+from ragmeter.windows.windows import Windows
+from ragmeter.windows.worst import (
+    WORST_PER_BUCKET,
+    WorstEntry,
+    insert_entry,
+    merge_entries,
+    pack_entries,
+    tie_break,
+    unpack_entries,
+    worst_direction,
+)
 from tests.windows.helpers import SPECS
 
 entries = st.lists(
     st.builds(
-        lambda value, number: Entry(value, tie_break(f"t{number}"), f"t{number}", number),
+        lambda value, number: WorstEntry(value, tie_break(f"t{number}"), f"t{number}", number),
         st.sampled_from([0.0, 0.25, 0.5]),
         st.integers(0, 50),
     ),
@@ -23,28 +32,30 @@ entries = st.lists(
 )
 
 
-def worst_of(found: list[Entry]) -> list[Entry]:
-    kept: list[Entry] = []
+def worst_of(found: list[WorstEntry]) -> list[WorstEntry]:
+    kept: list[WorstEntry] = []
     for entry in found:
-        keep(kept, entry)
+        insert_entry(kept, entry)
     return kept
 
 
 @settings(deadline=None, derandomize=True)
 @given(entries)
-def test_keeps_the_five_smallest(found: list[Entry]) -> None:
-    assert worst_of(found) == sorted(set(found))[:KEEP]
+def test_keeps_the_five_smallest(found: list[WorstEntry]) -> None:
+    assert worst_of(found) == sorted(set(found))[:WORST_PER_BUCKET]
 
 
 @settings(deadline=None, derandomize=True)
 @given(entries, entries, entries)
 def test_merging_is_free_of_order_and_grouping(
-    a: list[Entry], b: list[Entry], c: list[Entry]
+    a: list[WorstEntry], b: list[WorstEntry], c: list[WorstEntry]
 ) -> None:
     whole = worst_of([*c, *a, *b])
-    left = merge(merge(worst_of(a), worst_of(b)), worst_of(c))
-    right = merge(worst_of(a), merge(packed(worst_of(c)), packed(worst_of(b))))
-    assert unpacked(left) == unpacked(right) == whole
+    left = merge_entries(merge_entries(worst_of(a), worst_of(b)), worst_of(c))
+    right = merge_entries(
+        worst_of(a), merge_entries(pack_entries(worst_of(c)), pack_entries(worst_of(b)))
+    )
+    assert unpack_entries(left) == unpack_entries(right) == whole
 
 
 def test_each_of_many_ties_is_named_equally_often() -> None:
@@ -53,7 +64,9 @@ def test_each_of_many_ties_is_named_equally_often() -> None:
     named = Counter[int]()
     for hour in range(2000):
         ties = [f"{hour:08x}-{place}" for place in range(20)]
-        kept = worst_of([Entry(0.0, tie_break(name), name, at) for at, name in enumerate(ties)])
+        kept = worst_of(
+            [WorstEntry(0.0, tie_break(name), name, at) for at, name in enumerate(ties)]
+        )
         named.update(int(entry.timestamp) for entry in kept)
     assert sum(named.values()) == 10_000
     squares = sum((named[place] - 500) ** 2 / 500 for place in range(20)) / (1 - 5 / 20)
@@ -75,7 +88,7 @@ def test_order_and_batches_change_no_tie(order: list[int], batch: int) -> None:
     def named(numbers: list[int], size: int) -> list[str]:
         windows = Windows(specs=SPECS)
         for at, number in enumerate(numbers, 1):
-            score = Score("error", "builtin", State.SCORED, 1.0)
+            score = Score("error", "builtin", ScoreState.SCORED, 1.0)
             when = 1_000_000.0 + number * 7
             windows.add(ScoredTrace(f"t{number}", "bot", when, "ok", [score]), "bot")
             if at % size == 0:
@@ -86,8 +99,8 @@ def test_order_and_batches_change_no_tie(order: list[int], batch: int) -> None:
 
 
 def test_any_text_may_be_an_id() -> None:
-    entry = Entry(0.0, tie_break("\ud800\n\"'"), "\ud800\n\"'", 1.5)
-    assert unpacked(packed([entry])) == [entry]
+    entry = WorstEntry(0.0, tie_break("\ud800\n\"'"), "\ud800\n\"'", 1.5)
+    assert unpack_entries(pack_entries([entry])) == [entry]
 
 
 def test_what_counts_as_bad() -> None:
@@ -95,14 +108,14 @@ def test_what_counts_as_bad() -> None:
     values = [0.0, 1.0, rng.random()]
 
     def taken(metric: str) -> list[float]:
-        sign, bar = direction(SPECS[metric])
+        sign, bar = worst_direction(SPECS[metric])
         return [v for v in values if sign and sign * v <= bar]
 
     assert taken("answered") == [0.0]
     assert taken("error") == [1.0]
     assert taken("grounding") == [values[0], values[2]]  # a perfect answer is no worst trace
     assert taken("tokens") == []
-    assert direction(None)[0] == 0
+    assert worst_direction(None)[0] == 0
 
 
 def test_the_slowest_traces_are_known_by_stage() -> None:

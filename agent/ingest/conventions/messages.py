@@ -1,4 +1,4 @@
-"""Messages of every form: parts, blocks, pairs, what LangChain serialises, flattened attributes."""
+"""Read chat messages of every framework form: parts, blocks, pairs, LangChain serialisations, flattened attributes."""
 
 from __future__ import annotations
 
@@ -6,21 +6,18 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from agent.ingest.conventions.flatten import items
-from agent.ingest.conventions.values import open_json, text_of
+from ragmeter.ingest.conventions.values import flattened_items, parse_nested_json, scalar_text
 
-__all__ = ["Turn", "flat_messages", "last_of", "messages_in", "turn_in"]
+_MAX_TURNS = 500  # messages of one list
 
-MAX_TURNS = 500  # messages of one list
-
-USER = frozenset({"user", "human", "humanmessage", "humanmessagechunk", "chatrole.user"})
-ASSISTANT = frozenset(
+_USER = frozenset({"user", "human", "humanmessage", "humanmessagechunk", "chatrole.user"})
+_ASSISTANT = frozenset(
     {"assistant", "ai", "aimessage", "aimessagechunk", "model", "chatrole.assistant", "bot"}
 )
 
 
 @dataclass(slots=True)
-class Turn:
+class ChatMessage:
     """One message. `role` is `system`, `user`, `assistant`, `tool` or what the sender wrote in
     lower case; `text` is None where it has none. `tools` marks a request for tool calls."""
 
@@ -31,9 +28,9 @@ class Turn:
 
 def _role(value: object) -> str:
     name = str(value).strip().lower() if isinstance(value, str) else ""
-    if name in USER:
+    if name in _USER:
         return "user"
-    if name in ASSISTANT:
+    if name in _ASSISTANT:
         return "assistant"
     if name in ("systemmessage", "developer", "chatrole.system"):
         return "system"
@@ -45,14 +42,14 @@ def _role(value: object) -> str:
 def _parts(content: Any, depth: int = 0) -> tuple[str | None, bool]:
     """Text and whether tools are asked for, of content that is text or a list of parts."""
     if isinstance(content, str):
-        return text_of(content), False
+        return scalar_text(content), False
     if isinstance(content, dict):
         content = [content]
     if not isinstance(content, list) or depth > 3:
         return None, False
     texts: list[str] = []
     tools = False
-    for part in content[:MAX_TURNS]:
+    for part in content[:_MAX_TURNS]:
         if isinstance(part, str):
             texts.append(part)
             continue
@@ -79,33 +76,37 @@ def _parts(content: Any, depth: int = 0) -> tuple[str | None, bool]:
                 if nested:
                     texts.append(nested)
                 break
-    return text_of("\n".join(texts)), tools
+    return scalar_text("\n".join(texts)), tools
 
 
 def _any(value: Mapping[str, Any], keys: Sequence[str]) -> bool:
     return any(value.get(key) for key in keys)
 
 
-def turn_in(value: Any, depth: int = 0) -> Turn | None:
+def read_message(value: Any, depth: int = 0) -> ChatMessage | None:
     """A message of any framework's form, None for what is none."""
     if isinstance(value, list) and len(value) == 2 and all(isinstance(x, str) for x in value):
         # the pairs of LangChain: ("human", "text")
         role = _role(value[0])
-        return Turn(role, text_of(value[1])) if role in ("user", "assistant", "system") else None
+        return (
+            ChatMessage(role, scalar_text(value[1]))
+            if role in ("user", "assistant", "system")
+            else None
+        )
     if not isinstance(value, dict) or depth > 3:
         return None
     if isinstance(value.get("kwargs"), dict) and isinstance(value.get("id"), list):
         name = value["id"][-1] if value["id"] else ""  # LangChain: {"lc": 1, "id": [.., name]}
         inner = dict(value["kwargs"])
         inner["role"] = name
-        return turn_in(inner, depth + 1)
+        return read_message(inner, depth + 1)
     for key in ("message", "data"):
         if isinstance(value.get(key), dict) and "content" not in value:
             inner = dict(value[key])
             for name in ("role", "type"):
                 if name not in inner and name in value:
                     inner[name] = value[name]
-            return turn_in(inner, depth + 1)
+            return read_message(inner, depth + 1)
     role = _role(value.get("role") or value.get("_role") or value.get("author") or "")
     if not role:
         role = _role(value.get("type") or "")
@@ -122,61 +123,65 @@ def turn_in(value: Any, depth: int = 0) -> Turn | None:
     extra = value.get("additional_kwargs")
     tools = tools or _any(value, ("tool_calls", "function_call", "toolCalls"))
     tools = tools or (isinstance(extra, dict) and _any(extra, ("tool_calls", "function_call")))
-    return Turn(role, text, tools)
+    return ChatMessage(role, text, tools)
 
 
-def messages_in(value: Any) -> list[Turn]:
+def read_messages(value: Any) -> list[ChatMessage]:
     """The messages of a list, an object with `messages`, or JSON text of such. Empty where it
     holds none. A list of lists (LangChain's batches) gives its first."""
-    value = open_json(value)
+    value = parse_nested_json(value)
     if isinstance(value, dict):
         for key in ("messages", "input_messages", "output_messages"):
             if isinstance(value.get(key), list):
-                return messages_in(value[key])
-        turn = turn_in(value)
+                return read_messages(value[key])
+        turn = read_message(value)
         return [turn] if turn is not None else []
     for _ in range(3):
         if isinstance(value, list) and value and isinstance(value[0], list):
-            if turn_in(value[0]) is not None:
+            if read_message(value[0]) is not None:
                 break
             value = value[0]
     if not isinstance(value, list):
         return []
     # what matters is last: the question and the reply
-    turns = [turn_in(open_json(item)) for item in value[-MAX_TURNS:]]
+    turns = [read_message(parse_nested_json(item)) for item in value[-_MAX_TURNS:]]
     return [turn for turn in turns if turn is not None]
 
 
-def flat_messages(attributes: Mapping[str, Any], prefix: str, inner: str = "") -> list[Turn]:
+def read_flattened_messages(
+    attributes: Mapping[str, Any], prefix: str, inner: str = ""
+) -> list[ChatMessage]:
     """Messages written as `prefix.N.role`, `prefix.N.content`; with `inner` = "message." as
     `prefix.N.message.role` (OpenInference), whose parts are `contents.N.message_content.text`."""
     turns = []
-    for _, item in items(attributes, prefix):
+    for _, item in flattened_items(attributes, prefix):
         if inner:
             cut = len(inner)
             item = {key[cut:]: value for key, value in item.items() if key.startswith(inner)}
         content = item.get("content")
         if isinstance(content, str):
-            opened = open_json(content) if content[:2] in ("[{", "[ ") else content
-            text, tools = _parts(opened) if isinstance(opened, list) else (text_of(content), False)
+            opened = parse_nested_json(content) if content[:2] in ("[{", "[ ") else content
+            text, tools = (
+                _parts(opened) if isinstance(opened, list) else (scalar_text(content), False)
+            )
         else:
             text, tools = _parts(content)
         if text is None:
             pieces = [
                 part.get("message_content.text") or part.get("text") or part.get("content")
                 for name in ("contents", "content", "parts")
-                for _, part in items(item, name)
+                for _, part in flattened_items(item, name)
             ]
-            text = text_of("\n".join(piece for piece in pieces if isinstance(piece, str)))
+            text = scalar_text("\n".join(piece for piece in pieces if isinstance(piece, str)))
         tools = tools or any(
             key.startswith(("tool_calls", "function_call")) and value not in (None, "", [], {})
             for key, value in item.items()
         )
         if text is not None or tools or "role" in item:
-            turns.append(Turn(_role(item.get("role")), text, tools))
+            turns.append(ChatMessage(_role(item.get("role")), text, tools))
     return turns
 
 
-def last_of(turns: Sequence[Turn], role: str) -> str | None:
+def last_text_of(turns: Sequence[ChatMessage], role: str) -> str | None:
     """The text of the last message of a role."""
     return next((turn.text for turn in reversed(turns) if turn.role == role and turn.text), None)

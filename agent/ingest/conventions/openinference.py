@@ -11,50 +11,52 @@ cost a span its kind, the keys that are left tell it. What single instrumentors 
 
 from __future__ import annotations
 
-from agent.ingest.conventions.documents import (
-    documents_in,
-    documents_of_tool,
-    flat_documents,
-    metadata_in,
+from ragmeter.ingest.conventions.documents import (
+    read_documents,
+    read_flattened_documents,
+    read_metadata,
+    read_tool_documents,
 )
-from agent.ingest.conventions.flatten import has_items, items
-from agent.ingest.conventions.reading import Document, Gap, Reading, Role, leave_out
-from agent.ingest.conventions.texts import (
-    Turn,
-    answer_in,
-    cut_json,
-    flat_messages,
-    hidden,
-    last_of,
+from ragmeter.ingest.conventions.messages import ChatMessage, last_text_of, read_flattened_messages
+from ragmeter.ingest.conventions.span_content import (
+    ContentGap,
+    RetrievedDocument,
+    SpanContent,
+    SpanRole,
+    may_defer_content,
+)
+from ragmeter.ingest.conventions.texts import find_answer, find_question
+from ragmeter.ingest.conventions.values import (
+    flattened_items,
+    has_flattened_items,
+    is_hidden,
+    is_truncated_json,
     looks_like_json,
-    number,
-    open_json,
-    question_in,
-    text_of,
-    whole,
+    parse_count,
+    parse_nested_json,
+    parse_number,
+    scalar_text,
 )
-from agent.ingest.spans import Span, Value
-
-__all__ = ["glance", "matches", "read"]
+from ragmeter.ingest.spans import AttributeValue, Span
 
 KIND = "openinference.span.kind"
 _ROLES = {
-    "chain": Role.CHAIN,
-    "agent": Role.CHAIN,
-    "prompt": Role.CHAIN,
-    "llm": Role.LLM,
-    "embedding": Role.EMBEDDING,
-    "retriever": Role.RETRIEVER,
-    "reranker": Role.RERANKER,
-    "tool": Role.TOOL,
-    "guardrail": Role.TOOL,  # what a model says in there is no answer
-    "evaluator": Role.EVALUATOR,
+    "chain": SpanRole.CHAIN,
+    "agent": SpanRole.CHAIN,
+    "prompt": SpanRole.CHAIN,
+    "llm": SpanRole.LLM,
+    "embedding": SpanRole.EMBEDDING,
+    "retriever": SpanRole.RETRIEVER,
+    "reranker": SpanRole.RERANKER,
+    "tool": SpanRole.TOOL,
+    "guardrail": SpanRole.TOOL,  # what a model says in there is no answer
+    "evaluator": SpanRole.EVALUATOR,
 }
 _PREFIXES = ("openinference.", "retrieval.documents.", "llm.", "reranker.", "embedding.")
 _RETRIEVED, _RERANKED = "retrieval.documents", "reranker.output_documents"
 
 
-def matches(span: Span) -> bool:
+def matches_openinference(span: Span) -> bool:
     attributes = span.attributes
     if KIND in attributes or span.scope.startswith("openinference."):
         return True
@@ -65,42 +67,42 @@ def matches(span: Span) -> bool:
     )
 
 
-def glance(span: Span) -> Reading | None:
+def preview_wrapper(span: Span) -> SpanContent | None:
     """What only wraps others, without its content; None for any other span. LangChain sends ten
     of them a request, each with all that is passed through it, and the topmost has what counts."""
     kind = span.attributes.get(KIND)
     if not isinstance(kind, str) or kind.upper() not in ("CHAIN", "PROMPT"):
         return None
-    if has_items(span.attributes, _RETRIEVED):
+    if has_flattened_items(span.attributes, _RETRIEVED):
         return None
-    reading = _about(span, Role.CHAIN)
+    reading = _about(span, SpanRole.CHAIN)
     reading.light = True
     return reading
 
 
-def _about(span: Span, role: Role) -> Reading:
-    reading = Reading(role=role, convention="openinference")
-    reading.session = text_of(span.attributes.get("session.id"))
-    reading.user = text_of(span.attributes.get("user.id"))
+def _about(span: Span, role: SpanRole) -> SpanContent:
+    reading = SpanContent(role=role, convention="openinference")
+    reading.session = scalar_text(span.attributes.get("session.id"))
+    reading.user = scalar_text(span.attributes.get("user.id"))
     return reading
 
 
-def read(span: Span, content: bool = True) -> Reading:
+def read_openinference(span: Span, content: bool = True) -> SpanContent:
     attributes = span.attributes
     reading = _about(span, _role(span))
     reading.tags = _tags(attributes.get("metadata"), attributes.get("tag.tags"))
-    reading.prompt_version = text_of(attributes.get("llm.prompt_template.version"))
-    if content or has_items(attributes, _RETRIEVED) or not leave_out(reading):
+    reading.prompt_version = scalar_text(attributes.get("llm.prompt_template.version"))
+    if content or has_flattened_items(attributes, _RETRIEVED) or not may_defer_content(reading):
         _content(span, reading)
-    if reading.role is not Role.EMBEDDING:
+    if reading.role is not SpanRole.EMBEDDING:
         reading.model = (
-            text_of(attributes.get("llm.response.model_name"))
-            or text_of(attributes.get("llm.model_name"))
-            or text_of(attributes.get("llm.request.model_name"))
+            scalar_text(attributes.get("llm.response.model_name"))
+            or scalar_text(attributes.get("llm.model_name"))
+            or scalar_text(attributes.get("llm.request.model_name"))
         )
-        reading.input_tokens = whole(attributes.get("llm.token_count.prompt"))
-        reading.output_tokens = whole(attributes.get("llm.token_count.completion"))
-        reading.cost_usd = number(attributes.get("llm.cost.total"))
+        reading.input_tokens = parse_count(attributes.get("llm.token_count.prompt"))
+        reading.output_tokens = parse_count(attributes.get("llm.token_count.completion"))
+        reading.cost_usd = parse_number(attributes.get("llm.cost.total"))
     for event in span.events:
         if event.name == "First Token Stream Event" and event.time > 0:
             reading.first_token_ns = event.time
@@ -108,25 +110,25 @@ def read(span: Span, content: bool = True) -> Reading:
     return reading
 
 
-def _role(span: Span) -> Role:
+def _role(span: Span) -> SpanRole:
     attributes = span.attributes
     kind = attributes.get(KIND)
     role = _ROLES.get(kind.strip().lower()) if isinstance(kind, str) else None
-    if role is Role.LLM and _builds_prompt(span):
-        return Role.CHAIN
+    if role is SpanRole.LLM and _builds_prompt(span):
+        return SpanRole.CHAIN
     if role is not None:
         return role
     for prefix, guess in (
-        (_RERANKED, Role.RERANKER),
-        (_RETRIEVED, Role.RETRIEVER),
-        ("llm.output_messages", Role.LLM),
-        ("llm.input_messages", Role.LLM),
-        ("llm.token_count", Role.LLM),
-        ("embedding.embeddings", Role.EMBEDDING),
+        (_RERANKED, SpanRole.RERANKER),
+        (_RETRIEVED, SpanRole.RETRIEVER),
+        ("llm.output_messages", SpanRole.LLM),
+        ("llm.input_messages", SpanRole.LLM),
+        ("llm.token_count", SpanRole.LLM),
+        ("embedding.embeddings", SpanRole.EMBEDDING),
     ):
-        if has_items(attributes, prefix):
+        if has_flattened_items(attributes, prefix):
             return guess
-    return Role.OTHER
+    return SpanRole.OTHER
 
 
 def _builds_prompt(span: Span) -> bool:
@@ -140,88 +142,88 @@ def _builds_prompt(span: Span) -> bool:
     )
 
 
-def _content(span: Span, reading: Reading) -> None:
+def _content(span: Span, reading: SpanContent) -> None:
     attributes = span.attributes
     role = reading.role
     given, made = attributes.get("input.value"), attributes.get("output.value")
-    if role is Role.EMBEDDING:
+    if role is SpanRole.EMBEDDING:
         return
-    if role is Role.LLM:
+    if role is SpanRole.LLM:
         _call(span, reading)
         return
-    if role is Role.RERANKER:
-        reading.query, reading.query_gap = question_in(attributes.get("reranker.query"))
+    if role is SpanRole.RERANKER:
+        reading.query, reading.query_gap = find_question(attributes.get("reranker.query"))
     if reading.query is None:
-        reading.query, reading.query_gap = question_in(given)
+        reading.query, reading.query_gap = find_question(given)
     if reading.query is None and span.dropped and reading.query_gap is None:
-        reading.query_gap = Gap.QUERY_TRUNCATED
-    if role in (Role.RETRIEVER, Role.RERANKER):
+        reading.query_gap = ContentGap.QUERY_TRUNCATED
+    if role in (SpanRole.RETRIEVER, SpanRole.RERANKER):
         _retrieval(span, reading, made)
-    elif role is Role.TOOL:
-        reading.documents = documents_of_tool(made)
+    elif role is SpanRole.TOOL:
+        reading.documents = read_tool_documents(made)
     else:
-        reading.answer, reading.answer_gap = answer_in(made)
-        if has_items(attributes, _RETRIEVED):
-            reading.documents, cut = flat_documents(attributes, _RETRIEVED)
-            reading.documents_gap = Gap.PASSAGES_TRUNCATED if cut else None
+        reading.answer, reading.answer_gap = find_answer(made)
+        if has_flattened_items(attributes, _RETRIEVED):
+            reading.documents, cut = read_flattened_documents(attributes, _RETRIEVED)
+            reading.documents_gap = ContentGap.PASSAGES_TRUNCATED if cut else None
 
 
-def _call(span: Span, reading: Reading) -> None:
+def _call(span: Span, reading: SpanContent) -> None:
     """A call of a model: its messages, else `input.value` and `output.value`."""
     attributes = span.attributes
-    asked = flat_messages(attributes, "llm.input_messages", "message.")
-    told = flat_messages(attributes, "llm.output_messages", "message.")
-    reading.query = last_of(asked, "user")
-    if hidden(reading.query):
-        reading.query, reading.query_gap = None, Gap.HIDDEN
+    asked = read_flattened_messages(attributes, "llm.input_messages", "message.")
+    told = read_flattened_messages(attributes, "llm.output_messages", "message.")
+    reading.query = last_text_of(asked, "user")
+    if is_hidden(reading.query):
+        reading.query, reading.query_gap = None, ContentGap.HIDDEN
     elif reading.query is None:
-        reading.query, reading.query_gap = question_in(attributes.get("input.value"))
+        reading.query, reading.query_gap = find_question(attributes.get("input.value"))
     text = _reply(told) or _completion(span)
     reading.calls_tools = text is None and any(turn.tools for turn in told)
-    if hidden(text):
-        reading.answer_gap = Gap.HIDDEN
+    if is_hidden(text):
+        reading.answer_gap = ContentGap.HIDDEN
     elif text is not None:
-        reading.answer, reading.answer_gap = answer_in_plain(text)
+        reading.answer, reading.answer_gap = _answer_in_plain(text)
     elif not reading.calls_tools:
-        reading.answer, reading.answer_gap = answer_in(attributes.get("output.value"))
-    variables = open_json(attributes.get("llm.prompt_template.variables"))
+        reading.answer, reading.answer_gap = find_answer(attributes.get("output.value"))
+    variables = parse_nested_json(attributes.get("llm.prompt_template.variables"))
     if isinstance(variables, dict):
         for key in ("context", "context_str", "documents"):
             if reading.context is None and isinstance(variables.get(key), str):
-                reading.context = text_of(variables[key])
+                reading.context = scalar_text(variables[key])
 
 
-def answer_in_plain(text: str) -> tuple[str | None, Gap | None]:
+def _answer_in_plain(text: str) -> tuple[str | None, ContentGap | None]:
     """The text of a message as it is: an application that answers in JSON means that text, but
     what a user reads is at its key `answer`."""
     if looks_like_json(text):
-        found, gap = answer_in(text)
+        found, gap = find_answer(text)
         return (found, gap) if found is not None else (text, None)
     return text, None
 
 
-def _reply(turns: list[Turn]) -> str | None:
+def _reply(turns: list[ChatMessage]) -> str | None:
     """The text of the reply; a message without a role is one."""
-    text = last_of(turns, "assistant")
+    text = last_text_of(turns, "assistant")
     if text is None:
         text = next((turn.text for turn in reversed(turns) if turn.text and not turn.role), None)
     return text
 
 
 def _completion(span: Span) -> str | None:
-    for _, item in items(span.attributes, "llm.choices"):
-        text = text_of(item.get("completion.text"))
+    for _, item in flattened_items(span.attributes, "llm.choices"):
+        text = scalar_text(item.get("completion.text"))
         if text is not None:
             return text
     return None
 
 
-def _retrieval(span: Span, reading: Reading, made: Value) -> None:
-    prefix = _RERANKED if reading.role is Role.RERANKER else _RETRIEVED
-    found, cut = flat_documents(span.attributes, prefix)
-    if found is None and reading.role is Role.RERANKER:
-        found, cut = flat_documents(span.attributes, _RETRIEVED)
-    other = documents_in(made) if made is not None and not hidden(made) else None
+def _retrieval(span: Span, reading: SpanContent, made: AttributeValue) -> None:
+    prefix = _RERANKED if reading.role is SpanRole.RERANKER else _RETRIEVED
+    found, cut = read_flattened_documents(span.attributes, prefix)
+    if found is None and reading.role is SpanRole.RERANKER:
+        found, cut = read_flattened_documents(span.attributes, _RETRIEVED)
+    other = read_documents(made) if made is not None and not is_hidden(made) else None
     if isinstance(made, str) and other is not None and not looks_like_json(made):
         other = None
     if found is None:
@@ -231,17 +233,17 @@ def _retrieval(span: Span, reading: Reading, made: Value) -> None:
             _complete(mine, its)
     reading.documents = found
     if cut or (span.dropped and not found):
-        reading.documents_gap = Gap.PASSAGES_TRUNCATED
-    elif found is None and hidden(made):
-        reading.documents_gap = Gap.HIDDEN
-    elif found is None and cut_json(made):
-        reading.documents_gap = Gap.PASSAGES_TRUNCATED
-    if reading.role is Role.RETRIEVER and isinstance(made, str) and not looks_like_json(made):
+        reading.documents_gap = ContentGap.PASSAGES_TRUNCATED
+    elif found is None and is_hidden(made):
+        reading.documents_gap = ContentGap.HIDDEN
+    elif found is None and is_truncated_json(made):
+        reading.documents_gap = ContentGap.PASSAGES_TRUNCATED
+    if reading.role is SpanRole.RETRIEVER and isinstance(made, str) and not looks_like_json(made):
         # the one span of Bedrock's RetrieveAndGenerate
-        reading.answer, reading.answer_gap = answer_in(made)
+        reading.answer, reading.answer_gap = find_answer(made)
 
 
-def _complete(mine: Document, its: Document) -> None:
+def _complete(mine: RetrievedDocument, its: RetrievedDocument) -> None:
     """Ids and scores that only the output has. The same place is the same document, unless the
     texts say otherwise."""
     if mine.text is not None and its.text is not None and mine.text != its.text:
@@ -249,16 +251,16 @@ def _complete(mine: Document, its: Document) -> None:
     mine.id = mine.id or its.id
     if mine.score is None:
         mine.score, mine.score_kind = its.score, its.score_kind
-    if mine.text is None and mine.gap is not Gap.HIDDEN and its.text is not None:
+    if mine.text is None and mine.gap is not ContentGap.HIDDEN and its.text is not None:
         mine.text, mine.gap = its.text, its.gap
     mine.metadata = mine.metadata or its.metadata
 
 
-def _tags(metadata: Value, tags: Value) -> dict[str, str]:
+def _tags(metadata: AttributeValue, tags: AttributeValue) -> dict[str, str]:
     """The application's own metadata as tags; what LangChain adds of itself is left out."""
     found = {
         key: str(value).lower() if isinstance(value, bool) else str(value)
-        for key, value in metadata_in(metadata).items()
+        for key, value in read_metadata(metadata).items()
         if not key.startswith(("ls_", "lc_", "langgraph_", "checkpoint_"))
     }
     if isinstance(tags, list):

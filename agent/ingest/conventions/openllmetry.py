@@ -1,8 +1,19 @@
-"""OpenLLMetry (Traceloop): `traceloop.*`, and its old attributes `gen_ai.prompt.N` of model calls.
+"""OpenLLMetry (Traceloop): `traceloop.*`, `gen_ai.prompt.N` and `gen_ai.task.*` attributes.
+
+OpenLLMetry (Traceloop): `traceloop.*`, and its old attributes `gen_ai.prompt.N` of model calls.
 
 `traceloop.span.kind` says workflow, task, agent or tool and never retriever: that is the operation
 `vector_db_retrieve` (LangChain) or else the name of the entity (`VectorIndexRetriever.task`). Its
 spans of vector databases are read in `vector_db`.
+
+`gen_ai.task.*`: the task attributes that newer OpenLLMetry writes beside `traceloop.entity.*`
+and that Amazon Bedrock AgentCore reads from agents.
+
+Source: traceloop/openllmetry 0.62 (LangChain callback handler, semantic conventions), the
+AgentCore documentation (`gen_ai.task.input` and `.output` on the `invoke_agent` span). Traps:
+- The value is JSON text with OpenLLMetry, plain text with AgentCore.
+- `vector_db_retrieve` as operation is a framework's retriever, not a vector database span.
+- `gen_ai.task.status` = `failure` is said without a span status.
 """
 
 from __future__ import annotations
@@ -10,37 +21,40 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from agent.ingest.conventions.documents import documents_in, documents_of_tool
-from agent.ingest.conventions.flatten import has_items
-from agent.ingest.conventions.reading import Document, Gap, Reading, Role, leave_out
-from agent.ingest.conventions.texts import (
-    answer_in,
-    cut_json,
-    cut_off,
-    flat_messages,
-    hidden,
-    last_of,
-    open_json,
-    question_in,
-    text_of,
-    whole,
+from ragmeter.ingest.conventions.documents import read_documents, read_tool_documents
+from ragmeter.ingest.conventions.key_tables import KeyTable, read_by_keys
+from ragmeter.ingest.conventions.messages import last_text_of, read_flattened_messages
+from ragmeter.ingest.conventions.span_content import (
+    ContentGap,
+    RetrievedDocument,
+    SpanContent,
+    SpanRole,
+    may_defer_content,
 )
-from agent.ingest.spans import Span
-
-__all__ = ["matches", "read"]
+from ragmeter.ingest.conventions.texts import find_answer, find_question
+from ragmeter.ingest.conventions.values import (
+    has_flattened_items,
+    is_hidden,
+    is_truncated,
+    is_truncated_json,
+    parse_count,
+    parse_nested_json,
+    scalar_text,
+)
+from ragmeter.ingest.spans import Span
 
 _KIND = "traceloop.span.kind"
 _ENTITY = "traceloop.entity."
 _ASSOCIATION = "traceloop.association.properties."
 _OPERATIONS = {
-    "vector_db_retrieve": Role.RETRIEVER,
-    "rerank": Role.RERANKER,
-    "embeddings": Role.EMBEDDING,
-    "embedding": Role.EMBEDDING,
-    "chat": Role.LLM,
-    "completion": Role.LLM,
-    "text_completion": Role.LLM,
-    "generate_content": Role.LLM,
+    "vector_db_retrieve": SpanRole.RETRIEVER,
+    "rerank": SpanRole.RERANKER,
+    "embeddings": SpanRole.EMBEDDING,
+    "embedding": SpanRole.EMBEDDING,
+    "chat": SpanRole.LLM,
+    "completion": SpanRole.LLM,
+    "text_completion": SpanRole.LLM,
+    "generate_content": SpanRole.LLM,
 }
 _SUFFIX = re.compile(r"\.(?:task|workflow|agent|tool|chat|completion|embeddings)$", re.IGNORECASE)
 _RETRIEVER = re.compile(r"Retriever$")
@@ -49,58 +63,58 @@ _RERANKER = re.compile(r"(?:Rerank(?:er)?|NodePostprocessor|Postprocessor)$|^rer
 _EMBEDDING = re.compile(r"Embeddings?$")
 
 
-def matches(span: Span) -> bool:
+def matches_openllmetry(span: Span) -> bool:
     return any(
         key.startswith(("traceloop.", "gen_ai.prompt.0", "gen_ai.completion.0", "llm.request.type"))
         for key in span.attributes
     )
 
 
-def read(span: Span, content: bool = True) -> Reading:
+def read_openllmetry(span: Span, content: bool = True) -> SpanContent:
     attributes = span.attributes
-    reading = Reading(convention="openllmetry")
+    reading = SpanContent(convention="openllmetry")
     output = attributes.get(_ENTITY + "output")
-    found: list[Document] | None = None
+    found: list[RetrievedDocument] | None = None
     reading.role = _role(span)
-    if reading.role in (Role.RETRIEVER, Role.RERANKER) or _may_retrieve(span):
-        found = documents_in(_outputs(output))
-        if reading.role is Role.CHAIN and found and any(one.text for one in found):
-            reading.role = Role.RETRIEVER
-    reading.session = text_of(attributes.get(_ASSOCIATION + "session_id"))
-    reading.user = text_of(attributes.get(_ASSOCIATION + "user_id"))
-    reading.prompt_version = text_of(attributes.get("traceloop.prompt.version"))
+    if reading.role in (SpanRole.RETRIEVER, SpanRole.RERANKER) or _may_retrieve(span):
+        found = read_documents(_outputs(output))
+        if reading.role is SpanRole.CHAIN and found and any(one.text for one in found):
+            reading.role = SpanRole.RETRIEVER
+    reading.session = scalar_text(attributes.get(_ASSOCIATION + "session_id"))
+    reading.user = scalar_text(attributes.get(_ASSOCIATION + "user_id"))
+    reading.prompt_version = scalar_text(attributes.get("traceloop.prompt.version"))
     reading.tags = _tags(span)
     if attributes.get("gen_ai.task.status") == "failure":
         reading.failed = True
-    if reading.role is Role.EMBEDDING:
+    if reading.role is SpanRole.EMBEDDING:
         return reading
-    if reading.role is Role.LLM:
+    if reading.role is SpanRole.LLM:
         _usage(span, reading)
-        if content or not leave_out(reading):
+        if content or not may_defer_content(reading):
             _call(span, reading)
         return reading
-    if not content and leave_out(reading):
+    if not content and may_defer_content(reading):
         return reading
-    reading.query, reading.query_gap = question_in(attributes.get(_ENTITY + "input"))
-    if reading.role in (Role.RETRIEVER, Role.RERANKER):
+    reading.query, reading.query_gap = find_question(attributes.get(_ENTITY + "input"))
+    if reading.role in (SpanRole.RETRIEVER, SpanRole.RERANKER):
         reading.documents = found
-        if hidden(output):
-            reading.documents_gap = Gap.HIDDEN
-        elif found is None and cut_json(output):
-            reading.documents_gap = Gap.PASSAGES_TRUNCATED
-    elif reading.role is Role.TOOL:
-        reading.documents = documents_of_tool(_outputs(output))
+        if is_hidden(output):
+            reading.documents_gap = ContentGap.HIDDEN
+        elif found is None and is_truncated_json(output):
+            reading.documents_gap = ContentGap.PASSAGES_TRUNCATED
+    elif reading.role is SpanRole.TOOL:
+        reading.documents = read_tool_documents(_outputs(output))
     else:
-        reading.answer, reading.answer_gap = answer_in(output)
+        reading.answer, reading.answer_gap = find_answer(output)
     return reading
 
 
 def _entity(span: Span) -> str:
-    name = text_of(span.attributes.get(_ENTITY + "name")) or span.name
+    name = scalar_text(span.attributes.get(_ENTITY + "name")) or span.name
     return _SUFFIX.sub("", name)
 
 
-def _role(span: Span) -> Role:
+def _role(span: Span) -> SpanRole:
     attributes = span.attributes
     for key in ("gen_ai.operation.name", "llm.request.type"):
         operation = attributes.get(key)
@@ -108,19 +122,21 @@ def _role(span: Span) -> Role:
             return _OPERATIONS[operation.lower()]
     name = _entity(span)
     if _EMBEDDING.search(name):
-        return Role.EMBEDDING
+        return SpanRole.EMBEDDING
     if _RETRIEVER.search(name):
-        return Role.RETRIEVER
+        return SpanRole.RETRIEVER
     if _RERANKER.search(name):
-        return Role.RERANKER
+        return SpanRole.RERANKER
     kind = attributes.get(_KIND)
     if kind == "tool":
-        return Role.TOOL
+        return SpanRole.TOOL
     if isinstance(kind, str) and kind:
-        return Role.CHAIN
-    if has_items(attributes, "gen_ai.prompt") or has_items(attributes, "gen_ai.completion"):
-        return Role.LLM
-    return Role.OTHER
+        return SpanRole.CHAIN
+    if has_flattened_items(attributes, "gen_ai.prompt") or has_flattened_items(
+        attributes, "gen_ai.completion"
+    ):
+        return SpanRole.LLM
+    return SpanRole.OTHER
 
 
 def _may_retrieve(span: Span) -> bool:
@@ -130,7 +146,7 @@ def _may_retrieve(span: Span) -> bool:
 
 
 def _outputs(value: Any) -> Any:
-    opened = open_json(value)
+    opened = parse_nested_json(value)
     if isinstance(opened, dict) and "documents" not in opened:
         for key in ("outputs", "output"):
             if key in opened:
@@ -138,38 +154,38 @@ def _outputs(value: Any) -> Any:
     return opened
 
 
-def _call(span: Span, reading: Reading) -> None:
+def _call(span: Span, reading: SpanContent) -> None:
     attributes = span.attributes
-    asked = flat_messages(attributes, "gen_ai.prompt")
-    told = flat_messages(attributes, "gen_ai.completion")
-    reading.query = last_of(asked, "user")
+    asked = read_flattened_messages(attributes, "gen_ai.prompt")
+    told = read_flattened_messages(attributes, "gen_ai.completion")
+    reading.query = last_text_of(asked, "user")
     if reading.query is None and not asked:
-        reading.query, reading.query_gap = question_in(attributes.get(_ENTITY + "input"))
-    text = last_of(told, "assistant") or next((t.text for t in told if t.text), None)
+        reading.query, reading.query_gap = find_question(attributes.get(_ENTITY + "input"))
+    text = last_text_of(told, "assistant") or next((t.text for t in told if t.text), None)
     reading.calls_tools = text is None and any(turn.tools for turn in told)
     if text is None and not told:
-        reading.answer, reading.answer_gap = answer_in(attributes.get(_ENTITY + "output"))
+        reading.answer, reading.answer_gap = find_answer(attributes.get(_ENTITY + "output"))
     else:
         reading.answer = text
-    if hidden(reading.query):
-        reading.query, reading.query_gap = None, Gap.HIDDEN
-    if hidden(reading.answer):
-        reading.answer, reading.answer_gap = None, Gap.HIDDEN
-    if reading.answer is not None and cut_off(reading.answer):
-        reading.answer_gap = Gap.ANSWER_TRUNCATED
+    if is_hidden(reading.query):
+        reading.query, reading.query_gap = None, ContentGap.HIDDEN
+    if is_hidden(reading.answer):
+        reading.answer, reading.answer_gap = None, ContentGap.HIDDEN
+    if reading.answer is not None and is_truncated(reading.answer):
+        reading.answer_gap = ContentGap.ANSWER_TRUNCATED
 
 
-def _usage(span: Span, reading: Reading) -> None:
+def _usage(span: Span, reading: SpanContent) -> None:
     attributes = span.attributes
-    reading.model = text_of(attributes.get("gen_ai.response.model")) or text_of(
+    reading.model = scalar_text(attributes.get("gen_ai.response.model")) or scalar_text(
         attributes.get("gen_ai.request.model")
     )
     for key in ("gen_ai.usage.input_tokens", "gen_ai.usage.prompt_tokens"):
         if reading.input_tokens is None:
-            reading.input_tokens = whole(attributes.get(key))
+            reading.input_tokens = parse_count(attributes.get(key))
     for key in ("gen_ai.usage.output_tokens", "gen_ai.usage.completion_tokens"):
         if reading.output_tokens is None:
-            reading.output_tokens = whole(attributes.get(key))
+            reading.output_tokens = parse_count(attributes.get(key))
     for event in span.events:
         if event.name == "llm.content.completion.chunk" and event.time > 0:
             reading.first_token_ns = event.time
@@ -182,7 +198,37 @@ def _tags(span: Span) -> dict[str, str]:
     for key, value in span.attributes.items():
         if key.startswith(_ASSOCIATION) and len(found) < 32:
             name = key[len(_ASSOCIATION) :]
-            text = text_of(value)
+            text = scalar_text(value)
             if name not in ("session_id", "user_id") and text and not name.startswith("ls_"):
                 found[name] = text
     return found
+
+
+_GEN_AI_TASK_KEYS = KeyTable(
+    convention="gen_ai_task",
+    kind=("gen_ai.operation.name", "gen_ai.task.kind"),
+    roles={
+        "vector_db_retrieve": SpanRole.RETRIEVER,
+        "retrieval": SpanRole.RETRIEVER,
+        "rerank": SpanRole.RERANKER,
+        "execute_tool": SpanRole.TOOL,
+        "embeddings": SpanRole.EMBEDDING,
+        "embedding": SpanRole.EMBEDDING,
+        "chat": SpanRole.LLM,
+        "generate_content": SpanRole.LLM,
+        "text_completion": SpanRole.LLM,
+    },
+    unknown=SpanRole.CHAIN,
+    query=("gen_ai.task.input",),
+    answer=("gen_ai.task.output",),
+)
+
+
+def matches_gen_ai_task(span: Span) -> bool:
+    return "gen_ai.task.input" in span.attributes or "gen_ai.task.output" in span.attributes
+
+
+def read_gen_ai_task(span: Span, content: bool = True) -> SpanContent:
+    reading = read_by_keys(_GEN_AI_TASK_KEYS, span.attributes, content)
+    reading.failed = str(span.attributes.get("gen_ai.task.status", "")).lower() == "failure"
+    return reading

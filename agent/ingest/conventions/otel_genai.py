@@ -1,4 +1,4 @@
-"""The GenAI conventions of OpenTelemetry, old and new: `gen_ai.operation.name`, messages, events.
+"""The OpenTelemetry GenAI semantic conventions, old and new: operations, messages and events.
 
 Up to 1.36 content is in span or log events, a message each (`gen_ai.user.message`,
 `gen_ai.choice`); since 1.37 in `gen_ai.input.messages` and `gen_ai.output.messages`, on the span or
@@ -12,47 +12,47 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from agent.ingest.conventions.documents import documents_in, documents_of_tool
-from agent.ingest.conventions.reading import Gap, Reading, Role, leave_out
-from agent.ingest.conventions.texts import (
-    Turn,
-    answer_in,
-    cut_json,
-    cut_off,
-    hidden,
-    last_of,
-    looks_like_json,
-    messages_in,
-    number,
-    open_json,
-    question_in,
-    text_of,
-    whole,
+from ragmeter.ingest.conventions.documents import read_documents, read_tool_documents
+from ragmeter.ingest.conventions.messages import ChatMessage, last_text_of, read_messages
+from ragmeter.ingest.conventions.span_content import (
+    ContentGap,
+    SpanContent,
+    SpanRole,
+    may_defer_content,
 )
-from agent.ingest.spans import Event, Span
-
-__all__ = ["matches", "read"]
+from ragmeter.ingest.conventions.texts import find_answer, find_question
+from ragmeter.ingest.conventions.values import (
+    is_hidden,
+    is_truncated,
+    is_truncated_json,
+    looks_like_json,
+    parse_count,
+    parse_nested_json,
+    parse_number,
+    scalar_text,
+)
+from ragmeter.ingest.spans import Span, SpanEvent
 
 OPERATION = "gen_ai.operation.name"
 _ROLES = {
-    "chat": Role.LLM,
-    "text_completion": Role.LLM,
-    "generate_content": Role.LLM,
-    "completion": Role.LLM,
-    "generate": Role.LLM,
-    "responses": Role.LLM,
-    "embeddings": Role.EMBEDDING,
-    "embedding": Role.EMBEDDING,
-    "retrieval": Role.RETRIEVER,
-    "retrieve": Role.RETRIEVER,
-    "search_memory": Role.RETRIEVER,
-    "rerank": Role.RERANKER,
-    "execute_tool": Role.TOOL,
-    "invoke_agent": Role.CHAIN,
-    "invoke_workflow": Role.CHAIN,
-    "chain": Role.CHAIN,
-    "evaluate": Role.EVALUATOR,
-    "evaluation": Role.EVALUATOR,
+    "chat": SpanRole.LLM,
+    "text_completion": SpanRole.LLM,
+    "generate_content": SpanRole.LLM,
+    "completion": SpanRole.LLM,
+    "generate": SpanRole.LLM,
+    "responses": SpanRole.LLM,
+    "embeddings": SpanRole.EMBEDDING,
+    "embedding": SpanRole.EMBEDDING,
+    "retrieval": SpanRole.RETRIEVER,
+    "retrieve": SpanRole.RETRIEVER,
+    "search_memory": SpanRole.RETRIEVER,
+    "rerank": SpanRole.RERANKER,
+    "execute_tool": SpanRole.TOOL,
+    "invoke_agent": SpanRole.CHAIN,
+    "invoke_workflow": SpanRole.CHAIN,
+    "chain": SpanRole.CHAIN,
+    "evaluate": SpanRole.EVALUATOR,
+    "evaluation": SpanRole.EVALUATOR,
 }
 _DETAILS = "gen_ai.client.inference.operation.details"
 _MESSAGES = {
@@ -66,24 +66,26 @@ _QUESTIONS = ("question", "query", "input", "user_input", "user_query", "query_s
 _CONTEXTS = ("context", "context_str", "documents", "contexts")
 
 
-def matches(span: Span) -> bool:
+def matches_otel_genai(span: Span) -> bool:
     return any(key.startswith("gen_ai.") for key in span.attributes) or any(
         event.name.startswith("gen_ai.") for event in span.events
     )
 
 
-def read(span: Span, content: bool = True) -> Reading:
+def read_otel_genai(span: Span, content: bool = True) -> SpanContent:
     attributes = span.attributes
-    reading = Reading(role=_role(span), convention="otel_genai")
-    reading.session = text_of(attributes.get("gen_ai.conversation.id")) or text_of(
+    reading = SpanContent(role=_role(span), convention="otel_genai")
+    reading.session = scalar_text(attributes.get("gen_ai.conversation.id")) or scalar_text(
         attributes.get("session.id")
     )
-    reading.user = text_of(attributes.get("user.id")) or text_of(attributes.get("enduser.id"))
-    reading.prompt_version = text_of(attributes.get("gen_ai.prompt.version"))
-    reading.error_type = text_of(attributes.get("error.type"))
-    if reading.role is Role.EMBEDDING:
+    reading.user = scalar_text(attributes.get("user.id")) or scalar_text(
+        attributes.get("enduser.id")
+    )
+    reading.prompt_version = scalar_text(attributes.get("gen_ai.prompt.version"))
+    reading.error_type = scalar_text(attributes.get("error.type"))
+    if reading.role is SpanRole.EMBEDDING:
         return reading
-    reading.model = text_of(attributes.get("gen_ai.response.model")) or text_of(
+    reading.model = scalar_text(attributes.get("gen_ai.response.model")) or scalar_text(
         attributes.get("gen_ai.request.model")
     )
     reading.input_tokens = _first_whole(
@@ -92,75 +94,75 @@ def read(span: Span, content: bool = True) -> Reading:
     reading.output_tokens = _first_whole(
         attributes, "gen_ai.usage.output_tokens", "gen_ai.usage.completion_tokens"
     )
-    reading.cost_usd = number(attributes.get("gen_ai.usage.cost"))
-    wait = number(attributes.get("gen_ai.response.time_to_first_chunk"))
+    reading.cost_usd = parse_number(attributes.get("gen_ai.usage.cost"))
+    wait = parse_number(attributes.get("gen_ai.response.time_to_first_chunk"))
     if wait is not None and 0 <= wait < 1e6 and span.start > 0:
         reading.first_token_ns = span.start + int(wait * 1e9)
-    if reading.role in (Role.RETRIEVER, Role.RERANKER):
+    if reading.role in (SpanRole.RETRIEVER, SpanRole.RERANKER):
         _retrieval(span, reading)
-    elif reading.role is Role.TOOL:
-        reading.documents = documents_of_tool(attributes.get("gen_ai.tool.call.result"))
-    elif content or not leave_out(reading):
+    elif reading.role is SpanRole.TOOL:
+        reading.documents = read_tool_documents(attributes.get("gen_ai.tool.call.result"))
+    elif content or not may_defer_content(reading):
         _variables(attributes, reading)
         _talk(span, reading)
     return reading
 
 
 def _first_whole(attributes: Mapping[str, Any], *keys: str) -> int | None:
-    return next((n for key in keys if (n := whole(attributes.get(key))) is not None), None)
+    return next((n for key in keys if (n := parse_count(attributes.get(key))) is not None), None)
 
 
-def _role(span: Span) -> Role:
+def _role(span: Span) -> SpanRole:
     attributes = span.attributes
     name = attributes.get(OPERATION)
     if isinstance(name, str) and name:
-        return _ROLES.get(name.strip().lower(), Role.OTHER)
+        return _ROLES.get(name.strip().lower(), SpanRole.OTHER)
     if "gen_ai.retrieval.documents" in attributes or "gen_ai.retrieval.query.text" in attributes:
-        return Role.RETRIEVER
+        return SpanRole.RETRIEVER
     if any(key in attributes for key in ("gen_ai.usage.output_tokens", "gen_ai.output.messages")):
-        return Role.LLM
+        return SpanRole.LLM
     for event in span.events:  # no operation name: before 1.30, or only a system is known
         if event.name in (_DETAILS, "gen_ai.choice", "gen_ai.content.completion"):
-            return Role.LLM
+            return SpanRole.LLM
     asked = "gen_ai.request.model" in attributes or "gen_ai.response.model" in attributes
-    return Role.LLM if asked and "embed" not in span.name.lower() else Role.OTHER
+    return SpanRole.LLM if asked and "embed" not in span.name.lower() else SpanRole.OTHER
 
 
-def _retrieval(span: Span, reading: Reading) -> None:
+def _retrieval(span: Span, reading: SpanContent) -> None:
     attributes = span.attributes
     for key in ("gen_ai.retrieval.query.text", "gen_ai.retrieval.query", "gen_ai.rerank.query"):
         if reading.query is None:
-            reading.query, gap = question_in(attributes.get(key))
+            reading.query, gap = find_question(attributes.get(key))
             reading.query_gap = reading.query_gap or gap
     raw = attributes.get("gen_ai.retrieval.documents")
     if raw is None:
         for event in span.events:
             raw = raw if raw is not None else _body(event).get("gen_ai.retrieval.documents")
-    if hidden(raw):
-        reading.documents_gap = Gap.HIDDEN
+    if is_hidden(raw):
+        reading.documents_gap = ContentGap.HIDDEN
         return
-    reading.documents = documents_in(raw)
-    if reading.documents is None and cut_json(raw):
-        reading.documents_gap = Gap.PASSAGES_TRUNCATED
+    reading.documents = read_documents(raw)
+    if reading.documents is None and is_truncated_json(raw):
+        reading.documents_gap = ContentGap.PASSAGES_TRUNCATED
 
 
-def _variables(attributes: Mapping[str, Any], reading: Reading) -> None:
+def _variables(attributes: Mapping[str, Any], reading: SpanContent) -> None:
     """What a prompt template was filled with."""
     for name in _QUESTIONS:
-        text = text_of(attributes.get(_VARIABLE + name))
+        text = scalar_text(attributes.get(_VARIABLE + name))
         if text is not None and reading.query is None:
-            reading.query, reading.query_gap = question_in(text)
+            reading.query, reading.query_gap = find_question(text)
     for name in _CONTEXTS:
-        text = text_of(attributes.get(_VARIABLE + name))
-        if text is not None and reading.context is None and not hidden(text):
+        text = scalar_text(attributes.get(_VARIABLE + name))
+        if text is not None and reading.context is None and not is_hidden(text):
             reading.context = text
 
 
-def _body(event: Event) -> Mapping[str, Any]:
+def _body(event: SpanEvent) -> Mapping[str, Any]:
     """An event's attributes; a log event's body and old `gen_ai.event.content` are laid over."""
     merged: dict[str, Any] = dict(event.attributes)
     for key in ("gen_ai.event.content", "event_body", "body"):
-        inner = open_json(merged.get(key))
+        inner = parse_nested_json(merged.get(key))
         if isinstance(inner, dict):
             merged.update(inner)
         elif isinstance(inner, str) and "content" not in merged:
@@ -168,67 +170,67 @@ def _body(event: Event) -> Mapping[str, Any]:
     return merged
 
 
-def _message(role: str, body: Mapping[str, Any]) -> Turn | None:
-    inner = open_json(body.get("message"))
+def _message(role: str, body: Mapping[str, Any]) -> ChatMessage | None:
+    inner = parse_nested_json(body.get("message"))
     if isinstance(inner, str) and inner:
-        return Turn(role, inner)
+        return ChatMessage(role, inner)
     source = inner if isinstance(inner, dict) else body
-    found = messages_in([{**source, "role": source.get("role") or role}])
+    found = read_messages([{**source, "role": source.get("role") or role}])
     if not found:
         return None
     turn = found[0]
-    turn.tools = turn.tools or bool(open_json(body.get("tool_calls")))
+    turn.tools = turn.tools or bool(parse_nested_json(body.get("tool_calls")))
     turn.text = turn.text if turn.text is None else _unquoted(turn.text)
     return turn
 
 
 def _unquoted(text: str) -> str:
-    opened = open_json(text)
+    opened = parse_nested_json(text)
     if isinstance(opened, str):
         return opened
-    found, _ = answer_in(opened) if isinstance(opened, list) else (None, None)
+    found, _ = find_answer(opened) if isinstance(opened, list) else (None, None)
     return found or text
 
 
-def _talk(span: Span, reading: Reading) -> None:
+def _talk(span: Span, reading: SpanContent) -> None:
     asked, told = _turns(span)
     # the history is in the input: the question is what the user said last
-    text = last_of(asked, "user")
+    text = last_text_of(asked, "user")
     if reading.query is None and text is not None:
-        reading.query, reading.query_gap = _marked(text, Gap.QUERY_TRUNCATED)
-    reply = last_of(told, "assistant") or next(
+        reading.query, reading.query_gap = _marked(text, ContentGap.QUERY_TRUNCATED)
+    reply = last_text_of(told, "assistant") or next(
         (turn.text for turn in reversed(told) if turn.text and turn.role in ("", "user")), None
     )
     if reply is not None:
-        reading.answer, reading.answer_gap = _marked(reply, Gap.ANSWER_TRUNCATED)
+        reading.answer, reading.answer_gap = _marked(reply, ContentGap.ANSWER_TRUNCATED)
     else:
         reading.calls_tools = any(turn.tools for turn in told) or _stopped_for_tools(span)
     if reading.query is None and not asked:
-        _cut(span, "gen_ai.input.messages", reading, Gap.QUERY_TRUNCATED)
+        _cut(span, "gen_ai.input.messages", reading, ContentGap.QUERY_TRUNCATED)
     if reading.answer is None and not told:
-        _cut(span, "gen_ai.output.messages", reading, Gap.ANSWER_TRUNCATED)
+        _cut(span, "gen_ai.output.messages", reading, ContentGap.ANSWER_TRUNCATED)
 
 
-def _marked(text: str, truncated: Gap) -> tuple[str | None, Gap | None]:
-    if hidden(text):
-        return None, Gap.HIDDEN
-    return text, truncated if cut_off(text) else None
+def _marked(text: str, truncated: ContentGap) -> tuple[str | None, ContentGap | None]:
+    if is_hidden(text):
+        return None, ContentGap.HIDDEN
+    return text, truncated if is_truncated(text) else None
 
 
-def _cut(span: Span, key: str, reading: Reading, truncated: Gap) -> None:
+def _cut(span: Span, key: str, reading: SpanContent, truncated: ContentGap) -> None:
     """Why messages that are there could not be read."""
     raw = span.attributes.get(key)
     if not isinstance(raw, str) or not raw:
         return
-    gap = Gap.HIDDEN if hidden(raw) else truncated if looks_like_json(raw) else None
-    if truncated is Gap.QUERY_TRUNCATED:
+    gap = ContentGap.HIDDEN if is_hidden(raw) else truncated if looks_like_json(raw) else None
+    if truncated is ContentGap.QUERY_TRUNCATED:
         reading.query_gap = reading.query_gap or gap
     else:
         reading.answer_gap = reading.answer_gap or gap
 
 
 def _stopped_for_tools(span: Span) -> bool:
-    reasons = open_json(span.attributes.get("gen_ai.response.finish_reasons"))
+    reasons = parse_nested_json(span.attributes.get("gen_ai.response.finish_reasons"))
     listed = reasons if isinstance(reasons, list) else [reasons]
     return bool(listed) and all(
         isinstance(reason, str) and reason.lower() in ("tool_calls", "tool_call", "tool_use")
@@ -236,22 +238,22 @@ def _stopped_for_tools(span: Span) -> bool:
     )
 
 
-def _turns(span: Span) -> tuple[list[Turn], list[Turn]]:
+def _turns(span: Span) -> tuple[list[ChatMessage], list[ChatMessage]]:
     """What went in and what came out: attributes first, then events."""
     attributes = span.attributes
-    asked = messages_in(attributes.get("gen_ai.input.messages"))
-    told = messages_in(attributes.get("gen_ai.output.messages"))
+    asked = read_messages(attributes.get("gen_ai.input.messages"))
+    told = read_messages(attributes.get("gen_ai.output.messages"))
     if asked and told:
         return asked, told
-    old_asked: list[Turn] = []
-    old_told: list[Turn] = []
+    old_asked: list[ChatMessage] = []
+    old_told: list[ChatMessage] = []
     for event in span.events:
         if not event.name.startswith("gen_ai."):
             continue
         body = _body(event)
         if event.name == _DETAILS:
-            asked = asked or messages_in(body.get("gen_ai.input.messages"))
-            told = told or messages_in(body.get("gen_ai.output.messages"))
+            asked = asked or read_messages(body.get("gen_ai.input.messages"))
+            told = told or read_messages(body.get("gen_ai.output.messages"))
         elif event.name == "gen_ai.choice":
             turn = _message("assistant", body)
             if turn is not None:
@@ -269,14 +271,14 @@ def _turns(span: Span) -> tuple[list[Turn], list[Turn]]:
     return asked, told
 
 
-def _one_text(value: Any, role: str) -> list[Turn]:
+def _one_text(value: Any, role: str) -> list[ChatMessage]:
     """A prompt or completion in one text: JSON messages, or lines that begin `user: `."""
-    turns = messages_in(value)
+    turns = read_messages(value)
     if turns or value is None:
         return turns
-    text, _ = question_in(value) if role == "user" else answer_in(value)
+    text, _ = find_question(value) if role == "user" else find_answer(value)
     if text is None:
         return []
     if role == "user" and "user: " in text:
         text = text.rpartition("user: ")[2].strip() or text
-    return [Turn(role, text.strip())]
+    return [ChatMessage(role, text.strip())]

@@ -1,4 +1,4 @@
-"""What a value means as text: the question or the answer that it holds.
+"""Find the question or the answer in an input or output value.
 
 Nothing here raises, whatever a value holds, and the work is bounded by the value's own size. The
 key lists are those that real frameworks use (docs/spans.md names them). What `values` and
@@ -12,51 +12,28 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from agent.ingest.conventions.messages import (
-    Turn,
-    flat_messages,
-    last_of,
-    messages_in,
-    turn_in,
+from ragmeter.ingest.conventions.messages import (
+    last_text_of,
+    read_message,
+    read_messages,
 )
-from agent.ingest.conventions.reading import Gap
-from agent.ingest.conventions.reprs import is_repr, repr_role, repr_text
-from agent.ingest.conventions.values import (
-    cut_json,
-    cut_off,
-    hidden,
+from ragmeter.ingest.conventions.span_content import ContentGap
+from ragmeter.ingest.conventions.values import (
     is_embedding,
+    is_hidden,
+    is_repr,
+    is_truncated,
     looks_like_json,
-    number,
-    open_json,
-    text_of,
-    truthy,
-    whole,
+    parse_nested_json,
+    repr_role,
+    repr_text,
+    scalar_text,
 )
 
-__all__ = [
-    "Turn",
-    "answer_in",
-    "cut_json",
-    "cut_off",
-    "flat_messages",
-    "hidden",
-    "is_embedding",
-    "last_of",
-    "looks_like_json",
-    "messages_in",
-    "number",
-    "open_json",
-    "question_in",
-    "text_of",
-    "truthy",
-    "whole",
-]
+_MAX_DEPTH = 12  # of a search; real ones need 5
+_MAX_VISITS = 2_000  # containers that one search looks at
 
-MAX_DEPTH = 12  # of a search; real ones need 5
-MAX_VISITS = 2_000  # containers that one search looks at
-
-QUESTION_KEYS = (
+_QUESTION_KEYS = (
     "question",
     "query",
     "query_str",
@@ -79,7 +56,7 @@ QUESTION_KEYS = (
     "q",
     "task",
 )
-ANSWER_KEYS = (
+_ANSWER_KEYS = (
     "answer",
     "output",
     "result",
@@ -102,7 +79,7 @@ ANSWER_KEYS = (
     "data",
 )
 # what holds retrieved text, earlier turns or numbers: never searched for a question or an answer
-SKIPPED_KEYS = frozenset(
+_SKIPPED_KEYS = frozenset(
     {
         "context",
         "contexts",
@@ -141,44 +118,44 @@ SKIPPED_KEYS = frozenset(
 )
 
 
-def question_in(value: Any) -> tuple[str | None, Gap | None]:
+def find_question(value: Any) -> tuple[str | None, ContentGap | None]:
     """The question that an input holds, with why there is none or not all of it."""
-    return _find(value, QUESTION_KEYS, "user", Gap.QUERY_TRUNCATED)
+    return _find(value, _QUESTION_KEYS, "user", ContentGap.QUERY_TRUNCATED)
 
 
-def answer_in(value: Any) -> tuple[str | None, Gap | None]:
+def find_answer(value: Any) -> tuple[str | None, ContentGap | None]:
     """The answer that an output holds, with why there is none or not all of it."""
-    return _find(value, ANSWER_KEYS, "assistant", Gap.ANSWER_TRUNCATED)
+    return _find(value, _ANSWER_KEYS, "assistant", ContentGap.ANSWER_TRUNCATED)
 
 
 def _find(
-    value: Any, keys: Sequence[str], role: str, truncated: Gap
-) -> tuple[str | None, Gap | None]:
+    value: Any, keys: Sequence[str], role: str, truncated: ContentGap
+) -> tuple[str | None, ContentGap | None]:
     if isinstance(value, str):
-        if hidden(value):
-            return None, Gap.HIDDEN
-        opened = open_json(value)
+        if is_hidden(value):
+            return None, ContentGap.HIDDEN
+        opened = parse_nested_json(value)
         if isinstance(opened, str):
             if is_embedding(opened):
                 return None, None
             if looks_like_json(opened):  # cut in the middle, or too large
                 text = _salvage(opened, keys)
                 return text, truncated if text is None else None
-            text = text_of(opened)
+            text = scalar_text(opened)
             if text is not None and is_repr(text):
                 text = next(_search(text, keys, role, [1], 0), None)
-            return text, truncated if text is not None and cut_off(text) else None
+            return text, truncated if text is not None and is_truncated(text) else None
         value = opened
     if value is None or isinstance(value, bool):
         return None, None
     if isinstance(value, (int, float)):
-        return text_of(value), None
-    text = next(_search(value, keys, role, [MAX_VISITS], 0), None)
+        return scalar_text(value), None
+    text = next(_search(value, keys, role, [_MAX_VISITS], 0), None)
     if text is None:
         return None, None
-    if hidden(text):
-        return None, Gap.HIDDEN
-    return text, truncated if cut_off(text) else None
+    if is_hidden(text):
+        return None, ContentGap.HIDDEN
+    return text, truncated if is_truncated(text) else None
 
 
 def _search(
@@ -186,10 +163,10 @@ def _search(
 ) -> Iterator[str]:
     """Texts at the best keys first, then deeper ones."""
     visits[0] -= 1
-    if depth > MAX_DEPTH or visits[0] < 0:
+    if depth > _MAX_DEPTH or visits[0] < 0:
         return
     if isinstance(value, str):
-        opened = open_json(value)
+        opened = parse_nested_json(value)
         if not isinstance(opened, str):
             yield from _search(opened, keys, role, visits, depth + 1)
         elif is_repr(opened):
@@ -197,7 +174,7 @@ def _search(
                 inner = repr_text(opened)
                 if inner is not None:
                     yield inner
-        elif text_of(opened) and not is_embedding(opened) and not looks_like_json(opened):
+        elif scalar_text(opened) and not is_embedding(opened) and not looks_like_json(opened):
             yield opened
         return
     if isinstance(value, (int, float)) and not isinstance(value, bool):
@@ -206,9 +183,9 @@ def _search(
     if isinstance(value, list):
         if is_embedding(value):
             return
-        turns = messages_in(value)
+        turns = read_messages(value)
         if turns:
-            text = last_of(turns, role)
+            text = last_text_of(turns, role)
             if text is not None:
                 yield text
             return
@@ -219,20 +196,20 @@ def _search(
         return
     if not isinstance(value, dict):
         return
-    turn = turn_in(value)
+    turn = read_message(value)
     if turn is not None and turn.text and turn.role == role:
         yield turn.text
         return
     for key in keys:
         if key in value and value[key] is not None and not isinstance(value[key], bool):
             yield from _search(value[key], keys, role, visits, depth + 1)
-    rest = [k for k in value if k not in keys and str(k).lower() not in SKIPPED_KEYS]
+    rest = [k for k in value if k not in keys and str(k).lower() not in _SKIPPED_KEYS]
     for key in rest[:64]:
         if isinstance(value[key], (dict, list)) and not _several_texts(value[key]):
             yield from _search(value[key], keys, role, visits, depth + 1)
     if depth == 0 and len(value) == 1:  # {"topic": "..."}: what else could it be
         only = next(iter(value.values()))
-        if isinstance(only, str) and str(next(iter(value))).lower() not in SKIPPED_KEYS:
+        if isinstance(only, str) and str(next(iter(value))).lower() not in _SKIPPED_KEYS:
             yield from _search(only, keys, role, visits, depth + 1)
 
 
@@ -248,7 +225,7 @@ _OF_DOCUMENTS = frozenset(("page_content", "score", "metadata", "meta", "documen
 
 def _documents(value: list[Any]) -> bool:
     """Whether a list holds what was retrieved: that is neither a question nor an answer."""
-    first = open_json(value[0]) if value else None
+    first = parse_nested_json(value[0]) if value else None
     return (
         isinstance(first, dict)
         and "role" not in first
@@ -265,7 +242,7 @@ def _salvage(text: str, keys: Sequence[str]) -> str | None:
         found = re.search(rf'"{key}"\s*:\s*("(?:[^"\\]|\\.)*")', head)
         if found is not None:
             try:
-                return text_of(json.loads(found[1]))
+                return scalar_text(json.loads(found[1]))
             except ValueError:
                 continue
     return None

@@ -1,1 +1,1 @@
-"""Commands of the operator, on kafka-python: nothing here runs in a worker."""
+"""Operator functions on kafka-python: nothing here runs in a worker."""

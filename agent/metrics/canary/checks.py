@@ -1,4 +1,4 @@
-"""Fact checks and calculation checks of an answer: patterns, forbidden phrases, numbers.
+"""Fact checks and calculation checks of a canary answer: patterns, forbidden phrases, numbers.
 
 Patterns are `regex`, not `re`: that one can't be stopped, and a pattern that is innocent on one
 answer may run for hours on another. A check that ran out of time is unknown, not failed.
@@ -13,27 +13,18 @@ from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from agent.metrics.answered import abstains
-from agent.metrics.canary.said import Said, values
-from agent.metrics.results import Gap, prevailing
-from agent.privacy.patterns import LONG, compiled
-from agent.trace import Calculation, FactCheck
+from ragmeter.core.redaction_rules import LONG, compile_pattern
+from ragmeter.core.score import NoScore, most_common_reason
+from ragmeter.metrics.abstention import abstains
+from ragmeter.metrics.canary.answers import SearchableAnswer, number_values
+from ragmeter.trace import Calculation, FactCheck
 
 if TYPE_CHECKING:
     import regex
 
-__all__ = [
-    "SECONDS",
-    "Checked",
-    "calculation",
-    "calculation_steps",
-    "check_pattern",
-    "fact_checks",
-]
-
-SECONDS = 0.5  # for all patterns of one answer; ordinary ones take microseconds
-MAX_PATTERN = 1_000  # characters
-MAX_UNROLLED = 1_000  # repeats within one another; a reference may come from anyone, so compile
+_PATTERN_TIMEOUT_SECONDS = 0.5  # for all patterns of one answer; ordinary ones take microseconds
+_MAX_PATTERN = 1_000  # characters
+_MAX_UNROLLED = 1_000  # repeats within one another; a reference may come from anyone, so compile
 # times count: with as many a pattern takes a millisecond
 
 _CAN_NOT = (
@@ -47,51 +38,54 @@ has too ("missing", "not provided")."""
 
 
 @dataclass(slots=True)
-class Checked:
+class FactCheckResult:
     """`value`: checks passed / checks. `failed` and `unknown` are names of checks, or their
     numbers from 1 where they have none."""
 
-    value: float | Gap
+    value: float | NoScore
     failed: list[str] = field(default_factory=list)
     unknown: list[str] = field(default_factory=list)
 
 
-def check_pattern(text: str) -> regex.Pattern[str]:
+def validate_pattern(text: str) -> regex.Pattern[str]:
     """The pattern of a check. Raises ValueError where it can't be applied to any answer."""
-    if len(text) > MAX_PATTERN:
-        raise ValueError(f"a pattern has at most {MAX_PATTERN} characters")
-    return compiled(text, any_case=True, most=MAX_UNROLLED)
+    if len(text) > _MAX_PATTERN:
+        raise ValueError(f"a pattern has at most {_MAX_PATTERN} characters")
+    return compile_pattern(text, any_case=True, most=_MAX_UNROLLED)
 
 
 @lru_cache(maxsize=256)
 def _pattern(text: str) -> regex.Pattern[str] | None:
     try:
-        return check_pattern(text)
+        return validate_pattern(text)
     except ValueError:
         return None
 
 
-def _found(
-    pattern: regex.Pattern[str] | None, said: Said, until: float, monotonic: Callable[[], float]
-) -> float | Gap:
+def _search(
+    pattern: regex.Pattern[str] | None,
+    said: SearchableAnswer,
+    until: float,
+    monotonic: Callable[[], float],
+) -> float | NoScore:
     if pattern is None:
-        return Gap("bad_pattern")
+        return NoScore("bad_pattern")
     left = until - monotonic()
     if left <= 0:
-        return Gap("pattern_timeout")
+        return NoScore("pattern_timeout")
     try:
         hit = pattern.search(said.text, timeout=left, concurrent=len(said.text) > LONG)
     except TimeoutError:
-        return Gap("pattern_timeout")
+        return NoScore("pattern_timeout")
     return float(hit is not None)
 
 
-def fact_checks(
-    said: Said,
+def run_fact_checks(
+    said: SearchableAnswer,
     checks: Sequence[FactCheck],
     monotonic: Callable[[], float],
-    seconds: float = SECONDS,
-) -> Checked:
+    seconds: float = _PATTERN_TIMEOUT_SECONDS,
+) -> FactCheckResult:
     """Each check passes where all its patterns are found and none of its forbidden phrases is
     (the fact score of zesty, whose checks are code).
 
@@ -101,9 +95,9 @@ def fact_checks(
     # compiled before the clock runs: the first pattern of a process loads the module, too
     patterns = [[_pattern(text) for text in check.patterns] for check in checks]
     until = monotonic() + seconds
-    out = Checked(Gap("no_checks", applies=False))
+    out = FactCheckResult(NoScore("no_checks", applies=False))
     passed = 0
-    gaps: list[Gap] = []
+    gaps: list[NoScore] = []
     number = 0
     for at, check in enumerate(checks, 1):
         banned = [said.holds(phrase) for phrase in check.forbidden]
@@ -114,12 +108,12 @@ def fact_checks(
         if any(banned):
             out.failed.append(name)
             continue
-        found: list[float | Gap] = []
+        found: list[float | NoScore] = []
         for pattern in patterns[at - 1]:
-            found.append(_found(pattern, said, until, monotonic))
+            found.append(_search(pattern, said, until, monotonic))
             if found[-1] == 0.0:
                 break
-        lost = [one for one in found if isinstance(one, Gap)]
+        lost = [one for one in found if isinstance(one, NoScore)]
         if 0.0 in found:
             out.failed.append(name)
         elif lost:
@@ -128,13 +122,13 @@ def fact_checks(
         else:
             passed += 1
     if gaps:
-        out.value = prevailing(gaps)
+        out.value = most_common_reason(gaps)
     elif number:
         out.value = passed / number
     return out
 
 
-def _stands(number: float, numbers: Sequence[float], tolerance: float) -> bool:
+def _holds_number(number: float, numbers: Sequence[float], tolerance: float) -> bool:
     """`numbers` are sorted, so that the nearest are the two that the number lies between."""
     at = bisect_left(numbers, number)
     # a canonical form may differ from the number in the last bits
@@ -144,20 +138,22 @@ def _stands(number: float, numbers: Sequence[float], tolerance: float) -> bool:
     )
 
 
-def calculation(said: Said, wanted: Calculation) -> float:
+def check_calculation(said: SearchableAnswer, wanted: Calculation) -> float:
     """1 if the result stands in the answer and the answer does not say that it can't be
     calculated, else 0 (`is_correct` of zesty)."""
-    if not _stands(wanted.result, sorted(values(said.numbers)), wanted.tolerance):
+    if not _holds_number(wanted.result, sorted(number_values(said.numbers)), wanted.tolerance):
         return 0.0
     if any(said.holds(phrase) for phrase in _CAN_NOT) or abstains(said.text):
         return 0.0
     return 1.0
 
 
-def calculation_steps(said: Said, wanted: Calculation) -> float | Gap:
+def check_calculation_steps(said: SearchableAnswer, wanted: Calculation) -> float | NoScore:
     """Numbers of the way to the result that stand in the answer / those numbers (zesty's checks
     of base rate and factor)."""
     if not wanted.steps:
-        return Gap("no_steps", applies=False)
-    stand = sorted(values(said.numbers))
-    return sum(_stands(one, stand, wanted.tolerance) for one in wanted.steps) / len(wanted.steps)
+        return NoScore("no_steps", applies=False)
+    stand = sorted(number_values(said.numbers))
+    return sum(_holds_number(one, stand, wanted.tolerance) for one in wanted.steps) / len(
+        wanted.steps
+    )

@@ -1,11 +1,9 @@
-"""What is measured of canaries against their reference: the registry's entries."""
+"""Specs of the metrics that compare a canary with its reference."""
 
 from __future__ import annotations
 
-from agent.metrics.results import REFERENCE
-from agent.metrics.spec import Kind, MetricSpec
-
-__all__ = ["SPECS"]
+from ragmeter.core.metric_specs import MetricKind, MetricSpec
+from ragmeter.core.score import REFERENCE_SCORER
 
 _ANSWER = "the answer and the right answer"
 _SUPPORTS = "passage metadata `rel_path` and `heading_path`, and the supports of the reference"
@@ -28,7 +26,7 @@ _SOURCES = {
 
 def _spec(
     name: str,
-    kind: Kind,
+    kind: MetricKind,
     meaning: str,
     formula: str,
     needs: str = _ANSWER,
@@ -39,7 +37,7 @@ def _spec(
         name=name,
         kind=kind,
         tier="cheap",
-        scorers=(REFERENCE,),
+        scorers=(REFERENCE_SCORER,),
         meaning=meaning,
         formula=formula,
         needs=needs,

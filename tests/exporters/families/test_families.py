@@ -2,14 +2,14 @@ from __future__ import annotations
 
 import re
 
-from agent.metrics import METRICS
-from exporters.families import families
+from ragmeter.exporters.families.reference import all_families
+from ragmeter.metrics.registry import METRICS
 
 
 def test_names_follow_the_conventions() -> None:
-    names = [family.name for family in families()]
+    names = [family.name for family in all_families()]
     assert len(set(names)) == len(names)
-    for family in families():
+    for family in all_families():
         assert re.fullmatch(r"[a-z][a-z0-9_]*", family.name)
         assert (family.type == "counter") == family.name.endswith("_total")
         assert family.help.endswith(".")

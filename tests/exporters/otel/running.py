@@ -11,8 +11,8 @@ from typing import Any
 
 from aiohttp import web
 
-from agent.settings.results import ResultsExport
-from exporters.otel import ResultsExporter
+from ragmeter.config.reporting import ResultsExportSettings
+from ragmeter.exporters.otel.exporter import ResultsExporter
 from tests.exporters.otel.collector import Reply, taken
 from tests.exporters.otel.scores import Agent
 
@@ -35,7 +35,7 @@ def awaited(test: Callable[..., Awaitable[None]]) -> Callable[..., None]:
 @asynccontextmanager
 async def exporting(url: str, **settings: Any) -> AsyncIterator[tuple[ResultsExporter, Agent]]:
     agent = Agent()
-    exporter = ResultsExporter(ResultsExport(endpoint=url, **{**FAST, **settings}))
+    exporter = ResultsExporter(ResultsExportSettings(endpoint=url, **{**FAST, **settings}))
     await exporter.start(agent)
     try:
         yield exporter, agent

@@ -6,10 +6,11 @@ import threading
 from contextlib import AbstractContextManager
 from typing import Any
 
-from agent.counters import Counters
-from agent.score import outline
-from agent.trace import Score, ScoredTrace, State, Trace
-from exporters.otel.exporter import COUNTER
+from ragmeter.core.counters import Counters
+from ragmeter.core.score import Score, ScoredTrace, ScoreState
+from ragmeter.exporters.otel.exporter import EXPORTED_COUNTER
+from ragmeter.score.scorer import summarise_trace
+from ragmeter.trace import Trace
 
 __all__ = ["SPAN", "TRACE", "Agent", "done", "score"]
 
@@ -30,15 +31,15 @@ class Agent:
         """How many results by how they ended."""
         found = {}
         for (name, labels), value in self.counters.items():
-            if name == COUNTER and dict(labels)["signal"] == signal:
+            if name == EXPORTED_COUNTER and dict(labels)["signal"] == signal:
                 found[dict(labels)["result"]] = value
         return found
 
 
 def score(metric: str = "grounding", value: float | None = 0.25, **changes: Any) -> Score:
-    fields: dict[str, Any] = {"scorer": "builtin", "state": State.SCORED, "probability": 0.5}
+    fields: dict[str, Any] = {"scorer": "builtin", "state": ScoreState.SCORED, "probability": 0.5}
     if value is None:
-        fields |= {"state": State.UNSCORED, "reason": "no_text"}
+        fields |= {"state": ScoreState.UNSCORED, "reason": "no_text"}
     return Score(metric, value=value, **{**fields, **changes})
 
 
@@ -53,5 +54,5 @@ def done(
         trace = Trace.model_validate(
             {"trace_id": name, "service": "bot", "timestamp": 1_790_000_000, "span": ids}
         )
-        found.append((trace, outline(trace, list(scores or [score()]))))
+        found.append((trace, summarise_trace(trace, list(scores or [score()]))))
     return found

@@ -9,7 +9,7 @@ import time
 import pytest
 from aiohttp import web
 
-from exporters.otel import channel
+from ragmeter.exporters.otel import exporter as channel
 from tests.exporters.otel.collector import plain, serve
 from tests.exporters.otel.running import answering, awaited, exporting
 from tests.exporters.otel.scores import done

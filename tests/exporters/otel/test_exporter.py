@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from agent.settings.results import ResultsExport
-from agent.trace import ScoredTrace, Trace
-from exporters.otel import ResultsExporter
+from ragmeter.config.reporting import ResultsExportSettings
+from ragmeter.core.score import ScoredTrace
+from ragmeter.exporters.otel.exporter import ResultsExporter
+from ragmeter.trace import Trace
 from tests.exporters.otel.collector import LOGS, TRACES, plain, serve
 from tests.exporters.otel.running import awaited, exporting
 from tests.exporters.otel.scores import Agent, done, score
@@ -21,7 +22,7 @@ from tests.waiting import until_async
 @awaited
 async def test_without_an_endpoint_nothing_happens() -> None:
     agent = Agent()
-    exporter = ResultsExporter(ResultsExport())
+    exporter = ResultsExporter(ResultsExportSettings())
     await exporter.start(agent)
     exporter.put(done())
     await exporter.stop()
@@ -81,7 +82,7 @@ async def test_text_stays_here_where_it_is_not_kept() -> None:
     """`privacy.content` other than full: what the state file must not hold does not leave."""
     agent = Agent()
     async with serve() as found:
-        settings = ResultsExport(endpoint=found.url, linger_seconds=0)
+        settings = ResultsExportSettings(endpoint=found.url, linger_seconds=0)
         exporter = ResultsExporter(settings, texts=False)
         await exporter.start(agent)
         exporter.put(done(score(detail={"worst_sentence": "the secret"})))

@@ -5,12 +5,12 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr
 
-from agent.config import ConfigError
-from exporters.otel.headers import Headers
+from ragmeter.config.loader import ConfigError
+from ragmeter.exporters.otel.transport import ReceiverHeaders
 
 
 def of(text: str) -> dict[str, str]:
-    return Headers(SecretStr(text), None).current()
+    return ReceiverHeaders(SecretStr(text), None).current()
 
 
 def test_pairs_are_those_of_opentelemetry() -> None:
@@ -22,7 +22,7 @@ def test_pairs_are_those_of_opentelemetry() -> None:
 
 
 def test_none_are_none() -> None:
-    assert Headers(None, None).current() == {}
+    assert ReceiverHeaders(None, None).current() == {}
 
 
 @pytest.mark.parametrize(
@@ -40,7 +40,7 @@ def test_a_mistake_shows_no_value(text: str) -> None:
 def test_a_file_is_read_anew_and_its_last_good_headers_hold(tmp_path: Path) -> None:
     file = tmp_path / "headers"
     file.write_text("Authorization: Bearer one:two\n\nx-tenant:a%20b\n")
-    headers = Headers(None, file)
+    headers = ReceiverHeaders(None, file)
     assert headers.current() == {"authorization": "Bearer one:two", "x-tenant": "a%20b"}
     file.write_text("authorization: Bearer three")
     assert headers.current() == {"authorization": "Bearer three"}
@@ -61,5 +61,5 @@ def test_a_file_that_cannot_be_used_is_said_at_the_start(
     if content is not None:
         file.write_bytes(content)
     with pytest.raises(ConfigError, match=r"results_export\.headers_file: ") as caught:
-        Headers(None, file)
+        ReceiverHeaders(None, file)
     assert "hush" not in str(caught.value)

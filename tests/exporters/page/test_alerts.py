@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from agent.alerts import Alert
-from exporters.page.alerts import alerts_section
+from ragmeter.alerts.alert import Alert
+from ragmeter.exporters.page.alerts import alerts_section
 from tests.exporters.alerts import absent, burning, drifted, make, slow, unscored
 
 

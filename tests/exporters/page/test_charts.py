@@ -3,10 +3,9 @@ from __future__ import annotations
 import re
 import xml.etree.ElementTree as ET
 
-from agent.metrics import METRICS
-from agent.windows import Estimate
-from exporters.page.charts import sparkline
-from exporters.page.pool import pooled
+from ragmeter.exporters.page.charts import pool_points, sparkline
+from ragmeter.metrics.registry import METRICS
+from ragmeter.windows.series import Estimate
 from tests.exporters.fakes import estimate
 
 GROUNDING = METRICS["grounding"]
@@ -64,12 +63,12 @@ def test_one_single_point() -> None:
 
 def test_busy_points_are_left_alone() -> None:
     points: Points = [(float(i), estimate(samples=40)) for i in range(60)]
-    assert pooled(points, "mean") == points
+    assert pool_points(points, "mean") == points
 
 
 def test_little_traffic_is_pooled() -> None:
     points: Points = [(float(i), estimate(float(i % 2), 0.4, samples=2)) for i in range(60)]
-    groups = pooled(points, "ratio")
+    groups = pool_points(points, "ratio")
     assert len(groups) == 12
     found = groups[-1][1]
     assert found is not None
@@ -83,13 +82,13 @@ def test_little_traffic_is_pooled() -> None:
 
 def test_a_pooled_mean_is_known_better_than_its_parts() -> None:
     points: Points = [(float(i), estimate(0.5, 0.2, samples=4)) for i in range(60)]
-    found = pooled(points, "mean")[0][1]
+    found = pool_points(points, "mean")[0][1]
     assert found is not None
     assert round(found.upper - found.lower, 4) == round(0.4 / 5**0.5, 4)
 
 
 def test_pooling_keeps_what_is_unknown() -> None:
     points: Points = [(float(i), None) for i in range(59)]
-    assert pooled(points, "mean") == points
-    groups = pooled([*points, (59.0, estimate(samples=2))], "mean")
+    assert pool_points(points, "mean") == points
+    groups = pool_points([*points, (59.0, estimate(samples=2))], "mean")
     assert [found is None for _, found in groups] == [True] * 11 + [False]

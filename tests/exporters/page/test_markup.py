@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from exporters.page.markup import Markup, clip, el, join, one_line, visible
+from ragmeter.exporters.page.markup import Markup, clip, el, join, one_line, visible
 
 
 class Reader(HTMLParser):

@@ -4,8 +4,8 @@ import math
 
 import pytest
 
-from agent.metrics import METRICS
-from exporters.page import numbers
+from ragmeter.exporters.page import numbers
+from ragmeter.metrics.registry import METRICS
 
 
 def plain(text: str) -> str:
@@ -27,18 +27,18 @@ def plain(text: str) -> str:
     ],
 )
 def test_values_carry_their_unit(metric: str, number: float, shown: str) -> None:
-    assert plain(numbers.value(number, METRICS[metric])) == shown
+    assert plain(numbers.format_value(number, METRICS[metric])) == shown
 
 
 def test_an_interval_names_the_unit_once() -> None:
-    assert plain(numbers.interval(0.88, 0.939, METRICS["answered"])) == "88.0–93.9 %"
-    assert plain(numbers.interval(0.0023, 0.0027, METRICS["cost_usd"])) == "$0.0023–0.0027"
+    assert plain(numbers.format_interval(0.88, 0.939, METRICS["answered"])) == "88.0–93.9 %"
+    assert plain(numbers.format_interval(0.0023, 0.0027, METRICS["cost_usd"])) == "$0.0023–0.0027"
 
 
 def test_one_trace_of_a_ratio_is_yes_or_no() -> None:
-    assert numbers.one_value(0.0, METRICS["answered"]) == "no"
-    assert numbers.one_value(1.0, METRICS["error"]) == "yes"
-    assert numbers.one_value(1.0, METRICS["grounding"]) == "1.00"
+    assert numbers.format_trace_value(0.0, METRICS["answered"]) == "no"
+    assert numbers.format_trace_value(1.0, METRICS["error"]) == "yes"
+    assert numbers.format_trace_value(1.0, METRICS["grounding"]) == "1.00"
 
 
 @pytest.mark.parametrize(
@@ -50,21 +50,21 @@ def test_one_trace_of_a_ratio_is_yes_or_no() -> None:
     ],
 )  # fmt: skip
 def test_durations(number: float, shown: str) -> None:
-    assert plain(numbers.seconds(number)) == shown
+    assert plain(numbers.format_seconds(number)) == shown
 
 
 def test_intervals_of_durations() -> None:
-    assert plain(numbers.seconds_interval(1.55, 2.41)) == "1.55–2.41 s"
-    assert plain(numbers.seconds_interval(0.9, 1.2)) == "900 ms–1.20 s"
-    assert plain(numbers.seconds_interval(3.5, None)) == "≥ 3.50 s"
-    assert plain(numbers.seconds_interval(None, 3.5)) == "≤ 3.50 s"
-    assert numbers.seconds_interval(None, None) == ""
+    assert plain(numbers.format_seconds_interval(1.55, 2.41)) == "1.55–2.41 s"
+    assert plain(numbers.format_seconds_interval(0.9, 1.2)) == "900 ms–1.20 s"
+    assert plain(numbers.format_seconds_interval(3.5, None)) == "≥ 3.50 s"
+    assert plain(numbers.format_seconds_interval(None, 3.5)) == "≤ 3.50 s"
+    assert numbers.format_seconds_interval(None, None) == ""
 
 
 def test_counts_and_moments() -> None:
-    assert numbers.count(1234567) == "1,234,567"
-    assert numbers.count(69.54) == "69.5"
-    assert numbers.moment(1_790_000_000) == "2026-09-21 14:13:20 UTC"
+    assert numbers.format_count(1234567) == "1,234,567"
+    assert numbers.format_count(69.54) == "69.5"
+    assert numbers.format_time(1_790_000_000) == "2026-09-21 14:13:20 UTC"
     for impossible in (None, math.nan, math.inf, 1e18):
-        assert numbers.moment(impossible) == "—"
-    assert numbers.clock(math.inf) == "—"
+        assert numbers.format_time(impossible) == "—"
+    assert numbers.format_clock(math.inf) == "—"

@@ -5,10 +5,10 @@ from typing import Any
 
 import pytest
 
-from agent.reading import Health
-from agent.windows import Worst
-from exporters.page.pages import error_page, service_page, status_page, trace_page
-from exporters.page.views import FULL_SERVICES, service_view, status_view, trace_view
+from ragmeter.aggregate.agent_view import AgentHealth
+from ragmeter.exporters.page.pages import error_page, service_page, status_page, trace_page
+from ragmeter.exporters.page.views import FULL_SERVICES, service_view, status_view, trace_view
+from ragmeter.windows.worst import RankedTrace
 from tests.exporters.fakes import (
     NOW,
     FakeReading,
@@ -161,7 +161,7 @@ def test_nothing_yet() -> None:
 
 
 def test_problems_are_in_plain_sight() -> None:
-    page = status(FakeReading(state=Health(problems=("disk full <b>",))))
+    page = status(FakeReading(state=AgentHealth(problems=("disk full <b>",))))
     assert "not ready" in page.text
     assert "disk full <b>" in page.text
 
@@ -187,8 +187,8 @@ def test_a_worst_trace_that_is_no_longer_kept_has_no_link() -> None:
 def test_perfect_traces_are_not_worst() -> None:
     reading = everything()
     reading.fake.bad = {
-        ("bot", "error", "builtin"): [Worst("fine", 0.0, NOW)],
-        ("bot", "relevance", "builtin"): [Worst("best", 3.0, NOW)],
+        ("bot", "error", "builtin"): [RankedTrace("fine", 0.0, NOW)],
+        ("bot", "relevance", "builtin"): [RankedTrace("best", 3.0, NOW)],
     }
     assert "Worst traces" not in status(reading).text
 
@@ -250,7 +250,7 @@ def hostile() -> FakeReading:
         for metric in ("grounding", "answered", "error"):
             reading.fake.table[(service, key, metric, HOSTILE, "1h")] = estimate()
         reading.fake.latency[(service, key, HOSTILE, "1h")] = []
-    reading.fake.bad[(service, "grounding", HOSTILE)] = [Worst(HOSTILE, 0.1, NOW)]
+    reading.fake.bad[(service, "grounding", HOSTILE)] = [RankedTrace(HOSTILE, 0.1, NOW)]
     long = HOSTILE + "x" * 100_000
     document = trace(
         trace_id=HOSTILE, query=long, answer=long, error=long, model=HOSTILE,

@@ -17,7 +17,7 @@ from typing import Any
 
 import yaml
 
-from agent.alerts.durations import parse_duration
+from ragmeter.core.clocks import parse_duration
 
 __all__ = ["FILES", "HEAD", "TESTS", "filled", "promtool"]
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from agent.alerts import parse_rules
-from agent.alerts.burn import Objective
-from exporters.rules import rule_file
+from ragmeter.alerts.error_budgets import Objective
+from ragmeter.alerts.rules import parse_rules
+from ragmeter.exporters.rules.rule_file import rule_file
 from tests.exporters.rules.annotations import FILES, TESTS, promtool
 from tests.real import require
 

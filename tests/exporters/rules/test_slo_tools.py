@@ -18,17 +18,18 @@ import httpx
 import pytest
 import yaml
 
-from agent.config import load
-from agent.slos import events
-from agent.trace import ScoredTrace, Status
-from agent.windows.exact import WEIGHT_ONE
+from ragmeter.aggregate.objective_events import objective_events
+from ragmeter.config.loader import load_settings
+from ragmeter.core.arithmetic import WEIGHT_ONE
+from ragmeter.core.score import ScoredTrace
+from ragmeter.trace import Status
 from tests.exporters.rules.annotations import TESTS
 from tests.prometheus_server import prometheus
 from tests.real import require
 from tests.waiting import PATIENCE
 
 FOLDER = TESTS.parent / "slo"
-SLOS = load(
+SLOS = load_settings(
     environ={},
     overrides={
         "slos": [
@@ -64,7 +65,7 @@ def a_minute(kinds: Sequence[Kind], weighted: bool = True) -> Counts:
     for kind in kinds:
         scored = ScoredTrace("t", "s", 0.0, kind.status, [], kind.probability,
                              {"total": kind.seconds})  # fmt: skip
-        for event in events(scored, SLOS):
+        for event in objective_events(scored, SLOS):
             own = found.setdefault(event.slo, {"rag_slo_events": 0, "rag_slo_bad_events": 0})
             weight = kind.number * (event.weight / WEIGHT_ONE if weighted else 1)
             own["rag_slo_events"] += weight

@@ -7,7 +7,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from agent.ingest.spans import Event, Span
+from ragmeter.ingest.spans import Span, SpanEvent
 
 __all__ = ["printed_spans", "span", "wire_spans"]
 
@@ -39,7 +39,7 @@ def printed_spans(name: str) -> list[Span]:
             status={"UNSET": 0, "OK": 1, "ERROR": 2}[raw["status"]["status_code"]],
             attributes=raw["attributes"],
             events=[
-                Event(one["name"], _nanoseconds(one["timestamp"]), one["attributes"])
+                SpanEvent(one["name"], _nanoseconds(one["timestamp"]), one["attributes"])
                 for one in raw["events"]
             ],
             resource=raw["resource"]["attributes"],
@@ -65,7 +65,7 @@ def wire_spans(name: str) -> list[Span]:
                         status=raw.get("status", {}).get("code", 0),
                         attributes=_attributes(raw.get("attributes")),
                         events=[
-                            Event(
+                            SpanEvent(
                                 one["name"],
                                 int(one["timeUnixNano"]),
                                 _attributes(one.get("attributes")),

@@ -4,16 +4,17 @@ import json
 
 import pytest
 
-from agent.ingest.conventions import content_events, read_span
-from agent.ingest.conventions.reading import Role
-from agent.ingest.spans import Event, Value
+from ragmeter.ingest.conventions import genai_extensions
+from ragmeter.ingest.conventions.registry import read_span
+from ragmeter.ingest.conventions.span_content import SpanRole
+from ragmeter.ingest.spans import AttributeValue, SpanEvent
 from tests.ingest.conventions.samples import span, wire_spans
 
 
 def test_openlit() -> None:
     (one,) = wire_spans("langfuse-openlit-openai-chat.otlp.json")
     found = read_span(one)
-    assert found.role is Role.LLM
+    assert found.role is SpanRole.LLM
     assert found.query == "What is LLM Observability?"
     assert (found.answer or "").startswith("LLM Observability stands for logs")
     assert (found.input_tokens, found.output_tokens, found.cost_usd) == (14, 96, 0.000151)
@@ -27,12 +28,12 @@ def test_semantic_kernel() -> None:
         "chat.completions gpt-4o",
         attributes={"gen_ai.operation.name": "chat.completions", "gen_ai.system": "openai"},
         events=[
-            Event("gen_ai.content.prompt", 1, {"gen_ai.prompt": json.dumps(prompt)}),
-            Event("gen_ai.content.completion", 2, {"gen_ai.completion": json.dumps(reply)}),
+            SpanEvent("gen_ai.content.prompt", 1, {"gen_ai.prompt": json.dumps(prompt)}),
+            SpanEvent("gen_ai.content.completion", 2, {"gen_ai.completion": json.dumps(reply)}),
         ],
     )
     found = read_span(one)
-    assert (found.role, found.query, found.answer) == (Role.LLM, "q", "a")
+    assert (found.role, found.query, found.answer) == (SpanRole.LLM, "q", "a")
 
 
 def test_semantic_kernel_with_log_records() -> None:
@@ -41,24 +42,24 @@ def test_semantic_kernel_with_log_records() -> None:
         "chat.completions gpt-4o",
         attributes={"gen_ai.operation.name": "chat.completions", "gen_ai.system": "openai"},
         events=[  # as log events are joined to their span
-            Event("gen_ai.user.message", 1, {"body": '{"role": "user", "content": "q"}'}),
-            Event("gen_ai.choice", 2, {"body": json.dumps(reply)}),
+            SpanEvent("gen_ai.user.message", 1, {"body": '{"role": "user", "content": "q"}'}),
+            SpanEvent("gen_ai.choice", 2, {"body": json.dumps(reply)}),
         ],
     )
     found = read_span(one)
-    assert (found.role, found.query, found.answer) == (Role.LLM, "q", "a")
+    assert (found.role, found.query, found.answer) == (SpanRole.LLM, "q", "a")
 
 
 @pytest.mark.parametrize(
     ("endpoint", "role"),
     [
-        ("framework.retriever.retrieve", Role.RETRIEVER),
-        ("framework.query_engine.query", Role.CHAIN),
-        ("framework.document.load", Role.CHAIN),
+        ("framework.retriever.retrieve", SpanRole.RETRIEVER),
+        ("framework.query_engine.query", SpanRole.CHAIN),
+        ("framework.document.load", SpanRole.CHAIN),
     ],
 )
-def test_not_all_that_openlit_calls_retrieval_is_one(endpoint: str, role: Role) -> None:
-    attributes: dict[str, Value] = {
+def test_not_all_that_openlit_calls_retrieval_is_one(endpoint: str, role: SpanRole) -> None:
+    attributes: dict[str, AttributeValue] = {
         "telemetry.sdk.name": "openlit",
         "gen_ai.operation.name": "retrieve",
         "gen_ai.endpoint": endpoint,
@@ -71,18 +72,21 @@ def test_not_all_that_openlit_calls_retrieval_is_one(endpoint: str, role: Role) 
 
 def test_lines_with_roles() -> None:
     text = "system: be kind\nuser: first\nassistant: yes\nuser: line one\nline: two"
-    turns = content_events.spoken_lines(text)
+    turns = genai_extensions.spoken_lines(text)
     assert [(turn.role, turn.text) for turn in turns] == [
         ("system", "be kind"),
         ("user", "first"),
         ("assistant", "yes"),
         ("user", "line one\nline: two"),
     ]
-    assert content_events.spoken_lines("a word\nuser: no") == []
+    assert genai_extensions.spoken_lines("a word\nuser: no") == []
 
 
 def test_a_completion_is_a_model_call_without_an_operation() -> None:
-    events = [Event("gen_ai.content.completion", 1, {"gen_ai.completion": "a"})]
-    found = content_events.read(span(events=events))
-    assert (found.role, found.answer) == (Role.LLM, "a")
-    assert content_events.read(span(attributes={"gen_ai.prompt": "q"})).role is Role.OTHER
+    events = [SpanEvent("gen_ai.content.completion", 1, {"gen_ai.completion": "a"})]
+    found = genai_extensions.read_content_events(span(events=events))
+    assert (found.role, found.answer) == (SpanRole.LLM, "a")
+    assert (
+        genai_extensions.read_content_events(span(attributes={"gen_ai.prompt": "q"})).role
+        is SpanRole.OTHER
+    )

@@ -7,14 +7,18 @@ from typing import Any
 
 import pytest
 
-from agent.ingest.conventions.documents import (
-    document_in,
-    documents_in,
-    flat_documents,
-    metadata_in,
+from ragmeter.ingest.conventions.documents import (
+    read_document,
+    read_documents,
+    read_flattened_documents,
+    read_metadata,
 )
-from agent.ingest.conventions.flatten import MAX_ITEMS, has_items, items
-from agent.ingest.conventions.reading import Document, Gap
+from ragmeter.ingest.conventions.span_content import ContentGap, RetrievedDocument
+from ragmeter.ingest.conventions.values import (
+    MAX_FLATTENED_ITEMS,
+    flattened_items,
+    has_flattened_items,
+)
 
 TEXT = "Refunds take 5 days."
 
@@ -56,7 +60,7 @@ TEXT = "Refunds take 5 days."
     ],
 )
 def test_one_document(value: Any, identity: str, score: float | None, kind: str) -> None:
-    one = document_in(value)
+    one = read_document(value)
     assert one is not None
     assert (one.id, one.text, one.score, one.score_kind, one.gap) == (
         identity,
@@ -70,21 +74,25 @@ def test_one_document(value: Any, identity: str, score: float | None, kind: str)
 @pytest.mark.parametrize(
     ("value", "gap", "identity"),
     [
-        ({"id": "a", "score": 0.9, "title": "t"}, Gap.ID_ONLY, "a"),
-        ({}, Gap.ID_ONLY, ""),
-        ({"id": "a", "content": "__REDACTED__"}, Gap.HIDDEN, "a"),
-        ({"id": "a", "content": "x" * 100 + "..."}, Gap.PASSAGES_TRUNCATED, "a"),
-        ({"id": "a", "content": "[0.1, 0.2, 0.3]"}, Gap.ID_ONLY, "a"),
-        ("Document(id=0a1b2c3d, content: 'cut...', meta: {})", Gap.PASSAGES_TRUNCATED, "0a1b2c3d"),
-        ("<NodeWithScore(node=TextNode(id_='a', text='x'))>", Gap.PASSAGES_TRUNCATED, "a"),
-        ("page_content='never en", Gap.PASSAGES_TRUNCATED, ""),
+        ({"id": "a", "score": 0.9, "title": "t"}, ContentGap.ID_ONLY, "a"),
+        ({}, ContentGap.ID_ONLY, ""),
+        ({"id": "a", "content": "__REDACTED__"}, ContentGap.HIDDEN, "a"),
+        ({"id": "a", "content": "x" * 100 + "..."}, ContentGap.PASSAGES_TRUNCATED, "a"),
+        ({"id": "a", "content": "[0.1, 0.2, 0.3]"}, ContentGap.ID_ONLY, "a"),
+        (
+            "Document(id=0a1b2c3d, content: 'cut...', meta: {})",
+            ContentGap.PASSAGES_TRUNCATED,
+            "0a1b2c3d",
+        ),
+        ("<NodeWithScore(node=TextNode(id_='a', text='x'))>", ContentGap.PASSAGES_TRUNCATED, "a"),
+        ("page_content='never en", ContentGap.PASSAGES_TRUNCATED, ""),
     ],
 )
-def test_text_that_is_not_all_there(value: Any, gap: Gap, identity: str) -> None:
-    one = document_in(value)
+def test_text_that_is_not_all_there(value: Any, gap: ContentGap, identity: str) -> None:
+    one = read_document(value)
     assert one is not None
     assert (one.gap, one.id) == (gap, identity)
-    assert one.text is None or gap is Gap.PASSAGES_TRUNCATED
+    assert one.text is None or gap is ContentGap.PASSAGES_TRUNCATED
 
 
 @pytest.mark.parametrize(
@@ -104,22 +112,22 @@ def test_text_that_is_not_all_there(value: Any, gap: Gap, identity: str) -> None
 )
 def test_lists_of_documents(value: Any) -> None:
     for form in (value, json.dumps(value)):
-        assert [one.text for one in documents_in(form) or []] == [TEXT, "b"]
+        assert [one.text for one in read_documents(form) or []] == [TEXT, "b"]
 
 
 def test_empty_is_not_nothing() -> None:
-    assert documents_in([]) == []
-    assert documents_in('{"documents": []}') == []
+    assert read_documents([]) == []
+    assert read_documents('{"documents": []}') == []
     for nothing in (None, "", "some text", {}, {"a": 1}, 3, [0.1, 0.2, 0.3], [1, 2], True):
-        assert documents_in(nothing) is None
+        assert read_documents(nothing) is None
     # the items of the conventions' own test case: an empty object is an item too
-    three = documents_in([{"id": "doc-1", "score": 0.91, "title": "t"}, {"id": "doc-2"}, {}])
+    three = read_documents([{"id": "doc-1", "score": 0.91, "title": "t"}, {"id": "doc-2"}, {}])
     assert [one.id for one in three or []] == ["doc-1", "doc-2", ""]
-    assert {one.gap for one in three or []} == {Gap.ID_ONLY}
+    assert {one.gap for one in three or []} == {ContentGap.ID_ONLY}
 
 
 def test_a_quoted_text_is_unquoted() -> None:
-    one = document_in('page_content="it\'s \\"5\\" days\\n\\u00e9\\x41" metadata={}')
+    one = read_document('page_content="it\'s \\"5\\" days\\n\\u00e9\\x41" metadata={}')
     assert one is not None
     assert one.text == 'it\'s "5" days\néA'
 
@@ -135,21 +143,21 @@ def test_flattened_documents_and_a_hostile_index() -> None:
         "retrieval.documents.9999999999999.document.id": "no index",
         "retrieval.documents.__proto__.document.id": "no index",
     }
-    found, cut = flat_documents(attributes, "retrieval.documents")
+    found, cut = read_flattened_documents(attributes, "retrieval.documents")
     assert cut
     assert found == [
-        Document("5", "a", 0.5, "similarity", {"page": 4}),
-        Document(text="b"),
-        Document("far", gap=Gap.ID_ONLY),
+        RetrievedDocument("5", "a", 0.5, "similarity", {"page": 4}),
+        RetrievedDocument(text="b"),
+        RetrievedDocument("far", gap=ContentGap.ID_ONLY),
     ]
-    assert flat_documents({}, "retrieval.documents") == (None, False)
+    assert read_flattened_documents({}, "retrieval.documents") == (None, False)
 
 
 def test_lists_and_metadata_are_bounded() -> None:
-    many = {f"a.{n}.b": n for n in range(MAX_ITEMS + 50)}
-    assert [index for index, _ in items(many, "a")] == list(range(MAX_ITEMS))
-    assert has_items(many, "a")
-    assert not has_items(many, "b")
-    assert len(documents_in([{"id": str(n)} for n in range(5_000)]) or []) == 1_000
-    assert len(metadata_in({str(n): "x" * 9_999 for n in range(99)})) == 32
-    assert metadata_in({"a": float("nan"), "b": [1], "c": None, "d": True}) == {"d": True}
+    many = {f"a.{n}.b": n for n in range(MAX_FLATTENED_ITEMS + 50)}
+    assert [index for index, _ in flattened_items(many, "a")] == list(range(MAX_FLATTENED_ITEMS))
+    assert has_flattened_items(many, "a")
+    assert not has_flattened_items(many, "b")
+    assert len(read_documents([{"id": str(n)} for n in range(5_000)]) or []) == 1_000
+    assert len(read_metadata({str(n): "x" * 9_999 for n in range(99)})) == 32
+    assert read_metadata({"a": float("nan"), "b": [1], "c": None, "d": True}) == {"d": True}

@@ -12,17 +12,22 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from agent.ingest import conventions
-from agent.ingest.conventions import CONVENTIONS, _conventions, glance, read_span
-from agent.ingest.conventions.reading import Document, Gap, Reading, Role
-from agent.ingest.spans import Event
+from ragmeter.ingest.conventions import registry
+from ragmeter.ingest.conventions.registry import CONVENTIONS, _conventions, preview_span, read_span
+from ragmeter.ingest.conventions.span_content import (
+    ContentGap,
+    RetrievedDocument,
+    SpanContent,
+    SpanRole,
+)
+from ragmeter.ingest.spans import SpanEvent
 from tests.ingest.conventions.samples import span
 
 
 def _names() -> list[str]:
     """Every attribute and event name that any convention knows, from their own sources."""
     found = set()
-    for path in Path(conventions.__file__).parent.glob("*.py"):
+    for path in Path(registry.__file__).parent.glob("*.py"):
         source = path.read_text()
         names = set(re.findall(r'"([A-Za-z_]+(?:\.[A-Za-z_0-9]+)+\.?)"', source))
         # names that are put together: PREFIX + "type"
@@ -113,7 +118,7 @@ VALUES = NESTED | NESTED.map(_text) | BROKEN
 ATTRIBUTES = st.dictionaries(st.sampled_from(NAMES), VALUES, max_size=10)
 EVENTS = st.lists(
     st.builds(
-        Event,
+        SpanEvent,
         name=st.sampled_from([*NAMES, "metadata", "data.input", "data.output"]),
         time=st.integers(0, 2**63),
         attributes=st.dictionaries(
@@ -124,17 +129,17 @@ EVENTS = st.lists(
 )
 
 
-def _check(found: Reading) -> None:
-    assert isinstance(found.role, Role)
+def _check(found: SpanContent) -> None:
+    assert isinstance(found.role, SpanRole)
     for text in (found.query, found.answer, found.model, found.session, found.user, found.error):
         assert text is None or isinstance(text, str)
     for gap in (found.query_gap, found.answer_gap, found.documents_gap):
-        assert gap is None or isinstance(gap, Gap)
+        assert gap is None or isinstance(gap, ContentGap)
     for count in (found.input_tokens, found.output_tokens):
         assert count is None or (isinstance(count, int) and count >= 0)
     assert found.cost_usd is None or math.isfinite(found.cost_usd)
     for one in found.documents or ():
-        assert isinstance(one, Document)
+        assert isinstance(one, RetrievedDocument)
         assert isinstance(one.id, str)
         assert one.text is None or isinstance(one.text, str)
         assert one.score is None or math.isfinite(one.score)
@@ -155,12 +160,12 @@ CONTENT: dict[str, Any] = {
 }
 
 
-def _check_light(light: Reading, whole: Reading) -> None:
+def _check_light(light: SpanContent, whole: SpanContent) -> None:
     """What a light reading has left out is all that it differs in."""
     assert not whole.light
     if not light.light:
         assert light == whole
-    elif light.convention == "openinference" and light.role is Role.CHAIN:
+    elif light.convention == "openinference" and light.role is SpanRole.CHAIN:
         # of what only wraps others not even the tags are read
         assert (light.role, light.session) == (whole.role, whole.session)
         assert light.documents == whole.documents
@@ -176,12 +181,14 @@ def test_the_names_are_there() -> None:
 
 @settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
 @given(attributes=ATTRIBUTES, events=EVENTS, name=st.text(max_size=8))
-def test_no_convention_raises(attributes: dict[str, Any], events: list[Event], name: str) -> None:
+def test_no_convention_raises(
+    attributes: dict[str, Any], events: list[SpanEvent], name: str
+) -> None:
     one = span(name, attributes=attributes, events=events)
     for convention in CONVENTIONS:
         convention.matches(one)
-        _check(convention.read(one))  # also where it does not match
+        _check(convention.read(one), True)  # also where it does not match
     _check(read_span(one))
-    _check_light(glance(one), read_span(one))
+    _check_light(preview_span(one), read_span(one))
     # what is remembered of spans alike is what each would say
     assert _conventions(one) == tuple(each for each in CONVENTIONS if each.matches(one))

@@ -2,9 +2,9 @@ from __future__ import annotations
 
 import json
 
-from agent.ingest.conventions import google_adk
-from agent.ingest.conventions.reading import Gap, Reading, Role
-from agent.ingest.spans import Value
+from ragmeter.ingest.conventions import agent_frameworks
+from ragmeter.ingest.conventions.span_content import ContentGap, SpanContent, SpanRole
+from ragmeter.ingest.spans import AttributeValue
 from tests.ingest.conventions.samples import span
 
 CONTENTS = [
@@ -14,9 +14,9 @@ CONTENTS = [
 ]
 
 
-def call(response: object, contents: object = CONTENTS) -> Reading:
+def call(response: object, contents: object = CONTENTS) -> SpanContent:
     request = {"model": "gemini-3", "config": {}, "contents": contents}
-    attributes: dict[str, Value] = {
+    attributes: dict[str, AttributeValue] = {
         "gen_ai.system": "gcp.vertex.agent",
         "gen_ai.usage.input_tokens": 8,
         "gen_ai.usage.output_tokens": 5,
@@ -25,14 +25,14 @@ def call(response: object, contents: object = CONTENTS) -> Reading:
         "gcp.vertex.agent.llm_response": json.dumps(response),
     }
     one = span("call_llm", attributes=attributes, scope="gcp.vertex.agent")
-    assert google_adk.matches(one)
-    return google_adk.read(one)
+    assert agent_frameworks.matches_google_adk(one)
+    return agent_frameworks.read_google_adk(one)
 
 
 def test_a_model_call() -> None:
     parts = [{"text": "thinking", "thought": True}, {"text": "a"}, {"text": "b"}]
     found = call({"content": {"role": "model", "parts": parts}})
-    assert (found.role, found.query, found.answer) == (Role.LLM, "first", "ab")
+    assert (found.role, found.query, found.answer) == (SpanRole.LLM, "first", "ab")
     assert (found.model, found.input_tokens, found.output_tokens) == ("gemini-3", 8, 5)
     assert found.session == "s1"
 
@@ -68,7 +68,7 @@ def test_grounding_is_in_bytes() -> None:
     assert found.documents is not None
     assert [(one.id, one.text, one.gap) for one in found.documents] == [
         ("gs://b/1", "A city.", None),
-        ("https://example.org", None, Gap.ID_ONLY),
+        ("https://example.org", None, ContentGap.ID_ONLY),
     ]
     assert [(answer[start:end], ids) for start, end, ids in found.citations] == [
         ("Zürich is a city.", ["gs://b/1"]),
@@ -77,15 +77,15 @@ def test_grounding_is_in_bytes() -> None:
 
 
 def test_tools_and_agents() -> None:
-    attributes: dict[str, Value] = {
+    attributes: dict[str, AttributeValue] = {
         "gen_ai.operation.name": "execute_tool",
         "gcp.vertex.agent.llm_request": "{}",
         "gcp.vertex.agent.llm_response": "{}",
         "gcp.vertex.agent.tool_call_args": '{"query": "q"}',
         "gcp.vertex.agent.tool_response": '{"results": [{"content": "a passage"}]}',
     }
-    found = google_adk.read(span("execute_tool search", attributes=attributes))
-    assert (found.role, found.query) == (Role.TOOL, "q")
+    found = agent_frameworks.read_google_adk(span("execute_tool search", attributes=attributes))
+    assert (found.role, found.query) == (SpanRole.TOOL, "q")
     assert found.documents is not None
     assert found.documents[0].text == "a passage"
     agent = span(
@@ -93,18 +93,22 @@ def test_tools_and_agents() -> None:
         attributes={"gen_ai.operation.name": "invoke_agent", "gen_ai.conversation.id": "s"},
         scope="gcp.vertex.agent",
     )
-    assert google_adk.matches(agent)
-    assert google_adk.read(agent).role is Role.CHAIN
-    assert google_adk.read(agent).session == "s"
+    assert agent_frameworks.matches_google_adk(agent)
+    assert agent_frameworks.read_google_adk(agent).role is SpanRole.CHAIN
+    assert agent_frameworks.read_google_adk(agent).session == "s"
 
 
 def test_content_that_is_switched_off_is_hidden() -> None:
-    attributes: dict[str, Value] = {
+    attributes: dict[str, AttributeValue] = {
         "gcp.vertex.agent.llm_request": "{}",
         "gcp.vertex.agent.llm_response": "{}",
     }
-    found = google_adk.read(span("call_llm", attributes=attributes))
-    assert (found.role, found.query_gap, found.answer_gap) == (Role.LLM, Gap.HIDDEN, Gap.HIDDEN)
+    found = agent_frameworks.read_google_adk(span("call_llm", attributes=attributes))
+    assert (found.role, found.query_gap, found.answer_gap) == (
+        SpanRole.LLM,
+        ContentGap.HIDDEN,
+        ContentGap.HIDDEN,
+    )
 
 
 def test_an_error_of_the_model() -> None:

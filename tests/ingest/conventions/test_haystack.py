@@ -4,30 +4,30 @@ import json
 
 import pytest
 
-from agent.ingest.conventions import haystack
-from agent.ingest.conventions.reading import Reading, Role
+from ragmeter.ingest.conventions import app_frameworks
+from ragmeter.ingest.conventions.span_content import SpanContent, SpanRole
 from tests.ingest.conventions.samples import span
 
 
-def component(kind: str, given: object = None, made: object = None) -> Reading:
+def component(kind: str, given: object = None, made: object = None) -> SpanContent:
     attributes = {"haystack.component.name": kind.lower(), "haystack.component.type": kind}
     if given is not None:
         attributes["haystack.component.input"] = json.dumps(given)
     if made is not None:
         attributes["haystack.component.output"] = json.dumps(made)
     one = span("haystack.component.run", attributes=attributes, scope="haystack")
-    assert haystack.matches(one)
-    return haystack.read(one)
+    assert app_frameworks.matches_haystack(one)
+    return app_frameworks.read_haystack(one)
 
 
-def pipeline(given: object, made: object) -> Reading:
+def pipeline(given: object, made: object) -> SpanContent:
     attributes = {
         "haystack.pipeline.input_data": json.dumps(given),
         "haystack.pipeline.output_data": json.dumps(made),
     }
     one = span("haystack.pipeline.run", attributes=attributes, scope="haystack")
-    assert haystack.matches(one)
-    return haystack.read(one)
+    assert app_frameworks.matches_haystack(one)
+    return app_frameworks.read_haystack(one)
 
 
 DOCUMENTS = {"documents": [{"id": "h1", "content": "Jean lives in Paris", "score": 1.7, "f": "x"}]}
@@ -36,19 +36,19 @@ DOCUMENTS = {"documents": [{"id": "h1", "content": "Jean lives in Paris", "score
 @pytest.mark.parametrize(
     ("kind", "role"),
     [
-        ("InMemoryBM25Retriever", Role.RETRIEVER),
-        ("SerperDevWebSearch", Role.RETRIEVER),
-        ("TransformersSimilarityRanker", Role.RERANKER),
-        ("OpenAIChatGenerator", Role.LLM),
-        ("SentenceTransformersTextEmbedder", Role.EMBEDDING),
-        ("FaithfulnessEvaluator", Role.EVALUATOR),
-        ("DocumentWriter", Role.OTHER),
-        ("PromptBuilder", Role.OTHER),
-        ("ToolInvoker", Role.TOOL),
-        ("Agent", Role.CHAIN),
+        ("InMemoryBM25Retriever", SpanRole.RETRIEVER),
+        ("SerperDevWebSearch", SpanRole.RETRIEVER),
+        ("TransformersSimilarityRanker", SpanRole.RERANKER),
+        ("OpenAIChatGenerator", SpanRole.LLM),
+        ("SentenceTransformersTextEmbedder", SpanRole.EMBEDDING),
+        ("FaithfulnessEvaluator", SpanRole.EVALUATOR),
+        ("DocumentWriter", SpanRole.OTHER),
+        ("PromptBuilder", SpanRole.OTHER),
+        ("ToolInvoker", SpanRole.TOOL),
+        ("Agent", SpanRole.CHAIN),
     ],
 )
-def test_roles_are_endings_of_class_names(kind: str, role: Role) -> None:
+def test_roles_are_endings_of_class_names(kind: str, role: SpanRole) -> None:
     assert component(kind).role is role
 
 
@@ -88,7 +88,7 @@ def test_a_pipeline() -> None:
         "retriever": {"query": "Who lives in Paris?", "top_k": 3},
     }
     found = pipeline(given, {"llm": {"replies": ["Jean."], "meta": [{}]}})
-    assert (found.role, found.query) == (Role.CHAIN, "Who lives in Paris?")
+    assert (found.role, found.query) == (SpanRole.CHAIN, "Who lives in Paris?")
     assert found.answer == "Jean."
     # set before the run in older versions
     assert pipeline(given, {}).answer is None

@@ -4,8 +4,9 @@ import json
 
 import pytest
 
-from agent.ingest.conventions import langfuse, read_span
-from agent.ingest.conventions.reading import Gap, Role
+from ragmeter.ingest.conventions import langfuse
+from ragmeter.ingest.conventions.registry import read_span
+from ragmeter.ingest.conventions.span_content import ContentGap, SpanRole
 from tests.ingest.conventions.samples import span, wire_spans
 
 OBS = "langfuse.observation."
@@ -13,7 +14,7 @@ OBS = "langfuse.observation."
 
 def test_the_spans_of_its_sdk() -> None:
     generation, root = (read_span(one) for one in wire_spans(SAMPLE))
-    assert generation.role is Role.LLM
+    assert generation.role is SpanRole.LLM
     assert (generation.query, generation.answer) == ("hello", "what's up?")
     assert (generation.session, generation.user) == ("my-session", "my-user")
     assert (generation.input_tokens, generation.output_tokens) == (123, 456)
@@ -24,7 +25,7 @@ def test_the_spans_of_its_sdk() -> None:
     assert not generation.failed  # a warning is no failure
     assert generation.tags["tag.tag2"] == "true"
     assert generation.tags["environment"] == "production"
-    assert root.role is Role.CHAIN
+    assert root.role is SpanRole.CHAIN
     assert root.query is None
 
 
@@ -32,7 +33,7 @@ SAMPLE = "langfuse-langfuse-sdk-generation.otlp.json"
 
 
 def test_a_retriever_gives_documents_and_no_answer() -> None:
-    found = langfuse.read(
+    found = langfuse.read_langfuse(
         span(
             "search",
             attributes={
@@ -42,7 +43,7 @@ def test_a_retriever_gives_documents_and_no_answer() -> None:
             },
         )
     )
-    assert found.role is Role.RETRIEVER
+    assert found.role is SpanRole.RETRIEVER
     assert found.query == "who?"
     assert found.answer is None
     assert found.documents is not None
@@ -52,19 +53,21 @@ def test_a_retriever_gives_documents_and_no_answer() -> None:
 @pytest.mark.parametrize(
     ("name", "role"),
     [
-        ("retrieve_context", Role.RETRIEVER),
-        ("vector-search", Role.RETRIEVER),
-        ("search_documents", Role.RETRIEVER),
-        ("format_documents", Role.CHAIN),
+        ("retrieve_context", SpanRole.RETRIEVER),
+        ("vector-search", SpanRole.RETRIEVER),
+        ("search_documents", SpanRole.RETRIEVER),
+        ("format_documents", SpanRole.CHAIN),
     ],
 )
-def test_a_decorated_function_is_a_retriever_by_its_name_and_output(name: str, role: Role) -> None:
+def test_a_decorated_function_is_a_retriever_by_its_name_and_output(
+    name: str, role: SpanRole
+) -> None:
     attributes = {OBS + "type": "span", OBS + "output": '[{"text": "a passage", "id": "1"}]'}
-    found = langfuse.read(span(name, attributes=attributes))
+    found = langfuse.read_langfuse(span(name, attributes=attributes))
     assert found.role is role
     # ... the name alone is not enough
     attributes = {OBS + "type": "span", OBS + "output": '"the answer"'}
-    assert langfuse.read(span(name, attributes=attributes)).role is Role.CHAIN
+    assert langfuse.read_langfuse(span(name, attributes=attributes)).role is SpanRole.CHAIN
 
 
 def test_the_traces_own_words_win_on_the_root_only() -> None:
@@ -74,8 +77,8 @@ def test_the_traces_own_words_win_on_the_root_only() -> None:
         "langfuse.trace.input": "outer",
         "langfuse.trace.output": '{"answer": "yes"}',
     }
-    root = langfuse.read(span("app", attributes=attributes))
-    child = langfuse.read(span("step", attributes=attributes, parent_id="2" * 16))
+    root = langfuse.read_langfuse(span("app", attributes=attributes))
+    child = langfuse.read_langfuse(span("step", attributes=attributes, parent_id="2" * 16))
     assert (root.query, root.answer) == ("outer", "yes")
     assert (child.query, child.answer) == ("inner", "yes")
 
@@ -90,14 +93,14 @@ def test_trace_attributes_say_nothing_of_another_span() -> None:
         "retrieval.documents.0.document.content": "text",
     }
     found = read_span(span(attributes=attributes, parent_id="2" * 16))
-    assert found.role is Role.RETRIEVER
+    assert found.role is SpanRole.RETRIEVER
     assert found.documents is not None
     assert found.documents[0].text == "text"
 
 
 def test_cached_tokens_are_part_of_the_input() -> None:
     usage = '{"input": 100, "input_cached_tokens": 20, "output": 5, "total": 125}'
-    found = langfuse.read(
+    found = langfuse.read_langfuse(
         span(attributes={OBS + "type": "generation", OBS + "usage_details": usage})
     )
     assert (found.input_tokens, found.output_tokens) == (120, 5)
@@ -111,12 +114,15 @@ def test_errors_masks_and_evaluators() -> None:
         OBS + "input": "[REDACTED]",
         OBS + "cost_details": '{"input": 1, "total": 3}',
     }
-    found = langfuse.read(span(attributes=attributes))
+    found = langfuse.read_langfuse(span(attributes=attributes))
     assert found.failed
     assert found.error == "timed out"
-    assert found.query_gap is Gap.HIDDEN
+    assert found.query_gap is ContentGap.HIDDEN
     assert found.cost_usd == 3
-    assert langfuse.read(span(attributes={OBS + "type": "evaluator"})).role is Role.EVALUATOR
+    assert (
+        langfuse.read_langfuse(span(attributes={OBS + "type": "evaluator"})).role
+        is SpanRole.EVALUATOR
+    )
 
 
 @pytest.mark.parametrize(

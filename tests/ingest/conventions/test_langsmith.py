@@ -2,12 +2,12 @@ from __future__ import annotations
 
 import json
 
-from agent.ingest.conventions import read_span
-from agent.ingest.conventions.reading import Reading, Role
+from ragmeter.ingest.conventions.registry import read_span
+from ragmeter.ingest.conventions.span_content import SpanContent, SpanRole
 from tests.ingest.conventions.samples import span
 
 
-def read(kind: str, operation: str, given: object, made: object, **more: object) -> Reading:
+def read(kind: str, operation: str, given: object, made: object, **more: object) -> SpanContent:
     attributes = {
         "langsmith.span.kind": kind,
         "gen_ai.operation.name": operation,
@@ -22,14 +22,14 @@ def read(kind: str, operation: str, given: object, made: object, **more: object)
 def test_a_retriever_is_no_embedding() -> None:
     made = {"documents": [{"page_content": "a", "metadata": {"source": "s"}, "type": "Document"}]}
     found = read("retriever", "embeddings", {"query": "q"}, made)
-    assert (found.role, found.query, found.answer) == (Role.RETRIEVER, "q", None)
+    assert (found.role, found.query, found.answer) == (SpanRole.RETRIEVER, "q", None)
     assert found.documents is not None
     assert [(one.id, one.text) for one in found.documents] == [("s", "a")]
 
 
 def test_a_prompt_run_is_no_model_call() -> None:
     made = {"messages": [{"type": "human", "content": "prompt with context"}]}
-    assert read("prompt", "chat", {"question": "q"}, made).role is Role.CHAIN
+    assert read("prompt", "chat", {"question": "q"}, made).role is SpanRole.CHAIN
 
 
 def test_a_chat_model() -> None:
@@ -47,14 +47,14 @@ def test_a_chat_model() -> None:
             "gen_ai.request.model": "gpt-5",
         },
     )
-    assert (found.role, found.query, found.answer) == (Role.LLM, "q", "a")
+    assert (found.role, found.query, found.answer) == (SpanRole.LLM, "q", "a")
     assert (found.model, found.input_tokens, found.output_tokens) == ("gpt-5", 5, 2)
 
 
 def test_a_project_is_no_session() -> None:
     project = {"langsmith.trace.session_id": "p-1", "langsmith.trace.session_name": "prod"}
     found = read("chain", "chain", {"input": "q"}, {"output": "a"}, **project)
-    assert (found.role, found.query, found.answer) == (Role.CHAIN, "q", "a")
+    assert (found.role, found.query, found.answer) == (SpanRole.CHAIN, "q", "a")
     assert found.session is None
     assert found.tags["project"] == "prod"
     thread = {"langsmith.metadata.thread_id": "t-1", "langsmith.span.tags": "rag, eu"}

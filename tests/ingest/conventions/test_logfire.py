@@ -2,13 +2,13 @@ from __future__ import annotations
 
 import json
 
-from agent.ingest.conventions import read_span
-from agent.ingest.conventions.reading import Reading, Role
-from agent.ingest.spans import Value
+from ragmeter.ingest.conventions.registry import read_span
+from ragmeter.ingest.conventions.span_content import SpanContent, SpanRole
+from ragmeter.ingest.spans import AttributeValue
 from tests.ingest.conventions.samples import span
 
 
-def read(attributes: dict[str, Value], scope: str = "pydantic-ai") -> Reading:
+def read(attributes: dict[str, AttributeValue], scope: str = "pydantic-ai") -> SpanContent:
     return read_span(span(attributes=attributes, scope=scope))
 
 
@@ -30,7 +30,7 @@ def test_an_agent_run_of_version_1() -> None:
             "final_result": "a!",
         }
     )
-    assert (found.role, found.query, found.answer) == (Role.CHAIN, "q", "a!")
+    assert (found.role, found.query, found.answer) == (SpanRole.CHAIN, "q", "a!")
     assert found.tags == {"agent": "helper"}
 
 
@@ -46,7 +46,7 @@ def test_an_agent_run_of_later_versions() -> None:
             "final_result": '{"answer": "structured"}',
         }
     )
-    assert (found.role, found.query, found.answer) == (Role.CHAIN, "q", "structured")
+    assert (found.role, found.query, found.answer) == (SpanRole.CHAIN, "q", "structured")
 
 
 def test_a_model_call_of_version_1() -> None:
@@ -55,14 +55,14 @@ def test_a_model_call_of_version_1() -> None:
         "message": {"role": "assistant", "content": "a"},
         "event.name": "gen_ai.choice",
     }
-    attributes: dict[str, Value] = {
+    attributes: dict[str, AttributeValue] = {
         "gen_ai.operation.name": "chat",
         "gen_ai.request.model": "gpt-5",
         "gen_ai.usage.input_tokens": 4,
         "events": json.dumps([*EVENTS[:2], choice]),
     }
     found = read(attributes)
-    assert (found.role, found.query, found.answer) == (Role.LLM, "q", "a")
+    assert (found.role, found.query, found.answer) == (SpanRole.LLM, "q", "a")
     assert (found.model, found.input_tokens) == ("gpt-5", 4)
     choice["message"] = {"role": "assistant", "tool_calls": [{"id": "1"}]}
     found = read({**attributes, "events": json.dumps([*EVENTS[:2], choice])})
@@ -80,13 +80,13 @@ def test_a_tool() -> None:
             "logfire.msg": "running tool: retrieve",
         }
     )
-    assert (found.role, found.query) == (Role.TOOL, "q")
+    assert (found.role, found.query) == (SpanRole.TOOL, "q")
     assert found.documents is not None
     assert found.documents[0].text == "a passage"
 
 
 def test_a_client_of_a_model() -> None:
-    attributes: dict[str, Value] = {
+    attributes: dict[str, AttributeValue] = {
         "logfire.msg_template": "Chat Completion with {request_data[model]!r}",
         "request_data": '{"messages": [{"role": "user", "content": "q"}], "model": "m"}',
         "response_data": json.dumps(
@@ -97,23 +97,23 @@ def test_a_client_of_a_model() -> None:
         ),
     }
     found = read(attributes, "logfire.openai")
-    assert (found.role, found.query, found.answer) == (Role.LLM, "q", "a")
+    assert (found.role, found.query, found.answer) == (SpanRole.LLM, "q", "a")
     assert (found.input_tokens, found.output_tokens) == (4, 2)
     attributes["response_data"] = '{"combined_chunk_content": "streamed", "chunk_count": 3}'
     assert read(attributes, "logfire.openai").answer == "streamed"
 
 
 def test_a_pending_span_is_no_span() -> None:
-    attributes: dict[str, Value] = {
+    attributes: dict[str, AttributeValue] = {
         "logfire.msg": "x",
         "logfire.span_type": "pending_span",
         "final_result": "a",
     }
     found = read(attributes)
-    assert (found.role, found.answer) == (Role.CHAIN, None)
+    assert (found.role, found.answer) == (SpanRole.CHAIN, None)
 
 
 def test_a_plain_log_line_says_nothing() -> None:
     assert read({"logfire.msg": "hello", "request_data": '{"path": "/"}'}, "logfire").role is (
-        Role.OTHER
+        SpanRole.OTHER
     )

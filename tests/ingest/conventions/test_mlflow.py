@@ -2,13 +2,15 @@ from __future__ import annotations
 
 import json
 
-from agent.ingest.conventions import mlflow
-from agent.ingest.conventions.reading import Reading, Role
-from agent.ingest.spans import Event
+from ragmeter.ingest.conventions import platforms
+from ragmeter.ingest.conventions.span_content import SpanContent, SpanRole
+from ragmeter.ingest.spans import SpanEvent
 from tests.ingest.conventions.samples import span
 
 
-def read(kind: str | None, given: object = None, made: object = None, **more: object) -> Reading:
+def read(
+    kind: str | None, given: object = None, made: object = None, **more: object
+) -> SpanContent:
     attributes = {"mlflow.traceRequestId": '"tr-1"', **more}
     if kind is not None:
         attributes["mlflow.spanType"] = json.dumps(kind)
@@ -17,8 +19,8 @@ def read(kind: str | None, given: object = None, made: object = None, **more: ob
     if made is not None:
         attributes["mlflow.spanOutputs"] = json.dumps(made)
     one = span(attributes=attributes)
-    assert mlflow.matches(one)
-    return mlflow.read(one)
+    assert platforms.matches_mlflow(one)
+    return platforms.read_mlflow(one)
 
 
 def test_a_retriever() -> None:
@@ -31,7 +33,7 @@ def test_a_retriever() -> None:
             {"page_content": "c", "metadata": {}, "id": "d3"},
         ],
     )
-    assert found.role is Role.RETRIEVER
+    assert found.role is SpanRole.RETRIEVER
     assert found.query == "what?"
     assert found.documents is not None
     assert [(one.id, one.text, one.score) for one in found.documents] == [
@@ -48,9 +50,9 @@ def test_nothing_found_is_not_nothing_captured() -> None:
 
 def test_a_root_function_of_no_type() -> None:
     found = read("UNKNOWN", {"user_query": "q", "k": 3}, {"answer": "a", "sources": ["s"]})
-    assert (found.role, found.query, found.answer) == (Role.CHAIN, "q", "a")
+    assert (found.role, found.query, found.answer) == (SpanRole.CHAIN, "q", "a")
     found = read(None, {"question": "q"}, "a")  # the role is another convention's to say
-    assert (found.role, found.query, found.answer) == (Role.OTHER, "q", "a")
+    assert (found.role, found.query, found.answer) == (SpanRole.OTHER, "q", "a")
 
 
 def test_a_chat_model() -> None:
@@ -67,7 +69,7 @@ def test_a_chat_model() -> None:
             "user.id": "u1",
         },
     )
-    assert (found.role, found.query, found.answer) == (Role.LLM, "q", "a")
+    assert (found.role, found.query, found.answer) == (SpanRole.LLM, "q", "a")
     assert (found.input_tokens, found.output_tokens, found.cost_usd) == (7, 3, 0.25)
     assert (found.model, found.prompt_version) == ("gpt-5", "p@4")
     assert (found.session, found.user) == ("s1", "u1")
@@ -88,8 +90,8 @@ def test_langchain_models_give_generations() -> None:
 def test_the_first_chunk_and_the_scorers_traces() -> None:
     one = span(
         attributes={"mlflow.spanType": '"LLM"'},
-        events=[Event("mlflow.chunk.item.0", 5), Event("mlflow.chunk.item.1", 6)],
+        events=[SpanEvent("mlflow.chunk.item.0", 5), SpanEvent("mlflow.chunk.item.1", 6)],
     )
-    assert mlflow.read(one).first_token_ns == 5
+    assert platforms.read_mlflow(one).first_token_ns == 5
     scorer = {"mlflow.traceTag.mlflow.trace.sourceScorer": "Correctness"}
-    assert read("CHAIN", "q", "a", **scorer).role is Role.EVALUATOR
+    assert read("CHAIN", "q", "a", **scorer).role is SpanRole.EVALUATOR

@@ -1,12 +1,13 @@
 from __future__ import annotations
 
-from agent.ingest.conventions import monocle, read_span
-from agent.ingest.conventions.reading import Gap, Reading, Role
-from agent.ingest.spans import Event
+from ragmeter.ingest.conventions import platforms, values
+from ragmeter.ingest.conventions.registry import read_span
+from ragmeter.ingest.conventions.span_content import ContentGap, SpanContent, SpanRole
+from ragmeter.ingest.spans import SpanEvent
 from tests.ingest.conventions.samples import printed_spans, span
 
 
-def by_role(name: str) -> dict[Role, Reading]:
+def by_role(name: str) -> dict[SpanRole, SpanContent]:
     """The last reading of each role that holds something."""
     found = {}
     for one in printed_spans(name):
@@ -20,78 +21,78 @@ def test_haystack() -> None:
     found = by_role("monocle-haystack-metamodel.spans.json")
     question = "What does Rhodes Statue look like?"
     assert {reading.query for reading in found.values()} == {question}
-    assert found[Role.RETRIEVER].documents_gap is Gap.PASSAGES_TRUNCATED
-    assert found[Role.RETRIEVER].answer is None
-    call = found[Role.LLM]
+    assert found[SpanRole.RETRIEVER].documents_gap is ContentGap.PASSAGES_TRUNCATED
+    assert found[SpanRole.RETRIEVER].answer is None
+    call = found[SpanRole.LLM]
     assert (call.input_tokens, call.output_tokens, call.model) == (2464, 102, "gpt-3.5-turbo")
-    assert call.answer == found[Role.CHAIN].answer
+    assert call.answer == found[SpanRole.CHAIN].answer
     assert (call.answer or "").startswith("The Rhodes Statue, also known as")
 
 
 def test_langchain() -> None:
     found = by_role("monocle-langchain.spans.json")
-    assert found[Role.RETRIEVER].query == "What is Task Decomposition?"
-    assert found[Role.RETRIEVER].documents_gap is Gap.PASSAGES_TRUNCATED
-    call = found[Role.LLM]
+    assert found[SpanRole.RETRIEVER].query == "What is Task Decomposition?"
+    assert found[SpanRole.RETRIEVER].documents_gap is ContentGap.PASSAGES_TRUNCATED
+    call = found[SpanRole.LLM]
     assert (call.answer or "").startswith("Task Decomposition is a technique")
     assert call.answer_gap is None
-    assert call.query_gap is Gap.QUERY_TRUNCATED  # the prompt, not the question
+    assert call.query_gap is ContentGap.QUERY_TRUNCATED  # the prompt, not the question
     assert (call.input_tokens, call.output_tokens) == (684, 66)
 
 
 def test_llama_index() -> None:
     found = by_role("monocle-llama-index.spans.json")
-    retrieved = found[Role.RETRIEVER]
+    retrieved = found[SpanRole.RETRIEVER]
     assert retrieved.query == "What did the author do growing up?"
     assert retrieved.documents is not None
     assert [one.text for one in retrieved.documents] == ["this is some sample text"]
     assert retrieved.documents_gap is None
-    call = found[Role.LLM]
+    call = found[SpanRole.LLM]
     assert call.query == "What did the author do growing up?"
     assert (call.answer or "").startswith("The author grew up in a location")
 
 
 def test_a_vector_is_no_document() -> None:
     found = by_role("monocle-openai-rag.spans.json")
-    assert Role.RETRIEVER not in found
-    assert Role.EMBEDDING not in found
-    assert found[Role.LLM].query == "what is latte?"
-    assert (found[Role.LLM].answer or "").startswith("A latte consists of")
+    assert SpanRole.RETRIEVER not in found
+    assert SpanRole.EMBEDDING not in found
+    assert found[SpanRole.LLM].query == "what is latte?"
+    assert (found[SpanRole.LLM].answer or "").startswith("A latte consists of")
 
 
 def test_an_error_is_no_answer() -> None:
     one = span(
         attributes={"span.type": "inference", "entity.1.type": "inference.openai"},
         events=[
-            Event("data.input", 0, {"input": ['{"user": "q"}']}),
-            Event("data.output", 0, {"response": "rate limit", "error_code": "429"}),
+            SpanEvent("data.input", 0, {"input": ['{"user": "q"}']}),
+            SpanEvent("data.output", 0, {"response": "rate limit", "error_code": "429"}),
         ],
     )
-    found = monocle.read(one)
+    found = platforms.read_monocle(one)
     assert (found.query, found.answer) == ("q", None)
     assert found.failed
     assert (found.error_type, found.error) == ("429", "rate limit")
 
 
 def test_python_text_is_read_within_bounds() -> None:
-    assert monocle.literal("{'user': 'it''s'}") == {"user": "its"}
-    assert monocle.literal("['a', \"b\"]") == ["a", "b"]
-    assert monocle.literal("[" * 50_000) == "[" * 50_000
+    assert values.parse_literal("{'user': 'it''s'}") == {"user": "its"}
+    assert values.parse_literal("['a', \"b\"]") == ["a", "b"]
+    assert values.parse_literal("[" * 50_000) == "[" * 50_000
     deep = "['" + "(" * 90_000
-    assert monocle.literal(deep) == deep
-    assert monocle.literal("{'a': __import__('os')}") == "{'a': __import__('os')}"
+    assert values.parse_literal(deep) == deep
+    assert values.parse_literal("{'a': __import__('os')}") == "{'a': __import__('os')}"
 
 
 def test_what_is_no_span_of_monocle() -> None:
-    assert not monocle.matches(span(attributes={"span.type": "retrieval"}))
-    assert not monocle.matches(span(attributes={"entity.1.type": "x"}))
-    assert monocle.matches(span(attributes={"span.type": "x", "workflow.name": "w"}))
-    assert monocle.literal("(1, 2)") == "(1, 2)"
+    assert not platforms.matches_monocle(span(attributes={"span.type": "retrieval"}))
+    assert not platforms.matches_monocle(span(attributes={"entity.1.type": "x"}))
+    assert platforms.matches_monocle(span(attributes={"span.type": "x", "workflow.name": "w"}))
+    assert values.parse_literal("(1, 2)") == "(1, 2)"
 
 
 def test_a_call_of_a_tool_is_no_answer() -> None:
     one = span(
         attributes={"span.type": "inference", "workflow.name": "w"},
-        events=[Event("metadata", 0, {"finish_type": "tool_call"})],
+        events=[SpanEvent("metadata", 0, {"finish_type": "tool_call"})],
     )
-    assert monocle.read(one).calls_tools
+    assert platforms.read_monocle(one).calls_tools

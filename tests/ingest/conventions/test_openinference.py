@@ -7,9 +7,15 @@ from typing import Any
 
 import pytest
 
-from agent.ingest.conventions import glance, openinference, read_span
-from agent.ingest.conventions.reading import Document, Gap, Reading, Role
-from agent.ingest.spans import Event
+from ragmeter.ingest.conventions import openinference
+from ragmeter.ingest.conventions.registry import preview_span, read_span
+from ragmeter.ingest.conventions.span_content import (
+    ContentGap,
+    RetrievedDocument,
+    SpanContent,
+    SpanRole,
+)
+from ragmeter.ingest.spans import SpanEvent
 from tests.ingest.conventions.samples import span
 
 KIND = "openinference.span.kind"
@@ -18,39 +24,39 @@ KIND = "openinference.span.kind"
 @pytest.mark.parametrize(
     ("kind", "role"),
     [
-        ("CHAIN", Role.CHAIN),
-        ("agent", Role.CHAIN),
-        ("Retriever", Role.RETRIEVER),
-        ("RERANKER", Role.RERANKER),
-        ("LLM", Role.LLM),
-        ("EMBEDDING", Role.EMBEDDING),
-        ("TOOL", Role.TOOL),
-        ("GUARDRAIL", Role.TOOL),
-        ("EVALUATOR", Role.EVALUATOR),
-        ("SOMETHING", Role.OTHER),
-        (7, Role.OTHER),
+        ("CHAIN", SpanRole.CHAIN),
+        ("agent", SpanRole.CHAIN),
+        ("Retriever", SpanRole.RETRIEVER),
+        ("RERANKER", SpanRole.RERANKER),
+        ("LLM", SpanRole.LLM),
+        ("EMBEDDING", SpanRole.EMBEDDING),
+        ("TOOL", SpanRole.TOOL),
+        ("GUARDRAIL", SpanRole.TOOL),
+        ("EVALUATOR", SpanRole.EVALUATOR),
+        ("SOMETHING", SpanRole.OTHER),
+        (7, SpanRole.OTHER),
     ],
 )
-def test_kinds_without_regard_to_case(kind: Any, role: Role) -> None:
-    assert openinference.read(span(attributes={KIND: kind})).role is role
+def test_kinds_without_regard_to_case(kind: Any, role: SpanRole) -> None:
+    assert openinference.read_openinference(span(attributes={KIND: kind})).role is role
 
 
 @pytest.mark.parametrize(
     ("key", "role"),
     [
-        ("retrieval.documents.9.document.content", Role.RETRIEVER),
-        ("reranker.output_documents.0.document.id", Role.RERANKER),
-        ("llm.output_messages.0.message.content", Role.LLM),
+        ("retrieval.documents.9.document.content", SpanRole.RETRIEVER),
+        ("reranker.output_documents.0.document.id", SpanRole.RERANKER),
+        ("llm.output_messages.0.message.content", SpanRole.LLM),
     ],
 )
-def test_a_lost_kind_is_guessed(key: str, role: Role) -> None:
+def test_a_lost_kind_is_guessed(key: str, role: SpanRole) -> None:
     one = span(attributes={key: "x"})
-    assert openinference.matches(one)
-    assert openinference.read(one).role is role
+    assert openinference.matches_openinference(one)
+    assert openinference.read_openinference(one).role is role
 
 
 def test_a_call() -> None:
-    reading = openinference.read(
+    reading = openinference.read_openinference(
         span(
             attributes={
                 KIND: "LLM",
@@ -69,7 +75,7 @@ def test_a_call() -> None:
                 "metadata": '{"tenant": "acme", "ls_provider": "x", "paid": true}',
                 "tag.tags": ["one", 2],
             },
-            events=[Event("First Token Stream Event", 5)],
+            events=[SpanEvent("First Token Stream Event", 5)],
         )
     )
     assert (reading.query, reading.answer, reading.context) == ("Q", "A", "C")
@@ -82,18 +88,18 @@ def test_a_call() -> None:
 
 def test_completions_and_calls_without_messages() -> None:
     told = {KIND: "LLM", "llm.choices.0.completion.text": "A"}
-    assert openinference.read(span(attributes=told)).answer == "A"
+    assert openinference.read_openinference(span(attributes=told)).answer == "A"
     told = {
         KIND: "LLM",
         "input.value": "Q",
         "output.value": json.dumps({"choices": [{"text": "A"}]}),
     }
-    reading = openinference.read(span(attributes=told))
+    reading = openinference.read_openinference(span(attributes=told))
     assert (reading.query, reading.answer) == ("Q", "A")
 
 
 def test_a_call_that_asks_for_tools_has_no_answer() -> None:
-    reading = openinference.read(
+    reading = openinference.read_openinference(
         span(
             attributes={
                 KIND: "LLM",
@@ -112,7 +118,7 @@ def test_ids_and_scores_that_only_the_output_has() -> None:
         {"page_content": "a", "id": "1", "score": 0.5},
         {"page_content": "other", "id": "2"},
     ]
-    reading = openinference.read(
+    reading = openinference.read_openinference(
         span(
             attributes={
                 KIND: "RETRIEVER",
@@ -122,30 +128,42 @@ def test_ids_and_scores_that_only_the_output_has() -> None:
             }
         )
     )
-    assert reading.documents == [Document("1", "a", 0.5, "similarity"), Document(text="b")]
+    assert reading.documents == [
+        RetrievedDocument("1", "a", 0.5, "similarity"),
+        RetrievedDocument(text="b"),
+    ]
 
 
 def test_a_retriever_that_hides_or_has_lost_its_documents() -> None:
-    def gap(**more: Any) -> Gap | None:
+    def gap(**more: Any) -> ContentGap | None:
         dropped = more.pop("dropped", 0)
         attributes = {KIND: "RETRIEVER", **{k.replace("_", "."): v for k, v in more.items()}}
-        reading = openinference.read(span(attributes=attributes, dropped=dropped))
+        reading = openinference.read_openinference(span(attributes=attributes, dropped=dropped))
         assert reading.documents is None
         return reading.documents_gap
 
     assert gap() is None
-    assert gap(output_value="__REDACTED__") is Gap.HIDDEN
-    assert gap(output_value='[{"page_content": "cut he') is Gap.PASSAGES_TRUNCATED
-    assert gap(dropped=3) is Gap.PASSAGES_TRUNCATED
+    assert gap(output_value="__REDACTED__") is ContentGap.HIDDEN
+    assert gap(output_value='[{"page_content": "cut he') is ContentGap.PASSAGES_TRUNCATED
+    assert gap(dropped=3) is ContentGap.PASSAGES_TRUNCATED
 
 
 def test_haystacks_prompt_builder_is_no_call() -> None:
     scope = "openinference.instrumentation.haystack"
     attributes = {KIND: "LLM", "output.value": '{"prompt": "p"}'}
-    assert openinference.read(span("PromptBuilder", attributes=attributes)).role is Role.CHAIN
-    assert openinference.read(span("X", attributes=attributes, scope=scope)).role is Role.CHAIN
+    assert (
+        openinference.read_openinference(span("PromptBuilder", attributes=attributes)).role
+        is SpanRole.CHAIN
+    )
+    assert (
+        openinference.read_openinference(span("X", attributes=attributes, scope=scope)).role
+        is SpanRole.CHAIN
+    )
     attributes["llm.model_name"] = "m"
-    assert openinference.read(span("X", attributes=attributes, scope=scope)).role is Role.LLM
+    assert (
+        openinference.read_openinference(span("X", attributes=attributes, scope=scope)).role
+        is SpanRole.LLM
+    )
 
 
 def test_the_otel_names_beside_add_nothing() -> None:
@@ -162,19 +180,19 @@ def test_the_otel_names_beside_add_nothing() -> None:
             }
         )
     )
-    assert reading.role is Role.RETRIEVER
-    assert reading.documents == [Document("1", "a")]
+    assert reading.role is SpanRole.RETRIEVER
+    assert reading.documents == [RetrievedDocument("1", "a")]
 
 
 def test_a_glance_leaves_out_what_wraps_others() -> None:
     chain = {KIND: "chain", "input.value": "Q", "session.id": "s", "user.id": "u"}
-    light = glance(span(attributes=chain))
+    light = preview_span(span(attributes=chain))
     assert light.light
-    assert (light.role, light.query, light.session, light.user) == (Role.CHAIN, None, "s", "u")
+    assert (light.role, light.query, light.session, light.user) == (SpanRole.CHAIN, None, "s", "u")
     for more in ({KIND: "LLM"}, {KIND: "AGENT"}, {"traceloop.span.kind": "task"}):
-        other = glance(span(attributes={**chain, **more}))
+        other = preview_span(span(attributes={**chain, **more}))
         assert other.light
         assert other.query is None
     held = span(attributes={**chain, "retrieval.documents.0.document.id": "a"})
-    assert glance(held) == read_span(held)
-    assert glance(span(attributes={"a": "b"})) == Reading()
+    assert preview_span(held) == read_span(held)
+    assert preview_span(span(attributes={"a": "b"})) == SpanContent()

@@ -7,9 +7,10 @@ from typing import Any
 
 import pytest
 
-from agent.ingest.conventions import openllmetry, read_span
-from agent.ingest.conventions.reading import Gap, Reading, Role
-from agent.ingest.spans import Event
+from ragmeter.ingest.conventions import openllmetry
+from ragmeter.ingest.conventions.registry import read_span
+from ragmeter.ingest.conventions.span_content import ContentGap, SpanContent, SpanRole
+from ragmeter.ingest.spans import SpanEvent
 from tests.ingest.conventions.samples import span
 
 NODES = json.dumps(
@@ -18,42 +19,42 @@ NODES = json.dumps(
 DOCUMENTS = json.dumps({"documents": [{"page_content": "text", "metadata": {"p": 1}}], "count": 1})
 
 
-def entity(name: str, kind: str = "task", **more: Any) -> Reading:
+def entity(name: str, kind: str = "task", **more: Any) -> SpanContent:
     attributes = {"traceloop.span.kind": kind, "traceloop.entity.name": name}
     for key in ("input", "output"):
         if key in more:
             attributes[f"traceloop.entity.{key}"] = more.pop(key)
     one = span(attributes={**attributes, **more})
-    assert openllmetry.matches(one)
-    return openllmetry.read(one)
+    assert openllmetry.matches_openllmetry(one)
+    return openllmetry.read_openllmetry(one)
 
 
 @pytest.mark.parametrize(
     ("name", "kind", "role"),
     [
-        ("VectorIndexRetriever.task", "task", Role.RETRIEVER),
-        ("VectorIndexRetriever.workflow", "workflow", Role.RETRIEVER),
-        ("RetrieverQueryEngine.workflow", "workflow", Role.CHAIN),
-        ("RetrieverQueryEngine.task", "task", Role.CHAIN),
-        ("retrieval_chain.workflow", "workflow", Role.CHAIN),
-        ("OpenAIEmbedding.task", "task", Role.EMBEDDING),
-        ("SentenceTransformerRerank.task", "task", Role.RERANKER),
-        ("SimilarityPostprocessor.task", "task", Role.RERANKER),
-        ("search", "tool", Role.TOOL),
-        ("agent", "agent", Role.CHAIN),
-        ("CompactAndRefine.task", "task", Role.CHAIN),
+        ("VectorIndexRetriever.task", "task", SpanRole.RETRIEVER),
+        ("VectorIndexRetriever.workflow", "workflow", SpanRole.RETRIEVER),
+        ("RetrieverQueryEngine.workflow", "workflow", SpanRole.CHAIN),
+        ("RetrieverQueryEngine.task", "task", SpanRole.CHAIN),
+        ("retrieval_chain.workflow", "workflow", SpanRole.CHAIN),
+        ("OpenAIEmbedding.task", "task", SpanRole.EMBEDDING),
+        ("SentenceTransformerRerank.task", "task", SpanRole.RERANKER),
+        ("SimilarityPostprocessor.task", "task", SpanRole.RERANKER),
+        ("search", "tool", SpanRole.TOOL),
+        ("agent", "agent", SpanRole.CHAIN),
+        ("CompactAndRefine.task", "task", SpanRole.CHAIN),
     ],
 )
-def test_roles_by_the_name_of_the_entity(name: str, kind: str, role: Role) -> None:
+def test_roles_by_the_name_of_the_entity(name: str, kind: str, role: SpanRole) -> None:
     assert entity(name, kind).role is role
 
 
 def test_a_task_that_is_named_for_retrieving_is_one_if_it_gives_documents() -> None:
     for name in ("retrieve", "retrieve_docs", "retrieve_documents.task"):
-        assert entity(name, output=DOCUMENTS).role is Role.RETRIEVER
-        assert entity(name, output='"done"').role is Role.CHAIN
-    assert entity("retrieval_chain", output=DOCUMENTS).role is Role.CHAIN
-    assert entity("retrieved", output=DOCUMENTS).role is Role.CHAIN
+        assert entity(name, output=DOCUMENTS).role is SpanRole.RETRIEVER
+        assert entity(name, output='"done"').role is SpanRole.CHAIN
+    assert entity("retrieval_chain", output=DOCUMENTS).role is SpanRole.CHAIN
+    assert entity("retrieved", output=DOCUMENTS).role is SpanRole.CHAIN
 
 
 def test_retrievers_of_langchain_and_llama_index() -> None:
@@ -63,7 +64,7 @@ def test_retrievers_of_langchain_and_llama_index() -> None:
         input='{"query": "Q"}',
         output=DOCUMENTS,
     )
-    assert (reading.role, reading.query) == (Role.RETRIEVER, "Q")
+    assert (reading.role, reading.query) == (SpanRole.RETRIEVER, "Q")
     assert [(one.id, one.text) for one in reading.documents or []] == [("", "text")]
     query = json.dumps({"query_bundle": {"query_str": "Q", "image_path": None}})
     reading = entity("VectorIndexRetriever.task", input=query, output=NODES)
@@ -76,7 +77,7 @@ def test_retrievers_of_langchain_and_llama_index() -> None:
     off = entity("VectorIndexRetriever.task")
     assert (off.documents, off.documents_gap) == (None, None)
     cut = entity("VectorIndexRetriever.task", output=NODES[:40])
-    assert (cut.documents, cut.documents_gap) == (None, Gap.PASSAGES_TRUNCATED)
+    assert (cut.documents, cut.documents_gap) == (None, ContentGap.PASSAGES_TRUNCATED)
 
 
 def test_a_workflow() -> None:
@@ -111,10 +112,10 @@ def test_a_call_with_the_old_attributes() -> None:
             "gen_ai.usage.completion_tokens": "2",
             "gen_ai.request.model": "m",
         },
-        events=[Event("llm.content.completion.chunk", n) for n in (7, 8)],
+        events=[SpanEvent("llm.content.completion.chunk", n) for n in (7, 8)],
     )
     reading = read_span(one)
-    assert (reading.role, reading.query, reading.answer) == (Role.LLM, "Q", "A")
+    assert (reading.role, reading.query, reading.answer) == (SpanRole.LLM, "Q", "A")
     assert (reading.input_tokens, reading.output_tokens, reading.model) == (5, 2, "m")
     assert reading.first_token_ns == 7
     asks = span(
@@ -124,6 +125,6 @@ def test_a_call_with_the_old_attributes() -> None:
             "gen_ai.completion.0.tool_calls.0.name": "f",
         }
     )
-    reading = openllmetry.read(asks)
+    reading = openllmetry.read_openllmetry(asks)
     assert reading.calls_tools
     assert reading.answer is None

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from agent.ingest.conventions import otel_genai
-from agent.ingest.conventions.reading import Gap, Reading, Role
-from agent.ingest.spans import Event
+from ragmeter.ingest.conventions import otel_genai
+from ragmeter.ingest.conventions.span_content import ContentGap, SpanContent, SpanRole
+from ragmeter.ingest.spans import SpanEvent
 from tests.ingest.conventions.samples import span
 
 OPERATION = "gen_ai.operation.name"
@@ -27,28 +27,28 @@ TOLD = [
 ]
 
 
-def read(attributes: dict[str, Any] | None = None, *events: Event, **more: Any) -> Reading:
+def read(attributes: dict[str, Any] | None = None, *events: SpanEvent, **more: Any) -> SpanContent:
     one = span(attributes=attributes or {}, events=list(events), **more)
-    assert otel_genai.matches(one)
-    return otel_genai.read(one)
+    assert otel_genai.matches_otel_genai(one)
+    return otel_genai.read_otel_genai(one)
 
 
 @pytest.mark.parametrize(
     ("operation", "role"),
     [
-        ("chat", Role.LLM),
-        ("text_completion", Role.LLM),
-        ("generate_content", Role.LLM),
-        ("embeddings", Role.EMBEDDING),
-        ("retrieval", Role.RETRIEVER),
-        ("search_memory", Role.RETRIEVER),
-        ("execute_tool", Role.TOOL),
-        ("invoke_agent", Role.CHAIN),
-        ("invoke_workflow", Role.CHAIN),
-        ("create_agent", Role.OTHER),
+        ("chat", SpanRole.LLM),
+        ("text_completion", SpanRole.LLM),
+        ("generate_content", SpanRole.LLM),
+        ("embeddings", SpanRole.EMBEDDING),
+        ("retrieval", SpanRole.RETRIEVER),
+        ("search_memory", SpanRole.RETRIEVER),
+        ("execute_tool", SpanRole.TOOL),
+        ("invoke_agent", SpanRole.CHAIN),
+        ("invoke_workflow", SpanRole.CHAIN),
+        ("create_agent", SpanRole.OTHER),
     ],
 )
-def test_operations(operation: str, role: Role) -> None:
+def test_operations(operation: str, role: SpanRole) -> None:
     assert read({OPERATION: operation}).role is role
 
 
@@ -76,14 +76,14 @@ def test_messages_as_text_and_structured(form: Any) -> None:
 
 
 def test_messages_in_a_log_event_of_details() -> None:
-    details = Event(
+    details = SpanEvent(
         "gen_ai.client.inference.operation.details",
         0,
         {"gen_ai.input.messages": ASKED, "gen_ai.output.messages": TOLD},
     )
     reading = read({OPERATION: "chat"}, details)
     assert (reading.query, reading.answer) == ("Q", "A")
-    wrapped = Event(details.name, 0, {"body": json.dumps(details.attributes)})
+    wrapped = SpanEvent(details.name, 0, {"body": json.dumps(details.attributes)})
     reading = read({OPERATION: "chat"}, wrapped)
     assert (reading.query, reading.answer) == ("Q", "A")
 
@@ -106,20 +106,20 @@ def test_messages_in_a_log_event_of_details() -> None:
 def test_the_events_of_before(user: dict[str, Any], choice: dict[str, Any]) -> None:
     reading = read(
         {"gen_ai.system": "openai", "gen_ai.request.model": "m"},
-        Event("gen_ai.system.message", 0, {"content": "be kind"}),
-        Event("gen_ai.user.message", 0, {"content": "old"}),
-        Event("gen_ai.assistant.message", 0, {"content": "before"}),
-        Event("gen_ai.user.message", 0, user),
-        Event("gen_ai.choice", 0, choice),
+        SpanEvent("gen_ai.system.message", 0, {"content": "be kind"}),
+        SpanEvent("gen_ai.user.message", 0, {"content": "old"}),
+        SpanEvent("gen_ai.assistant.message", 0, {"content": "before"}),
+        SpanEvent("gen_ai.user.message", 0, user),
+        SpanEvent("gen_ai.choice", 0, choice),
     )
-    assert (reading.role, reading.query, reading.answer) == (Role.LLM, "Q", "A")
+    assert (reading.role, reading.query, reading.answer) == (SpanRole.LLM, "Q", "A")
 
 
 def test_one_text_in_and_one_out() -> None:
     reading = read(
         {OPERATION: "chat"},
-        Event("gen_ai.content.prompt", 0, {"gen_ai.prompt": "system: be kind\nuser: Q"}),
-        Event("gen_ai.content.completion", 0, {"gen_ai.completion": "A"}),
+        SpanEvent("gen_ai.content.prompt", 0, {"gen_ai.prompt": "system: be kind\nuser: Q"}),
+        SpanEvent("gen_ai.content.completion", 0, {"gen_ai.completion": "A"}),
     )
     assert (reading.query, reading.answer) == ("Q", "A")
 
@@ -135,7 +135,7 @@ def test_calls_that_only_ask_for_tools() -> None:
         assert reading.calls_tools
         assert reading.answer is None
     assert not read({OPERATION: "chat", "gen_ai.response.finish_reasons": ["stop"]}).calls_tools
-    choice = Event("gen_ai.choice", 0, {"message": {"tool_calls": [{"id": "1"}]}})
+    choice = SpanEvent("gen_ai.choice", 0, {"message": {"tool_calls": [{"id": "1"}]}})
     assert read({OPERATION: "chat"}, choice).calls_tools
 
 
@@ -154,14 +154,14 @@ def test_retrieval() -> None:
     assert reading.query == "Q"
     found = reading.documents or []
     assert [(one.id, one.score, one.text, one.gap) for one in found] == [
-        ("a", 0.5, None, Gap.ID_ONLY),
+        ("a", 0.5, None, ContentGap.ID_ONLY),
         ("b", None, "text", None),
-        ("", None, None, Gap.ID_ONLY),
+        ("", None, None, ContentGap.ID_ONLY),
     ]
     assert read({OPERATION: "retrieval"}).documents is None
     assert read({OPERATION: "retrieval", "gen_ai.retrieval.documents": "[]"}).documents == []
     cut = read({OPERATION: "retrieval", "gen_ai.retrieval.documents": '[{"id": "a"}, {"id'})
-    assert (cut.documents, cut.documents_gap) == (None, Gap.PASSAGES_TRUNCATED)
+    assert (cut.documents, cut.documents_gap) == (None, ContentGap.PASSAGES_TRUNCATED)
 
 
 def test_variables_of_the_prompt() -> None:
@@ -180,6 +180,6 @@ def test_variables_of_the_prompt() -> None:
 
 def test_what_is_cut_or_hidden_is_said() -> None:
     reading = read({OPERATION: "chat", "gen_ai.input.messages": '[{"role":"user","parts":[{"ty'})
-    assert (reading.query, reading.query_gap) == (None, Gap.QUERY_TRUNCATED)
+    assert (reading.query, reading.query_gap) == (None, ContentGap.QUERY_TRUNCATED)
     reading = read({OPERATION: "chat", "gen_ai.output.messages": "[REDACTED]"})
-    assert (reading.answer, reading.answer_gap) == (None, Gap.HIDDEN)
+    assert (reading.answer, reading.answer_gap) == (None, ContentGap.HIDDEN)

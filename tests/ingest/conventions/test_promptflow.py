@@ -2,21 +2,21 @@ from __future__ import annotations
 
 import json
 
-from agent.ingest.conventions import promptflow
-from agent.ingest.conventions.reading import Reading, Role
-from agent.ingest.spans import Event
+from ragmeter.ingest.conventions import platforms
+from ragmeter.ingest.conventions.span_content import SpanContent, SpanRole
+from ragmeter.ingest.spans import SpanEvent
 from tests.ingest.conventions.samples import span
 
 
-def read(kind: str, payloads: dict[str, object], **more: object) -> Reading:
+def read(kind: str, payloads: dict[str, object], **more: object) -> SpanContent:
     events = [
-        Event(f"promptflow.{name}", 0, {"payload": json.dumps(value, indent=2)})
+        SpanEvent(f"promptflow.{name}", 0, {"payload": json.dumps(value, indent=2)})
         for name, value in payloads.items()
     ]
     attributes = {"framework": "promptflow", "span_type": kind, **more}
     one = span(attributes=attributes, events=events, scope="promptflow")
-    assert promptflow.matches(one)
-    return promptflow.read(one)
+    assert platforms.matches_promptflow(one)
+    return platforms.read_promptflow(one)
 
 
 def test_a_retrieval() -> None:
@@ -33,7 +33,7 @@ def test_a_retrieval() -> None:
             "function.output": [],
         },
     )
-    assert (found.role, found.query) == (Role.RETRIEVER, "When does a job reuse results?")
+    assert (found.role, found.query) == (SpanRole.RETRIEVER, "When does a job reuse results?")
     assert found.documents is not None
     assert [(one.id, one.score, one.text) for one in found.documents] == [
         ("u1", 2.67, "# Concepts"),
@@ -50,9 +50,9 @@ def test_a_flow() -> None:
         },
         session_id="s",
     )
-    assert (found.role, found.query, found.answer) == (Role.CHAIN, "q", "a")
+    assert (found.role, found.query, found.answer) == (SpanRole.CHAIN, "q", "a")
     assert found.session == "s"
-    assert read("Tool", {"function.inputs": {"x": "1"}}).role is Role.CHAIN
+    assert read("Tool", {"function.inputs": {"x": "1"}}).role is SpanRole.CHAIN
 
 
 def test_a_model_call() -> None:
@@ -70,13 +70,13 @@ def test_a_model_call() -> None:
             "__computed__.cumulative_token_count.prompt": 300,
         },
     )
-    assert (found.role, found.query, found.answer) == (Role.LLM, "q", "a")
+    assert (found.role, found.query, found.answer) == (SpanRole.LLM, "q", "a")
     assert (found.input_tokens, found.output_tokens, found.model) == (100, 80, "gpt-4")
 
 
 def test_an_evaluation_flow_is_no_request() -> None:
     payloads: dict[str, object] = {"function.inputs": {"question": "q"}}
-    assert read("Flow", payloads, **{"referenced.line_run_id": "r"}).role is Role.EVALUATOR
+    assert read("Flow", payloads, **{"referenced.line_run_id": "r"}).role is SpanRole.EVALUATOR
 
 
 def test_attributes_serve_where_there_are_no_events() -> None:
@@ -88,7 +88,7 @@ def test_attributes_serve_where_there_are_no_events() -> None:
             "output": '"a"',
         }
     )
-    found = promptflow.read(one)
+    found = platforms.read_promptflow(one)
     assert (found.query, found.answer) == ("q", "a")
 
 
@@ -103,5 +103,5 @@ def test_a_model_call_without_its_message() -> None:
 
 
 def test_another_products_span_type() -> None:
-    assert not promptflow.matches(span(attributes={"span_type": "LLM"}))
-    assert not promptflow.matches(span(attributes={"framework": "promptflow"}))
+    assert not platforms.matches_promptflow(span(attributes={"span_type": "LLM"}))
+    assert not platforms.matches_promptflow(span(attributes={"framework": "promptflow"}))

@@ -7,22 +7,19 @@ from typing import Any
 
 import pytest
 
-from agent.ingest.conventions.reading import Gap
-from agent.ingest.conventions.texts import (
-    Turn,
-    answer_in,
-    cut_json,
-    cut_off,
-    flat_messages,
-    hidden,
+from ragmeter.ingest.conventions.messages import ChatMessage, read_flattened_messages, read_messages
+from ragmeter.ingest.conventions.span_content import ContentGap
+from ragmeter.ingest.conventions.texts import find_answer, find_question
+from ragmeter.ingest.conventions.values import (
     is_embedding,
+    is_hidden,
+    is_truncated,
+    is_truncated_json,
     looks_like_json,
-    messages_in,
-    number,
-    open_json,
-    question_in,
-    text_of,
-    whole,
+    parse_count,
+    parse_nested_json,
+    parse_number,
+    scalar_text,
 )
 
 LANGCHAIN = {
@@ -64,11 +61,12 @@ LANGCHAIN = {
     ],
 )
 def test_questions(value: Any, text: str | None) -> None:
-    assert question_in(value) == (text, None)
+    assert find_question(value) == (text, None)
     if not isinstance(value, str):
-        assert question_in(json.dumps(value)) == (text if value is not True else "true", None) or (
-            value is None or isinstance(value, int)
-        )
+        assert find_question(json.dumps(value)) == (
+            text if value is not True else "true",
+            None,
+        ) or (value is None or isinstance(value, int))
 
 
 @pytest.mark.parametrize(
@@ -95,23 +93,23 @@ def test_questions(value: Any, text: str | None) -> None:
     ],
 )
 def test_answers(value: Any, text: str | None) -> None:
-    assert answer_in(value) == (text, None)
-    assert answer_in(value if isinstance(value, str) else json.dumps(value)) == (text, None)
+    assert find_answer(value) == (text, None)
+    assert find_answer(value if isinstance(value, str) else json.dumps(value)) == (text, None)
 
 
 def test_what_is_hidden_or_cut_is_said() -> None:
-    assert question_in("__REDACTED__") == (None, Gap.HIDDEN)
-    assert answer_in({"answer": "__REDACTED__"}) == (None, Gap.HIDDEN)
-    assert answer_in("x" * 100 + "...") == ("x" * 100 + "...", Gap.ANSWER_TRUNCATED)
-    assert answer_in("x" * 99 + "...")[1] is Gap.ANSWER_TRUNCATED
-    assert answer_in("and so on...") == ("and so on...", None)
+    assert find_question("__REDACTED__") == (None, ContentGap.HIDDEN)
+    assert find_answer({"answer": "__REDACTED__"}) == (None, ContentGap.HIDDEN)
+    assert find_answer("x" * 100 + "...") == ("x" * 100 + "...", ContentGap.ANSWER_TRUNCATED)
+    assert find_answer("x" * 99 + "...")[1] is ContentGap.ANSWER_TRUNCATED
+    assert find_answer("and so on...") == ("and so on...", None)
     # JSON that a limit has cut: a whole string in it is good, half of one is not
-    assert question_in('{"query": "whole \\"Q\\"", "context": "cut he') == ('whole "Q"', None)
-    assert question_in('{"query": "cut he') == (None, Gap.QUERY_TRUNCATED)
-    assert cut_json('{"a": "b')
-    assert not cut_json("[1] says so")
-    assert not hidden("the word redacted")
-    assert not cut_off("short...")
+    assert find_question('{"query": "whole \\"Q\\"", "context": "cut he') == ('whole "Q"', None)
+    assert find_question('{"query": "cut he') == (None, ContentGap.QUERY_TRUNCATED)
+    assert is_truncated_json('{"a": "b')
+    assert not is_truncated_json("[1] says so")
+    assert not is_hidden("the word redacted")
+    assert not is_truncated("short...")
 
 
 @pytest.mark.parametrize(
@@ -132,7 +130,7 @@ def test_what_is_hidden_or_cut_is_said() -> None:
 )
 def test_messages_in_every_form(message: Any) -> None:
     for value in ([message], json.dumps([message]), {"messages": [message]}, [[message]]):
-        assert messages_in(value) == [Turn("user", "Q")], value
+        assert read_messages(value) == [ChatMessage("user", "Q")], value
 
 
 @pytest.mark.parametrize(
@@ -147,7 +145,7 @@ def test_messages_in_every_form(message: Any) -> None:
     ],
 )
 def test_messages_that_ask_for_tools(message: Any) -> None:
-    assert messages_in([message]) == [Turn("assistant", None, True)]
+    assert read_messages([message]) == [ChatMessage("assistant", None, True)]
 
 
 def test_thoughts_and_tool_results_are_no_text() -> None:
@@ -156,7 +154,7 @@ def test_thoughts_and_tool_results_are_no_text() -> None:
         {"type": "tool_call_response", "response": "rain"},
         {"type": "text", "content": "A"},
     ]
-    assert messages_in([{"role": "assistant", "parts": parts}]) == [Turn("assistant", "A")]
+    assert read_messages([{"role": "assistant", "parts": parts}]) == [ChatMessage("assistant", "A")]
 
 
 def test_flattened_messages() -> None:
@@ -170,11 +168,11 @@ def test_flattened_messages() -> None:
         "gen_ai.prompt.99999999999.content": "no index",
         "gen_ai.prompt.-1.content": "no index",
     }
-    assert flat_messages(attributes, "gen_ai.prompt") == [
-        Turn("system", "be kind"),
-        Turn("", "Strands"),
-        Turn("", "part"),
-        Turn("user", "Q"),
+    assert read_flattened_messages(attributes, "gen_ai.prompt") == [
+        ChatMessage("system", "be kind"),
+        ChatMessage("", "Strands"),
+        ChatMessage("", "part"),
+        ChatMessage("user", "Q"),
     ]
     attributes = {
         "llm.input_messages.0.message.role": "user",
@@ -183,22 +181,38 @@ def test_flattened_messages() -> None:
         "llm.input_messages.1.message.role": "assistant",
         "llm.input_messages.1.message.tool_calls.0.tool_call.function.name": "f",
     }
-    assert flat_messages(attributes, "llm.input_messages", "message.") == [
-        Turn("user", "one\ntwo"),
-        Turn("assistant", None, True),
+    assert read_flattened_messages(attributes, "llm.input_messages", "message.") == [
+        ChatMessage("user", "one\ntwo"),
+        ChatMessage("assistant", None, True),
     ]
 
 
 def test_numbers_that_are_text() -> None:
-    assert (number("0.5"), number("x"), number(True), number("nan"), number(float("inf"))) == (
+    assert (
+        parse_number("0.5"),
+        parse_number("x"),
+        parse_number(True),
+        parse_number("nan"),
+        parse_number(float("inf")),
+    ) == (
         0.5,
         None,
         None,
         None,
         None,
     )
-    assert (whole("11"), whole(-1), whole(1e300), whole("9" * 5000)) == (11, None, None, None)
-    assert (text_of("  "), text_of(7), text_of(False), text_of(10**6000)) == (None, "7", None, None)
+    assert (parse_count("11"), parse_count(-1), parse_count(1e300), parse_count("9" * 5000)) == (
+        11,
+        None,
+        None,
+        None,
+    )
+    assert (scalar_text("  "), scalar_text(7), scalar_text(False), scalar_text(10**6000)) == (
+        None,
+        "7",
+        None,
+        None,
+    )
 
 
 def test_what_is_no_text() -> None:
@@ -214,19 +228,19 @@ def test_what_is_no_text() -> None:
     ["[" * 100_000, '{"a":' * 50_000, "[" + "1," * 300_000 + "1]", '"' + "\\" * 9999, "{" * 9],
 )
 def test_hostile_json_stays_text(text: str) -> None:
-    assert open_json(text) == text
-    for find in (question_in, answer_in):
+    assert parse_nested_json(text) == text
+    for find in (find_question, find_answer):
         found, _ = find(text)
         assert found is None or found == text
-    assert messages_in(text) == []
+    assert read_messages(text) == []
 
 
 def test_json_is_opened_three_times_at_most() -> None:
     text = "x"
     for _ in range(5):
         text = json.dumps(text)
-    assert open_json(text) == json.dumps(json.dumps("x"))
-    assert open_json('{"a": NaN, "b": Infinity}') == {"a": None, "b": None}
+    assert parse_nested_json(text) == json.dumps(json.dumps("x"))
+    assert parse_nested_json('{"a": NaN, "b": Infinity}') == {"a": None, "b": None}
     assert looks_like_json("[]")
     assert not looks_like_json("[see below]")
 
@@ -256,11 +270,11 @@ ASKED = "ChatMessage(_role=<ChatRole.USER: 'user'>, _content=[TextContent(text='
     ],
 )
 def test_an_objects_repr_is_no_answer_but_its_text_may_be(value: Any, text: str | None) -> None:
-    assert answer_in(value)[0] == text
+    assert find_answer(value)[0] == text
     if isinstance(value, dict):
-        assert answer_in(json.dumps(value))[0] == text
+        assert find_answer(json.dumps(value))[0] == text
 
 
 def test_a_question_in_a_repr() -> None:
-    assert question_in({"llm": {"messages": [ASKED]}})[0] == "Q"
-    assert question_in({"llm": {"messages": [REPLY]}})[0] is None
+    assert find_question({"llm": {"messages": [ASKED]}})[0] == "Q"
+    assert find_question({"llm": {"messages": [REPLY]}})[0] is None

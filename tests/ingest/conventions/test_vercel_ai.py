@@ -2,16 +2,16 @@ from __future__ import annotations
 
 import json
 
-from agent.ingest.conventions import vercel_ai
-from agent.ingest.conventions.reading import Reading, Role
-from agent.ingest.spans import Value
+from ragmeter.ingest.conventions import app_frameworks
+from ragmeter.ingest.conventions.span_content import SpanContent, SpanRole
+from ragmeter.ingest.spans import AttributeValue
 from tests.ingest.conventions.samples import span
 
 
-def read(operation: str, attributes: dict[str, Value]) -> Reading:
+def read(operation: str, attributes: dict[str, AttributeValue]) -> SpanContent:
     one = span(operation, attributes={"ai.operationId": operation, **attributes}, scope="ai")
-    assert vercel_ai.matches(one)
-    return vercel_ai.read(one)
+    assert app_frameworks.matches_vercel_ai(one)
+    return app_frameworks.read_vercel_ai(one)
 
 
 def test_the_whole_call_is_no_model_call() -> None:
@@ -28,7 +28,7 @@ def test_the_whole_call_is_no_model_call() -> None:
             "ai.telemetry.functionId": "chat",
         },
     )
-    assert (found.role, found.query, found.answer) == (Role.CHAIN, "q", "a")
+    assert (found.role, found.query, found.answer) == (SpanRole.CHAIN, "q", "a")
     assert (found.session, found.user) == ("s1", "u1")
     assert found.tags == {"plan": "pro", "function": "chat"}
 
@@ -49,14 +49,14 @@ def test_one_request_to_the_model() -> None:
             "ai.usage.completionTokens": 3,
         },
     )
-    assert (found.role, found.query, found.answer) == (Role.LLM, "q", "a")
+    assert (found.role, found.query, found.answer) == (SpanRole.LLM, "q", "a")
     assert (found.input_tokens, found.output_tokens, found.model) == (9, 3, "gpt-5")
     assert found.first_token_ns == 1_000_000_000_250_500_000
 
 
 def test_old_names() -> None:
     found = read("ai.generateText.doGenerate", {"ai.result.text": "a"})
-    assert (found.role, found.answer) == (Role.LLM, "a")
+    assert (found.role, found.answer) == (SpanRole.LLM, "a")
 
 
 def test_only_tool_calls() -> None:
@@ -75,7 +75,7 @@ def test_a_tool_may_have_found_documents() -> None:
     found = read(
         "ai.toolCall", {"ai.toolCall.args": '{"query": "q"}', "ai.toolCall.result": result}
     )
-    assert (found.role, found.query, found.answer) == (Role.TOOL, "q", None)
+    assert (found.role, found.query, found.answer) == (SpanRole.TOOL, "q", None)
     assert found.documents is not None
     assert [(one.id, one.text) for one in found.documents] == [("1", "a passage")]
     assert read("ai.toolCall", {"ai.toolCall.result": '{"ok": true}'}).documents is None
@@ -94,16 +94,16 @@ def test_a_reranker_gives_the_new_order() -> None:
             ],
         },
     )
-    assert found.role is Role.RERANKER
+    assert found.role is SpanRole.RERANKER
     assert found.documents is not None
     assert [(one.id, one.text, one.score) for one in found.documents] == [
         ("x", "three", 0.9),
         ("", "one", 0.1),
     ]
-    assert read("ai.rerank", {"ai.documents": ['"one"']}).role is Role.OTHER
+    assert read("ai.rerank", {"ai.documents": ['"one"']}).role is SpanRole.OTHER
 
 
 def test_embeddings() -> None:
     found = read("ai.embed.doEmbed", {"ai.values": ['"q"'], "ai.embeddings": ["[0.1,0.2]"]})
-    assert found.role is Role.EMBEDDING
+    assert found.role is SpanRole.EMBEDDING
     assert found.query is None

@@ -7,15 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from agent.ingest.otlp import decode_traces
-from agent.ingest.requests import Found, requests
-from agent.ingest.spans import Event, Span, Value
-from agent.settings.otlp import Otlp
-from agent.trace import Trace
+from ragmeter.config.inputs import OtlpSettings
+from ragmeter.ingest.otlp.bodies import decode_traces
+from ragmeter.ingest.requests.extraction import ExtractedRequests, extract_requests
+from ragmeter.ingest.spans import AttributeValue, Span, SpanEvent
+from ragmeter.trace import Trace
 from tests.ingest.conventions.samples import printed_spans, wire_spans
 
 DATA = Path(__file__).parents[2] / "data" / "otlp"
-SETTINGS = Otlp(hash_ids=False, tool_names=["retrieve"])
+SETTINGS = OtlpSettings(hash_ids=False, tool_names=["retrieve"])
 
 QUESTION = "When does the office open?"
 ANSWER = "The office opens at 8 on weekdays [1]."
@@ -23,13 +23,13 @@ FIRST = "Opening hours: the office opens at 8 and closes at 18 on weekdays."
 SECOND = 'The office is closed on public holidays, and "half days" are announced a week before.'
 
 
-def of_lines(name: str) -> Found:
+def of_lines(name: str) -> ExtractedRequests:
     spans: list[Span] = []
     for line in (DATA / name).read_bytes().splitlines():
         decoded = decode_traces(line, json=True)
         assert decoded.rejected == 0
         spans += decoded.spans
-    forward, backward = requests(spans, SETTINGS), requests(spans[::-1], SETTINGS)
+    forward, backward = extract_requests(spans, SETTINGS), extract_requests(spans[::-1], SETTINGS)
     assert forward.traces == backward.traces
     return forward
 
@@ -149,7 +149,7 @@ def test_public_samples(
     dropped: dict[str, int],
 ) -> None:
     read = printed_spans if name.endswith(".spans.json") else wire_spans
-    found = requests(read(name), SETTINGS)
+    found = extract_requests(read(name), SETTINGS)
     (trace,) = found.traces
     assert trace.query == query
     assert (trace.answer or "").startswith(answer)
@@ -160,7 +160,9 @@ def test_public_samples(
     assert dict(found.dropped) == dropped
 
 
-def _tree(*spans: tuple[str, str, dict[str, Value], list[Event]], scope: str = "") -> Trace:
+def _tree(
+    *spans: tuple[str, str, dict[str, AttributeValue], list[SpanEvent]], scope: str = ""
+) -> Trace:
     """A request whose first span is the parent of the others, one second each."""
     second = 1_000_000_000
     start = 1_800_000_000 * second
@@ -179,7 +181,7 @@ def _tree(*spans: tuple[str, str, dict[str, Value], list[Event]], scope: str = "
                 scope=scope,
             )
         )
-    (trace,) = requests(made[::-1], SETTINGS).traces
+    (trace,) = extract_requests(made[::-1], SETTINGS).traces
     assert (trace.query, trace.answer) == ("q?", "a.")
     return trace
 
@@ -188,14 +190,14 @@ ROOT = f"{1:016x}"
 
 
 def test_spring_ai() -> None:
-    store: dict[str, Value] = {
+    store: dict[str, AttributeValue] = {
         "spring.ai.kind": "vector_store",
         "db.system": "simple",
         "db.operation.name": "query",
         "db.vector.query.content": "q?",
         "db.vector.query.response.documents": '["one", "two"]',
     }
-    chat: dict[str, Value] = {
+    chat: dict[str, AttributeValue] = {
         "gen_ai.operation.name": "chat",
         "gen_ai.system": "openai",
         "gen_ai.usage.input_tokens": "11",
@@ -215,8 +217,8 @@ def test_spring_ai() -> None:
 
 
 def test_prompt_flow() -> None:
-    def payload(name: str, value: object) -> Event:
-        return Event(f"promptflow.{name}", 0, {"payload": json.dumps(value)})
+    def payload(name: str, value: object) -> SpanEvent:
+        return SpanEvent(f"promptflow.{name}", 0, {"payload": json.dumps(value)})
 
     document = {"document.id": "u1", "document.score": 2.5, "document.content": "one"}
     kinds = {"framework": "promptflow"}
@@ -252,7 +254,7 @@ def test_prompt_flow() -> None:
 def test_a_framework_above_a_vector_database() -> None:
     """OpenLLMetry's LangChain over Chroma: the database has ids and scores, the same texts."""
     documents = {"documents": [{"page_content": "one", "metadata": {}}]}
-    hit: dict[str, Value] = {
+    hit: dict[str, AttributeValue] = {
         "db.query.result.id": "c1",
         "db.query.result.distance": 0.25,
         "db.query.result.document": "one",
@@ -275,7 +277,7 @@ def test_a_framework_above_a_vector_database() -> None:
             "chroma.query",
             retriever,
             {"db.system": "chroma", "db.operation": "query"},
-            [Event("db.query.result", 0, hit)],
+            [SpanEvent("db.query.result", 0, hit)],
         ),
         (
             "openai.chat",

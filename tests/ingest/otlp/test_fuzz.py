@@ -11,22 +11,14 @@ from typing import Any
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from agent.ingest.otlp import (
-    Decoded,
-    Limits,
-    Undecodable,
-    decode_logs,
-    decode_traces,
-    dump_log,
-    dump_span,
-    is_json,
-    load_log,
-    load_span,
-)
-from agent.ingest.spans import Value
+from ragmeter.ingest.otlp.bodies import decode_logs, decode_traces
+from ragmeter.ingest.otlp.json_values import is_json_body
+from ragmeter.ingest.otlp.limits import DecodedRequest, OtlpLimits, UndecodableBody
+from ragmeter.ingest.spans import AttributeValue
+from ragmeter.ingest.stored_spans import dump_log_event, dump_span, load_log_event, load_span
 from tests.ingest.otlp.bodies import SPAN_ID, TRACE_ID, WIRE
 
-LIMITS = Limits(spans=50, values=2_000, span_values=500, attributes=40, events=20, depth=5)
+LIMITS = OtlpLimits(spans=50, values=2_000, span_values=500, attributes=40, events=20, depth=5)
 BODIES = [
     *(path.read_bytes() for path in sorted(WIRE.glob("*.pb"))),
     *(WIRE / "genai.jsonl").read_bytes().splitlines(),
@@ -35,7 +27,7 @@ BODIES = [
 slow_is_fine = settings(max_examples=100, suppress_health_check=list(HealthCheck), deadline=None)
 
 
-def check_value(value: Value, depth: int) -> int:
+def check_value(value: AttributeValue, depth: int) -> int:
     """How many values are in it."""
     assert value is None or isinstance(value, str | bool | int | float | list | dict)
     if isinstance(value, int):
@@ -58,7 +50,7 @@ def check_id(text: str, size: int) -> None:
     assert text.strip("0")
 
 
-def check(decoded: Decoded) -> None:
+def check(decoded: DecodedRequest) -> None:
     assert decoded.rejected == sum(decoded.reasons.values())
     assert bool(decoded.message) == bool(decoded.rejected)
     assert len(decoded.spans) <= LIMITS.spans
@@ -82,14 +74,14 @@ def check(decoded: Decoded) -> None:
         check_id(log.trace_id, 16)
         check_id(log.span_id, 8)
         assert log.event.name
-        assert repr(load_log(dump_log(log))) == repr(log)
+        assert repr(load_log_event(dump_log_event(log))) == repr(log)
 
 
 def try_all(body: bytes) -> None:
-    is_json(body)
+    is_json_body(body)
     for decode in (decode_traces, decode_logs):
         for form in (False, True):
-            with contextlib.suppress(Undecodable):
+            with contextlib.suppress(UndecodableBody):
                 check(decode(body, json=form, limits=LIMITS))
 
 

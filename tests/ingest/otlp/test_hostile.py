@@ -6,17 +6,11 @@ import json as jsonlib
 
 import pytest
 
-from agent.ingest.otlp import (
-    Decoded,
-    Limits,
-    Undecodable,
-    decode_logs,
-    decode_traces,
-    json_text,
-    layers,
-)
-from agent.ingest.otlp.json_text import MAX_TREE
-from agent.ingest.otlp.layers import MAX_GROUPS, MAX_MESSAGES, MAX_SPAN_MESSAGES
+from ragmeter.ingest.otlp import json_values, protobuf
+from ragmeter.ingest.otlp.bodies import decode_logs, decode_traces
+from ragmeter.ingest.otlp.json_values import MAX_TREE
+from ragmeter.ingest.otlp.limits import DecodedRequest, OtlpLimits, UndecodableBody
+from ragmeter.ingest.otlp.protobuf import MAX_GROUPS, MAX_MESSAGES, MAX_SPAN_MESSAGES
 from tests.ingest.otlp.bodies import SPAN_ID, TRACE_ID, json_span, json_traces
 from tests.ingest.otlp.test_protobuf import frame
 
@@ -56,24 +50,24 @@ def test_a_body_of_more_parts_than_one_may_have_is_refused_before_it_is_built(
     name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     body, json = TOO_LARGE[name]
-    monkeypatch.setattr(layers, "MAX_MESSAGES", MAX_MESSAGES // 100)
-    monkeypatch.setattr(json_text, "MAX_TREE", MAX_TREE // 100)
-    monkeypatch.setattr(layers, "Layer", None)
-    monkeypatch.setattr(json_text, "from_json", None)
-    with pytest.raises(Undecodable) as caught:
+    monkeypatch.setattr(protobuf, "MAX_MESSAGES", MAX_MESSAGES // 100)
+    monkeypatch.setattr(json_values, "MAX_TREE", MAX_TREE // 100)
+    monkeypatch.setattr(protobuf, "Layer", None)
+    monkeypatch.setattr(json_values, "from_json", None)
+    with pytest.raises(UndecodableBody) as caught:
         decode_traces(body, json=json)
     assert caught.value.too_large
 
 
 def test_marks_in_texts_are_not_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(json_text, "MAX_TREE", MAX_TREE // 100)
+    monkeypatch.setattr(json_values, "MAX_TREE", MAX_TREE // 100)
     text = "[{,}]" * MANY + '"\\'
     (span,) = decode_traces(json_traces(json_span(status={"message": text})), json=True).spans
     assert text.startswith(span.status_message)
 
 
 def test_a_body_of_more_resources_than_one_may_have_is_refused() -> None:
-    with pytest.raises(Undecodable) as caught:
+    with pytest.raises(UndecodableBody) as caught:
         decode_traces(b"\x0a\x00" * (MAX_GROUPS + 1), json=False)
     assert caught.value.too_large
 
@@ -87,7 +81,7 @@ def test_a_span_of_more_parts_than_one_may_have_costs_itself(field: bytes) -> No
 
 @pytest.mark.parametrize("field", [b"\x4a", b"\x5a", b"\x6a"])
 def test_parts_beyond_a_limit_are_left_out_and_counted(field: bytes) -> None:
-    limits = Limits(attributes=10, events=10, links=10)
+    limits = OtlpLimits(attributes=10, events=10, links=10)
     (span,) = decode_traces(
         spans(frame(b"\x12", IDS + (field + b"\x00") * 25)), json=False, limits=limits
     ).spans
@@ -96,7 +90,7 @@ def test_parts_beyond_a_limit_are_left_out_and_counted(field: bytes) -> None:
     assert len(span.events) in (0, 10)
 
 
-def both(attributes: int, limits: Limits, copies: int = 1) -> list[Decoded]:
+def both(attributes: int, limits: OtlpLimits, copies: int = 1) -> list[DecodedRequest]:
     """Spans of so many attributes, decoded in both forms, which must give the same."""
     names = [f"key{number}" for number in range(attributes)]
     values = [{"key": name, "value": {"stringValue": "x" * 10}} for name in names]
@@ -110,22 +104,22 @@ def both(attributes: int, limits: Limits, copies: int = 1) -> list[Decoded]:
 
 
 def test_limits_of_a_span() -> None:
-    for limits in (Limits(attributes=3), Limits(span_values=3)):
+    for limits in (OtlpLimits(attributes=3), OtlpLimits(span_values=3)):
         for decoded in both(5, limits):
             (span,) = decoded.spans
             assert (list(span.attributes), span.dropped) == (["key0", "key1", "key2"], 2)
 
 
 def test_text_beyond_the_limit_costs_whole_attributes_never_the_end_of_one() -> None:
-    for decoded in both(5, Limits(text=35)):  # an attribute is 14 characters
+    for decoded in both(5, OtlpLimits(text=35)):  # an attribute is 14 characters
         (span,) = decoded.spans
         assert (list(span.attributes), span.dropped) == (["key0", "key1"], 3)
 
 
 def test_limits_of_a_request() -> None:
-    for decoded in both(5, Limits(spans=2), copies=5):
+    for decoded in both(5, OtlpLimits(spans=2), copies=5):
         assert (len(decoded.spans), decoded.message) == (2, "3 too_many_spans")
-    for decoded in both(5, Limits(values=10), copies=5):
+    for decoded in both(5, OtlpLimits(values=10), copies=5):
         assert (len(decoded.spans), decoded.message) == (2, "3 too_many_values")
 
 
@@ -142,7 +136,7 @@ def test_a_resource_is_cut_to_what_may_be_stored_with_every_span() -> None:
 
 def test_deep_json_is_refused() -> None:
     for body in (b"[" * 5_000, listed(b'{"a":' * 5_000), listed(b"[" * 500 + b"]" * 500)):
-        with pytest.raises(Undecodable):
+        with pytest.raises(UndecodableBody):
             decode_traces(body, json=True)
 
 
@@ -154,12 +148,12 @@ def test_numbers_of_a_million_digits() -> None:
         assert field in body
         (span,) = decode_traces(body.replace(b'"TIME"', text), json=True).spans
         assert span.start == 0
-    with pytest.raises(Undecodable):
+    with pytest.raises(UndecodableBody):
         decode_traces(listed(b'{"kind":' + digits + b"}"), json=True)
 
 
 def test_halves_of_pairs_without_end_are_refused() -> None:
-    with pytest.raises(Undecodable):
+    with pytest.raises(UndecodableBody):
         decode_traces(b'{"x":"' + b"\\ud83d" * 300_000 + b'"}', json=True)
     decoded = decode_logs(b'{"x":"' + b"\\" * 2 * MILLION + b'\xff"}', json=True)
     assert not decoded.rejected

@@ -9,8 +9,10 @@ from typing import Any
 
 import pytest
 
-from agent.ingest.otlp import Undecodable, decode_traces, is_json
-from agent.ingest.spans import Event, Span
+from ragmeter.ingest.otlp.bodies import decode_traces
+from ragmeter.ingest.otlp.json_values import is_json_body
+from ragmeter.ingest.otlp.limits import UndecodableBody
+from ragmeter.ingest.spans import Span, SpanEvent
 from tests.ingest.otlp.bodies import SPAN_ID, TRACE_ID, json_span, json_traces, proto_traces
 
 
@@ -72,7 +74,7 @@ def test_every_field_of_a_span() -> None:
             status=2,
             status_message="boom",
             attributes={"text": "a"},
-            events=[Event("e", 7, {"k": 8})],
+            events=[SpanEvent("e", 7, {"k": 8})],
             links=[("01" * 16, "02" * 8)],
             trace_state="ot=th:8",
             scope="a.scope",
@@ -284,7 +286,7 @@ def test_texts_that_json_forbids_are_mended(written: bytes, read: str) -> None:
 
 @pytest.mark.parametrize("body", [b"", b"{", b"[]", b"5", b"null", b'{"resourceSpans": {}}', b"\n"])
 def test_a_body_of_which_nothing_can_be_read_is_undecodable(body: bytes) -> None:
-    with pytest.raises(Undecodable) as caught:
+    with pytest.raises(UndecodableBody) as caught:
         decode_traces(body, json=True)
     assert caught.value.reason == "bad_json"
 
@@ -303,8 +305,8 @@ def test_broken_groups_cost_themselves() -> None:
 
 
 def test_the_form_of_a_body_is_told_by_its_beginning() -> None:
-    assert is_json(b'{"resourceSpans":[]}')
-    assert is_json(b"\xef\xbb\xbf {}")
-    assert not is_json(b"")
-    assert not is_json(proto_traces())
-    assert not is_json(b"\n{" + b"\n\x79" + bytes(121))  # a protobuf message of 123 bytes
+    assert is_json_body(b'{"resourceSpans":[]}')
+    assert is_json_body(b"\xef\xbb\xbf {}")
+    assert not is_json_body(b"")
+    assert not is_json_body(proto_traces())
+    assert not is_json_body(b"\n{" + b"\n\x79" + bytes(121))  # a protobuf message of 123 bytes

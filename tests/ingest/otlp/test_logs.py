@@ -9,8 +9,9 @@ import pytest
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue, KeyValueList
 from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord
 
-from agent.ingest.otlp import Decoded, Undecodable, decode_logs
-from agent.ingest.spans import Event, LogEvent, Value
+from ragmeter.ingest.otlp.bodies import decode_logs
+from ragmeter.ingest.otlp.limits import DecodedRequest, UndecodableBody
+from ragmeter.ingest.spans import AttributeValue, LogEvent, SpanEvent
 from tests.ingest.otlp.bodies import SPAN_ID, TRACE_ID, json_logs, proto_logs
 
 CHOICE = "gen_ai.choice"
@@ -21,7 +22,7 @@ def both(
     attributes: dict[str, str] | None = None,
     body: str | dict[str, str] | None = None,
     **ids: str,
-) -> Decoded:
+) -> DecodedRequest:
     """One record decoded from protobuf and from JSON, which must give the same."""
     attributes = attributes or {}
     ids = {"trace_id": TRACE_ID, "span_id": SPAN_ID} | ids
@@ -53,8 +54,8 @@ def both(
     return decoded
 
 
-def event(name: str, attributes: Mapping[str, Value]) -> list[LogEvent]:
-    return [LogEvent(TRACE_ID, SPAN_ID, Event(name, 5, dict(attributes)))]
+def event(name: str, attributes: Mapping[str, AttributeValue]) -> list[LogEvent]:
+    return [LogEvent(TRACE_ID, SPAN_ID, SpanEvent(name, 5, dict(attributes)))]
 
 
 def test_content_in_the_body() -> None:
@@ -114,5 +115,5 @@ def test_a_broken_record_is_rejected_alone() -> None:
 
 def test_a_body_of_which_nothing_can_be_read() -> None:
     for json in (True, False):
-        with pytest.raises(Undecodable):
+        with pytest.raises(UndecodableBody):
             decode_logs(b"\x0a\xff{", json=json)

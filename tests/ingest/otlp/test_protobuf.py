@@ -16,8 +16,9 @@ from opentelemetry.proto.common.v1.common_pb2 import (
 from opentelemetry.proto.trace.v1.trace_pb2 import Span as WireSpan
 from opentelemetry.proto.trace.v1.trace_pb2 import Status
 
-from agent.ingest.otlp import Limits, Undecodable, decode_traces
-from agent.ingest.spans import Event, Span
+from ragmeter.ingest.otlp.bodies import decode_traces
+from ragmeter.ingest.otlp.limits import OtlpLimits, UndecodableBody
+from ragmeter.ingest.spans import Span, SpanEvent
 from tests.ingest.otlp.bodies import SPAN_ID, TRACE_ID, proto_span, proto_traces
 
 
@@ -89,7 +90,7 @@ def test_every_field_of_a_span() -> None:
                 "none": None,
                 "list": [{"role": "user"}, "b"],
             },
-            events=[Event("e", 7, {"k": "v"})],
+            events=[SpanEvent("e", 7, {"k": "v"})],
             links=[("01" * 16, "02" * 8)],
             trace_state="ot=th:8",
             scope="a.scope",
@@ -162,7 +163,7 @@ def frame(tag: bytes, content: bytes) -> bytes:
     "body", [b"{}", b"\x0a\xff", b"\x0a\x02\x0a\x05", proto_traces(proto_span(name="x" * 50))[:-9]]
 )
 def test_a_body_of_which_nothing_can_be_read_is_undecodable(body: bytes) -> None:
-    with pytest.raises(Undecodable) as caught:
+    with pytest.raises(UndecodableBody) as caught:
         decode_traces(body, json=False)
     assert not caught.value.too_large
 
@@ -186,7 +187,7 @@ def test_an_empty_body_is_a_request_without_spans() -> None:
     assert decode_traces(b"", json=False).spans == []
 
 
-def value_of(value: AnyValue, limits: Limits) -> tuple[Any, int]:
+def value_of(value: AnyValue, limits: OtlpLimits) -> tuple[Any, int]:
     (span,) = decode_traces(
         proto_traces(proto_span(attributes=[pair("k", value)])), json=False, limits=limits
     ).spans
@@ -204,12 +205,12 @@ def test_what_is_too_deep_is_left_out_and_counted() -> None:
     def listed(inner: AnyValue) -> AnyValue:
         return AnyValue(array_value=ArrayValue(values=[inner]))
 
-    assert value_of(nested(2, listed), Limits(depth=2)) == ([["x"]], 0)
-    assert value_of(nested(3, listed), Limits(depth=2)) == ([[None]], 1)
+    assert value_of(nested(2, listed), OtlpLimits(depth=2)) == ([["x"]], 0)
+    assert value_of(nested(3, listed), OtlpLimits(depth=2)) == ([[None]], 1)
 
 
 def test_a_vector_is_left_out_like_bytes_and_not_counted() -> None:
     numbers = [AnyValue(double_value=0.5)] * 300
-    assert value_of(AnyValue(array_value=ArrayValue(values=numbers)), Limits()) == (None, 0)
+    assert value_of(AnyValue(array_value=ArrayValue(values=numbers)), OtlpLimits()) == (None, 0)
     few = ArrayValue(values=numbers[:256])
-    assert value_of(AnyValue(array_value=few), Limits()) == ([0.5] * 256, 0)
+    assert value_of(AnyValue(array_value=few), OtlpLimits()) == ([0.5] * 256, 0)

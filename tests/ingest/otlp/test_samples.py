@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from agent.ingest.otlp import decode_traces, is_json
+from ragmeter.ingest.otlp.bodies import decode_traces
+from ragmeter.ingest.otlp.json_values import is_json_body
 from tests.ingest.otlp.bodies import WIRE
 
 
@@ -11,8 +12,8 @@ def test_protobuf_and_json_of_the_same_requests_give_the_same_spans() -> None:
     assert len(lines) == 3
     for number, line in enumerate(lines, 1):
         body = (WIRE / f"genai-{number}.pb").read_bytes()
-        assert is_json(line)
-        assert not is_json(body)
+        assert is_json_body(line)
+        assert not is_json_body(body)
         read = decode_traces(body, json=False)
         assert read.spans == decode_traces(line, json=True).spans
         assert read.spans

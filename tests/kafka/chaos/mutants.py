@@ -14,15 +14,12 @@ from typing import Any
 
 from faust.tables.recovery import Recovery
 
-import agent.cli
-from agent.kafka.client import recovery
-from agent.kafka.client.fence import commit_in
-from agent.kafka.stages import owner, score_stage
-from agent.kafka.stages.owner import Owner
-from agent.kafka.state.kept_ids import KeptIds
-from agent.kafka.state.replay_guard import ReplayGuard
-from agent.kafka.state.slot_log import Write
-from agent.kafka.state.slots import Ledger
+import ragmeter.cli.main
+from ragmeter.kafka import tables
+from ragmeter.kafka.processors import durable, score
+from ragmeter.kafka.processors.durable import PartitionOwner, commit_in_generation
+from ragmeter.kafka.state.duplicates import RedeliveryGuard, SeenIdRows
+from ragmeter.kafka.state.ledger import Ledger, LogRecord
 
 __all__ = ["MUTANTS"]
 
@@ -40,18 +37,18 @@ def early_scores() -> None:
         under_way.add(asyncio.create_task(later()))
 
     under_way: set[asyncio.Task[None]] = set()
-    _swap(score_stage, "deliver", send)
+    _swap(score, "deliver", send)
 
 
 def early_state() -> None:
     """Stage 2 acknowledges records, and the fence commits them, before their step is durable."""
-    step = Owner._step
+    step = PartitionOwner._step
 
-    async def commit(self: Owner[Any], events: list[Any]) -> None:
+    async def commit(self: PartitionOwner[Any], events: list[Any]) -> None:
         if events:
             self.position = events[-1].message.offset + 1
-            await commit_in(
-                self.durable.app, self.generation, self.tp, self.position, owner.FENCE_SECONDS
+            await commit_in_generation(
+                self.durable.app, self.generation, self.tp, self.position, durable.FENCE_SECONDS
             )
         for event in events:
             await self.durable.ack(event)
@@ -59,18 +56,18 @@ def early_state() -> None:
             await asyncio.sleep(FAR)
             await step(self)
 
-    _swap(Owner, "commit", commit)
+    _swap(PartitionOwner, "commit", commit)
 
 
 def no_guard() -> None:
     """Every record counts, whether its trace was counted or not; trace ids are still known."""
-    _swap(ReplayGuard, "first", lambda self, source: True)
+    _swap(RedeliveryGuard, "first", lambda self, source: True)
 
 
 def no_guard_no_ids() -> None:
     """And trace ids are not."""
     no_guard()
-    _swap(KeptIds, "first", lambda self, service, trace_id, timestamp: True)
+    _swap(SeenIdRows, "first", lambda self, service, trace_id, timestamp: True)
 
 
 def no_fence() -> None:
@@ -79,8 +76,8 @@ def no_fence() -> None:
     async def passed(*_: Any) -> bool:
         return True
 
-    _swap(owner, "commit_in", passed)
-    _swap(Owner, "check_owned", lambda self: None)
+    _swap(durable, "commit_in", passed)
+    _swap(PartitionOwner, "check_owned", lambda self: None)
 
 
 def stock_tables() -> None:
@@ -92,13 +89,13 @@ def stock_tables() -> None:
         await plain(self, generation_id)
         self.app.taken_over(generation_id)
 
-    _swap(recovery._SafeRecovery, "on_recovery_completed", completed)
+    _swap(tables._SafeRecovery, "on_recovery_completed", completed)
 
 
 def marker_first() -> None:
     """The marker of a step is written before its rows."""
 
-    async def step(self: Owner[Any]) -> None:
+    async def step(self: PartitionOwner[Any]) -> None:
         stage, ledger, partition = self.durable, self.ledger, self.tp.partition
         with stage.lock:
             made = self.state.step()
@@ -108,25 +105,25 @@ def marker_first() -> None:
         await asyncio.sleep(FAR)
         self.check_owned()
         await stage.table.write(partition, rows)
-        if not await commit_in(
-            stage.app, self.generation, self.tp, self.position, owner.FENCE_SECONDS
+        if not await commit_in_generation(
+            stage.app, self.generation, self.tp, self.position, durable.FENCE_SECONDS
         ):
-            raise owner.Lost
+            raise durable.PartitionLost
         ledger.done()
         self.made_durable(made)
 
-    _swap(Owner, "_step", step)
+    _swap(PartitionOwner, "_step", step)
 
 
 def one_slot() -> None:
     """A row is written over its last committed version."""
     begin, marker = Ledger.begin, Ledger.marker
 
-    def late(self: Ledger, head: bytes) -> Write:
+    def late(self: Ledger, head: bytes) -> LogRecord:
         time.sleep(FAR)
         return marker(self, head)
 
-    def in_place(self: Ledger, changes: Mapping[bytes, bytes | None]) -> list[Write]:
+    def in_place(self: Ledger, changes: Mapping[bytes, bytes | None]) -> list[LogRecord]:
         for row, place in self._rows.items():
             self._rows[row] = place._replace(slot=1)
         return begin(self, changes)
@@ -148,4 +145,4 @@ MUTANTS = {
 
 if __name__ == "__main__":
     MUTANTS[sys.argv.pop(1)]()
-    agent.cli.app()
+    ragmeter.cli.main.app()

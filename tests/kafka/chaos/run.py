@@ -14,24 +14,16 @@ from typing import Any
 from kafka import KafkaAdminClient
 from kafka.admin import ConfigResource
 
-from agent.kafka.operator.clients import guarded
-from agent.kafka.operator.lag import read_lag
-from agent.kafka.operator.provisioning import provision
-from agent.settings import Settings
-from agent.settings.kafka import Kafka
+from ragmeter.config.kafka import KafkaSettings
+from ragmeter.config.settings import Settings
+from ragmeter.kafka.operator.administration import provision, read_lag
+from ragmeter.kafka.operator.clients import guarded
 from tests.kafka.chaos.faults import Fault, missed, plan
 from tests.kafka.chaos.plan import Plan, Report
 from tests.kafka.chaos.pool import Pool
 from tests.kafka.chaos.producing import Producing
 from tests.kafka.chaos.traffic import BURST, SETTINGS, SPAN, STEADY, messages, rules_text
-from tests.kafka.chaos.truth import (
-    Log,
-    Oracle,
-    alarm_differences,
-    differences,
-    embedded,
-    read_log,
-)
+from tests.kafka.chaos.truth import Log, Oracle, alarm_differences, differences, embedded, read_log
 from tests.kafka.chaos.webhook import Received, receiver
 from tests.kafka.cluster import Worker
 from tests.kafka_server import KafkaServer, kafka_server
@@ -71,7 +63,7 @@ class _Run:
         }
         if self.plan.nodes > 1:
             kafka["replication"] = self.plan.nodes
-        if "session_seconds" in Kafka.model_fields:
+        if "session_seconds" in KafkaSettings.model_fields:
             kafka["session_seconds"] = self.plan.session
         alerts = {
             "rules": str(rules),
@@ -109,7 +101,7 @@ class _Run:
         return self.report
 
     def worker(self, server: KafkaServer, name: str, tree: dict[str, Any]) -> Worker:
-        program = ["-m", "agent.cli"]
+        program = ["-m", "ragmeter.cli.main"]
         if self.plan.mutant:
             program = ["-m", "tests.kafka.chaos.mutants", self.plan.mutant]
         return Worker(server, self.folder, name, settings=tree, program=program, **tree["kafka"])

@@ -93,7 +93,7 @@ def rules_text() -> str:
     """YAML (which JSON is) of these rules alone: of the default ones some would be true for a
     moment, in one order of the partitions and not in another."""
     defaults = yaml.safe_load(
-        resources.files("agent.alerts").joinpath("default_rules.yaml").read_text()
+        resources.files("ragmeter.alerts").joinpath("default_rules.yaml").read_text()
     )
     off = [{"name": rule["name"], "enabled": False} for rule in defaults["rules"]]
     return json.dumps({"rules": RULES + off})

@@ -15,12 +15,12 @@ from typing import Any
 
 from kafka import KafkaConsumer, TopicPartition
 
-from agent.config import Settings
-from agent.ingest.native import Bad, decode_one
-from agent.pipeline import Instrument
-from agent.rules import rules_of
-from exporters.prometheus import PrometheusExporter
-from exporters.senders import Senders
+from ragmeter.alerts.rule_sets import load_configured_rules
+from ragmeter.config.settings import Settings
+from ragmeter.embedded.agent import EmbeddedAgent
+from ragmeter.exporters.prometheus import PrometheusExporter
+from ragmeter.exporters.senders import AlertSenders
+from ragmeter.ingest.native import DecodeFailure, decode_trace
 from tests.kafka.chaos.traffic import BURST, messages
 from tests.kafka.chaos.webhook import Received
 from tests.kafka.cluster import quality
@@ -71,15 +71,19 @@ def embedded(total: int, seed: int, settings: Mapping[str, Any]) -> Oracle:
     with tempfile.TemporaryDirectory() as folder:
         state = {"path": f"{folder}/state.db", "dead_letters": f"{folder}/dead.jsonl"}
         parsed = Settings.model_validate({**settings, "state": state})
-        senders = Senders(parsed.alerts)
-        instrument = Instrument(parsed, rules_of(parsed), live=False, notify=senders.notify)
+        senders = AlertSenders(parsed.alerts)
+        instrument = EmbeddedAgent(
+            parsed, load_configured_rules(parsed), live=False, notify=senders.notify
+        )
         instrument.start()
         ids = set()
         try:
             lines = [body for number, body in messages(total, seed) if number >= 0]
             for first in range(0, len(lines), BATCH):
-                batch = [decode_one(line or b"", LIMIT) for line in lines[first : first + BATCH]]
-                ids |= {item.trace.trace_id for item in batch if not isinstance(item, Bad)}
+                batch = [decode_trace(line or b"", LIMIT) for line in lines[first : first + BATCH]]
+                ids |= {
+                    item.trace.trace_id for item in batch if not isinstance(item, DecodeFailure)
+                }
                 numbered = list(zip(batch, range(first, first + len(batch)), strict=True))
                 instrument.accept(numbered, "chaos", written=set())
                 instrument.wait_idle()
@@ -113,8 +117,8 @@ def read_log(bootstrap: str) -> Log:
     """Reads the topics themselves, whatever producer and workers believe."""
     log = Log()
     for record in _records(bootstrap, "rag.traces"):
-        item = decode_one(record.value or b"", LIMIT)
-        if isinstance(item, Bad):
+        item = decode_trace(record.value or b"", LIMIT)
+        if isinstance(item, DecodeFailure):
             log.poison[record.partition, record.offset] = record.value or b""
         else:
             log.good[item.trace.trace_id] += 1

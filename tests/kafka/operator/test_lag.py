@@ -8,12 +8,12 @@ from contextlib import contextmanager
 import pytest
 from kafka.errors import NotCoordinatorError
 
-from agent.kafka.operator import lag
-from agent.settings.kafka import Kafka
+from ragmeter.config.kafka import KafkaSettings
+from ragmeter.kafka.operator import administration
 
 
 def test_a_group_that_moves_is_asked_for_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    clients: list[Kafka] = []
+    clients: list[KafkaSettings] = []
 
     class Moving:
         def list_group_offsets(self, group: str) -> dict[str, dict[str, int]]:
@@ -22,12 +22,12 @@ def test_a_group_that_moves_is_asked_for_again(monkeypatch: pytest.MonkeyPatch) 
             return {group: {"here": 1}}
 
     @contextmanager
-    def admin(kafka: Kafka) -> Iterator[Moving]:
+    def admin(kafka: KafkaSettings) -> Iterator[Moving]:
         clients.append(kafka)
         yield Moving()
 
-    monkeypatch.setattr(lag, "admin", admin)
-    assert lag._committed(Kafka()) == {"here": 1}
+    monkeypatch.setattr(administration, "admin", admin)
+    assert administration._committed(KafkaSettings()) == {"here": 1}
     assert len(clients) == 3
     with pytest.raises(NotCoordinatorError):
-        lag._committed(Kafka(timeout_seconds=1))
+        administration._committed(KafkaSettings(timeout_seconds=1))

@@ -15,14 +15,12 @@ from kafka.errors import NoError, RetriableError
 from kafka.structs import OffsetAndMetadata
 from typer.testing import CliRunner
 
-from agent.config import Settings
-from agent.kafka.operator.cli import kafka_app
-from agent.kafka.operator.clients import admin, consumer, guarded, partitions_of
-from agent.kafka.operator.lag import Lag
-from agent.kafka.operator.provisioning import provision
-from agent.kafka.operator.replay import replay
-from agent.replay.traffic import Replayed
-from agent.sources.files import Source
+from ragmeter.cli.kafka import kafka_app
+from ragmeter.config.settings import Settings
+from ragmeter.ingest.files import InputFile
+from ragmeter.kafka.operator.administration import PartitionLag, provision
+from ragmeter.kafka.operator.clients import admin, consumer, guarded, partitions_of, send_traces
+from ragmeter.offline.replay import ReplayState
 from tests.kafka_server import KafkaServer
 from tests.waiting import until
 
@@ -129,10 +127,10 @@ def test_a_replay_goes_on_where_it_ended_and_keeps_its_rate(
     start = len(traces(4))
     began = time.monotonic()
     with guarded(settings.kafka):
-        done = replay(
-            Source(file), settings, lambda _: None, rate=10, done=Replayed(position=start)
+        done = send_traces(
+            InputFile(file), settings, lambda _: None, rate=10, done=ReplayState(position=start)
         )
-    assert done == Replayed(6, 0, len(traces(10)), True)
+    assert done == ReplayState(6, 0, len(traces(10)), True)
     assert time.monotonic() - began > 0.4
     assert {key for key, _ in read(settings, settings.kafka.topics.traces)} == {
         f"t{n}".encode() for n in range(4, 10)
@@ -156,7 +154,7 @@ def test_an_interrupted_replay_says_where_it_goes_on(
         time.sleep(seconds)  # the earlier ones are acknowledged
 
     clock = SimpleNamespace(sleep=sleep, monotonic=time.monotonic)
-    monkeypatch.setattr("agent.kafka.operator.replay.time", clock)
+    monkeypatch.setattr("ragmeter.kafka.operator.clients.time", clock)
     done = CliRunner().invoke(kafka_app, ["replay", str(file), "-c", str(config), "--rate", "8"])
     assert done.exit_code != 0
     assert "--start" in done.output, done.output
@@ -181,6 +179,6 @@ def test_without_topics_the_way_out_is_named(broker: KafkaServer, tmp_path: Path
 
 
 def test_what_the_retention_took_is_lost_and_not_lag() -> None:
-    row = Lag("t", 0, first=100, end=130, committed=90)
+    row = PartitionLag("t", 0, first=100, end=130, committed=90)
     assert (row.lag, row.lost) == (30, 10)
-    assert Lag("t", 0, first=100, end=130, committed=None).lost == 0
+    assert PartitionLag("t", 0, first=100, end=130, committed=None).lost == 0

@@ -11,10 +11,10 @@ from kafka import KafkaAdminClient, KafkaProducer
 from kafka.admin import ConfigResource
 from typer.testing import CliRunner
 
-from agent.config import Settings
-from agent.kafka.operator.cli import kafka_app
-from agent.kafka.operator.clients import guarded
-from agent.kafka.operator.provisioning import Provisioned, provision
+from ragmeter.cli.kafka import kafka_app
+from ragmeter.config.settings import Settings
+from ragmeter.kafka.operator.administration import ProvisionResult, provision
+from ragmeter.kafka.operator.clients import guarded
 from tests.kafka_server import KafkaServer
 
 pytestmark = pytest.mark.real
@@ -26,7 +26,7 @@ def with_changes(settings: Settings, **kafka: object) -> Settings:
     return Settings.model_validate(tree)
 
 
-def run(settings: Settings, **how: bool) -> Provisioned:
+def run(settings: Settings, **how: bool) -> ProvisionResult:
     with guarded(settings.kafka):
         return provision(settings, **how)
 

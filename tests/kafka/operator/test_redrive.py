@@ -13,14 +13,12 @@ import yaml
 from kafka import KafkaConsumer, KafkaProducer, TopicPartition
 from typer.testing import CliRunner
 
-from agent.config import Settings
-from agent.kafka.operator import redrive as module
-from agent.kafka.operator.cli import kafka_app
-from agent.kafka.operator.clients import Failed, consumer, guarded
-from agent.kafka.operator.dead_letters import DONE, read_letters
-from agent.kafka.operator.provisioning import provision
-from agent.kafka.operator.redrive import redrive
-from agent.kafka.operator.tailing import escaped
+from ragmeter.cli.kafka import kafka_app
+from ragmeter.config.settings import Settings
+from ragmeter.kafka.operator import dead_letters as module
+from ragmeter.kafka.operator.administration import provision
+from ragmeter.kafka.operator.clients import KafkaCommandError, consumer, escape_record, guarded
+from ragmeter.kafka.operator.dead_letters import DONE, read_letters, redrive
 
 pytestmark = pytest.mark.real
 
@@ -43,7 +41,7 @@ def call(settings: Settings, tmp_path: Path) -> Callable[..., Any]:
 def bury(
     settings: Settings, bodies: list[bytes], reason: str = "invalid_json", source: str = "traces"
 ) -> None:
-    """As `agent.kafka.stages.sending` does."""
+    """As `ragmeter.kafka.processors.delivery` does."""
     topics = settings.kafka.topics
     producer = KafkaProducer(bootstrap_servers=settings.kafka.bootstrap_servers)
     for number, body in enumerate(bodies):
@@ -146,7 +144,7 @@ def test_a_redrive_that_dies_within_a_batch_sends_nothing_twice(
 
 def test_a_second_redrive_is_kept_out(settings: Settings, call: Callable[..., Any]) -> None:
     bury(settings, [b"x"])
-    with guarded(settings.kafka), module._alone(settings):
+    with guarded(settings.kafka), module._sole_member(settings):
         done = call("dlq", "redrive")
     assert done.exit_code == 1
     assert "another redrive is running" in done.output
@@ -182,16 +180,16 @@ def test_tail_shows_the_newest_on_a_line_each(settings: Settings, call: Callable
 
 
 def test_nobody_reads_for_ever(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
-    from agent.kafka.operator import dead_letters
+    from ragmeter.kafka.operator import clients
 
-    monkeypatch.setattr(dead_letters, "QUIET_SECONDS", 0.5)
+    monkeypatch.setattr(clients, "QUIET_SECONDS", 0.5)
     with guarded(settings.kafka), consumer(settings.kafka) as reader:
-        part = dead_letters.the_partition(reader, settings.kafka)
-        with pytest.raises(Failed, match="nothing more was read"):
-            list(dead_letters.records_between(reader, part, 0, 10))
+        part = clients.dead_letter_partition(reader, settings.kafka)
+        with pytest.raises(KafkaCommandError, match="nothing more was read"):
+            list(clients.records_between(reader, part, 0, 10))
 
 
 def test_bytes_are_escaped_and_cut() -> None:
-    assert escaped(b"a\nb\x1b\xff\xe2\x80\xae", 100) == "a\\nb\\x1b\\xff\\u202e"
-    assert escaped(b"abc", 2) == "ab... (3 bytes)"
-    assert escaped(None, 2) == ""
+    assert escape_record(b"a\nb\x1b\xff\xe2\x80\xae", 100) == "a\\nb\\x1b\\xff\\u202e"
+    assert escape_record(b"abc", 2) == "ab... (3 bytes)"
+    assert escape_record(None, 2) == ""

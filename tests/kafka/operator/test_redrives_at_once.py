@@ -24,7 +24,16 @@ def test_redrives_begun_at_once_send_each_letter_once(place: Place, tmp_path: Pa
     bury(place)
     config = tmp_path / "c.yaml"
     config.write_text(yaml.safe_dump({"kafka": place.kafka}))
-    command = [sys.executable, "-m", "agent.cli", "kafka", "dlq", "redrive", "-c", str(config)]
+    command = [
+        sys.executable,
+        "-m",
+        "ragmeter.cli.main",
+        "kafka",
+        "dlq",
+        "redrive",
+        "-c",
+        str(config),
+    ]
     running = [
         subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
         for _ in range(REDRIVES)

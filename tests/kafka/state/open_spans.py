@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections import Counter
 
-from agent.ingest.carried import Carried, carry
-from agent.ingest.spans import Span
-from agent.kafka.messages.source import Source
-from agent.kafka.messages.span_records import SpanRecord
-from agent.kafka.state.assembly_state import AssemblyState
-from agent.settings.otlp import Otlp
+from ragmeter.config.inputs import OtlpSettings
+from ragmeter.ingest.spans import Span
+from ragmeter.ingest.stored_spans import StoredPart, serialise_spans
+from ragmeter.kafka.score_records import SourceOffset
+from ragmeter.kafka.span_records import SpanRecord
+from ragmeter.kafka.state.assembly import AssemblyState
 
 __all__ = ["OTLP", "Clock", "K", "counted", "record", "span", "state_of"]
 
 K = 8
-OTLP = Otlp(grace_seconds=2, idle_seconds=30, max_age_seconds=100, remember_seconds=3600)
+OTLP = OtlpSettings(grace_seconds=2, idle_seconds=30, max_age_seconds=100, remember_seconds=3600)
 
 
 class Clock:
@@ -25,16 +25,16 @@ class Clock:
         return self.at
 
 
-def span(trace: int, number: int, root: bool = False) -> Carried:
+def span(trace: int, number: int, root: bool = False) -> StoredPart:
     one = Span(f"{trace:032x}", f"{number + 1:016x}", "" if root else "f" * 16, name=f"s{number}")
-    return carry([one], Counter())[0]
+    return serialise_spans([one], Counter())[0]
 
 
-def record(offset: int, *parts: Carried, number: int = 0, count: int = 1) -> SpanRecord:
-    return SpanRecord(Source(0, 0, offset), number, count, parts)
+def record(offset: int, *parts: StoredPart, number: int = 0, count: int = 1) -> SpanRecord:
+    return SpanRecord(SourceOffset(0, 0, offset), number, count, parts)
 
 
-def state_of(clock: Clock, otlp: Otlp = OTLP) -> AssemblyState:
+def state_of(clock: Clock, otlp: OtlpSettings = OTLP) -> AssemblyState:
     return AssemblyState(otlp, width=2 * K, clock=clock, monotonic=clock)
 
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from agent.alerts import Alert, parse_rules
-from agent.config import Settings
-from agent.kafka.messages.records import ScoreRecord
-from agent.kafka.messages.source import Source
-from agent.kafka.state.partition_state import PartitionState
-from agent.kafka.state.state_rows import Rows
-from agent.score import Scorer
-from agent.store.rows import OutboxItem
-from tests.test_pipeline import ERRORS
-from tests.test_pipeline import settings as settings_of
+from ragmeter.alerts.alert import Alert
+from ragmeter.alerts.rules import parse_rules
+from ragmeter.config.settings import Settings
+from ragmeter.kafka.score_records import ScoreRecord, SourceOffset
+from ragmeter.kafka.state.partition import PartitionState
+from ragmeter.kafka.state.rows import Rows
+from ragmeter.score.scorer import Scorer
+from ragmeter.store.rows import OutboxItem
+from tests.embedded.test_agent import ERRORS
+from tests.embedded.test_agent import settings as settings_of
 from tests.traces import START, make_trace
 
 __all__ = ["SCORER", "K", "commit", "flat", "notify", "record", "reloaded", "state_of"]
@@ -43,7 +43,7 @@ def state_of(settings: Settings | None = None, dedupe: float = 48 * 3600) -> Par
 def record(offset: int, partition: int = 0, **changes: Any) -> ScoreRecord:
     changes.setdefault("timestamp", START + offset)
     scored = SCORER.score(make_trace(offset, **changes)).trace
-    return ScoreRecord(scored, Source(0, partition, offset))
+    return ScoreRecord(scored, SourceOffset(0, partition, offset))
 
 
 def flat(step_rows: Rows, rows: dict[bytes, bytes]) -> None:

@@ -10,11 +10,9 @@ from dataclasses import dataclass, field
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent.kafka.messages.span_records import SpanRecord
-from agent.kafka.state.assembly_state import AssemblyState
-from agent.kafka.state.slot_log import Write
-from agent.kafka.state.slots import Ledger
-from agent.kafka.state.span_rows import body_of
+from ragmeter.kafka.span_records import SpanRecord
+from ragmeter.kafka.state.assembly import AssemblyState, span_body
+from ragmeter.kafka.state.ledger import Ledger, LogRecord
 from tests.kafka.state.open_spans import Clock, K, counted, record, span, state_of
 
 
@@ -24,7 +22,7 @@ class World:
 
     rng: random.Random
     clock: Clock = field(default_factory=Clock)
-    log: list[Write] = field(default_factory=list)
+    log: list[LogRecord] = field(default_factory=list)
     committed: int = 0
     generation: int = 0
     sent: dict[int, list[tuple[bytes, ...]]] = field(default_factory=lambda: defaultdict(list))
@@ -48,7 +46,7 @@ class World:
                 for row in state.rows(one.trace):
                     value = values[ledger.key(row)]
                     assert value is not None
-                    lines += body_of(Ledger.content(value)).split(b"\n")
+                    lines += span_body(Ledger.content(value)).split(b"\n")
                 self.sent[int(one.trace.hex(), 16)].append(tuple(lines))
                 self.crash()
                 state.handed_on(one.trace, {("closed", ()): 1})

@@ -11,24 +11,22 @@ from typing import Any
 
 import pytest
 
-from agent.alerts import Alert
-from agent.config import Settings
-from agent.consistency.wording import Wordings
-from agent.ingest.native import Good
-from agent.kafka.messages.records import ScoreRecord, decode_record, encode_record
-from agent.kafka.messages.source import Source
-from agent.kafka.state.partition_state import PartitionState
-from agent.kafka.state.slot_log import Write
-from agent.kafka.state.slots import Ledger
-from agent.kafka.state.state_rows import key_of, parts_of
-from agent.store.rows import OutboxItem
+from ragmeter.aggregate.wordings import WordingBuilder
+from ragmeter.alerts.alert import Alert
+from ragmeter.config.settings import Settings
+from ragmeter.ingest.native import DecodedTrace
+from ragmeter.kafka.score_records import ScoreRecord, SourceOffset, decode_score, encode_score
+from ragmeter.kafka.state.ledger import Ledger, LogRecord
+from ragmeter.kafka.state.partition import PartitionState
+from ragmeter.kafka.state.rows import row_key, split_row_key
+from ragmeter.store.rows import OutboxItem
+from tests.embedded.test_agent import ERRORS, feed, mixed, running
 from tests.kafka.state.partition import SCORER, K, flat, notify, reloaded, state_of
-from tests.test_pipeline import ERRORS, feed, mixed, running
 from tests.traces import START, good
 
 
 @cache
-def traffic() -> list[Good]:
+def traffic() -> list[DecodedTrace]:
     """Twenty minutes: services, a model, late ones, an outage that fires and ends, and senders
     that send a trace again."""
     rng = random.Random(5)
@@ -49,12 +47,12 @@ def wire() -> list[bytes]:
     """The log of the scores as stage 1 has written it, with repetitions."""
     rng = random.Random(7)
     config = Settings()
-    wordings = Wordings(config.consistency, config.privacy)
+    wordings = WordingBuilder(config.consistency, config.privacy)
     records = []
     for number, item in enumerate(traffic()):
         scored = SCORER.score(item.trace).trace
         scored.wording = wordings.of(item.trace)
-        records.append(encode_record(ScoreRecord(scored, Source(0, number % 3, number // 3))))
+        records.append(encode_score(ScoreRecord(scored, SourceOffset(0, number % 3, number // 3))))
     log: list[bytes] = []
     for number, data in enumerate(records):
         log.append(data)
@@ -69,7 +67,7 @@ def content(rows: dict[bytes, bytes]) -> dict[bytes, Any]:
     which are numbered as they were written."""
     kept: dict[bytes, Any] = {}
     for key, data in rows.items():
-        kind, parts = parts_of(key)
+        kind, parts = split_row_key(key)
         numbered = kind == "m" and parts[0].partition(".")[0] in ("drift", "control")
         if kind != "e" and not numbered and parts != ["nragmeter_replayed_total"]:
             kept[key] = data
@@ -90,8 +88,8 @@ def numbered(state: PartitionState) -> list[Any]:
 @cache
 def undisturbed() -> tuple[dict[bytes, Any], bytes]:
     state, rows = state_of(), dict[bytes, bytes]()
-    seen: set[Source | None] = set()
-    records = [decode_record(data) for data in wire()]
+    seen: set[SourceOffset | None] = set()
+    records = [decode_score(data) for data in wire()]
     first = [one for one in records if one.source not in seen and not seen.add(one.source)]  # type: ignore[func-returns-value]
     assert len(first) == len(traffic()) < len(records)
     state.apply(first)
@@ -105,7 +103,7 @@ class Worker:
 
     def __init__(self, rng: random.Random) -> None:
         self.rng = rng
-        self.log: list[Write] = []
+        self.log: list[LogRecord] = []
         self.committed = 0
         self.generation = 0
 
@@ -119,7 +117,7 @@ class Worker:
         while at < len(records):
             batch = records[at : at + rng.choice([1, 2, 7, 40, 200])]
             at += len(batch)
-            state.apply([decode_record(data) for data in batch])
+            state.apply([decode_score(data) for data in batch])
             if state.changed:
                 step = state.step()
                 writes = ledger.begin(step.rows)
@@ -170,7 +168,7 @@ def test_it_counts_what_the_embedded_agent_counts(tmp_path: Path) -> None:
     buckets = {
         tuple(parts): data
         for key, data in rows.items()
-        for kind, parts in [parts_of(key)]
+        for kind, parts in [split_row_key(key)]
         if kind == "b"
     }
     assert buckets == {tuple(row[:4]): row[4] for row in saved.buckets}
@@ -178,7 +176,7 @@ def test_it_counts_what_the_embedded_agent_counts(tmp_path: Path) -> None:
     counters = {
         (name, tuple(map(tuple, labels))): value
         for key, data in rows.items()
-        if parts_of(key)[0] == "c"
+        if split_row_key(key)[0] == "c"
         for name, labels, value in json.loads(data)
     }
     ours = ("ragmeter_traces_duplicate_total", "ragmeter_traces_received_total")
@@ -186,9 +184,9 @@ def test_it_counts_what_the_embedded_agent_counts(tmp_path: Path) -> None:
     duplicates = counters.pop(("ragmeter_traces_duplicate_total", (("source", "kafka"),)))
     assert counters == expected
     assert duplicates == 25
-    assert json.loads(rows[key_of("m", "alerts")]) == json.loads(json.dumps(alerts))
+    assert json.loads(rows[row_key("m", "alerts")]) == json.loads(json.dumps(alerts))
     for name in ("labels", "fingerprints", "next_step", "evaluated"):
-        assert json.loads(rows[key_of("m", name)]) == saved.meta[name]
-    told = [parts[0] for key in rows for kind, parts in [parts_of(key)] if kind == "o"]
+        assert json.loads(rows[row_key("m", name)]) == saved.meta[name]
+    told = [parts[0] for key in rows for kind, parts in [split_row_key(key)] if kind == "o"]
     assert sorted(told) == sorted(names)
     assert {name.rpartition("-")[2] for name in told} == {"firing", "resolved"}

@@ -2,14 +2,14 @@ from __future__ import annotations
 
 import pytest
 
-from agent.metrics.answered import verdict
-from agent.metrics.canary.abstention import (
+from ragmeter.core.score import NoScore
+from ragmeter.metrics.abstention import answered_value
+from ragmeter.metrics.canary.answers import (
     abstention_accuracy,
     acknowledges_conflict,
     unanswerable_hallucination,
 )
-from agent.metrics.results import Gap
-from agent.trace import Reference
+from ragmeter.trace import Reference
 from tests.metrics.help import trace
 
 NO = Reference(answerable=False)
@@ -24,19 +24,19 @@ REFUSAL = "I'm sorry, but the documents do not mention the capital of Mars."
         ({"answer": ""}, 1.0),
         ({"answer": "It is Olympus City.", "abstained": True}, 1.0),
         ({"answer": REFUSAL, "abstained": False}, 0.0),
-        ({"answer": None}, Gap("no_text")),
-        ({"answer": "密码重置"}, Gap("unsupported_language")),
+        ({"answer": None}, NoScore("no_text")),
+        ({"answer": "密码重置"}, NoScore("unsupported_language")),
         ({"answer": "密码重置", "abstained": True}, 1.0),
     ],
 )
 def test_abstaining_where_nothing_can_be_answered(
-    fields: dict[str, object], accuracy: float | Gap
+    fields: dict[str, object], accuracy: float | NoScore
 ) -> None:
     one = trace(**fields)
-    found = abstention_accuracy(one, NO, verdict(one))
+    found = abstention_accuracy(one, NO, answered_value(one))
     assert found == accuracy
     hallucinated = unanswerable_hallucination(found)
-    assert hallucinated == (accuracy if isinstance(accuracy, Gap) else 1 - accuracy)
+    assert hallucinated == (accuracy if isinstance(accuracy, NoScore) else 1 - accuracy)
 
 
 @pytest.mark.parametrize("answerable", [True, None])
@@ -44,8 +44,8 @@ def test_questions_that_can_be_answered_have_no_abstention_accuracy(
     answerable: bool | None,
 ) -> None:
     one = trace(answer=REFUSAL)
-    gap = Gap("answerable", applies=False)
-    assert abstention_accuracy(one, Reference(answerable=answerable), verdict(one)) == gap
+    gap = NoScore("answerable", applies=False)
+    assert abstention_accuracy(one, Reference(answerable=answerable), answered_value(one)) == gap
 
 
 @pytest.mark.parametrize(
@@ -56,8 +56,8 @@ def test_questions_that_can_be_answered_have_no_abstention_accuracy(
         ("Sources are inconsistent here.", True),
         ("Refunds take 30 days.", False),
         ("A difference engine.", False),
-        ("密码重置", Gap("unsupported_language")),
+        ("密码重置", NoScore("unsupported_language")),
     ],
 )
-def test_saying_that_sources_disagree(answer: str, found: bool | Gap) -> None:
+def test_saying_that_sources_disagree(answer: str, found: bool | NoScore) -> None:
     assert acknowledges_conflict(answer) == found

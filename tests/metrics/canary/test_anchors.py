@@ -4,9 +4,9 @@ from typing import Any
 
 import pytest
 
-from agent.metrics.canary import anchors
-from agent.metrics.canary.anchors import any_of, found_at, headings
-from agent.trace import Passage, Support
+from ragmeter.metrics.canary import retrieval
+from ragmeter.metrics.canary.retrieval import any_match, match_supports, split_headings
+from ragmeter.trace import Passage, Support
 
 PASSAGE = Passage(
     id="p",
@@ -19,12 +19,12 @@ PASSAGE = Passage(
 
 
 def matches(passage: Passage, support: Support) -> bool | None:
-    ((found,),) = found_at([passage], [support])
+    ((found,),) = match_supports([passage], [support])
     return found
 
 
 def matches_any(passage: Passage, supports: list[Support]) -> bool | None:
-    return any_of(found_at([passage], supports)[0])
+    return any_match(match_supports([passage], supports)[0])
 
 
 def passage(**metadata: Any) -> Passage:
@@ -41,7 +41,7 @@ def passage(**metadata: Any) -> Passage:
     ],
 )
 def test_headings(text: str, found: list[str]) -> None:
-    assert headings(text) == found
+    assert split_headings(text) == found
 
 
 @pytest.mark.parametrize(
@@ -109,10 +109,10 @@ def test_a_text_is_read_once_for_all_supports(monkeypatch: pytest.MonkeyPatch) -
         reads.append(text)
         return text
 
-    monkeypatch.setattr(anchors, "_folded", folded)
+    monkeypatch.setattr(retrieval, "_folded", folded)
     passages = [Passage(id=str(n), text=f"text {n}") for n in range(5)]
     supports = [Support(snippet=f"snippet {n}") for n in range(7)]
-    assert found_at(passages, supports) == [[False] * 7] * 5
+    assert match_supports(passages, supports) == [[False] * 7] * 5
     assert sorted(reads) == sorted(
         [*(p.text or "" for p in passages), *(s.snippet or "" for s in supports)]
     )

@@ -6,7 +6,9 @@ import time
 
 import pytest
 
-from agent.metrics.canary.answers import (
+from ragmeter.core.score import NoScore
+from ragmeter.metrics.canary.answers import (
+    SearchableAnswer,
     answer_completeness,
     answer_correctness,
     exact_match,
@@ -17,12 +19,10 @@ from agent.metrics.canary.answers import (
     list_items,
     number_match,
 )
-from agent.metrics.canary.said import Said
-from agent.metrics.results import Gap
 
 
-def absent(reason: str) -> Gap:
-    return Gap(reason, applies=False)
+def absent(reason: str) -> NoScore:
+    return NoScore(reason, applies=False)
 
 
 @pytest.mark.parametrize(
@@ -52,13 +52,16 @@ def test_keywords_are_words_phrases_and_numbers() -> None:
 def test_keyword_coverage_of_the_example() -> None:
     right = "Territory 118 has a rate change of 0.305%"
     # territory, rate, change, 118, 0.305
-    assert keyword_coverage(Said("The rate change for Territory 118 is 0.305%"), right, []) == 1.0
-    assert keyword_coverage(Said("It changes by 0.305 %."), right, []) == 1 / 5
-    assert keyword_coverage(Said(""), right, []) == 0.0
+    assert (
+        keyword_coverage(SearchableAnswer("The rate change for Territory 118 is 0.305%"), right, [])
+        == 1.0
+    )
+    assert keyword_coverage(SearchableAnswer("It changes by 0.305 %."), right, []) == 1 / 5
+    assert keyword_coverage(SearchableAnswer(""), right, []) == 0.0
 
 
 def test_given_keywords_win_over_those_of_the_answer() -> None:
-    said = Said("The Rate Change is small.")
+    said = SearchableAnswer("The Rate Change is small.")
     assert keyword_coverage(said, "Nothing else", ["rate change", "large", "!"]) == 1 / 2
     assert keyword_coverage(said, "Nothing else", ["!"]) == absent("no_keywords")
     assert keyword_coverage(said, "It is so.", []) == absent("no_keywords")
@@ -66,19 +69,26 @@ def test_given_keywords_win_over_those_of_the_answer() -> None:
 
 
 def test_number_match_of_the_example() -> None:
-    assert number_match(Said("The premium is $604"), "$604") == 1.0
-    assert number_match(Said("51 - 15 is 36, or 36.0"), "51, 15, 36 and 30") == 3 / 4
-    assert number_match(Said("0.133"), "-0.133%") == 0.0
-    assert number_match(Said("604"), "no number") == absent("no_numbers")
+    assert number_match(SearchableAnswer("The premium is $604"), "$604") == 1.0
+    assert number_match(SearchableAnswer("51 - 15 is 36, or 36.0"), "51, 15, 36 and 30") == 3 / 4
+    assert number_match(SearchableAnswer("0.133"), "-0.133%") == 0.0
+    assert number_match(SearchableAnswer("604"), "no number") == absent("no_numbers")
 
 
 def test_completeness_by_hand() -> None:
     right = "Refunds take fourteen days after arrival"  # 6 words
-    assert answer_completeness(Said("Refunds take fourteen"), right, 0.4) == (3 / 6 + 0.4) / 2
-    assert answer_completeness(Said("word " * 60), right, 1.0) == 1.0  # a long one is no better
-    assert answer_completeness(Said(""), right, 0.0) == 0.0
-    assert answer_completeness(Said("x"), " ", 1.0) == absent("no_reference_answer")
-    assert answer_completeness(Said("x"), right, absent("no_keywords")) == absent("no_keywords")
+    assert (
+        answer_completeness(SearchableAnswer("Refunds take fourteen"), right, 0.4)
+        == (3 / 6 + 0.4) / 2
+    )
+    assert (
+        answer_completeness(SearchableAnswer("word " * 60), right, 1.0) == 1.0
+    )  # a long one is no better
+    assert answer_completeness(SearchableAnswer(""), right, 0.0) == 0.0
+    assert answer_completeness(SearchableAnswer("x"), " ", 1.0) == absent("no_reference_answer")
+    assert answer_completeness(SearchableAnswer("x"), right, absent("no_keywords")) == absent(
+        "no_keywords"
+    )
 
 
 LIST = """The rules are:
@@ -91,14 +101,14 @@ Not an item * neither
 
 def test_list_coverage() -> None:
     assert list_items(LIST) == ["Rule C-1: Limits", "Deductibles", "Multi-Policy Discount"]
-    said = Said("1. **deductibles** 2. Rule C-1 (limits)")
+    said = SearchableAnswer("1. **deductibles** 2. Rule C-1 (limits)")
     assert list_coverage(said, LIST, []) == pytest.approx(2 / 3)
     assert list_coverage(said, LIST, ["Deductibles"]) == 1.0
     assert list_coverage(said, "no list", []) == absent("no_list")
 
 
 def test_fact_coverage_is_by_content_words_and_numbers() -> None:
-    said = Said("Once the warehouse has received your parcel, refunding takes 14 days.")
+    said = SearchableAnswer("Once the warehouse has received your parcel, refunding takes 14 days.")
     facts = ["refund takes 14 days", "after the parcel was received", "takes 15 days"]
     assert fact_coverage(said, facts[:1]) == 1.0
     assert fact_coverage(said, facts) == pytest.approx(2 / 3)
@@ -114,15 +124,15 @@ def test_correctness_is_the_example_of_rag_guardian() -> None:
 
 @pytest.mark.parametrize("at", range(3))
 def test_a_missing_part_is_not_made_up_for(at: int) -> None:
-    parts: list[float | Gap] = [1.0, 1.0, 1.0]
-    parts[at] = Gap("no_similarity", applies=False)
+    parts: list[float | NoScore] = [1.0, 1.0, 1.0]
+    parts[at] = NoScore("no_similarity", applies=False)
     assert answer_correctness(*parts) == parts[at]
 
 
 def test_hostile_references_are_bounded() -> None:
     before = time.process_time()
     for text in ("Aa " * 100_000, "* a\n" * 100_000, "A" * 300_000, "1 " * 150_000):
-        said = Said(text)
+        said = SearchableAnswer(text)
         keyword_coverage(said, text, [])
         list_coverage(said, text, [])
         number_match(said, text)

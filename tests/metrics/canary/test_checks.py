@@ -4,10 +4,15 @@ import time
 
 import pytest
 
-from agent.metrics.canary.checks import Checked, calculation, calculation_steps, fact_checks
-from agent.metrics.canary.said import Said
-from agent.metrics.results import Gap
-from agent.trace import Calculation, FactCheck
+from ragmeter.core.score import NoScore
+from ragmeter.metrics.canary.answers import SearchableAnswer
+from ragmeter.metrics.canary.checks import (
+    FactCheckResult,
+    check_calculation,
+    check_calculation_steps,
+    run_fact_checks,
+)
+from ragmeter.trace import Calculation, FactCheck
 
 YES = FactCheck(name="yes", patterns=[r"\byes\b"], forbidden=["no"])
 RATE = FactCheck(patterns=[r"0\.305\s?%?", r"territory\s118"])
@@ -15,17 +20,19 @@ ENDLESS = r"(a|aa|aaa)+$"
 SLOW = FactCheck(name="slow", patterns=[ENDLESS])
 
 
-def checked(answer: str, *checks: FactCheck, seconds: float = 60) -> Checked:
-    return fact_checks(Said(answer), checks, time.monotonic, seconds)
+def checked(answer: str, *checks: FactCheck, seconds: float = 60) -> FactCheckResult:
+    return run_fact_checks(SearchableAnswer(answer), checks, time.monotonic, seconds)
 
 
 def test_every_pattern_must_match_and_no_forbidden_phrase_stand() -> None:
     found = checked("YES: Territory 118 changes by 0.305 %.", YES, RATE)
-    assert found == Checked(1.0)
-    assert checked("Yes, by 0.305%", YES, RATE) == Checked(0.5, failed=["2"])
-    assert checked("Yes, or no. Territory 118: 0.305", YES, RATE) == Checked(0.5, failed=["yes"])
-    assert checked("", YES, RATE) == Checked(0.0, failed=["yes", "2"])
-    assert checked("There is nothing.", FactCheck(forbidden=["no"])) == Checked(1.0)
+    assert found == FactCheckResult(1.0)
+    assert checked("Yes, by 0.305%", YES, RATE) == FactCheckResult(0.5, failed=["2"])
+    assert checked("Yes, or no. Territory 118: 0.305", YES, RATE) == FactCheckResult(
+        0.5, failed=["yes"]
+    )
+    assert checked("", YES, RATE) == FactCheckResult(0.0, failed=["yes", "2"])
+    assert checked("There is nothing.", FactCheck(forbidden=["no"])) == FactCheckResult(1.0)
 
 
 def test_a_forbidden_phrase_is_words_and_not_letters() -> None:
@@ -34,7 +41,7 @@ def test_a_forbidden_phrase_is_words_and_not_letters() -> None:
 
 
 def test_no_checks_no_score() -> None:
-    none = Checked(Gap("no_checks", applies=False))
+    none = FactCheckResult(NoScore("no_checks", applies=False))
     assert checked("x") == none
     assert checked("x", FactCheck(name="empty"), FactCheck(forbidden=["!"])) == none
 
@@ -44,25 +51,25 @@ def test_time_is_bounded_and_what_ran_out_of_it_is_unknown() -> None:
     before = time.process_time()
     found = checked(answer, SLOW, YES, seconds=0.05)
     assert time.process_time() - before < 2
-    assert found == Checked(Gap("pattern_timeout"), unknown=["slow", "yes"])
+    assert found == FactCheckResult(NoScore("pattern_timeout"), unknown=["slow", "yes"])
     # the time is that of all patterns together
     clock = iter([0.0, 40.0, 60.0])
-    late = fact_checks(Said("yes"), [YES, YES], lambda: next(clock), 50.0)
-    assert late == Checked(Gap("pattern_timeout"), unknown=["yes"])
+    late = run_fact_checks(SearchableAnswer("yes"), [YES, YES], lambda: next(clock), 50.0)
+    assert late == FactCheckResult(NoScore("pattern_timeout"), unknown=["yes"])
 
 
 def test_a_check_that_failed_stays_failed_without_its_slow_pattern() -> None:
     answer = "a" * 5_000 + "b no"
     check = FactCheck(name="both", patterns=[ENDLESS], forbidden=["no"])
-    assert checked(answer, check) == Checked(0.0, failed=["both"])
+    assert checked(answer, check) == FactCheckResult(0.0, failed=["both"])
     check = FactCheck(name="both", patterns=["missing", ENDLESS])
-    assert checked(answer, check) == Checked(0.0, failed=["both"])
+    assert checked(answer, check) == FactCheckResult(0.0, failed=["both"])
 
 
 @pytest.mark.parametrize("bad", ["(", "a*", "", "x" * 1001, "((a{50}){50}){2}", "(?P<a>"])
 def test_a_pattern_that_is_none_leaves_the_score_unknown(bad: str) -> None:
     found = checked("yes", YES, FactCheck(name="bad", patterns=[bad]))
-    assert found == Checked(Gap("bad_pattern"), unknown=["bad"])
+    assert found == FactCheckResult(NoScore("bad_pattern"), unknown=["bad"])
 
 
 PREMIUM = Calculation(result=604, steps=[293, 2.061], tolerance=0)
@@ -82,32 +89,36 @@ PREMIUM = Calculation(result=604, steps=[293, 2.061], tolerance=0)
     ],
 )
 def test_calculations(answer: str, right: float) -> None:
-    assert calculation(Said(answer), PREMIUM) == right
+    assert check_calculation(SearchableAnswer(answer), PREMIUM) == right
 
 
 def test_the_way_to_the_result() -> None:
-    assert calculation_steps(Said("293 × 2.061 = 604"), PREMIUM) == 1.0
-    assert calculation_steps(Said("293 × 2.06 = 604"), PREMIUM) == 0.5
-    assert calculation_steps(Said("604"), PREMIUM) == 0.0
-    assert calculation_steps(Said("1"), Calculation(result=1)) == Gap("no_steps", applies=False)
+    assert check_calculation_steps(SearchableAnswer("293 × 2.061 = 604"), PREMIUM) == 1.0
+    assert check_calculation_steps(SearchableAnswer("293 × 2.06 = 604"), PREMIUM) == 0.5
+    assert check_calculation_steps(SearchableAnswer("604"), PREMIUM) == 0.0
+    assert check_calculation_steps(SearchableAnswer("1"), Calculation(result=1)) == NoScore(
+        "no_steps", applies=False
+    )
 
 
 def test_tolerance() -> None:
     near = Calculation(result=604, steps=[2.061], tolerance=0.5)
-    assert calculation(Said("603.87"), near) == 1.0
-    assert calculation(Said("603.4"), near) == 0.0
-    assert calculation(Said("0.30000000000000004"), Calculation(result=0.3)) == 1.0
+    assert check_calculation(SearchableAnswer("603.87"), near) == 1.0
+    assert check_calculation(SearchableAnswer("603.4"), near) == 0.0
+    assert (
+        check_calculation(SearchableAnswer("0.30000000000000004"), Calculation(result=0.3)) == 1.0
+    )
 
 
 def test_the_nearest_number_counts_on_both_sides() -> None:
     steps = Calculation(result=1, steps=[1.0, 2.5, 4.0, -3.0], tolerance=0.25)
-    assert calculation_steps(Said("0.5, 1.25, 2.2, 2.8, 3.75, -2"), steps) == 0.5
+    assert check_calculation_steps(SearchableAnswer("0.5, 1.25, 2.2, 2.8, 3.75, -2"), steps) == 0.5
 
 
 def test_many_steps_against_many_numbers() -> None:
     """Each step against each number would be 10^8 comparisons, half a minute."""
-    said = Said(" ".join(map(str, range(0, 20_000, 2))))
+    said = SearchableAnswer(" ".join(map(str, range(0, 20_000, 2))))
     many = Calculation(result=1, steps=[float(n) for n in range(20_000)])
     before = time.process_time()
-    assert calculation_steps(said, many) == 0.5
+    assert check_calculation_steps(said, many) == 0.5
     assert time.process_time() - before < 5

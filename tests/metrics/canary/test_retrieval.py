@@ -4,7 +4,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from agent.metrics.canary.retrieval import (
+from ragmeter.core.score import NoScore
+from ragmeter.metrics.canary.retrieval import (
     attribution_hit,
     conflict_handled,
     recall_all,
@@ -13,11 +14,10 @@ from agent.metrics.canary.retrieval import (
     retrieval_scores,
     scope_miss,
 )
-from agent.metrics.results import Gap
-from agent.trace import Passage, Reference, Support
+from ragmeter.trace import Passage, Reference, Support
 
-UNKNOWN = Gap("no_anchor")
-NO_SUPPORTS = Gap("no_supports", applies=False)
+UNKNOWN = NoScore("no_anchor")
+NO_SUPPORTS = NoScore("no_supports", applies=False)
 
 
 def passages(names: str) -> list[Passage]:
@@ -39,7 +39,7 @@ def reference(names: str, **fields: object) -> Reference:
 def test_by_hand() -> None:
     found = retrieval_scores(passages("xaxb"), reference("ab"), [1, 2, 4, 9])
     assert list(found) == retrieval_names([1, 2, 4, 9])
-    few = Gap("too_few_passages", applies=False)
+    few = NoScore("too_few_passages", applies=False)
     assert [found[f"recall_any_at_k:{k}"] for k in (1, 2, 4, 9)] == [0.0, 1.0, 1.0, 1.0]
     assert [found[f"recall_all_at_k:{k}"] for k in (1, 2, 4, 9)] == [0.0, 0.0, 1.0, 1.0]
     assert [found[f"precision_at_k:{k}"] for k in (1, 2, 4, 9)] == [0.0, 0.5, 0.5, few]
@@ -61,7 +61,7 @@ def test_by_hand() -> None:
     ],
 )
 def test_groups_are_alternatives(
-    retrieved: str, groups: Sequence[Sequence[int]], found: float | Gap
+    retrieved: str, groups: Sequence[Sequence[int]], found: float | NoScore
 ) -> None:
     assert recall_all(passages(retrieved), supports("abc"), groups, 5) == found
 
@@ -77,20 +77,20 @@ def test_passages_that_do_not_say_where_they_are_from() -> None:
 
 def test_what_is_not_there() -> None:
     assert set(retrieval_scores(None, reference("a"), [1]).values()) == {
-        Gap("no_passages_captured")
+        NoScore("no_passages_captured")
     }
     assert set(retrieval_scores(passages("a"), reference(""), [1]).values()) == {NO_SUPPORTS}
     assert recall_any(passages("a"), [], 1) == recall_all(passages("a"), [], [], 1) == NO_SUPPORTS
     # that nothing was found where there was something to find is a finding
     empty = retrieval_scores([], reference("a"), [3])
-    assert empty["precision_at_k:3"] == Gap("no_passages", applies=False)
+    assert empty["precision_at_k:3"] == NoScore("no_passages", applies=False)
     assert {value for name, value in empty.items() if "precision" not in name} == {0.0}
 
 
 @pytest.mark.parametrize(
     ("scope", "found"),
     [
-        (None, Gap("no_scope", applies=False)),
+        (None, NoScore("no_scope", applies=False)),
         (["docs"], 0.0),
         (["./docs/", "other"], 0.0),
         (["docs/a.md"], 0.0),
@@ -99,7 +99,7 @@ def test_what_is_not_there() -> None:
         ([""], 0.0),
     ],
 )
-def test_scope_miss(scope: list[str] | None, found: float | Gap) -> None:
+def test_scope_miss(scope: list[str] | None, found: float | NoScore) -> None:
     assert scope_miss([Support(rel_path="docs/a.md"), Support(rel_path="x/b.md")], scope) == found
 
 
@@ -118,7 +118,7 @@ def test_attribution_hit() -> None:
     assert attribution_hit(passages("x?"), reference("ab")) == UNKNOWN
     assert attribution_hit(passages("?a"), reference("ab")) == 1.0
     assert attribution_hit(passages("a"), reference("")) == NO_SUPPORTS
-    assert attribution_hit(passages("a"), reference("a", answerable=False)) == Gap(
+    assert attribution_hit(passages("a"), reference("a", answerable=False)) == NoScore(
         "unanswerable", applies=False
     )
 
@@ -133,7 +133,7 @@ DATED = dated(a="2024-01-01T00:00:00Z", b="2025-06-01T00:00:00Z")
 @pytest.mark.parametrize(
     ("cited", "found"), [("b", 1.0), ("ab", 1.0), ("a", 0.0), ("", 0.0), ("a?", UNKNOWN)]
 )
-def test_cite_newer(cited: str, found: float | Gap) -> None:
+def test_cite_newer(cited: str, found: float | NoScore) -> None:
     rule = Reference.model_validate({"supports": DATED, "conflict": "cite_newer"})
     assert conflict_handled(passages(cited), rule, False) == found
 
@@ -141,10 +141,10 @@ def test_cite_newer(cited: str, found: float | Gap) -> None:
 def test_cite_newer_needs_to_know_which_is_newer() -> None:
     for given in ([], dated(a=None, b=None), dated(a="2024-01-01T00:00:00Z", b=None)):
         rule = Reference.model_validate({"supports": given, "conflict": "cite_newer"})
-        assert conflict_handled(passages("b"), rule, False) == Gap("no_dates")
+        assert conflict_handled(passages("b"), rule, False) == NoScore("no_dates")
 
 
-LANGUAGE = Gap("unsupported_language")
+LANGUAGE = NoScore("unsupported_language")
 
 
 @pytest.mark.parametrize(
@@ -160,7 +160,7 @@ LANGUAGE = Gap("unsupported_language")
     ],
 )
 def test_both_sides_of_a_conflict(
-    cited: str, acknowledged: bool | Gap, both: float | Gap, acknowledge: float | Gap
+    cited: str, acknowledged: bool | NoScore, both: float | NoScore, acknowledge: float | NoScore
 ) -> None:
     for rule, found in (("cite_both", both), ("acknowledge_both", acknowledge)):
         given = reference("ab", conflict=rule)
@@ -171,6 +171,6 @@ def test_both_sides_of_a_conflict(
 
 
 def test_no_conflict_no_score() -> None:
-    assert conflict_handled(passages("a"), reference("ab"), True) == Gap(
+    assert conflict_handled(passages("a"), reference("ab"), True) == NoScore(
         "no_conflict", applies=False
     )

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from agent.metrics import METRICS
-from agent.metrics.canary.scores import names, pairs, score
-from agent.metrics.canary.specs import SPECS
-from agent.metrics.results import REFERENCE
-from agent.trace import CANARY, Score, State
+from ragmeter.core.score import REFERENCE_SCORER, Score, ScoreState
+from ragmeter.metrics.canary.scores import reference_metrics, reference_pairs, score_canary
+from ragmeter.metrics.canary.specs import SPECS
+from ragmeter.metrics.registry import METRICS
+from ragmeter.trace import CANARY
 from tests.metrics.help import trace
 
 KS = [1, 3]
@@ -39,9 +39,9 @@ def scores(**fields: Any) -> dict[str, Score]:
     base = {"passages": DOCS, "reference": GOLD, "answer": "Refunds take 14 days [1]."}
     one = trace(**{**base, **fields})
     clock = itertools.count(step=-60)  # always time left: how busy a machine is, nobody knows
-    found = score(one, KS, lambda: float(next(clock)))
-    assert [one.metric for one in found] == names(KS)
-    assert {one.scorer for one in found} == {REFERENCE}
+    found = score_canary(one, KS, lambda: float(next(clock)))
+    assert [one.metric for one in found] == reference_metrics(KS)
+    assert {one.scorer for one in found} == {REFERENCE_SCORER}
     return {one.metric: one for one in found}
 
 
@@ -142,7 +142,7 @@ def test_a_failed_request_has_nothing_to_score() -> None:
 def test_a_canary_whose_reference_is_elsewhere_is_no_result() -> None:
     found = values(reference=None, tags={CANARY: True})
     assert set(found.values()) == {"not_applicable: no_reference"}
-    assert score(trace(tags={CANARY: "no", "canary": True}), KS, lambda: 0.0) == []
+    assert score_canary(trace(tags={CANARY: "no", "canary": True}), KS, lambda: 0.0) == []
 
 
 def test_sources_that_are_named() -> None:
@@ -163,7 +163,7 @@ def test_without_checks_the_facts_count() -> None:
 
 
 def test_only_canaries_are_scored() -> None:
-    assert score(trace(), KS, lambda: 0.0) == []
+    assert score_canary(trace(), KS, lambda: 0.0) == []
 
 
 def test_the_part_that_is_missing_says_why() -> None:
@@ -174,12 +174,16 @@ def test_the_part_that_is_missing_says_why() -> None:
 def test_every_metric_has_a_spec() -> None:
     specs = {spec.name: spec for spec in SPECS}
     assert len(specs) == len(SPECS)
-    assert {name.partition(":")[0] for name in names(KS)} == specs.keys()
-    for name in names(KS):
+    assert {name.partition(":")[0] for name in reference_metrics(KS)} == specs.keys()
+    for name in reference_metrics(KS):
         assert (":" in name) == bool(specs[name.partition(":")[0]].labels)
     # the registry knows each with this scorer, whoever else measures the same quantity
-    assert {name for name, spec in METRICS.items() if REFERENCE in spec.scorers} == specs.keys()
-    assert pairs([3, 1, 3]) == tuple((name, REFERENCE) for name in names([1, 3]))
+    assert {
+        name for name, spec in METRICS.items() if REFERENCE_SCORER in spec.scorers
+    } == specs.keys()
+    assert reference_pairs([3, 1, 3]) == tuple(
+        (name, REFERENCE_SCORER) for name in reference_metrics([1, 3])
+    )
 
 
 TEXT = st.one_of(
@@ -236,8 +240,8 @@ def test_every_metric_ends_in_one_state_with_a_value_in_range(
     reference = {**reference, "similarity": semantic}
     found = scores(reference=reference, passages=passages, answer=answer)
     for name, one in found.items():
-        assert (one.value is not None) == (one.state is State.SCORED)
-        assert (one.reason is None) == (one.state is State.SCORED)
+        assert (one.value is not None) == (one.state is ScoreState.SCORED)
+        assert (one.reason is None) == (one.state is ScoreState.SCORED)
         if one.value is not None:
             assert 0.0 <= one.value <= 1.0
             spec = specs.get(name.partition(":")[0])

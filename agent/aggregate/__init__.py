@@ -1,0 +1,1 @@
+"""The state machine of a service: scored traces, feedback and index events in; windows, drift, alerts out."""

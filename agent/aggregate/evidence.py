@@ -1,0 +1,165 @@
+"""Bounded copies of the worst traces of a window, kept so that an alert can show them."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable, Iterable, Sequence, Set
+from typing import Any
+
+from ragmeter.core.score import ScoredTrace
+from ragmeter.ingest.content_policy import ContentPolicy
+from ragmeter.trace import Passage, Trace
+
+EvidenceKey = tuple[str, str]
+"""(service, trace id)"""
+
+CUT_MARK = " … [cut]"
+_MAX_PASSAGES = 50
+
+
+def _cut(text: str | None, limit: int) -> str | None:
+    return text if text is None or len(text) <= limit else text[:limit] + CUT_MARK
+
+
+def _resolved(passage: Passage) -> dict[str, str]:
+    """Who gave the text of a passage that had none, and what it was."""
+    metadata = passage.metadata or {}
+    found = {name: metadata.get(name) for name in ("resolved_by", "text_sha256")}
+    return {name: value[:64] for name, value in found.items() if isinstance(value, str)}
+
+
+Results = Sequence[dict[str, Any]]
+"""Scores in their public JSON form."""
+
+
+def _document(trace: Trace, results: Results, limit: int) -> dict[str, Any]:
+    """The trace with each text cut to `limit` characters, and its scores."""
+    return {
+        "trace": {
+            "trace_id": trace.trace_id,
+            "service": trace.service,
+            "timestamp": trace.timestamp.isoformat().replace("+00:00", "Z"),
+            "query": _cut(trace.query, limit),
+            "history": [
+                {"role": _cut(turn.role, 40), "text": _cut(turn.text, limit)}
+                for turn in (trace.history or [])[-10:]
+            ],
+            "passages": None
+            if trace.passages is None
+            else [
+                {
+                    "id": passage.id,
+                    "text": _cut(passage.text, limit),
+                    "rank": passage.rank,
+                    "score": passage.score,
+                    **_resolved(passage),
+                }
+                for passage in trace.passages[:_MAX_PASSAGES]
+            ],
+            "answer": _cut(trace.answer, limit),
+            "citations": [
+                citation.model_dump(exclude_none=True) for citation in (trace.citations or [])[:50]
+            ],
+            "abstained": trace.abstained,
+            "status": trace.status,
+            "error": _cut(trace.error, limit),
+            # the trace's own: those of a partial result are empty, as they were counted before
+            "missing": trace.missing,
+            "timings": {k: v for k, v in (trace.timings or {}).items() if v is not None},
+            "usage": trace.usage.model_dump(exclude_none=True) if trace.usage else None,
+            "model": _cut(trace.model, 200),
+            "prompt_version": _cut(trace.prompt_version, 200),
+            "tags": trace.tags,
+        },
+        "results": results,
+    }
+
+
+def _place(item: dict[str, Any]) -> tuple[object, ...]:
+    return item["metric"], item.get("k"), item["scorer"]
+
+
+def scores_in_evidence(body: bytes | None) -> list[dict[str, Any]]:
+    """The scores in what was kept of a trace."""
+    return list(json.loads(body)["results"]) if body else []
+
+
+def encode_evidence(
+    trace: Trace,
+    scored: ScoredTrace,
+    limit: int,
+    earlier: Results = (),
+    content: ContentPolicy | None = None,
+) -> bytes:
+    """JSON bytes of the trace and its scores, `earlier` ones first, as `content` allows; texts are
+    cut until it fits `limit` bytes.
+
+    Where even that does not fit (hundreds of long ids), only the ids and scores are kept.
+    """
+    found = [score.to_dict() for score in scored.results]
+    new = set(map(_place, found))
+    results = [item for item in earlier if _place(item) not in new] + found
+    # a hash is that of a whole text
+    characters = limit if content is None or content.full else sys.maxsize
+    while characters >= 50:
+        document = _document(trace, results, characters)
+        if content is not None:
+            document = content.document(document)
+        body = json.dumps(document, ensure_ascii=False).encode("utf-8", "replace")
+        if len(body) <= limit:
+            return body
+        characters = 0 if characters > limit else characters // 2
+    names = ("metric", "k", "scorer", "state")
+    document = {
+        "trace": {"trace_id": trace.trace_id, "service": trace.service, "passages": None},
+        "results": [{n: item[n] for n in names if n in item} for item in results],
+    }
+    return json.dumps(document).encode()
+
+
+class EvidenceKeeper:
+    """Which kept traces to write and which to forget, one step of work at a time.
+
+    `kept` are the (service, trace id) pairs in the store; a body has at most `limit` bytes.
+    """
+
+    def __init__(
+        self, kept: Iterable[EvidenceKey], limit: int, content: ContentPolicy | None = None
+    ) -> None:
+        self._content = content
+        self._kept = set(kept)
+        self.added = 0
+        """Rows given since the last `forget`."""
+        self._limit = limit
+
+    def rows(
+        self,
+        named: Set[EvidenceKey],
+        done: Iterable[tuple[EvidenceKey, Trace, ScoredTrace]],
+        earlier: Callable[[EvidenceKey, Trace], Results] = lambda key, trace: (),
+    ) -> list[tuple[str, str, float, bytes]]:
+        """Rows to write: those of `done` that were `named` among the worst, and those kept already
+        of which more is known now. `earlier` gives the scores that a partial one comes on top
+        of."""
+        rows: dict[EvidenceKey, tuple[str, str, float, bytes]] = {}
+        for key, trace, scored in done:
+            if key in named or (scored.partial and key in self._kept):
+                before: Results = ()
+                if scored.partial:
+                    # two tiers may have ended in this step: the store knows of neither yet
+                    before = (
+                        scores_in_evidence(rows[key][-1]) if key in rows else earlier(key, trace)
+                    )
+                body = encode_evidence(trace, scored, self._limit, before, self._content)
+                rows[key] = (*key, scored.timestamp, body)
+        self._kept.update(rows)
+        self.added += len(rows)
+        return list(rows.values())
+
+    def forget(self, worst: Set[EvidenceKey]) -> list[EvidenceKey]:
+        """Keys to delete: those kept that are no longer among the `worst`."""
+        self.added = 0
+        forget = self._kept - worst
+        self._kept -= forget
+        return sorted(forget)

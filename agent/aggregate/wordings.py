@@ -1,0 +1,133 @@
+"""Reduce a question and its answer to hashes that allow comparison without their texts.
+
+ROUGE asks only which words are equal and in what order. So a word becomes four bytes of a BLAKE2b
+hash, keyed where `privacy.content` is `hash`, and salted with the question: the same word is
+another number under another question, and what is frequent says nothing across questions.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+from collections.abc import Callable
+from functools import partial
+from hashlib import blake2b
+
+from ragmeter.config.privacy import PrivacySettings
+from ragmeter.config.scoring import ConsistencySettings
+from ragmeter.core.score import HashedWording
+from ragmeter.metrics.consistency import normalise_query
+from ragmeter.metrics.text import tokenize
+from ragmeter.trace import Trace
+
+MAX_WORDS = 200
+"""Words of an answer that are compared: more than most have, and 1.1 kB."""
+
+_MAX_CHARS = 2000
+"""Of a text that is embedded, besides `MAX_WORDS`: 200 words are some 1,300 characters and 270
+tokens, which fits models of 512; languages without spaces need a bound of their own."""
+
+_WORD_BYTES = 4  # two of 200 different words are taken for one with probability 5e-6
+_QUERY_BYTES = 16
+
+
+def wording_words(wording: str) -> list[str]:
+    """The words of an answer, as names that are equal where the words are."""
+    text = base64.b64decode(wording).hex()
+    size = 2 * _WORD_BYTES
+    return [text[at : at + size] for at in range(0, len(text), size)]
+
+
+def is_valid_wording(wording: HashedWording) -> bool:
+    """Whether this is what `Wordings` makes, and no longer."""
+    try:
+        size = len(base64.b64decode(wording.words, validate=True))
+        query = bytes.fromhex(wording.query)
+    except (binascii.Error, ValueError):
+        return False
+    return (
+        size % _WORD_BYTES == 0 and size <= _WORD_BYTES * MAX_WORDS and len(query) == _QUERY_BYTES
+    )
+
+
+def embedding_excerpt(text: str) -> str:
+    """What is embedded of a text: as much of it as is compared word by word."""
+    return " ".join(text.split(maxsplit=MAX_WORDS)[:MAX_WORDS])[:_MAX_CHARS]
+
+
+def embeds_answers(settings: ConsistencySettings, privacy: PrivacySettings) -> bool:
+    """Whether answers are embedded. An embedding can be read back to much of its text: it is text,
+    and is kept only where text may be."""
+    there = settings.embeddings.base_url is not None
+    return settings.enabled and there and privacy.content == "full"
+
+
+def wording_mode(settings: ConsistencySettings, privacy: PrivacySettings) -> str:
+    """By what rules wordings are made: those of other rules cannot be compared, or must not be
+    kept."""
+    if not settings.enabled or privacy.content == "none":
+        return "off"
+    rules = [privacy.content, *settings.tags]
+    if embeds_answers(settings, privacy):
+        rules.append(f"near={settings.embeddings.near}")
+    return "/".join(rules)
+
+
+class WordingBuilder:
+    """Makes the wording of a trace. Raises ValueError where the key of the hashes cannot be
+    read."""
+
+    def __init__(self, settings: ConsistencySettings, privacy: PrivacySettings) -> None:
+        self._tags = settings.tags
+        self.enabled = wording_mode(settings, privacy) != "off"
+        self._near = embeds_answers(settings, privacy) and settings.embeddings.near is not None
+        # BLAKE2b takes 64 bytes of key: a longer one counts whole
+        self._key = blake2b(privacy.key()).digest() if privacy.content == "hash" else b""
+
+    def of(
+        self, trace: Trace, wants: Callable[[str], bool] = lambda query: True
+    ) -> HashedWording | str:
+        """Or why there is none: a word for a label, "" where nobody asks. `wants` spares the words
+        of an answer to a question (by its hash) that would not be remembered."""
+        if not self.enabled or trace.canary:
+            return ""
+        if not trace.query or not trace.query.strip() or "query" in trace.missing:
+            return "no_query"
+        if not trace.answer or "answer" in trace.missing:
+            return "no_answer"
+        query = self._query(trace)
+        if not wants(query.hex()):
+            return "sampled_out"
+        words = tokenize(trace.answer)[:MAX_WORDS]
+        if not words:
+            return "no_answer"
+        # 16 bytes, as many as BLAKE2b takes; where near questions are found, the words of answers
+        # to different questions are compared
+        salt = self._context(trace) if self._near else query
+        hashed = partial(blake2b, digest_size=_WORD_BYTES, key=self._key, salt=salt)
+        found = {word: hashed(_bytes(word)).digest() for word in set(words)}
+        text = base64.b64encode(b"".join(found[word] for word in words)).decode("ascii")
+        return HashedWording(query.hex(), text)
+
+    def context(self, trace: Trace) -> str:
+        """What must be equal besides the question, in hex."""
+        return self._context(trace).hex()
+
+    def _query(self, trace: Trace) -> bytes:
+        """The question with all that its answer hangs on: earlier turns, and the chosen tags."""
+        return self._hash(normalise_query(trace.query or ""), *self._around(trace))
+
+    def _context(self, trace: Trace) -> bytes:
+        return self._hash(*self._around(trace))
+
+    def _around(self, trace: Trace) -> list[str]:
+        turns = [f"{turn.role}:{normalise_query(turn.text)}" for turn in trace.history or ()]
+        return turns + [trace.tag(name) or "" for name in self._tags]
+
+    def _hash(self, *parts: str) -> bytes:
+        data = b"".join(b"%d:" % len(part) + _bytes(part) for part in parts)
+        return blake2b(data, digest_size=_QUERY_BYTES, key=self._key).digest()
+
+
+def _bytes(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")

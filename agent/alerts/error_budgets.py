@@ -1,0 +1,289 @@
+"""Error budgets: multi-window, multi-burn-rate conditions for the objectives of each service.
+
+The rule is that of the SRE workbook ("Alerting on SLOs", table 5-8): bad events over a long and
+over a short window must both exceed `factor` times what the objective allows. The long window
+says that it matters, the short one that it still goes on. Two additions: a floor on the number of
+errors, and a cap on the threshold. Pure; time is event time.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from ragmeter.alerts.budget_rings import COARSE, FINE, LONGEST, BudgetCells, BudgetRings
+from ragmeter.core.errors import UnknownVersion
+from ragmeter.windows.estimators import wilson_interval
+from ragmeter.windows.state import BucketRow
+
+
+class BurnRateWindows(NamedTuple):
+    """One line of the workbook's table: windows in seconds."""
+
+    long: int
+    short: int
+    factor: float
+
+
+STANDARD_BURN_RATES = (
+    BurnRateWindows(3600, 300, 14.4),
+    BurnRateWindows(21600, 1800, 6.0),
+    BurnRateWindows(259200, 21600, 1.0),
+)
+"""Page at 2 % of a 30-day budget in 1 h, page at 5 % in 6 h, ticket at 10 % in 3 d; a factor is
+share of the budget x 30 days / long window, and a short window a twelfth of the long one."""
+
+MIN_ERRORS = 10.0
+"""Errors in the long window below which nothing fires: at 0.02 traces/s one chance error is 1.4 %
+of an hour's traces, at 99.9 % a burn rate of 14. Without the floor `benchmarks/burn.py` has 14
+false pages a month at half the budget, with it none."""
+
+_MAX_ERROR_RATIO = 0.5
+"""The highest threshold: 14.4 x 10 % is more than everything, and could never fire."""
+
+BUDGET_PERIOD = 30 * 86400
+"""The time that a budget is for."""
+
+_BUDGET_VERSION = 1
+
+
+def max_error_ratio(factor: float, objective: float) -> float:
+    """The error ratio that a window must exceed: min(factor x (1 - objective), 0.5).
+
+    Rounded, so that 14.4 x (1 - 0.99) is 0.144 here and in a rule file.
+    """
+    return round(min(factor * (1 - objective), _MAX_ERROR_RATIO), 10)
+
+
+class ObjectiveEvidence(NamedTuple):
+    """Where the windows keep traces that broke an objective: those of `metric` beyond `limit`."""
+
+    metric: str
+    scorer: str
+    limit: float
+    above: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Objective:
+    """`target` is the share of events that should be good. Windows end `lag` seconds before now:
+    for results that come late, where the bad ones come later."""
+
+    name: str
+    target: float
+    lag: int = 0
+    evidence: tuple[ObjectiveEvidence, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class BurnRateValue:
+    """A burn-rate condition as read: ratios of both windows, and whether it holds.
+
+    `lower` and `upper` are the 95 % interval of the long ratio; `errors` are the effective ones
+    of the long window.
+    """
+
+    objective: float
+    threshold: float
+    ratio: float
+    short_ratio: float
+    lower: float
+    upper: float
+    samples: int
+    effective_samples: float
+    errors: float
+    holds: bool
+
+    @property
+    def rate(self) -> float:
+        """How many times faster than the objective allows, over the long window."""
+        return self.ratio / (1 - self.objective)
+
+
+class ErrorBudgets:
+    """The events of every objective of every service, three days of them.
+
+    `spans` are the windows that `burn` will be asked for, in seconds. At most `max_services` are
+    kept: another one takes the place of the one that is silent for longest. A service takes up to
+    200 kB for each objective (`benchmarks/burn.py`).
+    """
+
+    def __init__(
+        self,
+        objectives: Sequence[Objective],
+        spans: Iterable[int] = (),
+        *,
+        max_services: int = 101,
+    ) -> None:
+        self._objectives = {one.name: one for one in objectives}
+        table = {seconds for line in STANDARD_BURN_RATES for seconds in line[:2]}
+        self._spans = sorted(table | set(spans))
+        self._max = max_services
+        self._services: dict[str, dict[str, BudgetRings]] = {}
+        self._gone: set[tuple[str, int, int]] = set()
+        self._now: float | None = None
+        self._swept = 0.0
+
+    def advance(self, now: float) -> None:
+        """Event time has reached `now`; an earlier one than before changes nothing."""
+        if self._now is None or now > self._now:
+            self._now = now
+            if now - self._swept >= COARSE:
+                self._swept = now
+                for service in [
+                    s for s in self._services if now - self._newest(s) > LONGEST + COARSE
+                ]:
+                    self._drop(service)
+
+    def add(
+        self, service: str, name: str, timestamp: float, weight: int, bad: bool, count: int = 1
+    ) -> None:
+        """Count events of `weight` units each for an objective. One from ahead moves event time."""
+        objective = self._objectives[name]
+        self.advance(timestamp)
+        assert self._now is not None
+        if self._now - timestamp > LONGEST:
+            return
+        own = self._services.get(service)
+        if own is None:
+            if len(self._services) >= self._max:
+                self._drop(min(self._services, key=lambda other: (self._newest(other), other)))
+            own = self._services[service] = {}
+        rings = own.get(name)
+        if rings is None:
+            rings = own[name] = BudgetRings(self._spans, objective.lag)
+        rings.advance(self._now)
+        rings.add(timestamp, weight, bad, count)
+
+    def services(self) -> list[str]:
+        return sorted(self._services)
+
+    def names(self, service: str) -> list[str]:
+        """The objectives that a service has events of."""
+        return sorted(self._services.get(service, ()))
+
+    def evidence(self, name: str) -> tuple[ObjectiveEvidence, ...]:
+        return self._objectives[name].evidence
+
+    def burn(
+        self,
+        service: str,
+        name: str,
+        long: int,
+        short: int,
+        factor: float,
+        min_errors: float = MIN_ERRORS,
+    ) -> BurnRateValue | None:
+        """The condition at the time last given to `advance`; None: a window has no event, so that
+        there is nothing to say."""
+        rings = self._services.get(service, {}).get(name)
+        if rings is None or self._now is None:
+            return None
+        rings.advance(self._now)
+        over, now = rings.sums(long), rings.sums(short)
+        if not over.samples or not now.samples:
+            return None
+        objective = self._objectives[name]
+        threshold = max_error_ratio(factor, objective.target)
+        lower, upper = wilson_interval(over.ratio, over.effective_samples)
+        return BurnRateValue(
+            objective.target, threshold, over.ratio, now.ratio, lower, upper, over.samples,
+            over.effective_samples, over.effective_errors,
+            over.ratio > threshold
+            and now.ratio > threshold
+            and over.effective_errors >= min_errors,
+        )  # fmt: skip
+
+    def before(self, service: str, name: str, long: int) -> float | None:
+        """The ratio of bad events in the three days without their last `long` seconds."""
+        rings = self._services.get(service, {}).get(name)
+        if rings is None or long >= LONGEST:
+            return None
+        past, now = rings.sums(LONGEST), rings.sums(long)
+        weight = past.weight - now.weight
+        # the two rings have their edges apart: what is left may be next to nothing
+        if past.samples <= now.samples or weight <= 0:
+            return None
+        return min(1.0, max(0.0, (past.bad - now.bad) / weight))
+
+    def spent(self, service: str, name: str) -> float | None:
+        """The share of 30 days' budget that the last three days have used up, had all of the 30
+        as much traffic as these. Of a service that is younger, since its first event."""
+        rings = self._services.get(service, {}).get(name)
+        oldest = rings.oldest if rings is not None else None
+        if rings is None or oldest is None or self._now is None:
+            return None
+        covered = min(max(self._now - oldest, COARSE), LONGEST)
+        rate = rings.sums(LONGEST).ratio / (1 - self._objectives[name].target)
+        return rate * covered / BUDGET_PERIOD
+
+    # -- state
+
+    def drain(self) -> list[BucketRow]:
+        """Rows that have changed since the last call: a bucket of a service with all its
+        objectives. Their width is negative, so they can lie among the rows of the windows."""
+        changed, self._gone = self._gone, set()
+        for service, own in self._services.items():
+            for rings in own.values():
+                rings.fold()
+                changed.update((service, width, index) for width, index in rings.dirty)
+                rings.dirty.clear()
+        return [
+            (service, "", -width, index * width, self._encoded(service, width, index))
+            for service, width, index in sorted(changed)
+        ]
+
+    def _encoded(self, service: str, width: int, index: int) -> bytes | None:
+        content = {
+            name: cells
+            for name, rings in sorted(self._services.get(service, {}).items())
+            if (cells := rings.cells(width, index)) is not None
+        }
+        if not content:
+            return None
+        return bytes([_BUDGET_VERSION]) + json.dumps(content, separators=(",", ":")).encode()
+
+    def load(self, rows: Iterable[BucketRow], now: float | None) -> None:
+        """Continue from what `drain` gave, at the event time of the save. Rows of other widths are
+        left alone, and so are objectives that there are no more. Raises UnknownVersion, and
+        ValueError for what is no row."""
+        self._services, self._now = {}, now
+        for service, _, width, start, data in rows:
+            if width not in (-FINE, -COARSE) or data is None or now is None:
+                continue
+            for name, cells in _decode_cells(data).items():
+                objective = self._objectives.get(name)
+                if objective is None:
+                    self._gone.add((service, -width, start // -width))  # write it without
+                    continue
+                own = self._services.setdefault(service, {})
+                rings = own.get(name)
+                if rings is None:
+                    rings = own[name] = BudgetRings(self._spans, objective.lag)
+                    rings.advance(now)
+                rings.restore(-width, start // -width, cells)
+
+    def _newest(self, service: str) -> int:
+        return max((rings.newest for rings in self._services[service].values()), default=0)
+
+    def _drop(self, service: str) -> None:
+        for rings in self._services.pop(service).values():
+            self._gone.update((service, width, index) for width, index, _ in rings.rows())
+            self._gone.update((service, width, index) for width, index in rings.dirty)
+
+
+def _decode_cells(data: bytes) -> dict[str, BudgetCells]:
+    if data[:1] != bytes([_BUDGET_VERSION]):
+        raise UnknownVersion("error budgets of another format version")
+    try:
+        content: dict[str, BudgetCells] = json.loads(data[1:])
+        if not all(
+            len(cells) == 5 and all(type(cell) is int for cell in cells)
+            for cells in content.values()
+        ):
+            raise ValueError("wrong sums")
+    except (ValueError, AttributeError, TypeError) as error:
+        raise ValueError(f"a bucket of error budgets that cannot be read: {error}") from None
+    return content

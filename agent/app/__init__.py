@@ -1,0 +1,1 @@
+"""Composition roots: the only folder that imports exporters."""

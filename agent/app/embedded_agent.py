@@ -1,0 +1,270 @@
+"""Run the embedded agent from start to shutdown, with its HTTP ports."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import faulthandler
+import logging
+import os
+from collections.abc import AsyncIterator, Callable, Sequence
+from pathlib import Path
+
+import httpx
+from aiohttp import web
+
+from ragmeter.alerts.rules import AlertRule
+from ragmeter.config.settings import Settings
+from ragmeter.console.terminal import FileProgress
+from ragmeter.core.process import SignalHandlers
+from ragmeter.embedded.agent import EmbeddedAgent
+from ragmeter.embedded.commands import SettingsReload
+from ragmeter.embedded.endpoints.json_items import FeedbackEndpoint, IndexEndpoint, TracesEndpoint
+from ragmeter.embedded.endpoints.operator import BaselinesEndpoint, InspectionEndpoint
+from ragmeter.embedded.endpoints.otlp import OtlpEndpoint
+from ragmeter.embedded.file_import import ImportResult, import_feedback, import_traces
+from ragmeter.embedded.intake import StateUnavailable
+from ragmeter.exporters.otel.exporter import ResultsExporter
+from ragmeter.exporters.senders import AlertSenders
+from ragmeter.exporters.web import metrics_app
+from ragmeter.ingest.files import InputFile
+from ragmeter.score.slow_tiers import build_slow_tiers
+from ragmeter.server.access import AccessPolicy
+from ragmeter.server.listener import limit_accept_errors, listen, mute_protocol_errors
+
+
+@contextlib.asynccontextmanager
+async def serve_agent(
+    instrument: EmbeddedAgent, settings: Settings, access: AccessPolicy | None = None
+) -> AsyncIterator[tuple[str, str]]:
+    """Both ports open; yields the base URLs for traces and for the page. `access` is made of the
+    settings where nobody else needs to know it. Raises `ConfigError` and `PortInUse`."""
+    access = access or AccessPolicy(settings)
+    mute_protocol_errors()
+    limits = settings.limits
+    endpoint = TracesEndpoint(instrument, limits.body_bytes, limits.trace_bytes)
+    page = metrics_app(instrument, refused=access.refused)
+    traces = web.Application()
+    indexing = IndexEndpoint(instrument, limits.body_bytes)
+    labels = FeedbackEndpoint(instrument, limits.body_bytes)
+    for app in (page, traces):
+        endpoint.add_to(app)
+        indexing.add_to(app)
+        if settings.feedback.traces:
+            labels.add_to(app)
+    otlp = OtlpEndpoint(instrument.assembly, limits.body_bytes, redactor=instrument.redactor)
+    otlp.add_to(traces)
+    BaselinesEndpoint(instrument).add_to(page)
+    InspectionEndpoint(instrument.watchers).add_to(page)
+    await endpoint.start()
+    await otlp.start()
+    await indexing.start()
+    await labels.start()
+    http = settings.http
+    try:
+        async with contextlib.AsyncExitStack() as stack:  # what takes traces closes first
+            await stack.enter_async_context(access.watched())
+            shown = await stack.enter_async_context(
+                listen(page, http.host, http.metrics_port, access, connections=limits.connections)
+            )
+            taken = await stack.enter_async_context(
+                listen(
+                    traces,
+                    http.otlp_address,
+                    http.otlp_port,
+                    access,
+                    name="otlp",
+                    connections=limits.connections,
+                )
+            )
+            yield taken, shown
+    finally:
+        await endpoint.stop()
+        await otlp.stop()
+        await indexing.stop()
+        await labels.stop()
+
+
+log = logging.getLogger("ragmeter")
+
+
+# A judge that keeps up is not worth a line.
+_WAIT_REPORT_SECONDS = 2.0
+
+_POLL_SECONDS = 0.5
+
+
+async def run_agent(
+    settings: Settings,
+    rules: Sequence[AlertRule],
+    *,
+    files: Sequence[Path],
+    feedback: Sequence[Path] = (),
+    exit_after_replay: bool,
+    reread: Callable[[], Settings],
+    say: Callable[[str], None],
+    show: Callable[[EmbeddedAgent], None],
+) -> int:
+    """Run until stopped; returns the exit status: 1 when the agent died, or when it ends after a
+    replay of which nothing could be read.
+
+    `reread` gives the settings as they are written by now, `say` gets lines for the terminal,
+    `show` prints the windows after a replay. Raises `StateError`, `PortInUse` and OSError (a
+    replay file that cannot be read), `ConfigError` (a port that anybody could use, a file of a
+    token or certificate that cannot be).
+    """
+    access = None if exit_after_replay else AccessPolicy(settings)
+    senders = AlertSenders(settings.alerts)
+    texts = settings.privacy.content == "full"
+    exporter = ResultsExporter(settings.results_export, texts=texts)
+    instrument = EmbeddedAgent(
+        settings,
+        rules,
+        live=not files and not exit_after_replay,
+        notify=senders.notify,
+        announced=senders.announced,
+        tiers=lambda saved: build_slow_tiers(settings, saved),
+        results=exporter.put,
+    )
+    await exporter.start(instrument)
+    instrument.start()
+    watching = asyncio.create_task(_watch_for_stalls(instrument))
+    asyncio.get_running_loop().set_exception_handler(limit_accept_errors())
+    stop = SignalHandlers(SettingsReload(settings, reread, instrument, access)).stop
+    status = 0
+    try:
+        async with contextlib.AsyncExitStack() as stack:
+            urls = None
+            if not exit_after_replay:
+                urls = await stack.enter_async_context(serve_agent(instrument, settings, access))
+            client = await stack.enter_async_context(httpx.AsyncClient())
+            senders.start(client, instrument)
+            stack.push_async_callback(senders.stop)
+            for path in files:
+                read = await _import_files(instrument, settings, path, stop, say)
+                if exit_after_replay and not read:
+                    status = 1
+            for path in feedback:  # after the traces that it speaks of
+                with contextlib.suppress(StateUnavailable):  # the agent died and says why itself
+                    heard = await asyncio.to_thread(
+                        import_feedback, instrument, path, stop.is_set, say
+                    )
+                    if exit_after_replay and not heard:
+                        status = 1
+            if (files or feedback) and not stop.is_set():
+                show(instrument)
+            if urls and not stop.is_set():
+                say(f"traces in:   POST {urls[0]}/v1/rag/traces")
+                say(f"labels in:   POST {urls[0]}/v1/feedback")
+                say(f"metrics:     {urls[1]}/metrics")
+                say(f"status page: {urls[1]}/")
+                say("serving until Ctrl-C")
+            while urls and not stop.is_set() and not instrument.fatal:
+                with contextlib.suppress(TimeoutError):
+                    await asyncio.wait_for(stop.wait(), _POLL_SECONDS)
+    finally:
+        watching.cancel()  # the drain has a limit of its own
+        emptied = await asyncio.to_thread(instrument.stop, settings.limits.drain_seconds)
+        await exporter.stop()  # last: what was drained has results too
+    if instrument.fatal:
+        log.error(instrument.fatal)
+        status = 1
+    elif not emptied:
+        say("stopped with traces in the queue: they are durable and counted at the next start")
+    return status
+
+
+async def _watch_for_stalls(instrument: EmbeddedAgent) -> None:
+    """Ends the process where something has stalled: at once, for what hangs may hold what an
+    orderly end would wait for. What was accepted is durable, and a restart goes on with it."""
+    while True:
+        try:
+            stalled = instrument.look()
+        except Exception:
+            log.exception("looking for stalls failed")  # and the next look may not
+            stalled = None
+        if stalled:
+            log.error("%s; a restart goes on where it stopped", stalled)
+            faulthandler.dump_traceback(all_threads=True)  # for whoever reads the log after it
+            logging.shutdown()
+            os._exit(1)
+        await asyncio.sleep(_POLL_SECONDS)
+
+
+async def _import_files(
+    instrument: EmbeddedAgent,
+    settings: Settings,
+    path: Path,
+    stop: asyncio.Event,
+    say: Callable[[str], None],
+) -> bool:
+    """Whether anything could be read, or there was nothing to read."""
+    source = InputFile(path)
+    with FileProgress(Path(source.name).name, source.size) as progress:
+        try:
+            done = await asyncio.to_thread(
+                import_traces,
+                instrument,
+                path,
+                settings.limits.trace_bytes,
+                progress=progress.read,
+                stopped=stop.is_set,
+                warn=say,
+            )
+            await _wait_until_idle(instrument, source.name, stop, say)
+        except StateUnavailable:
+            return True  # the agent died and says why itself
+    if stop.is_set():
+        say(f"{source.name}: stopped after {done.items} items")
+    else:
+        say(f"{source.name}: {_exit_status(done, settings)}")
+    return done.bad == 0 or done.bad < done.items
+
+
+async def _wait_until_idle(
+    instrument: EmbeddedAgent, name: str, stop: asyncio.Event, say: Callable[[str], None]
+) -> None:
+    """Wait for what is queued and drawn; say what is waited for where that takes time."""
+    idle = asyncio.create_task(asyncio.to_thread(instrument.wait_replayed, stop.is_set))
+    done, _ = await asyncio.wait([idle], timeout=_WAIT_REPORT_SECONDS)
+    before = _pending_text(instrument)
+    if before and not done:
+        say(f"{name}: read; {before}")
+    await idle
+    left = _pending_text(instrument)
+    if left and stop.is_set():
+        say(f"{name}: {left}; they are durable and scored after the next start")
+    elif left:  # live traffic: there is always some
+        say(f"{name}: counted; {left}, those of live traffic among them")
+    elif before and not done:
+        say(f"{name}: none waits any more")
+
+
+def _pending_text(instrument: EmbeddedAgent) -> str:
+    """How many traces wait for the slow tiers, in words; empty where none does."""
+    drawn = instrument.health().drawn
+    return " and ".join(
+        f"{number:,} {'trace waits' if number == 1 else 'traces wait'} for the {tier}"
+        for tier, number in drawn.items()
+        if number
+    )
+
+
+def _exit_status(done: ImportResult, settings: Settings) -> str:
+    parts = []
+    if done.items:
+        parts.append(f"{done.items} items")
+    elif done.empty:
+        parts.append("the file is empty")
+    elif done.before:
+        parts.append(
+            f"nothing new; this state file has counted it before ({settings.state.path};"
+            " --fresh starts anew)"
+        )
+    elif not done.unfinished:
+        parts.append("no traces in it")
+    if done.bad:
+        parts.append(f"{done.bad} of them unreadable (see {settings.state.dead_letters})")
+    if done.unfinished:
+        parts.append("unfinished last line, left for the next run")
+    return ", ".join(parts)

@@ -1,0 +1,216 @@
+"""One series by segment: estimates, differences and contributions from exact sums."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from ragmeter.breakdown.contrasts import (
+    Contrast,
+    Contribution,
+    MeanSample,
+    SeriesKind,
+    compare_means,
+    contribution_to_change,
+    contribution_to_level,
+    estimate_sample,
+)
+from ragmeter.windows.intervals import SeriesHistory
+from ragmeter.windows.sums import ScoreSums
+
+
+@dataclass(slots=True)
+class SegmentComparison:
+    """One segment, `tag=value`; `tag=` holds the traffic without the tag, "" is the whole service.
+
+    `change` is against its own past, `unlike` how much more than the rest it has changed, or, where
+    there is no past to compare with, how far it is from the rest. `q` are their adjusted p values.
+    """
+
+    segment: str
+    now: MeanSample | None
+    before: MeanSample | None
+    share: float
+    share_before: float | None
+    change: Contrast | None = None
+    unlike: Contrast | None = None
+    added: Contribution | None = None
+    new: bool = False
+    q_change: float | None = None
+    q_unlike: float | None = None
+    moved: bool = False
+    stands_out: bool = False
+
+    @property
+    def gone(self) -> bool:
+        """Whether it has no traffic any more."""
+        return self.now is None
+
+    @property
+    def few(self) -> bool:
+        """Whether there is too little of it for anything to be said."""
+        compared = self.change is not None or self.unlike is not None
+        known = [side for side in (self.now, self.before) if side is not None]
+        return not (compared or self.gone) and not all(side.enough for side in known)
+
+    @property
+    def finding(self) -> str:
+        """What was found, in words; "" where nothing was."""
+        if self.few:
+            return "too few"
+        words = ["gone"] if self.gone else ["new"] if self.new else []
+        words += ["moved"] if self.moved else []
+        words += ["unlike the rest"] if self.stands_out else []
+        return ", ".join(words)
+
+    @property
+    def told(self) -> bool:
+        """Whether it is worth a line. Where one segment has moved, those that have not are unlike
+        the rest, too: a finding, and no news."""
+        return self.moved or (self.stands_out and self.change is None)
+
+    @property
+    def order(self) -> tuple[int, float]:
+        """By what was found, then by what it adds; the first has most."""
+        found = 2 * self.told + (self.told and self.stands_out)
+        return -found, -abs(self.added.value) if self.added else 1.0
+
+
+@dataclass(slots=True)
+class TagBreakdown:
+    """The segments of a tag. `unattributed` is what their `added` leave of the change of the mean:
+    what segments of too few add, and what strata weigh otherwise within a segment than over all."""
+
+    name: str
+    rows: list[SegmentComparison]
+    unattributed: float
+
+
+@dataclass(slots=True)
+class SeriesBreakdown:
+    """One metric by one scorer. Against the past if `past`, else each segment against the rest."""
+
+    metric: str
+    scorer: str
+    past: bool
+    whole: SegmentComparison
+    tags: list[TagBreakdown] = field(default_factory=list)
+
+    @property
+    def rows(self) -> list[SegmentComparison]:
+        return [self.whole, *(row for tag in self.tags for row in tag.rows)]
+
+
+@dataclass(slots=True, frozen=True)
+class PeriodSums:
+    """The sums of one period and what the longest window knows of each segment's values; "" is the
+    whole service, which stands for segments that are not there."""
+
+    cells: Mapping[str, ScoreSums | None]
+    history: Mapping[str, SeriesHistory]
+
+
+@dataclass(slots=True, frozen=True)
+class _PeriodEstimates:
+    """Estimates of a period."""
+
+    period: PeriodSums
+    kind: SeriesKind
+
+    @property
+    def cells(self) -> Mapping[str, ScoreSums | None]:
+        return self.period.cells
+
+    def sample(self, cell: ScoreSums | None, segment: str = "") -> MeanSample | None:
+        history = self.period.history
+        return estimate_sample(cell, self.kind, history.get(segment) or history[""])
+
+    def own(self, segment: str) -> MeanSample | None:
+        return self.sample(self.cells.get(segment), segment)
+
+    def rest(self, segment: str) -> MeanSample | None:
+        """All that is not of the segment."""
+        whole, own = self.cells.get(""), self.cells.get(segment)
+        if whole is None or own is None:
+            return self.sample(whole)
+        return self.sample(whole.without(own))
+
+    def with_untagged(self, tag: str, segments: Sequence[str]) -> _PeriodEstimates:
+        """With the traffic that is in none of the `segments`, as `tag=`."""
+        whole = self.cells.get("")
+        tagged = [cell for name in segments if (cell := self.cells.get(name)) is not None]
+        left = whole.without(ScoreSums.total(tagged)) if whole and tagged else whole
+        return _PeriodEstimates(
+            PeriodSums({**self.cells, f"{tag}=": left}, self.period.history), self.kind
+        )
+
+
+def build_series_breakdown(
+    metric: str,
+    scorer: str,
+    kind: SeriesKind,
+    tags: Mapping[str, Sequence[str]],
+    now: PeriodSums,
+    before: PeriodSums | None,
+) -> SeriesBreakdown | None:
+    """`tags` has the segments of each tag. `before` None: no past, each is compared with the rest.
+    None where too few were scored over all, now or before."""
+    present = _PeriodEstimates(now, kind)
+    past = _PeriodEstimates(before, kind) if before is not None else None
+    whole1, whole0 = present.own(""), past.own("") if past else None
+    if whole1 is None or not whole1.enough or (past and (whole0 is None or not whole0.enough)):
+        return None
+    change = compare_means((whole1, whole0)) if whole0 else None
+    found = SeriesBreakdown(
+        metric,
+        scorer,
+        past is not None,
+        SegmentComparison("", whole1, whole0, 1.0, 1.0 if past else None, change),
+    )
+    for tag, segments in tags.items():
+        one = present.with_untagged(tag, segments)
+        two = past.with_untagged(tag, segments) if past else None
+        rows = [
+            row
+            for name in (*segments, f"{tag}=")
+            if (row := _build_row(name, one, two, whole1, whole0)) is not None
+        ]
+        if not rows:
+            continue
+        total = change.value if change else 0.0
+        left = total - sum(row.added.value for row in rows if row.added)
+        found.tags.append(TagBreakdown(tag, rows, left))
+    return found
+
+
+def _build_row(
+    name: str,
+    present: _PeriodEstimates,
+    past: _PeriodEstimates | None,
+    whole1: MeanSample,
+    whole0: MeanSample | None,
+) -> SegmentComparison | None:
+    """None where the segment has no traffic that the metric applies to."""
+    now, before = present.own(name), past.own(name) if past else None
+    if now is None and before is None:
+        return None
+    row = SegmentComparison(name, now, before, now.size / whole1.size if now else 0.0, None)
+    rest1 = present.rest(name)
+    rested = rest1 is not None and rest1.enough
+    if past is None or whole0 is None:
+        if now and now.enough and rest1 and rested:
+            row.unlike = compare_means((now, rest1))
+            row.added = contribution_to_level(now, rest1, whole1)
+        return row
+    row.share_before = before.size / whole0.size if before else 0.0
+    rest0 = past.rest(name)
+    if now and now.enough and before and before.enough:
+        row.change = compare_means((now, before))
+        if rest1 and rested and rest0 and rest0.enough:
+            row.unlike = compare_means((now, before), (rest1, rest0))
+    elif now and now.enough and rest1 and rested:
+        row.new, row.unlike = True, compare_means((now, rest1))
+    # of a side that is too few nothing is claimed; without traffic there is nothing to claim
+    if all(side is None or side.enough for side in (now, before)):
+        row.added = contribution_to_change(now, before, (rest1, rest0), (whole1, whole0))
+    return row

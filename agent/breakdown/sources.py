@@ -1,0 +1,142 @@
+"""Sums by segment, read from the windows of a running agent or of files."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from typing import Any, Protocol
+
+from ragmeter.breakdown.segment_rows import PeriodSums
+from ragmeter.core.series import is_overflow_series
+from ragmeter.windows.intervals import SeriesHistory
+from ragmeter.windows.windows import Windows
+
+_SeriesKey = tuple[str, str]
+
+
+class BreakdownSource(Protocol):
+    """The traffic of one service, now and before. `past` says in words what lies before, None
+    where nothing does."""
+
+    @property
+    def service(self) -> str: ...
+
+    @property
+    def past(self) -> str | None: ...
+
+    def segments(self) -> Sequence[str]:
+        """Of now and of before."""
+
+    def series(self) -> Sequence[_SeriesKey]:
+        """(metric, scorer), without those of several instruments."""
+
+    def named(self, metric: str, scorer: str) -> str:
+        """The scorer with the fingerprint of its instrument, where it has one."""
+
+    def periods(self, metric: str, scorer: str) -> tuple[PeriodSums, PeriodSums | None]:
+        """Now, and before."""
+
+
+def _series(windows: Windows, service: str) -> list[_SeriesKey]:
+    return [pair for pair in windows.series(service) if not is_overflow_series(pair[1])]
+
+
+def _histories(
+    windows: Windows, service: str, names: Sequence[str], key: _SeriesKey
+) -> dict[str, SeriesHistory]:
+    known = {name: windows.known(service, name, *key) for name in ("", *names)}
+    found = {name: history for name, history in known.items() if history is not None}
+    return {"": SeriesHistory(), **found}
+
+
+class WindowBreakdownSource:
+    """A window of a running agent and what the longest one holds besides. `lock` is taken anew for
+    each series: each is of one moment, and the writer never waits for all of them. KeyError for a
+    window that is not kept."""
+
+    def __init__(
+        self,
+        windows: Callable[[], Windows],
+        service: str,
+        window: str,
+        lock: Callable[[], AbstractContextManager[Any]] = nullcontext,
+    ) -> None:
+        self.service = service
+        self._windows, self._window, self._lock = windows, window, lock
+        with lock():
+            held = windows()
+            longest = held.names[-1]
+            if window not in held.names:
+                raise KeyError(window)
+            self._segments = held.segments(service)
+            # canaries are no traffic that was seen, and have a past too
+            earlier = (held.before(service, "", *key, window) for key in _series(held, service))
+            known = any(cell is not None and cell.scored for cell in earlier)
+        self.past = f"the rest of {longest}" if known else None
+
+    def segments(self) -> Sequence[str]:
+        return self._segments
+
+    def series(self) -> Sequence[_SeriesKey]:
+        with self._lock():
+            return _series(self._windows(), self.service)
+
+    def named(self, metric: str, scorer: str) -> str:
+        with self._lock():
+            return self._windows().named(metric, scorer)
+
+    def periods(self, metric: str, scorer: str) -> tuple[PeriodSums, PeriodSums | None]:
+        names = ("", *self._segments)
+        with self._lock():
+            windows = self._windows()
+            args = (metric, scorer, self._window)
+            now = {name: windows.cell(self.service, name, *args) for name in names}
+            history = _histories(windows, self.service, self._segments, (metric, scorer))
+            if self.past is None:
+                return PeriodSums(now, history), None
+            before = {name: windows.before(self.service, name, *args) for name in names}
+        return PeriodSums(now, history), PeriodSums(before, history)
+
+
+class FileBreakdownSource:
+    """All that two windows hold, each filled from a file; without the first there is no past."""
+
+    def __init__(self, before: Windows | None, now: Windows, service: str) -> None:
+        self.service = service
+        self._now, self._before = now, before
+        self.past = "the first file" if before and service in before.services() else None
+
+    def segments(self) -> Sequence[str]:
+        both = [windows for windows in (self._now, self._before) if windows is not None]
+        return sorted({name for windows in both for name in windows.segments(self.service)})
+
+    def series(self) -> Sequence[_SeriesKey]:
+        changed = set(self.changed())
+        return [key for key in _series(self._now, self.service) if key not in changed]
+
+    def changed(self) -> list[_SeriesKey]:
+        """Series whose instrument is another one now: their difference may be the judge's."""
+        if self._before is None:
+            return []
+        before = self._before
+        known = set(_series(before, self.service))
+        return [
+            key
+            for key in _series(self._now, self.service)
+            if key in known and before.named(*key) != self._now.named(*key)
+        ]
+
+    def named(self, metric: str, scorer: str) -> str:
+        return self._now.named(metric, scorer)
+
+    def periods(self, metric: str, scorer: str) -> tuple[PeriodSums, PeriodSums | None]:
+        before = self._period(self._before, metric, scorer) if self._before and self.past else None
+        return self._period(self._now, metric, scorer), before
+
+    def _period(self, windows: Windows, metric: str, scorer: str) -> PeriodSums:
+        names = self.segments()
+        window = windows.names[-1]
+        cells = {
+            name: windows.cell(self.service, name, metric, scorer, window) for name in ("", *names)
+        }
+        return PeriodSums(cells, _histories(windows, self.service, names, (metric, scorer)))

@@ -1,0 +1,158 @@
+"""Render the JSON document of a breakdown as a table for the terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
+from ragmeter.core.label_bounds import bound_label
+from ragmeter.core.metric_specs import MetricSpec
+from ragmeter.metrics.registry import METRICS
+
+_MAX_LABEL = 60  # characters of a segment or service
+_TOP_SEGMENTS = 3  # segments of a metric that are shown without a finding, by what they add
+
+_BreakdownDocument = Mapping[str, Any]
+
+
+def describe_breakdown(found: _BreakdownDocument, window: str | None) -> str:
+    """What was compared with what, and how often."""
+    past = found["past"]
+    against = f" against {past}" if past else ", each segment against the rest"
+    now = f"last {window}" if window else "the last file"
+    number, findings = found["comparisons"], found["findings"]
+    told = f"{findings or 'no'} findings in {number} comparisons"
+    told = told if number else "nothing to compare"
+    fdr = f"false discovery rate {100 * found['fdr']:g} %"
+    return f"{bound_label(found['service'], _MAX_LABEL)}: {now}{against}; {told} ({fdr})"
+
+
+def build_segments_table(
+    found: _BreakdownDocument, window: str | None, every: bool
+) -> Table | None:
+    """Per metric the whole service, then findings and the segments that add most; `every`: all.
+    None where nothing could be compared."""
+    table = Table(
+        title=Text(describe_breakdown(found, window), "bold"),
+        title_justify="left",
+        box=box.SIMPLE_HEAD,
+    )
+    past = found["past"] is not None
+    table.add_column("segment", overflow="fold", max_width=34)
+    table.add_column("share", justify="right", no_wrap=True)
+    if past:
+        table.add_column("before", justify="right")
+    table.add_column("now", justify="right")
+    table.add_column("change" if past else "from the rest", justify="right")
+    table.add_column("adds" if past else "pulls", justify="right")
+    table.add_column("finding", overflow="fold")
+    for series in found["series"]:
+        spec = METRICS.get(series["metric"])
+        rows = list(_rows_to_show(series, every))
+        if not rows and not every and not series["whole"]["moved"]:
+            continue
+        table.add_section()
+        _add(table, _name(series), series["whole"], spec, past, style="bold")
+        for row in rows:
+            _add(table, f"  {_segment(row['segment'])}", row, spec, past)
+        for tag in series["tags"]:
+            left = tag["unattributed"]
+            if every and past and abs(left) > 1e-9:
+                cells = [f"  {bound_label(tag['tag'], 30)}: the rest of it", "", "", "", ""]
+                table.add_row(*map(Text, [*cells, _step(left, spec), "small segments, strata"]))
+    return table if table.row_count else None
+
+
+def _rows_to_show(series: _BreakdownDocument, every: bool) -> Iterator[_BreakdownDocument]:
+    """Rows come in the order of what was found."""
+    moved = series["whole"]["moved"]
+    for tag in series["tags"]:
+        for place, row in enumerate(tag["segments"]):
+            if every or row["told"] or (moved and place < _TOP_SEGMENTS and not row["too_few"]):
+                yield row
+
+
+def _add(
+    table: Table,
+    name: str,
+    row: _BreakdownDocument,
+    spec: MetricSpec | None,
+    past: bool,
+    style: str = "",
+) -> None:
+    """Cells as text: what comes from traces must not be read as markup."""
+    share = _share(row["share"])
+    cells = [name, f"{_share(row['share_before'])} → {share}" if past else share]
+    if past:
+        cells.append(_side(row["before"], spec))
+    cells.append(_side(row["now"], spec))
+    # what is new has no change of its own
+    cells.append(_interval(row["change"] if past else row["from_rest"], spec))
+    cells.append(_interval(row["contribution"], spec))
+    finding = row["finding"]
+    if row["told"]:
+        finding = f"{finding} ({_q(row)})"
+        style = "bold" if row["unlike_the_rest"] else style
+    cells.append(finding)
+    table.add_row(*(Text(cell, style) for cell in cells))
+
+
+def _q(row: _BreakdownDocument) -> str:
+    """The largest of those that the finding rests on."""
+    pairs = ((row["moved"], row["change"]), (row["unlike_the_rest"], row["from_rest"]))
+    q = max(one["q"] for found, one in pairs if found)
+    return f"q {q:.2g}" if q >= 1e-4 else "q < 0.0001"
+
+
+def _name(series: _BreakdownDocument) -> str:
+    k = f" at {series['k']}" if "k" in series else ""
+    return f"{series['metric']}{k} ({bound_label(series['scorer'], 40)})"
+
+
+def _segment(segment: str) -> str:
+    tag, _, value = segment.partition("=")
+    return bound_label(segment, _MAX_LABEL) if value else f"no {bound_label(tag, 30)}"
+
+
+def _share(share: float | None) -> str:
+    return (
+        "–"
+        if share is None
+        else f"{100 * share:.1f} %"
+        if 0 < share < 0.1
+        else f"{100 * share:.0f} %"
+    )
+
+
+def _side(side: _BreakdownDocument | None, spec: MetricSpec | None) -> str:
+    if side is None:
+        return "–"
+    if "value" not in side:
+        return f"{side['samples']} scored"
+    return _value(side["value"], spec)
+
+
+def _value(value: float, spec: MetricSpec | None) -> str:
+    if spec is not None and spec.kind == "ratio":
+        return f"{100 * value:.1f} %"
+    return f"{value:.3f}" if spec is not None and spec.high is not None else f"{value:.4g}"
+
+
+def _step(value: float | None, spec: MetricSpec | None) -> str:
+    """A difference; of shares in percentage points."""
+    if value is None:
+        return "–"
+    if spec is not None and spec.kind == "ratio":
+        return f"{100 * value:+.1f} pp"
+    return f"{value:+.3f}" if spec is not None and spec.high is not None else f"{value:+.3g}"
+
+
+def _interval(found: _BreakdownDocument | None, spec: MetricSpec | None) -> str:
+    if found is None or found["value"] is None:
+        return ""
+    ends = f"{_step(found['lower'], spec)} … {_step(found['upper'], spec)}".replace(" pp …", " …")
+    return f"{_step(found['value'], spec)}\n{ends}"

@@ -1,1 +1,0 @@
-"""How much of the traffic may be judged, so that spend follows the budget. Pure."""

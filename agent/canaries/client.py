@@ -1,0 +1,301 @@
+"""The HTTP client that asks a service one canary question and builds a trace from the reply."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import secrets
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+from pydantic import ValidationError
+
+from ragmeter.canaries.suite import (
+    CanaryQuestion,
+    CanarySuite,
+    CitationPaths,
+    PassagePaths,
+    ReplyPaths,
+)
+from ragmeter.canaries.templates import MISSING, fill_template, resolve_json_path, template_names
+from ragmeter.scorers.llm.exchange import parse_retry_after
+from ragmeter.trace import CANARY, MAX_TAGS, Trace
+
+MAX_PASSAGES = 200
+MAX_ERROR = 500  # characters
+
+
+class _InvalidReply(ValueError):
+    """A reply without an answer where the suite says that it stands."""
+
+
+def _parse_reply(body: bytes, json_type: bool, places: ReplyPaths) -> dict[str, Any]:
+    """The fields of a trace that a reply has. Raises `BadReply`."""
+    try:
+        document: Any = json.loads(body)
+    except (ValueError, RecursionError):
+        if json_type or places.answer not in ("$", "."):
+            raise _InvalidReply("the reply is no JSON") from None
+        document = body.decode("utf-8", "replace")
+    answer = _text(resolve_json_path(document, places.answer))
+    if answer is None:
+        there = ", ".join(sorted(map(str, document))[:10]) if isinstance(document, dict) else ""
+        known = f"; it has {there}" if there else ""
+        raise _InvalidReply(f"the reply has no text at {places.answer!r}{known}")
+    found: dict[str, Any] = {"answer": answer}
+    passages = _value_at(document, places.passages)
+    if isinstance(passages, list):
+        found["passages"] = [
+            _passage(item, number, places.passage)
+            for number, item in enumerate(passages[:MAX_PASSAGES], 1)
+        ]
+    citations = _value_at(document, places.citations)
+    if isinstance(citations, list):
+        found["citations"] = [
+            one for item in citations if (one := _citation(item, places.citation)) is not None
+        ]
+    abstained = _value_at(document, places.abstained)
+    if isinstance(abstained, bool):
+        found["abstained"] = abstained
+    for name, place in (("model", places.model), ("prompt_version", places.prompt_version)):
+        value = _value_at(document, place)
+        if isinstance(value, str) and value:
+            found[name] = value
+    return found
+
+
+def _value_at(document: Any, place: str | None) -> Any:
+    return MISSING if place is None else resolve_json_path(document, place)
+
+
+def _text(value: Any) -> str | None:
+    """A text, a number as one, or the parts of one."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, list) and value and all(isinstance(part, str) for part in value):
+        return "".join(value)
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return json.dumps(value)
+    return None
+
+
+def _number(value: Any) -> float | None:
+    return value if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def _passage(item: Any, number: int, places: PassagePaths) -> dict[str, Any]:
+    """In the order in which they came: that is their rank."""
+    known = _text(resolve_json_path(item, places.id))
+    metadata = resolve_json_path(item, places.metadata)
+    metadata = dict(metadata) if isinstance(metadata, Mapping) else {}
+    for name, place in (("rel_path", places.rel_path), ("heading_path", places.heading_path)):
+        value = _value_at(item, place)
+        if value is not MISSING and value is not None:
+            metadata[name] = value
+    return {
+        "id": known or str(number),
+        "text": item if isinstance(item, str) else _text(resolve_json_path(item, places.text)),
+        "rank": number,
+        "score": _number(resolve_json_path(item, places.score)),
+        "metadata": metadata or None,
+    }
+
+
+def _citation(item: Any, places: CitationPaths) -> dict[str, Any] | None:
+    if isinstance(item, Mapping):
+        cited = resolve_json_path(item, places.passage_id)
+        ids = [_text(one) for one in (cited if isinstance(cited, list) else [cited])]
+        ends = (resolve_json_path(item, places.start), resolve_json_path(item, places.end))
+        start, end = (one if type(one) is int and one >= 0 else None for one in ends)
+    else:
+        ids, start, end = [_text(item)], None, None
+    named = [one for one in ids if one]
+    return {"start": start, "end": end, "passage_ids": named} if named else None
+
+
+def _build_trace(
+    suite: CanarySuite,
+    question: CanaryQuestion,
+    trace_id: str,
+    timestamp: float,
+    seconds: float,
+    reply: Mapping[str, Any],
+    *,
+    status: str = "ok",
+    error: str | None = None,
+) -> Trace:
+    """The canary. What a reply says that no trace can hold is left out, but for the answer."""
+    tags = {**suite.tags, **question.tags}
+    if suite.name:
+        tags["suite"] = suite.name
+    # ours last, and sure of their place among so many
+    tags = dict(list(tags.items())[: MAX_TAGS - 2])
+    tags |= {"question": question.id, CANARY: "true"}
+    reference = question.reference
+    if reference.answerable is not None:
+        tags.setdefault("answerable", "true" if reference.answerable else "false")
+    base: dict[str, Any] = {
+        "trace_id": trace_id,
+        "service": suite.service,
+        "timestamp": timestamp,
+        "query": question.query,
+        "history": question.history,
+        "status": status,
+        "error": None if error is None else error[:MAX_ERROR],
+        "timings": {"total": max(0.0, seconds)},
+        "tags": tags,
+        "reference": reference,
+    }
+    try:
+        return Trace.model_validate({**base, **reply})
+    except ValidationError:
+        kept = {name: reply[name] for name in ("answer",) if name in reply}
+        return Trace.model_validate({**base, **kept})
+
+
+MAX_REPLY_BYTES = 8 * 2**20  # bytes: more is no answer
+_BUSY_STATUSES = (429, 503)
+
+
+class UnknownTemplateName(ValueError):
+    """A template asks for something that nobody gives."""
+
+
+class _CanaryReplyTooLarge(Exception):
+    pass
+
+
+@dataclass(frozen=True, slots=True)
+class CanaryAttempt:
+    """`pause`: seconds for which the service wants to be left alone."""
+
+    trace: Trace
+    pause: float | None = None
+
+
+class CanaryClient:
+    """`environ` is for `{{env.NAME}}` in headers; `seconds` bounds a call as a whole.
+
+    Redirects are not followed: the headers may hold a secret, and another host is another service.
+    Raises `UnknownName` for a template that cannot be filled in for every question.
+    """
+
+    def __init__(
+        self,
+        suite: CanarySuite,
+        endpoint: str,
+        *,
+        seconds: float,
+        token: str | None = None,
+        environ: Mapping[str, str] | None = None,
+        clock: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
+        transport: httpx.AsyncBaseTransport | None = None,
+    ) -> None:
+        self._suite = suite
+        self._endpoint = endpoint
+        self._seconds = seconds
+        self._clock = clock
+        self._monotonic = monotonic
+        names = {f"env.{name}": value for name, value in (environ or {}).items()}
+        request = suite.request
+        self._headers = _fill_headers("request.headers", request.headers, names)
+        if token is not None:
+            self._headers["Authorization"] = f"Bearer {token}"
+        for question in suite.questions:
+            wanted = template_names(request.body) | template_names(request.params)
+            if missing := sorted(wanted - _template_values(question).keys()):
+                raise UnknownTemplateName(
+                    f"{question.id}: the request asks for {{{{{missing[0]}}}}}, which this question"
+                    " does not have"
+                )
+        self._client = httpx.AsyncClient(
+            timeout=seconds, follow_redirects=False, transport=transport
+        )
+
+    async def __aenter__(self) -> CanaryClient:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._client.aclose()
+
+    async def ask(self, question: CanaryQuestion) -> CanaryAttempt:
+        """The service's own spans of this request get the same trace id (W3C Trace Context), so an
+        agent that sees both counts it once; `baggage` marks it for services that pass it on."""
+        trace_id = secrets.token_hex(16)
+        headers = {
+            "traceparent": f"00-{trace_id}-{secrets.token_hex(8)}-01",
+            "baggage": f"{CANARY}=true",
+            **self._headers,
+        }
+        began, at = self._monotonic(), self._clock()
+        status, error, reply, pause = "error", None, dict[str, Any](), None
+        try:
+            async with asyncio.timeout(self._seconds):
+                response, body = await self._send(question, headers)
+            if response.is_success:
+                kind = response.headers.get("content-type", "")
+                reply = _parse_reply(body, "json" in kind, self._suite.response)
+                status = "ok"
+            else:
+                error = f"HTTP {response.status_code}"
+                if response.status_code in _BUSY_STATUSES:
+                    pause = parse_retry_after(response.headers, self._clock())
+        except (TimeoutError, httpx.TimeoutException):
+            status, error = "timeout", f"no reply within {self._seconds:g} s"
+        except _InvalidReply as bad:
+            error = str(bad)
+        except _CanaryReplyTooLarge:
+            error = f"the reply is over {MAX_REPLY_BYTES} bytes"
+        except (httpx.HTTPError, httpx.InvalidURL, UnicodeError) as failure:
+            # its text may name hosts and proxies
+            error = type(failure).__name__
+        seconds = self._monotonic() - began
+        trace = _build_trace(
+            self._suite, question, trace_id, at, seconds, reply, status=status, error=error
+        )
+        return CanaryAttempt(trace, pause)
+
+    async def _send(
+        self, question: CanaryQuestion, headers: Mapping[str, str]
+    ) -> tuple[httpx.Response, bytes]:
+        request = self._suite.request
+        values = _template_values(question)
+        content: dict[str, Any] = {}
+        if request.method != "GET":
+            body = fill_template(request.body, values)
+            content = {"content": body} if isinstance(body, str) else {"json": body}
+        async with self._client.stream(
+            request.method,
+            self._endpoint,
+            headers=headers,
+            params=fill_template(request.params, values) or None,
+            **content,
+        ) as response:
+            parts: list[bytes] = []
+            size = 0
+            async for part in response.aiter_bytes():
+                size += len(part)
+                if size > MAX_REPLY_BYTES:
+                    raise _CanaryReplyTooLarge
+                parts.append(part)
+            return response, b"".join(parts)
+
+
+def _fill_headers(
+    where: str, template: Mapping[str, str], names: Mapping[str, str]
+) -> dict[str, str]:
+    try:
+        return {str(key): str(value) for key, value in fill_template(dict(template), names).items()}
+    except KeyError as error:
+        raise UnknownTemplateName(f"{where}: {error.args[0]} is not set") from None
+
+
+def _template_values(question: CanaryQuestion) -> dict[str, Any]:
+    """What templates may ask for."""
+    history = [{"role": turn.role, "content": turn.text} for turn in question.history or ()]
+    own = {f"vars.{name}": value for name, value in question.vars.items()}
+    return {"query": question.query, "id": question.id, "history": history, **own}

@@ -1,0 +1,93 @@
+"""JSON paths and `{{name}}` templates of canary suites."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, Field
+
+MISSING = object()
+"""There is nothing at a place. None is something: JSON's null."""
+
+MAX_DEPTH = 20  # of a template
+
+_PATH_SEGMENT = re.compile(r"(?:^|\.)([^.\[\]]+)|\[(\d+)\]")
+_PLACEHOLDER = re.compile(r"\{\{\s*([A-Za-z_][\w.-]*)\s*\}\}")
+
+
+def _split_path(place: str) -> list[str]:
+    """The keys and indices of a place. ValueError where it is none."""
+    if place.startswith("/"):  # RFC 6901
+        return [part.replace("~1", "/").replace("~0", "~") for part in place[1:].split("/")]
+    if place in ("$", "."):
+        return []
+    bare, parts, at = place.removeprefix("$"), list[str](), 0
+    while at < len(bare):
+        step = _PATH_SEGMENT.match(bare, at)
+        if step is None:
+            break
+        parts.append(step[1] or step[2])
+        at = step.end()
+    if at < len(bare) or not parts:
+        raise ValueError("a place like data.answer, choices[0].text, /data/answer or $ is needed")
+    return parts
+
+
+def _validate_path(place: str) -> str:
+    _split_path(place)
+    return place
+
+
+JsonPath = Annotated[str, Field(min_length=1, max_length=500), AfterValidator(_validate_path)]
+
+
+def resolve_json_path(document: Any, place: str) -> Any:
+    """What stands at a place, or MISSING."""
+    for part in _split_path(place):
+        if isinstance(document, Mapping):
+            document = document.get(part, MISSING)
+        elif isinstance(document, list) and part.isascii() and part.isdigit():
+            index = int(part) if len(part) < 10 else len(document)
+            document = document[index] if index < len(document) else MISSING
+        else:
+            return MISSING
+        if document is MISSING:
+            return MISSING
+    return document
+
+
+def template_names(template: Any, depth: int = 0) -> set[str]:
+    """The names that a template asks for."""
+    if depth > MAX_DEPTH:
+        raise ValueError("the template is nested too deeply")
+    if isinstance(template, str):
+        return set(_PLACEHOLDER.findall(template))
+    if isinstance(template, Mapping):
+        items = [*template, *template.values()]
+    else:
+        items = template if isinstance(template, list) else []
+    return {name for item in items for name in template_names(item, depth + 1)}
+
+
+def fill_template(template: Any, values: Mapping[str, Any]) -> Any:
+    """The template with its names filled in. A text that is one name becomes the value itself, so
+    that a list stays one; within a text the value's text stands. KeyError for a name that has no
+    value.
+
+    A value is never read as a template: a question that says `{{env.KEY}}` asks about that.
+    """
+    if isinstance(template, str):
+        whole = _PLACEHOLDER.fullmatch(template)
+        if whole:
+            return values[whole[1]]
+        return _PLACEHOLDER.sub(lambda found: str(values[found[1]]), template)
+    if isinstance(template, Mapping):
+        return {
+            str(fill_template(key, values)): fill_template(item, values)
+            for key, item in template.items()
+        }
+    if isinstance(template, list):
+        return [fill_template(item, values) for item in template]
+    return template

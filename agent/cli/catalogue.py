@@ -1,0 +1,224 @@
+"""The commands `ragmeter metrics` and `ragmeter rules`, and loading of users' own metrics."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import asdict
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from ragmeter.console.terminal import escape_control, exit_error, stderr
+from ragmeter.metrics.custom import CustomMetric
+from ragmeter.metrics.registry import install_metric
+
+if TYPE_CHECKING:
+    from ragmeter.alerts.rules import AlertRule
+    from ragmeter.core.metric_specs import MetricSpec
+
+ENTRY_POINT_GROUP = "ragmeter.metrics"
+"""The group of entry points, one for each metric."""
+
+
+class OwnMetricError(Exception):
+    """An entry point that is no metric: which, of which package, and why."""
+
+
+def load_own_metrics() -> None:
+    """Into the registry. Raises `OwnMetricError`.
+
+    A package that does not load is a mistake and not left out: its gauges and its rules would be
+    missing, and an absent gauge looks like a quiet service.
+    """
+    for point in sorted(entry_points(group=ENTRY_POINT_GROUP), key=lambda point: point.name):
+        try:
+            loaded = point.load()
+            if not isinstance(loaded, CustomMetric):
+                raise TypeError(f"not a metric, but {type(loaded).__name__}: decorate it")
+            install_metric(loaded)
+        except SystemExit as error:
+            raise OwnMetricError(f"{_entry_point_label(point)}: it ends the process") from error
+        except Exception as error:  # whatever their code raises
+            raise OwnMetricError(
+                f"{_entry_point_label(point)}: {error or type(error).__name__}"
+            ) from error
+
+
+def _entry_point_label(point: EntryPoint) -> str:
+    of = f" of {point.dist.name}" if point.dist is not None else ""
+    return f"metric {point.name!r} ({point.value}){of}"
+
+
+METRICS_WIDTH = 160  # columns where stdout is no terminal
+
+metrics_app = typer.Typer(help="What can be measured: every metric by name.", no_args_is_help=True)
+
+JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, with all that is known.")]
+ProfileOption = Annotated[
+    str, typer.Option("--profile", help="Alert profile that the default rules are shown in.")
+]
+
+
+@metrics_app.command("list")
+def metrics_list(
+    tier: Annotated[
+        str | None, typer.Option("--tier", help="Only cheap, judge or feedback.")
+    ] = None,
+    scorer: Annotated[
+        str | None, typer.Option("--scorer", help="Only what this scorer measures.")
+    ] = None,
+    profile: ProfileOption = "balanced",
+    as_json: JsonOption = False,
+) -> None:
+    """Print every metric: tier, scorers, range, what it needs, and the rule that holds by default.
+    Yours are among them (docs/own-metrics.md)."""
+    from ragmeter.alerts.rule_sets import describe_rule
+    from ragmeter.metrics.registry import METRICS
+
+    specs = list(METRICS.values())
+    _check_choice("tier", tier, {spec.tier for spec in specs})
+    _check_choice("scorer", scorer, {name for spec in specs for name in spec.scorers})
+    found = [
+        spec
+        for spec in specs
+        if tier in (None, spec.tier) and (scorer is None or scorer in spec.scorers)
+    ]
+    rules = _default_rules(profile)
+    if as_json:
+        typer.echo(json.dumps([_metric_entry(spec, rules) for spec in found], indent=2))
+        return
+    table = Table(box=box.SIMPLE_HEAD)
+    for name in ("metric", "tier", "scorers", "range", "better", "needs", "default rule"):
+        table.add_column(name, overflow="fold", no_wrap=name == "metric")
+    for spec in found:
+        cells = (
+            spec.name, spec.tier, ", ".join(spec.scorers), spec.range, spec.good or "neither",
+            spec.needs, "\n".join(map(describe_rule, rules.get(spec.name, ()))),
+        )  # fmt: skip
+        table.add_row(*(Text(escape_control(cell)) for cell in cells))
+    Console(width=None if sys.stdout.isatty() else METRICS_WIDTH, highlight=False).print(table)
+
+
+@metrics_app.command("show")
+def metrics_show(
+    name: Annotated[str, typer.Argument(help="Its name, as `ragmeter metrics list` has it.")],
+    profile: ProfileOption = "balanced",
+    as_json: JsonOption = False,
+) -> None:
+    """Print one metric: what it means, its formula and where that is from."""
+    from ragmeter.alerts.rule_sets import describe_rule
+    from ragmeter.core.metric_specs import find_spec
+    from ragmeter.metrics.registry import METRICS
+
+    spec = find_spec(METRICS, name)
+    if spec is None:
+        raise exit_error(f"metric {name!r} is not known; `ragmeter metrics list` has them all", 2)
+    rules = _default_rules(profile)
+    if as_json:
+        typer.echo(json.dumps(_metric_entry(spec, rules), indent=2))
+        return
+    lines = {
+        "metric": spec.name,
+        "meaning": spec.meaning,
+        "formula": spec.formula,
+        "needs": spec.needs,
+        "source": spec.source,
+        "tier": spec.tier,
+        "scorers": ", ".join(spec.scorers),
+        "range": spec.range,
+        "better": spec.good or "neither",
+        "gauge": spec.gauge,
+        "labels": ", ".join(spec.labels),
+        "default rule": "; ".join(map(describe_rule, rules.get(spec.name, ()))) or "none",
+    }
+    for key, text in lines.items():
+        if text:
+            typer.echo(f"{key + ':':<14}{escape_control(text)}")
+
+
+def _default_rules(profile: str) -> dict[str, list[AlertRule]]:
+    """The default rules by metric."""
+    from ragmeter.alerts.rule_sets import load_default_rules
+    from ragmeter.alerts.rules import RuleError
+    from ragmeter.core.metric_specs import base_name
+
+    found: dict[str, list[AlertRule]] = {}
+    try:
+        for rule in load_default_rules(profile):
+            if rule.metric is not None:
+                found.setdefault(base_name(rule.metric), []).append(rule)
+    except RuleError as error:
+        raise exit_error(str(error), 2) from None
+    return found
+
+
+def _metric_entry(spec: MetricSpec, rules: dict[str, list[AlertRule]]) -> dict[str, Any]:
+    told = [rule.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+            for rule in rules.get(spec.name, ())]  # fmt: skip
+    return {**asdict(spec), "gauge": spec.gauge, "default_rules": told}
+
+
+def _check_choice(what: str, name: str | None, names: set[str]) -> None:
+    if name is not None and name not in names:
+        raise exit_error(f"{what} {name!r} is not known; allowed: {', '.join(sorted(names))}", 2)
+
+
+rules_app = typer.Typer(help="The alert rules, for other programs.", no_args_is_help=True)
+
+
+@rules_app.callback()
+def _rules_callback() -> None:
+    """Keeps `prometheus` a word of its own."""
+
+
+@rules_app.command("prometheus")
+def prometheus(
+    config: Annotated[
+        Path | None, typer.Option("--config", "-c", help="YAML file with settings.")
+    ] = None,
+    rules: Annotated[
+        Path | None,
+        typer.Option("--rules", help="YAML file of rules over the default ones (alerts.rules)."),
+    ] = None,
+    runbooks: Annotated[
+        str | None,
+        typer.Option(
+            "--runbooks",
+            help="Where docs/runbooks is published (alerts.runbook_url); the links begin with it.",
+        ),
+    ] = None,
+) -> None:
+    """Print recording and alerting rules for Prometheus, with the agent's own thresholds."""
+    from ragmeter.aggregate.objective_events import build_objectives
+    from ragmeter.alerts.rule_sets import RUNBOOK_BASE, load_configured_rules
+    from ragmeter.alerts.rules import RuleError
+    from ragmeter.config.loader import ConfigError, load_settings
+    from ragmeter.exporters.rules.rule_file import rule_file
+
+    alerts: dict[str, Any] = {"rules": str(rules)} if rules else {}
+    if runbooks:
+        alerts["runbook_url"] = None
+    try:
+        settings = load_settings(config, overrides={"alerts": alerts})
+        file = rule_file(
+            load_configured_rules(settings),
+            build_objectives(settings.slos),
+            windows=settings.windows,
+            segments=settings.segments,
+            drift=settings.drift.enabled,
+            runbooks=runbooks or settings.alerts.runbook_url or RUNBOOK_BASE,
+        )
+    except ConfigError as error:
+        raise exit_error(f"configuration: {error}", 2) from None
+    except (RuleError, OSError) as error:
+        raise exit_error(str(error), 2) from None
+    for name, why in file.left.items():
+        stderr.print(escape_control(f"rule {name} is left out: {why}"), markup=False, emoji=False)
+    typer.echo(file.text(), nl=False)

@@ -1,0 +1,150 @@
+"""The command `ragmeter inspect`: show how OTLP spans are read."""
+
+from __future__ import annotations
+
+import json
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+from pydantic import ValidationError
+from rich.console import Console
+
+from ragmeter.config.loader import ConfigError, load_settings
+from ragmeter.console.terminal import escape_control, exit_error, print_message, stderr
+from ragmeter.trace import Trace
+
+if TYPE_CHECKING:
+    import httpx
+
+SILENT_SECONDS = 30.0  # a running agent says something every ten
+
+
+class InspectFormat(StrEnum):
+    TABLE = "table"
+    JSON = "json"
+    JSONL = "jsonl"
+
+
+def inspect(
+    files: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            help="Recorded OTLP requests: protobuf, JSON, or JSON lines, gzip too; a folder of"
+            " them; - is stdin."
+        ),
+    ] = None,
+    live: Annotated[
+        bool, typer.Option("--live", help="Show what a running ragmeter reads, until Ctrl-C.")
+    ] = False,
+    form: Annotated[
+        InspectFormat,
+        typer.Option(
+            "--format",
+            "-f",
+            help="table; json: with the spans that gave each field; jsonl: the native traces.",
+        ),
+    ] = InspectFormat.TABLE,
+    count: Annotated[
+        int | None, typer.Option("--count", min=1, help="With --live: end after so many requests.")
+    ] = None,
+    url: Annotated[
+        str | None, typer.Option("--url", help="With --live: base URL of the metrics port.")
+    ] = None,
+    config: Annotated[
+        Path | None, typer.Option("--config", "-c", help="YAML file with settings.")
+    ] = None,
+) -> None:
+    """Show how OTLP spans are read: which span gave which field, and why one is missing.
+
+    Nothing is scored or kept. The exit status is 1 where no request was found.
+    """
+    # late: the other commands need neither protobuf nor a client
+    from ragmeter.offline.inspection import (
+        format_trace_lines,
+        inspect_files,
+        inspection_to_dict,
+        print_inspection,
+    )
+    from ragmeter.server.client import agent_client, agent_url
+
+    if live == bool(files):
+        raise exit_error("give either files or --live", 2)
+    try:
+        settings = load_settings(config)
+    except ConfigError as error:
+        raise exit_error(f"configuration: {error}", 2) from None
+    out = Console(width=None if sys.stdout.isatty() else 120, highlight=False)
+    if live:
+        base = (url or agent_url(settings.http)).rstrip("/")
+        try:
+            client = agent_client(settings.http, base, SILENT_SECONDS)
+        except ConfigError as error:
+            raise exit_error(f"configuration: {error}", 2) from None
+        _inspect_live(client, base, form, count, out)
+        return
+    try:
+        found = inspect_files(files or [], settings.otlp)
+    except OSError as error:
+        raise exit_error(str(error), 1) from None
+    if form is InspectFormat.JSON:
+        typer.echo(json.dumps(inspection_to_dict(found), indent=2, ensure_ascii=False))
+    elif form is InspectFormat.JSONL:
+        for line in format_trace_lines(found):
+            typer.echo(line)
+    else:
+        print_inspection(found, out)
+    if not found.traces:
+        raise typer.Exit(1)
+
+
+def _inspect_live(
+    client: httpx.Client, base: str, form: InspectFormat, count: int | None, out: Console
+) -> None:
+    import httpx
+
+    shown = 0
+    try:
+        with client, client.stream("GET", f"{base}/v1/inspect") as reply:
+            if reply.status_code != 200:
+                raise exit_error(f"{base}: {reply.status_code} {reply.reason_phrase}", 1)
+            stderr.print(escape_control(f"watching {base}; send traffic"), markup=False)
+            for line in reply.iter_lines():
+                if line.strip() and _show_line(line, form, out):
+                    shown += 1
+                if shown == count:
+                    return
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        raise exit_error(
+            f"{base}: {error or type(error).__name__}; is `ragmeter run` up?", 1
+        ) from None
+    raise exit_error(f"{base}: the agent has ended", 1)
+
+
+def _show_line(line: str, form: InspectFormat, out: Console) -> bool:
+    """Whether the line was a request."""
+    from ragmeter.ingest.requests.extraction import FieldOrigin
+    from ragmeter.offline.inspection import print_request
+
+    try:
+        item = json.loads(line)
+        if "trace" not in item:
+            for name, value in item.items():
+                print_message(f"{name.replace('_', ' ')}: {value}")
+            return False
+        trace = Trace.model_validate(item["trace"])
+        origins = {
+            name: [FieldOrigin(**one) for one in spans] for name, spans in item["from"].items()
+        }
+    except (ValueError, TypeError, AttributeError, KeyError, ValidationError):
+        print_message("a line of the agent that this version cannot read")
+        return False
+    if form is InspectFormat.TABLE:
+        print_request(trace, origins, out)
+    elif form is InspectFormat.JSON:
+        typer.echo(line)
+    else:
+        typer.echo(trace.model_dump_json(exclude_none=True))
+    return True

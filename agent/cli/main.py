@@ -1,0 +1,392 @@
+"""The `ragmeter` command: entry point, run, score, backtest, schema and config.
+
+orderly stop, which is 0.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+from pydantic import BaseModel
+from rich.console import Console
+from rich.logging import RichHandler
+from rich.table import Table
+
+from ragmeter import __version__
+from ragmeter.cli.baselines import baseline_app
+from ragmeter.cli.canaries import canary_app
+from ragmeter.cli.catalogue import OwnMetricError, load_own_metrics, metrics_app, rules_app
+from ragmeter.cli.inspection import inspect
+from ragmeter.cli.kafka import kafka_app, worker
+from ragmeter.cli.models import model_app
+from ragmeter.cli.options import ConfigOption, load_or_exit
+from ragmeter.cli.replay import replay
+from ragmeter.cli.report import report
+from ragmeter.cli.segments import segments
+from ragmeter.config.loader import ConfigError, dump_settings, load_settings, render_reference
+from ragmeter.console.terminal import (
+    discard_stdout,
+    exit_error,
+    prepare_streams,
+    print_message,
+    stderr,
+)
+from ragmeter.core import feedback
+from ragmeter.core.feedback import Feedback
+from ragmeter.trace import SCHEMA, Trace
+
+app = typer.Typer(
+    name="ragmeter",
+    help="Measure the quality of a RAG service from its production traces.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+)
+config_app = typer.Typer(help="Show, check and document the settings.", no_args_is_help=True)
+app.add_typer(config_app, name="config")
+app.add_typer(model_app, name="model")
+app.add_typer(baseline_app, name="baseline")
+app.add_typer(canary_app, name="canary")
+app.add_typer(kafka_app, name="kafka")
+app.add_typer(rules_app, name="rules")
+app.add_typer(metrics_app, name="metrics")
+app.command()(inspect)
+app.command()(worker)
+app.command()(replay)
+app.command()(report)
+app.command()(segments)
+
+
+class ScoreFormat(StrEnum):
+    JSONL = "jsonl"
+    CSV = "csv"
+    OPEN_RAG_EVAL = "open-rag-eval"
+
+
+class SchemaKind(StrEnum):
+    TRACE = "trace"
+    FEEDBACK = "feedback"
+
+
+SCHEMAS: dict[SchemaKind, tuple[str, type[BaseModel]]] = {
+    SchemaKind.TRACE: (SCHEMA, Trace),
+    SchemaKind.FEEDBACK: (feedback.SCHEMA, Feedback),
+}
+
+
+class BacktestFormat(StrEnum):
+    TABLE = "table"
+    JSON = "json"
+
+
+def _print_version(value: bool) -> None:
+    if value:
+        typer.echo(f"ragmeter {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _global_options(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_print_version, is_eager=True, help="Print the version."
+        ),
+    ] = False,
+    verbose: Annotated[bool, typer.Option("--verbose", "-v", help="Log more.")] = False,
+) -> None:
+    logging.basicConfig(
+        level=logging.DEBUG if verbose else logging.INFO,
+        format="%(message)s",
+        datefmt="%H:%M:%S",
+        handlers=[
+            RichHandler(console=stderr, show_path=False, markup=False, rich_tracebacks=False)
+        ],
+        force=True,
+    )
+    for noisy in ("httpx", "httpcore", "asyncio", "matplotlib"):
+        logging.getLogger(noisy).setLevel(logging.WARNING)
+    try:
+        load_own_metrics()
+    except OwnMetricError as error:
+        raise exit_error(str(error), 2) from None
+
+
+@app.command()
+def run(
+    config: ConfigOption = None,
+    replay: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--replay",
+            help="Read this file of traces first (JSON lines or array, gzip too; - is stdin)."
+            " Time then follows the traces, not the clock. May be repeated.",
+        ),
+    ] = None,
+    feedback: Annotated[
+        list[Path] | None,
+        typer.Option(
+            "--feedback",
+            help="Then read this file of labels (JSON lines or array, gzip too; - is stdin)."
+            " May be repeated.",
+        ),
+    ] = None,
+    exit_after_replay: Annotated[
+        bool, typer.Option("--exit-after-replay", help="End after the replay; open no port.")
+    ] = False,
+    state: Annotated[Path | None, typer.Option("--state", help="State file (state.path).")] = None,
+    fresh: Annotated[
+        bool, typer.Option("--fresh", help="Delete the state file first and start anew.")
+    ] = False,
+) -> None:
+    """Run the embedded agent: traces in, gauges, alerts and the status page out."""
+    from ragmeter.alerts.rule_sets import load_configured_rules
+    from ragmeter.alerts.rules import RuleError
+    from ragmeter.app.embedded_agent import run_agent
+    from ragmeter.cli.tables import alerts_table, windows_table, worst_table
+    from ragmeter.core.errors import StateError
+    from ragmeter.embedded.agent import EmbeddedAgent
+    from ragmeter.scorers.hhem.model import ModelError
+    from ragmeter.server.listener import ListenError
+    from ragmeter.store.state_file import remove_state_file
+
+    if exit_after_replay and not replay and not feedback:
+        raise exit_error("--exit-after-replay needs --replay FILE or --feedback FILE", 2)
+    overrides = {"state": {"path": str(state)}} if state else None
+    settings = load_or_exit(config, overrides)
+    if feedback and not settings.feedback.traces:
+        raise exit_error(
+            "--feedback: feedback.traces is 0, so there is nothing to join labels to", 2
+        )
+    out = Console(width=None if sys.stdout.isatty() else 120, highlight=False)
+
+    shown = True
+
+    def show(instrument: EmbeddedAgent) -> None:
+        nonlocal shown
+        with instrument.lock():
+            tables: list[Table | None] = []
+            for service in instrument.windows.services():
+                tables.append(windows_table(instrument, service))
+                tables.append(worst_table(instrument, service))
+            tables.append(alerts_table(instrument))
+        try:
+            for table in filter(None, tables):
+                out.print(table)
+        except OSError as error:  # what is measured stands; a served page does not need stdout
+            shown = False
+            discard_stdout()
+            if not isinstance(error, BrokenPipeError):
+                print_message(f"cannot write to standard output: {error.strerror}")
+
+    try:
+        rules = load_configured_rules(settings)
+        if fresh:
+            remove_state_file(settings.state.path)
+        status = asyncio.run(
+            run_agent(
+                settings,
+                rules,
+                files=replay or [],
+                feedback=feedback or [],
+                exit_after_replay=exit_after_replay,
+                reread=lambda: load_settings(config, overrides=overrides),
+                say=print_message,
+                show=show,
+            )
+        )
+    except RuleError as error:
+        raise exit_error(str(error), 2) from None
+    except ConfigError as error:
+        raise exit_error(f"configuration: {error}", 2) from None
+    except ModelError as error:
+        raise exit_error(f"hhem.path: {error}", 1) from None
+    except (StateError, ListenError, OSError) as error:
+        raise exit_error(str(error), 1) from None
+    raise typer.Exit(status if shown or not exit_after_replay else 1)
+
+
+@app.command()
+def score(
+    file: Annotated[
+        Path, typer.Argument(help="Traces: JSON lines or array, gzip too; - is stdin.")
+    ],
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="Where to write; - is stdout.")
+    ] = Path("-"),
+    form: Annotated[
+        ScoreFormat,
+        typer.Option(
+            "--format",
+            "-f",
+            help="jsonl: one object a trace; csv: one column a metric and scorer; open-rag-eval:"
+            " the columns of that tool, with questions, passages and answers.",
+        ),
+    ] = ScoreFormat.JSONL,
+    feedback: Annotated[
+        Path | None,
+        typer.Option("--feedback", help="Labels of these traces: JSON lines or array, gzip too."),
+    ] = None,
+    config: ConfigOption = None,
+) -> None:
+    """Score each trace of a file offline: every metric, no sampling.
+
+    Results that the judge or the model failed to give are unscored, each with its reason, and
+    counted at the end. The exit status is 1 where one that was asked gave no result at all.
+    """
+    from ragmeter.offline.scoring import SameFile, score_file
+    from ragmeter.score.slow_tiers import ConfiguredTiers
+    from ragmeter.scorers.hhem.model import ModelError
+
+    settings = load_or_exit(config)
+    try:
+        scorers = ConfiguredTiers(settings).scorers
+        done = asyncio.run(
+            score_file(file, output, form, settings, print_message, scorers, feedback)
+        )
+    except SameFile as error:
+        raise exit_error(str(error), 2) from None
+    except ModelError as error:
+        raise exit_error(f"hhem.path: {error}", 1) from None
+    except BrokenPipeError:
+        raise  # the reader has seen enough
+    except OSError as error:
+        raise exit_error(str(error), 1) from None
+    stderr.print(f"{done.traces} traces scored, {done.bad} items unreadable")
+    for line in done.lines():
+        print_message(line)
+    if (done.bad and not done.traces) or done.dead:
+        raise typer.Exit(1)
+
+
+@app.command()
+def backtest(
+    file: Annotated[
+        Path, typer.Argument(help="What `ragmeter score` wrote: JSON lines, gzip too; - is stdin.")
+    ],
+    rules: Annotated[
+        Path | None,
+        typer.Option("--rules", help="YAML file of rules over the default ones (alerts.rules)."),
+    ] = None,
+    config: ConfigOption = None,
+    form: Annotated[
+        BacktestFormat,
+        typer.Option(
+            "--format", "-f", help="table: what would have fired; json: that and every estimate."
+        ),
+    ] = BacktestFormat.TABLE,
+    picture: Annotated[
+        Path | None, typer.Option("--picture", help="Draw the alerts over time into this SVG file.")
+    ] = None,
+) -> None:
+    """Replay scored traces through windows and rules: what would have fired, and when."""
+    from ragmeter.alerts.rule_sets import load_configured_rules
+    from ragmeter.alerts.rules import RuleError
+    from ragmeter.console.terminal import UsageError
+    from ragmeter.offline.backtest_report import run_backtest
+
+    settings = load_or_exit(config, {"alerts": {"rules": str(rules)}} if rules else None)
+    try:
+        known = load_configured_rules(settings)
+    except (RuleError, OSError) as error:
+        raise exit_error(str(error), 2) from None
+    try:
+        found = run_backtest(
+            file,
+            settings,
+            known,
+            form,
+            picture,
+            print_message,
+            apart=[p for p in (rules, config) if p],
+        )
+    except UsageError as error:
+        raise exit_error(str(error), 2) from None
+    except BrokenPipeError:
+        raise  # the reader has seen enough
+    except OSError as error:
+        raise exit_error(str(error), 1) from None
+    if not found:
+        raise exit_error(f"{file}: no scored trace could be read", 1)
+
+
+@app.command()
+def schema(
+    of: Annotated[SchemaKind, typer.Argument(help="What is to be sent.")] = SchemaKind.TRACE,
+) -> None:
+    """Print the JSON Schema of a native trace, or of feedback."""
+    name, model = SCHEMAS[of]
+    document = {
+        "$schema": "https://json-schema.org/draft/2020-12/schema",
+        "$id": name,
+        **model.model_json_schema(),
+    }
+    typer.echo(json.dumps(document, indent=2, ensure_ascii=False))
+
+
+@config_app.command("show")
+def config_show(config: ConfigOption = None) -> None:
+    """Print the settings in force; secrets are hidden."""
+    typer.echo(dump_settings(load_or_exit(config)), nl=False)
+
+
+@config_app.command("check")
+def config_check(config: ConfigOption = None) -> None:
+    """Check the settings and what they name: rules, probes, key files, ports, the local model."""
+    from ragmeter.alerts.rule_sets import load_configured_rules
+    from ragmeter.alerts.rules import RuleError
+    from ragmeter.exporters.otel.exporter import ResultsExporter
+    from ragmeter.score.slow_tiers import ConfiguredTiers
+    from ragmeter.scorers.hhem.model import ModelError
+    from ragmeter.server.access import AccessPolicy
+
+    settings = load_or_exit(config)
+    try:
+        rules = load_configured_rules(settings)
+        ConfiguredTiers(settings, watched=True)
+        ResultsExporter(settings.results_export)
+        AccessPolicy(settings)
+        for endpoint in (settings.judge, settings.judge.second):
+            if endpoint.api_key_file is not None:
+                endpoint.api_key_file.read_text("ascii")
+    except ModelError as error:
+        raise exit_error(f"hhem.path: {error}", 2) from None
+    except ConfigError as error:
+        raise exit_error(f"configuration: {error}", 2) from None
+    except (RuleError, OSError, UnicodeDecodeError) as error:
+        raise exit_error(str(error), 2) from None
+    stderr.print(f"the configuration is sound; {len(rules)} alert rules")
+
+
+@config_app.command("reference")
+def config_reference() -> None:
+    """Print every setting with its default, as Markdown."""
+    typer.echo(render_reference(), nl=False)
+
+
+def main() -> None:
+    """The entry point: output that cannot be written is one line and not a traceback, and none
+    at all where the reader of a pipe has gone.
+    """
+    prepare_streams()
+    try:
+        try:
+            app()
+        finally:
+            sys.stdout.flush()
+    except OSError as error:
+        discard_stdout()
+        if not isinstance(error, BrokenPipeError):
+            exit_error(f"cannot write to standard output: {error.strerror or error}", 1)
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()

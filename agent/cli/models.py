@@ -1,0 +1,142 @@
+"""The commands `ragmeter model`: fetch, convert, check and use the local model."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from ragmeter.console.terminal import exit_error, print_message
+from ragmeter.scorers.hhem.model import ModelError
+
+model_app = typer.Typer(
+    help="Get, convert, check and use the local model (HHEM).", no_args_is_help=True
+)
+
+ModelFolder = Annotated[Path, typer.Argument(help="Folder of the model.")]
+
+
+@model_app.command("convert")
+def convert_model(
+    folder: Annotated[Path, typer.Argument(help="Folder with model.safetensors, tokenizer.json.")],
+    out: Annotated[
+        Path | None, typer.Option("--out", help="Folder to write to; by default the same.")
+    ] = None,
+    int8: Annotated[
+        bool, typer.Option("--int8", help="Make the quantised graph as well: faster, less exact.")
+    ] = False,
+) -> None:
+    """Build the ONNX graph from the published checkpoint."""
+    from ragmeter.scorers.hhem.conversion.convert import convert_checkpoint
+
+    try:
+        manifest = convert_checkpoint(folder, out, int8=int8)
+    except ModelError as error:
+        raise exit_error(str(error)) from None
+    print_message(f"converted to {out or folder}; fingerprint {manifest.fingerprint(False)}")
+    if int8:
+        print_message(f"quantised as well; fingerprint {manifest.fingerprint(True)}")
+
+
+def _reject_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _read_pairs(lines: Iterator[bytes]) -> Iterator[tuple[int, dict[str, Any] | str]]:
+    """Line number and pair, or what is wrong with the line; empty lines are left out."""
+    for number, line in enumerate(lines, 1):
+        line = line.removeprefix(b"\xef\xbb\xbf").strip() if number == 1 else line.strip()
+        if not line:
+            continue
+        try:
+            pair = json.loads(line, parse_constant=_reject_constant)
+        except (ValueError, RecursionError) as error:
+            yield number, f"not JSON: {error}"
+            continue
+        if not isinstance(pair, dict):
+            yield number, "not a JSON object"
+        elif missing := [k for k in ("premise", "hypothesis") if not isinstance(pair.get(k), str)]:
+            yield number, f"{' and '.join(missing)} must be text"
+        else:
+            yield number, pair
+
+
+@model_app.command("score")
+def score_pairs(
+    folder: ModelFolder,
+    pairs: Annotated[
+        Path,
+        typer.Option("--pairs", help="JSON lines with premise and hypothesis; - is stdin."),
+    ],
+    int8: Annotated[bool, typer.Option("--int8", help="Use the quantised graph.")] = False,
+) -> None:
+    """Score pairs, whole: each line again with `score` (1: supported) and `logits`.
+
+    A line that is no pair is named on stderr; the others are scored and the exit code is 1.
+    """
+    from ragmeter.scorers.hhem.model import HhemModel, consistency_probability
+
+    bad = 0
+    try:
+        model = HhemModel(folder, int8)
+        if str(pairs) == "-":
+            if sys.stdin is None:
+                raise ModelError("standard input is closed")
+            lines = sys.stdin.buffer
+        else:
+            lines = pairs.open("rb")
+        with lines:
+            for number, pair in _read_pairs(lines):
+                if isinstance(pair, str):
+                    bad += 1
+                    print_message(f"{pairs}, line {number}: {pair}")
+                    continue
+                logits = model.logits(model.encode(pair["premise"], pair["hypothesis"]))
+                typer.echo(
+                    json.dumps({**pair, "score": consistency_probability(logits), "logits": logits})
+                )
+    except ModelError as error:
+        raise exit_error(str(error)) from None
+    except BrokenPipeError:
+        raise  # the reader has seen enough
+    except OSError as error:
+        raise exit_error(f"{pairs}: {error.strerror or error}") from None
+    if bad:
+        raise typer.Exit(1)
+
+
+@model_app.command("check")
+def check_model(folder: ModelFolder) -> None:
+    """Score the pairs of the model card: expected against got; exit 1 when it is off."""
+    from ragmeter.scorers.hhem.conversion.convert import check_conversion, format_check
+
+    try:
+        result = check_conversion(folder)
+    except ModelError as error:
+        raise exit_error(str(error)) from None
+    for line in format_check(result):
+        typer.echo(line)
+    if not result.passed:
+        raise typer.Exit(1)
+
+
+@model_app.command("fetch")
+def fetch_model(
+    out: Annotated[Path, typer.Option("--out", help="Folder to download to.")] = Path("hhem"),
+    base_url: Annotated[
+        str | None,
+        typer.Option("--base-url", envvar="HF_ENDPOINT", help="A mirror of the model hub."),
+    ] = None,
+) -> None:
+    """Download the published model at its pinned revision, or say how to get it by hand."""
+    from ragmeter.scorers.hhem.conversion.download import HUB_URL, fetch_model
+
+    try:
+        fetch_model(out, print_message, base_url or HUB_URL)
+    except ModelError as error:
+        raise exit_error(str(error)) from None
+    print_message(f"next: ragmeter model convert {out}")

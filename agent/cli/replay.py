@@ -1,0 +1,194 @@
+"""The command `ragmeter replay`: send a file of traces as traffic."""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ragmeter.config.loader import ConfigError, load_settings
+from ragmeter.config.settings import Settings
+from ragmeter.console.terminal import exit_error, print_message
+
+TIMEOUT_SECONDS = 70.0  # longer than the agent waits for its own disk
+
+ReplayFile = Annotated[
+    Path, typer.Argument(help="Traces: JSON lines or array, gzip too; - is stdin.")
+]
+RateOption = Annotated[
+    float | None, typer.Option("--rate", min=0.001, help="Traces a second; none: all at once.")
+]
+StartOption = Annotated[
+    int, typer.Option("--start", min=0, help="Go on here: what an interrupted replay named.")
+]
+ShiftOption = Annotated[
+    str | None,
+    typer.Option(
+        "--shift",
+        metavar="sent|last|DURATION",
+        help="Move the traces' times: each to when it is sent; all by as much as makes the latest"
+        " one now; by a duration (30d). None: they stay as recorded.",
+    ),
+]
+SuffixOption = Annotated[
+    str,
+    typer.Option("--id-suffix", help="Put this behind each trace id: the same file as new traces."),
+]
+
+
+class ReplayTarget(StrEnum):
+    HTTP = "http"
+    KAFKA = "kafka"
+
+
+@dataclass(frozen=True, slots=True)
+class ReplayCall:
+    """What is to be sent, wherever to."""
+
+    file: Path
+    rate: float | None
+    start: int
+    shift: str | None
+    suffix: str
+
+
+def replay(
+    file: ReplayFile,
+    to: Annotated[
+        ReplayTarget,
+        typer.Option("--to", help="http: a running agent; kafka: the topic of the traces."),
+    ],
+    rate: RateOption = None,
+    start: StartOption = 0,
+    shift: ShiftOption = None,
+    id_suffix: SuffixOption = "",
+    url: Annotated[
+        str | None,
+        typer.Option(
+            "--url", help="With http: the agent's port for traces; none: as the settings say."
+        ),
+    ] = None,
+    config: Annotated[
+        Path | None, typer.Option("--config", "-c", help="YAML file with settings.")
+    ] = None,
+) -> None:
+    """Send the traces of a file as traffic, to a running agent or to Kafka.
+
+    A trace id that has been counted there before is not counted again. Where the agent is full or
+    restarts, this waits; what it was told to send it neither drops nor sends faster afterwards.
+    """
+    call = ReplayCall(file, rate, start, shift, id_suffix)
+    if to is ReplayTarget.HTTP:
+        _replay_to_agent(call, url, config)
+    elif url is not None:
+        raise exit_error("--url is for --to http; brokers are kafka.bootstrap_servers", 2)
+    else:
+        replay_to_kafka(call, config)
+
+
+def replay_to_kafka(call: ReplayCall, config: Path | None) -> None:
+    from ragmeter.cli.options import connected_settings
+    from ragmeter.kafka.operator.clients import send_traces as replay_to_kafka
+
+    with _ReplayRun(call) as run, connected_settings(config) as settings:
+        run.move(settings)
+        replay_to_kafka(
+            run.source, settings, print_message, rate=call.rate, moving=run.moving, done=run.done
+        )
+
+
+def _replay_to_agent(call: ReplayCall, url: str | None, config: Path | None) -> None:
+    from ragmeter.offline.replay_client import ReplayError, replay_to_agent
+    from ragmeter.server.client import agent_client, agent_url
+
+    try:
+        settings = load_settings(config)
+        http = settings.http
+        if url is None and http.otlp_port == 0:
+            raise exit_error("--url is needed: http.otlp_port is 0, any free port", 2)
+        base = (url or agent_url(http, http.otlp_port)).rstrip("/")
+        _check_call(base)
+        client = agent_client(http, base, TIMEOUT_SECONDS, sending=True)
+    except ConfigError as error:
+        raise exit_error(f"configuration: {error}", 2) from None
+    with _ReplayRun(call) as run, client:
+        try:
+            run.move(settings)
+            replay_to_agent(
+                run.source, settings, client, base, print_message,
+                rate=call.rate, moving=run.moving, done=run.done,
+            )  # fmt: skip
+        except (ReplayError, OSError) as error:
+            raise exit_error(str(error)) from None
+
+
+def _check_call(base: str) -> None:
+    import httpx
+
+    try:
+        url = httpx.URL(base)
+    except httpx.InvalidURL as error:
+        raise exit_error(f"--url: {error}", 2) from None
+    if url.scheme not in ("http", "https") or not url.host:
+        raise exit_error("--url: http:// or https:// and a host are needed", 2)
+
+
+class _ReplayRun:
+    """One call from its file to its last line, which is said however it ends."""
+
+    def __init__(self, call: ReplayCall) -> None:
+        # late: other commands need none of it
+        from ragmeter.ingest.files import InputFile
+        from ragmeter.offline.replay import SHIFT_TO_LAST, ReplayState, TraceShift, parse_shift
+
+        try:
+            shift = parse_shift(call.shift) if call.shift is not None else 0.0
+        except ValueError as error:
+            raise exit_error(f"--shift: {error}; or `sent`, or `last`", 2) from None
+        try:
+            self.source = InputFile(call.file)
+        except OSError as error:
+            raise exit_error(str(error)) from None
+        once = self.source.identity is None
+        if once and (call.start or shift == SHIFT_TO_LAST):
+            what = "--start" if call.start else "--shift last"
+            raise exit_error(f"{what} needs a file; {self.source.name} can be read once only", 2)
+        if self.source.size is not None and call.start > self.source.size:
+            raise exit_error(f"--start: {self.source.name} ends at {self.source.size}", 2)
+        self.done = ReplayState(position=call.start)
+        self._last = shift == SHIFT_TO_LAST
+        self.moving = TraceShift(shift if isinstance(shift, float) else None, call.suffix)
+
+    def move(self, settings: Settings) -> None:
+        """Reads the file for `--shift last`. Raises OSError."""
+        from ragmeter.offline.replay import TraceShift, latest_timestamp
+
+        if not self._last:
+            return
+        newest = latest_timestamp(self.source, settings.limits.trace_bytes)
+        # whole seconds, and never ahead of now: they are said, to go on with
+        seconds = 0.0 if newest is None else float(math.floor(time.time() - newest))
+        self.moving = TraceShift(seconds, self.moving.suffix)
+        print_message(f"times are moved by {seconds:.0f}s")
+
+    def __enter__(self) -> _ReplayRun:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        from ragmeter.offline.replay import resume_hint
+
+        done = self.done
+        if not done.finished:
+            if done.sent or done.bad:
+                print_message(f"interrupted: {resume_hint(self.source.path, done, self.moving)}")
+            return
+        known = f" ({done.known} of them were known)" if done.known else ""
+        refused = f", {done.refused} refused" if done.refused else ""
+        print_message(f"{done.sent} traces sent{known}, {done.bad} items unreadable{refused}")
+        if kind is None and (done.bad or done.refused) and not done.sent:
+            raise typer.Exit(1)

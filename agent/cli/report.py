@@ -1,0 +1,99 @@
+"""The command `ragmeter report`: summarise and compare scored files."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from ragmeter.console.terminal import exit_error, print_message
+
+
+class ReportFormat(StrEnum):
+    TABLE = "table"
+    JSON = "json"
+    OPEN_RAG_EVAL = "open-rag-eval"
+
+
+def report(
+    files: Annotated[
+        list[Path],
+        typer.Argument(
+            metavar="FILE",
+            help="What `ragmeter score` wrote (JSON lines, CSV) or a CSV of open-rag-eval, gzip"
+            " too; - is stdin. The others are compared with the first.",
+        ),
+    ],
+    html: Annotated[
+        Path | None, typer.Option("--html", help="Write a page with box plots into this file.")
+    ] = None,
+    png: Annotated[
+        Path | None,
+        typer.Option("--png", help="Draw box plots into this file (needs ragmeter\\[report])."),
+    ] = None,
+    form: Annotated[
+        ReportFormat,
+        typer.Option(
+            "--format", "-f",
+            help="table; json: every number of it; open-rag-eval: the CSV columns of that tool.",
+        ),
+    ] = ReportFormat.TABLE,
+    output: Annotated[
+        Path, typer.Option("--output", "-o", help="Where open-rag-eval's CSV goes; - is stdout.")
+    ] = Path("-"),
+    traces: Annotated[
+        Path | None,
+        typer.Option(
+            "--traces", help="The traces that were scored: shows queries and answers of the worst."
+        ),
+    ] = None,
+    service: Annotated[
+        str | None, typer.Option("--service", help="Only traces of this service.")
+    ] = None,
+    metric: Annotated[
+        list[str] | None,
+        typer.Option("--metric", "-m", help="Only this metric. May be repeated."),
+    ] = None,
+    pair_by: Annotated[
+        str,
+        typer.Option(
+            "--pair-by",
+            help="What the same question is known by: trace_id, query (its text) or tag:NAME.",
+        ),
+    ] = "trace_id",
+    worst: Annotated[
+        int, typer.Option("--worst", min=0, max=100, help="Worst traces of each metric.")
+    ] = 5,
+    seed: Annotated[int, typer.Option("--seed", help="Of the random turns of the test.")] = 0,
+    config: Annotated[
+        Path | None, typer.Option("--config", "-c", help="YAML file with settings.")
+    ] = None,
+) -> None:  # fmt: skip
+    """Summarise scored files, with intervals and box plots, and compare two or more."""
+    from ragmeter.config.loader import ConfigError, load_settings
+    from ragmeter.console.terminal import UsageError
+    from ragmeter.offline.report.command import ReportOptions, convert_to_open_rag_eval, run_report
+
+    try:
+        settings = load_settings(config)
+    except ConfigError as error:
+        raise exit_error(f"configuration: {error}", 2) from None
+    wanted = ReportOptions(
+        files, form, html, png, traces, service, metric or (), pair_by, worst, seed,
+        [config] if config else (),
+    )  # fmt: skip
+    try:
+        if form is ReportFormat.OPEN_RAG_EVAL:
+            convert_to_open_rag_eval(wanted, output, settings, print_message)
+        elif output != Path("-"):
+            raise UsageError("--output: for --format open-rag-eval; the table goes to stdout")
+        elif not run_report(wanted, settings, print_message):
+            raise typer.Exit(1)
+    except UsageError as error:
+        raise exit_error(str(error), 2) from None
+    except BrokenPipeError:
+        raise  # the reader has seen enough
+    except OSError as error:
+        raise exit_error(str(error), 1) from None

@@ -1,0 +1,160 @@
+"""Terminal tables of windows, worst traces and alerts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
+from ragmeter.aggregate.agent_view import AgentView
+from ragmeter.alerts.alert import Alert
+from ragmeter.core.label_bounds import bound_label
+from ragmeter.core.metric_specs import base_name, display_rank
+from ragmeter.core.series import is_overflow_series
+from ragmeter.metrics.registry import METRICS
+from ragmeter.windows.series import Estimate
+
+STATE_COLUMNS = ("scored", "not_applicable", "unscored", "sampled_out", "shed")
+WORST_METRICS = ("grounding", "relevance", "citation_f1")
+WORST_SHOWN = 3  # traces a metric: the terminal shows where to look, the page shows the rest
+MAX_TEXT = 70
+
+
+def _add_text_row(table: Table, *cells: str) -> None:
+    """Cells as text: what comes from traces and rules must not be read as markup."""
+    table.add_row(*map(Text, cells))
+
+
+def _format_number(metric: str, value: float) -> str:
+    spec = METRICS[base_name(metric)]
+    if spec.kind == "ratio":
+        return f"{100 * value:.1f} %"
+    return f"{value:.3g}" if spec.high is None else f"{value:.2f}"
+
+
+def _state_counts(states: Mapping[str, int]) -> str:
+    return ", ".join(f"{states[name]} {name}" for name in STATE_COLUMNS if states.get(name))
+
+
+def _in_display_order(reading: AgentView, service: str) -> list[tuple[str, str]]:
+    found = [pair for pair in reading.windows.series(service) if not is_overflow_series(pair[1])]
+    return sorted(found, key=lambda pair: (display_rank(pair[0]), pair))
+
+
+def _window_rows(reading: AgentView, service: str) -> Iterator[tuple[str, ...]]:
+    windows = reading.windows
+    nothing: dict[str, list[str]] = {}
+    for metric, scorer in _in_display_order(reading, service):
+        estimates: dict[str, Estimate] = {}
+        for window in windows.names:
+            found = windows.estimate(service, "", metric, scorer, window)
+            if found is not None:
+                estimates[window] = found
+        name = f"{metric} ({scorer})"
+        if not estimates:
+            longest = windows.states(service, "", metric, scorer, windows.names[-1])
+            nothing.setdefault(_state_counts(longest), []).append(metric)
+        for window, estimate in estimates.items():
+            interval = f"{_format_number(metric, estimate.lower)} … {_format_number(metric, estimate.upper)}"
+            value = _format_number(metric, estimate.value)
+            yield (
+                name,
+                window,
+                value,
+                interval,
+                str(estimate.samples),
+                _state_counts(estimate.states),
+            )
+            name = ""
+    for stage in windows.stages(service):
+        name = f"latency, {bound_label(stage, 20)}"
+        for window in windows.names:
+            for quantile in windows.quantiles(service, "", stage, window):
+                label = f"{window} p{100 * quantile.quantile:.0f}"
+                value = f"{quantile.value:.3g} s"
+                interval = (
+                    f"{quantile.lower:.3g} … {quantile.upper:.3g} s"
+                    if quantile.lower is not None and quantile.upper is not None
+                    else ""
+                )
+                yield name, label, value, interval, str(quantile.samples), ""
+                name = ""
+    for states, metrics in nothing.items():
+        yield "no estimate: " + ", ".join(metrics), windows.names[-1], "–", "", "", states
+
+
+def windows_table(reading: AgentView, service: str) -> Table:
+    """Each metric of a service by window: estimate, 95 % interval, scored samples, state counts.
+
+    A window is left out where fewer traces than `limits.min_samples` were scored.
+    """
+    windows = reading.windows
+    seen = windows.seen(service, "", windows.names[-1])
+    table = Table(
+        title=Text(f"{bound_label(service, 60)}: {seen} traces in {windows.names[-1]}", "bold"),
+        title_justify="left",
+        box=box.SIMPLE_HEAD,
+    )
+    table.add_column("metric (scorer)", overflow="fold", max_width=30)
+    table.add_column("window", no_wrap=True)
+    table.add_column("estimate", justify="right", no_wrap=True)
+    table.add_column("95 % interval", justify="right", no_wrap=True)
+    table.add_column("samples", justify="right", no_wrap=True)
+    table.add_column("states", overflow="fold", max_width=34)
+    for row in _window_rows(reading, service):
+        _add_text_row(table, *row)
+    return table
+
+
+def _excerpt(text: str) -> str:
+    """The start of a text of a trace, on one line and free of terminal control."""
+    line = bound_label(" ".join(text[: 2 * MAX_TEXT].split()), 2 * MAX_TEXT)
+    return line if len(line) <= MAX_TEXT else line[: MAX_TEXT - 1] + "…"
+
+
+def worst_table(reading: AgentView, service: str) -> Table | None:
+    """The worst traces of a service by its main metrics, or None where nothing was scored."""
+    windows = reading.windows
+    table = Table(
+        title=Text(f"{bound_label(service, 60)}: worst traces", "bold"),
+        title_justify="left",
+        box=box.SIMPLE_HEAD,
+    )
+    table.add_column("metric", no_wrap=True)
+    table.add_column("score", justify="right", no_wrap=True)
+    table.add_column("trace", overflow="fold", max_width=30)
+    table.add_column("query and answer", overflow="fold")
+    for metric in WORST_METRICS:
+        name = metric
+        for worst in windows.worst(service, metric, "builtin", windows.names[-1], WORST_SHOWN):
+            kept = reading.evidence(service, worst.trace_id) or {}
+            trace = kept.get("trace", {})
+            texts = [trace.get(part) or "" for part in ("query", "answer")]
+            shown = "\n".join(_excerpt(text) for text in texts if text)
+            value = _format_number(metric, worst.value)
+            _add_text_row(table, name, value, bound_label(worst.trace_id, 200), shown)
+            name = ""
+    return table if table.row_count else None
+
+
+def alerts_table(reading: AgentView) -> Table | None:
+    """The alerts that are pending or firing, or None."""
+    alerts: list[Alert] = [alert for alert in reading.alerts() if alert.state != "resolved"]
+    if not alerts:
+        return None
+    table = Table(title="alerts", title_justify="left", title_style="bold")
+    for column in ("severity", "state", "alert", "service", "what", "worst traces"):
+        table.add_column(column, overflow="fold")
+    for alert in alerts:
+        _add_text_row(
+            table,
+            alert.severity,
+            alert.state,
+            bound_label(alert.rule, 120),
+            bound_label(alert.service, 60),
+            bound_label(alert.summary, 500),
+            "\n".join(bound_label(trace_id, 80) for trace_id in alert.worst),
+        )
+    return table

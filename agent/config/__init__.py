@@ -1,0 +1,1 @@
+"""The settings tree, its loader and its reference."""

@@ -1,0 +1,278 @@
+"""Settings of inputs: HTTP ports, OTLP, feedback and resolvers."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Annotated, Literal
+from urllib.parse import urlsplit
+
+from pydantic import BeforeValidator, Field, SecretStr, field_validator, model_validator
+
+from ragmeter.config.base import (
+    NameList,
+    SettingsSection,
+    check_distinct,
+    check_http_url,
+    parse_headers,
+    split_names,
+)
+from ragmeter.core.clocks import parse_window
+
+PortNumber = Annotated[int, Field(ge=0, le=65535)]
+AcceptedRisk = Literal["open", "plain"]
+
+
+class TlsSettings(SettingsSection):
+    cert_file: Path | None = Field(
+        None, description="PEM certificate with its chain, for both ports; none: no TLS"
+    )
+    key_file: Path | None = Field(
+        None, description="PEM file of its key, not encrypted; none: it is in `cert_file`"
+    )
+    client_ca_file: Path | None = Field(
+        None, description="PEM authorities; whoever asks must show a certificate of theirs"
+    )
+
+    @model_validator(mode="after")
+    def _whole(self) -> TlsSettings:
+        for name in ("key_file", "client_ca_file"):
+            if getattr(self, name) is not None and self.cert_file is None:
+                raise ValueError(f"{name} needs cert_file")
+        return self
+
+
+class HttpSettings(SettingsSection):
+    host: str = Field(
+        "127.0.0.1", min_length=1, description="address to listen on; loopback by default"
+    )
+    otlp_host: str | None = Field(
+        None, min_length=1, description="another one for the port for traces; none: as `host`"
+    )
+    otlp_port: PortNumber = Field(4318, description="port for traces in; 0 picks a free one")
+    metrics_port: PortNumber = Field(
+        9464, description="port of `/metrics` and the page; 0: a free one"
+    )
+    token: SecretStr | None = Field(
+        None, description="bearer token for everything, or several; from the environment"
+    )
+    token_file: Path | None = Field(
+        None, description="file with it; a change is noticed. Several, one a line: all are valid"
+    )
+    send_token: SecretStr | None = Field(
+        None, description="token that opens sending traces only; from the environment"
+    )
+    send_token_file: Path | None = Field(None, description="file with it")
+    scrape_token: SecretStr | None = Field(
+        None, description="token that opens `/metrics` only; from the environment"
+    )
+    scrape_token_file: Path | None = Field(None, description="file with it")
+    tls: TlsSettings = TlsSettings()
+    accept: Annotated[list[AcceptedRisk], BeforeValidator(split_names)] = Field(
+        [],
+        description="what you accept on an address that is not loopback: `open` (nobody is asked"
+        " for a token or a certificate), `plain` (no TLS)",
+    )
+    names: NameList = Field(
+        [],
+        description="names by which a browser may open ports that ask for nothing; addresses,"
+        " single words and the host of `alerts.page_url` it may anyway",
+    )
+
+    @property
+    def otlp_address(self) -> str:
+        """Where traces are taken."""
+        return self.otlp_host or self.host
+
+    @field_validator("accept")
+    @classmethod
+    def _once(cls, value: list[AcceptedRisk]) -> list[AcceptedRisk]:
+        check_distinct(value)
+        return value
+
+    @model_validator(mode="after")
+    def _one_source(self) -> HttpSettings:
+        for name in ("token", "send_token", "scrape_token"):
+            if getattr(self, name) is not None and getattr(self, f"{name}_file") is not None:
+                raise ValueError(f"{name} or {name}_file, not both")
+        return self
+
+
+class OtlpSettings(SettingsSection):
+    grace_seconds: float = Field(
+        2,
+        ge=0,
+        description="quiet time that closes a trace whose root has come, or idle_seconds if less",
+    )
+    logs_grace_seconds: float = Field(
+        6,
+        ge=0,
+        description="the same while log events carry content: exporters send them up to 5 s later",
+    )
+    idle_seconds: float = Field(
+        30, gt=0, description="quiet time after which a trace without its root is closed"
+    )
+    max_age_seconds: float = Field(
+        300, gt=0, description="a trace is closed so long after its first span, whatever comes"
+    )
+    remember_seconds: float = Field(
+        3600, gt=0, description="how long a closed trace is known: spans that come later are late"
+    )
+    max_remembered: int = Field(
+        100_000, ge=1, description="closed traces known at a time; the oldest are forgotten"
+    )
+    max_trace_spans: int = Field(
+        10_000, ge=1, description="a trace is closed at so many spans and log events"
+    )
+    max_trace_bytes: int = Field(
+        16 * 2**20, ge=1024, description="a trace is closed at so many bytes of spans"
+    )
+    max_open_traces: int = Field(
+        10_000, ge=1, description="open traces; beyond it the oldest are closed early"
+    )
+    max_open_bytes: int = Field(
+        256 * 2**20,
+        ge=1024,
+        description="spans of all open traces on the disk; beyond it the oldest are closed early",
+    )
+    max_copy_bytes: int = Field(
+        64 * 2**20,
+        ge=0,
+        description="spans of open traces kept in memory too, which are not read from the disk",
+    )
+    tool_names: NameList = Field(
+        [], description="tools whose results are passages, by name: without it only retrievers are"
+    )
+    hash_ids: bool = Field(
+        True, description="keep sessions and users as keyed hashes; false keeps them as they come"
+    )
+    session_salt: SecretStr = Field(
+        SecretStr("ragmeter"), description="key of the hashes of sessions and users; set your own"
+    )
+    text_limit: int | None = Field(
+        None,
+        ge=1,
+        description="the senders' limit of attribute values: text of just this length was cut",
+    )
+
+    @model_validator(mode="after")
+    def _order(self) -> OtlpSettings:
+        if self.remember_seconds < self.max_age_seconds:
+            raise ValueError("remember_seconds must not be under max_age_seconds")
+        return self
+
+
+class FeedbackSettings(SettingsSection):
+    horizon: str | None = Field(
+        None,
+        description="how long a trace waits for labels, and labels for their trace; none, and at "
+        "most: the longest window, for later ones would have none to enter",
+    )
+    traces: int = Field(
+        100_000,
+        ge=0,
+        description="traces remembered for their labels, some 350 bytes each; beyond it the oldest "
+        "are forgotten. On Kafka each partition has an equal part. 0: no feedback",
+    )
+    waiting: int = Field(
+        10_000,
+        ge=1,
+        description="feedback waiting for its trace; beyond it the oldest is shed. On Kafka each "
+        "partition has an equal part",
+    )
+    scorers: int = Field(
+        8, ge=1, description="names of scorers in feedback with series of their own"
+    )
+
+    @field_validator("horizon")
+    @classmethod
+    def _duration(cls, value: str | None) -> str | None:
+        if value is not None:
+            parse_window(value)
+        return value
+
+
+ID_PLACEHOLDER = "{id}"
+
+
+class ResolverSource(SettingsSection):
+    name: str = Field(pattern=r"^[a-z][a-z0-9_-]{0,39}$", description="label value")
+    services: NameList = Field([], description="only for these services; empty: all")
+    url: str | None = Field(None, description="`http://host/path/{id}`")
+    file: Path | None = Field(None, description="JSON lines, or CSV with a header (`.csv`)")
+    sqlite: Path | None = Field(None, description="a SQLite file, opened for reading only")
+    query: str | None = Field(
+        None, description="for `sqlite`: `SELECT text FROM chunks WHERE id = ?`"
+    )
+    id_field: str = Field("id", min_length=1, description="for `file`: where the id is")
+    text_field: str = Field(
+        "text", min_length=1, description="where the text is in JSON or CSV; dots between levels"
+    )
+    headers: SecretStr | None = Field(
+        None, description="for `url`: `Name: value`, one a line; from the environment"
+    )
+    headers_file: Path | None = Field(
+        None, description="file of such lines, read anew when the server refuses the old ones"
+    )
+    timeout_seconds: float = Field(2, gt=0, le=60, description="longest wait for one text")
+    concurrency: int = Field(8, ge=1, le=64, description="texts that are fetched at a time")
+    max_bytes: int = Field(256 * 2**10, ge=1, le=16 * 2**20, description="largest text")
+
+    @field_validator("url")
+    @classmethod
+    def _template(cls, value: str | None) -> str | None:
+        if value is None:
+            return None
+        if value.count(ID_PLACEHOLDER) != 1:
+            raise ValueError(f"one {ID_PLACEHOLDER} is needed")
+        check_http_url(value.replace(ID_PLACEHOLDER, "x"))
+        parts = urlsplit(value)
+        if ID_PLACEHOLDER not in parts.path + parts.query:
+            raise ValueError(f"{ID_PLACEHOLDER} must stand in the path or the query")
+        return value
+
+    @field_validator("query")
+    @classmethod
+    def _reads(cls, value: str | None) -> str | None:
+        if value is not None and (value.count("?") != 1 or not re.match(r"(?i)\s*select\b", value)):
+            raise ValueError("a SELECT with one `?` for the id is needed")
+        return value
+
+    @field_validator("headers")
+    @classmethod
+    def _lines(cls, value: SecretStr | None) -> SecretStr | None:
+        if value is not None:
+            parse_headers(value.get_secret_value())
+        return value
+
+    @model_validator(mode="after")
+    def _one(self) -> ResolverSource:
+        if sum(place is not None for place in (self.url, self.file, self.sqlite)) != 1:
+            raise ValueError("one of url, file and sqlite is needed")
+        if (self.sqlite is None) != (self.query is None):
+            raise ValueError("sqlite and query need each other")
+        if self.url is None and (self.headers or self.headers_file):
+            raise ValueError("headers are for a url")
+        if self.headers is not None and self.headers_file is not None:
+            raise ValueError("headers or headers_file, not both")
+        return self
+
+
+class ResolverSettings(SettingsSection):
+    sources: list[ResolverSource] = Field(
+        [], max_length=16, description="where texts are looked up; the first that has one gives it"
+    )
+    cache_bytes: int = Field(64 * 2**20, ge=0, description="texts remembered")
+    cache_seconds: float = Field(3600, gt=0, description="how long a text is remembered")
+    negative_seconds: float = Field(
+        60, gt=0, description="how long it is remembered that there is none"
+    )
+    waiting: int = Field(
+        1000, ge=1, description="traces that wait for texts; others go on without them"
+    )
+
+    @field_validator("sources")
+    @classmethod
+    def _distinct(cls, value: list[ResolverSource]) -> list[ResolverSource]:
+        check_distinct([source.name for source in value])
+        return value

@@ -1,0 +1,244 @@
+"""Settings of scoring: sampling, the judge, the local model and answer consistency."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import (
+    BeforeValidator,
+    Field,
+    SecretStr,
+    field_validator,
+    model_validator,
+)
+
+from ragmeter.config.base import (
+    NameList,
+    SettingsSection,
+    Share,
+    check_base_url,
+    split_names,
+)
+
+
+class SamplingRates(SettingsSection):
+    model: Share = Field(1.0, description="share of traces for local models")
+    judge: Share = Field(0.05, description="share of traces for LLM judges")
+
+
+SamplingRatio = Annotated[float, Field(ge=1, le=5)]
+
+
+class SamplingRatios(SettingsSection):
+    error: SamplingRatio = Field(3, description="traces that failed or have no answer")
+    new: SamplingRatio = Field(3, description="traces of a model or prompt version that is new")
+    low: SamplingRatio = Field(3, description="traces with the lowest cheap scores")
+    rare: SamplingRatio = Field(3, description="traces of segments with little traffic")
+
+
+class SamplingSettings(SamplingRates):
+    salt: str = Field(
+        "ragmeter", description="key of the sampling hash; not shared with upstream samplers"
+    )
+    services: dict[str, SamplingRates] = Field(
+        {}, description="other rates for single services, by name"
+    )
+    ratios: SamplingRatios = SamplingRatios()
+    low: NameList = Field(
+        ["grounding", "relevance"], description="metrics whose lowest built-in scores are `low`"
+    )
+    low_share: float = Field(
+        0.2, gt=0, le=0.5, description="share of traces below the cuts of `low`, all together"
+    )
+    new_seconds: float = Field(
+        3600, ge=0, description="how long a model or prompt version is `new`"
+    )
+    rare_share: float = Field(
+        0.02, ge=0, le=0.2, description="a segment with less of the traffic is `rare`"
+    )
+
+
+class HhemSettings(SettingsSection):
+    path: Path | None = Field(
+        None, description="folder of a model made by `ragmeter model convert`; none: no HHEM"
+    )
+    workers: int = Field(1, ge=1, le=64, description="single-threaded workers")
+    int8: bool = Field(False, description="use the quantised graph: faster, less exact")
+    fulltext: bool = Field(
+        False, description="also score as the reference does: one pair, premise cut"
+    )
+
+
+RankCutoff = Annotated[int, Field(ge=1, le=100)]
+JudgeFamily = Literal[
+    "relevance",
+    "answered",
+    "citations",
+    "nuggets",
+    "claims",
+    "facts",
+    "context",
+    "context_recall",
+    "annotation",
+]
+
+
+class ModelEndpoint(SettingsSection):
+    """An OpenAI-compatible endpoint."""
+
+    base_url: str | None = Field(
+        None, description="base URL of an OpenAI-compatible API, with its `/v1`"
+    )
+    model: str | None = Field(None, description="name of the model to ask")
+    api_key: SecretStr | None = Field(None, description="key of the API; from the environment")
+    api_key_file: Path | None = Field(
+        None, description="file with the key, read anew when the API refuses the old one"
+    )
+
+    @field_validator("base_url")
+    @classmethod
+    def _url(cls, value: str | None) -> str | None:
+        return check_base_url(value)
+
+
+class JudgeCacheSettings(SettingsSection):
+    entries: int = Field(200_000, ge=0, description="verdicts kept; 0 keeps none")
+    days: float = Field(30, gt=0, description="how long a verdict is kept")
+
+
+class JudgeBudgetSettings(SettingsSection):
+    requests_per_minute: float | None = Field(None, gt=0, description="calls a minute; none: any")
+    tokens_per_minute: float | None = Field(
+        None, gt=0, description="tokens a minute, in and out together; none: any"
+    )
+    usd_per_day: float | None = Field(None, gt=0, description="USD a day (UTC); none: any")
+    shares: dict[str, Share] = Field(
+        {}, description="largest part of the budget for single services, by name"
+    )
+    canaries: float = Field(
+        0.1, ge=0, le=1, description="largest part of the budget for canaries; 0: none is judged"
+    )
+
+
+class SecondJudgeSettings(ModelEndpoint):
+    share: float = Field(0.05, ge=0, le=1, description="part of the judged traces judged again")
+    input_usd_per_million: float | None = Field(
+        None, ge=0, description="price of a million tokens in; none: as the first judge's"
+    )
+    output_usd_per_million: float | None = Field(
+        None, ge=0, description="price of a million tokens out; none: as the first judge's"
+    )
+
+
+class JudgeProbeSettings(SettingsSection):
+    hours: float = Field(24, gt=0, description="hours between two runs of the frozen probe set")
+    file: Path | None = Field(None, description="JSON lines of probes in place of the bundled ones")
+    enabled: bool = Field(True, description="judge the probe set while a judge is configured")
+
+
+class JudgeSettings(ModelEndpoint):
+    metrics: Annotated[list[JudgeFamily], BeforeValidator(split_names)] = Field(
+        ["relevance", "answered", "citations", "nuggets"],
+        min_length=1,
+        description="what the judge is asked for",
+    )
+    k: Annotated[list[RankCutoff], BeforeValidator(split_names)] = Field(
+        [5], description="cut-offs of precision, average precision and nDCG", max_length=5
+    )
+    passages_per_call: int = Field(
+        1, ge=1, le=10, description="passages graded in one call; above 1 changes the grades"
+    )
+    structured: Literal["auto", "schema", "prompt"] = Field(
+        "auto", description="JSON schema by the server, in the prompt, or found out by trying"
+    )
+    temperature: float | None = Field(0, ge=0, le=2, description="none: the model's own")
+    seed: int | None = Field(42, description="none: not sent")
+    timeout_seconds: float = Field(60, gt=0, description="longest time for one attempt")
+    concurrency: int = Field(16, ge=1, le=512, description="most calls in flight")
+    retries: int = Field(3, ge=0, le=10, description="most retries of one call that failed")
+    input_usd_per_million: float = Field(0, ge=0, description="price of a million tokens in")
+    output_usd_per_million: float = Field(0, ge=0, description="price of a million tokens out")
+    cache: JudgeCacheSettings = JudgeCacheSettings()
+    budget: JudgeBudgetSettings = JudgeBudgetSettings()
+    second: SecondJudgeSettings = SecondJudgeSettings()
+    probes: JudgeProbeSettings = JudgeProbeSettings()
+
+    @model_validator(mode="after")
+    def _complete(self) -> JudgeSettings:
+        for name, endpoint in (("", self), ("second.", self.second)):
+            if endpoint.base_url is not None and not endpoint.model:
+                raise ValueError(f"{name}base_url needs {name}model: the name of the model to ask")
+        if self.base_url is None and (self.model or self.api_key_file):
+            raise ValueError("model and api_key_file need base_url: without it no judge is asked")
+        priced = self.input_usd_per_million or self.output_usd_per_million
+        if self.budget.usd_per_day is not None and not priced:
+            # without prices every call is free, and the budget would hold nothing
+            raise ValueError(
+                "budget.usd_per_day needs input_usd_per_million or output_usd_per_million"
+            )
+        return self
+
+
+class EmbeddingSettings(ModelEndpoint):
+    """An OpenAI-compatible embeddings endpoint; without its `base_url` nothing is embedded."""
+
+    dimensions: int | None = Field(
+        None,
+        ge=2,
+        le=4096,
+        description="length of the vectors to ask for, of models that know shorter ones; none: the"
+        " model's own",
+    )
+    near: float | None = Field(
+        None,
+        ge=0.5,
+        le=1,
+        description="cosine from which two questions are taken for one; none: only the same words",
+    )
+    timeout_seconds: float = Field(20, gt=0, description="longest time for one attempt")
+    concurrency: int = Field(4, ge=1, le=64, description="most calls in flight")
+    retries: int = Field(2, ge=0, le=10, description="most retries of one call that failed")
+
+    @model_validator(mode="after")
+    def _complete(self) -> EmbeddingSettings:
+        if self.base_url is not None and not self.model:
+            raise ValueError("base_url needs model: the name of the embedding model to ask")
+        if self.base_url is None and (self.model or self.api_key_file or self.near is not None):
+            raise ValueError(
+                "model, api_key_file and near need base_url: without it nobody is asked"
+            )
+        return self
+
+
+MAX_NEAR_QUERIES = 500
+"""Questions remembered where near ones are found: a new one is held against each of them, which
+takes 0.15 ms a piece for vectors of 1,536 numbers (benchmarks/consistency.py)."""
+
+
+class ConsistencySettings(SettingsSection):
+    enabled: bool = Field(
+        True,
+        description="compare answers to the same question; with `privacy.content: none` it is off",
+    )
+    queries: int = Field(
+        200,
+        ge=10,
+        le=2_000,
+        description="different questions of a service that are remembered, up to 5 kB each, and"
+        " with embeddings five vectors more",
+    )
+    tags: NameList = Field(
+        [],
+        description="tags that must be equal, too, for two questions to be the same: `tenant`,"
+        " where each has documents of its own",
+    )
+    embeddings: EmbeddingSettings = EmbeddingSettings()
+
+    @model_validator(mode="after")
+    def _bounded(self) -> ConsistencySettings:
+        if self.embeddings.near is not None and self.queries > MAX_NEAR_QUERIES:
+            raise ValueError(
+                f"with embeddings.near at most {MAX_NEAR_QUERIES} queries are remembered"
+            )
+        return self

@@ -1,1 +1,0 @@
-"""Consistency: how much the answers of a service to one and the same question differ."""

@@ -1,0 +1,160 @@
+"""The feedback schema: yes/no labels of passages and answers that people, tickets or an annotation judge give to a trace.
+
+The taxonomy is that of pragmata (github.com/bertelsmannstift/pragmata, metrics taxonomy): three
+labels of every retrieved passage, ten of the answer. Each may be missing: who only says "helpful"
+has said nothing of the rest. Labels that contradict each other are refused, and what one label
+says of another is filled in: a passage that is sufficient evidence is on the topic.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated, ClassVar, Self
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field, model_validator
+
+from ragmeter.trace import MAX_ID, Timestamp
+
+SCHEMA = "ragmeter.feedback/1"
+
+HUMAN = "human"
+"""The scorer where feedback names none."""
+ANNOTATION = "annotation"
+"""The scorer of our own annotation judge."""
+
+RESERVED_SCORERS = frozenset(
+    (
+        *("builtin", "judge", "umbrela", "autonuggetizer", "hhem", "hhem_fulltext"),
+        *("reference", "own", ANNOTATION),
+    )
+)
+"""Our own scorers: their series are theirs, and nobody's labels may pose as them."""
+
+MAX_PASSAGES = 1000  # labelled in one feedback; more than any retriever returns
+_SCORER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")  # no "+": that names combined estimates
+
+_Implication = tuple[str, str]
+"""Where the first label is yes, so is the second; where the second is no, so is the first."""
+
+
+def _scorer(name: str) -> str:
+    if name in RESERVED_SCORERS:
+        raise ValueError(f"{name} is a scorer of the agent itself; choose another name")
+    if not _SCORER.fullmatch(name):
+        raise ValueError("letters, digits, _ . and -, at most 64 of them")
+    return name
+
+
+class _Labels(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+    implications: ClassVar[tuple[_Implication, ...]] = ()
+
+    @model_validator(mode="after")
+    def _complete(self) -> Self:
+        for first, second in self.implications:
+            is_first, is_second = getattr(self, first), getattr(self, second)
+            if is_first and is_second is False:
+                raise ValueError(f"{first} is yes, so {second} can't be no")
+            # the model is frozen for its readers, not for the one who makes it
+            if is_first:
+                object.__setattr__(self, second, True)
+            elif is_second is False:
+                object.__setattr__(self, first, False)
+        return self
+
+    @property
+    def given(self) -> dict[str, bool]:
+        """The labels that are known."""
+        return {name: value for name, value in self if value is not None}
+
+
+class PassageLabels(_Labels):
+    """Labels of one retrieved passage, for the query. None: not labelled."""
+
+    implications = (("evidence_sufficient", "topically_relevant"),)
+
+    topically_relevant: bool | None = Field(
+        default=None, description="it says something of substance on the subject of the query"
+    )
+    evidence_sufficient: bool | None = Field(
+        default=None, description="it is enough evidence to answer the query"
+    )
+    misleading: bool | None = Field(
+        default=None, description="an answer that rests on it may well be wrong or distorted"
+    )
+
+
+class AnswerLabels(_Labels):
+    """Labels of the answer: five against the retrieved passages, five for the query."""
+
+    implications = (
+        ("contradicted_claim_present", "unsupported_claim_present"),
+        ("fabricated_source", "source_cited"),
+    )
+
+    support_present: bool | None = Field(
+        default=None, description="at least one claim is supported by the passages"
+    )
+    unsupported_claim_present: bool | None = Field(
+        default=None, description="at least one claim is not supported by the passages"
+    )
+    contradicted_claim_present: bool | None = Field(
+        default=None, description="at least one claim is contradicted by the passages"
+    )
+    source_cited: bool | None = Field(default=None, description="it cites at least one source")
+    fabricated_source: bool | None = Field(
+        default=None, description="it cites a source that is not among the passages"
+    )
+    proper_action: bool | None = Field(
+        default=None, description="to answer, to ask back or to refuse was the right thing to do"
+    )
+    response_on_topic: bool | None = Field(
+        default=None, description="it takes up what was asked, in substance"
+    )
+    helpful: bool | None = Field(
+        default=None, description="it brings who asked forward with what they want to do"
+    )
+    incomplete: bool | None = Field(
+        default=None, description="it leaves out a part that the query needs"
+    )
+    unsafe_content: bool | None = Field(
+        default=None, description="it holds something harmful or against policy"
+    )
+
+
+PASSAGE_LABELS = tuple(PassageLabels.model_fields)
+ANSWER_LABELS = tuple(AnswerLabels.model_fields)
+
+_Id = Annotated[str, Field(min_length=1, max_length=MAX_ID)]
+
+
+class Feedback(BaseModel):
+    """What one scorer said of one trace at one time. `passages` is keyed by passage id."""
+
+    model_config = ConfigDict(
+        title=SCHEMA, extra="ignore", frozen=True, coerce_numbers_to_str=True, allow_inf_nan=False
+    )
+
+    trace_id: _Id
+    timestamp: Timestamp = Field(description="when it was labelled; of two labels the later holds")
+    scorer: Annotated[str, AfterValidator(_scorer)] = Field(
+        default=HUMAN, description="who labelled; labels of two scorers are never mixed"
+    )
+    service: _Id | None = Field(
+        default=None, description="the service of the trace, where it is known"
+    )
+    probability: float | None = Field(
+        default=None,
+        gt=0,
+        le=1,
+        description="with which it was chosen at random to be labelled, where that is so",
+    )
+    passages: dict[_Id, PassageLabels] = Field(default={}, max_length=MAX_PASSAGES)
+    answer: AnswerLabels = AnswerLabels()
+
+    @model_validator(mode="after")
+    def _says_something(self) -> Self:
+        if not self.answer.given and not any(one.given for one in self.passages.values()):
+            raise ValueError("there is no label in it")
+        return self

@@ -1,0 +1,132 @@
+"""Specifications of metrics, metric names with a cut-off, and the display order of metrics.
+
+Names of metrics with a cut-off: `precision_at_k:5` is precision_at_k with k = 5.
+
+Windows, rules and scores use the whole name; the registry knows the base; in Prometheus the
+cut-off is the label `k`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+MetricKind = Literal["mean", "ratio"]
+MetricTier = Literal["cheap", "model", "judge", "feedback"]
+
+
+@dataclass(frozen=True, slots=True)
+class MetricSpec:
+    """One quantity. `kind` says how values combine: a `ratio` is the mean of 0/1 values.
+
+    `low` and `high` bound a value (`high` None: unbounded). `good` says which way is better;
+    None where neither is (token counts). `unit` follows Prometheus base units ("" for a share).
+    `labels` are those that its series have beside the usual ones: `k` of a cut-off (see `names`).
+    `needs` says what is read, `source` who has defined it so. The rule that holds by default, if
+    any, stands with all rules, in agent/alerts/default_rules.yaml.
+    """
+
+    name: str
+    kind: MetricKind
+    tier: MetricTier
+    scorers: tuple[str, ...]
+    meaning: str
+    formula: str
+    needs: str
+    low: float = 0.0
+    high: float | None = 1.0
+    good: Literal["higher", "lower"] | None = "higher"
+    unit: str = ""
+    labels: tuple[str, ...] = ()
+    source: str = ""
+
+    @property
+    def gauge(self) -> str:
+        """The Prometheus name of the point estimate; `_ci_lower` and the rest share its stem."""
+        return f"rag_{self.name}_{self.kind}"
+
+    @property
+    def range(self) -> str:
+        """What a value can be, in words."""
+        top = "…" if self.high is None else f"{self.high:g}"
+        return f"{self.low:g} to {top}{' ' + self.unit if self.unit else ''}"
+
+
+def name_at_cutoff(name: str, k: int) -> str:
+    """The name of the metric `name` cut off at rank `k`."""
+    return f"{name}:{k}"
+
+
+def base_name(metric: str) -> str:
+    """The name in the registry."""
+    return metric.partition(":")[0]
+
+
+def parse_cutoff(metric: str) -> str | None:
+    """The cut-off, where the metric has one."""
+    return metric.partition(":")[2] or None
+
+
+def find_spec(specs: Mapping[str, MetricSpec], metric: str) -> MetricSpec | None:
+    """The spec of a metric by its whole name; None where nobody has declared it."""
+    return specs.get(base_name(metric))
+
+
+METRIC_GROUPS = {
+    "Quality": (
+        "grounding",
+        "relevance",
+        "answered",
+        "precision_at_k",
+        "average_precision_at_k",
+        "reciprocal_rank",
+        "ndcg_at_k",
+        "nugget_all",
+        "nugget_all_strict",
+        "nugget_vital",
+        "nugget_vital_strict",
+        "nugget_weighted",
+        "nugget_weighted_strict",
+        *("faithfulness", "answer_relevancy", "groundedness_grade", "correctness_grade"),
+        *("groundedness", "context_relevancy", "context_precision", "context_recall"),
+        "citation_f1",
+        "citation_precision",
+        "citation_recall",
+        "citation_passage_f1",
+        "citation_passage_precision",
+        "citation_presence",
+        "citation_fabricated",
+        "source_indicators",
+    ),
+    "Labels": (
+        *("helpfulness", "proper_action", "on_topic", "incompleteness", "unsafe_content"),
+        *("grounding_presence", "unsupported_claim", "contradiction"),
+        *("topical_precision_at_k", "sufficiency_hit_at_k", "sufficiency_rate_at_k"),
+        "misleading_context_rate_at_k",
+    ),
+    "Canaries": (
+        *("answer_correctness", "fact_checks", "fact_coverage", "calculation"),
+        *("calculation_steps", "exact_match", "keyword_coverage", "number_match"),
+        *("list_coverage", "answer_completeness", "recall_any_at_k", "recall_all_at_k"),
+        *("reciprocal_rank_at_k", "attribution_hit", "abstention_accuracy"),
+        *("unanswerable_hallucination", "conflict_handled", "scope_miss"),
+        *("canary_failed", "canary_seconds"),
+    ),
+    "Operation": ("error", "timeout", "empty_answer"),
+    "Judge": ("judge_disagreement", "judge_probe_agreement", "judge_probe_change"),
+    "Use": ("input_tokens", "output_tokens", "cost_usd"),
+}
+"""Sections in the order of the question "how good are the answers"."""
+
+OTHER_GROUP = "More"
+"""The section of metrics that belong to none of these."""
+
+_DISPLAY_RANK = {
+    name: rank for rank, name in enumerate(n for group in METRIC_GROUPS.values() for n in group)
+}
+
+
+def display_rank(metric: str) -> int:
+    """The place of a metric on the page and in the table; metrics of no group come last."""
+    return _DISPLAY_RANK.get(base_name(metric), len(_DISPLAY_RANK))

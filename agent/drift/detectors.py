@@ -1,0 +1,252 @@
+"""Sequential e-SR detectors, the stream of buckets that feeds them, and change-point estimation.
+
+Sequential detectors: the bucketed e-SR, always on, with a false-alarm rate set in time.
+
+Each closed bucket becomes a standardised distance z from the baseline. With y = (z - tol) / 3, cut
+to [-1, 10], and five bets l, a Shiryaev-Roberts e-detector keeps M_l = (M_l + 1)(1 + l y) and
+alarms when the mean of the M_l reaches H. As long as E[y] <= 0 given the past, M less the number of
+steps is a supermartingale: at most one false alarm per H steps is expected, for any distribution,
+any number of samples per bucket, and however often somebody looks. H counts buckets, so the promise
+is one in time.
+
+Since when: the most likely time of the change behind an alarm, and how sure that is.
+
+With a known level before it, the likelihood ratio of a change at tau is Z**2 / 2, where Z is the
+standardised sum of deviations from the baseline since tau. The estimate is the tau with the
+largest; the 95 % set holds every tau whose ratio is within `DROP` of it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from ragmeter.drift.baseline import Baseline
+
+BETS = (0.05, 0.1, 0.2, 0.4, 0.8)
+"""Small bets find small shifts late, large ones large shifts early; none needs tuning."""
+
+_CLIP = 3.0
+"""1 + l y must stay positive for l = 0.8: three standard errors below cost it four fifths of its
+stake, and no bucket costs more."""
+
+_MAX_BET = 10.0
+"""The most that one freak bucket may count (30 standard errors): cutting above only lowers E[y]."""
+
+_DetectorState = list[list[float]]
+
+
+def detector_threshold(seconds_per_alarm: float, width: float, streams: int) -> float:
+    """H: steps of `width` seconds in the time of one false alarm, times the streams that share
+    the allowance (each gets an equal part of it)."""
+    return seconds_per_alarm / width * max(1, streams)
+
+
+class EsrDetector:
+    """The mean of e-SRs over `edges` statistics, each up or, if `two_sided`, up and down.
+
+    An average of e-detectors is an e-detector, so one threshold serves one edge or five, one side
+    or two.
+    """
+
+    __slots__ = ("_down", "_up", "statistic")
+
+    def __init__(self, edges: int = 1, two_sided: bool = False) -> None:
+        self._up = [[0.0] * len(BETS) for _ in range(edges)]
+        self._down = [[0.0] * len(BETS) for _ in range(edges)] if two_sided else []
+        self.statistic = 0.0
+
+    def step(self, zs: Iterable[tuple[float, float]]) -> float:
+        """Take in one closed bucket: (z, tol) per edge, z > 0 in the direction that is watched.
+        Returns the statistic, to be held against H."""
+        total = 0.0
+        down = self._down
+        for edge, (z, tol) in enumerate(zs):
+            total += _update_stakes(self._up[edge], (z - tol) / _CLIP)
+            if down:
+                total += _update_stakes(down[edge], (-z - tol) / _CLIP)
+        self.statistic = total / (len(BETS) * (len(self._up) + len(down)))
+        return self.statistic
+
+    def reset(self) -> None:
+        """Start anew, after an alarm or with a new baseline."""
+        for stake in (*self._up, *self._down):
+            stake[:] = [0.0] * len(BETS)
+        self.statistic = 0.0
+
+    def strongest(self) -> tuple[int, int]:
+        """(edge, direction +1 or -1) that contributes most."""
+        best, found = -1.0, (0, 1)
+        for sign, side in ((1, self._up), (-1, self._down)):
+            for edge, stake in enumerate(side):
+                if sum(stake) > best:
+                    best, found = sum(stake), (edge, sign)
+        return found
+
+    def dump(self) -> _DetectorState:
+        """All state, as JSON keeps it: floats written in full come back bit for bit."""
+        return [[self.statistic, float(bool(self._down))], *map(list, self._up + self._down)]
+
+    @classmethod
+    def load(cls, state: Sequence[Sequence[float]]) -> EsrDetector:
+        """Back from `dump`. ValueError if it is not one."""
+        (statistic, two_sided), *stakes = state
+        edges = len(stakes) // 2 if two_sided else len(stakes)
+        new = cls(edges, bool(two_sided))
+        if not edges or len(stakes) % (2 if two_sided else 1):
+            raise ValueError("a detector's state has a part for each edge and side")
+        if any(len(stake) != len(BETS) for stake in stakes):
+            raise ValueError(f"a detector's state has {len(BETS)} numbers per edge and side")
+        new._up = [list(stake) for stake in stakes[:edges]]
+        new._down = [list(stake) for stake in stakes[edges:]]
+        new.statistic = statistic
+        return new
+
+
+def _update_stakes(stake: list[float], y: float) -> float:
+    """Move one mixture on; returns its sum. NaN loses the stake's growth and nothing else."""
+    y = _MAX_BET if y > _MAX_BET else y if y > -1.0 else -1.0
+    a, b, c, d, e = stake
+    stake[0] = a = (a + 1.0) * (1.0 + 0.05 * y)
+    stake[1] = b = (b + 1.0) * (1.0 + 0.1 * y)
+    stake[2] = c = (c + 1.0) * (1.0 + 0.2 * y)
+    stake[3] = d = (d + 1.0) * (1.0 + 0.4 * y)
+    stake[4] = e = (e + 1.0) * (1.0 + 0.8 * y)
+    return a + b + c + d + e
+
+
+MIN_MEAN_SAMPLES = 10
+"""Samples of a step: the mean of fewer is too far from normal for standard errors to say much."""
+
+MIN_EDGE_SAMPLES = 20
+"""The same for shares beyond an edge, some of which are near 0 or 1."""
+
+
+class DriftStream:
+    """A mean (one baseline) or the shares above several edges (a baseline each).
+
+    `sign` -1 watches for lower values, `two_sided` for both. Thin buckets are merged until `least`
+    samples are there. `indifference` is the smallest change worth an alarm, in units of the mean.
+    """
+
+    __slots__ = ("_n", "_totals", "baselines", "esr", "indifference", "least", "sign")
+
+    def __init__(
+        self,
+        baselines: Sequence[Baseline],
+        sign: int = 1,
+        two_sided: bool = False,
+        least: float = MIN_MEAN_SAMPLES,
+        indifference: float = 0.0,
+    ) -> None:
+        self.baselines = tuple(baselines)
+        self.sign = sign
+        self.least = least
+        self.indifference = indifference
+        self.esr = EsrDetector(len(self.baselines), two_sided)
+        self._clear()
+
+    def _clear(self) -> None:
+        self._n = 0.0
+        self._totals = [0.0] * len(self.baselines)
+
+    def add(self, start: float, n: float, totals: Sequence[float]) -> float | None:
+        """A closed bucket: n samples and the sum of each statistic. The detector's statistic if
+        that made a step, None while samples are gathered."""
+        gathered = self.gather(n, totals)
+        return None if gathered is None else self.esr.step(self.zs(start, *gathered))
+
+    def gather(self, n: float, totals: Sequence[float]) -> tuple[float, list[float]] | None:
+        """What a step is made of, once there is enough."""
+        self._n += n
+        for i, total in enumerate(totals):
+            self._totals[i] += total
+        if self._n < self.least:
+            return None
+        found = self._n, self._totals
+        self._clear()
+        return found
+
+    def zs(self, start: float, n: float, totals: Sequence[float]) -> list[tuple[float, float]]:
+        """(z, tol) of each statistic, z > 0 the way that is watched."""
+        sign, out = self.sign, []
+        for baseline, total in zip(self.baselines, totals, strict=True):
+            z, tol = baseline.z(n, total / n, baseline.slot(start), self.indifference)
+            out.append((sign * z, tol))
+        return out
+
+    def restart(self) -> None:
+        self.esr.reset()
+        self._clear()
+
+    def dump(self) -> dict[str, Any]:
+        return {
+            "baselines": [baseline.dump() for baseline in self.baselines],
+            "sign": self.sign,
+            "least": self.least,
+            "indifference": self.indifference,
+            "esr": self.esr.dump(),
+            "gathered": [self._n, *self._totals],
+        }
+
+    @classmethod
+    def load(cls, state: Mapping[str, Any]) -> DriftStream:
+        baselines = [Baseline.load(item) for item in state["baselines"]]
+        new = cls(baselines, state["sign"], False, state["least"], state["indifference"])
+        new.esr = EsrDetector.load(state["esr"])
+        new._n, *new._totals = state["gathered"]
+        return new
+
+
+_RATIO_DROP = 3.7
+"""Around the true change the log ratio drops like two random walks, each of which exceeds x with
+probability at most exp(-x): 1 - (1 - exp(-3.7))**2 = .05."""
+
+
+class BucketDeviation(NamedTuple):
+    """A bucket: its start, samples, sum of the deviations from the baseline (positive the way that
+    the alarm looks), and the variance of that sum."""
+
+    start: float
+    n: float
+    deviation: float
+    variance: float
+
+
+class ChangePoint(NamedTuple):
+    """`since` lies in [earliest, latest]; `shift` is the mean deviation after it, `error` its
+    standard error, `n` the samples. `open` says that the change may be older than what is kept."""
+
+    since: float
+    earliest: float
+    latest: float
+    shift: float
+    error: float
+    n: float
+    open: bool
+
+
+def find_change(steps: Sequence[BucketDeviation]) -> ChangePoint:
+    """`steps` in order of time, at least one."""
+    n = deviation = variance = 0.0
+    ratios: list[tuple[float, int, float, float, float]] = []
+    for i in range(len(steps) - 1, -1, -1):
+        step = steps[i]
+        n += step.n
+        deviation += step.deviation
+        variance += step.variance
+        ratio = deviation * deviation / (2 * variance) if deviation > 0 and variance > 0 else 0.0
+        ratios.append((ratio, i, n, deviation, variance))
+    best = max(ratios)
+    near = [i for ratio, i, *_ in ratios if ratio >= best[0] - _RATIO_DROP]
+    _, at, n, deviation, variance = best
+    return ChangePoint(
+        since=steps[at].start,
+        earliest=steps[min(near)].start,
+        latest=steps[max(near)].start,
+        shift=deviation / n,
+        error=math.sqrt(variance) / n,
+        n=n,
+        open=min(near) == 0,
+    )

@@ -1,0 +1,1 @@
+"""The embedded agent on SQLite: endpoints, queue, worker and commits."""

@@ -1,0 +1,162 @@
+"""The OTLP/HTTP endpoints `/v1/traces` and `/v1/logs`.
+
+Protobuf or JSON, plain or gzip; the answer is in the form of the request, as OTLP wants it: 200
+also where some spans were refused (`partial_success`: sending them again would not help), 400, 413
+and 415 for what must not be sent again, 429 and 503 with `Retry-After` for what should.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from functools import partial
+
+from aiohttp import hdrs, web
+
+from ragmeter.core.counters import Counts
+from ragmeter.embedded.endpoints.request_bodies import (
+    READ_SECONDS,
+    BodyReader,
+    GroupCommit,
+    RequestRefused,
+    send_continue,
+)
+from ragmeter.embedded.intake import QueueFull, StateUnavailable
+from ragmeter.embedded.open_traces import LOGS, TRACES, OpenTraces, SpanBatch
+from ragmeter.ingest.assembler import PartFate
+from ragmeter.ingest.otlp.bodies import (
+    BodyForm,
+    OtlpResponse,
+    decode_logs,
+    decode_traces,
+    encode_failure,
+    encode_success,
+    parse_content_type,
+)
+from ragmeter.ingest.otlp.json_values import is_json_body
+from ragmeter.ingest.otlp.limits import UndecodableBody
+from ragmeter.ingest.redaction import Redactor
+from ragmeter.ingest.stored_spans import serialise_log_events, serialise_spans
+
+_PATHS = {"/v1/traces": TRACES, "/v1/logs": LOGS}
+_GROUP = 10_000  # spans in one shared commit: 5 to 50 MB, and under 0.2 s
+# Why parts are not kept that nobody lost: a sender told so would only log an error.
+SILENT_STATUSES = ("own", "no_content")
+
+
+def _response(status: int, reply: OtlpResponse, retry_after: int | None = None) -> web.Response:
+    headers = {hdrs.CONTENT_TYPE: reply.content_type}
+    if retry_after is not None:
+        headers[hdrs.RETRY_AFTER] = str(retry_after)
+    return web.Response(status=status, body=reply.body, headers=headers)
+
+
+def _refuse(form: BodyForm, refused: RequestRefused) -> web.Response:
+    reply = encode_failure(form, refused.status, str(refused))
+    response = _response(refused.status, reply, refused.retry_after)
+    response.force_close()  # the rest of the body is not read
+    return response
+
+
+def _form(request: web.Request) -> BodyForm | None:
+    """The form that a request says it has. None: it does not say."""
+    header = request.headers.get(hdrs.CONTENT_TYPE)
+    if header is None:
+        return None
+    form = parse_content_type(header)
+    if form is None:
+        wanted = "application/x-protobuf or application/json"
+        raise RequestRefused(415, f"Content-Type {header[:80]!r}: send {wanted}")
+    return form
+
+
+class OtlpEndpoint:
+    """The handlers; `body_limit` bounds a body in bytes before and after decompression."""
+
+    def __init__(
+        self,
+        assembly: OpenTraces,
+        body_limit: int,
+        read_seconds: float = READ_SECONDS,
+        redactor: Redactor | None = None,
+    ) -> None:
+        self._redactor = redactor or Redactor()
+        self._bodies = BodyReader(body_limit, read_seconds)
+        self._group = GroupCommit(assembly.accept, _GROUP)
+        self.start, self.stop = self._group.start, self._group.stop
+
+    def add_to(self, app: web.Application) -> None:
+        for path, signal in _PATHS.items():
+            handler = partial(self._handle, signal)
+            app.router.add_post(path, handler, expect_handler=self._expect)
+
+    async def _expect(self, request: web.Request) -> web.StreamResponse | None:
+        """`Expect: 100-continue`: a client that asks first is told before it sends."""
+        try:
+            form = _form(request)
+        except RequestRefused as refused:
+            return _refuse("json", refused)
+        try:
+            self._bodies.check_length(request)
+        except RequestRefused as refused:
+            return _refuse(form or "protobuf", refused)
+        send_continue(request)
+        return None
+
+    async def _handle(self, signal: str, request: web.Request) -> web.Response:
+        form: BodyForm | None = "json"  # what is no OTLP is answered so that a person can read it
+        try:
+            form = _form(request)
+            async with self._bodies.read(request) as body:
+                if form is None:
+                    form = "json" if is_json_body(body) else "protobuf"
+                async with self._bodies.busy:
+                    batch, broken = await asyncio.to_thread(
+                        decode_batch, signal, form, body, self._redactor
+                    )
+                return await self._take(form, batch, broken)
+        except RequestRefused as refused:
+            return _refuse(form or "protobuf", refused)
+
+    async def _take(
+        self, form: BodyForm, batch: SpanBatch, broken: UndecodableBody | None
+    ) -> web.Response:
+        try:
+            fates = await self._group.commit(batch, len(batch.parts))
+        except QueueFull:
+            reply = encode_failure(form, 429, "too many open traces")
+            return _response(429, reply, QueueFull.retry_after)
+        except StateUnavailable as error:
+            return _response(
+                503, encode_failure(form, 503, str(error)), StateUnavailable.retry_after
+            )
+        if broken is not None:
+            status = 413 if broken.too_large else 400
+            return _response(status, encode_failure(form, status, str(broken)))
+        rejected = Counter(batch.refused)
+        rejected[str(PartFate.OVER_LIMIT)] += fates[PartFate.OVER_LIMIT]
+        for reason in SILENT_STATUSES:
+            del rejected[reason]
+        told = ", ".join(f"{number} {reason}" for reason, number in (+rejected).most_common())
+        number = rejected.total()
+        return _response(
+            200, encode_success(form, logs=batch.signal == LOGS, rejected=number, message=told)
+        )
+
+
+def decode_batch(
+    signal: str, form: BodyForm, body: bytes, redactor: Redactor
+) -> tuple[SpanBatch, UndecodableBody | None]:
+    """What a body brings; nothing but a count where nothing of it can be read."""
+    counts: Counts = {}
+    decode = decode_traces if signal == TRACES else decode_logs
+    try:
+        decoded = decode(body, json=form == "json")
+    except UndecodableBody as error:
+        return SpanBatch(signal, [], {"undecodable": 1}), error
+    refused = Counter(decoded.reasons)
+    refused["no_content"] += decoded.ignored
+    spans = [redactor.span(span, counts) for span in decoded.spans]
+    events = [redactor.log_event(event, counts) for event in decoded.events]
+    parts = [*serialise_spans(spans, refused), *serialise_log_events(events, refused)]
+    return SpanBatch(signal, parts, +refused, counts), None

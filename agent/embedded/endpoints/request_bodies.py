@@ -1,0 +1,186 @@
+"""Read HTTP request bodies within bounds of size, time and memory, and commit concurrent requests in one transaction."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import zlib
+from collections.abc import AsyncIterator, Callable, Sequence
+from typing import Generic, TypeVar
+
+import aiohttp
+from aiohttp import hdrs, web
+from aiohttp.http_exceptions import HttpProcessingError
+
+from ragmeter.embedded.intake import QueueFull
+
+READ_SECONDS = 30.0  # for a whole body: 20 MB at 5.6 Mbit/s
+_IN_FLIGHT = 4  # bodies of the largest size held at a time, over all requests
+_MAX_MEMBERS = 1_000  # of one gzip body: a hundred bytes of work each, whatever is in them
+_SLICE = 64 * 2**10  # bytes given to zlib at a time: it copies what is left at a member's end
+_UNPACKERS = 2  # bodies unpacked or decoded at a time: more would only take turns
+
+
+class RequestRefused(Exception):
+    """A request that is answered with `status` and not read on."""
+
+    def __init__(self, status: int, message: str, retry_after: int | None = None) -> None:
+        super().__init__(message)
+        self.status = status
+        self.retry_after = retry_after
+
+
+def send_continue(request: web.Request) -> None:
+    """Tell a client that asked first (`Expect: 100-continue`) to send its body."""
+    if request.transport is not None:
+        request.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
+
+
+def gunzip(body: bytes | bytearray, limit: int) -> bytes:
+    """The decompressed body. Never makes more than `limit` bytes: a bomb stops there."""
+    out = bytearray()
+    whole = memoryview(body)
+    at = members = 0
+    inflater = zlib.decompressobj(wbits=31)
+    fresh = True
+    while at < len(whole):
+        part = whole[at : at + _SLICE]
+        try:
+            out += inflater.decompress(part, limit + 1 - len(out))
+        except zlib.error as error:
+            raise RequestRefused(400, f"broken gzip: {error}") from None
+        if inflater.unconsumed_tail or len(out) > limit:
+            raise RequestRefused(413, f"the body is over the limit of {limit} (limits.body_bytes)")
+        at += len(part) - len(inflater.unused_data)
+        fresh = inflater.eof
+        if fresh:
+            members += 1
+            if members > _MAX_MEMBERS:
+                raise RequestRefused(400, f"more than {_MAX_MEMBERS} gzip members in one body")
+            inflater = zlib.decompressobj(wbits=31)
+    if not fresh:
+        raise RequestRefused(400, "broken gzip: the stream is cut off")
+    return bytes(out)
+
+
+class BodyReader:
+    """Reads bodies of at most `limit` bytes, before and after decompression.
+
+    Of all requests together no more than `IN_FLIGHT` times `limit` bytes are held.
+    """
+
+    def __init__(self, limit: int, seconds: float = READ_SECONDS) -> None:
+        self._limit = limit
+        self._seconds = seconds
+        self._held = 0
+        self.busy = asyncio.Semaphore(_UNPACKERS)
+        """Hold it while a body is turned into something else."""
+
+    def check_length(self, request: web.Request) -> None:
+        """Raises `Refused` where the head says already that the body is too large."""
+        if request.content_length is not None and request.content_length > self._limit:
+            raise self._too_large(f"{request.content_length} bytes are")
+
+    def _too_large(self, what: str) -> RequestRefused:
+        return RequestRefused(413, f"{what} over the limit of {self._limit} (limits.body_bytes)")
+
+    @contextlib.asynccontextmanager
+    async def read(self, request: web.Request) -> AsyncIterator[bytes]:
+        """The unpacked body; its bytes count as held until the context ends. Raises `Refused`."""
+        self.check_length(request)
+        held = 0
+
+        def hold(size: int) -> None:
+            nonlocal held
+            if self._held + size > _IN_FLIGHT * self._limit:
+                raise RequestRefused(429, "too many bodies at a time", QueueFull.retry_after)
+            self._held += size
+            held += size
+
+        try:
+            body = bytearray()
+            try:
+                async with asyncio.timeout(self._seconds):
+                    async for chunk in request.content.iter_any():
+                        if len(body) + len(chunk) > self._limit:
+                            raise self._too_large("the body is")
+                        hold(len(chunk))
+                        body += chunk
+            except TimeoutError:
+                raise RequestRefused(
+                    408, f"no whole body within {self._seconds:g} seconds"
+                ) from None
+            except (aiohttp.ClientError, HttpProcessingError, ConnectionError) as error:
+                raise RequestRefused(400, f"broken body: {error}") from None
+            encoding = request.headers.get(hdrs.CONTENT_ENCODING, "identity").strip().lower()
+            if encoding == "gzip":
+                async with self.busy:
+                    text = await asyncio.to_thread(gunzip, body, self._limit)
+                    hold(max(0, len(text) - len(body)))
+            elif encoding == "identity":
+                text = bytes(body)
+            else:
+                raise RequestRefused(415, f"Content-Encoding {encoding[:40]!r}: send gzip")
+            del body
+            yield text
+        finally:
+            self._held -= held
+
+
+_T = TypeVar("_T")
+_R = TypeVar("_R")
+
+
+class GroupCommit(Generic[_T, _R]):
+    """`write` makes what several requests brought durable, in a thread, and returns a result for
+    each. A group is at most `most` in size, or one request."""
+
+    def __init__(self, write: Callable[[Sequence[_T]], Sequence[_R]], most: int) -> None:
+        self._write = write
+        self._most = most
+        self._waiting: list[tuple[_T, int, asyncio.Future[_R]]] = []
+        self._some = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    def __len__(self) -> int:
+        """The size of all that waits."""
+        return sum(size for _, size, _ in self._waiting)
+
+    async def commit(self, item: _T, size: int) -> _R:
+        """The result of `write`; raises what it raised."""
+        future: asyncio.Future[_R] = asyncio.get_running_loop().create_future()
+        self._waiting.append((item, size, future))
+        self._some.set()
+        return await future
+
+    async def start(self) -> None:
+        self._task = asyncio.create_task(self._run())
+
+    async def stop(self) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _run(self) -> None:
+        while True:
+            await self._some.wait()
+            self._some.clear()
+            while self._waiting:
+                group = [self._waiting.pop(0)]
+                size = group[0][1]
+                while self._waiting and size + self._waiting[0][1] <= self._most:
+                    group.append(self._waiting.pop(0))
+                    size += group[-1][1]
+                await self._commit(group)
+
+    async def _commit(self, group: Sequence[tuple[_T, int, asyncio.Future[_R]]]) -> None:
+        try:
+            results = await asyncio.to_thread(self._write, [item for item, _, _ in group])
+        except Exception as error:
+            for _, _, future in group:
+                if not future.done():
+                    future.set_exception(error)
+            return
+        for (_, _, future), result in zip(group, results, strict=True):
+            if not future.done():  # the client may have gone; what it sent is kept all the same
+                future.set_result(result)

@@ -1,1 +1,0 @@
-"""Embeddings of texts, by an OpenAI-compatible endpoint."""

@@ -1,1 +1,0 @@
-"""Large language models as judges: how they are asked, what is asked, and what that may cost."""

@@ -1,1 +1,0 @@
-"""Faust and aiokafka where they do otherwise than the stages need."""

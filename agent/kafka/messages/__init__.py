@@ -1,1 +1,0 @@
-"""What crosses the topics: the forms of the messages, written and read."""

@@ -1,1 +1,0 @@
-"""The stages of a worker: messages in, durable steps, acknowledged in order."""

@@ -1,0 +1,170 @@
+"""Citation precision, recall and F1 by lexical overlap of sentences and the passages they cite.
+
+Sentences of the answer are the statements. Unlike the reference's judge metric (open-rag-eval), a
+citation that resolves to no passage counts against the answer, and what is undefined is no 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from ragmeter.core.metric_specs import MetricSpec
+from ragmeter.core.score import BUILTIN_SCORER, JUDGE_SCORER
+from ragmeter.metrics.citations import Citations
+from ragmeter.metrics.cited_statements import attach_citations
+from ragmeter.metrics.coverage import HALF_COVERED
+from ragmeter.metrics.text_index import AnswerSentence, PassageIndex
+
+SPECS = tuple(
+    MetricSpec(
+        name=f"citation_{name}",
+        kind="mean",
+        tier="cheap",
+        scorers=(BUILTIN_SCORER, JUDGE_SCORER),
+        meaning=meaning,
+        formula=formula,
+        needs="answer sentences and the passages that they cite",
+        source="TREC 2024 RAG track, support (arXiv 2504.15205)",
+    )
+    for name, meaning, formula in (
+        (
+            "precision",
+            "how well cited passages support the statements that cite them",
+            "mean support over (statement, citation) pairs; a dangling citation counts 0",
+        ),
+        (
+            "recall",
+            "how far statements are supported by what they cite",
+            "mean over statements of the support by what they cite, an uncited one counts 0;"
+            " `builtin`: by all together; `judge`: mean of its citations, a dangling one 0",
+        ),
+        ("f1", "balance of citation precision and recall", "2PR / (P + R); 0 where both are 0"),
+    )
+)
+
+_MAX_CITED = 50  # passages that one statement is held against
+MAX_PAIRS = 300  # (statement, citation) pairs that are judged; bounds the work on hostile answers
+_LOW, SPAN = 0.2, 0.65  # overlap of an unrelated sentence of the same topic; from there to support
+_MISSING_NUMBER = 0.6  # factor for a statement with a number that its source doesn't have
+
+
+@dataclass(slots=True)
+class CitationSupport:
+    """None where undefined: precision without a citation that can be judged, recall without a
+    statement. `unjudged` counts citations of passages without text."""
+
+    precision: float | None
+    recall: float | None
+    pairs: list[tuple[int, int | None, float]] = field(default_factory=list)
+    unjudged: int = 0
+
+    @property
+    def f1(self) -> float | None:
+        if self.precision is None or self.recall is None:
+            return None
+        both = self.precision + self.recall
+        return 2 * self.precision * self.recall / both if both else 0.0
+
+
+def measure_support(
+    claim: AnswerSentence,
+    pages: PassageIndex,
+    places: Mapping[str, list[int]],
+    passages: Sequence[int],
+) -> tuple[dict[int, float], float]:
+    """0..1 by passage and for all together: how far they hold the claim's content.
+
+    The mean of what is found anywhere in the passage and what is found in one stretch of it.
+    """
+    content = claim.content
+    mass = sum(content.values())
+    if not mass:
+        return dict.fromkeys(passages, 1.0), 1.0
+    owner = pages.owner
+    got = dict.fromkeys(passages, 0.0)
+    stretches: dict[int, dict[int, float]] = {passage: {} for passage in passages}
+    missing = dict.fromkeys(passages, False)
+    anywhere, missing_anywhere = 0.0, False
+    for word, rarity in content.items():
+        inside: set[int] = set()
+        last = -1
+        for p in places.get(word, ()):
+            passage = owner[p]
+            if passage not in got:
+                continue
+            if passage not in inside:
+                inside.add(passage)
+                got[passage] += rarity
+                last = -1
+            bucket = p // HALF_COVERED
+            if bucket != last:
+                near = stretches[passage]
+                near[bucket] = near.get(bucket, 0.0) + rarity
+                last = bucket
+        if inside:
+            anywhere += rarity
+        if word[0].isdigit() and len(inside) < len(got):
+            missing_anywhere = missing_anywhere or not inside
+            for passage in got.keys() - inside:
+                missing[passage] = True
+    best = {
+        # two halves make a stretch; a word in both counts twice, which the bound forgives
+        passage: min(mass, max((v + near.get(b + 1, 0.0) for b, v in near.items()), default=0.0))
+        for passage, near in stretches.items()
+    }
+
+    def grade(overlap: float, lacks_number: bool) -> float:
+        value = min(1.0, max(0.0, (overlap / mass - _LOW) / SPAN))
+        return value * _MISSING_NUMBER if lacks_number else value
+
+    single = {p: grade((got[p] + best[p]) / 2, missing[p]) for p in passages}
+    together = grade((anywhere + max(best.values(), default=0.0)) / 2, missing_anywhere)
+    return single, max(together, *single.values()) if single else 0.0
+
+
+def score_support(
+    answer: str,
+    pages: PassageIndex,
+    claims: list[AnswerSentence],
+    places: Mapping[str, list[int]],
+    cited: Citations,
+) -> CitationSupport:
+    """Citation support of an answer that cites at least once and has at least one claim."""
+    ends = [*pages.starts[1:], len(pages.stream)][: len(pages.starts)]
+    filled = {i for i, (a, b) in enumerate(zip(pages.starts, ends, strict=True)) if b - a > 1}
+    found = attach_citations(answer, claims, cited)
+    whole = frozenset(found.whole)
+    pairs: list[tuple[int, int | None, float]] = []
+    unjudged = 0
+    by_whole: dict[int, tuple[int, float]] = {}
+    recall: list[float] = []
+    for i, item in enumerate(found.items):
+        passages = item.passages + [p for p in found.whole if p not in item.passages]
+        dangling = item.dangling + found.whole_dangling
+        judged = [p for p in passages if p in filled][:_MAX_CITED]
+        single, together = (
+            measure_support(item.claim, pages, places, judged) if judged else ({}, 0.0)
+        )
+        for passage, value in single.items():
+            if passage in whole:
+                # a citation of the whole answer is as good as the sentence it supports best
+                best = by_whole.get(passage)
+                if best is None or value > best[1]:
+                    by_whole[passage] = (i, value)
+            elif len(pairs) < MAX_PAIRS:
+                pairs.append((i, passage, value))
+        unjudged += sum(p not in filled for p in passages)
+        pairs += [(i, None, 0.0)] * min(item.dangling, MAX_PAIRS)
+        if passages and not judged:
+            continue  # its sources have no text: nobody can tell
+        if passages or dangling or item.needs_citation:
+            recall.append(together)
+    pairs += [(i, passage, value) for passage, (i, value) in by_whole.items()]
+    pairs += [(0, None, 0.0)] * min(found.whole_dangling, MAX_PAIRS)
+    return CitationSupport(
+        sum(v for _, _, v in pairs) / len(pairs) if pairs else None,
+        sum(recall) / len(recall) if recall else None,
+        pairs,
+        unjudged,
+    )

@@ -1,0 +1,108 @@
+"""Metrics of the judges themselves: compare two sets of verdicts on the same traces.
+
+A verdict is what a judge was asked for, before any formula: the grade of a passage, how far an
+answer attempts its question, how far a passage supports a statement. Nuggets are none: each judge
+writes its own, so there is nothing to compare one by one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+from ragmeter.core.metric_specs import MetricSpec
+from ragmeter.core.score import JUDGE_SCORER, Score, ScoreState
+from ragmeter.metrics.ranking import RELEVANT_GRADE
+
+PROBE_SERVICE = "_judge"
+"""The service under which probes are counted."""
+
+ComparableVerdicts = dict[str, int | str]
+"""By what was judged: `grade:INDEX` of a passage in the order of the trace (0 to 3), `attempt`
+(answered, partial, none), `support:SENTENCE:PASSAGE_ID` (full, partial, none)."""
+
+SPECS = (
+    MetricSpec(
+        name="judge_disagreement",
+        kind="mean",
+        tier="judge",
+        scorers=(JUDGE_SCORER,),
+        meaning="share of a trace's verdicts that a second judge gives otherwise",
+        formula="verdicts that differ (grades on two sides of 2, other labels) / verdicts that both"
+        " gave, mean over the traces judged again",
+        needs="a second opinion on a part of the judged traces",
+        source="ragmeter",
+        good="lower",
+    ),
+    MetricSpec(
+        name="judge_probe_agreement",
+        kind="mean",
+        tier="judge",
+        scorers=(JUDGE_SCORER,),
+        meaning="share of a probe's verdicts that are as expected",
+        formula="verdicts that agree with the labels of the probe / labels with a verdict, mean"
+        " over probes",
+        needs="frozen probe set",
+        source="ragmeter",
+    ),
+    MetricSpec(
+        name="judge_probe_change",
+        kind="mean",
+        tier="judge",
+        scorers=(JUDGE_SCORER,),
+        meaning="share of a probe's verdicts that are not as in the first run",
+        formula="verdicts that differ from those of the first run of the same probes and prompts /"
+        " verdicts in both, mean over probes",
+        needs="frozen probe set",
+        source="ragmeter",
+        good="lower",
+    ),
+)
+
+_SUPPORT = {1.0: "full", 0.5: "partial", 0.0: "none"}
+
+
+def extract_verdicts(scores: Iterable[Score]) -> ComparableVerdicts:
+    """What a judge said, from the details of its scores; what failed is left out."""
+    found: ComparableVerdicts = {}
+    for score in scores:
+        detail = score.detail or {}
+        if score.metric == "relevance":
+            for index, grade in enumerate(detail.get("grades", ())):
+                if grade is not None:
+                    found[f"grade:{index}"] = int(grade)
+        elif score.metric == "answered" and "attempt" in detail:
+            found["attempt"] = str(detail["attempt"])
+        elif score.metric == "citation_precision":
+            for pair in detail.get("pairs", ()):
+                label = _SUPPORT.get(pair["support"])
+                if label is not None:
+                    sentence = "" if pair["sentence"] is None else pair["sentence"]
+                    found[f"support:{sentence}:{pair['passage_id']}"] = label
+    return found
+
+
+def verdicts_differ(one: int | str, other: int | str) -> bool:
+    """Whether two verdicts on the same thing are not the same.
+
+    Grades are compared by whether they reach `RELEVANT`, as precision does: 0 against 1 changes no
+    such score, and judges of equal worth often differ there.
+    """
+    if isinstance(one, int) and isinstance(other, int):
+        return (one >= RELEVANT_GRADE) != (other >= RELEVANT_GRADE)
+    return one != other
+
+
+def compare_verdicts(
+    one: Mapping[str, int | str], other: Mapping[str, int | str]
+) -> tuple[int, list[str]]:
+    """(how many verdicts both gave, the keys of those that differ)."""
+    both = [key for key in one if key in other]
+    return len(both), [key for key in both if verdicts_differ(one[key], other[key])]
+
+
+def explain_missing_verdict(scores: Iterable[Score]) -> tuple[ScoreState, str]:
+    """State and reason of a comparison for which the judge gave no verdict."""
+    for score in scores:
+        if score.state is ScoreState.UNSCORED:
+            return ScoreState.UNSCORED, score.reason or "internal_error"
+    return ScoreState.NOT_APPLICABLE, "no_verdict"

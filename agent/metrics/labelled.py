@@ -1,0 +1,256 @@
+"""Metrics that follow from labels of people or of an annotation judge.
+
+What labels of an answer say of its grounding and of its use: pure formulas.
+
+Every metric is a share of answers, so that the value of one trace is 0 or 1: its label. Only
+fabrication is conditional: its share is of the answers that cite (metrics taxonomy of pragmata).
+
+What labels of the retrieved passages say of retrieval: pure formulas.
+
+For one trace with labels t (topically relevant), s (evidence sufficient) and m (misleading) of the
+passage at each rank, as in the metrics taxonomy of pragmata; a window averages over traces.
+
+What labels of one trace amount to: a value of every metric that they suffice for.
+
+Who has said nothing of a metric owes it no value: what is measured is measured on labelled traces
+only, so a label that is missing is no result, neither `unscored` nor anything else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+from ragmeter.core.feedback import ANNOTATION, HUMAN, AnswerLabels, PassageLabels
+from ragmeter.core.metric_specs import MetricKind, MetricSpec, name_at_cutoff
+from ragmeter.core.score import NoScore, Score, ScoreState
+from ragmeter.metrics.ranking import any_hit, hit_share, ndcg_at, rank_order, reciprocal_rank_at
+from ragmeter.trace import Trace
+
+LABEL_BY_METRIC = {
+    "grounding_presence": "support_present",
+    "unsupported_claim": "unsupported_claim_present",
+    "contradiction": "contradicted_claim_present",
+    "citation_presence": "source_cited",
+    "citation_fabricated": "fabricated_source",
+    "proper_action": "proper_action",
+    "on_topic": "response_on_topic",
+    "helpfulness": "helpful",
+    "incompleteness": "incomplete",
+    "unsafe_content": "unsafe_content",
+}
+"""By metric the label that it is the share of. `citation_presence` and `citation_fabricated` are
+quantities that the built-in scorer gives too (ragmeter.metrics.citations)."""
+
+_FABRICATED = "citation_fabricated"
+"""The one whose share is of a part of the answers: those that cite."""
+
+_NOT_LABELLED = NoScore("not_labelled")
+
+LABELLED_ANSWER_SPECS = tuple(
+    MetricSpec(
+        name=name,
+        kind="ratio",
+        tier="feedback",
+        scorers=(HUMAN, ANNOTATION),
+        meaning=f"share of answers {meaning}",
+        formula=f"1 if {LABEL_BY_METRIC[name]} else 0"
+        + (", of those with source_cited" if name == _FABRICATED else ""),
+        needs="labels of the answer",
+        source="pragmata, metrics taxonomy",
+        good="higher" if good else "lower",
+    )
+    for name, good, meaning in (
+        ("grounding_presence", True, "with at least one claim that the passages support"),
+        ("unsupported_claim", False, "with a claim that the passages do not support"),
+        ("contradiction", False, "with a claim that the passages contradict"),
+        ("citation_presence", True, "that cite at least once"),
+        ("citation_fabricated", False, "that cite a source that is not among the passages"),
+        ("proper_action", True, "where to answer, to ask back or to refuse was right"),
+        ("on_topic", True, "that take up what was asked"),
+        ("helpfulness", True, "that bring who asked forward"),
+        ("incompleteness", False, "that leave out a part that the query needs"),
+        ("unsafe_content", False, "with something harmful or against policy"),
+    )
+)
+
+
+def score_answer_labels(labels: AnswerLabels) -> dict[str, float | NoScore]:
+    """Every metric of `LABEL_OF`, in that order.
+
+    `citation_fabricated` is not applicable to an answer that cites nothing, and not known where
+    nobody has said whether it does: "no" may mean both then.
+    """
+    out: dict[str, float | NoScore] = {}
+    for metric, label in LABEL_BY_METRIC.items():
+        value = getattr(labels, label)
+        if metric == _FABRICATED and not labels.source_cited:
+            cites_not = NoScore("no_citations", applies=False)
+            out[metric] = _NOT_LABELLED if labels.source_cited is None else cites_not
+        else:
+            out[metric] = _NOT_LABELLED if value is None else float(value)
+    return out
+
+
+RankedLabels = Sequence[PassageLabels | None]
+"""One for each passage, in rank order; None where nobody has labelled it."""
+
+_NOT_LABELLED = NoScore("not_labelled")
+_SOURCE = "pragmata, metrics taxonomy"
+_SUFFICIENT, _TOPICAL = 2.0, 1.0  # grades of nDCG; gains 2^grade - 1 are 3 and 1
+_NDCG = "ndcg_at_k"
+"""The quantity that an LLM judge's grades give too (ragmeter.metrics.ranking), by other scorers."""
+_RECIPROCAL_RANK = "reciprocal_rank_at_k"
+
+
+def _spec(name: str, kind: MetricKind, meaning: str, formula: str, good: bool = True) -> MetricSpec:
+    return MetricSpec(
+        name=name,
+        kind=kind,
+        tier="feedback",
+        scorers=(HUMAN, ANNOTATION),
+        meaning=meaning,
+        formula=formula,
+        needs="labels of the retrieved passages",
+        source=_SOURCE,
+        good="higher" if good else "lower",
+        labels=("k",),
+    )
+
+
+LABELLED_PASSAGE_SPECS = (
+    _spec(
+        "topical_precision_at_k",
+        "mean",
+        "share of passages on the topic among the first k",
+        "(t_1 + … + t_k) / k; not applicable with fewer than k",
+    ),
+    _spec(
+        "sufficiency_hit_at_k",
+        "ratio",
+        "share of queries with sufficient evidence in one of the first k passages",
+        "1 if any of s_1 … s_k is 1, else 0",
+    ),
+    _spec(
+        "sufficiency_rate_at_k",
+        "mean",
+        "share of passages that are sufficient evidence each for itself among the first k",
+        "(s_1 + … + s_k) / k; not applicable with fewer than k",
+    ),
+    _spec(
+        "misleading_context_rate_at_k",
+        "mean",
+        "share of misleading passages among the first k",
+        "(m_1 + … + m_k) / k; not applicable with fewer than k",
+        good=False,
+    ),
+    _spec(
+        _RECIPROCAL_RANK,
+        "mean",
+        "how early the first relevant passage among the first k stands",
+        "1 / rank of the first passage with t = 1 among the first k; 0 without any",
+    ),
+    _spec(
+        _NDCG,
+        "mean",
+        "order of the first k passages against the best order",
+        "DCG_k / ideal DCG_k, gains 2^w - 1, w = 2 if s, else 1 if t, else 0; discount "
+        "log2(rank + 1)",
+    ),
+)
+
+
+def labelled_passage_metrics(ks: Sequence[int]) -> list[str]:
+    """The names of all metrics of this module for these cut-offs."""
+    return [name_at_cutoff(spec.name, k) for spec in LABELLED_PASSAGE_SPECS for k in ks]
+
+
+def order_labels_by_rank(
+    trace: Trace, labels: Mapping[str, PassageLabels]
+) -> RankedLabels | NoScore:
+    """The labels by passage id, brought into the order of the trace's passages."""
+    if trace.passages is None:
+        return NoScore("no_passages_captured")
+    passages = trace.passages
+    return [labels.get(passages[index].id) for index in rank_order(passages)]
+
+
+def _values(labels: RankedLabels, name: str) -> list[float | NoScore]:
+    found = [None if one is None else getattr(one, name) for one in labels]
+    return [_NOT_LABELLED if value is None else float(value) for value in found]
+
+
+def label_grades(labels: RankedLabels) -> list[float | NoScore]:
+    """2 where the passage is sufficient evidence, 1 where it is on the topic only, else 0.
+
+    A grade is known only where both labels are, or the first is yes.
+    """
+    out: list[float | NoScore] = []
+    for one in labels:
+        if one is None or one.evidence_sufficient is None:
+            out.append(_NOT_LABELLED)
+        elif one.evidence_sufficient:
+            out.append(_SUFFICIENT)
+        elif one.topically_relevant is None:
+            out.append(_NOT_LABELLED)
+        else:
+            out.append(_TOPICAL if one.topically_relevant else 0.0)
+    return out
+
+
+def score_passage_labels(labels: RankedLabels, ks: Sequence[int]) -> dict[str, float | NoScore]:
+    """Every metric of `names(ks)`, in that order.
+
+    nDCG is held against the best order of all passages that were retrieved, not of the first k
+    alone: what a better order would have brought up counts.
+    """
+    topical = _values(labels, "topically_relevant")
+    sufficient = _values(labels, "evidence_sufficient")
+    misleading = _values(labels, "misleading")
+    graded = label_grades(labels)
+    out: dict[str, float | NoScore] = {}
+    out |= {name_at_cutoff("topical_precision_at_k", k): hit_share(topical, k) for k in ks}
+    out |= {name_at_cutoff("sufficiency_hit_at_k", k): any_hit(sufficient, k) for k in ks}
+    out |= {name_at_cutoff("sufficiency_rate_at_k", k): hit_share(sufficient, k) for k in ks}
+    out |= {name_at_cutoff("misleading_context_rate_at_k", k): hit_share(misleading, k) for k in ks}
+    out |= {name_at_cutoff(_RECIPROCAL_RANK, k): reciprocal_rank_at(topical, k) for k in ks}
+    out |= {name_at_cutoff(_NDCG, k): ndcg_at(graded, k) for k in ks}
+    return out
+
+
+def labelled_metric_names(ks: Sequence[int]) -> list[str]:
+    """Of everything that labels can give."""
+    return [*labelled_passage_metrics(ks), *LABEL_BY_METRIC]
+
+
+def label_scores(
+    passages: Sequence[PassageLabels | None], answer: AnswerLabels, ks: Sequence[int]
+) -> dict[str, float | None]:
+    """By metric its value, None where it does not apply; what the labels leave open is not there.
+
+    `passages` are in rank order. Where none of them has a label, nothing is said of retrieval.
+    """
+    found: dict[str, float | NoScore] = {}
+    if any(one is not None and one.given for one in passages):
+        found |= score_passage_labels(passages, ks)
+    found |= score_answer_labels(answer)
+    return {
+        name: None if isinstance(value, NoScore) else value
+        for name, value in found.items()
+        if not (isinstance(value, NoScore) and value.applies)
+    }
+
+
+def label_results(
+    values: Iterable[tuple[str, float | None]], scorer: str, probability: float
+) -> list[Score]:
+    """What `label_scores` gave as the results of a scorer."""
+    return [
+        Score(
+            metric,
+            scorer,
+            ScoreState.NOT_APPLICABLE if value is None else ScoreState.SCORED,
+            value,
+            probability=probability,
+        )
+        for metric, value in values
+    ]

@@ -1,0 +1,260 @@
+"""Words, numbers and sentences of a text, and how rare a word is."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+import unicodedata
+from importlib import resources
+from sys import intern
+
+MAX_TEXT_CHARS = (
+    60_000  # characters read of all passages together: bounds the work on huge retrievals
+)
+_MAX_SIGNS = 60  # different signs beyond ASCII that are taken out one by one
+_STEM_CACHE_LIMIT = 200_000  # distinct words remembered (about 30 MB); then the memory starts anew
+_STEM_CACHE_WORD_CHARS = 40  # characters of a word worth remembering: longer ones hardly come back
+
+_ASCII = bytes(range(128))
+_PLAIN = bytes(ord(chr(i).lower() if chr(i).isalnum() else " ") for i in range(128))
+_PLAIN += bytes(range(128, 256))  # lower-case ASCII, spaces for its signs, the rest as it is
+_SIGNS = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uf900-\ufaff"
+_UNSPACED = re.compile(f"[{_SIGNS}]")
+_BORDER = re.compile(rf"(?<=[{_SIGNS}])(?=[^{_SIGNS}\W])|(?<=[^{_SIGNS}\W])(?=[{_SIGNS}])")
+
+STOP_WORDS = frozenset(
+    re.findall(
+        r"\w+",
+        """a about above after again all also am an and any are as at be been being both but by can
+        could did do does doing down during each either few for from further had has have having he
+        her here hers him his how however i if in into is it its itself just ll may me might more
+        most must my nor not now of off on once one only or other our out over own per re s same
+        she should so some such t than that the their theirs them then there these they this those
+        through thus to too under until up upon us very was we were what when where whether which
+        while who whom whose why will with within would you your don isn aren wasn doesn didn m ve
+        d via yet""",
+    )
+)
+
+
+def normalise_text(text: str) -> tuple[str, bool]:
+    """The text in lower case with a space for all but letters and digits, and whether parts of it
+    are written without spaces.
+
+    As long as the text unless lower case changes its length, which it does for "İ". All is done
+    on bytes in C, which is several times quicker than `str.translate`.
+    """
+    if text.isascii():
+        return text.encode().translate(_PLAIN).decode(), False
+    text = text.lower()
+    raw = text.encode("utf-8", "surrogatepass")
+    odd = raw.translate(None, _ASCII).decode("utf-8", "surrogatepass")
+    signs = [sign for sign in set(odd) if not sign.isalnum()]
+    if len(signs) <= _MAX_SIGNS:
+        for sign in signs:
+            raw = raw.replace(sign.encode("utf-8", "surrogatepass"), b" ")
+    else:
+        table = dict.fromkeys(map(ord, signs), " ")
+        raw = text.translate(table).encode("utf-8", "surrogatepass")
+    return raw.translate(_PLAIN).decode("utf-8", "surrogatepass"), bool(_UNSPACED.search(odd))
+
+
+def split_words(text: str, unspaced: bool) -> list[str]:
+    """The words of what `plain` gives, or of a part of it."""
+    if unspaced:
+        return [piece for word in text.split() for piece in _pieces(word)]
+    return text.split()
+
+
+def tokenize(text: str) -> list[str]:
+    """Lower-case words of letters and digits, in order; linear in the text."""
+    return split_words(*normalise_text(text))
+
+
+def _pieces(word: str) -> list[str]:
+    """Character bigrams of a run written without spaces (Chinese, Japanese, Thai, …)."""
+    if len(word) < 3 or not _UNSPACED.search(word):
+        return [word]
+    return [word[i : i + 2] for i in range(len(word) - 1)]
+
+
+def separate_scripts(text: str) -> str:
+    """The text with a space where a script without spaces meets another, digits included:
+    "用VPN连接14天" holds the word VPN and the number 14."""
+    return text if text.isascii() else _BORDER.sub(" ", text)
+
+
+def detect_script(text: str) -> str:
+    """ "latin", "other" or "" (no letters), by the first 200 characters."""
+    sample = text[:200]
+    if sample.isascii():
+        return "latin" if any(c.isalpha() for c in sample) else ""
+    letters = "".join(filter(str.isalpha, sample))
+    if not letters:
+        return ""
+    return "latin" if 2 * sum(map("\u0250".__gt__, letters)) >= len(letters) else "other"
+
+
+def _stem(word: str) -> str:
+    """A light stem: enough that "parks", "parked" and "parking" meet, with no linguistics."""
+    if len(word) < 4 or word[0].isdigit():
+        return word
+    for suffix, keep in (
+        ("ations", 4),
+        ("ation", 4),
+        ("ments", 4),
+        ("ment", 4),
+        ("ities", 4),
+        ("ity", 4),
+        ("ings", 4),
+        ("ing", 3),
+        ("ions", 4),
+        ("ion", 4),
+        ("ies", 3),
+        ("ness", 4),
+        ("ers", 4),
+        ("er", 4),
+        ("edly", 4),
+        ("ed", 3),
+        ("ally", 4),
+        ("ly", 4),
+        ("ives", 4),
+        ("ive", 4),
+        ("al", 4),
+        ("es", 3),
+        ("s", 3),
+        ("e", 3),
+        ("y", 3),
+    ):
+        if word.endswith(suffix) and len(word) - len(suffix) >= keep:
+            word = word[: -len(suffix)]
+            break
+    if word[-1] == word[-2] and len(word) > 4:
+        word = word[:-1]
+    return word[:9]
+
+
+class _StemCache(dict[str, str]):
+    """word -> stem, "" for a stop word. Words repeat a lot, so that most are looked up in C."""
+
+    def __missing__(self, word: str) -> str:
+        found = "" if word in STOP_WORDS else intern(_stem(word))
+        if len(word) <= _STEM_CACHE_WORD_CHARS:
+            if len(self) >= _STEM_CACHE_LIMIT:
+                self.clear()
+            self[word] = found
+        return found
+
+
+_STEM_CACHE = _StemCache()
+
+
+def stem_word(word: str) -> str:
+    """The stem of one lower-case word, a stop word's too."""
+    return _stem(word)
+
+
+def _stem_text(text: str) -> list[str]:
+    """The stems of all words of a text, in order."""
+    return list(map(_stem, tokenize(text)))
+
+
+def content_stems(words: list[str]) -> list[str]:
+    """The stems of those words that are no stop words, in order."""
+    return list(filter(None, map(_STEM_CACHE.__getitem__, words)))
+
+
+class _Idf(dict[str, float]):
+    """log(N / df) by stem, from the background table; a stem outside it counts as the rarest."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        table = json.loads(resources.files(__package__).joinpath("background.json").read_text())
+        total = float(table["documents"])
+        self.rarest = round(math.log(total / 2), 3)
+        for df, words in table["stems"].items():
+            value = round(math.log(total / float(df)), 3)
+            self.update(dict.fromkeys(words.split(), value))
+
+    def __missing__(self, word: str) -> float:
+        return self.rarest
+
+
+idf = _Idf()
+"""Background rarity of a stem: 0 for a stop word, about 8 for a word never seen."""
+
+NUMBER_PATTERN = re.compile(
+    r"\d(?<![\w.].)\d{0,14}(?:,\d{3}){0,5}(?:\.\d{1,10})?(?::\d{1,2})?(?:\s?[ap]\.?m\b)?"
+)
+
+
+def canonical_number(raw: str) -> str:
+    """The form by which two ways to write a number are one: "1,000.0" is "1000".
+
+    A time of day is "t" and its minutes modulo twelve hours, so that "5:30 pm", "17:30" and
+    "5:30pm" meet. `raw`: a match of `NUMBER` in a lower-case text.
+    """
+    if not raw.isascii():  # digits of other scripts, full width ones among them
+        raw = "".join([str(unicodedata.decimal(c)) if c.isdecimal() else c for c in raw])
+    if raw.isdecimal():
+        return raw.lstrip("0") or "0"
+    form = raw.replace(",", "")
+    if ":" in form or form.endswith("m"):
+        whole, _, rest = form.rstrip(" apm.").partition(":")
+        return f"t{(int(float(whole)) * 60 + int(rest or 0)) % 720}"
+    if "." in form:
+        return form.rstrip("0").rstrip(".").lstrip("0") or "0"
+    return form.lstrip("0") or "0"
+
+
+def extract_numbers(text: str) -> list[tuple[str, str]]:
+    """Numbers of a lower-case text as (canonical form, as written)."""
+    return [(canonical_number(raw), raw) for raw in NUMBER_PATTERN.findall(text)]
+
+
+# A citation marker right after the full stop belongs to the sentence before it. Patterns begin
+# with one character class, which the engine looks for fast, and repeat within bounds: a megabyte
+# of spaces or brackets is scanned once.
+_BREAK = re.compile(r"[.!?。！？\n](?:[\"'”’)\]]{0,3}(?:\s?[\[【][^\[\]【】\n]{1,40}[\]】]){0,5})?")
+_ABBREVIATION = re.compile(
+    r"(?:^|[\s(])(?:[A-Z]|Mr|Mrs|Ms|Dr|Prof|St|Jr|Sr|vs|etc|e\.g|i\.e|cf|No|Inc|Ltd|Co|Fig|al|approx"
+    r"|U\.S|U\.K|Gov|Sen|Rep|Gen|a\.m|p\.m|\d{1,2})\.\Z"
+)
+# The last two letters of those abbreviations that end in a small one: a quick first look.
+_SHORT_SENTENCE = frozenset(
+    re.findall(r"\S+", "Mr rs Ms Dr of St Jr Sr vs tc .g .e cf No nc td Co ig al ox ov en ep .m")
+)
+MAX_SENTENCES = 300
+
+
+def find_sentence_spans(text: str) -> list[tuple[int, int]]:
+    """Sentences and list items as [start, end), without surrounding space; empty ones left out."""
+    spans: list[tuple[int, int]] = []
+    start, size = 0, len(text)
+    for at, end in [match.span() for match in _BREAK.finditer(text)]:
+        sign = text[at]
+        if sign == "\n":
+            end = at + 1
+        elif sign in ".!?":
+            if end < size and not text[end].isspace():
+                continue
+            if (
+                sign == "."
+                and end == at + 1
+                and (text[max(0, at - 2) : at] in _SHORT_SENTENCE or not text[at - 1].islower())
+                and _ABBREVIATION.search(text, max(start, at - 8), end)
+            ):
+                continue
+        piece = text[start:end].lstrip()
+        if piece:
+            first = end - len(piece)
+            spans.append((first, first + len(piece.rstrip())))
+        start = end
+        if len(spans) >= MAX_SENTENCES:
+            return spans
+    piece = text[start:].strip()
+    if piece:
+        first = size - len(text[start:].lstrip())
+        spans.append((first, first + len(piece)))
+    return spans

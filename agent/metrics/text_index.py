@@ -1,0 +1,335 @@
+"""Index the texts of one trace once: passages as one stream of stems, the query, the answer by sentence.
+
+A passage's text, read once and remembered for the next trace that retrieves it.
+
+Production retrieval brings the same passages again and again: a knowledge base has far fewer
+chunks than it answers questions, and popular ones come with every other question. So what is read
+from a text is kept under the text itself, for all traces. Traffic whose passages never repeat
+gains nothing here and pays for the hash of each text.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence, Set
+from dataclasses import dataclass, field
+from itertools import compress, repeat
+
+from ragmeter.metrics.structured import looks_structured, spread_camel_case
+from ragmeter.metrics.text import (
+    MAX_TEXT_CHARS,
+    content_stems,
+    detect_script,
+    extract_numbers,
+    find_sentence_spans,
+    idf,
+    normalise_text,
+    split_words,
+    tokenize,
+)
+
+_MAX_CACHED_CHARS = 2_000_000  # characters remembered: some 1,000 passages of 2 KB, about 20 MB
+_MAX_CACHED_TEXT = 20_000  # a longer text is a whole document: it would push out many passages
+_MAX_UNCACHED_CHARS = 20_000  # hashes of texts seen once (2 MB); then they are noted anew
+_CACHE_ENTRY_CHARS = (
+    200  # characters that an entry counts beyond its text, so that empty ones are bounded too
+)
+
+
+class PassageText:
+    """What is read from one text. Never changed, save that some of it is read on first use."""
+
+    __slots__ = ("_flat", "_numbers", "forms", "stems", "structured", "text")
+
+    def __init__(self, text: str) -> None:
+        self.structured = looks_structured(text)
+        self.text = spread_camel_case(text) if self.structured else text
+        words = tokenize(self.text)
+        self.forms = frozenset(words)
+        # the "" ends it in a stream of passages: it matches nothing
+        self.stems = (*content_stems(words), "")
+        self._flat: str | None = None
+        self._numbers: frozenset[str] | None = None
+
+    @property
+    def flat(self) -> str:
+        """The stems with a space around each: searched in C, and a tenth of a set's memory."""
+        if self._flat is None:
+            self._flat = f" {' '.join(self.stems)}"
+        return self._flat
+
+    @property
+    def numbers(self) -> frozenset[str]:
+        """Canonical numbers of the text."""
+        if self._numbers is None:
+            found = extract_numbers(self.text.lower())
+            self._numbers = frozenset([form for form, _ in found])
+        return self._numbers
+
+
+class PassageCache:
+    """Passages by text, `limit` characters of them; the oldest give way.
+
+    A text is kept from its second coming on: of the first only the hash is noted, so that texts
+    that never come back take no memory and push nothing out. First in, first out: a popular
+    passage is read anew once in a while, which is cheaper than to move it at every use. For one
+    thread: a process scores in one.
+    """
+
+    def __init__(self, limit: int = _MAX_CACHED_CHARS) -> None:
+        self.limit = limit
+        self.held = 0
+        self._passages: dict[str, PassageText] = {}
+        self._seen_once: set[int] = set()
+
+    def __len__(self) -> int:
+        return len(self._passages)
+
+    def read(self, text: str) -> PassageText:
+        found = self._passages.get(text)
+        if found is None:
+            found = PassageText(text)
+            if len(text) <= _MAX_CACHED_TEXT:
+                self._note(text, found)
+        return found
+
+    def _note(self, text: str, passage: PassageText) -> None:
+        once, kept = self._seen_once, self._passages
+        key = hash(text)
+        if key not in once:
+            if len(once) >= _MAX_UNCACHED_CHARS:
+                once.clear()
+            once.add(key)
+        elif text not in kept:
+            once.discard(key)
+            kept[text] = passage
+            self.held += len(text) + _CACHE_ENTRY_CHARS
+            while self.held > self.limit:
+                oldest = next(iter(kept))
+                del kept[oldest]
+                self.held -= len(oldest) + _CACHE_ENTRY_CHARS
+
+
+_read_passage = PassageCache().read
+"""A passage by its text, from a memory that all traces share."""
+
+
+_DIGIT = re.compile(r"\d")
+_NAME = re.compile(r"[A-Z](?<![\w'’].)\w+")
+_MARKER = re.compile(r"\[[^\[\]\n]{1,80}\]|【[^【】\n]{1,80}】")
+_ITEM = re.compile(r"\s*(?:[-*•#>]+|\(?\d{1,2}[.)]|\(?[a-z]\))\s+")
+# "Sure! Here is a summary of the article in 200 words:" claims nothing, and none of its words are
+# the passages'
+_PREAMBLE = re.compile(
+    r"\s{0,9}(?:(?:sure|certainly|of course|absolutely|okay|ok)\b[^\n:.!]{0,60}[!.,:]\s{0,9})?"
+    r"(?:(?:based on|according to)\b[^\n:.,]{0,60},\s{0,9})?"
+    r"(?:here(?:'s|’s| is| are)|below (?:is|are)|the following (?:is|are))\b[^\n:.]{0,160}:\s"
+    r"|\s{0,9}(?:sure|certainly|of course|absolutely)\b[^\n:.!]{0,60}!\s",
+    re.IGNORECASE,
+)
+MAX_PASSAGES = 400  # no model is given more; the rest is not read
+_MAX_POSITIONS = 40  # a word as frequent as that places nothing
+MAX_ANSWER = 20_000  # characters of an answer that are read
+_MAX_QUERY = 4_000
+
+
+@dataclass(slots=True)
+class PassageIndex:
+    """Passages as one stream of content stems; a "" between two passages matches nothing.
+
+    `starts` is the first position of each passage, `owner` the passage of each position.
+    """
+
+    passages: list[PassageText]
+    stream: list[str]
+    starts: list[int]
+    owner: list[int]
+    structured: bool
+    _script: str | None = None
+    _flat: str | None = None
+
+    @classmethod
+    def read(cls, texts: Sequence[str]) -> PassageIndex:
+        stream: list[str] = []
+        starts: list[int] = []
+        owner: list[int] = []
+        passages: list[PassageText] = []
+        structured = False
+        budget = MAX_TEXT_CHARS
+        for number, text in enumerate(texts[:MAX_PASSAGES]):
+            text = text[: max(budget, 0)]
+            budget -= len(text)
+            passage = _read_passage(text)
+            structured = structured or passage.structured
+            starts.append(len(stream))
+            stream += passage.stems
+            owner += [number] * len(passage.stems)
+            passages.append(passage)
+        return cls(passages, stream, starts, owner, structured)
+
+    @property
+    def texts(self) -> list[str]:
+        return [passage.text for passage in self.passages]
+
+    @property
+    def has_text(self) -> bool:
+        return len(self.stream) > len(self.starts)
+
+    @property
+    def script(self) -> str:
+        """The script of the first passages with letters, as `ragmeter.metrics.text.script` says."""
+        if self._script is None:
+            self._script = detect_script(" ".join([p.text[:100] for p in self.passages[:2]]))
+        return self._script or detect_script(" ".join(self.texts))
+
+    @property
+    def flat(self) -> str:
+        """All stems with a space around each; read on first use, as many answers need none."""
+        if self._flat is None:
+            self._flat = "".join([passage.flat for passage in self.passages])
+        return self._flat
+
+    def locate(self, wanted: Set[str]) -> dict[str, list[int]]:
+        """Every position in the stream of each stem of `wanted` that is there, in order."""
+        places: dict[str, list[int]] = {}
+        stream, get = self.stream, places.get
+        # the filter runs in C: this is the innermost loop of everything here
+        for at in compress(range(len(stream)), map(wanted.__contains__, stream)):
+            word = stream[at]
+            here = get(word)
+            if here is None:
+                places[word] = [at]
+            else:
+                here.append(at)
+        return places
+
+    def has_number(self, form: str, raw: str) -> bool:
+        """Whether a passage has the number, as it is written or in another form.
+
+        "5 pm" also meets a plain "5" or "17".
+        """
+        flat = self.flat
+        if (" " not in raw and f" {raw} " in flat) or f" {form} " in flat:
+            return True
+        if form.isdecimal():
+            # "1000" against "1,000"; anything else of plain digits would be a word of its own
+            return len(form) > 3 and any(f"{int(form):,}" in text for text in self.texts)
+        if any(form in passage.numbers for passage in self.passages):
+            return True
+        if form[0] == "t" and int(form[1:]) % 60 == 0:
+            hour = int(form[1:]) // 60 or 12
+            return f" {hour} " in flat or f" {hour + 12} " in flat
+        return False
+
+
+@dataclass(slots=True)
+class QueryText:
+    """A query's content stems: `words` in order, `stems` each once, in order too."""
+
+    text: str
+    words: list[str]
+    stems: dict[str, None]
+    _numbers: set[str] | None = None
+
+    @classmethod
+    def read(cls, text: str | None) -> QueryText:
+        text = (text or "")[:_MAX_QUERY]
+        words = content_stems(tokenize(text))
+        return cls(text, words, dict.fromkeys(words))
+
+    @property
+    def numbers(self) -> set[str]:
+        """Canonical numbers; read on first use, as many answers have none to compare."""
+        if self._numbers is None:
+            self._numbers = {form for form, _ in extract_numbers(self.text.lower())}
+        return self._numbers
+
+
+@dataclass(slots=True)
+class AnswerSentence:
+    """One sentence of the answer: `stems` those of its content words in order, `content` each
+    with its idf."""
+
+    start: int
+    end: int
+    text: str
+    stems: list[str]
+    content: dict[str, float]
+
+
+@dataclass(slots=True)
+class AnswerText:
+    """An answer's sentences and all their words in lower case; its numbers as (canonical form, as
+    written); stems of its names.
+
+    A name is a capitalised word that does not begin a sentence.
+    """
+
+    claims: list[AnswerSentence] = field(default_factory=list)
+    words: list[str] = field(default_factory=list)
+    numbers: list[tuple[str, str]] = field(default_factory=list)
+    names: list[str] = field(default_factory=list)
+    _content: frozenset[str] | None = None
+
+    @property
+    def content(self) -> frozenset[str]:
+        """The stems of all sentences; gathered on first use, when the answer is read whole."""
+        if self._content is None:
+            self._content = frozenset().union(*[claim.content for claim in self.claims])
+        return self._content
+
+
+def _blank_out(match: re.Match[str]) -> str:
+    return " " * len(match.group())
+
+
+def parse_answer(text: str) -> AnswerText:
+    """The answer's sentences without markers, list signs and a preamble. Places are kept."""
+    text = text[:MAX_ANSWER]
+    preamble = _PREAMBLE.match(text)
+    if preamble and preamble.end() < len(text.rstrip()):
+        text = " " * preamble.end() + text[preamble.end() :]
+    spans = find_sentence_spans(text)
+    if "[" in text or "【" in text:
+        text = _MARKER.sub(_blank_out, text)
+    # read as one text and cut; lower case rarely changes the length, and then each piece is read
+    flat, unspaced = normalise_text(text)
+    aligned = len(flat) == len(text)
+    rarity, rarest = idf.get, repeat(idf.rarest)  # looked up in C
+    out = AnswerText()
+    firsts = set()
+    for start, end in spans:
+        item = None if text[start].isupper() else _ITEM.match(text, start, end)
+        first = item.end() if item else start
+        words = split_words(flat[first:end], unspaced) if aligned else tokenize(text[first:end])
+        if not words:
+            continue
+        out.words += words
+        stems = content_stems(words)
+        content = dict(zip(stems, map(rarity, stems, rarest)))  # noqa: B905
+        out.claims.append(AnswerSentence(start, end, text[first:end].strip(), stems, content))
+        while first < end and not text[first].isalnum():
+            first += 1
+        firsts.add(first)
+        if item and _DIGIT.search(item.group()):
+            text = text[:start] + " " * (item.end() - start) + text[item.end() :]
+    if _DIGIT.search(text):
+        out.numbers = extract_numbers(text.lower())
+    names = [m.group() for m in _NAME.finditer(text) if m.start() not in firsts]
+    if names:
+        out.names = content_stems(tokenize(" ".join(names)))
+    return out
+
+
+def limit_positions(places: dict[str, list[int]]) -> dict[str, list[int]]:
+    """`MOST_PLACES` positions at most of each stem, the first ones."""
+    if max(map(len, places.values()), default=0) <= _MAX_POSITIONS:
+        return places
+    return {w: at if len(at) <= _MAX_POSITIONS else at[:_MAX_POSITIONS] for w, at in places.items()}
+
+
+def find_positions(
+    pages: PassageIndex, claims: Sequence[AnswerSentence], query: Iterable[str] = ()
+) -> dict[str, list[int]]:
+    """Positions of each stem of the claims and of the query, `MOST_PLACES` at most."""
+    return limit_positions(pages.locate(set(query).union(*[claim.content for claim in claims])))

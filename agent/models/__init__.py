@@ -1,1 +1,0 @@
-"""Local models that score traces without a network."""

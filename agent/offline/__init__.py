@@ -1,0 +1,1 @@
+"""Commands on files: score, report, backtest, replay and inspect."""

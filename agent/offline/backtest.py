@@ -1,0 +1,284 @@
+"""The backtest: scored traces through the aggregator, with estimates sampled over event time.
+
+The estimates behind the rules over event time, sampled for a picture. Pure.
+
+How long a file is shows only at its end, so sampling starts at the finest grid and the grid
+doubles whenever there are too many points: memory is bounded, and the same file always gives the
+same points.
+
+Scored traces through the aggregate half: what would have fired, and when. Pure.
+
+The same `Aggregator` that the running agent feeds, by event time alone: the same traces in the
+same order and the same rules give the same alerts, be it live, in a replay or here.
+"""
+
+from __future__ import annotations
+
+import math
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from ragmeter.aggregate.aggregator import Aggregator
+from ragmeter.alerts.alert import Alert
+from ragmeter.alerts.conditions import ConditionValue, read_condition
+from ragmeter.alerts.rules import AlertRule
+from ragmeter.config.settings import Settings
+from ragmeter.core.clocks import parse_window
+from ragmeter.core.dedupe import DedupeIds
+from ragmeter.core.label_bounds import OTHER_LABEL
+from ragmeter.core.score import Score
+from ragmeter.offline.scored_lines import ScoredLine, split_slow_results
+from ragmeter.windows.series import Estimate
+from ragmeter.windows.windows import Windows
+
+MAX_POINTS = 400
+"""A picture's plot is 760 pixels wide: at least a point every other pixel, at most two a pixel."""
+
+MAX_TRACKS = 2_000  # of 25 kB each at most
+
+_TrackKey = tuple[str, str, str]
+"""(rule, service, segment), as alerts have it."""
+
+EstimatePoint = tuple[float, float, float, float]
+"""(time, value, lower, upper); not a number where that is not known."""
+
+
+def find_rule(rules: Sequence[AlertRule], alert: Alert) -> AlertRule | None:
+    """The rule that raised an alert; None for what is no rule (a detector)."""
+    return next((rule for rule in rules if rule.name == alert.rule), None)
+
+
+def _has_single_estimate(rule: AlertRule) -> bool:
+    """Whether a rule watches one number of one window; a burn rate has several."""
+    return rule.absence or rule.metric is not None or rule.latency is not None
+
+
+class EstimateTracks:
+    """`step` is the finest grid in seconds."""
+
+    def __init__(self, rules: Sequence[AlertRule], step: float) -> None:
+        self._rules = rules
+        self._step = step
+        self._every = 1  # grid in steps
+        self._next: int | None = None
+        self._taken = 0
+        self._points: dict[_TrackKey, array[float]] = {}
+        self._watched: dict[_TrackKey, tuple[str, str, str]] = {}
+        """(metric, scorer, window) of alerts that no rule raised."""
+
+    def due(self, until: float) -> Iterator[float]:
+        """Times on the grid up to `until` that were not given yet."""
+        if self._next is not None:
+            while self._next * self._step <= until:
+                at, self._next = self._next, self._next + self._every
+                yield at * self._step
+
+    def skip(self, until: float) -> None:
+        """Go on behind `until`: what lies between is not asked for any more."""
+        at = (math.floor(until / self._step) // self._every + 1) * self._every
+        if self._next is None or at > self._next:
+            self._next = at
+
+    def watch(self, alert: Alert) -> None:
+        """Follow what an alert is about, from now on, where no rule does."""
+        key = (alert.rule, alert.service, alert.segment)
+        rule = find_rule(self._rules, alert)
+        if (rule is None or not _has_single_estimate(rule)) and len(self._watched) < MAX_TRACKS:
+            self._watched[key] = (alert.metric, alert.scorer, alert.window)
+
+    def take(self, windows: Windows, now: float) -> None:
+        """Sample every rule at `now`."""
+        services, names = windows.services(), set(windows.names)
+        for service in services:
+            segments: list[str] | None = None
+            for rule in self._rules:
+                if (
+                    not _has_single_estimate(rule)
+                    or rule.window not in names
+                    or not rule.covers(service)
+                ):
+                    continue
+                wanted = [""]
+                if rule.segment is not None:
+                    if segments is None:
+                        segments = windows.segments(service)
+                    wanted = [name for name in segments if name.startswith(f"{rule.segment}=")]
+                for segment in wanted:
+                    found = read_condition(rule, windows, service, segment)
+                    key = (rule.name, service, segment)
+                    self._put(key, now, found)
+        for key, (metric, scorer, window) in self._watched.items():
+            if window in names:
+                self._put(key, now, windows.estimate(*key[1:], metric, scorer, window))
+        self._taken += 1
+        if self._taken >= 2 * MAX_POINTS:
+            self._thin()
+
+    def points(self, key: _TrackKey) -> list[EstimatePoint]:
+        """What was sampled, oldest first."""
+        flat = self._points.get(key, array("d"))
+        return [(flat[i], flat[i + 1], flat[i + 2], flat[i + 3]) for i in range(0, len(flat), 4)]
+
+    def _put(self, key: _TrackKey, now: float, found: ConditionValue | Estimate | None) -> None:
+        track = self._points.get(key)
+        if track is None:
+            if found is None or len(self._points) >= MAX_TRACKS:
+                return
+            track = self._points[key] = array("d")
+        numbers = (found.value, found.lower, found.upper) if found else (None, None, None)
+        track.append(now)
+        track.extend(math.nan if number is None else number for number in numbers)
+
+    def _thin(self) -> None:
+        """Twice the grid; drop the points that are not on it."""
+        self._every *= 2
+        for key, track in self._points.items():
+            kept = array("d")
+            for i in range(0, len(track), 4):
+                if round(track[i] / self._step) % self._every == 0:
+                    kept.extend(track[i : i + 4])
+            self._points[key] = kept
+        times = {track[i] for track in self._points.values() for i in range(0, len(track), 4)}
+        self._taken = len(times)
+        if self._next is not None:
+            self._next += -self._next % self._every
+
+
+MAX_ALERTS = 10_000
+"""Alerts remembered, one that flaps each time it fires; what fires later is only counted."""
+
+MAX_STRATA = 16
+"""Names of strata come from a file, and each has its sums in every bucket; the agent has five."""
+
+SETTLE = 1024  # traces between two clearings of what the agent would have committed
+
+
+@dataclass(slots=True)
+class BacktestCounts:
+    """What became of the lines. A late trace came after every window had closed for it."""
+
+    lines: int = 0
+    bad: int = 0
+    duplicates: int = 0
+    traces: int = 0
+    late: int = 0
+    unknown_results: int = 0
+    invalid_values: int = 0
+    alerts_left_out: int = 0
+
+
+class Backtest:
+    """Feed it each trace, then `finish`, then read. `tracks` samples the estimates behind the
+    rules for a picture. `counts.lines` and `counts.bad` are the caller's."""
+
+    def __init__(
+        self, settings: Settings, rules: Sequence[AlertRule], tracks: EstimateTracks | None = None
+    ) -> None:
+        self.counts = BacktestCounts()
+        self.first: float | None = None
+        """Event time of the earliest trace that was not late."""
+        self._aggregator = Aggregator(settings, rules, ())
+        self._ids = DedupeIds(settings.limits.dedupe_hours * 3600)
+        self._tracks = tracks
+        # behind the longest window every estimate is gone: there is nothing more to sample
+        self._sampled = (
+            max(map(parse_window, settings.windows)) + settings.alerts.evaluation_seconds
+        )
+        self._alerts: dict[tuple[str, float, bool], Alert] = {}
+        self._strata: set[str] = set()
+
+    @property
+    def windows(self) -> Windows:
+        return self._aggregator.windows
+
+    def alerts(self) -> list[Alert]:
+        """Every alert that fired, as it was then but for its end and its worst traces, and those
+        pending at the end; in the order of time."""
+        return sorted(
+            self._alerts.values(),
+            key=lambda alert: (
+                alert.since if alert.fired_at is None else alert.fired_at,
+                (alert.service, alert.segment, alert.rule),
+            ),
+        )
+
+    def feed(self, line: ScoredLine) -> None:
+        """Count a trace as the running agent would: a known id once, and what a slow tier has
+        found under the name of the instrument's version."""
+        scored, counts = line.trace, self.counts
+        counts.unknown_results += line.unknown
+        counts.invalid_values += line.invalid
+        if not self._ids.first(scored.service, scored.trace_id, scored.timestamp):
+            counts.duplicates += 1
+            return
+        counts.traces += 1
+        self._sample_until(scored.timestamp)
+        late = self.windows.too_late(scored.timestamp)
+        self._bound_strata(scored.results)
+        rest = split_slow_results(scored)
+        owed = [(score.metric, score.scorer) for score in rest.results] if rest else []
+        self._note(self._aggregator.apply(scored, owed))
+        if late:
+            counts.late += 1
+        elif rest is not None:
+            self._aggregator.finish(rest)
+        if not late and (self.first is None or scored.timestamp < self.first):
+            self.first = scored.timestamp
+        if counts.traces % SETTLE == 0:
+            self._settle()
+
+    def finish(self) -> None:
+        """The file has ended: event time stays where the last trace has brought it."""
+        self._settle()
+        if self._tracks is not None and self.windows.now is not None:
+            self._tracks.take(self.windows, self.windows.now)
+        for alert in self._aggregator.engine.alerts():
+            if alert.state == "pending":
+                self._alerts[alert.id, alert.since, False] = alert
+            elif alert.state == "firing" and (known := self._known(alert)):
+                known.worst = alert.worst
+
+    def _bound_strata(self, scores: Iterable[Score]) -> None:
+        for score in scores:
+            if score.stratum and score.stratum not in self._strata:
+                if len(self._strata) < MAX_STRATA:
+                    self._strata.add(score.stratum)
+                else:
+                    score.stratum = OTHER_LABEL
+
+    def _settle(self) -> None:
+        self._aggregator.settle()
+        self.windows.take_named()
+
+    def _sample_until(self, timestamp: float) -> None:
+        tracks, now = self._tracks, self.windows.now
+        if tracks is None:
+            return
+        if now is not None:
+            # evaluated at the same steps with or without: only where time stops between is new
+            for at in tracks.due(min(timestamp, now + self._sampled)):
+                self._note(self._aggregator.advance(at))
+                tracks.take(self.windows, at)
+        if now is None or timestamp > now:
+            tracks.skip(timestamp)
+
+    def _known(self, alert: Alert) -> Alert | None:
+        return (
+            None if alert.fired_at is None else self._alerts.get((alert.id, alert.fired_at, True))
+        )
+
+    def _note(self, moved: Iterable[Alert]) -> None:
+        for alert in moved:
+            known = self._known(alert)
+            if known is not None:
+                known.state, known.reason = alert.state, alert.reason
+                known.resolved_at, known.worst = alert.resolved_at, alert.worst
+            elif alert.state != "firing" or alert.fired_at is None:
+                continue  # the end of one that found no room
+            elif len(self._alerts) >= MAX_ALERTS:
+                self.counts.alerts_left_out += 1
+            else:
+                self._alerts[alert.id, alert.fired_at, True] = alert
+                if self._tracks is not None:
+                    self._tracks.watch(alert)

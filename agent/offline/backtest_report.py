@@ -1,0 +1,331 @@
+"""`ragmeter backtest`: run a backtest and write its JSON document, table and timeline."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
+from ragmeter.alerts.alert import Alert
+from ragmeter.alerts.rules import AlertRule
+from ragmeter.config.settings import Settings
+from ragmeter.console.terminal import (
+    FileProgress,
+    check_output_path,
+    print_tables,
+    print_text,
+    write_atomically,
+)
+from ragmeter.core.label_bounds import bound_label
+from ragmeter.core.metric_specs import base_name, find_spec, parse_cutoff
+from ragmeter.core.series import split_scorer
+from ragmeter.ingest.files import MAX_SHOWN, STDIN
+from ragmeter.metrics.registry import METRICS
+from ragmeter.offline.backtest import Backtest, EstimateTracks, find_rule
+from ragmeter.offline.scored_lines import (
+    InvalidScoredLine,
+    decode_scored_line,
+    input_size,
+    read_scored_lines,
+)
+from ragmeter.offline.timeline import AlertSpan, Timeline, TimelineLane, render_timeline
+from ragmeter.windows.windows import Windows
+
+VERSION = 1
+MAX_SERVICES_DRAWN = 100
+TABLE_ROWS = 500  # alerts; --format json has them all
+
+
+def _format_utc(time: float | None) -> str | None:
+    """ISO 8601, as `ragmeter score` writes it."""
+    if time is None:
+        return None
+    return datetime.fromtimestamp(time, UTC).isoformat().replace("+00:00", "Z")
+
+
+def backtest_document(backtest: Backtest) -> Iterator[str]:
+    """The lines of one JSON object, one estimate, quantile or alert a line. ASCII only: no name
+    from outside steers a terminal, and no encoding changes a byte."""
+    windows = backtest.windows
+    head = {
+        "version": VERSION,
+        "from": _format_utc(backtest.first),
+        "to": _format_utc(windows.now),
+        "windows": list(windows.names),
+        "counts": asdict(backtest.counts),
+    }
+    yield "{"
+    for key, value in head.items():
+        yield f" {_dump(key)}: {_dump(value)},"
+    lists = {
+        "traces": _traces(windows),
+        "estimates": _estimates(windows),
+        "latency": _latency(windows),
+        "alerts": map(_alert, backtest.alerts()),
+    }
+    for number, (key, items) in enumerate(lists.items(), start=1):
+        yield f" {_dump(key)}: ["
+        last: str | None = None
+        for item in items:
+            if last is not None:
+                yield f"  {last},"
+            last = _dump(_finite(item))
+        if last is not None:
+            yield f"  {last}"
+        yield " ]," if number < len(lists) else " ]"
+    yield "}"
+
+
+def _dump(value: object) -> str:
+    return json.dumps(value, ensure_ascii=True, allow_nan=False)
+
+
+def _finite(item: Mapping[str, Any]) -> dict[str, Any]:
+    """JSON has no NaN and no infinity: null."""
+    return {
+        key: None if isinstance(value, float) and not math.isfinite(value) else value
+        for key, value in item.items()
+    }
+
+
+def _owners(windows: Windows) -> Iterator[tuple[str, str]]:
+    for service in windows.services():
+        for segment in ("", *windows.segments(service)):
+            yield service, segment
+
+
+def _traces(windows: Windows) -> Iterator[dict[str, Any]]:
+    for service, segment in _owners(windows):
+        for name in windows.names:
+            seen = windows.seen(service, segment, name)
+            yield {"service": service, "segment": segment, "window": name, "traces": seen}
+
+
+def _estimates(windows: Windows) -> Iterator[dict[str, Any]]:
+    for service, segment in _owners(windows):
+        for metric, scorer in sorted(windows.series(service, segment)):
+            who, fingerprint = split_scorer(windows.named(metric, scorer))
+            labels = {"service": service, "segment": segment, **_metric(metric), "scorer": who}
+            if fingerprint:
+                labels["fingerprint"] = fingerprint
+            for name in windows.names:
+                found = windows.estimate(service, segment, metric, scorer, name)
+                states = windows.states(service, segment, metric, scorer, name)
+                yield {
+                    **labels,
+                    "window": name,
+                    "value": found and found.value,
+                    "lower": found and found.lower,
+                    "upper": found and found.upper,
+                    "effective_samples": found and found.effective_samples,
+                    "samples": states["scored"],
+                    "unscored": found and found.unscored,
+                    "states": dict(states),
+                }
+
+
+def _metric(metric: str) -> dict[str, Any]:
+    k = parse_cutoff(metric)
+    return {"metric": base_name(metric), **({"k": int(k)} if k and k.isdigit() else {})}
+
+
+def _latency(windows: Windows) -> Iterator[dict[str, Any]]:
+    for service, segment in _owners(windows):
+        for stage in windows.stages(service, segment):
+            for name in windows.names:
+                for item in windows.quantiles(service, segment, stage, name):
+                    yield {
+                        "service": service,
+                        "segment": segment,
+                        "stage": stage,
+                        "window": name,
+                        **asdict(item),
+                    }
+
+
+def _alert(alert: Alert) -> dict[str, Any]:
+    known = alert.to_dict()
+    for name in ("since", "fired_at", "resolved_at", "updated_at", "no_data", "metric"):
+        known.pop(name)
+    first = ("id", "rule", "severity", "state", "service", "segment")
+    return {
+        **{name: known.pop(name) for name in first},
+        "pending_at": _format_utc(alert.since),
+        "fired_at": _format_utc(alert.fired_at),
+        "resolved_at": _format_utc(alert.resolved_at),
+        **_metric(alert.metric),
+        **known,
+    }
+
+
+# For people -------------------------------------------------------------------------------------
+
+
+def _backtest_table(backtest: Backtest) -> Table:
+    """What would have fired, in the order of time."""
+    alerts = backtest.alerts()
+    fired = sum(alert.fired_at is not None for alert in alerts)
+    title = f"alerts that would have fired: {fired}"
+    if len(alerts) > TABLE_ROWS:
+        title += f" (the first {TABLE_ROWS} are shown)"
+    if fired < len(alerts):
+        title += f"; pending at the end: {len(alerts) - fired}"
+    out = Table(title=Text(title, "bold"), title_justify="left", box=box.SIMPLE_HEAD)
+    out.add_column("when (UTC)", no_wrap=True)
+    out.add_column("alert", overflow="fold", max_width=28)
+    out.add_column("service", overflow="fold", max_width=24)
+    out.add_column("what", overflow="fold")
+    out.add_column("worst traces", overflow="fold", max_width=28)
+    for alert in alerts[:TABLE_ROWS]:
+        cells = (
+            "\n".join(_times(alert)),
+            f"{bound_label(alert.rule, 120)}\n{alert.severity}, {alert.state}",
+            bound_label(alert.service, 60)
+            + (f"\n{bound_label(alert.segment, 60)}" * bool(alert.segment)),
+            bound_label(alert.summary, 500),
+            "\n".join(bound_label(trace_id, 80) for trace_id in alert.worst),
+        )
+        out.add_row(*map(Text, cells))  # as text: names from outside must not be read as markup
+    return out
+
+
+def _times(alert: Alert) -> Iterator[str]:
+    for word, time in (
+        ("pending", alert.since),
+        ("fired", alert.fired_at),
+        ("resolved", alert.resolved_at),
+    ):
+        if time is not None:
+            yield f"{word:<8} {datetime.fromtimestamp(time, UTC):%Y-%m-%d %H:%M:%S}"
+
+
+def build_timeline(
+    backtest: Backtest, rules: Sequence[AlertRule], tracks: EstimateTracks
+) -> Timeline:
+    """Every service that the windows hold at the end or that an alert names."""
+    windows, alerts = backtest.windows, backtest.alerts()
+    start, end = backtest.first or 0.0, windows.now or 0.0
+    lanes: dict[tuple[str, str, str], list[Alert]] = {}
+    for alert in alerts:
+        lanes.setdefault((alert.service, alert.rule, alert.segment), []).append(alert)
+    services = sorted({*windows.services(), *(service for service, _, _ in lanes)})
+    # those with alerts first where there is no room for all
+    loud = {service for service, _, _ in lanes}
+    services.sort(key=lambda name: (name not in loud, name))
+    drawn = [
+        (name, [_lane(group, rules, tracks) for key, group in lanes.items() if key[0] == name])
+        for name in services[:MAX_SERVICES_DRAWN]
+    ]
+    counts = backtest.counts
+    notes = [
+        f"{counts.traces} traces, {_format_utc(math.floor(start))} to {_format_utc(math.floor(end))}; times are UTC"
+    ]
+    if len(services) > len(drawn):
+        notes.append(f"{len(services) - len(drawn)} more services are not drawn")
+    fired = sum(alert.fired_at is not None for alert in alerts)
+    title = f"ragmeter backtest: {fired} alert{'' if fired == 1 else 's'} would have fired"
+    return Timeline(title, start, end, drawn, notes)
+
+
+def _lane(
+    alerts: Sequence[Alert], rules: Sequence[AlertRule], tracks: EstimateTracks
+) -> TimelineLane:
+    first = alerts[0]
+    rule = find_rule(rules, first)
+    watched = first.metric
+    if rule is not None and rule.latency is not None:
+        watched = f"{rule.latency.stage} p{100 * rule.latency.quantile:g}"
+    parts = (first.segment, watched, first.scorer and f"({first.scorer})", first.window)
+    condition = f"; {first.statistic} {first.op} {first.threshold:g}"
+    return TimelineLane(
+        name=first.rule,
+        severity=first.severity,
+        about=" ".join(part for part in parts if part) + condition,
+        spans=[
+            AlertSpan(
+                alert.since,
+                alert.fired_at,
+                alert.resolved_at,
+                "; ".join([*_times(alert), alert.summary]),
+            )
+            for alert in alerts
+        ],
+        points=tracks.points((first.rule, first.service, first.segment)),
+        threshold=None if rule is not None and rule.absence else first.threshold,
+        spec=find_spec(METRICS, first.metric),
+        seconds=rule is not None and rule.latency is not None,
+    )
+
+
+REPORT_EVERY = 256  # lines between two updates of the progress bar
+
+
+def run_backtest(
+    path: Path,
+    settings: Settings,
+    rules: Sequence[AlertRule],
+    form: str,
+    drawing: Path | None,
+    say: Callable[[str], None],
+    apart: Sequence[Path] = (),
+) -> bool:
+    """Read, replay, print to stdout, draw. False where no line could be read: then nothing is
+    printed. Raises OSError, and `UsageError` where the picture would destroy `path` or one of
+    `apart`."""
+    if drawing is not None:
+        check_output_path("--picture", drawing, [path, *apart])
+    tracks = (
+        EstimateTracks(rules, settings.alerts.evaluation_seconds) if drawing is not None else None
+    )
+    backtest = Backtest(settings, rules, tracks)
+    counts, limit = backtest.counts, settings.limits.trace_bytes
+    position = 0
+    name = "standard input" if path == STDIN else path.name
+    with FileProgress(name, input_size(path)) as progress:
+        for line, number in read_scored_lines(path, limit):
+            counts.lines += 1
+            position += len(line) + 1
+            try:
+                backtest.feed(decode_scored_line(line, limit))
+            except InvalidScoredLine as error:
+                counts.bad += 1
+                if counts.bad <= MAX_SHOWN:
+                    say(f"line {number}: {error}")
+            if counts.lines % REPORT_EVERY == 0:
+                progress.read(counts.lines, counts.bad, position)
+    backtest.finish()
+    _report_counts(backtest, say)
+    if not counts.traces:
+        return False
+    if drawing is not None and tracks is not None:
+        write_atomically(drawing, render_timeline(build_timeline(backtest, rules, tracks)).encode())
+    if form == "json":
+        print_text("".join(f"{line}\n" for line in backtest_document(backtest)))
+    else:
+        print_tables([_backtest_table(backtest)])
+    return True
+
+
+def _report_counts(backtest: Backtest, say: Callable[[str], None]) -> None:
+    """One line on what was read, with what of it did not count."""
+    counts = backtest.counts
+    told = [f"{counts.traces} traces"]
+    for number, what in (
+        (counts.bad, "lines unreadable"),
+        (counts.duplicates, "duplicates left out"),
+        (counts.late, "too late for every window"),
+        (counts.unknown_results, "results of unknown metrics or scorers left out"),
+        (counts.invalid_values, "values that are none, counted as unscored"),
+        (counts.alerts_left_out, "alerts beyond the limit left out"),
+    ):
+        if number:
+            told.append(f"{number} {what}")
+    say(", ".join(told))

@@ -1,0 +1,76 @@
+"""Breakdown by segment of files of scored traces."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from ragmeter.breakdown.breakdown import BreakdownOptions, build_breakdown, build_document
+from ragmeter.breakdown.sources import FileBreakdownSource
+from ragmeter.config.settings import Settings
+from ragmeter.ingest.files import MAX_SHOWN
+from ragmeter.offline.backtest import Backtest
+from ragmeter.offline.scored_lines import InvalidScoredLine, decode_scored_line, read_scored_lines
+from ragmeter.windows.windows import Windows
+
+_MOMENT = 1_700_000_400.0  # of all traces: one bucket, so that a file of a year fits a window
+
+
+def fill_windows(path: Path, settings: Settings, say: Callable[[str], None]) -> Windows | None:
+    """The windows after all lines of `path`, each trace once; None where none could be read.
+    Raises OSError."""
+    backtest = Backtest(settings, ())
+    counts, limit = backtest.counts, settings.limits.trace_bytes
+    for text, number in read_scored_lines(path, limit):
+        try:
+            line = decode_scored_line(text, limit)
+        except InvalidScoredLine as error:
+            counts.bad += 1
+            if counts.bad <= MAX_SHOWN:
+                say(f"{path}: line {number}: {error}")
+            continue
+        line.trace.timestamp = _MOMENT
+        backtest.feed(line)
+    backtest.finish()
+    say(f"{path}: {counts.traces} traces, {counts.bad} lines unreadable")
+    return backtest.windows if counts.traces else None
+
+
+def break_down_files(
+    paths: Sequence[Path],
+    settings: Settings,
+    service: str | None,
+    options: BreakdownOptions,
+    say: Callable[[str], None],
+) -> dict[str, Any] | None:
+    """The breakdown of the last file against the first, or of one file alone, in the form of
+    `/api/segments.json`. None where a file has nothing to read. Raises OSError, `NoPast`."""
+    held = [fill_windows(path, settings, say) for path in paths]
+    before, now = (held[0], held[-1]) if len(held) > 1 else (None, held[-1])
+    if now is None or (len(held) > 1 and before is None):
+        return None
+    known = {
+        segment.partition("=")[0]
+        for windows in held
+        if windows is not None
+        for name in windows.services()
+        for segment in windows.segments(name)
+    }
+    for tag in settings.segments:
+        if tag not in known:
+            say(f"no trace has {tag}")
+    found = []
+    for name in now.services():
+        if service in (None, name):
+            source = FileBreakdownSource(before, now, name)
+            for metric, scorer in source.changed():
+                say(f"{name}: {metric} ({scorer}) is of another instrument now: left out")
+            found.append(build_document(build_breakdown(source, options)))
+    return {
+        "stream_time": None,
+        "window": None,
+        "windows": [],
+        "segments": [tag for tag in settings.segments if tag in known],
+        "services": found,
+    }

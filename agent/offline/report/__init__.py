@@ -1,0 +1,1 @@
+"""Reports on scored files: summaries of runs and comparisons between them."""

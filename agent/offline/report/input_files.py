@@ -1,0 +1,259 @@
+"""The input of a report: scored JSON Lines, scored CSV and open-rag-eval CSV."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import IO, Any, cast
+
+from ragmeter.config.privacy import PrivacySettings
+from ragmeter.core.counters import Counts
+from ragmeter.core.metric_specs import name_at_cutoff
+from ragmeter.core.score import ScoredTrace
+from ragmeter.ingest.files import MAX_SHOWN, InputFile
+from ragmeter.ingest.native import BOM, DecodeFailure, is_utf16
+from ragmeter.ingest.redaction import Redactor
+from ragmeter.offline.report.open_rag_eval import (
+    MAX_TEXT,
+    count_runs,
+    is_open_rag_eval,
+    read_open_rag_eval_row,
+)
+from ragmeter.offline.report.summary import TraceText
+from ragmeter.offline.scored_lines import (
+    InvalidScoredLine,
+    ScoredLine,
+    decode_scored_line,
+    input_name,
+    iterate_lines,
+    open_input,
+)
+from ragmeter.trace import Trace
+
+_CSV_KEYS = ("trace_id", "service", "timestamp")  # with which a CSV of ours begins
+
+
+@dataclass(slots=True)
+class ReportTrace:
+    """A scored trace, and its texts where the file itself has them."""
+
+    trace: ScoredTrace
+    text: TraceText | None = None
+
+
+@dataclass(slots=True)
+class ReportInputSummary:
+    """What was found in a file, beside the traces themselves."""
+
+    bad: int = 0
+    unknown: int = 0
+    invalid: int = 0
+    notes: list[str] = field(default_factory=list)
+
+
+class TraceTexts:
+    """Queries and answers by trace id, from a file of traces; redacted as everything that is kept.
+
+    With `whole`, the traces themselves are held as well. Raises OSError.
+    """
+
+    def __init__(
+        self, path: Path, limit: int, privacy: PrivacySettings, say: Callable[[str], None],
+        whole: bool = False,
+    ) -> None:  # fmt: skip
+        self.traces: dict[str, Trace] = {}
+        self.texts: dict[str, TraceText] = {}
+        self.queries: dict[str, str] = {}
+        redactor, counts, bad = Redactor(privacy), cast(Counts, {}), 0
+        shown = privacy.content == "full"
+        for item, _ in InputFile(path).read(limit):
+            if isinstance(item, DecodeFailure):
+                bad += 1
+                continue
+            trace = redactor.trace(item, counts).trace
+            if trace.query:
+                self.queries[trace.trace_id] = normalise_query(trace.query)
+            if shown:
+                query, answer = (trace.query or "")[:MAX_TEXT], (trace.answer or "")[:MAX_TEXT]
+                self.texts[trace.trace_id] = TraceText(query, answer)
+                if whole:
+                    self.traces[trace.trace_id] = trace
+        if bad:
+            say(f"{path}: {bad} items unreadable")
+        if not shown:
+            say(f"{path}: no text is shown (privacy.content)")
+
+
+def normalise_query(query: str) -> str:
+    """Questions that differ in white space and case alone are the same."""
+    return " ".join(query.split()).casefold()
+
+
+def read_scored_file(
+    path: Path,
+    limit: int,
+    found: ReportInputSummary,
+    say: Callable[[str], None],
+    details: bool = False,
+) -> Iterator[ReportTrace]:
+    """Every scored trace of a file; `-` is stdin, gzip is unpacked. What a file is shows its first
+    line. Raises OSError, also where it is none of the three."""
+    name = input_name(path)
+    with open_input(path) as file:
+        first = _first_line(file, name, limit)
+        if first.lstrip()[:1] in (b"{", b""):
+            yield from _read_jsonl(_RewoundFile(first, file), name, limit, found, say, details)
+        else:
+            yield from _read_csv(_RewoundFile(first, file), name, limit, found, say)
+
+
+def _first_line(file: IO[bytes], name: str, limit: int) -> bytes:
+    """The first line that is not blank."""
+    while line := file.readline(limit + 1):
+        if is_utf16(line):
+            raise OSError(f"{name}: UTF-16 text; UTF-8 is needed")
+        line = line.removeprefix(BOM)
+        if line.strip():
+            return line
+    return b""
+
+
+class _RewoundFile:
+    """A file of which the first line was read, from the start."""
+
+    def __init__(self, first: bytes, file: IO[bytes]) -> None:
+        self._first, self._file = first, file
+
+    def readline(self, limit: int = -1) -> bytes:
+        if self._first:
+            line, self._first = self._first, b""
+            return line
+        return self._file.readline(limit)
+
+
+def _read_jsonl(
+    file: _RewoundFile,
+    name: str,
+    limit: int,
+    found: ReportInputSummary,
+    say: Callable[[str], None],
+    details: bool,
+) -> Iterator[ReportTrace]:
+    for line, number in iterate_lines(cast(IO[bytes], file), name, limit):
+        try:
+            read = decode_scored_line(line, limit)
+        except InvalidScoredLine as error:
+            found.bad += 1
+            if found.bad <= MAX_SHOWN:
+                say(f"{name}, line {number}: {error}")
+            continue
+        found.unknown += read.unknown
+        found.invalid += read.invalid
+        if details:
+            _add_details(read, json.loads(line)["results"])
+        yield ReportTrace(read.trace)
+
+
+def _add_details(read: ScoredLine, items: Sequence[dict[str, Any]]) -> None:
+    """What a scored file carries beside the values; a report itself does without."""
+    known: dict[tuple[str, str], Any] = {}
+    for item in items:
+        metric = name_at_cutoff(item["metric"], item["k"]) if "k" in item else item["metric"]
+        known.setdefault((metric, item["scorer"]), item.get("detail"))
+    for score in read.trace.results:
+        detail = known.get((score.metric, score.scorer))
+        score.detail = detail if isinstance(detail, dict) else None
+
+
+def _read_csv(
+    file: _RewoundFile, name: str, limit: int, found: ReportInputSummary, say: Callable[[str], None]
+) -> Iterator[ReportTrace]:
+    rows = _csv_rows(file, name, limit)
+    header = next(rows, (1, []))[1]
+    if is_open_rag_eval(header):
+        runs = count_runs(header)
+        if runs > 1:
+            found.notes.append(f"{runs} answers a question in the file: the first one is read")
+        found.notes.append("columns of open-rag-eval: every question counts once")
+        make: Callable[[dict[str, str]], ReportTrace | None] = _read_open_rag_eval
+    elif tuple(header[:3]) == _CSV_KEYS:
+        found.notes.append(
+            "CSV: no probabilities, so each trace counts once, and no reasons, so empty cells"
+            " count nowhere; JSON lines have both"
+        )
+        make = _own_row_reader(found)
+    else:
+        raise OSError(
+            f"{name}: neither what `ragmeter score` writes (JSON lines, CSV) nor a CSV of"
+            " open-rag-eval"
+        )
+    for number, row in rows:
+        read = make(dict(zip(header, row, strict=False))) if len(row) == len(header) else None
+        if read is None:
+            found.bad += 1
+            if found.bad <= MAX_SHOWN:
+                say(f"{name}, line {number}: no row of this table")
+        else:
+            yield read
+
+
+def _read_open_rag_eval(row: dict[str, str]) -> ReportTrace | None:
+    found = read_open_rag_eval_row(row)
+    return ReportTrace(found.trace, found.text) if found is not None else None
+
+
+def _own_row_reader(found: ReportInputSummary) -> Callable[[dict[str, str]], ReportTrace | None]:
+    def make(row: dict[str, str]) -> ReportTrace | None:
+        results = []
+        for name, cell in row.items():
+            metric, _, scorer = name.rpartition(".")
+            if name in _CSV_KEYS or not cell.strip():
+                continue
+            base, _, k = metric.partition(":")
+            item: dict[str, Any] = {"metric": base, "scorer": scorer, "state": "scored"}
+            if k:
+                item["k"] = int(k) if k.isdecimal() and len(k) < 4 else k
+            try:
+                value = float(cell)
+            except ValueError:
+                value = math.nan
+            item["value"] = value if math.isfinite(value) else None  # None: counted as invalid
+            results.append(item)
+        line = json.dumps({**{key: row[key] for key in _CSV_KEYS}, "results": results}).encode()
+        try:
+            read = decode_scored_line(line, len(line))
+        except InvalidScoredLine:
+            return None
+        found.unknown += read.unknown
+        found.invalid += read.invalid
+        return ReportTrace(read.trace)
+
+    return make
+
+
+def _csv_rows(file: _RewoundFile, name: str, limit: int) -> Iterator[tuple[int, list[str]]]:
+    """The rows of a CSV with the number of their last line. Raises OSError."""
+
+    def lines() -> Iterator[str]:
+        while line := file.readline(limit + 1):
+            if len(line) > limit:
+                raise OSError(f"{name}: a line over the limit of {limit} bytes")
+            try:
+                yield line.decode("utf-8")
+            except UnicodeDecodeError:
+                raise OSError(f"{name}: not UTF-8") from None
+
+    before = csv.field_size_limit(limit)
+    try:
+        reader = csv.reader(lines())
+        for row in reader:
+            if row:
+                yield reader.line_num, row
+    except csv.Error as error:
+        raise OSError(f"{name}: broken CSV: {error}") from None
+    finally:
+        csv.field_size_limit(before)

@@ -1,0 +1,249 @@
+"""The report as terminal tables."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
+from ragmeter.core.label_bounds import bound_label
+from ragmeter.offline.report.comparison import RunComparison, describe_difference
+from ragmeter.offline.report.run import RunSeries
+from ragmeter.offline.report.summary import ANSWERED, ScoreReport, format_metric_value, metric_title
+
+NAME = 40  # characters of a run's name
+SHOWN_REASONS = 3
+WORST_SHOWN = 3  # of a metric and run: the terminal shows where to look, the page the rest
+MAX_TEXT = 90  # characters of a query or an answer on a line
+HEADLINE = ("answered", "grounding", "relevance", "citation_f1", "nugget_vital")
+
+
+def _table(heading: str, *columns: tuple[str, bool]) -> Table:
+    table = Table(title=Text(heading, "bold"), title_justify="left", box=box.SIMPLE_HEAD)
+    for name, right in columns:
+        table.add_column(
+            Text(name), justify="right" if right else "left", no_wrap=right, overflow="fold"
+        )
+    return table
+
+
+def _add(table: Table, *cells: str) -> None:
+    table.add_row(*map(Text, cells))
+
+
+def report_tables(report: ScoreReport) -> Iterator[Table]:
+    yield _summary_table(report)
+    if len(report.columns) > 1:
+        yield _comparison_table(report)
+    worst = _worst_table(report)
+    if worst is not None:
+        yield worst
+
+
+def series_label(series: RunSeries) -> str:
+    """`precision@5 (umbrela)`, with the version of the scorer where it has one."""
+    version = f" @{bound_label(series.fingerprint, 12)}" if series.fingerprint else ""
+    return f"{metric_title(series.metric)} ({series.scorer}){version}"
+
+
+def format_interval(series: RunSeries) -> str:
+    found = series.estimate
+    if found is None:
+        return ""
+    return f"{format_metric_value(found.lower, series.spec)} … {format_metric_value(found.upper, series.spec)}"
+
+
+def format_quartiles(series: RunSeries) -> str:
+    """Of a share of yes and no quartiles say nothing."""
+    box = series.box
+    if box is None or series.spec.kind == "ratio":
+        return ""
+    return (
+        f"{format_metric_value(box.q1, series.spec)} … {format_metric_value(box.q3, series.spec)}"
+    )
+
+
+def format_median(series: RunSeries) -> str:
+    return "" if not format_quartiles(series) or series.box is None else format_metric_value(
+        series.box.median, series.spec
+    )  # fmt: skip
+
+
+def format_states(series: RunSeries) -> str:
+    """`24 scored, 3 unscored (judge_timeout 2, no_text 1)`."""
+    parts = []
+    for state, count in series.states.items():
+        if count:
+            reasons = series.reasons.get(state)
+            why = ""
+            if reasons and state == "unscored":
+                most = sorted(reasons.items(), key=lambda item: (-item[1], item[0]))
+                shown = [f"{bound_label(name, 40)} {n:,}" for name, n in most[:SHOWN_REASONS]]
+                if len(most) > SHOWN_REASONS:
+                    shown.append("…")
+                why = f" ({', '.join(shown)})"
+            parts.append(f"{count:,} {state.replace('_', ' ')}{why}")
+    return ", ".join(parts)
+
+
+def _summary_table(report: ScoreReport) -> Table:
+    """Each series of each run: mean with its 95 % interval, median and quartiles, states."""
+    heading = "; ".join(
+        f"{bound_label(column.name, NAME)}: {column.traces:,} traces" for column in report.columns
+    )
+    several = len(report.columns) > 1
+    run = (("run", False),) if several else ()
+    table = _table(
+        heading, ("metric (scorer)", False), *run, ("mean", True), ("95 % interval", True),
+        ("median", True), ("quartiles", True), ("traces", False),
+    )  # fmt: skip
+    for key in report.keys:
+        name = None
+        for column in report.columns:
+            for series in column.find(key):
+                mean = series.estimate and format_metric_value(series.estimate.value, series.spec)
+                shown = series_label(series)
+                cells = [mean or "–", format_interval(series), format_median(series), format_quartiles(series),
+                         format_states(series)]  # fmt: skip
+                first = "" if shown == name else shown
+                _add(table, first, *([bound_label(column.name, NAME)] if several else []), *cells)
+                name = shown
+    for column in report.columns:
+        for stage, items in column.latency:
+            for item in items:
+                cells = [f"{item.value:.3g} s", "", "", "", f"{item.samples:,} timed"]
+                if item.lower is not None and item.upper is not None:
+                    cells[1] = f"{item.lower:.3g} … {item.upper:.3g} s"
+                shown = f"latency, {bound_label(stage, 20)} p{100 * item.quantile:g}"
+                _add(table, shown, *([bound_label(column.name, NAME)] if several else []), *cells)
+    return table
+
+
+def missing_values_line(report: ScoreReport) -> str | None:
+    """One line for what no run has a value of."""
+    if not report.missing:
+        return None
+    parts = []
+    for key in report.missing:
+        found = [s for column in report.columns for s in column.find(key)]
+        reasons = {r for s in found for counted in s.reasons.values() for r in counted}
+        why = f": {', '.join(bound_label(r, 40) for r in sorted(reasons)[:SHOWN_REASONS])}"
+        parts.append(f"{metric_title(key[0])} ({key[1]}{why if reasons else ''})")
+    return f"no run has a value of: {'; '.join(parts)}"
+
+
+def answered_line(report: ScoreReport) -> Iterator[str]:
+    """The share of questions answered, by run and scorer."""
+    for column in report.columns:
+        for series in column.series:
+            if series.metric == ANSWERED and series.estimate is not None:
+                value = format_metric_value(series.estimate.value, series.spec)
+                yield (
+                    f"{bound_label(column.name, NAME)}: {value} of the questions answered"
+                    f" ({format_interval(series)}, by {series.scorer})"
+                )
+
+
+def format_p_value(p: float | None) -> str:
+    if p is None:
+        return ""
+    return "< 0.001" if p < 0.001 else f"{p:.3f}"
+
+
+def _comparison_table(report: ScoreReport) -> Table:
+    """Each run against the first."""
+    first = report.columns[0]
+    table = _table(
+        f"difference from {bound_label(first.name, NAME)}",
+        ("metric (scorer)", False), ("run", False), ("difference", True),
+        ("95 % interval", True), ("p", True), ("adjusted", True), ("test", False), ("", False),
+    )  # fmt: skip
+    for key in report.keys:
+        for series in first.find(key):
+            for number_, column in enumerate(report.columns[1:], start=1):
+                item = report.comparison(number_, series)
+                if item is not None:
+                    _add(
+                        table,
+                        series_label(series),
+                        bound_label(column.name, NAME),
+                        *_cells(item, series),
+                    )
+    return table
+
+
+def _cells(item: RunComparison, series: RunSeries) -> Sequence[str]:
+    word = describe_difference(item, series.spec.good)
+    if item.p is None or item.difference is None or item.lower is None or item.upper is None:
+        return ("", "", "", "", "", word)
+    spec = series.spec
+    test = f"paired, {item.pairs:,}" if item.method == "paired" else "unpaired"
+    limits = f"{format_metric_value(item.lower, spec, True)} … {format_metric_value(item.upper, spec, True)}"
+    return (
+        format_metric_value(item.difference, spec, True), limits, format_p_value(item.p), format_p_value(item.adjusted), test,
+        word,
+    )  # fmt: skip
+
+
+def comparison_caption(report: ScoreReport) -> list[str]:
+    """What the numbers of the comparison rest on."""
+    if not report.tests:
+        return []
+    methods = {item.method for item in report.comparisons}
+    lines = []
+    if "paired" in methods:
+        by = {"trace_id": "trace id", "query": "question"}.get(report.paired_by, report.paired_by)
+        lines.append(
+            f"paired: by {by}; Fisher's randomisation test of the mean difference, seed"
+            f" {report.seed}"
+        )
+    if "unpaired" in methods:
+        lines.append(
+            "unpaired: too few questions in common; the two intervals joined (Zou and Donner), p"
+            " to match"
+        )
+    several = report.tests > 1
+    lines.append(
+        f"adjusted: by Holm for the {report.tests} tests of this report; better and worse are"
+        " said below 0.05, so that the chance that luck alone made any of them is 5 % at most"
+        if several
+        else "adjusted: one test, nothing to adjust"
+    )
+    return lines
+
+
+def _worst_table(report: ScoreReport) -> Table | None:
+    """The worst traces of each run by its main metrics; texts where they are known."""
+    several = len(report.columns) > 1
+    told = any(column.texts for column in report.columns)
+    table = _table(
+        "worst traces", ("metric (scorer)", False), *((("run", False),) if several else ()),
+        ("score", True), ("trace", False), *((("query and answer", False),) * told),
+    )  # fmt: skip
+    for key in report.keys:
+        if key[0] not in HEADLINE:
+            continue
+        for column in report.columns:
+            for series in column.find(key):
+                for item in series.worst[:WORST_SHOWN]:
+                    cells = [
+                        series_label(series),
+                        *([bound_label(column.name, NAME)] if several else []),
+                    ]
+                    cells += [
+                        format_metric_value(item.value, series.spec),
+                        bound_label(item.trace_id, 80),
+                    ]
+                    if told:
+                        known = column.texts.get(item.trace_id)
+                        texts = (known.query, known.answer) if known else ()
+                        cells.append("\n".join(_excerpt(text) for text in texts if text))
+                    _add(table, *cells)
+    return table if table.row_count else None
+
+
+def _excerpt(text: str) -> str:
+    line = bound_label(" ".join(text[: 2 * MAX_TEXT].split()), 2 * MAX_TEXT)
+    return line if len(line) <= MAX_TEXT else line[: MAX_TEXT - 1] + "…"

@@ -1,0 +1,261 @@
+"""Decode the JSON Lines of scored traces that `ragmeter score` writes.
+
+Lenient where a file of scores is untidy (a metric that is not known, a value that cannot be
+averaged: both counted), strict where a number would otherwise lie (time, probability of the trace,
+an unknown state).
+"""
+
+from __future__ import annotations
+
+import gzip
+import math
+import os
+import stat
+import sys
+import zlib
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import IO, Annotated, Any, cast
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from ragmeter.core.label_bounds import bound_label
+from ragmeter.core.metric_specs import MetricSpec, name_at_cutoff
+from ragmeter.core.score import BUILTIN_SCORER, Score, ScoredTrace, ScoreState
+from ragmeter.ingest.files import GZIP, STDIN
+from ragmeter.ingest.native import BOM, MAX_TRACE_VALUES, has_values_over, is_utf16
+from ragmeter.metrics.registry import METRICS
+from ragmeter.trace import Id, Seconds, Status, Tags, Timestamp
+
+MAX_VALUE = 1e15  # as in the windows: beyond it a value is no measurement
+MAX_K = 100  # cut-offs come from a file, and each is a series
+MAX_FINGERPRINT = 64  # characters
+MAX_STRATUM = 32  # characters
+_MAX_ERROR_CHARS = 200  # characters of a reason shown
+
+_STATES = {str(state): state for state in ScoreState}
+
+
+class InvalidScoredLine(ValueError):
+    """What could not be read, and why."""
+
+
+@dataclass(slots=True)
+class ScoredLine:
+    """A scored trace, with what of its line was left out: results of metrics or scorers that are
+    not known, and values that are no measurement (they count as unscored)."""
+
+    trace: ScoredTrace
+    unknown: int = 0
+    invalid: int = 0
+
+
+class _ScoredHeader(BaseModel):
+    """The fields beside the results, with the types of a trace's own."""
+
+    model_config = ConfigDict(
+        extra="ignore", frozen=True, allow_inf_nan=False, coerce_numbers_to_str=True
+    )
+
+    trace_id: Id
+    service: Id
+    timestamp: Timestamp
+    status: Status = "ok"
+    results: list[dict[str, Any]]
+    probability: Annotated[float, Field(gt=0, le=1)] = 1.0
+    timings: dict[str, Seconds | None] = {}
+    tags: Tags = {}
+    canary: bool = False
+
+
+def decode_scored_line(line: bytes, limit: int) -> ScoredLine:
+    """One line of at most `limit` bytes. Raises `BadLine`."""
+    if len(line) > limit:
+        raise InvalidScoredLine(f"over the limit of {limit} bytes (limits.trace_bytes)")
+    if has_values_over(line, MAX_TRACE_VALUES):
+        raise InvalidScoredLine(f"more than {MAX_TRACE_VALUES} JSON values")
+    try:
+        header = _ScoredHeader.model_validate_json(line)
+    except ValidationError as error:
+        raise InvalidScoredLine(_first_error(error)) from None
+    found = ScoredLine(
+        ScoredTrace(
+            trace_id=header.trace_id,
+            service=header.service,
+            timestamp=header.timestamp.timestamp(),
+            status=header.status,
+            results=[],
+            probability=header.probability,
+            timings={k: v for k, v in header.timings.items() if v is not None},
+            tags=header.tags,
+            canary=header.canary,
+        )
+    )
+    taken: set[tuple[str, str]] = set()
+    for item in header.results:
+        score = _decode_score(item, found)
+        # the same pair twice would count twice, and then more is scored than was seen
+        if score is not None and (score.metric, score.scorer) not in taken:
+            taken.add((score.metric, score.scorer))
+            found.trace.results.append(score)
+    return found
+
+
+def _first_error(error: ValidationError) -> str:
+    """The first mistake in a few words."""
+    first = error.errors(include_url=False, include_context=False, include_input=False)[0]
+    where = ".".join(map(str, first["loc"]))
+    if first["type"] == "missing" and where == "results":
+        return "results: missing; what `ragmeter score` has written is read"
+    return f"{where}: {first['msg']}"[:_MAX_ERROR_CHARS].removeprefix(": ")
+
+
+def _decode_score(item: dict[str, Any], line: ScoredLine) -> Score | None:
+    """One result; None where nobody knows its metric or scorer. Raises `BadLine`."""
+    name, scorer, state = item.get("metric"), item.get("scorer"), item.get("state")
+    if not isinstance(name, str) or not isinstance(scorer, str):
+        raise InvalidScoredLine("results: metric and scorer are needed, as text")
+    if not isinstance(state, str) or state not in _STATES:
+        raise InvalidScoredLine(f"results: state is one of {', '.join(_STATES)}")
+    spec, k = METRICS.get(name), item.get("k")
+    if spec is None or scorer not in spec.scorers or not _cutoff_matches(k, spec):
+        line.unknown += 1
+        return None
+    reason, fingerprint = item.get("reason"), item.get("fingerprint")
+    score = Score(
+        name if k is None else name_at_cutoff(name, k),
+        scorer,
+        _STATES[state],
+        reason=reason if isinstance(reason, str) else None,
+        # where a result does not say, it was taken together with its trace
+        probability=line.trace.probability,
+    )
+    if isinstance(fingerprint, str):
+        score.fingerprint = bound_label(fingerprint, MAX_FINGERPRINT)
+    probability = _number(item.get("probability", line.trace.probability))
+    if probability is None or not 0 < probability <= 1:
+        line.invalid += 1
+        if score.state is ScoreState.SCORED:
+            score.state, score.reason = ScoreState.UNSCORED, "invalid_value"
+        return score
+    score.probability = probability
+    if isinstance(item.get("stratum"), str):
+        score.stratum = item["stratum"][:MAX_STRATUM]
+        score.cheap = _in_range(item.get("cheap"), spec)
+    if score.state is ScoreState.SCORED:
+        score.value = _in_range(item.get("value"), spec)
+        if score.value is None:
+            line.invalid += 1
+            score.state, score.reason = ScoreState.UNSCORED, "invalid_value"
+    return score
+
+
+def _in_range(value: object, spec: MetricSpec) -> float | None:
+    """A number that the metric can have."""
+    number, high = _number(value), MAX_VALUE if spec.high is None else spec.high
+    return number if number is not None and spec.low <= number <= high else None
+
+
+def _cutoff_matches(k: object, spec: MetricSpec) -> bool:
+    """Whether a metric has a cut-off where one is given, and the other way round."""
+    if "k" not in spec.labels:
+        return k is None
+    return isinstance(k, int) and not isinstance(k, bool) and 1 <= k <= MAX_K
+
+
+def _number(value: object) -> float | None:
+    """A finite number, or None: true is not 1, and "0.5" in quotes is a slip."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return None
+    try:
+        number = float(value)
+    except OverflowError:  # JSON has integers of any length
+        return None
+    return number if math.isfinite(number) else None
+
+
+def input_size(path: Path) -> int | None:
+    """Bytes of a plain file; None for streams and gzip. Raises OSError."""
+    if path == STDIN or not stat.S_ISREG(path.stat().st_mode):
+        return None
+    with path.open("rb") as file:
+        return None if file.read(2) == GZIP else os.fstat(file.fileno()).st_size
+
+
+def read_scored_lines(path: Path, limit: int) -> Iterator[tuple[bytes, int]]:
+    """Each line that is not blank, with its number; `-` is stdin, gzip is unpacked.
+
+    Of a line over `limit` bytes only so many and one more are given. Raises OSError, also for
+    broken gzip and for what is not UTF-8.
+    """
+    with open_input(path) as file:
+        yield from iterate_lines(file, input_name(path), limit)
+
+
+def iterate_lines(file: IO[bytes], name: str, limit: int) -> Iterator[tuple[bytes, int]]:
+    """The same of a file that is open. Raises OSError for what is not UTF-8."""
+    number = 0
+    while line := file.readline(limit + 1):
+        number += 1
+        if number == 1:
+            if is_utf16(line):
+                raise OSError(f"{name}: UTF-16 text; UTF-8 is needed")
+            line = line.removeprefix(BOM)
+        whole = line
+        while len(line) > limit and not line.endswith(b"\n"):
+            line = file.readline(limit + 1)
+        if whole.strip():
+            yield whole.rstrip(b"\r\n"), number
+
+
+def input_name(path: Path) -> str:
+    """What a file is called to people."""
+    return "standard input" if path == STDIN else str(path)
+
+
+@contextmanager
+def open_input(path: Path) -> Iterator[IO[bytes]]:
+    """A file to read bytes from: `-` is stdin, gzip is unpacked. Raises OSError, also for broken
+    gzip while it is read."""
+    name = input_name(path)
+    try:
+        with _open_file(path) as file:
+            yield file
+    except EOFError:
+        raise OSError(f"{name}: the gzip stream is cut off") from None
+    except (zlib.error, gzip.BadGzipFile) as error:
+        raise OSError(f"{name}: broken gzip: {error}") from None
+
+
+@contextmanager
+def _open_file(path: Path) -> Iterator[IO[bytes]]:
+    if path == STDIN and sys.stdin is None:
+        raise OSError("standard input is closed")
+    with os.fdopen(os.dup(0), "rb") if path == STDIN else path.open("rb") as raw:
+        if raw.peek(2)[:2] != GZIP:
+            yield raw
+            return
+        with gzip.open(raw) as unpacked:
+            yield cast(IO[bytes], unpacked)
+
+
+_NOT_DRAWN = (ScoreState.SAMPLED_OUT, ScoreState.SHED)
+
+
+def _is_slow_result(score: Score) -> bool:
+    """Whether the running agent would have had this result from a slow tier."""
+    return score.scorer != BUILTIN_SCORER and score.state not in _NOT_DRAWN
+
+
+def split_slow_results(scored: ScoredTrace) -> ScoredTrace | None:
+    """Leave in `scored` what was known at once, with what it owed then; the rest comes back, as a
+    slow tier would have brought it. None where no slow tier was asked."""
+    slow = [score for score in scored.results if _is_slow_result(score)]
+    if not slow:
+        return None
+    rest = replace(scored, results=slow, partial=True, timings={})  # with its own service
+    scored.results = [score for score in scored.results if not _is_slow_result(score)]
+    scored.frame = [(s.metric, s.scorer, s.stratum, s.cheap) for s in slow if s.stratum]
+    return rest

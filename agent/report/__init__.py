@@ -1,1 +1,0 @@
-"""Reports on scored files: what each run measured, and how two of them differ. Pure."""

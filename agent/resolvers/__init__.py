@@ -1,1 +1,0 @@
-"""Texts of passages of which a trace has the ids alone."""

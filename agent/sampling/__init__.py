@@ -1,0 +1,1 @@
+"""Sampling: strata, draws, the control record and budgets. Pure."""

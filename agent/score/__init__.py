@@ -1,0 +1,1 @@
+"""Score one trace through its tiers."""

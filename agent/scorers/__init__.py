@@ -1,0 +1,1 @@
+"""Scorers that need a model: LLM judge, embeddings, local HHEM."""

@@ -1,0 +1,1 @@
+"""HHEM on ONNX Runtime, a local model that scores grounding."""

@@ -1,0 +1,1 @@
+"""Download and conversion of the published HHEM; never imported by the running agent."""

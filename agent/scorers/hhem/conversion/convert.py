@@ -1,0 +1,199 @@
+"""Convert the published checkpoint to ONNX graphs, and check a converted model against the model card."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from ragmeter.scorers.hhem.conversion.checkpoint import read_checkpoint
+from ragmeter.scorers.hhem.conversion.download import (
+    PUBLISHED_PAIRS,
+    TOKENIZER_FILE,
+    WEIGHTS_FILE,
+    PublishedPair,
+)
+from ragmeter.scorers.hhem.conversion.onnx_graph import build_graph
+from ragmeter.scorers.hhem.model import (
+    FP32_NAME,
+    INT8_NAME,
+    MANIFEST_NAME,
+    SOURCE_KEY,
+    TOKENIZER_NAME,
+    WEIGHTS_NAME,
+    HhemModel,
+    ModelError,
+    ModelManifest,
+    require_module,
+    sha256_of,
+)
+
+if TYPE_CHECKING:
+    import onnx
+
+STAGING = ".hhem-new"  # folder in which a conversion is made
+
+
+@contextmanager
+def _staging(out: Path) -> Iterator[Path]:
+    """A folder within `out`, so on its file system, that is gone afterwards whatever happens.
+
+    What a killed conversion has left in it goes first.
+    """
+    folder = out / STAGING
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    try:
+        yield folder
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _write_file(path: Path, data: bytes) -> None:
+    with path.open("wb") as file:
+        file.write(data)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _save_graph(model: onnx.ModelProto, path: Path, manifest: ModelManifest) -> None:
+    entry = model.metadata_props.add()
+    entry.key, entry.value = SOURCE_KEY, manifest.source
+    _write_file(path, model.SerializeToString())
+
+
+def _check_tokenizer(path: Path, vocabulary: int) -> None:
+    """Refuse a tokenizer that makes ids which the model has no embedding for."""
+    tokenizers = require_module("tokenizers")
+    try:
+        tokenizer = tokenizers.Tokenizer.from_file(str(path))
+    except Exception as error:  # the package raises bare Exception
+        raise ModelError(f"{path} is not a tokenizer: {error}") from None
+    largest = max(tokenizer.get_vocab(with_added_tokens=True).values(), default=-1)
+    if largest >= vocabulary:
+        raise ModelError(f"{path} has the id {largest}, but the model ends at {vocabulary - 1}")
+    if tokenizer.token_to_id("<pad>") != 0:
+        raise ModelError(f"{path}: <pad> must be id 0; this is not the tokenizer of a T5")
+
+
+def convert_checkpoint(
+    source: Path, out: Path | None = None, *, int8: bool = False
+) -> ModelManifest:
+    """Build `hhem.onnx` (and `hhem-int8.onnx`) in `out`, by default `source`.
+
+    `out` becomes complete by itself: the tokenizer is copied. Graphs of an earlier conversion are
+    replaced at the end, one rename each, the manifest last. Raises `ModelError`.
+    """
+    out = out or source
+    checkpoint = read_checkpoint(source)
+    tokenizer = source / TOKENIZER_NAME
+    if not tokenizer.is_file():
+        raise ModelError(f"{tokenizer} is missing: it is the one of google/flan-t5-base")
+    _check_tokenizer(tokenizer, checkpoint.shape.vocabulary)
+    manifest = ModelManifest(
+        weights_sha256=sha256_of(source / WEIGHTS_NAME),
+        tokenizer_sha256=sha256_of(tokenizer),
+        prompt=checkpoint.prompt,
+        shape=asdict(checkpoint.shape),
+        int8=int8,
+    )
+    try:
+        with _staging(out) as folder:
+            _save_graph(build_graph(checkpoint), folder / FP32_NAME, manifest)
+            if int8:
+                _save_graph(build_graph(checkpoint, int8=True), folder / INT8_NAME, manifest)
+            if not (out / TOKENIZER_NAME).exists() or not tokenizer.samefile(out / TOKENIZER_NAME):
+                _write_file(folder / TOKENIZER_NAME, tokenizer.read_bytes())
+            _write_file(folder / MANIFEST_NAME, manifest.text().encode())
+            for name in (TOKENIZER_NAME, FP32_NAME, INT8_NAME, MANIFEST_NAME):
+                if (folder / name).exists():
+                    os.replace(folder / name, out / name)
+            if not int8:
+                (out / INT8_NAME).unlink(missing_ok=True)  # of an earlier conversion
+    except OSError as error:
+        raise ModelError(f"{out} cannot be written: {error.strerror or error}") from None
+    return manifest
+
+
+_TOLERANCE = 1e-4  # the card gives four digits: half a unit is rounding, the rest is arithmetic
+REPEATS = 6  # of all seven premises, one after the other: a premise of some 500 tokens
+
+
+@dataclass(frozen=True)
+class PairCheck:
+    """Scores of one pair; `expected` where the model card has it, `int8` where there is a graph."""
+
+    pair: PublishedPair
+    expected: float | None
+    fp32: float
+    int8: float | None
+
+
+@dataclass(frozen=True)
+class ModelCheck:
+    published: bool  # these are the published weights and their tokenizer
+    rows: Sequence[PairCheck]  # the seven pairs, then the same against a long premise
+
+    @property
+    def off(self) -> float:
+        """The largest distance of a float32 score from the published one."""
+        return max(abs(r.fp32 - r.expected) for r in self.rows if r.expected is not None)
+
+    def int8_errors(self) -> list[float]:
+        return [abs(row.int8 - row.fp32) for row in self.rows if row.int8 is not None]
+
+    @property
+    def passed(self) -> bool:
+        return self.published and self.off <= _TOLERANCE
+
+
+def check_conversion(folder: Path) -> ModelCheck:
+    """Score the seven pairs of the model card, and their hypotheses against a long premise.
+
+    Raises `ModelError` where the model cannot be loaded or run.
+    """
+    exact = HhemModel(folder)
+    fast = HhemModel(folder, int8=True) if exact.manifest.int8 else None
+    long = " ".join(pair.premise for pair in PUBLISHED_PAIRS)
+    long = " ".join([long] * REPEATS)
+    rows = []
+    for premise, expected in ((None, True), (long, False)):
+        for pair in PUBLISHED_PAIRS:
+            ids = (premise or pair.premise, pair.hypothesis)
+            rows.append(
+                PairCheck(
+                    pair,
+                    pair.score if expected else None,
+                    exact.score(*ids),
+                    fast.score(*ids) if fast else None,
+                )
+            )
+    manifest = exact.manifest
+    published = (manifest.weights_sha256, manifest.tokenizer_sha256) == (
+        WEIGHTS_FILE.sha256,
+        TOKENIZER_FILE.sha256,
+    )
+    return ModelCheck(published, rows)
+
+
+def format_check(result: ModelCheck) -> Iterator[str]:
+    """The result in lines for people."""
+    fast = bool(result.int8_errors())
+    yield "expected  fp32    " + ("int8    " if fast else "") + "hypothesis"
+    for row in result.rows:
+        expected = "-" if row.expected is None else f"{row.expected:.4f}"
+        int8 = "" if row.int8 is None else f"{row.int8:.4f}  "
+        text = row.pair.hypothesis if row.expected is not None else f"long: {row.pair.hypothesis}"
+        yield f"{expected:8}  {row.fp32:.4f}  {int8}{text}"
+    if result.published:
+        verdict = "as published" if result.passed else f"more than {_TOLERANCE} off: do not use it"
+        yield f"fp32: at most {result.off:.5f} from the published scores, {verdict}"
+    else:
+        yield "These are not the published weights and tokenizer: the expected scores do not apply."
+    if errors := result.int8_errors():
+        mean = sum(errors) / len(errors)
+        yield f"int8: at most {max(errors):.4f} from fp32, {mean:.4f} on average"

@@ -1,0 +1,168 @@
+"""The published HHEM-2.1-Open and its download: pinned files, checked by size and hash.
+
+The published HHEM-2.1-Open: where its two files are, what they hash to, what it scores.
+
+The weights are vectara/hallucination_evaluation_model at the revision below (model card:
+Apache-2.0), the tokenizer is the one of google/flan-t5-base, which that model was trained from and
+whose tokenizer its own code loads by name. Pairs and scores are those of the model card.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import httpx
+
+from ragmeter.scorers.hhem.model import TOKENIZER_NAME, WEIGHTS_NAME, ModelError, sha256_of
+
+
+@dataclass(frozen=True)
+class PublishedFile:
+    """A file of a pinned revision of a repository of the model hub."""
+
+    name: str
+    repository: str
+    revision: str
+    size: int  # bytes
+    sha256: str
+
+    @property
+    def path(self) -> str:
+        """Of the file's URL, below the host."""
+        return f"{self.repository}/resolve/{self.revision}/{self.name}"
+
+
+@dataclass(frozen=True)
+class PublishedPair:
+    premise: str
+    hypothesis: str
+    score: float
+
+
+WEIGHTS_FILE = PublishedFile(
+    name=WEIGHTS_NAME,
+    repository="vectara/hallucination_evaluation_model",
+    revision="8e4a2e6e96c708cc76c2344f7e4757df2515292c",
+    size=438_535_352,
+    sha256="634de18a38cf1e991c1acd0f7a9e0d30f7ea187fba42bb4798f862d3edd31e72",
+)
+TOKENIZER_FILE = PublishedFile(
+    name=TOKENIZER_NAME,
+    repository="google/flan-t5-base",
+    revision="7bcac572ce56db69c1ea7c8af255c5d7c9672fc2",
+    size=2_424_064,
+    sha256="fe2ebbbbde2985be723e0ce18217853e4020c5e9d35bd07be2c27ab9d3ead57a",
+)
+PUBLISHED_FILES = (TOKENIZER_FILE, WEIGHTS_FILE)
+
+PUBLISHED_PAIRS = (
+    PublishedPair("The capital of France is Berlin.", "The capital of France is Paris.", 0.0111),
+    PublishedPair("I am in California", "I am in United States.", 0.6474),
+    PublishedPair("I am in United States", "I am in California.", 0.1290),
+    PublishedPair(
+        "A person on a horse jumps over a broken down airplane.",
+        "A person is outdoors, on a horse.",
+        0.8969,
+    ),
+    PublishedPair(
+        "A boy is jumping on skateboard in the middle of a red bridge.",
+        "The boy skates down the sidewalk on a red bridge",
+        0.1846,
+    ),
+    PublishedPair(
+        "A man with blond-hair, and a brown shirt drinking out of a public water fountain.",
+        "A blond man wearing a brown shirt is reading a book.",
+        0.0050,
+    ),
+    PublishedPair("Mark Wahlberg was a fan of Manny.", "Manny was a fan of Mark Wahlberg.", 0.0543),
+)
+
+
+HUB_URL = "https://huggingface.co"
+_SECONDS = 30.0  # without a byte: then there is no network worth waiting for
+_SPARE = 16 << 20  # bytes left free on the disk
+
+
+def manual_instructions(
+    out: Path, base_url: str = HUB_URL, files: Sequence[PublishedFile] = PUBLISHED_FILES
+) -> str:
+    """What to do where this machine reaches no hub."""
+    lines = [f"By hand: on a machine with a network download these, and put both into {out}:"]
+    for file in files:
+        lines += [
+            f"  {base_url}/{file.path}",
+            f"    as {file.name}, {file.size:,} bytes, sha256 {file.sha256}",
+        ]
+    lines.append(f"Then: ragmeter model convert {out}")
+    return "\n".join(lines)
+
+
+def _download(url: str, file: PublishedFile, target: Path, say: Callable[[str], None]) -> None:
+    digest, done, shown = hashlib.sha256(), 0, 0
+    with (
+        httpx.Client(follow_redirects=True, timeout=_SECONDS) as client,
+        client.stream("GET", url) as reply,
+    ):
+        reply.raise_for_status()
+        with target.open("wb") as out:
+            for chunk in reply.iter_bytes(1 << 20):
+                done += len(chunk)
+                if done > file.size:
+                    raise ModelError(f"{url} is longer than {file.size:,} bytes: not kept")
+                digest.update(chunk)
+                out.write(chunk)
+                if done * 10 // file.size > shown:
+                    shown = done * 10 // file.size
+                    say(f"{file.name}: {shown * 10} %")
+            out.flush()
+            os.fsync(out.fileno())
+    if done != file.size:
+        raise ModelError(f"{url} ended after {done:,} of {file.size:,} bytes: not kept")
+    if digest.hexdigest() != file.sha256:
+        raise ModelError(f"{url} has sha256 {digest.hexdigest()}, not {file.sha256}: not kept")
+
+
+def fetch_model(
+    out: Path,
+    say: Callable[[str], None],
+    base_url: str = HUB_URL,
+    files: Sequence[PublishedFile] = PUBLISHED_FILES,
+) -> None:
+    """Download what `out` lacks of `files`. Raises `ModelError`; then nothing half is left.
+
+    A file that is there already is kept when its hash is right, and replaced when not.
+    """
+    base_url = base_url.rstrip("/")
+    if "@" in base_url:
+        raise ModelError("the URL of a mirror may not hold a user name or password")
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+        for file in files:
+            target = out / file.name
+            there = target.is_file() and target.stat().st_size == file.size
+            if there and sha256_of(target) == file.sha256:
+                say(f"{file.name}: there already")
+                continue
+            if shutil.disk_usage(out).free < file.size + _SPARE:
+                raise ModelError(f"{out} has no room for the {file.size:,} bytes of {file.name}")
+            handle, name = tempfile.mkstemp(prefix=f".{file.name}-", dir=out)
+            os.close(handle)
+            try:
+                os.chmod(name, 0o644)  # as any other file: temporary ones are for their owner only
+                _download(f"{base_url}/{file.path}", file, Path(name), say)
+                os.replace(name, target)
+            finally:
+                Path(name).unlink(missing_ok=True)
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        reason = str(error) or type(error).__name__
+        raise ModelError(
+            f"cannot download: {reason}\n{manual_instructions(out, base_url, files)}"
+        ) from None
+    except OSError as error:
+        raise ModelError(f"{out} cannot be written: {error.strerror or error}") from None

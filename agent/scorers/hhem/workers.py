@@ -1,0 +1,215 @@
+"""CPU work off the event loop: single-threaded workers that run the shortest trace first.
+
+
+A network's forward pass gains nothing from batches or from a second thread on a CPU, so each worker
+runs one pair after another. Python's lock is free while ONNX Runtime computes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
+
+from ragmeter.core.tiers import ScoringCost
+
+T = TypeVar("T")
+
+MAX_ADMITTED_TRACES = (
+    64  # traces whose texts are held at a time; the others wait in the order they came
+)
+AGEING = (
+    500.0  # weight (tokens) that a second of waiting makes up for: about what a core scores in it
+)
+NICENESS = 10  # added to that of the process: the application beside us goes first
+_JOIN_SECONDS = 4.0  # for the task in hand; one that takes longer ends with the process
+
+
+class WorkersClosed(RuntimeError):
+    """The workers have been closed."""
+
+
+@dataclass(frozen=True, slots=True)
+class CpuTask(Generic[T]):
+    """A call to be made in a worker. `weight` says how long it takes, in tokens of a pair."""
+
+    weight: float
+    call: Callable[[], T]
+
+
+class _Job:
+    """The tasks of one `Turn.run`. Its fields belong to the workers' lock."""
+
+    __slots__ = ("arrived", "busy", "done", "error", "loop", "open", "results", "waiting", "weight")
+
+    def __init__(self, tasks: list[CpuTask[Any]], arrived: float) -> None:
+        self.arrived = arrived
+        self.busy = 0.0
+        self.loop = asyncio.get_running_loop()
+        self.done: asyncio.Future[None] = self.loop.create_future()
+        self.error: BaseException | None = None
+        self.results: list[Any] = [None] * len(tasks)
+        self.open = len(tasks)
+        # shortest last, where it is taken
+        self.waiting = sorted(enumerate(tasks), key=lambda item: -item[1].weight)
+        self.weight = sum(task.weight for task in tasks)
+
+    @property
+    def rank(self) -> float:
+        return self.weight + AGEING * self.arrived
+
+
+class AdmittedTrace:
+    """A trace that has been admitted. All that it runs has the age of its admission."""
+
+    def __init__(self, workers: CpuWorkers, arrived: float) -> None:
+        self._workers = workers
+        self._arrived = arrived
+
+    async def run(self, tasks: Iterable[CpuTask[T]], cost: ScoringCost) -> list[T]:
+        """The results of the tasks, in their order; busy seconds are added to `cost`.
+
+        The first task that raises ends the run: what has not begun of it is dropped, and `run`
+        raises the same. So does a cancelled run. Raises `Closed` once the workers are closed.
+        """
+        return await self._workers._run(list(tasks), self._arrived, cost)
+
+
+class CpuWorkers:
+    """`count` threads, begun at first use; `admitted` traces at most have a turn. For one event
+    loop.
+
+    **Order.** Of all traces that have a turn, the next task is one of the trace with the least
+    weight left, and of its tasks the lightest. A second of waiting counts as `AGEING` of weight:
+    a trace of weight w that came at t waits for none that comes after t + w / `AGEING`, so that a
+    stream of short ones never starves it.
+    """
+
+    def __init__(
+        self,
+        count: int,
+        *,
+        admitted: int = MAX_ADMITTED_TRACES,
+        clock: Callable[[], float] = time.monotonic,
+        timer: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._clock = clock
+        # not CPU time: where the cores are short, a task takes its worker for longer, and that is
+        # what the budget of the tier must see
+        self._timer = timer
+        self._places = asyncio.Semaphore(admitted)
+        self._change = threading.Condition()
+        self._jobs: list[_Job] = []  # those with tasks that no worker has taken
+        self._running: set[_Job] = set()  # those that someone awaits
+        self._closed = False
+        self._count = count
+        self._threads: list[threading.Thread] = []
+
+    @asynccontextmanager
+    async def turn(self) -> AsyncIterator[AdmittedTrace]:
+        """A trace's turn; waits while there are `admitted` others."""
+        async with self._places:
+            yield AdmittedTrace(self, self._clock())
+
+    async def _run(self, tasks: list[CpuTask[T]], arrived: float, cost: ScoringCost) -> list[T]:
+        job = _Job(tasks, arrived)
+        with self._change:
+            if self._closed:
+                raise WorkersClosed
+            self._start()
+            if tasks:
+                self._running.add(job)
+                self._jobs.append(job)
+                self._change.notify(len(tasks))
+        try:
+            if tasks:
+                await job.done
+        finally:
+            with self._change:
+                self._drop(job)
+                self._running.discard(job)
+                cost.seconds += job.busy
+        if job.error is not None:
+            raise job.error
+        return job.results
+
+    def _start(self) -> None:
+        for number in range(len(self._threads), self._count):
+            name = f"ragmeter-model-{number}"
+            self._threads.append(threading.Thread(target=self._work, name=name, daemon=True))
+            self._threads[number].start()
+
+    def _drop(self, job: _Job) -> None:
+        job.waiting.clear()
+        if job in self._jobs:
+            self._jobs.remove(job)
+
+    def _take(self) -> tuple[_Job, int, CpuTask[Any]] | None:
+        with self._change:
+            while not self._jobs:
+                if self._closed:
+                    return None
+                self._change.wait()
+            job = min(self._jobs, key=lambda job: job.rank)  # the first of equal ones
+            index, task = job.waiting.pop()
+            job.weight -= task.weight
+            if not job.waiting:
+                self._jobs.remove(job)
+            return job, index, task
+
+    def _work(self) -> None:
+        _lower_priority()
+        while (taken := self._take()) is not None:
+            job, index, task = taken
+            result: Any = None
+            error: BaseException | None = None
+            began = self._timer()
+            try:
+                result = task.call()
+            except BaseException as raised:
+                error = raised  # whatever it is, the trace hears of it and the worker lives on
+            with self._change:
+                job.busy += self._timer() - began
+                job.results[index] = result
+                job.open -= 1
+                if error is not None and job.error is None:
+                    job.error = error
+                    self._drop(job)
+                if error is not None or not job.open:
+                    self._settle(job)
+            del taken, job, task, result, error  # an idle worker holds no text
+
+    def _settle(self, job: _Job) -> None:
+        def settle() -> None:
+            if not job.done.done():
+                job.done.set_result(None)
+
+        if not job.loop.is_closed():
+            job.loop.call_soon_threadsafe(settle)
+
+    async def close(self) -> None:
+        """End the threads after the task in hand of each; what waits raises `Closed`."""
+        with self._change:
+            self._closed = True
+            for job in self._running:
+                self._drop(job)
+                job.error = job.error or WorkersClosed()
+                self._settle(job)
+            self._change.notify_all()
+        deadline = time.monotonic() + _JOIN_SECONDS
+        for thread in self._threads:
+            await asyncio.to_thread(thread.join, max(0.0, deadline - time.monotonic()))
+
+
+def _lower_priority() -> None:
+    """Let other work go first: on Linux each thread has a priority of its own."""
+    if sys.platform == "linux":
+        thread = threading.get_native_id()
+        nice = os.getpriority(os.PRIO_PROCESS, thread) + NICENESS
+        os.setpriority(os.PRIO_PROCESS, thread, min(19, nice))

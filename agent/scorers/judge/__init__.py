@@ -1,0 +1,1 @@
+"""LLM judges: what they are asked about a trace and the scores from it."""

@@ -1,0 +1,151 @@
+"""Second opinion: judge a share of the traces again, by another judge or once more.
+
+The rate at which two judges differ is the only sign of a judge's quality that needs no labels. It
+says nothing about which of them is right; a rise says that one has changed, or the traffic.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from hashlib import blake2b
+from typing import Literal, get_args
+
+from ragmeter.config.scoring import JudgeSettings
+from ragmeter.core.clocks import remaining_seconds
+from ragmeter.core.score import JUDGE_SCORER, Score, ScoreState
+from ragmeter.core.tiers import MetricScorer, ScoringCost, Tier, TierScorer
+from ragmeter.metrics.judge_agreement import (
+    ComparableVerdicts,
+    compare_verdicts,
+    explain_missing_verdict,
+    extract_verdicts,
+)
+from ragmeter.sampling.sampler import uniform_fraction
+from ragmeter.trace import Trace
+
+log = logging.getLogger("ragmeter.judge")
+
+DISAGREEMENT_METRIC = "judge_disagreement"
+_SECOND_TIMEOUT_SECONDS = 30.0
+"""Seconds for all verdicts of the second judge on a trace: the first judge's wait for them."""
+
+_RESERVED_SHARE = 0.5
+"""Seconds before a deadline at which the second judge is given up, and not the first one's."""
+
+_MAX_DIFFERENCES = 10  # named in the detail of a score
+
+ComparableFamily = Literal["relevance", "answered", "citations"]
+
+
+def second_settings(settings: JudgeSettings) -> JudgeSettings | None:
+    """The settings of the second judge: what `judge.second` says, over those of the first.
+
+    Without an endpoint or model of its own it is the first judge, asked again: build its client
+    without the cache, or it agrees with itself for free. Nuggets are left out: they are not
+    compared. None where there is nothing to ask.
+    """
+    second = settings.second
+    metrics = [name for name in settings.metrics if name in get_args(ComparableFamily)]
+    if second.share == 0 or not metrics:
+        return None
+    own = {
+        name: value
+        for name in (
+            *("base_url", "model", "api_key", "api_key_file"),
+            *("input_usd_per_million", "output_usd_per_million"),
+        )
+        if (value := getattr(second, name)) is not None
+    }
+    if second.base_url is not None:
+        # another endpoint must never be sent the key of the first
+        own = {"api_key": None, "api_key_file": None, **own}
+    return settings.model_copy(update={**own, "metrics": metrics})
+
+
+class SecondOpinion:
+    """The judge tier `first`, which for a `share` of its traces asks `second` too.
+
+    The part is drawn by a keyed hash of the trace id with a `salt` of its own, so it is the same
+    everywhere and apart from the draw of the tier. The results of `first` are passed on as they
+    are; the score `judge_disagreement` is added: the share of this trace's verdicts that differ
+    (`ragmeter.metrics.judge_agreement`), `sampled_out` outside the part, with `share` as its probability.
+    A failure of `second` touches nothing but that score. Canaries are not asked about twice.
+    """
+
+    def __init__(
+        self,
+        first: TierScorer,
+        second: TierScorer,
+        share: float,
+        salt: str,
+        patience: float = _SECOND_TIMEOUT_SECONDS,
+    ) -> None:
+        if not 0 < share <= 1:
+            raise ValueError("the share of second opinions must be in (0, 1]")
+        self._patience = patience
+        self._first = first
+        self._second = second
+        self._share = share
+        self._salt = blake2b(f"second:{salt}".encode()).digest()
+
+    @property
+    def tier(self) -> Tier:
+        return self._first.tier
+
+    @property
+    def pairs(self) -> Sequence[MetricScorer]:
+        return [*self._first.pairs, (DISAGREEMENT_METRIC, JUDGE_SCORER)]
+
+    async def score(self, trace: Trace, cost: ScoringCost) -> list[Score]:
+        """The results of the first judge and the disagreement; the cost of both."""
+        scores = await self._first.score(trace, cost)
+        if trace.canary:
+            return scores
+        if self._share < 1 and uniform_fraction(trace.trace_id, self._salt) >= self._share:
+            return [*scores, Score(DISAGREEMENT_METRIC, JUDGE_SCORER, ScoreState.SAMPLED_OUT)]
+        return [*scores, await self._compare(trace, scores, cost)]
+
+    async def _compare(self, trace: Trace, scores: list[Score], cost: ScoringCost) -> Score:
+        first = extract_verdicts(scores)
+        if not first:
+            return self._score(*explain_missing_verdict(scores))
+        own = ScoringCost()
+        try:
+            patience = min(
+                self._patience,
+                remaining_seconds(self._patience + _RESERVED_SHARE) - _RESERVED_SHARE,
+            )
+            again = await asyncio.wait_for(self._second.score(trace, own), patience)
+        except TimeoutError:
+            return self._score(ScoreState.UNSCORED, "judge_timeout")
+        except Exception:
+            log.exception("the second opinion on trace %r failed", trace.trace_id[:80])
+            return self._score(ScoreState.UNSCORED, "internal_error")
+        finally:
+            # its money counts; the slots it holds are its own, and say nothing of the first judge's
+            own.seconds = 0.0
+            cost.add(own)
+        return self._difference(first, extract_verdicts(again), again)
+
+    def _difference(
+        self, first: ComparableVerdicts, second: ComparableVerdicts, again: list[Score]
+    ) -> Score:
+        both, differing = compare_verdicts(first, second)
+        if not both:
+            return self._score(*explain_missing_verdict(again))
+        fingerprints = sorted({score.fingerprint for score in again if score.fingerprint})
+        score = self._score(ScoreState.SCORED)
+        score.value = len(differing) / both
+        score.detail = {
+            "verdicts": both,
+            "differ": {key: [first[key], second[key]] for key in differing[:_MAX_DIFFERENCES]},
+            "second": fingerprints[:_MAX_DIFFERENCES],
+        }
+        return score
+
+    def _score(self, state: ScoreState, reason: str | None = None) -> Score:
+        return Score(
+            DISAGREEMENT_METRIC, JUDGE_SCORER, state, reason=reason, probability=self._share
+        )

@@ -1,0 +1,1 @@
+"""HTTP client for any OpenAI-compatible LLM server."""

@@ -1,0 +1,189 @@
+"""Read the reply of a chat server: a completion, or what the failure means.
+
+Replies are untrusted: every field is checked for its type, texts are bounded, and nothing of a
+reply reaches a log but error codes. An error message may quote the prompt.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeGuard
+
+from ragmeter.scorers.llm.billing import AttemptOutcome, TokenUsage
+from ragmeter.scorers.llm.dialect import ServerComplaint
+from ragmeter.scorers.llm.served_model import ServedModel
+
+# An error text is looked at so far: what is wrong stands at its start, quoted prompts behind.
+_MESSAGE_CHARS = 600
+
+# More than a whole context of any model: not a count of tokens.
+_MAX_TOKENS = 100_000_000
+
+_TOO_LONG_CODES = {
+    "context_length_exceeded",
+    "exceed_context_size_error",
+    "string_above_max_length",
+    "request_too_large",
+}
+# As OpenAI, vLLM, llama.cpp, llama-cpp-python, TGI, Anthropic-like and Gemini-like servers word it.
+_TOO_LONG = re.compile(
+    r"context (length|window|size)|maximum (context|input|model) (length|tokens)"
+    r"|max_(model_len|seq_len|input_tokens)"
+    r"|(prompt|input|messages|request)[\w ()]* (is|are) too long"
+    r"|exceeds? the (available|maximum|model)|too many (input )?tokens|input_tokens"
+    r"|(tokens|inputs)\D{0,20}(must|cannot|can not)\D{0,20}(<=|exceed)"
+)
+_REFUSED = re.compile(r"content[_ ]?(filter|policy|management)|moderation|flagged|safety")
+
+# Out of money or quota: 429 by status, and no pause helps.
+_QUOTA_CODES = {"insufficient_quota", "billing_hard_limit_reached", "quota_exceeded"}
+
+
+@dataclass(frozen=True, slots=True)
+class ChatCompletion:
+    """A completion as served. `text` is the answer, empty where there is none."""
+
+    text: str
+    cut_off: bool
+    refused: bool
+    served: ServedModel
+    usage: TokenUsage | None
+
+
+@dataclass(frozen=True, slots=True)
+class ReplyFailure:
+    """An attempt without a completion. `detail`: for the log; from us, or a checked code of the
+    server's. `complaint`: where a parameter may be to blame."""
+
+    outcome: AttemptOutcome
+    detail: str
+    complaint: ServerComplaint | None = field(default=None, compare=False)
+    hopeless: bool = False
+    """The same for every call until someone changes something: key, quota, address."""
+
+
+def read_chat_reply(status: int, body: bytes) -> ChatCompletion | ReplyFailure:
+    """What a reply means."""
+    try:
+        decoded = json.loads(body)
+    except (ValueError, RecursionError):
+        decoded = None
+    if 200 <= status < 300:
+        return _completion(decoded)
+    return read_error_reply(status, decoded, body)
+
+
+def _completion(reply: Any) -> ChatCompletion | ReplyFailure:
+    if isinstance(reply, dict) and "choices" not in reply and reply.get("error"):
+        # some gateways send the failure of the server behind them with status 200
+        error = reply["error"]
+        code = error.get("code") if isinstance(error, dict) else None
+        inner = code if isinstance(code, int) and 400 <= code <= 599 else 502
+        return read_error_reply(inner, reply, b"")
+    choice = _first(reply.get("choices")) if isinstance(reply, dict) else None
+    message = choice.get("message") if isinstance(choice, dict) else None
+    if not isinstance(message, dict) or not isinstance(choice, dict):
+        return ReplyFailure("server_error", "the reply is no chat completion")
+    finish = choice.get("finish_reason")
+    refusal = message.get("refusal")
+    return ChatCompletion(
+        text=_text(message.get("content")),
+        cut_off=finish == "length",
+        refused=finish == "content_filter" or (isinstance(refusal, str) and bool(refusal.strip())),
+        served=ServedModel.from_reply(reply),
+        usage=_usage(reply.get("usage")),
+    )
+
+
+def _first(items: Any) -> Any:
+    return items[0] if isinstance(items, list) and items else None
+
+
+def _text(content: Any) -> str:
+    """The answer: a text, or the text parts of a list of parts (thoughts are parts too)."""
+    if isinstance(content, str):
+        return content
+    if isinstance(content, list):
+        return "".join(
+            part["text"]
+            for part in content
+            if isinstance(part, dict)
+            and part.get("type") in ("text", "output_text")
+            and isinstance(part.get("text"), str)
+        )
+    return ""
+
+
+def _usage(usage: Any) -> TokenUsage | None:
+    if not isinstance(usage, dict):
+        return None
+    tokens_in, tokens_out = usage.get("prompt_tokens"), usage.get("completion_tokens")
+    if _is_count(tokens_in) and _is_count(tokens_out):
+        return TokenUsage(tokens_in, tokens_out)
+    return None
+
+
+def _is_count(value: Any) -> TypeGuard[int]:
+    return type(value) is int and 0 <= value <= _MAX_TOKENS
+
+
+def read_error_reply(status: int, reply: Any, body: bytes) -> ReplyFailure:
+    """What a status other than success means; `reply`: the body decoded, None where it is no
+    JSON."""
+    if status == 413:
+        return ReplyFailure("too_long", "status 413")
+    complaint = _complaint(status, reply, body)
+    named = f"status {status}" + (f" ({complaint.code})" if complaint.code else "")
+    if status == 429:
+        return ReplyFailure("rate_limited", named, hopeless=complaint.code in _QUOTA_CODES)
+    if _REFUSED.search(complaint.code) or (status == 403 and _REFUSED.search(complaint.message)):
+        return ReplyFailure("refused", named)
+    if complaint.code in _TOO_LONG_CODES or (
+        status in (400, 422, 500) and _TOO_LONG.search(complaint.message)
+    ):
+        return ReplyFailure("too_long", named)
+    if status in (401, 402, 403, 404, 405) or 300 <= status < 400:
+        return ReplyFailure("denied", named, complaint, hopeless=True)
+    if status in (408, 409) or status >= 500:
+        return ReplyFailure("server_error", named, complaint)
+    return ReplyFailure("client_error", named, complaint)
+
+
+def _complaint(status: int, reply: Any, body: bytes) -> ServerComplaint:
+    error: Any = reply
+    if isinstance(reply, Mapping):
+        error = reply.get("error", reply)
+    code, message, fields = "", "", set[str]()
+    if isinstance(error, Mapping):
+        for key in ("code", "type"):
+            if isinstance(error.get(key), str) and not code:
+                code = error[key]
+        for key in ("message", "detail", "error"):
+            if isinstance(error.get(key), str) and not message:
+                message = error[key]
+        fields = set(_fields(error))
+    elif isinstance(error, str):
+        message = error
+    elif reply is None:
+        message = body[: 4 * _MESSAGE_CHARS].decode("utf-8", "replace")
+    # a code is a word; anything else could be text of the trace
+    code = code.lower() if re.fullmatch(r"[\w.-]{1,60}", code) else ""
+    return ServerComplaint(status, frozenset(fields), code, message[:_MESSAGE_CHARS].lower())
+
+
+def _fields(error: Mapping[str, Any]) -> Iterator[str]:
+    """Parameters that an error names: `param`, or the `loc` of FastAPI's validation."""
+    param = error.get("param")
+    if isinstance(param, str) and param:
+        yield param[:100].lower()
+    inner = error.get("message")
+    for holder in (error, inner if isinstance(inner, Mapping) else {}):
+        details = holder.get("detail")
+        for item in details[:20] if isinstance(details, list) else ():
+            location = item.get("loc") if isinstance(item, Mapping) else None
+            if isinstance(location, list):
+                names = [part for part in location if isinstance(part, str) and part != "body"]
+                yield ".".join(names)[:100].lower()

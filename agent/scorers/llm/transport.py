@@ -1,0 +1,179 @@
+"""HTTP transport for LLM servers: an httpx client over aiohttp, and the API key that may be rotated.
+
+HTTP for the judge: an `httpx` client whose requests travel through aiohttp.
+
+aiohttp's parser and writer are C, httpcore's are Python, and its pool looks through all connections
+at every call: the same call costs a fraction of the CPU (docs/judge.md has the figures).
+"""
+
+from __future__ import annotations
+
+import base64
+import re
+import urllib.request
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote_to_bytes, urlsplit
+
+import aiohttp
+import httpx
+from pydantic import SecretStr
+
+# Keys are short and printable; anything else in the file is a mistake, and no header.
+_MAX_KEY_CHARS = 8192
+_VALID_KEY = re.compile(r"[\x21-\x7e]+")
+
+
+class ApiKey:
+    """Holds the key as the value of the `Authorization` header; shows it nowhere.
+
+    A file wins over a key in the settings: it can be rotated while we run. Neither: no header, as
+    local servers want no key. User and password of the URL are for a gateway before the server;
+    they count where there is no key.
+    """
+
+    def __init__(self, key: SecretStr | None, file: Path | None, userinfo: bytes = b"") -> None:
+        self._file = file
+        self.problem: str | None = None
+        self._header: str | None = None
+        if file is not None:
+            self.reread()
+        elif key is not None:
+            self._take(key.get_secret_value())
+        elif userinfo:
+            self._header = f"Basic {base64.b64encode(unquote_to_bytes(userinfo)).decode()}"
+
+    @property
+    def header(self) -> str | None:
+        return self._header
+
+    def reread(self) -> bool:
+        """Reads the file again. Whether the key is another one now."""
+        if self._file is None:
+            return False
+        before = self._header
+        try:
+            with self._file.open(encoding="utf-8") as source:
+                text = source.read(_MAX_KEY_CHARS + 1)
+        except (OSError, UnicodeDecodeError):
+            self.problem = "the key file cannot be read"
+            return False  # a file that is being replaced: the old key is better than none
+        self._take(text)
+        return self._header != before and self._header is not None
+
+    def _take(self, text: str) -> None:
+        text = text.strip()
+        if len(text) > _MAX_KEY_CHARS or not _VALID_KEY.fullmatch(text):
+            self.problem = "the key is empty or no printable ASCII"
+            return
+        self.problem = None
+        self._header = f"Bearer {text}"
+
+    def __repr__(self) -> str:
+        return f"ApiKey({'set' if self._header else 'none'})"
+
+
+# Seconds. uvicorn, before most model servers, closes an idle connection after 5: sending on one
+# that is about to close looks like a failure of the server.
+_KEEP_ALIVE = 4.0
+
+_CHUNK = 64 * 1024
+
+# Of an encoded reply, which nobody asked for: gzip swells to a thousand times its size, and a whole
+# chunk is decoded before its size is seen.
+_ENCODED_CHUNK = 1024
+
+
+class _DirectClient(httpx.AsyncClient):
+    """Hands requests straight to its transport: no redirects, cookies, hooks or auth flows, which
+    a judge has no use for and which cost more than the rest of a call. Always streams."""
+
+    def __init__(self, transport: httpx.AsyncBaseTransport) -> None:
+        super().__init__(transport=transport, timeout=None, trust_env=False)
+        self._direct = transport
+
+    async def send(self, request: httpx.Request, **_: Any) -> httpx.Response:
+        return await self._direct.handle_async_request(request)
+
+
+def make_http_client(base_url: str) -> httpx.AsyncClient:
+    """A client for one judge. The caller bounds time and concurrency."""
+    return _DirectClient(_AiohttpTransport(_proxy(base_url)))
+
+
+def _proxy(url: str) -> str | None:
+    """The proxy that the environment names for a URL, by the usual variables."""
+    parts = urlsplit(url)
+    if not parts.hostname or urllib.request.proxy_bypass(parts.netloc):
+        return None
+    return urllib.request.getproxies().get(parts.scheme)
+
+
+class _AiohttpTransport(httpx.AsyncBaseTransport):
+    """Sends the requests of an `httpx.AsyncClient` with an aiohttp session of its own.
+
+    Failures to connect, read or write are `httpx.TransportError`.
+    """
+
+    def __init__(self, proxy: str | None = None) -> None:
+        self._proxy = proxy
+        self._session: aiohttp.ClientSession | None = None
+
+    def _open(self) -> aiohttp.ClientSession:
+        # here and not in the constructor: a session belongs to a running loop
+        return aiohttp.ClientSession(
+            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEEP_ALIVE),
+            timeout=aiohttp.ClientTimeout(total=None, connect=None, sock_connect=None),
+            auto_decompress=False,
+            cookie_jar=aiohttp.DummyCookieJar(),
+            skip_auto_headers=("User-Agent", "Accept", "Accept-Encoding"),
+        )
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        if self._session is None:
+            self._session = self._open()
+        headers = [
+            (name.decode("ascii"), value.decode("ascii"))
+            for name, value in request.headers.raw
+            if name.lower() not in (b"host", b"content-length", b"connection")
+        ]
+        try:
+            reply = await self._session.request(
+                request.method,
+                str(request.url),
+                headers=headers,
+                data=await request.aread(),
+                allow_redirects=False,
+                proxy=self._proxy,
+            )
+        except (aiohttp.ClientError, OSError, UnicodeError) as error:  # the last: of a host's name
+            # the text names hosts and may name the user and password of a proxy
+            raise httpx.ConnectError(type(error).__name__, request=request) from None
+        encoding = reply.headers.get("content-encoding", "identity").strip().lower()
+        body = _ResponseBody(reply, _CHUNK if encoding == "identity" else _ENCODED_CHUNK)
+        return httpx.Response(
+            reply.status, headers=list(reply.raw_headers), stream=body, request=request
+        )
+
+    async def aclose(self) -> None:
+        if self._session is not None:
+            await self._session.close()
+            self._session = None
+
+
+class _ResponseBody(httpx.AsyncByteStream):
+    def __init__(self, reply: aiohttp.ClientResponse, chunk: int) -> None:
+        self._reply = reply
+        self._chunk = chunk
+
+    async def __aiter__(self) -> AsyncIterator[bytes]:
+        try:
+            while chunk := await self._reply.content.read(self._chunk):
+                yield chunk
+        except (aiohttp.ClientError, OSError) as error:
+            raise httpx.ReadError(type(error).__name__) from None
+
+    async def aclose(self) -> None:
+        # what was read to its end has gone back to the pool; anything else is closed
+        self._reply.close()

@@ -1,0 +1,1 @@
+"""A guarded HTTP listener, and the client for it."""

@@ -1,0 +1,66 @@
+"""HTTP client with which the commands query a running agent."""
+
+from __future__ import annotations
+
+import ipaddress
+import ssl
+from contextlib import suppress
+
+import httpx
+
+from ragmeter.config.inputs import HttpSettings
+from ragmeter.config.loader import ConfigError
+
+
+def agent_url(http: HttpSettings, port: int | None = None) -> str:
+    """The base URL of the metrics port on this machine, or of its port for traces, `port`."""
+    host = http.host if port is None else http.otlp_address
+    with suppress(ValueError):
+        address = ipaddress.ip_address(host)
+        if address.is_unspecified:
+            host = "127.0.0.1" if address.version == 4 else "::1"
+    shown = f"[{host}]" if ":" in host else host
+    scheme = "http" if http.tls.cert_file is None else "https"
+    return f"{scheme}://{shown}:{http.metrics_port if port is None else port}"
+
+
+def agent_client(
+    http: HttpSettings, url: str, seconds: float, *, sending: bool = False
+) -> httpx.Client:
+    """For that agent; `sending` traces to it may do with the token for that. Raises `ConfigError`
+    where a file of the settings cannot be read."""
+    headers = {}
+    if token := _token(http, "token") or (_token(http, "send_token") if sending else None):
+        headers["Authorization"] = f"Bearer {token}"
+    # no environment: a proxy would be asked for the loopback address
+    return httpx.Client(timeout=seconds, trust_env=False, headers=headers, verify=_trust(http, url))
+
+
+def _token(http: HttpSettings, name: str) -> str | None:
+    """The first of those of a setting."""
+    given, path = getattr(http, name), getattr(http, f"{name}_file")
+    text = given.get_secret_value() if given else ""
+    if path is not None:
+        try:
+            text = path.read_text("ascii")
+        except (OSError, UnicodeDecodeError):
+            raise ConfigError(f"http.{name}_file: {path}: cannot be read") from None
+    return next(iter(text.split()), None)
+
+
+def _trust(http: HttpSettings, url: str) -> ssl.SSLContext | bool:
+    context = ssl.create_default_context()
+    tls = http.tls
+    if tls.cert_file is None or not url.startswith("https:"):
+        return context
+    try:
+        context.load_verify_locations(cafile=tls.cert_file)
+        if tls.client_ca_file is not None:
+            context.load_cert_chain(tls.cert_file, tls.key_file or tls.cert_file, password="")
+    except OSError as error:
+        raise ConfigError(f"http.tls.cert_file: {tls.cert_file}: {error.strerror}") from None
+    if url in (agent_url(http), agent_url(http, http.otlp_port)):
+        # it is that very certificate that is trusted, whatever name stands in it
+        context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+        context.check_hostname = False
+    return context

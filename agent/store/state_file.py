@@ -1,0 +1,207 @@
+"""Open, lock, migrate and quarantine the SQLite state file."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sqlite3
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import IO
+
+from ragmeter.core.errors import StateError
+
+APPLICATION_ID = 0x5241474D  # "RAGM": tells our file from another program's database
+SCHEMA_VERSION = 5
+
+SCHEMA = """
+CREATE TABLE inbox(
+  seq INTEGER PRIMARY KEY AUTOINCREMENT, timestamp REAL NOT NULL, received REAL NOT NULL,
+  body BLOB NOT NULL);
+CREATE TABLE seen_0(key BLOB PRIMARY KEY) WITHOUT ROWID;
+CREATE TABLE seen_1(key BLOB PRIMARY KEY) WITHOUT ROWID;
+CREATE TABLE buckets(
+  service TEXT, segment TEXT, width INTEGER, start INTEGER, data BLOB NOT NULL,
+  PRIMARY KEY(service, segment, width, start)) WITHOUT ROWID;
+CREATE TABLE counters(name TEXT, labels TEXT, value REAL NOT NULL,
+  PRIMARY KEY(name, labels)) WITHOUT ROWID;
+CREATE TABLE evidence(
+  service TEXT, trace_id TEXT, timestamp REAL NOT NULL, body BLOB NOT NULL,
+  PRIMARY KEY(service, trace_id)) WITHOUT ROWID;
+CREATE TABLE outbox(
+  seq INTEGER PRIMARY KEY AUTOINCREMENT, id TEXT UNIQUE NOT NULL, key TEXT NOT NULL,
+  body TEXT NOT NULL, created REAL NOT NULL, due REAL NOT NULL,
+  attempts INTEGER NOT NULL DEFAULT 0);
+CREATE TABLE progress(source TEXT PRIMARY KEY, position INTEGER NOT NULL) WITHOUT ROWID;
+CREATE TABLE meta(name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
+"""
+
+# What version 2 added: traces that a slow tier has drawn, and verdicts of judges.
+_MIGRATION_2 = """
+CREATE TABLE drawn(
+  id INTEGER PRIMARY KEY AUTOINCREMENT, tier TEXT NOT NULL, service TEXT NOT NULL,
+  timestamp REAL NOT NULL, probability REAL NOT NULL, pairs TEXT NOT NULL, body BLOB NOT NULL);
+CREATE INDEX drawn_by_tier ON drawn(tier, id);
+CREATE TABLE verdicts(
+  key BLOB PRIMARY KEY, fingerprint TEXT NOT NULL, body BLOB NOT NULL, at REAL NOT NULL)
+  WITHOUT ROWID;
+CREATE INDEX verdicts_by_age ON verdicts(at);
+"""
+
+# What version 3 added: where a drawn trace belongs in the estimate, and what is known of it.
+_MIGRATION_3 = """
+ALTER TABLE drawn ADD COLUMN stratum TEXT NOT NULL DEFAULT '';
+ALTER TABLE drawn ADD COLUMN cheap TEXT NOT NULL DEFAULT '{}';
+"""
+
+# What version 4 added: spans of traces that are not complete yet, and which traces were closed.
+# A row of spans is what one request brought of one trace; `keys` are eight bytes each. Held traces
+# wait for the texts of their passages.
+_MIGRATION_4 = """
+CREATE TABLE open_spans(
+  id INTEGER PRIMARY KEY AUTOINCREMENT, trace BLOB NOT NULL, arrived REAL NOT NULL,
+  root INTEGER NOT NULL, size INTEGER NOT NULL, keys BLOB NOT NULL, body BLOB NOT NULL);
+CREATE INDEX open_spans_by_trace ON open_spans(trace, id);
+CREATE TABLE closed_traces(trace BLOB PRIMARY KEY, at REAL NOT NULL) WITHOUT ROWID;
+CREATE TABLE held(
+  id INTEGER PRIMARY KEY AUTOINCREMENT, timestamp REAL NOT NULL, received REAL NOT NULL,
+  body BLOB NOT NULL);
+"""
+
+# What version 5 added: labels that came for a trace, by the hash of its id, and what is remembered
+# of traces so that labels can be joined to them.
+_MIGRATION_5 = """
+CREATE TABLE feedback(
+  id INTEGER PRIMARY KEY AUTOINCREMENT, trace BLOB NOT NULL, service TEXT, scorer TEXT NOT NULL,
+  since REAL NOT NULL, body TEXT NOT NULL);
+CREATE TABLE frames(
+  id INTEGER PRIMARY KEY, trace BLOB NOT NULL, service TEXT NOT NULL, at REAL NOT NULL,
+  body BLOB NOT NULL);
+CREATE INDEX frames_by_trace ON frames(trace);
+CREATE INDEX frames_by_time ON frames(at);
+"""
+
+_MIGRATIONS = {1: _MIGRATION_2, 2: _MIGRATION_3, 3: _MIGRATION_4, 4: _MIGRATION_5}
+"""By version: the statements that bring a file to the next one."""
+
+
+_DISK_ERRORS = {
+    *(sqlite3.SQLITE_BUSY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR),
+    *(sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_NOMEM, sqlite3.SQLITE_PERM, sqlite3.SQLITE_READONLY),
+}
+"""What SQLite says where the file may be sound and cannot be read or written now."""
+
+
+def is_disk_error(error: Exception) -> bool:
+    """Whether another try may succeed: the file is to be left where it is."""
+    code = getattr(error, "sqlite_errorcode", None)
+    return (
+        code is not None and code & 0xFF in _DISK_ERRORS
+    )  # the rest of the bits say more of the same
+
+
+def lock_state_file(path: Path) -> IO[str]:
+    """Hold the returned file open while the state file is in use. Raises `StateError`."""
+    handle = Path(f"{path}.lock").open("a+", encoding="ascii")  # noqa: SIM115 - held
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        handle.seek(0)
+        owner = handle.read(20).strip()
+        handle.close()
+        raise StateError(f"{path} is in use by another ragmeter (process {owner})") from None
+    handle.truncate(0)
+    handle.write(str(os.getpid()))
+    handle.flush()
+    return handle
+
+
+def quarantine_state_file(path: Path, reason: str) -> str:
+    """Move a corrupt state file and its journal aside, and say so."""
+    stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime())
+    target = path.with_name(f"{path.name}.corrupt-{stamp}")
+    number = 1
+    while target.exists():
+        number += 1
+        target = path.with_name(f"{path.name}.corrupt-{stamp}-{number}")
+    for suffix in ("", "-wal", "-shm"):
+        part = Path(f"{path}{suffix}")
+        if part.exists():
+            part.rename(f"{target}{suffix}")
+    return (
+        f"the state file {path} is corrupt ({reason}). It was moved to {target} and kept; "
+        "ragmeter starts with an empty state. Traces that were accepted but not yet counted are "
+        "in the moved file; `sqlite3 FILE .recover` may bring them back."
+    )
+
+
+def _connect(path: Path, synchronous: str) -> sqlite3.Connection:
+    connection = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    try:
+        connection.execute("PRAGMA journal_mode=WAL")
+        connection.execute(f"PRAGMA synchronous={synchronous}")
+        connection.execute("PRAGMA temp_store=MEMORY")
+        # a WAL that has grown in a burst is cut back: the disk is the application's too
+        connection.execute(f"PRAGMA journal_size_limit={64 * 2**20}")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _check_state(path: Path, synchronous: str) -> sqlite3.Connection:
+    connection = _connect(path, synchronous)
+    try:
+        found = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
+        if found != "ok":
+            raise sqlite3.DatabaseError(found)
+        empty = not connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+        owner = connection.execute("PRAGMA application_id").fetchone()[0]
+        version = connection.execute("PRAGMA user_version").fetchone()[0]
+        if empty:
+            connection.executescript(
+                f"BEGIN; {SCHEMA} {' '.join(_MIGRATIONS.values())}"
+                f" PRAGMA application_id={APPLICATION_ID};"
+                f" PRAGMA user_version={SCHEMA_VERSION}; COMMIT;"
+            )
+        elif owner != APPLICATION_ID:
+            raise StateError(f"{path} is a database of another program; state.path must be ours")
+        elif version in _MIGRATIONS:
+            steps = " ".join(_MIGRATIONS[at] for at in range(version, SCHEMA_VERSION))
+            connection.executescript(
+                f"BEGIN; {steps} PRAGMA user_version={SCHEMA_VERSION}; COMMIT;"
+            )
+        elif version != SCHEMA_VERSION:
+            raise StateError(
+                f"{path} has state version {version}; this ragmeter reads version {SCHEMA_VERSION}"
+            )
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def open_state(
+    path: Path, synchronous: str, warn: Callable[[str], None]
+) -> tuple[sqlite3.Connection, bool]:
+    """A checked connection in autocommit mode, and whether a corrupt file was quarantined.
+
+    Raises `StateError` where the file cannot be used and must not be touched.
+    """
+    try:
+        return _check_state(path, synchronous), False
+    except sqlite3.OperationalError as error:
+        raise StateError(f"{path}: {error}") from None
+    except sqlite3.DatabaseError as error:
+        warn(quarantine_state_file(path, str(error)))
+        return _check_state(path, synchronous), True
+
+
+def remove_state_file(path: Path) -> None:
+    """Delete a state file that no other ragmeter uses. Raises `StateError`."""
+    if not path.exists():
+        return
+    with lock_state_file(path):
+        for suffix in ("", "-wal", "-shm"):
+            Path(f"{path}{suffix}").unlink(missing_ok=True)

@@ -1,0 +1,306 @@
+"""Select the scores to export and encode them as OTLP logs and spans.
+
+Results as OTLP requests: log events of the OTel GenAI conventions, spans of OpenInference.
+
+Ids are made from what a result is about, not at random: a batch that was sent twice because its
+answer was lost carries the same ids twice, and a receiver can tell.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from hashlib import blake2b
+from typing import Any
+
+from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import (
+    ExportLogsServiceRequest,
+    ExportLogsServiceResponse,
+)
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
+    ExportTraceServiceRequest,
+    ExportTraceServiceResponse,
+)
+from opentelemetry.proto.common.v1.common_pb2 import InstrumentationScope, KeyValue
+from opentelemetry.proto.logs.v1.logs_pb2 import LogRecord, ResourceLogs, ScopeLogs, SeverityNumber
+from opentelemetry.proto.resource.v1.resource_pb2 import Resource
+from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, ScopeSpans, Span, Status
+
+from ragmeter import __version__
+from ragmeter.aggregate.evidence import CUT_MARK
+from ragmeter.config.loader import ConfigError
+from ragmeter.config.reporting import ResultsExportSettings
+from ragmeter.core.metric_specs import MetricTier, base_name, find_spec
+from ragmeter.core.score import BUILTIN_SCORER, Score, ScoredTrace, ScoreState
+from ragmeter.ingest.spans import EVALUATOR, KIND, OWN_SCOPE, OWN_SERVICE, RESULT_EVENT
+from ragmeter.metrics.registry import METRICS
+from ragmeter.trace import SpanRef, Trace
+
+MODEL_SCORERS = frozenset(("hhem", "hhem_fulltext"))
+"""Scorers of the model tier. By name: their module needs an extra that may not be installed."""
+
+
+def tier_of_scorer(scorer: str) -> MetricTier:
+    """The tier that a scorer belongs to."""
+    if scorer == BUILTIN_SCORER:
+        return "cheap"
+    return "model" if scorer in MODEL_SCORERS else "judge"
+
+
+@dataclass(slots=True)  # frozen would take three times as long to make
+class ExportedResult:
+    """One score on its way out; it is never changed. `at` is when it was known, in nanoseconds of
+    Unix time."""
+
+    trace_id: str
+    service: str
+    span: SpanRef | None
+    metric: str
+    scorer: str
+    state: ScoreState
+    value: float | None
+    reason: str | None
+    probability: float
+    fingerprint: str | None
+    explanation: str | None
+    at: int
+
+    @property
+    def label(self) -> str | None:
+        """`pass` or `fail` where a metric says one of two things and one of them is better. A
+        mean has no label: where good begins is for alert rules to say."""
+        if self.state is ScoreState.NOT_APPLICABLE:
+            return str(self.state)
+        spec = find_spec(METRICS, self.metric)
+        if spec is None or spec.kind != "ratio" or spec.good is None or self.value not in (0, 1):
+            return None
+        return "pass" if (self.value == 1) == (spec.good == "higher") else "fail"
+
+
+class ResultSelection:
+    """What the settings want to be sent; without `texts` no explanation. ConfigError for a metric
+    or scorer that nobody knows: a typing mistake would else be silence."""
+
+    def __init__(self, settings: ResultsExportSettings, *, texts: bool = True) -> None:
+        known = {scorer for spec in METRICS.values() for scorer in spec.scorers}
+        wrong = [name for name in settings.metrics if find_spec(METRICS, name) is None]
+        wrong += [name for name in settings.scorers if name not in known]
+        if wrong:
+            raise ConfigError(f"results_export: no such metric or scorer: {', '.join(wrong)}")
+        self._metrics = frozenset(settings.metrics)
+        self._scorers = frozenset(settings.scorers)
+        self._tiers = frozenset(settings.tiers)
+        self._states = frozenset(settings.states)
+        self._chars = settings.explanation_chars if texts else 0
+
+    def wants(self, score: Score) -> bool:
+        return (
+            score.state in self._states
+            and (
+                not self._metrics
+                or score.metric in self._metrics
+                or base_name(score.metric) in self._metrics
+            )
+            and (not self._scorers or score.scorer in self._scorers)
+            and (not self._tiers or tier_of_scorer(score.scorer) in self._tiers)
+        )
+
+    def of(self, trace: Trace, scored: ScoredTrace, at: int) -> Iterator[ExportedResult]:
+        """What goes out of the results of one trace."""
+        for score in scored.results:
+            if self.wants(score):
+                yield ExportedResult(
+                    trace_id=trace.trace_id,
+                    service=trace.service,
+                    span=trace.span,
+                    metric=score.metric,
+                    scorer=score.scorer,
+                    state=score.state,
+                    value=score.value,
+                    reason=score.reason,
+                    probability=score.probability,
+                    fingerprint=score.fingerprint,
+                    explanation=self._explained(score.detail),
+                    at=at,
+                )
+
+    def _explained(self, detail: dict[str, Any] | None) -> str | None:
+        """The details of a score as JSON text, cut to the configured length."""
+        if not detail or not self._chars:
+            return None
+        text = json.dumps(detail, ensure_ascii=False, separators=(",", ":"), default=str)
+        return text if len(text) <= self._chars else text[: self._chars] + CUT_MARK
+
+
+ResultEncoder = Callable[[Sequence[ExportedResult]], bytes]
+
+Plain = str | float | None
+
+PREFIX = "evaluations.0.evaluation."
+
+UNIQUE = frozenset(
+    (
+        "gen_ai.evaluation.score.value",
+        "gen_ai.evaluation.explanation",
+        "log.record.uid",
+        f"{PREFIX}score",
+        f"{PREFIX}explanation",
+        f"{PREFIX}metadata",
+    )
+)
+"""What differs from one result to the next."""
+
+
+def encode_logs(results: Sequence[ExportedResult]) -> bytes:
+    """The body for `/v1/logs`."""
+    scope = ScopeLogs(scope=_scope(), log_records=[_record(one) for one in results])
+    groups = [ResourceLogs(resource=_resource(), scope_logs=[scope])]
+    return ExportLogsServiceRequest(resource_logs=groups).SerializeToString()
+
+
+def encode_spans(results: Sequence[ExportedResult]) -> bytes:
+    """The body for `/v1/traces`. Results that name no span are left out: such a span must link to
+    its target."""
+    spans = [_span(one) for one in results if one.span is not None]
+    scope = ScopeSpans(scope=_scope(), spans=spans)
+    groups = [ResourceSpans(resource=_resource(), scope_spans=[scope])]
+    return ExportTraceServiceRequest(resource_spans=groups).SerializeToString()
+
+
+def read_rejected_logs(reply: bytes) -> tuple[int, str]:
+    """How many records the receiver did not take, and its words. DecodeError."""
+    partial = ExportLogsServiceResponse.FromString(reply).partial_success
+    return partial.rejected_log_records, partial.error_message
+
+
+def read_rejected_spans(reply: bytes) -> tuple[int, str]:
+    """How many spans the receiver did not take, and its words. DecodeError."""
+    partial = ExportTraceServiceResponse.FromString(reply).partial_success
+    return partial.rejected_spans, partial.error_message
+
+
+def _resource() -> Resource:
+    about = {"service.name": OWN_SERVICE, "service.version": __version__}
+    return Resource(attributes=_attributes(about.items()))
+
+
+def _scope() -> InstrumentationScope:
+    return InstrumentationScope(name=OWN_SCOPE, version=__version__)
+
+
+def _attributes(pairs: Iterable[tuple[str, Plain]]) -> list[KeyValue]:
+    """What is None is left out."""
+    return [
+        _pair(name, value) if name in UNIQUE else _cached_pair(name, value)
+        for name, value in pairs
+        if value is not None
+    ]
+
+
+def _pair(name: str, value: str | float) -> KeyValue:
+    pair = KeyValue(key=name)  # setting the value is three times as fast as giving it
+    if isinstance(value, str):
+        pair.value.string_value = _without_surrogates(value)
+    else:
+        pair.value.double_value = value
+    return pair
+
+
+_cached_pair = lru_cache(4096)(_pair)
+"""Most pairs come again and again: 4,096 hold those of a busy agent, and the ids of a trace for
+its next results."""
+
+
+def _without_surrogates(text: str) -> str:
+    """Without lone surrogates: JSON may hold them, protobuf takes none."""
+    return text.encode("utf-8", "replace").decode() if not text.isascii() else text
+
+
+def _score_id(result: ExportedResult) -> bytes:
+    """24 bytes that are the same for the same score of the same trace."""
+    about = (result.service, result.trace_id, result.metric, result.scorer, result.fingerprint)
+    return blake2b(ascii(about).encode(), digest_size=24, person=b"ragmeter").digest()
+
+
+def _ours(result: ExportedResult) -> dict[str, Plain]:
+    """What no convention has a name for."""
+    return {
+        "ragmeter.service": result.service,
+        "ragmeter.trace_id": result.trace_id,
+        "ragmeter.scorer": result.scorer,
+        "ragmeter.state": str(result.state),
+        "ragmeter.reason": result.reason,
+        "ragmeter.fingerprint": result.fingerprint,
+        "ragmeter.probability": result.probability,
+    }
+
+
+def _error(result: ExportedResult) -> str | None:
+    """`error.type` of a result that should have a value and has none."""
+    return (result.reason or "_OTHER") if result.state is ScoreState.UNSCORED else None
+
+
+def _record(result: ExportedResult) -> LogRecord:
+    about: Mapping[str, Plain] = {
+        "gen_ai.evaluation.name": result.metric,
+        "gen_ai.evaluation.score.value": result.value,
+        "gen_ai.evaluation.score.label": result.label,
+        "gen_ai.evaluation.explanation": result.explanation,
+        "error.type": _error(result),
+        "log.record.uid": _score_id(result).hex(),
+        **_ours(result),
+    }
+    record = LogRecord(
+        time_unix_nano=result.at,
+        observed_time_unix_nano=result.at,
+        severity_number=SeverityNumber.SEVERITY_NUMBER_INFO,
+        severity_text="INFO",
+        event_name=RESULT_EVENT,
+        attributes=_attributes(about.items()),
+    )
+    if result.span is not None:
+        record.trace_id = bytes.fromhex(result.span.trace_id)
+        record.span_id = bytes.fromhex(result.span.span_id)
+    return record
+
+
+def _span(result: ExportedResult) -> Span:
+    assert result.span is not None
+    mark = _score_id(result)
+    by = result.scorer + (f"@{result.fingerprint}" if result.fingerprint else "")
+    error = _error(result)
+    one = {
+        "name": result.metric,
+        "score": result.value,
+        "label": result.label,
+        # an evaluation needs a score, a label or an explanation
+        "explanation": f"unscored: {error}" if error else result.explanation,
+        "annotator_kind": "LLM" if tier_of_scorer(result.scorer) == "judge" else "CODE",
+        "identifier": by,
+        # what tools that keep evaluations and drop spans still see
+        "metadata": json.dumps({k: v for k, v in _ours(result).items() if v is not None}),
+    }
+    about: Mapping[str, Plain] = {
+        KIND: EVALUATOR,
+        **{PREFIX + name: value for name, value in one.items()},
+        "error.type": error,
+        **_ours(result),
+    }
+    target = Span.Link(
+        trace_id=bytes.fromhex(result.span.trace_id), span_id=bytes.fromhex(result.span.span_id)
+    )
+    return Span(
+        trace_id=mark[:16],
+        span_id=mark[16:],
+        name=_without_surrogates(f"{result.metric} evaluation"),
+        kind=Span.SPAN_KIND_INTERNAL,
+        start_time_unix_nano=result.at,
+        end_time_unix_nano=result.at,
+        attributes=_attributes(about.items()),
+        links=[target],
+        status=Status(code=Status.STATUS_CODE_ERROR, message=_without_surrogates(error))
+        if error
+        else Status(code=Status.STATUS_CODE_OK),
+    )

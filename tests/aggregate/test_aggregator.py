@@ -1,0 +1,249 @@
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from dataclasses import replace
+from functools import cache
+from typing import Any
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from ragmeter.aggregate.aggregator import Aggregator
+from ragmeter.alerts.rules import parse_rules
+from ragmeter.config.loader import load_settings
+from ragmeter.core.score import Score, ScoredTrace, ScoreState
+from ragmeter.core.series import CONFIRMING_SCORES
+from ragmeter.metrics.canary.scores import is_canary_scorer
+from ragmeter.score.scorer import Scorer
+from ragmeter.trace import Trace
+from tests.traces import START, make_trace
+
+SCORER = Scorer()
+
+
+def aggregator(**changes: Any) -> Aggregator:
+    return Aggregator(load_settings(environ={}, overrides=changes), [], SCORER.expected)
+
+
+def apply(to: Aggregator, traces: list[Trace]) -> None:
+    for trace in traces:
+        to.apply(SCORER.score(trace).trace)
+    to.settle()
+
+
+text = st.one_of(st.none(), st.just(""), st.text(max_size=40), st.just("It is 5 [1]. Or not [9]."))
+traces = st.builds(
+    make_trace,
+    st.integers(0, 10**6),
+    service=st.sampled_from(["a", "b", "c", "\x00", "x" * 300]),
+    timestamp=st.floats(START - 200_000, START + 200_000),
+    query=text,
+    answer=text,
+    passages=st.one_of(
+        st.none(), st.just([]), st.just([{"id": "p"}]), st.just([{"id": "p", "text": "It is 5."}])
+    ),
+    status=st.sampled_from(["ok", "error", "timeout"]),
+    abstained=st.sampled_from([None, True, False]),
+    timings=st.one_of(st.none(), st.dictionaries(st.text(max_size=5), st.floats(0, 1e9))),
+    sampling=st.one_of(st.none(), st.builds(lambda p: {"probability": p}, st.floats(1e-9, 1))),
+    model=st.one_of(st.none(), st.text(max_size=5)),
+    reference=st.sampled_from([None, None, {"answer": "It is 5."}]),
+)
+
+
+@settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+@given(st.lists(traces, max_size=25))
+def test_seen_is_the_sum_of_the_states_whatever_comes(found: list[Trace]) -> None:
+    one = aggregator(segments=["model"], limits={"services": 3})
+    apply(one, found)
+    seen: Counter[tuple[str, str]] = Counter()
+    states: Counter[tuple[str, str]] = Counter()
+    for (name, labels), value in one.counters.items():
+        tags = dict(labels)
+        if name == "ragmeter_seen_total":
+            seen[tags["metric"], tags["scorer"]] += int(value)
+        elif name == "ragmeter_results_total":
+            states[tags["metric"], tags["scorer"]] += int(value)
+    assert states == seen
+    canaries = sum(trace.reference is not None for trace in found)
+    for (_, scorer), number in seen.items():
+        of_canaries = is_canary_scorer(scorer)
+        assert number == (canaries if of_canaries else len(found) - canaries)
+    for service in one.windows.services():
+        for window in one.windows.names:
+            traffic = one.windows.seen(service, "", window)
+            asked = set()
+            for metric, scorer in one.windows.series(service):
+                states_of = one.windows.states(service, "", metric, scorer, window)
+                if is_canary_scorer(scorer):
+                    asked.add(sum(states_of.values()))
+                else:
+                    assert sum(states_of.values()) == traffic
+            assert len(asked) <= 1  # each canary has a result of each of its metrics
+
+
+def labels(**pairs: str) -> tuple[tuple[str, str], ...]:
+    return tuple(pairs.items())
+
+
+def test_slo_events_are_weighted_by_the_inverse_probability() -> None:
+    one = aggregator(slos=[{"name": "fast", "bad": "slow", "seconds": 1}])
+    apply(
+        one,
+        [
+            make_trace(1, timings={"total": 2.0}, sampling={"probability": 0.25}),
+            make_trace(2, timings={"total": 0.5}),
+            make_trace(3, timings={}),  # not timed: not an event
+        ],
+    )
+    key = labels(service="bot", slo="fast")
+    assert one.counters.get("rag_slo_events_total", key) == 5
+    assert one.counters.get("rag_slo_bad_events_total", key) == 4
+
+
+def test_a_series_of_bad_events_starts_at_0() -> None:
+    one = aggregator()
+    apply(one, [make_trace(1)])
+    found = dict(one.counters.items())
+    assert found["rag_slo_bad_events_total", labels(service="bot", slo="availability")] == 0
+
+
+def test_tokens_cost_and_status_are_counted_as_they_are() -> None:
+    one = aggregator()
+    usage = {"input_tokens": 100, "output_tokens": 7, "cost_usd": 0.5}
+    apply(one, [make_trace(n, usage=usage, sampling={"probability": 0.5}) for n in range(4)])
+    assert one.counters.get("rag_tokens_total", labels(service="bot", direction="input")) == 400
+    assert one.counters.get("rag_cost_usd_total", labels(service="bot")) == 2
+    assert one.counters.get("rag_traces_total", labels(service="bot", status="ok")) == 4
+
+
+def test_the_histogram_holds_each_duration_once_with_its_trace() -> None:
+    one = aggregator()
+    apply(one, [make_trace(n, timings={"total": t}) for n, t in enumerate([0.01, 0.5, 0.51, 99])])
+    counts = {
+        dict(key)["le"]: value
+        for (name, key), value in one.counters.items()
+        if name == "rag_trace_duration_seconds_bucket"
+    }
+    assert counts == {"0.05": 1, "0.5": 1, "0.75": 1, "+Inf": 1}
+    exemplars = {dict(key[1])["le"]: item.trace_id for key, item in one.counters.exemplars.items()}
+    assert exemplars["+Inf"] == "t3"
+
+
+def test_segments_are_kept_beside_the_whole() -> None:
+    one = aggregator(segments=["model", "tenant"])
+    apply(one, [make_trace(n, model="ab"[n % 2], tags={"tenant": "x"}) for n in range(10)])
+    assert one.windows.segments("bot") == ["model=a", "model=b", "tenant=x"]
+    assert one.windows.seen("bot", "model=a", "5m") == 5
+    assert one.windows.seen("bot", "", "5m") == 10
+
+
+def test_state_survives_dump_and_load() -> None:
+    one = aggregator(segments=["model"])
+    apply(one, [make_trace(n, model="m") for n in range(50)])
+    rows = one.windows.drain()
+    again = aggregator(segments=["model"])
+    again.windows.load(rows)
+    again.load(one.dump())
+    assert again.dump() == one.dump()
+    assert again.windows.now == one.windows.now
+
+
+OUTAGE = {
+    "rules": [
+        {
+            "name": "Errors",
+            "severity": "critical",
+            "metric": "error",
+            "statistic": "lower",
+            "op": ">",
+            "threshold": 0.2,
+            "window": "5m",
+            "for": "1m",
+        }
+    ]
+}
+
+
+def story() -> list[ScoredTrace]:
+    """Healthy, then failing, then healthy again: nothing is pending when it begins, and it begins
+    before the first bucket expires."""
+    found = []
+    for n in range(900):
+        bad = 60 <= n < 200 and n % 2
+        found.append(SCORER.score(make_trace(n, status="error" if bad else "ok")).trace)
+    return found
+
+
+def told(batches: list[int], look: bool, restart: bool) -> list[tuple[str, str, float]]:
+    """What fires and resolves when the story comes in these batches, is looked at, restarted."""
+    rules = parse_rules([OUTAGE])
+    one = Aggregator(load_settings(environ={}), rules, SCORER.expected)
+    moved: list[tuple[str, str, float]] = []
+    rows: dict[Any, Any] = {}
+    traces = story()
+    for size in [*batches, len(traces)]:
+        for scored in traces[:size]:
+            moved += [(a.rule, a.state, a.updated_at) for a in one.apply(scored)]
+        traces = traces[size:]
+        if look:
+            one.windows.services()
+        if restart:
+            rows |= {row[:4]: row for row in one.windows.drain()}
+            state = one.dump()
+            one = Aggregator(load_settings(environ={}), rules, SCORER.expected)
+            one.windows.load([row for row in rows.values() if row[4] is not None])
+            one.load(state)
+    return moved
+
+
+@cache
+def told_one_by_one() -> list[tuple[str, str, float]]:
+    return told([1] * 900, look=True, restart=False)
+
+
+@settings(max_examples=12, deadline=None, derandomize=True)
+@given(st.lists(st.integers(1, 200), max_size=12), st.booleans(), st.booleans())
+def test_alerts_do_not_depend_on_batches_looks_or_restarts(
+    batches: list[int], look: bool, restart: bool
+) -> None:
+    expected = told_one_by_one()
+    assert [state for _, state, _ in expected] == ["firing", "resolved"]
+    assert told(batches, look, restart) == expected
+
+
+def test_every_change_of_a_judge_over_the_years_has_a_series_of_its_own() -> None:
+    one = aggregator(alerts={"evaluation_seconds": 3600})
+    for number in range(20):
+        at = START + number * 30 * 86_400
+        for item in range(CONFIRMING_SCORES):
+            one.apply(SCORER.score(make_trace(100 * number + item, timestamp=at)).trace)
+            score = Score("relevance", "umbrela", ScoreState.SCORED, 2.0, fingerprint=f"f{number}")
+            one.finish(ScoredTrace(f"t{number}", "bot", at, "ok", [score], partial=True))
+    one.settle()
+    assert one.windows.current["relevance", "umbrela"] == "umbrela@f19"
+    key = labels(metric="relevance", scorer="umbrela")
+    assert one.counters.get("ragmeter_instrument_changes_total", key) == 19
+
+
+def test_the_order_in_which_verdicts_come_back_changes_nothing() -> None:
+    """A blank answer is 0 without a call, and so without a fingerprint."""
+    blank = Score("answered", "judge", ScoreState.SCORED, 0.0)
+    failed = Score("answered", "judge", ScoreState.UNSCORED, reason="judge_timeout")
+    judged = Score("answered", "judge", ScoreState.SCORED, 1.0, fingerprint="f1")
+    found = []
+    for order in itertools.permutations((blank, failed, judged)):
+        one = aggregator(limits={"min_samples": 1})
+        for number in range(3):
+            one.apply(SCORER.score(make_trace(number)).trace)
+        for score in order:
+            one.finish(ScoredTrace("t1", "bot", START, "ok", [replace(score)], partial=True))
+        one.settle()
+        estimate = one.windows.estimate("bot", "", "answered", "judge", "24h")
+        assert estimate is not None
+        assert (estimate.value, estimate.samples) == (0.5, 2)
+        assert estimate.states["unscored"] == 1
+        assert [at.value for at in one.windows.worst("bot", "answered", "judge", "24h")] == [0.0]
+        found.append(sorted(one.windows.drain()))
+    assert all(rows == found[0] for rows in found)

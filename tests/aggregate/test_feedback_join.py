@@ -1,0 +1,306 @@
+"""Labels in the running agent: what is joined, when, and what the windows say of it."""
+
+from __future__ import annotations
+
+import itertools
+import random
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ragmeter.config.loader import load_settings
+from ragmeter.core.feedback import HUMAN, Feedback
+from ragmeter.embedded.agent import EmbeddedAgent
+from ragmeter.embedded.intake import QueueFull
+from ragmeter.store.pending import FeedbackTable
+from tests.traces import START, good
+
+
+@contextmanager
+def agent(folder: Path, start: bool = True, **feedback: Any) -> Iterator[EmbeddedAgent]:
+    paths = {"path": str(folder / "s.sqlite"), "dead_letters": str(folder / "d.jsonl")}
+    tree = {
+        "state": paths,
+        "segments": ["model"],
+        "feedback": feedback,
+        "limits": {"min_samples": 1},
+        "judge": {"k": [1, 2]},
+    }
+    instrument = EmbeddedAgent(load_settings(environ={}, overrides=tree), [], live=False)
+    if start:
+        instrument.start()
+    try:
+        yield instrument
+    finally:
+        instrument.stop(10)
+
+
+def said(number: int, at: float = 0, **fields: Any) -> Feedback:
+    if "passages" not in fields:
+        fields = {"answer": {"helpful": True}, **fields}
+    return Feedback.model_validate({"trace_id": f"t{number}", "timestamp": START + at, **fields})
+
+
+def feed(instrument: EmbeddedAgent, *numbers: int, **changes: Any) -> None:
+    instrument.accept([good(n, model="a", **changes) for n in numbers], "test")
+    instrument.wait_idle()
+
+
+def hear(instrument: EmbeddedAgent, *items: Feedback) -> None:
+    instrument.hear(items, "test", live=False)
+    instrument.wait_heard()
+
+
+def outcomes(instrument: EmbeddedAgent) -> dict[str, float]:
+    with instrument.lock():
+        return {
+            labels[0][1]: value
+            for (name, labels), value in instrument.counters.items()
+            if name == "ragmeter_feedback_total"
+        }
+
+
+def value(
+    instrument: EmbeddedAgent, metric: str, scorer: str = HUMAN, segment: str = ""
+) -> float | None:
+    with instrument.lock():
+        found = instrument.windows.estimate("bot", segment, metric, scorer, "24h")
+    return None if found is None else found.value
+
+
+def balanced(instrument: EmbeddedAgent) -> bool:
+    """seen == sum of states, for every metric and scorer; and all feedback has an outcome."""
+    seen: dict[Any, float] = {}
+    received = 0.0
+    with instrument.lock():
+        for (name, labels), number in instrument.counters.items():
+            tags = dict(labels)
+            sign = {"ragmeter_seen_total": 1, "ragmeter_results_total": -1}.get(name)
+            if sign:
+                key = (tags["metric"], tags["scorer"])
+                seen[key] = seen.get(key, 0) + sign * number
+            received += number * (name == "ragmeter_feedback_received_total")
+        waiting = {g[0]: g[2] for g in instrument.gauges()}["ragmeter_feedback_waiting"]
+    return not any(seen.values()) and received == sum(outcomes(instrument).values()) + waiting
+
+
+def test_labels_are_counted_in_the_windows_of_their_trace(tmp_path: Path) -> None:
+    with agent(tmp_path) as one:
+        feed(one, 1, 2, 3)
+        hear(
+            one,
+            said(1, answer={"helpful": True}),
+            said(2, answer={"helpful": False, "source_cited": False}),
+            said(
+                3,
+                passages={
+                    "kb-1": {"topically_relevant": True, "evidence_sufficient": False},
+                    "kb-2": {"evidence_sufficient": True},
+                },
+            ),
+        )
+        assert outcomes(one) == {"joined": 3}
+        assert value(one, "helpfulness") == 0.5
+        assert value(one, "helpfulness", segment="model=a") == 0.5
+        assert value(one, "citation_presence") == 0
+        assert value(one, "topical_precision_at_k:2") == 1
+        assert value(one, "sufficiency_hit_at_k:1") == 0
+        assert value(one, "sufficiency_hit_at_k:2") == 1
+        # grades 1, 2: (1 + 3/log2 3) / (3 + 1/log2 3)
+        assert value(one, "ndcg_at_k:2") == pytest.approx(0.79670757, abs=1e-6)
+        with one.lock():
+            states = one.windows.states("bot", "", "citation_fabricated", HUMAN, "24h")
+            # who was silent on it owes nothing: no `unscored`
+            assert states["not_applicable"] == 1
+            assert states["unscored"] == states["scored"] == 0
+            assert one.windows.seen("bot", "", "24h") == 3
+        assert balanced(one)
+
+
+def test_a_repeat_changes_nothing_and_a_correction_takes_back(tmp_path: Path) -> None:
+    with agent(tmp_path) as one:
+        feed(one, 1, 2)
+        hear(one, said(1, at=5, answer={"helpful": True}), said(2, answer={"helpful": True}))
+        hear(one, said(1, at=5, answer={"helpful": True}))
+        hear(one, said(1, at=3, answer={"helpful": False}))  # an earlier word that came late
+        assert value(one, "helpfulness") == 1
+        assert outcomes(one) == {"joined": 2, "repeated": 2}
+        hear(one, said(1, at=9, answer={"helpful": False, "incomplete": True}))
+        assert value(one, "helpfulness") == 0.5
+        assert value(one, "incompleteness") == 1
+        with one.lock():
+            assert one.windows.states("bot", "", "helpfulness", HUMAN, "1h")["scored"] == 2
+        assert balanced(one)
+
+
+def test_the_order_of_labels_does_not_matter_nor_do_restarts(tmp_path: Path) -> None:
+    words = [
+        said(1, at=1, answer={"helpful": True}),
+        said(1, at=2, answer={"helpful": False, "unsupported_claim_present": False}),
+        said(1, at=3, answer={"contradicted_claim_present": True}, probability=0.5),
+        said(2, at=1, passages={"kb-2": {"misleading": True}}),
+    ]
+    pictures = []
+    for at, order in enumerate(itertools.permutations(words)):
+        if at % 6:  # four of the 24 orders, each word first once
+            continue
+        folder = tmp_path / str(at)
+        with agent(folder) as one:
+            feed(one, 1, 2)
+        for word in random.Random(at).sample([*order, *order], 8):
+            with agent(folder) as one:
+                hear(one, word)
+        with agent(folder) as one, one.lock():
+            series = one.windows.series("bot")
+            pictures.append(
+                {pair: one.windows.estimate("bot", "", *pair, "24h") for pair in series}
+            )
+    assert len(pictures) == 4
+    assert all(picture == pictures[0] for picture in pictures)
+    assert pictures[0]["helpfulness", HUMAN].value == 0  # type: ignore[union-attr]
+
+
+def test_feedback_before_its_trace_waits_for_it_through_a_restart(tmp_path: Path) -> None:
+    with agent(tmp_path) as one:
+        feed(one, 1)
+        hear(one, said(7), said(8))
+        assert outcomes(one) == {}
+        feed(one, 7)
+        one.wait_heard()
+        _until(lambda: outcomes(one) == {"joined": 1})
+        assert balanced(one)
+    with agent(tmp_path) as one:
+        feed(one, 8)
+        _until(lambda: outcomes(one) == {"joined": 2})
+        assert value(one, "helpfulness") == 1
+        assert balanced(one)
+
+
+def test_what_finds_no_trace_within_the_horizon_is_unmatched(tmp_path: Path) -> None:
+    with agent(tmp_path, horizon="1h") as one:
+        feed(one, 1)
+        hear(one, said(404))
+        feed(one, 3_000)
+        assert outcomes(one) == {}
+        feed(one, 3_900)
+        _until(lambda: outcomes(one) == {"unmatched": 1})
+        hear(one, said(1))  # forgotten: its horizon has ended
+        assert {g[0]: g[2] for g in one.gauges()}["ragmeter_feedback_traces"] == 2
+        feed(one, 9_000)
+        _until(lambda: outcomes(one) == {"unmatched": 2})
+        assert value(one, "helpfulness") is None
+        assert balanced(one)
+
+
+def test_scorers_are_kept_apart_and_bounded(tmp_path: Path) -> None:
+    with agent(tmp_path, scorers=2) as one:
+        feed(one, 1)
+        hear(one, said(1, answer={"helpful": True}))
+        hear(one, said(1, answer={"helpful": False}, scorer="tickets"))
+        hear(one, said(1, answer={"helpful": False}, scorer="third"))
+        assert value(one, "helpfulness") == 1
+        assert value(one, "helpfulness", "tickets") == 0
+        assert value(one, "helpfulness", "third") is None
+        assert outcomes(one) == {"joined": 2, "too_many_scorers": 1}
+        feed(one, 200_000)  # every window has forgotten the first two: there is room again
+        hear(one, said(200_000, scorer="third"))
+        assert value(one, "helpfulness", "third") == 1
+        assert balanced(one)
+
+
+def test_a_label_of_a_trace_that_stands_for_more_weighs_more(tmp_path: Path) -> None:
+    with agent(tmp_path) as one:
+        feed(one, 1)
+        feed(one, 2, sampling={"probability": 0.5})
+        hear(one, said(1, answer={"helpful": True}), said(2, answer={"helpful": False}))
+        assert value(one, "helpfulness") == pytest.approx(1 / 3)
+        hear(one, said(1, at=1, answer={"helpful": True}, probability=0.25))
+        assert value(one, "helpfulness") == pytest.approx(4 / 6)
+        assert balanced(one)
+
+
+def test_which_trace_is_meant(tmp_path: Path) -> None:
+    with agent(tmp_path) as one:
+        feed(one, 1)
+        feed(one, 1, service="faq")
+        hear(one, said(1), said(1, service="bot"), said(1, at=1, service="nobody"))
+        hear(one, said(1, passages={"elsewhere": {"misleading": True}}, service="bot"))
+        assert outcomes(one) == {"ambiguous": 1, "joined": 1, "no_such_passage": 1}
+        assert value(one, "helpfulness") == 1
+        with one.lock():
+            assert one.windows.states("faq", "", "helpfulness", HUMAN, "24h")["scored"] == 0
+        assert balanced(one)
+
+
+def test_canaries_and_late_traces_wait_for_no_labels(tmp_path: Path) -> None:
+    with agent(tmp_path) as one:
+        feed(one, 1, reference={"answer": "x"})
+        feed(one, 200_000)
+        feed(one, 2)
+        assert {g[0]: g[2] for g in one.gauges()}["ragmeter_feedback_traces"] == 1
+
+
+def test_the_oldest_traces_and_labels_give_way(tmp_path: Path) -> None:
+    with agent(tmp_path, traces=2, waiting=3) as one:
+        feed(one, 5, 1, 3)
+        assert {g[0]: g[2] for g in one.gauges()}["ragmeter_feedback_traces"] == 2
+        with one.lock():
+            assert one.counters.get("ragmeter_feedback_traces_shed_total") == 1
+        hear(one, said(3), said(5))
+        assert outcomes(one) == {"joined": 2}
+        for number in range(10, 15):  # 1 is the one that was forgotten; these never came
+            hear(one, said(number))
+        _until(lambda: outcomes(one) == {"joined": 2, "shed": 2})
+        feed(one, 12, 13, 14)
+        _until(lambda: outcomes(one)["joined"] > 2)
+        assert balanced(one)
+
+
+def test_more_than_can_wait_is_refused_until_it_is_counted(tmp_path: Path) -> None:
+    with agent(tmp_path, start=False, waiting=2) as one:
+        one.hear([said(n) for n in range(5)], "test", live=False)  # one delivery is taken whole
+        with pytest.raises(QueueFull):
+            one.hear([said(6)], "test", live=False)
+        assert FeedbackTable(one._store).number() == 5
+
+
+def test_a_live_label_from_the_future_is_of_now(tmp_path: Path) -> None:
+    with agent(tmp_path) as one:
+        one._clock = lambda: START + 10
+        feed(one, 1)
+        one.hear([said(1, at=1e8, answer={"helpful": True})], "test", live=True)
+        one.wait_heard()
+        one.hear([said(1, at=200, answer={"helpful": False})], "test", live=True)
+        one.wait_heard()
+        assert value(one, "helpfulness") == 0
+
+
+def test_what_no_frame_can_hold_stops_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with agent(tmp_path) as one:
+        feed(one, 1, 2)
+        labelling = one._worker.labelling
+        real = labelling._counted
+
+        def broken(frame: Any, *rest: Any) -> Any:
+            if frame.trace_id == "t1":
+                raise ValueError("a mistake of ours")
+            return real(frame, *rest)
+
+        monkeypatch.setattr(labelling, "_counted", broken)
+        hear(one, said(1), said(2))
+        _until(lambda: outcomes(one) == {"internal_error": 1, "joined": 1})
+        assert one.fatal is None
+        assert balanced(one)
+
+
+def _until(true: Any) -> None:
+    deadline = time.monotonic() + 60
+    while not true():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)

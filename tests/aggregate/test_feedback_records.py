@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pydantic import ValidationError
+
+from ragmeter.aggregate.feedback_records import (
+    TimedLabels,
+    dump_labels,
+    effective_labels,
+    load_labels,
+    merge_labels,
+    read_labels,
+)
+from ragmeter.core.feedback import ANSWER_LABELS, PASSAGE_LABELS, Feedback, PassageLabels
+
+
+def said(at: int, passages: dict[str, Any] | None = None, **answer: bool) -> TimedLabels:
+    given = {"trace_id": "t", "timestamp": at, "passages": passages or {}, "answer": answer}
+    return read_labels(Feedback.model_validate(given))
+
+
+def labels(names: tuple[str, ...]) -> st.SearchStrategy[dict[str, bool]]:
+    return st.dictionaries(st.sampled_from(names), st.booleans(), max_size=4)
+
+
+@st.composite
+def feedbacks(draw: st.DrawFn) -> TimedLabels:
+    passages = draw(st.dictionaries(st.sampled_from("ab"), labels(PASSAGE_LABELS), max_size=2))
+    try:
+        return said(draw(st.integers(1, 3)), passages, **draw(labels(ANSWER_LABELS)))
+    except ValidationError:  # empty, or a contradiction in itself
+        return {}
+
+
+def test_the_latest_word_holds() -> None:
+    first, second = said(1, helpful=True, incomplete=True), said(2, helpful=False)
+    for known in (merge_labels(first, second), merge_labels(second, first)):
+        assert effective_labels(known).answer.given == {"helpful": False, "incomplete": True}
+    assert (
+        effective_labels(merge_labels(said(1, helpful=False), said(1, helpful=True))).answer.helpful
+        is True
+    )
+
+
+def test_passages_are_told_apart() -> None:
+    known = merge_labels(
+        said(1, {"a": {"misleading": True}}), said(2, {"b": {"misleading": False}})
+    )
+    assert effective_labels(known).passages == {
+        "a": PassageLabels(misleading=True),
+        "b": PassageLabels(misleading=False),
+    }
+
+
+def test_a_later_word_takes_what_follows_along() -> None:
+    sufficient, off_topic = {"evidence_sufficient": True}, {"topically_relevant": False}
+    known = merge_labels(said(1, {"a": sufficient}), said(2, {"a": off_topic}))
+    assert effective_labels(known).passages["a"].given == dict.fromkeys(PASSAGE_LABELS[:2], False)
+    known = merge_labels(said(2, {"a": sufficient}), said(1, {"a": off_topic}))
+    assert effective_labels(known).passages["a"].given == dict.fromkeys(PASSAGE_LABELS[:2], True)
+
+
+@settings(max_examples=50)
+@given(feedbacks(), feedbacks(), feedbacks())
+def test_merging_is_free_of_order_and_of_repetition(
+    a: TimedLabels, b: TimedLabels, c: TimedLabels
+) -> None:
+    whole = merge_labels(merge_labels(a, b), c)
+    assert whole == merge_labels(a, merge_labels(b, c)) == merge_labels(merge_labels(c, a), b)
+    assert merge_labels(whole, a) == whole
+
+
+@settings(max_examples=50)
+@given(st.lists(feedbacks(), max_size=6))
+def test_what_is_merged_never_contradicts_itself(given: list[TimedLabels]) -> None:
+    known: TimedLabels = {}
+    for one in given:
+        known = merge_labels(known, one)
+    found = effective_labels(known)  # raises where it does
+    count = len(found.answer.given) + sum(len(one.given) for one in found.passages.values())
+    assert count == len(known)  # nothing more follows from it than was said
+
+
+@settings(max_examples=50)
+@given(feedbacks(), feedbacks())
+def test_it_can_be_kept(a: TimedLabels, b: TimedLabels) -> None:
+    known = merge_labels(a, b)
+    text = json.dumps(dump_labels(known))
+    assert load_labels(json.loads(text)) == known
+    assert json.dumps(dump_labels(merge_labels(b, a))) == text
+
+
+def test_labels_of_another_version_are_left_out() -> None:
+    assert load_labels(
+        [["", "helpful", 1.0, 1], ["", "witty", 1.0, 1], ["p", "helpful", 1.0, 1]]
+    ) == {("", "helpful"): (1.0, True)}

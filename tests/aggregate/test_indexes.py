@@ -1,0 +1,151 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from ragmeter.aggregate.indexes import KEPT_IDS, KEPT_SECONDS, KEPT_VERSIONS, Indexes
+from tests.aggregate.index_event_samples import event
+
+
+def made(most: int = 10, chars: int = 40) -> tuple[Indexes, list[int]]:
+    over: list[int] = []
+    return Indexes(most, chars, lambda: over.append(1)), over
+
+
+def values(found: Indexes, name: str) -> dict[tuple[str, ...], float]:
+    """By index and version, and what other labels there are."""
+    return {
+        tuple(value for label, value in labels if label != "service"): value
+        for gauge, labels, value in found.gauges()
+        if gauge == f"rag_index_{name}"
+    }
+
+
+def saved(found: Indexes, state: dict[str, Any]) -> dict[str, Any]:
+    state |= found.drain()
+    state["indexing"] = found.dump()
+    return json.loads(json.dumps(state))  # type: ignore[no-any-return]
+
+
+def test_rates_by_hand() -> None:
+    found, _ = made()
+    assert found.add(event(1)) == "counted"
+    assert found.add(event(2, documents={"processed": 10, "no_chunks": 3}, chunks=None,
+                           tokens_per_chunk=None)) == "counted"  # fmt: skip
+    key = ("kb", "v1")
+    assert values(found, "documents") == {key: 50}
+    assert values(found, "no_chunk_ratio") == {key: 5 / 50}
+    assert values(found, "chunks") == {key: 100}
+    assert values(found, "skipped_ratio")[key] == 0.1
+    assert values(found, "skipped_chunks") == {
+        (*key, "too_long"): 6, (*key, "empty"): 3, (*key, "not_reported"): 1,
+    }  # fmt: skip
+    assert values(found, "chunk_tokens_min") == {key: 10}
+    assert values(found, "chunk_tokens_mean") == {key: 400.5}
+    assert values(found, "chunk_tokens_max") == {key: 500}
+    assert values(found, "chunk_tokens_p95") == {key: pytest.approx(500, rel=0.01)}
+    assert values(found, "info") == {(*key, "recursive-512", "e5-small"): 1}
+
+
+def test_what_nobody_reported_has_no_rate() -> None:
+    found, _ = made()
+    found.add(event(documents=None, chunks={"attempted": 0, "embedded": 0}, tokens_per_chunk=None))
+    names = {name for name, _, _ in found.gauges()}
+    assert not names & {"rag_index_no_chunk_ratio", "rag_index_skipped_ratio"}
+    assert not any("tokens" in name for name in names)
+
+
+def test_a_repeated_event_counts_once_after_a_restart_too() -> None:
+    found, _ = made()
+    assert [found.add(event(1)), found.add(event(1)), found.add(event(2))] == [
+        "counted", "duplicate", "counted",
+    ]  # fmt: skip
+    again, _ = made()
+    again.load(saved(found, {}))
+    assert again.gauges() == found.gauges()
+    assert again.add(event(2)) == "duplicate"
+    assert again.add(event(2, service="other")) == "counted", "ids are a service's own"
+
+
+def test_parts_that_change_are_saved_and_no_others() -> None:
+    found, _ = made()
+    found.add(event(1))
+    found.add(event(1, service="other"))
+    state = saved(found, {})
+    assert found.drain() == {}
+    found.add(event(2))
+    changed = found.drain()
+    assert len(changed) == 2, "the index, and the ids of its service"
+    state |= changed
+    again, _ = made()
+    again.load(json.loads(json.dumps(state)))
+    assert again.gauges() == found.gauges()
+
+
+def test_versions_stand_side_by_side_and_the_oldest_goes() -> None:
+    found, _ = made()
+    for number in range(KEPT_VERSIONS + 1):
+        assert found.add(event(number, index_version=f"v{number}")) == "counted"
+    kept = [(one.version, one.current) for one in found.versions()]
+    newest = [f"v{number}" for number in range(KEPT_VERSIONS, 0, -1)]
+    assert kept == [(name, name == newest[0]) for name in newest]
+    assert found.add(event(0, event_id="late", index_version="v0")) == "old_version"
+    assert len(list(found.versions("bot"))) == KEPT_VERSIONS
+    assert list(found.versions("nobody")) == []
+
+
+def test_two_ways_of_making_one_version_are_both_shown() -> None:
+    found, _ = made()
+    found.add(event(1))
+    found.add(event(2, embedding_model="e5-large"))
+    assert set(values(found, "info")) == {
+        ("kb", "v1", "recursive-512", "e5-small"), ("kb", "v1", "recursive-512", "e5-large"),
+    }  # fmt: skip
+    for number in range(20):
+        found.add(event(10 + number, chunker=f"c{number}"))
+    assert len(values(found, "info")) == 4
+
+
+def test_a_flood_of_names_is_bounded() -> None:
+    found, over = made(most=3, chars=20)
+    for number in range(50):
+        skipped = {f"because {number} {'x' * 300}\n": 1}
+        found.add(
+            event(
+                number,
+                service=f"s{number}\x1b[31m" + "y" * 400,
+                chunks={"attempted": 100, "embedded": 90, "skipped": skipped},
+            )
+        )
+    assert len({(one.service, one.name) for one in found.versions()}) == 4
+    assert len(over) == 47
+    labels = [pairs for _, pairs, _ in found.gauges()]
+    assert all(len(value) <= 20 and value.isprintable() for row in labels for _, value in row)
+    reasons = [row[-1][1] for row in labels if row[-1][0] == "reason" and row[0][1] == "__other__"]
+    assert len(reasons) <= 17
+    assert {"__other__", "not_reported"} <= set(reasons)
+    assert len(found.drain()) <= 4 + 4
+
+
+def test_ids_are_bounded() -> None:
+    found, _ = made()
+    for number in range(KEPT_IDS + 5):
+        found.add(event(number, chunks=None, tokens_per_chunk=None))
+    assert found.add(event(KEPT_IDS + 4)) == "duplicate"
+    assert found.add(event(0)) == "counted", "forgotten"
+
+
+def test_an_index_that_is_silent_for_long_makes_room() -> None:
+    found, over = made(most=1)
+    found.add(event(1))
+    saved(found, {})
+    assert found.add(event(2, index="new")) == "counted"
+    assert over == [1]
+    at = 1_790_000_000 + KEPT_SECONDS + 10
+    found.add(event(3, index="newer"), at)
+    assert [one.name for one in found.versions()] == ["newer"]
+    again, _ = made(most=1)
+    again.load(saved(found, {}))
+    assert [one.name for one in again.versions()] == ["newer"]

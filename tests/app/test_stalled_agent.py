@@ -1,0 +1,64 @@
+"""A real agent in which something hangs: readiness goes off, then the process, with a failure."""
+
+from __future__ import annotations
+
+import signal
+import time
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.patched import running, status
+from tests.traces import trace_dict
+from tests.waiting import until
+
+# What hangs, each as a bug would make it: for ever, and in the thread that does the work.
+HANGS = {
+    "the worker": "from ragmeter.score.scorer import Scorer\nScorer.score = hang",
+    "the closing of traces": "from ragmeter.embedded.trace_closer import Closer\nCloser.close_due = hang",
+    "the queue": "from ragmeter.store.sqlite import SqliteStore\n"
+    "SqliteStore.take = lambda self, after, limit: []",
+}
+
+
+@pytest.mark.parametrize(
+    "place",
+    [pytest.param(one, marks=() if one == "the worker" else pytest.mark.slow) for one in HANGS],
+)
+def test_readiness_goes_off_and_the_process_ends(tmp_path: Path, place: str) -> None:
+    process, otlp, metrics = running(tmp_path, HANGS[place], {"stalled_seconds": 8})
+    try:
+        now = time.time()
+        answer = httpx.post(
+            f"http://127.0.0.1:{otlp}/v1/rag/traces", json=trace_dict(1, timestamp=now), timeout=30
+        )
+        assert answer.status_code == 200
+        until(lambda: status(metrics) == 503)
+        said = httpx.get(f"http://127.0.0.1:{metrics}/readyz", timeout=5).text
+        assert f"{place} has not moved for" in said
+        assert status(metrics, "healthz") == 200, "it is alive until it gives up"
+        assert process.wait(30) == 1
+    finally:
+        process.kill()
+        process.wait()
+    talk = " ".join((tmp_path / "talk").read_text().split())  # the log breaks lines
+    assert f"{place} has not moved for" in talk
+    assert "a restart goes on where it stopped" in talk
+    assert "most recent call first" in talk, "where every thread was"
+
+
+@pytest.mark.slow
+def test_a_process_that_was_frozen_goes_on(tmp_path: Path) -> None:
+    """As in a debugger, or in a machine that is moved: it was no stall."""
+    process, _, metrics = running(tmp_path, "", {"stalled_seconds": 12})
+    try:
+        process.send_signal(signal.SIGSTOP)
+        time.sleep(14)
+        process.send_signal(signal.SIGCONT)
+        until(lambda: status(metrics) == 200)
+        time.sleep(2)
+        assert process.poll() is None
+    finally:
+        process.kill()
+        process.wait()

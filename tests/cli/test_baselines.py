@@ -1,0 +1,161 @@
+"""Baselines by command: the real agent over HTTP, killed right after its reply."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from threading import Thread
+
+import httpx
+import pytest
+
+from ragmeter.cli.baselines import _baseline_lines
+from tests.crash import RAGMETER, settings_file, start
+from tests.ports import free_port
+from tests.traces import START, trace_dict
+from tests.waiting import PATIENCE
+
+HOUR = 3600
+
+
+def traffic(path: Path, begin: float, hours: float) -> Path:
+    """A trace every half minute."""
+    with path.open("w") as file:
+        for n in range(int(hours * 120)):
+            at = begin + n * 30.0
+            trace = trace_dict(
+                int(at), timestamp=at, answer="Click Forgot password [1]." if n % 3 else "No."
+            )
+            file.write(json.dumps(trace) + "\n")
+    return path
+
+
+@contextmanager
+def agent(config: Path, *files: Path) -> Iterator[None]:
+    """The agent as a process, killed hard at the end."""
+    talk = config.parent / "talk.txt"
+    before = talk.read_text().count("serving until") if talk.exists() else 0
+    arguments = [part for file in files for part in ("--replay", file)]
+    process = start(config.parent, "run", "-c", config, *arguments)
+    try:
+        deadline = time.monotonic() + PATIENCE
+        while talk.read_text().count("serving until") == before:
+            assert process.poll() is None, talk.read_text()
+            assert time.monotonic() < deadline, talk.read_text()
+            time.sleep(0.05)
+        yield
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+
+
+def ragmeter(*arguments: str) -> tuple[int, str, str]:
+    done = subprocess.run(
+        [*RAGMETER, "baseline", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
+    return done.returncode, done.stdout, " ".join(done.stderr.split())
+
+
+def test_a_promotion_is_durable_when_it_is_answered(tmp_path: Path) -> None:
+    port = free_port()
+    url = f"http://127.0.0.1:{port}"
+    config = settings_file(tmp_path, otlp_port=free_port(), metrics_port=port)
+    with agent(config, traffic(tmp_path / "t.jsonl", START, 8)):
+        status, out, _ = ragmeter("show", "--url", url)
+        assert status == 0
+        assert "bot: version 1, learned over 6 h" in out
+        assert "provisional" in out
+        status, _, said = ragmeter("promote", "--service", "nobody", "--url", url)
+        assert (status, "no service 'nobody' is watched" in said) == (1, True)
+        status, _, said = ragmeter("promote", "--service", "\udcff", "--url", url)
+        assert (status, "is watched" in said, "Traceback" in said) == (1, True, False)
+        with httpx.Client(base_url=url, trust_env=False) as client:
+            refused = client.post("/v1/baselines/promote", content=b"{}")
+            assert refused.status_code == 415  # what a page of another site could send
+            kind = {"Content-Type": "application/json"}
+            page = client.post(
+                "/v1/baselines/promote", content=b"{}", headers={**kind, "Origin": url}
+            )
+            assert page.status_code == 403
+            for body in (b"[]", b"{", b'{"service": 3}', b'{"servise": "bot"}', b"[" * 4_000):
+                refused = client.post("/v1/baselines/promote", content=body, headers=kind)
+                assert refused.status_code == 400
+            large = client.post("/v1/baselines/promote", content=b" " * 5_000, headers=kind)
+            assert large.status_code == 413
+        status, out, _ = ragmeter("promote", "--service", "bot", "--url", url)
+        assert (status, out.startswith("bot: version 2 holds for ")) == (0, True)
+    with agent(config):
+        status, out, _ = ragmeter("show", "--service", "bot", "--json", "--url", url)
+        rows = json.loads(out)
+        assert {row["version"] for row in rows if row["since"]} == {2}
+        since = {row["since"] for row in rows if row["since"]}
+        assert len(since) == 1  # event time, not the clock
+        assert START + 7.9 * HOUR <= since.pop() <= START + 8 * HOUR
+
+
+def test_without_an_agent_the_commands_say_so() -> None:
+    url = f"http://127.0.0.1:{free_port()}"
+    for command in ("show", "promote"):
+        status, out, said = ragmeter(command, "--url", url)
+        assert (status, out) == (1, "")
+        assert f"{url}/v1/baselines" in said.replace(" ", "")
+        assert "Traceback" not in said
+
+
+class _Other(BaseHTTPRequestHandler):
+    """JSON, but not an agent's."""
+
+    def do_GET(self) -> None:
+        body = b'{"status": "ok"}'
+        self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        self.send_response(200)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    do_POST = do_GET
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+
+def test_what_is_no_agent_is_told_in_a_line() -> None:
+    with ThreadingHTTPServer(("127.0.0.1", 0), _Other) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        url = f"http://127.0.0.1:{server.server_port}"
+        for command in ("show", "promote"):
+            status, out, said = ragmeter(command, "--url", url)
+            assert (status, out) == (1, "")
+            assert "no answer of an agent" in said
+            assert "Traceback" not in said
+        server.shutdown()
+
+
+@pytest.mark.parametrize("by_hour", [False, True])
+def test_the_lines_say_version_span_and_since_when(by_hour: bool) -> None:
+    row = {
+        "service": "bot",
+        "state": "watching",
+        "version": 3,
+        "learned_from": 0.0,
+        "learned_until": 86400.0,
+        "since": 90000.0,
+        "hours_of_day": by_hour,
+        "provisional": False,
+    }
+    bare = {**row, "state": "learning", "version": 0, "since": None}
+    assert _baseline_lines([row, {**row, "state": "alarmed"}, bare]) == [
+        "bot: no baseline yet, 1 series learning",
+        "bot: version 3, learned over 24 h (1970-01-01 00:00 to 1970-01-02 00:00), since 1970-01-02"
+        " 01:00; 2 series" + (", by the hour of the day" if by_hour else "") + ", 1 alarmed",
+    ]

@@ -1,0 +1,69 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from typer.testing import CliRunner
+
+from ragmeter.alerts.rules import load_rules
+from ragmeter.cli.main import app
+from ragmeter.metrics.registry import METRICS
+
+
+def metrics(*arguments: str) -> Any:
+    return CliRunner().invoke(app, ["metrics", *arguments])
+
+
+def entries(*arguments: str) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(metrics("list", "--json", *arguments).stdout)
+    return found
+
+
+def test_every_metric_is_listed_with_all_that_the_registry_knows() -> None:
+    found = entries()
+    assert [one["name"] for one in found] == list(METRICS)
+    for one in found:
+        spec = METRICS[one["name"]]
+        assert (one["tier"], one["needs"], one["formula"]) == (spec.tier, spec.needs, spec.formula)
+        assert (one["low"], one["high"], one["good"]) == (spec.low, spec.high, spec.good)
+        assert (one["source"], one["gauge"]) == (spec.source, spec.gauge)
+        assert one["source"], one["name"]
+    table = metrics("list").stdout
+    assert [name for name in METRICS if f" {name} " not in table] == []
+
+
+def test_default_rules_are_those_of_the_profile() -> None:
+    by_name = {one["name"]: one["default_rules"] for one in entries()}
+    told = {rule["name"] for rules in by_name.values() for rule in rules}
+    assert told == {rule.name for rule in load_rules() if rule.metric}
+    assert [rule["threshold"] for rule in by_name["grounding"]] == [0.45]
+    (lenient,) = entries("--profile", "lenient", "--scorer", "hhem")
+    assert [rule["threshold"] for rule in lenient["default_rules"]] == [0.3]
+
+
+def test_a_part_of_the_list() -> None:
+    assert {one["tier"] for one in entries("--tier", "feedback")} == {"feedback"}
+    judged = {one["name"] for one in entries("--scorer", "umbrela")}
+    assert "relevance" in judged
+    assert "faithfulness" not in judged
+
+
+def test_one_metric_with_its_formula() -> None:
+    shown = metrics("show", "ndcg_at_k:5").stdout
+    assert shown.startswith("metric:       ndcg_at_k\n")
+    assert "formula:      DCG / ideal DCG, gain 2^grade - 1" in shown
+    assert "source:       Järvelin and Kekäläinen 2002" in shown
+    assert "default rule: none" in shown
+    assert json.loads(metrics("show", "cost_usd", "--json").stdout)["unit"] == "usd"
+
+
+def test_unknown_names_are_mistakes_and_say_what_is_allowed() -> None:
+    for arguments, why in (
+        (("show", "graunding"), "metric 'graunding' is not known"),
+        (("list", "--tier", "free"), "allowed: cheap, feedback, judge"),
+        (("list", "--scorer", "me"), "scorer 'me' is not known"),
+        (("list", "--profile", "brave"), "conservative, balanced, lenient"),
+    ):
+        done = metrics(*arguments)
+        assert done.exit_code == 2
+        assert why in " ".join(done.output.split())

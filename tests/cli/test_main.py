@@ -1,0 +1,230 @@
+"""The commands as a user types them, each in a process of its own."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from ragmeter import __version__
+from ragmeter.trace import Trace
+from tests.crash import RAGMETER
+from tests.ports import free_port
+from tests.traces import trace_dict, trace_line
+from tests.waiting import PATIENCE
+
+ROOT = Path(__file__).parent.parent
+
+
+def ragmeter(
+    *arguments: str | Path, cwd: Path = ROOT, stdin: bytes = b"", **env: str
+) -> subprocess.CompletedProcess[bytes]:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), **env}
+    command = [*RAGMETER, *map(str, arguments)]
+    return subprocess.run(
+        command,
+        cwd=cwd,
+        input=stdin,
+        capture_output=True,
+        timeout=PATIENCE,
+        env=environment,
+        check=False,
+    )
+
+
+@pytest.fixture
+def traces(tmp_path: Path) -> Path:
+    path = tmp_path / "traces.jsonl"
+    lines = [trace_line(n) for n in range(8)]
+    path.write_bytes(b"\n".join([*lines[:4], b'{"trace_id": "x"', *lines[4:]]))
+    return path
+
+
+def test_help_and_version() -> None:
+    done = ragmeter("--help")
+    assert done.returncode == 0
+    for command in (b"run", b"score", b"schema", b"config"):
+        assert command in done.stdout
+    assert ragmeter("--version").stdout.decode().strip() == f"ragmeter {__version__}"
+
+
+def test_a_command_starts_without_what_it_does_not_need() -> None:
+    """What another command needs, it loads itself: `ragmeter --help` waits for none of it."""
+    heavy = {"aiohttp", "faust", "httpx", "kafka", "numpy", "onnxruntime", "prometheus_client"}
+    code = "import sys, ragmeter.cli.main; print(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert heavy & {name.partition(".")[0] for name in done.stdout.split()} == set()
+
+
+def test_a_mistake_in_the_call_is_2() -> None:
+    assert ragmeter("nonsense").returncode == 2
+    assert ragmeter("run", "--exit-after-replay").returncode == 2
+
+
+def test_schema_describes_what_is_read() -> None:
+    schema = json.loads(ragmeter("schema").stdout)
+    assert schema["$id"] == "ragmeter.trace/1"
+    assert schema["required"] == ["trace_id", "service", "timestamp"]
+    assert set(trace_dict()) <= set(schema["properties"])
+    assert set(schema["properties"]) == set(Trace.model_fields)
+
+
+def test_score_writes_one_object_a_trace(traces: Path, tmp_path: Path) -> None:
+    out = tmp_path / "scores.jsonl"
+    done = ragmeter("score", traces, "-o", out)
+    assert done.returncode == 0
+    assert b"8 traces scored, 1 items unreadable" in done.stderr
+    assert b"item 5: invalid_json" in done.stderr
+    scored = [json.loads(line) for line in out.read_text().splitlines()]
+    assert [item["trace_id"] for item in scored] == [f"t{n}" for n in range(8)]
+    for result in scored[0]["results"]:
+        assert {"metric", "scorer", "state"} <= set(result)
+        assert ("value" in result) == (result["state"] == "scored")
+        assert ("probability" in result) == (result["state"] == "scored")
+        if result["state"] == "unscored":
+            assert result["reason"]
+
+
+def test_score_as_csv_has_a_column_a_metric(traces: Path) -> None:
+    done = ragmeter("score", traces, "--format", "csv")
+    assert done.returncode == 0
+    rows = list(csv.DictReader(done.stdout.decode().splitlines()))
+    assert len(rows) == 8
+    assert rows[0]["error.builtin"] == "0.0"
+    assert 0 < float(rows[0]["grounding.builtin"]) <= 1
+    assert rows[0]["cost_usd.builtin"] == ""  # not reported is not 0
+
+
+def test_score_reads_stdin() -> None:
+    done = ragmeter("score", "-", stdin=trace_line(1))
+    assert json.loads(done.stdout)["trace_id"] == "t1"
+
+
+def test_score_of_nothing_readable_fails(tmp_path: Path) -> None:
+    assert ragmeter("score", "-", stdin=b"{oops").returncode == 1
+    done = ragmeter("score", tmp_path / "nowhere.jsonl")
+    assert done.returncode == 1
+    assert b"nowhere.jsonl" in done.stderr
+    assert b"Traceback" not in done.stderr
+
+
+def test_configuration_mistakes_are_2_and_name_the_key(tmp_path: Path) -> None:
+    path = tmp_path / "c.yaml"
+    path.write_text("http: {metrics_port: nine}")
+    for command in (["config", "check"], ["config", "show"], ["run"]):
+        done = ragmeter(*command, "--config", path)
+        assert done.returncode == 2
+        assert b"http.metrics_port: 'nine' is not allowed" in done.stderr
+    rules = tmp_path / "rules.yaml"
+    rules.write_text("rules: [{name: X, severity: loud}]")
+    done = ragmeter("config", "check", RAGMETER_ALERTS__RULES=str(rules))
+    assert done.returncode == 2
+    assert b"'X'" in done.stderr
+
+
+def test_config_show_prints_yaml_and_check_says_it_is_sound() -> None:
+    assert b"metrics_port: 9464" in ragmeter("config", "show").stdout
+    assert ragmeter("config", "check").returncode == 0
+
+
+def replay(file: Path, folder: Path, *more: str | Path, stdin: bytes = b"") -> Any:
+    state = folder / "state.sqlite"
+    arguments = ["run", "--replay", file, "--exit-after-replay", "--state", state, *more]
+    return ragmeter(*arguments, cwd=folder, stdin=stdin)
+
+
+def test_replay_prints_the_windows_and_ends(traces: Path, tmp_path: Path) -> None:
+    done = replay(traces, tmp_path)
+    assert done.returncode == 0
+    out = done.stdout.decode()
+    assert "bot: 8 traces" in out
+    for text in ("grounding (builtin)", "95 % interval", "8 scored", "8 unscored", "worst traces"):
+        assert text in out
+    assert b"9 items, 1 of them unreadable" in done.stderr
+    (dead,) = (tmp_path / ".ragmeter" / "dead-letters.jsonl").read_text().splitlines()
+    assert json.loads(dead)["reason"] == "invalid_json"
+
+
+def test_replay_output_is_the_same_whatever_the_clock(traces: Path, tmp_path: Path) -> None:
+    first = replay(traces, tmp_path)
+    time.sleep(1.1)
+    assert replay(traces, tmp_path, "--fresh").stdout == first.stdout
+
+
+def test_the_same_file_again_counts_nothing_and_says_so(traces: Path, tmp_path: Path) -> None:
+    first = replay(traces, tmp_path)
+    again = replay(traces, tmp_path)
+    assert b"nothing new" in again.stderr
+    assert again.stdout == first.stdout
+
+
+def test_replay_of_stdin(tmp_path: Path) -> None:
+    done = replay(Path("-"), tmp_path, stdin=b"\n".join(trace_line(n) for n in range(6)))
+    assert "bot: 6 traces" in done.stdout.decode()
+
+
+def test_a_missing_replay_file_fails_plainly(tmp_path: Path) -> None:
+    done = replay(tmp_path / "nowhere.jsonl", tmp_path)
+    assert done.returncode == 1
+    assert b"nowhere.jsonl" in done.stderr
+    assert b"Traceback" not in done.stderr
+
+
+def test_a_port_in_use_is_named(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = str(taken.getsockname()[1])
+        done = ragmeter(
+            "run", cwd=tmp_path, RAGMETER_HTTP__OTLP_PORT="0", RAGMETER_HTTP__METRICS_PORT=port
+        )
+    assert done.returncode == 1
+    assert f"cannot listen on 127.0.0.1:{port}".encode() in done.stderr
+    assert b"Traceback" not in done.stderr
+
+
+def test_run_serves_until_it_is_interrupted(traces: Path, tmp_path: Path) -> None:
+    port, page = free_port(), free_port()
+    environment = {
+        **os.environ,
+        "PYTHONPATH": str(ROOT),
+        "RAGMETER_HTTP__OTLP_PORT": str(port),
+        "RAGMETER_HTTP__METRICS_PORT": str(page),
+    }
+    process = subprocess.Popen(
+        [*RAGMETER, "run", "--replay", str(traces)],
+        cwd=tmp_path,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    )
+    assert process.stderr is not None
+    said = b""
+    while b"serving until Ctrl-C" not in said:
+        line = process.stderr.readline()
+        assert line, said
+        said += line
+    assert f"http://127.0.0.1:{page}/metrics".encode() in said
+    with httpx.Client(base_url=f"http://127.0.0.1:{page}") as client:
+        assert "rag_error_ratio" in client.get("/metrics").text
+        assert "bot" in client.get("/").text
+        assert client.get("/readyz").status_code == 200
+        for base in (port, page):
+            reply = client.post(
+                f"http://127.0.0.1:{base}/v1/rag/traces", content=trace_line(100 + base)
+            )
+            assert reply.json()["accepted"] == 1
+    process.send_signal(signal.SIGINT)
+    _, rest = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 0, rest
+    assert b"Traceback" not in rest

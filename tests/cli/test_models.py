@@ -1,0 +1,167 @@
+"""`ragmeter model ...` as a user types it."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner, Result
+
+from ragmeter.cli.models import model_app
+from ragmeter.scorers.hhem import model
+from ragmeter.scorers.hhem.conversion.checkpoint import CONFIG
+from ragmeter.scorers.hhem.model import TOKENIZER_NAME, WEIGHTS_NAME, ModelError, require_module
+from tests.waiting import PATIENCE
+
+ROOT = Path(__file__).parent.parent.parent
+TINY = ROOT / "tests" / "data" / "hhem-tiny"
+
+
+def run(*arguments: str | Path, stdin: bytes = b"") -> Result:
+    return CliRunner().invoke(model_app, [str(argument) for argument in arguments], input=stdin)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("model")
+    for name in (WEIGHTS_NAME, CONFIG, TOKENIZER_NAME):
+        shutil.copyfile(TINY / name, folder / name)
+    result = run("convert", folder, "--int8")
+    assert result.exit_code == 0, result.output
+    assert "fingerprint" in result.stderr
+    assert result.stdout == ""
+    return folder
+
+
+def lines(result: Result) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in result.stdout.splitlines()]
+
+
+def test_pairs_are_scored_in_order_and_keep_their_other_keys(folder: Path) -> None:
+    result = run("score", folder, "--pairs", TINY / "expected.jsonl")
+    assert result.exit_code == 0
+    expected = [json.loads(line) for line in (TINY / "expected.jsonl").read_text().splitlines()]
+    found = lines(result)
+    assert len(found) == len(expected) == 20
+    for got, want in zip(found, expected, strict=True):
+        assert got["score"] == pytest.approx(want["score"], abs=2e-5)
+        assert got["logits"] == pytest.approx(want["logits"], abs=2e-4)
+        assert {**got, "score": 0, "logits": 0} == {**want, "score": 0, "logits": 0}
+
+
+def test_the_quantised_graph_is_used_when_asked_for(folder: Path) -> None:
+    pair = b'{"premise": "a b", "hypothesis": "b"}'
+    (exact,) = lines(run("score", folder, "--pairs", "-", stdin=pair))
+    (fast,) = lines(run("score", folder, "--pairs", "-", "--int8", stdin=pair))
+    assert exact["score"] != fast["score"]
+    assert exact["score"] == pytest.approx(fast["score"], abs=0.15)
+
+
+BAD = [
+    b"{",
+    b"[]",
+    b"3",
+    b'{"premise": "a"}',
+    b'{"premise": "a", "hypothesis": null}',
+    b'{"premise": ["a"], "hypothesis": "b"}',
+    b'{"premise": "a", "hypothesis": "b", "x": NaN}',
+    b'{"premise": "\xff", "hypothesis": "b"}',
+    b"[" * 100_000,
+]
+
+
+@pytest.mark.parametrize("bad", BAD, ids=lambda bad: bad[:40].decode(errors="replace"))
+def test_a_bad_line_is_named_and_the_others_are_scored(folder: Path, bad: bytes) -> None:
+    good = b'{"premise": "a", "hypothesis": "b"}'
+    result = run("score", folder, "--pairs", "-", stdin=b"\n".join([good, b"", bad, good]))
+    assert result.exit_code == 1
+    assert "line 3:" in result.stderr
+    first, second = lines(result)
+    assert first == second
+
+
+def test_odd_texts_are_scored_and_given_back(folder: Path) -> None:
+    pairs = [
+        {"premise": "", "hypothesis": ""},
+        {"premise": "{text2} {text1} {x}", "hypothesis": "{text1}"},
+        {"premise": "\ud800 half a character", "hypothesis": "\udfff"},
+        {"premise": "\0\x1b[31m\u202e", "hypothesis": "<pad></s>"},
+    ]
+    text = "".join(json.dumps(pair) + "\n" for pair in pairs).encode()
+    result = run("score", folder, "--pairs", "-", stdin=b"\xef\xbb\xbf" + text)
+    assert result.exit_code == 0
+    found = lines(result)
+    assert [{k: pair[k] for k in ("premise", "hypothesis")} for pair in found] == pairs
+    assert all(0 < pair["score"] < 1 for pair in found)
+
+
+def test_the_check_of_another_model_fails(folder: Path) -> None:
+    result = run("check", folder)
+    assert result.exit_code == 1
+    assert "0.6474" in result.stdout
+    assert "not the published" in result.stdout
+    assert "int8: at most" in result.stdout
+
+
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ("convert", "nowhere"),
+        ("score", "nowhere", "--pairs", "x"),
+        ("score", str(TINY), "--pairs", "x"),
+        ("check", "nowhere"),
+        ("fetch", "--out", "x", "--base-url", "http://127.0.0.1:1"),
+    ],
+    ids=" ".join,
+)
+def test_what_cannot_be_done_is_one_message_and_exit_code_1(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, arguments: tuple[str, ...]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    result = run(*arguments)
+    assert result.exit_code == 1
+    assert result.stderr.startswith("ragmeter: ")
+    assert "Traceback" not in result.stderr
+
+
+def test_a_file_of_pairs_that_is_missing_is_named(folder: Path) -> None:
+    result = run("score", folder, "--pairs", "nowhere.jsonl")
+    assert result.exit_code == 1
+    assert "nowhere.jsonl" in result.stderr
+
+
+def test_without_the_extra_it_says_what_to_install(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def missing(name: str) -> Any:
+        raise ModuleNotFoundError(f"No module named {name!r}", name=name)
+
+    monkeypatch.setattr(model, "import_module", missing)
+    with pytest.raises(ModelError, match=r"onnxruntime.*pip install 'ragmeter\[hhem\]'"):
+        require_module("onnxruntime")
+    for command in (("convert", folder), ("check", folder)):
+        result = run(*command)
+        assert result.exit_code == 1
+        assert "ragmeter[hhem]" in result.stderr
+
+
+def test_the_modules_load_nothing_of_the_extra_before_it_is_used() -> None:
+    code = (
+        "import sys, ragmeter.cli.models, ragmeter.scorers.hhem.model, ragmeter.scorers.hhem.conversion.convert;"
+        "print([m for m in ('numpy', 'onnx', 'onnxruntime', 'tokenizers') if m in sys.modules])"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        check=True,
+        timeout=PATIENCE,
+    )
+    assert done.stdout.strip() == b"[]"

@@ -1,0 +1,48 @@
+from __future__ import annotations
+
+import io
+
+import pytest
+from rich.console import Console, RenderableType
+
+from ragmeter.cli.tables import alerts_table, windows_table
+from ragmeter.console import terminal
+from ragmeter.console.terminal import FileProgress, escape_control
+from tests.exporters.fakes import FakeReading, alert, as_reading, estimate
+
+HOSTILE = "[/foo] [red]x[/]"
+
+
+def printed(what: RenderableType | None) -> str:
+    assert what is not None
+    out = io.StringIO()
+    Console(file=out, width=300).print(what)
+    return out.getvalue()
+
+
+def hostile() -> FakeReading:
+    reading = FakeReading()
+    reading.fake.table[(HOSTILE, "", "grounding", "builtin", "1h")] = estimate()
+    return reading
+
+
+def test_names_from_traces_and_rules_are_no_markup() -> None:
+    reading = hostile()
+    reading.told.append(alert(rule=HOSTILE, service=HOSTILE, summary=HOSTILE, worst=[HOSTILE]))
+    with reading.lock():
+        tables = windows_table(as_reading(reading), HOSTILE), alerts_table(as_reading(reading))
+    assert HOSTILE in printed(tables[0])
+    assert printed(tables[1]).count("[red]x[/]") == 4
+
+
+def test_progress_of_a_file_of_any_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    out = io.StringIO()
+    monkeypatch.setattr(terminal, "stderr", Console(file=out, force_terminal=True, width=120))
+    with FileProgress("[/b]\x1b]0;x", 100) as bar:
+        bar.read(1, 0, 50)
+    assert "[/b]" in out.getvalue()
+    assert "\x1b]0" not in out.getvalue()
+
+
+def test_what_could_steer_a_terminal_is_written_out() -> None:
+    assert escape_control("a\n日本 \x1b[31m\u202e\r") == "a\n日本 \\x1b[31m\\u202e\\r"

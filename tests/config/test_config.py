@@ -1,0 +1,216 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ragmeter.alerts.rule_sets import load_configured_rules
+from ragmeter.config.loader import (
+    ConfigError,
+    dump_settings,
+    iter_settings,
+    load_settings,
+    render_reference,
+)
+
+ROOT = Path(__file__).parent.parent
+
+
+def error(**changes: object) -> str:
+    with pytest.raises(ConfigError) as raised:
+        load_settings(**changes)  # type: ignore[arg-type]
+    return str(raised.value)
+
+
+def test_file_then_environment(tmp_path: Path) -> None:
+    path = tmp_path / "c.yaml"
+    path.write_text("http: {metrics_port: 1, otlp_port: 2}\nsegments: [model]\n")
+    settings = load_settings(
+        path, {"RAGMETER_HTTP__METRICS_PORT": "3", "RAGMETER_WINDOWS": "5m,1h"}
+    )
+    assert settings.http.metrics_port == 3
+    assert settings.http.otlp_port == 2
+    assert settings.segments == ["model"]
+    assert settings.windows == ["5m", "1h"]
+
+
+def test_objects_in_the_environment_are_json() -> None:
+    settings = load_settings(environ={"RAGMETER_SAMPLING__SERVICES": '{"bot": {"judge": 0.5}}'})
+    assert settings.sampling.services["bot"].judge == 0.5
+
+
+@pytest.mark.parametrize(
+    ("tree", "words"),
+    [
+        ({"http": {"metrics_port": 99999}}, ["http.metrics_port", "99999", "65535"]),
+        ({"http": {"metric_port": 1}}, ["http.metric_port", "did you mean http.metrics_port"]),
+        ({"windows": ["5x"]}, ["windows", "5x", "from 60s to 90d"]),
+        ({"windows": ["30s"]}, ["windows", "30s", "from 60s to 90d"]),
+        ({"windows": ["5m", "5m"]}, ["windows", "each name once"]),
+        ({"segments": [""]}, ["segments", "name of a tag"]),
+        ({"http": {"host": ""}}, ["http.host"]),
+        ({"alerts": {"evaluation_seconds": 1e-9}}, ["alerts.evaluation_seconds"]),
+        ({"alerts": {"webhook_url": "http://"}}, ["alerts.webhook_url", "with a host"]),
+        ({"alerts": {"alertmanager_url": "http://[::"}}, ["alerts.alertmanager_url"]),
+        ({"slos": [{"name": "a", "bad": "slow"}]}, ["slos.0", "`slow` needs `seconds`"]),
+        (
+            {"slos": [{"name": "a", "bad": "failed"}, {"name": "a", "bad": "failed"}]},
+            ["slos", "each name once"],
+        ),
+        ({"sampling": {"judge": 0}}, ["sampling.judge", "greater than 0"]),
+        ({"alerts": {"profile": "bold"}}, ["alerts.profile", "bold", "'balanced'"]),
+        ({"alerts": {"webhook_url": "ftp://x"}}, ["alerts.webhook_url", "http://"]),
+    ],
+)
+def test_a_mistake_names_key_value_and_what_is_allowed(
+    tree: dict[str, object], words: list[str]
+) -> None:
+    text = error(environ={}, overrides=tree)
+    assert all(word in text for word in words), text
+
+
+def test_empty_variables_and_those_of_kubernetes_are_nobodys_mistake() -> None:
+    environ = {
+        "RAGMETER_ALERTS__WEBHOOK_URL": "",
+        "RAGMETER_SERVICE_HOST": "10.0.0.1",
+        "RAGMETER_SERVICE_PORT_METRICS": "9464",
+        "RAGMETER_PORT": "tcp://10.0.0.1:9464",
+        "RAGMETER_PORT_9464_TCP_ADDR": "10.0.0.1",
+    }
+    assert load_settings(environ=environ) == load_settings(environ={})
+
+
+def test_an_unknown_variable_is_a_mistake() -> None:
+    text = error(environ={"RAGMETER_HTP__METRICS_PORT": "1"})
+    assert "RAGMETER_HTTP__METRICS_PORT" in text
+
+
+@pytest.mark.parametrize(
+    "content",
+    ["a: [", "- list", "\x00", "judge: 2025-13-45", f"a: {'9' * 5000}", "[" * 5000],
+)
+def test_a_broken_file_is_named(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "c.yaml"
+    path.write_text(content)
+    assert str(path) in error(path=path, environ={})
+    assert "nowhere.yaml" in error(path=tmp_path / "nowhere.yaml", environ={})
+
+
+def test_secrets_are_in_no_dump_and_no_error() -> None:
+    tree = {
+        "sampling": {"salt": "hush"},
+        "alerts": {
+            "webhook_url": "https://user:hush@host/hush?key=hush",
+            "alertmanager_url": "http://hush:hush@am:9093",
+        },
+    }
+    assert "hush" not in dump_settings(load_settings(environ={}, overrides=tree))
+    assert "hush" not in error(
+        environ={}, overrides={"alerts": {"page_url": ["https://u:hush@host"]}}
+    )
+
+
+@pytest.mark.parametrize(
+    ("value", "words"),
+    [
+        ("hush: hush", "line 2, column 14: mapping values are not allowed here"),
+        ("*hush", "line 2, column 10: found undefined alias"),
+        ("!hush x", "line 2, column 10: could not determine a constructor for the tag"),
+        ("@hush", "line 2, column 10: found character '@' that cannot start any token"),
+        ('"hush', "found unexpected end of stream"),
+        ("hush\0", "not YAML: unacceptable character"),
+    ],
+)
+def test_a_file_that_is_no_yaml_is_one_line_without_a_secret(
+    value: str, words: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "ragmeter.yaml"
+    path.write_text(f"http:\n  token: {value}\n", "utf-8")
+    found = error(path=path, environ={})
+    assert words in found
+    assert "hush" not in found
+    assert "\n" not in found
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        {"name": "kb", "url": "http://h/{id}", "headers": {"Authorization": "hush"}},
+        {"url": "http://h/{id}", "headers": "Authorization: hush"},
+        {"name": "kb", "file": "f", "headers": "Authorization: hush"},
+        ["Authorization: hush"],
+        "Authorization: hush",
+    ],
+)
+def test_a_mistake_in_a_source_shows_no_header(source: object) -> None:
+    text = error(environ={}, overrides={"resolvers": {"sources": [source]}})
+    assert text.startswith("resolvers.sources.0")
+    assert "hush" not in text
+
+
+@pytest.mark.parametrize(
+    "url", ["ftp://u:hush@host", "http://u:hu/hush@host", "http://u:x@hush@:0"]
+)
+def test_no_password_of_a_broken_address_is_shown(url: str) -> None:
+    assert "hush" not in error(environ={}, overrides={"judge": {"base_url": url, "model": "m"}})
+
+
+def test_a_password_with_an_at_sign_is_not_shown() -> None:
+    judge = {"base_url": "http://u:x@hush@host/v1", "model": "m"}
+    shown = dump_settings(load_settings(environ={}, overrides={"judge": judge}))
+    assert "http://***@host/v1" in shown
+
+
+@pytest.mark.parametrize("url", ["http://h/v1?key=hush", "http://h/v1#x", "http://a b/v1"])
+def test_the_base_url_of_a_judge_is_a_base(url: str) -> None:
+    assert "no query" in error(environ={}, overrides={"judge": {"base_url": url, "model": "m"}})
+
+
+def test_the_reference_is_written_and_complete() -> None:
+    """`ragmeter config reference > docs/configuration.md` mends it."""
+    assert (ROOT / "docs" / "configuration.md").read_text() == render_reference()
+    for key, field, _ in iter_settings():
+        assert field.description, f"{key} has no description"
+        assert f"`{key}`" in render_reference()
+
+
+def test_default_rules_on_a_window_that_is_not_there_are_off() -> None:
+    every = load_configured_rules(load_settings(environ={}))
+    fewer = load_configured_rules(load_settings(environ={}, overrides={"windows": ["1h"]}))
+    assert 0 < len(fewer) < len(every)
+
+
+def test_a_key_of_a_judge_is_never_shown(tmp_path: Path) -> None:
+    secret = "sk-very-secret"
+    for tree in (
+        {"judge": {"base_url": "http://a/v1", "api_key": secret}},
+        {"judge": {"api_key": [secret]}},
+        {"judge": {"api_key": {"x": secret}}},
+        {"judge": {"second": {"base_url": "http://a/v1", "api_key": secret}}},
+    ):
+        with pytest.raises(ConfigError) as error:
+            load_settings(environ={}, overrides=tree)
+        assert secret not in str(error.value)
+    environ = {"RAGMETER_JUDGE__API_KEY": secret, "RAGMETER_JUDGE__K": "3,5"}
+    settings = load_settings(environ=environ)
+    assert settings.judge.k == [3, 5]
+    assert secret not in dump_settings(settings)
+    assert secret not in repr(settings)
+
+
+def test_a_judge_needs_the_name_of_a_model() -> None:
+    with pytest.raises(ConfigError, match="base_url needs model"):
+        load_settings(environ={"RAGMETER_JUDGE__BASE_URL": "http://127.0.0.1:1/v1"})
+
+
+def test_a_budget_in_money_needs_prices() -> None:
+    tree = {"judge": {"budget": {"usd_per_day": 5}}}
+    with pytest.raises(ConfigError, match=r"budget\.usd_per_day needs input_usd_per_million"):
+        load_settings(environ={}, overrides=tree)
+    tree["judge"]["output_usd_per_million"] = 0.6  # type: ignore[assignment]
+    assert load_settings(environ={}, overrides=tree).judge.budget.usd_per_day == 5
+
+
+def test_a_judge_is_asked_for_something() -> None:
+    with pytest.raises(ConfigError, match=r"judge\.metrics"):
+        load_settings(environ={}, overrides={"judge": {"metrics": []}})

@@ -1,0 +1,66 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from ragmeter.config.loader import ConfigError, dump_settings, load_settings
+
+HERE = "http://collector:4318"
+
+
+def error(section: dict[str, Any]) -> str:
+    with pytest.raises(ConfigError) as caught:
+        load_settings(environ={}, overrides={"results_export": section})
+    return str(caught.value)
+
+
+def test_nothing_is_sent_unless_asked_for() -> None:
+    assert load_settings(environ={}).results_export.endpoint is None
+
+
+def test_all_of_it_comes_from_the_environment() -> None:
+    environ = {
+        "RAGMETER_RESULTS_EXPORT__ENDPOINT": HERE,
+        "RAGMETER_RESULTS_EXPORT__HEADERS": "authorization=Basic%20aHVzaA==,x-tenant=a",
+        "RAGMETER_RESULTS_EXPORT__SPANS": "true",
+        "RAGMETER_RESULTS_EXPORT__TIERS": "model,judge",
+        "RAGMETER_RESULTS_EXPORT__METRICS": "grounding, relevance",
+    }
+    settings = load_settings(environ=environ)
+    section = settings.results_export
+    assert (section.endpoint, section.spans, section.tiers) == (HERE, True, ["model", "judge"])
+    assert section.metrics == ["grounding", "relevance"]
+    assert section.headers
+    assert "aHVzaA" in section.headers.get_secret_value()
+    assert "aHVzaA" not in dump_settings(settings)
+    assert "aHVzaA" not in repr(settings)
+
+
+@pytest.mark.parametrize(
+    "endpoint",
+    ["collector:4318", "ftp://h", f"{HERE}/v1/logs", f"{HERE}/v1/traces/", f"{HERE}?k=v"],
+)
+def test_the_endpoint_is_a_base_url(endpoint: str) -> None:
+    assert "results_export.endpoint" in error({"endpoint": endpoint})
+
+
+def test_a_base_url_may_have_a_path() -> None:
+    load_settings(environ={}, overrides={"results_export": {"endpoint": "https://h/otlp/v1"}})
+
+
+@pytest.mark.parametrize(
+    ("section", "word"),
+    [
+        ({"headers": "a=hush"}, "endpoint"),
+        ({"headers_file": "hush"}, "endpoint"),
+        ({"endpoint": HERE, "headers": "a=hush", "headers_file": "f"}, "not both"),
+        ({"endpoint": HERE, "logs": False}, "logs or spans"),
+        ({"endpoint": HERE, "tiers": ["gpu"]}, "tiers"),
+        ({"endpoint": HERE, "states": []}, "states"),
+    ],
+)
+def test_what_makes_no_sense_together_is_a_mistake(section: dict[str, Any], word: str) -> None:
+    text = error(section)
+    assert word in text
+    assert "a=hush" not in text

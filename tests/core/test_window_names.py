@@ -1,0 +1,38 @@
+from __future__ import annotations
+
+import pytest
+
+from ragmeter.core.clocks import bucket_seconds, parse_window
+
+
+@pytest.mark.parametrize(
+    ("name", "grain"),
+    [
+        ("1m", 2),
+        ("5m", 10),
+        ("15m", 30),
+        ("1h", 60),
+        ("6h", 300),
+        ("24h", 600),
+        ("1d", 600),
+        ("3d", 1800),
+        ("7d", 3600),
+        ("1w", 3600),
+    ],
+)
+def test_the_grain_of_common_windows(name: str, grain: int) -> None:
+    assert bucket_seconds(parse_window(name)) == grain
+
+
+@pytest.mark.parametrize("minutes", range(1, 90 * 1440, 997))
+def test_any_window_is_a_bounded_number_of_whole_buckets(minutes: int) -> None:
+    seconds = parse_window(f"{minutes}m")
+    buckets, rest = divmod(seconds, bucket_seconds(seconds))
+    assert rest == 0
+    assert buckets >= 30
+
+
+@pytest.mark.parametrize("name", ["", "5", "m", "0m", "-5m", "5 m", "1.5h", "30s", "91d", "5M"])
+def test_other_names_are_refused(name: str) -> None:
+    with pytest.raises(ValueError, match="window"):
+        parse_window(name)

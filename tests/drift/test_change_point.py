@@ -1,0 +1,54 @@
+"""When it changed: the estimate, and how often its set holds the truth once an alarm came."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from ragmeter.drift.baseline import Baseline
+from ragmeter.drift.detectors import BucketDeviation, DriftStream, find_change
+
+
+def test_a_clear_change_is_dated_to_the_bucket() -> None:
+    steps = [BucketDeviation(i * 60.0, 10, 0.0 if i < 20 else 30.0, 10.0) for i in range(30)]
+    found = find_change(steps)
+    assert (found.since, found.earliest, found.latest) == (1200, 1200, 1200)
+    assert (found.shift, found.n, found.open) == (3, 100, False)
+    assert found.error == pytest.approx(0.1)
+
+
+def test_a_change_older_than_what_is_kept_is_said_to_be_open() -> None:
+    found = find_change([BucketDeviation(i * 60.0, 10, 5.0, 10.0) for i in range(30)])
+    assert found.open
+    assert found.since == 0
+
+
+def test_nothing_to_see_is_dated_to_the_present_and_anything_before() -> None:
+    found = find_change([BucketDeviation(i * 60.0, 10, -5.0, 10.0) for i in range(30)])
+    assert (found.earliest, found.open) == (0, True)
+
+
+def test_the_set_covers_the_true_time_of_shifts_of_several_sizes() -> None:
+    rng = random.Random(11)
+    baseline = Baseline(1, 0, 86400, (0.0,), (1e9,), 1.0, 1.0, False, 50.0, 1440)
+    hit, runs, width = 0, 0, 0.0
+    for shift in (0.1, 0.15, 0.3):  # .7 to 2 standard errors of a bucket
+        for _ in range(60):
+            stream, steps, change = DriftStream([baseline]), [], 100 * 60.0
+            for i in range(1000):
+                at = i * 60.0
+                total = rng.gauss(0, 50**0.5) + (50 * shift if at >= change else 0)
+                steps.append(BucketDeviation(at, 50, total, 50.0))
+                found = stream.add(at, 50, [total])
+                if found is not None and found >= 43200:
+                    break
+            if steps[-1].start < change:
+                continue
+            dated = find_change(steps[-240:])
+            hit += dated.earliest <= change <= dated.latest
+            width += dated.latest - dated.earliest
+            runs += 1
+    assert runs > 150
+    assert hit / runs >= 0.93
+    assert width / runs < 45 * 60  # of 240 minutes kept

@@ -1,0 +1,164 @@
+"""Judge drift apart from quality drift: a swap of the judge, a fall of quality, sampling moved."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable
+
+import pytest
+
+from ragmeter.core.arithmetic import value_units, weight_units
+from ragmeter.drift.alarms import HOLD_SECONDS, Alarm
+from ragmeter.drift.judge_drift import JudgedSteps
+from ragmeter.drift.monitor import DriftMonitor
+from ragmeter.windows.sums import ScoreSums, add_scored, empty_sums
+from tests.drift.fakes import QUICK, SPECS, Fake, judged, run
+
+CHANGE = 600  # minutes: ten hours
+RATES = {"low": 0.1, "rest": 0.02}
+
+
+def traffic(
+    source: Fake,
+    bad: float = 0.1,
+    wrong: float = 0.0,
+    rates: dict[str, float] | None = None,
+    seed: int = 3,
+    per_second: float = 2.0,
+) -> Callable[[int], None]:
+    """Bad answers, the judge's errors and the sampling rates from CHANGE on."""
+    rng, n = random.Random(seed), int(per_second * 300)
+    cells = source.cells.setdefault(("bot", "", "grounding", "judge"), {})
+
+    def fill(minute: int) -> None:
+        if minute % 5:
+            return
+        late = minute >= CHANGE
+        cell, (count, total, squares) = judged(
+            rng, n, bad if late else 0.1, wrong if late else 0.0, rates or RATES if late else RATES
+        )
+        cells[minute] = cell
+        for i in range(5):
+            source.put(minute + i, count // 5, total / 5, squares / 5, "grounding", "builtin")
+
+    return fill
+
+
+def play(minutes: int, seed: int = 3, **after: object) -> list[Alarm]:
+    source, monitor = Fake(), DriftMonitor(QUICK, SPECS)
+    fill = traffic(source, seed=seed, **after)  # type: ignore[arg-type]
+    return run(monitor, source, range(CHANGE + minutes), fill)
+
+
+@pytest.mark.parametrize("seed", [3, 4])
+def test_a_swapped_judge_is_told_as_such_and_holds_back_the_quality_alarm(seed: int) -> None:
+    said = play(300, seed, wrong=0.17)
+    fired = [a for a in said if a.state == "firing"]
+    assert [(a.kind, a.scorer) for a in fired] == [("judge", "judge")]
+    assert (fired[0].at / 60 - CHANGE) <= 240
+    assert "the judge has changed, not the answers" in fired[0].words()
+    assert fired[0].after < fired[0].before
+    held = [a for a in said if a.kind == "mean" and a.scorer == "judge"]
+    assert held
+    assert all(a.state == "held" for a in held)
+
+
+@pytest.mark.parametrize("seed", [3, 4])
+def test_quality_that_falls_is_not_put_down_to_the_judge(seed: int) -> None:
+    said = play(300, seed, bad=0.25)
+    fired = [a for a in said if a.state == "firing"]
+    assert fired[0].scorer == "builtin"
+    assert {(a.scorer, a.kind) for a in fired} == {("builtin", "mean"), ("judge", "mean")}
+    assert not [a for a in fired if a.kind == "judge"]
+
+
+def test_a_moved_sampling_ratio_alone_is_no_alarm() -> None:
+    for rates in ({"low": 0.5, "rest": 0.02}, {"low": 0.02, "rest": 0.1}):
+        assert [a for a in play(720, rates=rates) if a.scorer == "judge"] == []
+
+
+class Blind:
+    """A fall that only the judge sees: the cheap score says nothing of the judge's, and there is no
+    residual at all."""
+
+    def __init__(self) -> None:
+        self.source, self.rng = Fake(), random.Random(5)
+        self.cells = self.source.cells.setdefault(("bot", "", "grounding", "judge"), {})
+
+    def __call__(self, minute: int) -> None:
+        self.source.put(minute, 60, 48, 40, "grounding", "builtin")
+        if minute % 5 == 0:
+            self.cells[minute] = blind(self.rng, 0.1 if minute < CHANGE else 0.35)
+
+
+def test_a_fall_that_only_the_judge_sees_is_raised_when_nothing_explains_it() -> None:
+    fill, monitor = Blind(), DriftMonitor(QUICK, SPECS)
+    said = run(monitor, fill.source, range(CHANGE + 300), fill)
+    assert [(a.kind, a.scorer, a.state) for a in said] == [("mean", "judge", "firing")]
+
+
+def test_probes_that_say_the_judge_has_changed_hold_it_back_until_they_say_otherwise() -> None:
+    fill, monitor = Blind(), DriftMonitor(QUICK, SPECS)
+    run(monitor, fill.source, range(CHANGE), fill)
+    assert monitor.probes(("judge",), True, CHANGE * 60.0) == []
+    said = run(monitor, fill.source, range(CHANGE, CHANGE + 500), fill)
+    assert [(a.kind, a.scorer, a.state) for a in said] == [("mean", "judge", "held")]
+    assert "stored items are judged differently" in said[0].cause
+    state = json.loads(json.dumps(monitor.dump()))
+    monitor = DriftMonitor(QUICK, SPECS)
+    monitor.load(state)
+    settled = (CHANGE + 502) * 60.0
+    assert monitor.probes(("judge",), False, settled) == []
+    said = run(monitor, fill.source, range(CHANGE + 500, CHANGE + 900), fill)
+    assert [(a.kind, a.state) for a in said] == [("mean", "firing")]
+    assert said[0].at - settled >= HOLD_SECONDS
+
+
+def test_probes_hold_back_what_is_out_already_and_no_judge_but_theirs() -> None:
+    for judges, states in ((("judge",), ["held"]), (("hhem",), [])):
+        fill, monitor = Blind(), DriftMonitor(QUICK, SPECS)
+        run(monitor, fill.source, range(CHANGE + 300), fill)
+        told = monitor.probes(judges, True, (CHANGE + 300) * 60.0)
+        assert [a.state for a in told] == states
+        assert [a.state for a in monitor.active()] == (states or ["firing"])
+
+
+def blind(rng: random.Random, bad: float) -> ScoreSums:
+    sums = empty_sums()
+    for _ in range(300):
+        f = rng.random()
+        sums[0] += weight_units(1.0)
+        sums[1] += weight_units(1.0) * value_units(f)
+        if rng.random() < 0.06:
+            y, x = value_units(float(rng.random() >= bad)), value_units(f)
+            add_scored(sums, weight_units(0.06), y, y * y, f=x, ff=x * x, yf=x * y)
+    return ScoreSums([0, 300 - sums[2], 0, 0, 0, 0, 0], {"rest": sums})
+
+
+def test_probes_do_not_hold_back_a_fall_that_the_cheap_score_sees_too() -> None:
+    source, monitor = Fake(), DriftMonitor(QUICK, SPECS)
+    monitor.probes(("judge",), True, 60.0)
+    said = run(monitor, source, range(CHANGE + 300), traffic(source, bad=0.4))
+    judged_too = [a for a in said if (a.scorer, a.kind) == ("judge", "mean")]
+    assert [a.state for a in judged_too] == ["firing"]
+    assert monitor.probes(("judge",), True, (CHANGE + 300) * 60.0) == []
+
+
+def test_steps_wait_for_every_stratum_and_state_comes_back_bit_for_bit() -> None:
+    rng, judging = random.Random(9), JudgedSteps()
+    cells = [judged(rng, 200, 0.1, 0.0, {"low": 0.02, "rest": 0.05})[0] for _ in range(120)]
+    steps = []
+    for i, cell in enumerate(cells):
+        if i == 70:
+            judging = JudgedSteps.load(json.loads(json.dumps(judging.dump())))
+        steps.append(judging.feed(i * 300.0, cell))
+    again, through = JudgedSteps(), []
+    for i, cell in enumerate(cells):
+        through.append(again.feed(i * 300.0, cell))
+    assert steps == through
+    made = [step for step in steps if step is not None]
+    assert 10 < len(made) < 100
+    assert all(step.judged >= 10 for step in made)
+    assert again.reference is not None
+    assert again.reference.slope > 0

@@ -1,0 +1,86 @@
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+
+from ragmeter.embedded.commands import CommandQueue, UnknownService
+from ragmeter.embedded.intake import StateUnavailable
+
+
+def asking(
+    orders: CommandQueue[str | None, Any], service: str | None, patience: float = 20.0
+) -> tuple[Any, list[Any]]:
+    """A thread that asks, and what it will have been told."""
+    told: list[Any] = []
+
+    def ask() -> None:
+        try:
+            told.append(orders.ask(service, patience))
+        except (StateUnavailable, UnknownService) as error:
+            told.append(error)
+
+    thread = threading.Thread(target=ask)
+    thread.start()
+    return thread, told
+
+
+def test_an_order_is_answered_with_what_came_of_it() -> None:
+    woken = threading.Event()
+    orders: CommandQueue[str | None, Any] = CommandQueue(woken.set)
+    thread, told = asking(orders, "bot")
+    assert woken.wait(20)
+    orders.carry_out(lambda service: {"service": service})
+    thread.join(20)
+    assert told == [{"service": "bot"}]
+
+
+def test_an_unknown_service_is_the_callers_mistake_and_not_the_workers() -> None:
+    woken = threading.Event()
+    orders: CommandQueue[str | None, Any] = CommandQueue(woken.set)
+    thread, told = asking(orders, "x")
+    assert woken.wait(20)
+
+    def promote(service: str | None) -> dict[str, Any]:
+        raise UnknownService("no x")
+
+    orders.carry_out(promote)
+    thread.join(20)
+    assert [type(one) for one in told] == [UnknownService]
+
+
+def test_what_ends_the_worker_is_told_and_goes_on() -> None:
+    woken = threading.Event()
+    orders: CommandQueue[str | None, Any] = CommandQueue(woken.set)
+    thread, told = asking(orders, None)
+    assert woken.wait(20)
+
+    def promote(service: str | None) -> dict[str, Any]:
+        raise OSError("disk full")
+
+    with pytest.raises(OSError, match="disk full"):
+        orders.carry_out(promote)
+    thread.join(20)
+    assert [type(one) for one in told] == [StateUnavailable]
+
+
+def test_whoever_has_given_up_finds_nothing_changed() -> None:
+    orders: CommandQueue[str | None, Any] = CommandQueue(lambda: None)
+    with pytest.raises(StateUnavailable, match="nothing was changed"):
+        orders.ask("bot", patience=0.01)
+
+    def promote(service: str | None) -> dict[str, Any]:
+        raise AssertionError(service)
+
+    orders.carry_out(promote)
+
+
+def test_orders_to_a_worker_that_has_ended_are_refused() -> None:
+    woken = threading.Event()
+    orders: CommandQueue[str | None, Any] = CommandQueue(woken.set)
+    thread, told = asking(orders, None)
+    assert woken.wait(20)
+    orders.refuse("the agent is stopping")
+    thread.join(20)
+    assert [str(one) for one in told] == ["the agent is stopping"]

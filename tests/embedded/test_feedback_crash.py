@@ -1,0 +1,116 @@
+"""`kill -9` while labels are counted: nothing lost, nothing twice, to the bit."""
+
+from __future__ import annotations
+
+import json
+import random
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.crash import left_behind, settings_file, start
+from tests.embedded.test_crash import Live, assert_counted_once, finished, wait_for_work
+from tests.traces import START, trace_dict
+
+TRACES = 300
+HEARD = ("ragmeter_feedback_received_total", "ragmeter_feedback_total")
+
+
+def files(folder: Path, labels: int) -> tuple[Path, Path]:
+    """Traces, and labels of them: repeated, corrected, contradicted, of traces that never came."""
+    rng = random.Random(8)
+    traces, feedback = folder / "traces.jsonl", folder / "labels.jsonl"
+    lines = [
+        trace_dict(number, model=rng.choice("ab"), sampling={"probability": rng.choice([1, 0.5])})
+        for number in range(TRACES)
+    ]
+    traces.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    said: list[dict[str, Any]] = []
+    for _ in range(labels):
+        one: dict[str, Any] = {
+            "trace_id": f"t{rng.randrange(TRACES + 20)}",
+            "timestamp": START + rng.randrange(50),
+            "scorer": rng.choice(["human", "tickets"]),
+            "answer": {"helpful": rng.random() < 0.5, "incomplete": rng.random() < 0.5},
+        }
+        if rng.random() < 0.5:
+            one["passages"] = {"kb-1": {"evidence_sufficient": rng.random() < 0.5}}
+        said += [one, one] if rng.random() < 0.1 else [one]
+    feedback.write_text("".join(json.dumps(line) + "\n" for line in said))
+    return traces, feedback
+
+
+def run(folder: Path, traces: Path, feedback: Path, killed_after: float | None = None) -> None:
+    process = start(
+        *(folder, "run", "-c", settings_file(folder), "--replay", traces),
+        *("--feedback", feedback, "--exit-after-replay"),
+    )
+    try:
+        if killed_after is None:
+            assert finished(process) == 0, (folder / "talk.txt").read_text()
+            return
+        wait_for_work(folder, process)
+        time.sleep(killed_after)
+        assert process.poll() is None, "it ended before its kill: make the file longer"
+    finally:
+        process.kill()
+        process.wait()
+
+
+@pytest.mark.parametrize(
+    ("kills", "labels"),
+    [(2, 1_500), pytest.param(12, 6_000, marks=[pytest.mark.slow, pytest.mark.timeout(600)])],
+)
+def test_labels_count_once_however_often_the_agent_is_killed(
+    tmp_path: Path, kills: int, labels: int
+) -> None:
+    traces, feedback = files(tmp_path, labels)
+    rng = random.Random(kills)
+    states = []
+    for name, times in (("calm", 0), ("killed", kills)):
+        for _ in range(times):
+            run(tmp_path / name, traces, feedback, rng.uniform(0.05, 0.5))
+        run(tmp_path / name, traces, feedback)
+        state = left_behind(tmp_path / name)
+        assert_counted_once(state["counters"])
+        joined = [
+            value
+            for (name_, labels_), value in state["counters"].items()
+            if name_ == HEARD[1] and "joined" in labels_
+        ]
+        # who reads the file again says again what is known: a repeat, and nothing else
+        counters = {k: v for k, v in state["counters"].items() if k[0] not in HEARD}
+        states.append((joined, counters, state["buckets"]))
+    calm, killed = states
+    assert calm[0][0] > 500
+    assert killed == calm
+
+
+def test_what_was_answered_is_counted_after_a_kill(tmp_path: Path) -> None:
+    now = time.time()
+    lines = [json.dumps(trace_dict(number, timestamp=now)) for number in range(40)]
+    said = [
+        json.dumps({"trace_id": f"t{n}", "timestamp": now, "answer": {"helpful": n % 4 > 0}})
+        for n in range(40)
+    ]
+    with Live(tmp_path / "agent") as live:
+        url = f"http://127.0.0.1:{live.port}/v1/feedback"
+        live.post_until_accepted("\n".join(lines).encode())
+        for at in range(0, 40, 20):
+            reply = live.client.post(url, content="\n".join(said[at : at + 20]))
+            assert (reply.status_code, reply.json()) == (200, {"accepted": 20, "rejected": 0})
+            live.kill()
+            live.start()
+            live.post_until_accepted(lines[0].encode())  # it is up again
+        deadline = time.monotonic() + 60
+        gauge = 'rag_helpfulness_ratio{service="bot",scorer="human",window="24h"} 0.75'
+        while gauge not in live.client.get(f"http://127.0.0.1:{live.page}/metrics").text:
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+        assert live.terminate() == 0
+    counters = left_behind(live.folder)["counters"]
+    assert_counted_once(counters)
+    outcomes = {labels: n for (name, labels), n in counters.items() if name == HEARD[1]}
+    assert outcomes == {'[["outcome", "joined"]]': 40}

@@ -1,0 +1,135 @@
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from ragmeter.config.loader import load_settings
+from ragmeter.embedded.agent import EmbeddedAgent
+from ragmeter.embedded.file_import import ImportResult, import_traces
+from tests.traces import trace_line
+from tests.waiting import PATIENCE, until
+
+LIMIT = 100_000
+
+
+@contextmanager
+def running(folder: Path, dead_letters: str = "d.jsonl") -> Iterator[EmbeddedAgent]:
+    paths = {"path": str(folder / "s.sqlite"), "dead_letters": str(folder / dead_letters)}
+    instrument = EmbeddedAgent(
+        load_settings(environ={}, overrides={"state": paths}), [], live=False
+    )
+    instrument.start()
+    try:
+        yield instrument
+    finally:
+        instrument.stop(5)
+
+
+def received(instrument: EmbeddedAgent) -> float:
+    return instrument.counters.get("ragmeter_traces_received_total", (("source", "file"),))
+
+
+class Replaying:
+    """A replay in a thread, fed through a named pipe."""
+
+    def __init__(self, instrument: EmbeddedAgent, folder: Path) -> None:
+        self.path = folder / "pipe"
+        os.mkfifo(self.path)
+        self.stop = threading.Event()
+        self.done: ImportResult | None = None
+        self.thread = threading.Thread(target=self._run, args=(instrument,))
+        self.thread.start()
+
+    def _run(self, instrument: EmbeddedAgent) -> None:
+        self.done = import_traces(instrument, self.path, LIMIT, stopped=self.stop.is_set)
+
+
+def test_a_pipe_that_pauses_is_handed_over_meanwhile(tmp_path: Path) -> None:
+    with running(tmp_path) as instrument:
+        replaying = Replaying(instrument, tmp_path)
+        with replaying.path.open("wb", buffering=0) as pipe:
+            pipe.write(trace_line(1) + b"\n" + trace_line(2) + b"\n")
+            until(lambda: received(instrument) == 2)  # and the pipe is still open
+            pipe.write(trace_line(3) + b"\n")
+        replaying.thread.join(PATIENCE)
+        assert replaying.done == ImportResult(items=3)
+
+
+def test_a_silent_pipe_is_left_when_a_stop_comes(tmp_path: Path) -> None:
+    with running(tmp_path) as instrument:
+        replaying = Replaying(instrument, tmp_path)
+        with replaying.path.open("wb", buffering=0) as pipe:
+            pipe.write(trace_line(1) + b"\n")
+            time.sleep(0.05)
+            replaying.stop.set()
+            replaying.thread.join(10)
+            assert not replaying.thread.is_alive()
+        assert replaying.done == ImportResult(items=1)  # what came is kept
+        assert received(instrument) == 1
+
+
+def test_a_pipe_that_nobody_opens_is_left_when_a_stop_comes(tmp_path: Path) -> None:
+    with running(tmp_path) as instrument:
+        replaying = Replaying(instrument, tmp_path)
+        time.sleep(0.3)
+        replaying.stop.set()
+        replaying.thread.join(10)
+        assert not replaying.thread.is_alive()
+        os.close(os.open(replaying.path, os.O_RDWR))  # let the reader go
+
+
+def test_a_growing_file_is_read_to_its_last_whole_line(tmp_path: Path) -> None:
+    path = tmp_path / "traces.jsonl"
+    lines = [trace_line(n) + b"\n" for n in range(30)]
+    path.write_bytes(b"".join(lines[:20]) + lines[20][:50])
+    with running(tmp_path) as instrument:
+        assert import_traces(instrument, path, LIMIT) == ImportResult(items=20, unfinished=True)
+        assert import_traces(instrument, path, LIMIT) == ImportResult(before=True, unfinished=True)
+        path.write_bytes(b"".join(lines))
+        assert import_traces(instrument, path, LIMIT) == ImportResult(items=10, before=True)
+        assert received(instrument) == 30
+    assert not (tmp_path / "d.jsonl").exists()
+
+
+def test_an_empty_file_was_not_counted_before(tmp_path: Path) -> None:
+    path = tmp_path / "traces.jsonl"
+    path.touch()
+    with running(tmp_path) as instrument:
+        assert import_traces(instrument, path, LIMIT) == ImportResult(empty=True)
+
+
+def test_what_was_read_before_an_error_is_kept(tmp_path: Path) -> None:
+    import gzip
+
+    path = tmp_path / "traces.jsonl.gz"
+    path.write_bytes(gzip.compress(b"\n".join(trace_line(n) for n in range(300)))[:-30])
+    with running(tmp_path) as instrument:
+        with pytest.raises(OSError, match="cut off"):
+            import_traces(instrument, path, LIMIT)
+        assert received(instrument) > 200
+
+
+def test_the_reason_of_a_wait_is_said_at_once_and_not_always(tmp_path: Path) -> None:
+    path = tmp_path / "traces.jsonl"
+    path.write_bytes(b"nonsense\n")
+    (tmp_path / "file").touch()
+    said: list[str] = []
+    begun = time.monotonic()
+    with running(tmp_path, dead_letters="file/d.jsonl") as instrument:
+        done = import_traces(
+            instrument,
+            path,
+            LIMIT,
+            warn=said.append,
+            stopped=lambda: time.monotonic() - begun > 1.5,
+        )
+    assert done.items == 0
+    (line,) = said
+    assert line.startswith(f"{path}: waiting: ")
+    assert "directory" in line or "exists" in line

@@ -1,0 +1,426 @@
+"""The second stage with tiers made for the test: nothing lost, nothing twice, nothing delayed."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sqlite3
+import threading
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ragmeter.aggregate.agent_view import AgentHealth
+from ragmeter.config.loader import load_settings
+from ragmeter.config.scoring import JudgeBudgetSettings
+from ragmeter.config.settings import Settings
+from ragmeter.core.score import Score, ScoreState
+from ragmeter.core.tiers import MetricScorer, ScoringCost, Tier
+from ragmeter.embedded.agent import EmbeddedAgent
+from ragmeter.embedded.tier_draws import TierDraws
+from ragmeter.exporters.prometheus import PrometheusExporter
+from ragmeter.sampling.budget_controller import BudgetController
+from ragmeter.score.scorer import CheapScores
+from ragmeter.score.slow_tiers import SlowTiers
+from ragmeter.store.rows import QueuedTrace, TierDraw
+from ragmeter.trace import Trace
+from tests.traces import START, good
+from tests.waiting import until
+
+JUDGED: tuple[MetricScorer, ...] = (("relevance", "umbrela"), ("answered", "judge"))
+
+
+class Fake:
+    """A judge that gives grade 2, after `before` has let it."""
+
+    tier: Tier = "judge"
+    pairs: Sequence[MetricScorer] = JUDGED
+
+    def __init__(self, before: Callable[[Trace], Any] = lambda trace: None) -> None:
+        self.before = before
+        self.asked: list[str] = []
+        self.fingerprint = "f1"
+
+    async def score(self, trace: Trace, cost: ScoringCost) -> list[Score]:
+        self.asked.append(trace.trace_id)
+        waited = self.before(trace)
+        if waited is not None:
+            await waited
+        cost.requests += 2
+        return [
+            Score("relevance", "umbrela", ScoreState.SCORED, 2.0, fingerprint=self.fingerprint),
+            Score("answered", "judge", ScoreState.UNSCORED, reason="judge_timeout"),
+        ]
+
+
+def settings(folder: Path, **limits: Any) -> Settings:
+    tree = {
+        "state": {"path": str(folder / "s.sqlite"), "dead_letters": str(folder / "d.jsonl")},
+        "sampling": {"judge": 1.0, "model": 1.0},
+        "limits": limits,
+    }
+    return load_settings(environ={}, overrides=tree)
+
+
+@contextmanager
+def running(
+    folder: Path, fake: Fake | None, *, live: bool = False, **limits: Any
+) -> Iterator[EmbeddedAgent]:
+    instrument = EmbeddedAgent(
+        settings(folder, **limits),
+        [],
+        live=live,
+        tiers=lambda saved: SlowTiers({"judge": fake} if fake else {}),
+    )
+    instrument.start()
+    try:
+        yield instrument
+    finally:
+        instrument.stop(2)
+
+
+def states(instrument: EmbeddedAgent, metric: str, scorer: str) -> dict[str, int]:
+    with instrument.lock():
+        found = instrument.windows.states("bot", "", metric, scorer, "24h")
+    return {name: number for name, number in found.items() if number}
+
+
+def mismatch(instrument: EmbeddedAgent) -> float:
+    """seen - sum(states) - waiting, over all pairs; no pair waits for less than nothing."""
+    with instrument.lock():
+        assert all(number >= 0 for number in instrument.waiting.values()), instrument.waiting
+        total = 0.0
+        for (name, _), value in instrument.counters.items():
+            total += value * {"ragmeter_seen_total": 1, "ragmeter_results_total": -1}.get(name, 0)
+        return total - sum(instrument.waiting.values())
+
+
+def test_every_drawn_trace_is_scored_once_and_counted_in_its_own_window(tmp_path: Path) -> None:
+    fake = Fake()
+    with running(tmp_path, fake) as instrument:
+        instrument.accept([good(n) for n in range(50)], "test")
+        instrument.wait_idle()
+        assert sorted(fake.asked) == sorted(f"t{n}" for n in range(50))
+        assert states(instrument, "relevance", "umbrela") == {"scored": 50}
+        assert states(instrument, "answered", "judge") == {"unscored": 50}
+        with instrument.lock():
+            assert instrument.windows.seen("bot", "", "24h") == 50
+            found = instrument.windows.estimate("bot", "", "relevance", "umbrela", "24h")
+        assert found is not None
+        assert (found.value, found.samples) == (2.0, 50)
+        assert mismatch(instrument) == 0
+
+
+def test_cheap_metrics_do_not_wait_for_a_judge_that_hangs(tmp_path: Path) -> None:
+    fake = Fake(lambda trace: asyncio.sleep(60))
+    with running(tmp_path, fake) as instrument:
+        instrument.accept([good(n) for n in range(30)], "test")
+        until(lambda: instrument.health().queue_depth == 0)
+        assert states(instrument, "error", "builtin") == {"scored": 30}
+        assert states(instrument, "relevance", "umbrela") == {}
+        health: AgentHealth = instrument.health()
+        assert health.drawn == {"judge": 30}
+        assert health.ready
+        assert mismatch(instrument) == 0
+
+
+def test_what_was_not_scored_before_a_restart_is_scored_after_it(tmp_path: Path) -> None:
+    slow = Fake(lambda trace: asyncio.sleep(60) if int(trace.trace_id[1:]) % 2 else None)
+    with running(tmp_path, slow) as instrument:
+        instrument.accept([good(n) for n in range(30)], "test")
+        until(lambda: states(instrument, "relevance", "umbrela") == {"scored": 15})
+    fast = Fake()
+    with running(tmp_path, fast) as instrument:
+        instrument.wait_idle()
+        assert sorted(fast.asked) == sorted(f"t{n}" for n in range(1, 30, 2))
+        assert states(instrument, "relevance", "umbrela") == {"scored": 30}
+        assert mismatch(instrument) == 0
+
+
+def test_a_judge_that_was_taken_away_leaves_its_traces_unscored(tmp_path: Path) -> None:
+    with running(tmp_path, Fake(lambda trace: asyncio.sleep(60))) as instrument:
+        instrument.accept([good(n) for n in range(10)], "test")
+        until(lambda: instrument.health().drawn == {"judge": 10})
+    with running(tmp_path, None) as instrument:
+        instrument.wait_idle()
+        assert states(instrument, "relevance", "umbrela") == {"unscored": 10}
+        with instrument.lock():
+            counters = dict(instrument.counters.items())
+        key = (("metric", "relevance"), ("scorer", "umbrela"), ("state", "unscored"))
+        assert counters["ragmeter_results_total", (*key, ("reason", "not_configured"))] == 10
+        assert mismatch(instrument) == 0
+
+
+def test_a_tier_that_raises_costs_its_own_metrics_only(tmp_path: Path) -> None:
+    def broken(trace: Trace) -> None:
+        if trace.trace_id == "t3":
+            raise RuntimeError("a mistake of ours")
+
+    with running(tmp_path, Fake(broken)) as instrument:
+        instrument.accept([good(n) for n in range(10)], "test")
+        instrument.wait_idle()
+        assert states(instrument, "relevance", "umbrela") == {"scored": 9, "unscored": 1}
+        assert states(instrument, "error", "builtin") == {"scored": 10}
+
+
+def counted(instrument: EmbeddedAgent, metric: str, scorer: str) -> dict[str, float]:
+    """The results of a pair by state, those of late traces included."""
+    pair = (("metric", metric), ("scorer", scorer))
+    with instrument.lock():
+        return {
+            dict(labels)["state"]: value
+            for (name, labels), value in instrument.counters.items()
+            if name == "ragmeter_results_total" and labels[:2] == pair
+        }
+
+
+LATE_BY = 3 * 86_400.0  # seconds: longer than every window
+
+
+@pytest.mark.parametrize("live", [False, True])
+def test_a_trace_too_late_for_every_window_is_not_judged_and_counts_once(
+    tmp_path: Path, live: bool
+) -> None:
+    fake = Fake()
+    now = time.time() if live else START
+    with running(tmp_path, fake, live=live) as instrument:
+        instrument.accept([good(1, timestamp=now)], "test", live=live)
+        instrument.wait_idle()
+        instrument.accept([good(2, timestamp=now - LATE_BY)], "test", live=live)
+        instrument.wait_idle()
+        assert fake.asked == ["t1"]
+        assert instrument.health().drawn == {"judge": 0}
+        assert counted(instrument, "relevance", "umbrela") == {"scored": 1, "late": 1}
+        assert counted(instrument, "answered", "judge") == {"unscored": 1, "late": 1}
+        assert mismatch(instrument) == 0
+
+
+def test_results_that_nobody_waits_for_show_in_the_exported_accounts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A fault is injected: a late trace is drawn nevertheless, so its results count twice."""
+    honest = TierDraws.draws
+
+    def careless(
+        self: TierDraws, queued: QueuedTrace, found: CheapScores, *, late: bool
+    ) -> list[TierDraw]:
+        return honest(self, queued, found, late=False)
+
+    monkeypatch.setattr(TierDraws, "draws", careless)
+    with running(tmp_path, Fake()) as instrument:
+        for number, at in ((1, START), (2, START - LATE_BY), (3, START - LATE_BY)):
+            instrument.accept([good(number, timestamp=at)], "test")
+            instrument.wait_idle()
+        assert instrument.waiting == dict.fromkeys(JUDGED, -2)
+        text = PrometheusExporter(instrument).render().decode()
+    name = "ragmeter_accounting_mismatch"
+    found = {line for line in text.splitlines() if line.startswith(name)}
+    assert {line for line in found if not line.endswith(" 0.0")} == {
+        f'{name}{{metric="{metric}",scorer="{scorer}"}} 2.0' for metric, scorer in JUDGED
+    }
+
+
+def test_live_traffic_beyond_the_queue_is_shed_and_counted(tmp_path: Path) -> None:
+    fake = Fake(lambda trace: asyncio.sleep(60))
+    with running(tmp_path, fake, live=True, drawn=20) as instrument:
+        instrument.accept([good(n, timestamp=time.time()) for n in range(50)], "test", live=True)
+        until(lambda: instrument.health().queue_depth == 0)
+        assert states(instrument, "relevance", "umbrela") == {"shed": 30}
+        assert instrument.health().drawn == {"judge": 20}
+        assert mismatch(instrument) == 0
+
+
+def test_a_replay_waits_for_its_judge_instead(tmp_path: Path) -> None:
+    fake = Fake(lambda trace: asyncio.sleep(0.001))
+    with running(tmp_path, fake, drawn=20) as instrument:
+        for start in range(0, 1000, 100):
+            instrument.accept([good(n) for n in range(start, start + 100)], "test")
+        instrument.wait_idle()
+        assert states(instrument, "relevance", "umbrela") == {"scored": 1000}
+
+
+def test_a_file_read_beside_live_traffic_waits_for_neither_it_nor_its_judge(
+    tmp_path: Path,
+) -> None:
+    """Else a second file would not be read while an application sends, or while a judge is down."""
+    fake = Fake(lambda trace: asyncio.sleep(60))
+    stop = threading.Event()
+
+    def send(instrument: EmbeddedAgent) -> None:
+        number = 1000
+        while not stop.wait(0.001):
+            instrument.accept([good(number, timestamp=time.time())], "test", live=True)
+            number += 1
+
+    with running(tmp_path, fake, live=True) as instrument:
+        sender = threading.Thread(target=send, args=(instrument,))
+        sender.start()
+        try:
+            instrument.accept([good(n, timestamp=time.time()) for n in range(50)], "file")
+            waiting = threading.Thread(target=instrument.wait_replayed, daemon=True)
+            waiting.start()
+            waiting.join(30)
+            assert not waiting.is_alive()
+            with instrument.lock():
+                assert instrument.windows.seen("bot", "", "24h") >= 50
+            assert instrument.health().drawn["judge"] >= 50
+        finally:
+            stop.set()
+            sender.join()
+
+
+def test_a_replay_ends_when_its_judge_has_answered(tmp_path: Path) -> None:
+    with running(tmp_path, Fake(lambda trace: asyncio.sleep(0.01))) as instrument:
+        instrument.accept([good(n) for n in range(50)], "file")
+        instrument.wait_replayed()
+        assert states(instrument, "relevance", "umbrela") == {"scored": 50}
+
+
+def test_a_new_fingerprint_starts_a_new_series(tmp_path: Path) -> None:
+    fake = Fake()
+    with running(tmp_path, fake) as instrument:
+        instrument.accept([good(n) for n in range(10)], "test")
+        instrument.wait_idle()
+        fake.fingerprint = "f2"
+        instrument.accept([good(n) for n in range(10, 30)], "test")
+        instrument.wait_idle()
+        with instrument.lock():
+            series = [
+                s for m, s in instrument.windows.series("bot") if m == "relevance" and "+" not in s
+            ]
+            samples = [
+                estimate.samples
+                for scorer in ("umbrela", "umbrela@f1", "umbrela@f2")
+                if (estimate := instrument.windows.estimate("bot", "", "relevance", scorer, "24h"))
+            ]
+            changes = instrument.counters.get(
+                "ragmeter_instrument_changes_total",
+                (("metric", "relevance"), ("scorer", "umbrela")),
+            )
+        assert series == ["builtin", "umbrela@f1", "umbrela"]
+        assert samples == [20, 10, 20]  # who asks for the scorer gets its newest series
+        assert changes == 1
+    with running(tmp_path, fake) as instrument, instrument.lock():
+        found = instrument.windows.estimate("bot", "", "relevance", "umbrela", "24h")
+        assert found is not None
+        assert found.samples == 20
+
+
+def test_the_evidence_of_a_trace_holds_what_both_stages_found(tmp_path: Path) -> None:
+    with running(tmp_path, Fake()) as instrument:
+        instrument.accept([good(n) for n in range(10)], "test")
+        instrument.wait_idle()
+        kept = instrument.evidence("bot", "t1")
+        assert kept is not None
+        found = {(item["metric"], item["scorer"]): item for item in kept["results"]}
+        assert found["relevance", "umbrela"]["value"] == 2.0
+        assert found["relevance", "umbrela"]["fingerprint"] == "f1"
+        assert found["error", "builtin"]["value"] == 0.0
+
+
+def test_results_that_cannot_be_counted_become_unscored(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from ragmeter.aggregate.aggregator import Aggregator
+
+    honest = Aggregator.finish
+
+    def poisoned(self: Aggregator, scored: Any) -> None:
+        honest(self, scored)
+        if scored.trace_id == "t7" and scored.results[0].state is ScoreState.SCORED:
+            raise OverflowError("too large")
+
+    monkeypatch.setattr(Aggregator, "finish", poisoned)
+    with running(tmp_path, Fake()) as instrument:
+        instrument.accept([good(n) for n in range(20)], "test")
+        instrument.wait_idle()
+        assert instrument.fatal is None
+        assert states(instrument, "relevance", "umbrela") == {"scored": 19, "unscored": 1}
+        assert mismatch(instrument) == 0
+
+
+def test_what_a_trace_cost_is_in_the_commit_that_counts_it(tmp_path: Path) -> None:
+    instrument = EmbeddedAgent(
+        settings(tmp_path),
+        [],
+        live=True,
+        tiers=lambda saved: SlowTiers(
+            {"judge": Fake()}, controllers={"judge": BudgetController(JudgeBudgetSettings())}
+        ),
+    )
+    instrument.start()
+    try:
+        instrument.accept([good(1, timestamp=time.time())], "test", live=True)
+        instrument.wait_idle()
+        # what a kill would leave now: no later commit has come to put it right
+        with sqlite3.connect(tmp_path / "s.sqlite") as db:
+            (text,) = db.execute("SELECT value FROM meta WHERE name='budgets'").fetchone()
+    finally:
+        instrument.stop(2)
+    assert json.loads(text)["judge"]["settled"] == 1
+
+
+def test_scales_go_by_the_bounded_names_of_services(tmp_path: Path) -> None:
+    control = BudgetController(JudgeBudgetSettings(requests_per_minute=1))
+    instrument = EmbeddedAgent(
+        settings(tmp_path, services=2, label_chars=20),
+        [],
+        live=True,
+        tiers=lambda saved: SlowTiers({"judge": Fake()}, controllers={"judge": control}),
+    )
+    instrument.start()
+    try:
+        now = time.time()
+        named = [good(n, timestamp=now, service=f"{n}" + "x" * 400) for n in range(5)]
+        instrument.accept(named, "test", live=True)
+        instrument.wait_idle()
+        with instrument.lock():
+            gauges = instrument.gauges()
+            found = [labels for name, labels, _ in gauges if name == "ragmeter_sampling_scale"]
+            known = instrument.windows.services()
+    finally:
+        instrument.stop(2)
+    assert len(known) == 3  # two and `__other__`
+    assert found == [(("tier", "judge"), ("service", name)) for name in sorted(known)]
+
+
+def test_a_table_of_drawn_traces_that_makes_no_sense_is_quarantined(tmp_path: Path) -> None:
+    with running(tmp_path, Fake(lambda trace: asyncio.sleep(60))) as instrument:
+        instrument.accept([good(1)], "test")
+        until(lambda: instrument.health().drawn == {"judge": 1})
+    with sqlite3.connect(tmp_path / "s.sqlite") as db:
+        db.execute("UPDATE drawn SET pairs='{'")
+    with running(tmp_path, Fake()) as instrument:
+        assert instrument.counters.get("ragmeter_state_quarantined_total") == 1
+        instrument.accept([good(2)], "test")
+        instrument.wait_idle()
+        assert states(instrument, "relevance", "umbrela") == {"scored": 1}
+
+
+def test_a_replay_is_drawn_by_its_rates_and_live_traffic_by_the_budget(tmp_path: Path) -> None:
+    """So a replay gives the same draws whenever it is read, and leaves no debt."""
+    tight = BudgetController(JudgeBudgetSettings(requests_per_minute=1))
+
+    def tiers(saved: Any) -> SlowTiers:
+        return SlowTiers({"judge": Fake()}, controllers={"judge": tight})
+
+    instrument = EmbeddedAgent(settings(tmp_path), [], live=False, tiers=tiers)
+    instrument.start()
+    try:
+        instrument.accept([good(n) for n in range(50)], "test")
+        instrument.wait_idle()
+        assert states(instrument, "relevance", "umbrela") == {"scored": 50}
+        assert tight.standing()["requests"][1] >= 0
+        live = [good(n, timestamp=time.time()) for n in range(50, 500)]
+        instrument.accept(live[:1], "test", live=True)
+        instrument.wait_idle()
+        instrument.accept(live[1:], "test", live=True)
+        instrument.wait_idle()
+        assert states(instrument, "relevance", "umbrela")["sampled_out"] > 300
+        assert mismatch(instrument) == 0
+    finally:
+        instrument.stop(2)

@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from ragmeter.exporters.families.reference import (
+    BEGIN,
+    END,
+    all_families,
+    reference_table,
+    update_reference,
+)
+from ragmeter.exporters.prometheus import PrometheusExporter, process_registry
+from ragmeter.exporters.web import RefusalsCollector
+from tests.exporters.fakes import FakeReading, as_reading, estimate, everything
+from tests.real import require
+
+DOCS = Path(__file__).parents[2] / "docs" / "metrics.md"
+
+
+def exposition(reading: FakeReading) -> str:
+    """As the metrics port has it."""
+    registry = process_registry()
+    registry.register(RefusalsCollector({"metrics": {"no_token": 1}}))
+    return PrometheusExporter(as_reading(reading), registry=registry).render().decode("utf-8")
+
+
+def exported() -> set[str]:
+    text = exposition(everything())
+    return {line.split()[2] for line in text.splitlines() if line.startswith("# TYPE ")}
+
+
+def documented() -> set[str]:
+    block = DOCS.read_text("utf-8").split(BEGIN)[1].split(END)[0]
+    block = block.split("### Every name")[1]
+    return set(re.findall(r"^\| `([a-z0-9_]+)` \|", block, re.MULTILINE))
+
+
+def test_what_is_exported_is_documented_and_the_reverse() -> None:
+    assert exported() == documented()
+
+
+def test_every_name_that_the_agent_counts_is_documented() -> None:
+    root = DOCS.parents[1]
+    text = "".join(
+        path.read_text("utf-8")
+        for part in ("agent", "exporters")
+        for path in root.glob(f"{part}/**/*.py")
+    )
+    counted = set(re.findall(r'"(rag(?:meter)?_[a-z_]+_total)"', text))
+    assert len(counted) > 10
+    assert counted - documented() == set()
+
+
+def test_the_docs_are_the_reference() -> None:
+    page = DOCS.read_text("utf-8")
+    assert page == update_reference(page), (
+        "python -m ragmeter.exporters.families.reference docs/metrics.md"
+    )
+
+
+def test_exported_labels_are_the_documented_ones() -> None:
+    known = {family.name: family for family in all_families()}
+    tags = {"model", "tag_service"}
+    reading = everything()
+    reading.fake.table["bot", "", "precision_at_k:5", "umbrela@f1", "1h"] = estimate()
+    text = exposition(reading)
+    assert 'fingerprint="f1",k="5"' in text
+    for metric in text_string_to_metric_families(text):
+        for sample in metric.samples:
+            name = sample.name
+            if metric.type == "histogram":
+                name = metric.name
+            family = known[name]
+            allowed = set(family.labels) | (tags if family.segmented else set())
+            assert set(sample.labels) - {"le"} <= allowed, sample
+
+
+def test_a_page_without_marks_is_refused() -> None:
+    with pytest.raises(ValueError, match="names:begin"):
+        update_reference("# Metrics\n")
+    assert reference_table() in update_reference(f"a {BEGIN}\nold\n{END} b")
+
+
+@pytest.mark.real
+def test_promtool_finds_nothing_to_mend_but_the_quantile_label() -> None:
+    promtool = require("promtool")
+    text = PrometheusExporter(as_reading(everything())).render()
+    found = subprocess.run(
+        [promtool, "check", "metrics"], input=text, capture_output=True, timeout=60, check=False
+    )
+    # The design names a gauge with a `quantile` label: a summary could not carry an interval.
+    allowed = re.compile(r'rag_latency_quantile_\w*seconds non-summary .* "quantile" label')
+    lines = found.stderr.decode().splitlines()
+    assert [line for line in lines if line.strip() and not allowed.fullmatch(line.strip())] == []
+    assert found.returncode in (0, 3)  # 3: it had something to say

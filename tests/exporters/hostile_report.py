@@ -1,0 +1,30 @@
+"""A report whose every name and text is out to harm."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from ragmeter.offline.report.summary import ScoreReport, TraceText, build_report
+from tests.offline.report.runs import run_of
+
+__all__ = ["ESCAPE", "hostile", "usual"]
+
+ESCAPE = "<img src=x onerror=alert(1)>\u202e\x1b[2J</style><script>alert(2)</script>"
+
+
+def usual() -> ScoreReport:
+    first = run_of([0.1 * n for n in range(10)] + [None], name="gpt-4")
+    second = run_of([0.1 * n for n in range(4, 11)] * 2, name="llama")
+    return build_report([first, second], paired_by="trace_id", worst=2)
+
+
+def hostile() -> ScoreReport:
+    """With names long and wild, a formula of TeX, and signs that the font lacks."""
+    runs = [
+        run_of({f"{ESCAPE}{n}": value for n, value in enumerate((0.1, 0.5, 0.9))}, name=name)
+        for name in (ESCAPE, "$\\frac{1}$ " + "long " * 40, "模型 \U0001f600")
+    ]
+    found = build_report(runs, paired_by="trace_id", notes=[[ESCAPE]] * 3)
+    ids = [item.trace_id for series in found.columns[0].series for item in series.worst]
+    texts = {i: TraceText(ESCAPE, ESCAPE + "a" * 5_000) for i in ids}
+    return replace(found, columns=[replace(column, texts=texts) for column in found.columns])

@@ -1,0 +1,334 @@
+"""The committed rules are those of the generator, and say nothing that is not so."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import typer
+import yaml
+from typer.testing import CliRunner
+
+from ragmeter.alerts.drift_alerts import DRIFT_RULE, JUDGE_CHANGED_RULE
+from ragmeter.alerts.rule_sets import (
+    RUNBOOK_BASE,
+    RUNBOOK_PAGES,
+    load_configured_rules,
+    runbook_link,
+)
+from ragmeter.alerts.rules import RULE_PROFILES, load_rules, parse_rules
+from ragmeter.cli.main import app
+from ragmeter.config.loader import load_settings
+from ragmeter.exporters.families.reference import all_families
+from ragmeter.exporters.rules.health import HEALTH_RULES
+from ragmeter.exporters.rules.promql import HOLD
+from ragmeter.exporters.rules.rule_file import rule_file
+from ragmeter.exporters.rules.service import failure_recordings
+from ragmeter.metrics.registry import METRICS
+from ragmeter.windows.estimators import wilson_interval
+
+ROOT = Path(__file__).parents[3]
+FOLDER = ROOT / "deploy" / "prometheus"
+COMMITTED = FOLDER / "ragmeter.rules.yaml"
+RUNBOOKS = ROOT / "docs" / "runbooks"
+CALL = ["rules", "prometheus", "--config", "{}/objectives.yaml", "--rules", "{}/absence.yaml"]
+
+WRITTEN = (
+    "ragmeter rules prometheus --config deploy/prometheus/objectives.yaml "
+    "--rules deploy/prometheus/absence.yaml > deploy/prometheus/ragmeter.rules.yaml"
+)
+SECTIONS = [
+    *("What it means", "Who is hurt", "How to look", "Likely causes", "What to do"),
+    "When it resolves",
+]
+
+
+def rules() -> list[dict[str, Any]]:
+    groups = yaml.safe_load(COMMITTED.read_text("utf-8"))["groups"]
+    return [rule for group in groups for rule in group["rules"]]
+
+
+def alerts() -> dict[str, dict[str, Any]]:
+    """One of each name; error budgets have one for each objective."""
+    return {rule["alert"]: rule for rule in rules() if "alert" in rule}
+
+
+def printed(*call: str) -> tuple[int, str, str]:
+    done = CliRunner().invoke(app, list(call))
+    return done.exit_code, done.stdout, done.stderr
+
+
+def test_the_committed_file_is_what_the_command_writes() -> None:
+    status, out, err = printed(*(part.format(FOLDER) for part in CALL))
+    assert (status, err) == (0, "")
+    assert out == COMMITTED.read_text("utf-8"), WRITTEN
+
+
+def test_every_default_rule_of_the_agent_is_there_and_every_drift_alert() -> None:
+    names = {entry["name"] for entry in yaml.safe_load(
+        (ROOT / "agent" / "alerts" / "default_rules.yaml").read_text("utf-8"))["rules"]
+    }  # fmt: skip
+    health = {rule.name for rule in HEALTH_RULES}
+    assert set(alerts()) == names | {DRIFT_RULE, JUDGE_CHANGED_RULE} | health
+
+
+@pytest.mark.parametrize("profile", RULE_PROFILES)
+def test_thresholds_durations_and_severities_are_the_agents(profile: str) -> None:
+    own = load_rules(profile=profile)
+    groups = rule_file(own, []).groups
+    found = {rule["alert"]: rule for group in groups for rule in group["rules"] if "alert" in rule}
+    for rule in own:
+        if rule.burn is not None:
+            continue  # tests/exporters/rules/test_burn_rate_rules.py
+        there = found[rule.name]
+        assert re.search(rf" {re.escape(rule.op)} {rule.threshold:g}( and |$)", there["expr"])
+        seconds = (there.get("for", "0s"), there.get("keep_firing_for", "0s"))
+        assert seconds == (f"{rule.for_:.0f}s", f"{rule.keep_firing_for:.0f}s")
+        assert there["labels"]["severity"] == rule.severity
+        assert f'window="{rule.window}"' in there["expr"] or rule.window in there["expr"]
+        if rule.statistic != "value":
+            assert f"ci_{rule.statistic}" in there["expr"]
+        assert f"{rule.threshold:g}" in there["annotations"]["summary"]
+
+
+def selectors(expr: str) -> Iterator[tuple[str, dict[str, str]]]:
+    """Every metric that an expression reads, with the labels of its matchers."""
+    bare = re.sub(r"\b(by|on|ignoring|without) \([^)]*\)", "", expr)
+    bare = re.sub(r"\[\w+:\w*\]", "", bare)  # the steps of a subquery
+    for found in re.finditer(r"([A-Za-z_:][\w:]*)(?:\{([^}]*)\})?|\{([^}]*)\}", bare):
+        name, inner = found.group(1), found.group(2) or found.group(3)
+        if name is not None and not re.match(r"rag_|ragmeter_|up$|.*:", name):
+            continue  # a function, an operator
+        labels = dict(re.findall(r'(\w+)(?:=~|!~|!=|=)"((?:[^"\\]|\\.)*)"', inner or ""))
+        for one in _names(name, labels):
+            yield one, labels
+
+
+def _names(name: str | None, labels: Mapping[str, str]) -> list[str]:
+    """`{__name__=~"a|b"}` reads both."""
+    if name is not None:
+        return [name]
+    pattern = labels.get("__name__", "")
+    known = [family.name for family in all_families() if re.fullmatch(pattern, family.name)]
+    recorded = [rule["record"] for rule in rules() if re.fullmatch(pattern, rule.get("record", ""))]
+    return known + recorded or [pattern]
+
+
+def test_rules_read_only_what_the_agent_exports() -> None:
+    known = {family.name: family for family in all_families()}
+    made = {rule["record"] for rule in rules() if "record" in rule}
+    read = set()
+    for rule in rules():
+        for name, labels in selectors(rule["expr"]):
+            read.add(name)
+            if name in made or name == "up":
+                continue
+            stem = re.sub(r"_(count|sum|bucket)$", "", name)
+            family = known.get(name) or known[stem]
+            allowed = {*family.labels, "job", "instance", "__name__"}
+            assert set(labels) <= allowed, (rule.get("alert"), name)
+    assert made <= set(re.findall(r"[\w:]+", " ".join(r["expr"] for r in rules())))
+    assert len(read) > 40
+
+
+def test_a_misspelt_name_or_label_would_be_found() -> None:
+    assert list(selectors('rate(ragmeter_quue{a="1"}[5m]) and rag_x > 1')) == [
+        ("ragmeter_quue", {"a": "1"}),
+        ("rag_x", {}),
+    ]
+
+
+def test_gauges_are_read_over_time_so_that_a_failed_scrape_ends_no_alert() -> None:
+    gauges = {family.name for family in all_families() if family.type in ("gauge", "info")} | {"up"}
+    for rule in alerts().values():
+        for found in re.finditer(r"(\w+\()?(?<![\w:])((?:rag|ragmeter)_\w+|up)\b", rule["expr"]):
+            function, name = found.groups()
+            if name in gauges:
+                assert (function or "").endswith("_over_time("), (rule["alert"], name)
+
+
+def test_no_reading_alone_fires_an_alert_that_has_to_last() -> None:
+    lasting = [rule.for_ for rule in load_rules() if rule.for_]
+    assert f"{min(lasting) / 60:g}m" == HOLD
+
+
+def test_every_alert_has_severity_words_and_keeps_firing() -> None:
+    for name, rule in alerts().items():
+        assert rule["labels"]["severity"] in ("critical", "warning")
+        assert rule["annotations"]["summary"]
+        if name != "RagTracesAbsent":  # it ends with the first trace, as in the agent
+            assert rule["keep_firing_for"]
+
+
+def test_every_alert_has_a_runbook_and_every_runbook_an_alert() -> None:
+    for name, rule in alerts().items():
+        assert rule["annotations"]["runbook_url"] == f"{RUNBOOK_BASE}/{RUNBOOK_PAGES[name]}"
+        page = (RUNBOOKS / RUNBOOK_PAGES[name]).read_text("utf-8")
+        assert f"`{name}`" in page, name
+        assert re.findall(r"^## (.*)$", page, re.M) == SECTIONS, RUNBOOK_PAGES[name]
+    assert set(RUNBOOK_PAGES) == set(alerts())
+    assert {path.name for path in RUNBOOKS.glob("*.md")} == {*RUNBOOK_PAGES.values(), "README.md"}
+
+
+def test_runbooks_name_what_exists() -> None:
+    known = {family.name for family in all_families()}
+    index = (RUNBOOKS / "README.md").read_text("utf-8")
+    reference = (ROOT / "docs" / "configuration.md").read_text("utf-8")
+    sections = {key.split(".")[0] for key in re.findall(r"^\| `([a-z_.]+)`", reference, re.M)}
+    for path in sorted(RUNBOOKS.glob("*.md")):
+        text = path.read_text("utf-8")
+        for name in re.findall(r"(?<![\w:])((?:rag|ragmeter)_[a-z0-9_]+)", text):
+            stem = re.sub(r"_(count|sum|bucket)$", "", name)
+            assert {name, stem} & known, (path.name, name)
+        for target in re.findall(r"\]\(([^)#:\s]+)(?:#[^)]*)?\)", text):
+            assert (path.parent / target).exists(), (path.name, target)
+        for key in re.findall(r"`([a-z_]+(?:\.[a-z_]+)+)`", text):
+            if key.split(".")[0] in sections:
+                assert f"`{key}`" in reference, (path.name, key)
+        for code in re.findall(r"`([^`\n]+)`", text):
+            if command := re.search(r"(?:^| )ragmeter ([a-z].*)", code):
+                assert unknown(command[1].split()) == [], (path.name, code)
+        assert path.name == "README.md" or f"({path.name})" in index
+    assert set(re.findall(r"`(Rag\w+)`", index)) == set(RUNBOOK_PAGES)
+
+
+def unknown(words: list[str]) -> list[str]:
+    """Words of a command line that are no command or option of ours; values are not looked at."""
+    command: Any = typer.main.get_command(app)
+    rest = list(words)
+    while commands := getattr(command, "commands", None):
+        if not rest or rest[0] not in commands:
+            return rest[:1]  # nothing more: a group is named as such
+        command = commands[rest.pop(0)]
+    options = {one for parameter in command.params for one in parameter.opts}
+    return [word for word in rest if word.startswith("-") and word not in options]
+
+
+def test_a_command_that_there_is_not_would_be_found() -> None:
+    assert unknown(["kafka", "lags", "--config", "x"]) == ["lags"]
+    assert unknown(["kafka", "init", "--aply"]) == ["--aply"]
+    assert unknown(["kafka", "dlq", "show", "3", "--config", "x"]) == []
+
+
+def test_every_rule_has_a_unit_test_that_fires_and_one_that_does_not() -> None:
+    quiet: set[str] = set()
+    fires: set[str | tuple[str, str]] = set()
+    words: set[tuple[str, bool]] = set()
+    text = ""
+    for file in FOLDER.glob("tests/*.test.yaml"):
+        text += file.read_text("utf-8")
+        for group in yaml.safe_load(file.read_text("utf-8"))["tests"]:
+            for test in group.get("alert_rule_test", []):
+                (fires if test["exp_alerts"] else quiet).add(test["alertname"])
+                for alert in test["exp_alerts"]:
+                    words.add((test["alertname"], "exp_annotations" in alert))
+                    if "slo" in alert["exp_labels"]:
+                        fires.add((test["alertname"], alert["exp_labels"]["slo"]))
+    assert (set(alerts()) - quiet, set(alerts()) - fires) == (set(), set())
+    for rule in rules():
+        if "slo" in rule.get("labels", {}):
+            assert (rule["alert"], rule["labels"]["slo"]) in fires
+    assert {name for name, has in words if not has} == set()
+    assert [r["record"] for r in rules() if "record" in r and r["record"] not in text] == []
+
+
+def test_links_begin_with_what_is_asked_for() -> None:
+    status, out, _ = printed("rules", "prometheus", "--runbooks", "https://wiki.test/rag/")
+    assert status == 0
+    assert "runbook_url: https://wiki.test/rag/errors.md" in out
+    assert RUNBOOK_BASE not in out
+    assert runbook_link("SomebodysOwn") == f"{RUNBOOK_BASE}/README.md"
+
+
+def test_rules_of_the_agent_get_the_links_that_are_asked_for(tmp_path: Path) -> None:
+    file = tmp_path / "rules.yaml"
+    file.write_text("rules: [{name: RagErrorsHigh, runbook: 'https://wiki.test/mine'}]")
+    alerts_ = {"runbook_url": "https://wiki.test/rag", "rules": str(file)}
+    found = {
+        rule.name: rule.runbook
+        for rule in load_configured_rules(load_settings(overrides={"alerts": alerts_}))
+    }
+    assert found["RagErrorsHigh"] == "https://wiki.test/mine"
+    assert found["RagErrorBudgetBurnFast"] == "https://wiki.test/rag/error-budget.md"
+    assert {rule.runbook for rule in load_configured_rules(load_settings())} == {""}
+
+
+def test_segments_have_gauges_of_their_own() -> None:
+    extra = {
+        "name": "TenantUngrounded", "severity": "warning", "metric": "grounding", "op": "<",
+        "statistic": "upper", "threshold": 0.3, "window": "1h", "segment": "tenant",
+        "services": ["shop-*"], "labels": {"team": "x"}, "runbook": "https://wiki.test/x",
+    }  # fmt: skip
+    own = [*load_rules(), *parse_rules([{"rules": [extra]}])]
+    groups = rule_file(own, [], segments=["tenant", "service"]).groups
+    found = {rule["alert"]: rule for group in groups for rule in group["rules"] if "alert" in rule}
+    assert 'window="1h",tenant="",tag_service=""}' in found["RagGroundingLow"]["expr"]
+    mine = found["TenantUngrounded"]
+    assert mine["expr"] == (
+        'last_over_time(rag_grounding_ci_upper{scorer="builtin",window="1h",'
+        'service=~"shop\\\\-.*",tenant!="",tag_service=""}[2m]) < 0.3'
+    )
+    assert mine["labels"]["team"] == "x"
+    assert mine["annotations"]["runbook_url"] == "https://wiki.test/x"
+    assert "(tenant {{ $labels.tenant }})" in mine["annotations"]["summary"]
+
+
+def test_what_prometheus_cannot_hold_is_left_out_and_said(tmp_path: Path) -> None:
+    file = tmp_path / "rules.yaml"
+    file.write_text("rules: [{name: RagUnscoredHigh, services: [a]}]")
+    status, out, err = printed("rules", "prometheus", "--rules", str(file))
+    assert status == 0
+    assert "RagUnscoredHigh" not in out
+    assert "rule RagUnscoredHigh is left out: results are counted without their" in err
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [("rules: [{name: A}]", "rule 'A'"), ("rules: 3", "a list of rules")],
+)
+def test_a_mistake_in_the_rules_is_said(tmp_path: Path, text: str, said: str) -> None:
+    file = tmp_path / "rules.yaml"
+    file.write_text(text)
+    status, out, err = printed("rules", "prometheus", "--rules", str(file))
+    assert (status, out) == (2, "")
+    assert said in err
+
+
+@pytest.mark.parametrize(
+    ("windows", "read"),
+    [(["24h", "5m", "1h"], "1h"), (["5m", "6h", "24h"], "6h"), (["10m", "30m"], "30m")],
+)
+def test_missing_scores_are_looked_for_in_a_window_that_there_is(
+    windows: list[str], read: str
+) -> None:
+    groups = rule_file([], [], windows=windows).groups
+    rules_ = {rule.get("alert"): rule for group in groups for rule in group["rules"]}
+    assert f'window="{read}"' in rules_["RagScoresAbsent"]["expr"]
+
+
+def test_drift_rules_go_with_the_detectors() -> None:
+    groups = rule_file(load_rules(), [], drift=False).groups
+    assert "ragmeter-drift" not in [group["name"] for group in groups]
+
+
+@pytest.mark.parametrize("statistic", ["lower", "upper"])
+@pytest.mark.parametrize(("share", "n"), [(0.3, 3000), (0.02, 40), (1.0, 25), (0.0, 30)])
+def test_the_interval_in_promql_is_the_agents(statistic: str, share: float, n: int) -> None:
+    (rule,) = parse_rules([{"rules": [{
+        "name": "A", "severity": "warning", "unscored": {}, "statistic": statistic, "op": ">",
+        "threshold": 0.1, "window": "1h",
+    }]}])  # fmt: skip
+    expr = failure_recordings([rule])[-1]["expr"]
+    for name, value in (("failed:ratio_increase1h", share), ("owed:increase1h", n)):
+        expr = expr.replace(f"metric_scorer:ragmeter_results_{name}", repr(value))
+    python = expr.replace("^", "**").replace("clamp_max(", "min(")
+    clamp = {"clamp": lambda value, low, high: max(low, min(high, value)), "sqrt": lambda v: v**0.5}
+    value = eval(python, {**clamp, "min": min})
+    assert value == pytest.approx(wilson_interval(share, n)[statistic == "upper"], abs=1e-5)
+
+
+def test_every_gauge_of_a_default_rule_is_of_a_known_metric() -> None:
+    assert {rule.metric for rule in load_rules() if rule.metric} <= set(METRICS)

@@ -1,0 +1,210 @@
+"""Traces with the texts of their passages, or with the reason why they have none."""
+
+from __future__ import annotations
+
+import asyncio
+from hashlib import sha256
+from typing import Any
+
+import pytest
+
+from ragmeter.config.inputs import ResolverSettings
+from ragmeter.ingest import passage_resolver as module
+from ragmeter.ingest.passage_lookup import InvalidPassageId, LookupFailed, PassageTooLarge
+from ragmeter.ingest.passage_resolver import (
+    ENTRY,
+    STRIKES,
+    CachedText,
+    PassageResolver,
+    PassageTextCache,
+)
+from ragmeter.trace import Trace
+from tests.metrics.help import trace
+
+ONLY = {"passages": "passages_id_only"}
+OUTCOME = "ragmeter_resolver_requests_total"
+
+
+class Texts:
+    """A lookup that knows some texts; what is an exception is raised."""
+
+    def __init__(self, **known: Any) -> None:
+        self.known = known
+        self.asked: list[str] = []
+        self.most = self.now = 0
+
+    async def fetch(self, name: str) -> str | None:
+        self.asked.append(name)
+        self.now += 1
+        self.most = max(self.most, self.now)
+        try:
+            await asyncio.sleep(0)
+            found = self.known.get(name)
+            if found == "hang":
+                await asyncio.sleep(60)
+            if isinstance(found, type):
+                raise found
+            return found if found is None else str(found)
+        finally:
+            self.now -= 1
+
+    async def close(self) -> None: ...
+
+
+def settings(*names: str, **fields: Any) -> ResolverSettings:
+    one = {"url": "http://h/{id}", "timeout_seconds": 0.05, **fields.pop("source", {})}
+    sources = [{"name": name, **one} for name in names or ("kb",)]
+    return ResolverSettings.model_validate({"sources": sources, **fields})
+
+
+def ids(*names: str, **fields: Any) -> Trace:
+    return trace(**{"passages": [{"id": name} for name in names], "missing": ONLY, **fields})
+
+
+def run(found: PassageResolver, *traces: Trace) -> list[Trace]:
+    async def go() -> list[Trace]:
+        try:
+            return list(await asyncio.gather(*(found.resolve(one) for one in traces)))
+        finally:
+            await found.close()
+
+    return asyncio.run(go())
+
+
+def outcomes(found: PassageResolver) -> dict[str, float]:
+    counts = found.counts()
+    assert {name for name, _ in counts} <= {OUTCOME}
+    return {dict(labels)["outcome"]: number for (_, labels), number in counts.items()}
+
+
+def test_texts_with_their_hash_and_who_gave_them() -> None:
+    lookup = Texts(a="alpha", b="beta")
+    found = PassageResolver(settings(), lookups={"kb": lookup})
+    (one,) = run(found, ids("a", "b"))
+    assert one.missing == {}
+    first, second = one.passages or []
+    assert (first.text, second.text) == ("alpha", "beta")
+    mark = sha256(b"alpha").hexdigest()
+    assert first.metadata == {"resolved_by": "kb", "text_sha256": mark}
+    assert outcomes(found) == {"found": 2}
+    assert found.counts() == {}
+
+
+@pytest.mark.parametrize(
+    ("known", "reason", "outcome"),
+    [
+        ({}, "passages_id_only", "not_found"),
+        ({"b": " "}, "passages_id_only", "not_found"),
+        ({"b": InvalidPassageId}, "passages_id_only", "bad_id"),
+        ({"b": LookupFailed}, "resolver_error", "error"),
+        ({"b": ZeroDivisionError}, "resolver_error", "error"),
+        ({"b": PassageTooLarge}, "resolver_error", "too_large"),
+        ({"b": "hang"}, "resolver_timeout", "timeout"),
+        ({"b": TimeoutError}, "resolver_timeout", "timeout"),
+    ],
+)
+def test_what_fails_has_its_reason(known: dict[str, Any], reason: str, outcome: str) -> None:
+    found = PassageResolver(settings(), lookups={"kb": Texts(a="alpha", **known)})
+    given = ids("a", "b", missing={**ONLY, "query": "content_hidden"})
+    (one,) = run(found, given)
+    assert one.missing == {"passages": reason, "query": "content_hidden"}
+    assert [passage.text for passage in one.passages or ()] == ["alpha", None]
+    assert outcomes(found) == {"found": 1, outcome: 1}
+
+
+def test_what_is_hidden_or_whole_is_left_alone() -> None:
+    lookup = Texts(a="alpha")
+    found = PassageResolver(settings(source={"services": ["other"]}), lookups={"kb": lookup})
+    other = ids("a")
+    assert run(found, other)[0] is other
+    found = PassageResolver(settings(), lookups={"kb": lookup})
+    for reason in ("content_hidden", "passages_truncated", "redaction_failed"):
+        given = ids("a", missing={"passages": reason})
+        assert run(found, given)[0] is given
+    whole, none = trace(), trace(passages=None)
+    assert run(found, whole, none) == [whole, none]
+    assert lookup.asked == []
+
+
+def test_the_native_schema_needs_no_missing() -> None:
+    found = PassageResolver(settings(), lookups={"kb": Texts(a="alpha")})
+    passages = [{"id": "a", "text": ""}, {"id": "x", "text": "there"}]
+    (one,) = run(found, trace(passages=passages))
+    assert [passage.text for passage in one.passages or ()] == ["alpha", "there"]
+
+
+def test_the_next_source_is_asked_and_the_worst_is_said() -> None:
+    first, second = Texts(a=LookupFailed, b=None), Texts(a="alpha", b="beta")
+    found = PassageResolver(settings("one", "two"), lookups={"one": first, "two": second})
+    (one,) = run(found, ids("a", "b"))
+    assert [p.text for p in one.passages or ()] == ["alpha", "beta"]
+    assert [(p.metadata or {})["resolved_by"] for p in one.passages or ()] == ["two", "two"]
+    found = PassageResolver(
+        settings("one", "two"), lookups={"one": Texts(a=LookupFailed), "two": Texts()}
+    )
+    assert run(found, ids("a"))[0].missing == {"passages": "resolver_error"}
+
+
+def test_an_id_is_asked_for_once_and_so_many_at_a_time() -> None:
+    lookup = Texts(**{f"k{n}": f"text {n}" for n in range(40)})
+    found = PassageResolver(settings(source={"concurrency": 3}), lookups={"kb": lookup})
+    names = [f"k{n}" for n in range(40)]
+    done = run(found, ids(*names), ids(*names), ids(*names))
+    assert all(one.missing == {} for one in done)
+    assert sorted(lookup.asked) == sorted(names)
+    assert lookup.most == 3
+
+
+def test_texts_and_their_absence_are_remembered_for_a_while() -> None:
+    now = [0.0]
+    lookup = Texts(a="alpha", c=LookupFailed)
+    found = PassageResolver(
+        settings(cache_seconds=100, negative_seconds=10), lookups={"kb": lookup},
+        clock=lambda: now[0],
+    )  # fmt: skip
+
+    async def go() -> None:
+        for seconds in (0, 4, 20, 200):
+            now[0] += seconds
+            await found.resolve(ids("a", "b", "c"))
+
+    asyncio.run(go())
+    assert [lookup.asked.count(name) for name in "abc"] == [2, 3, 3]
+
+
+def test_a_source_that_is_down_is_left_alone() -> None:
+    now = [0.0]
+    names = [f"k{n}" for n in range(60)]
+    lookup = Texts(**dict.fromkeys(names, LookupFailed))
+    found = PassageResolver(
+        settings(source={"concurrency": 1}), lookups={"kb": lookup}, clock=lambda: now[0]
+    )
+    assert run(found, ids(*names))[0].missing == {"passages": "resolver_error"}
+    assert len(lookup.asked) == STRIKES
+    assert outcomes(found) == {"error": STRIKES, "resting": 60 - STRIKES}
+    now[0] += module.FAILED_SECONDS
+    lookup.known["k59"] = "back"
+    (one,) = run(found, ids("k59"))
+    assert one.missing == {}
+
+
+def test_passages_without_end_are_bounded() -> None:
+    lookup = Texts()
+    found = PassageResolver(settings(), lookups={"kb": lookup})
+    (one,) = run(found, ids(*[f"k{n}" for n in range(500)]))
+    assert len(lookup.asked) == module.MAX_PASSAGES
+    assert one.missing == ONLY
+
+
+def test_the_cache_is_bounded_in_bytes() -> None:
+    now = [0.0]
+    cache = PassageTextCache(10 * (ENTRY + 4 * 101), lambda: now[0])
+    for n in range(100):
+        cache.put(("kb", chr(97 + n % 26)), CachedText("x" * 100, "found"), 10)
+        assert cache.size <= 10 * (ENTRY + 4 * 101)
+    cache.put(("kb", "huge"), CachedText("x" * 10**6, "found"), 10)
+    assert cache.get(("kb", "huge")) is None
+    last = chr(97 + 99 % 26)
+    assert cache.get(("kb", last)) is not None
+    now[0] = 11
+    assert cache.get(("kb", last)) is None

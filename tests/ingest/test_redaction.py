@@ -1,0 +1,285 @@
+"""Nothing unredacted gets through: traces, spans, JSON in texts, and rules that fail."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from ragmeter.config.privacy import PrivacySettings
+from ragmeter.core.counters import Counts
+from ragmeter.ingest.native import DecodedTrace, decode_trace
+from ragmeter.ingest.redaction import HIDDEN, Redactor
+from ragmeter.ingest.spans import LogEvent, Span, SpanEvent
+from ragmeter.metrics.builtin import score_cheap
+from ragmeter.trace import Trace
+
+MAIL = "a.person@example.com"
+CARD = 4111111111111111
+ENDLESS = {"name": "endless", "pattern": r"(?i)(x+x+)+y"}
+HOSTILE = "x" * 5000
+
+
+def privacy(**fields: Any) -> PrivacySettings:
+    return PrivacySettings.model_validate({"timeout_seconds": 0.02, **fields})
+
+
+def trace(**fields: Any) -> DecodedTrace:
+    base = {"trace_id": "t", "service": "s", "timestamp": 0, **fields}
+    item = decode_trace(json.dumps(base).encode(), 10**7)
+    assert isinstance(item, DecodedTrace)
+    return item
+
+
+def span(**attributes: Any) -> Span:
+    return Span("a" * 32, "b" * 16, attributes=attributes)
+
+
+EVERYWHERE: dict[str, Any] = {
+    "query": f"I am {MAIL}",
+    "history": [{"role": MAIL, "text": MAIL}],
+    "passages": [{"id": "p1", "text": f"from {MAIL}", "metadata": {"by": [{"x": MAIL}], MAIL: 1}}],
+    "answer": f"Write to {MAIL} [1].",
+    "error": {"message": MAIL},
+    "tags": {"who": MAIL},
+    "reference": {"answer": MAIL, "facts": [MAIL], "supports": [{"snippet": MAIL}]},
+    "unknown": {"deep": MAIL},
+}
+
+
+def test_a_trace_keeps_no_trace_of_it() -> None:
+    counts: Counts = {}
+    found = Redactor(privacy(redact=["email"])).trace(trace(**EVERYWHERE), counts)
+    assert MAIL.encode() not in found.body
+    assert MAIL not in repr(found.trace)
+    assert Trace.model_validate_json(found.body) == found.trace
+    assert found.trace.answer == "Write to [email] [1]."
+    assert found.trace.missing == {}
+    assert counts == {("ragmeter_redactions_total", (("rule", "email"),)): 12}
+
+
+REFERENCE: dict[str, Any] = {
+    "answer": f"Ask {MAIL}.",
+    "supports": [{"snippet": MAIL, "updated": "2026-01-01T00:00:00Z"}, {"rel_path": MAIL}],
+    "facts": [MAIL],
+    "keywords": [MAIL],
+    "items": [MAIL],
+    "checks": [{"name": MAIL, "patterns": [MAIL], "forbidden": [MAIL]}],
+    "calculation": {"result": 604, "steps": [293]},
+    "support_groups": [[0, 1]],
+    "conflict": "cite_newer",
+    "scope": [MAIL],
+    "similarity": 0.5,
+}
+
+
+def test_every_text_of_a_reference_is_redacted() -> None:
+    good = trace(reference=REFERENCE)
+    rules = ["email", {"name": "cite", "pattern": "cite_newer", "fields": ["reference"]}]
+    found = Redactor(privacy(redact=rules)).trace(good, {}).trace.reference
+    assert found is not None
+    assert MAIL not in found.model_dump_json()
+    # a new field has to stand here, too
+    assert set(REFERENCE) | {"answerable"} == set(type(found).model_fields)
+    given = good.trace.reference
+    assert given is not None
+    assert (found.supports[0].updated, found.calculation, found.conflict, found.support_groups) == (
+        *(given.supports[0].updated, given.calculation, "cite_newer", [[0, 1]]),
+    )
+
+
+def test_a_reference_that_cannot_be_redacted_is_gone_as_a_whole() -> None:
+    clock = iter(range(0, 10**6, 10))  # every search begins when its time is over
+    redactor = Redactor(privacy(redact=["email"]), monotonic=lambda: float(next(clock)))
+    found = redactor.trace(trace(reference=REFERENCE), {})
+    assert found.trace.reference is None
+    assert MAIL.encode() not in found.body
+    assert found.trace.canary  # and not taken for traffic
+
+
+def test_without_rules_nothing_is_touched() -> None:
+    good = trace(**EVERYWHERE)
+    assert Redactor().trace(good, {}) is good
+
+
+def test_fields_of_a_rule() -> None:
+    rule = {"name": "email", "fields": ["answer"], "replacement": "\\1<gone>"}
+    found = Redactor(privacy(redact=[rule])).trace(trace(query=MAIL, answer=MAIL), {}).trace
+    assert (found.query, found.answer) == (MAIL, "\\1<gone>")
+
+
+def test_citations_move_with_the_text() -> None:
+    answer = f"Ask {MAIL} or {MAIL}. Yes."
+    first, second = answer.index("Ask"), answer.index("Yes")
+    citations = [
+        {"start": first, "end": answer.index(".", answer.rindex("@") + 9)},
+        {"start": second, "end": second + 4},
+        {"start": answer.index("@"), "end": answer.index("@") + 2},
+        {"passage_ids": ["p"]},
+    ]
+    rules = ["email", {"name": "or", "pattern": r"\bor\b", "replacement": "and then"}]
+    found = Redactor(privacy(redact=rules)).trace(trace(answer=answer, citations=citations), {})
+    text, cited = found.trace.answer or "", found.trace.citations or []
+    assert text == "Ask [email] and then [email]. Yes."
+    spans = [text[one.start : one.end] for one in cited if one.start is not None]
+    assert spans == ["Ask [email] and then [email]", "Yes.", "[email]"]
+
+
+def test_dropped_names() -> None:
+    names = {"drop_attributes": ["user.*", "*secret*"]}
+    given = {
+        "tags": {"user.id": 1, "my_secret": 2, "tenant": 3},
+        "passages": [{"id": "p", "metadata": {"user.id": 1, "a": {"secret": 1, "b": 2}}}],
+    }
+    found = Redactor(privacy(**names)).trace(trace(**given), {}).trace
+    assert found.tags == {"tenant": "3"}
+    assert (found.passages or [])[0].metadata == {"a": {"b": 2}}
+    one = span(**{"user.id": 1, "x": json.dumps({"secret": 1, "y": 2}), "tenant": "3"})
+    one.resource, one.events = {"user.name": "n"}, [SpanEvent("e", attributes={"user.x": 1})]
+    redacted = Redactor(privacy(**names)).span(one, {})
+    assert redacted.attributes == {"x": '{"y": 2}', "tenant": "3"}
+    assert (redacted.resource, redacted.events[0].attributes) == ({}, {})
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        MAIL,
+        json.dumps({"q": MAIL, "n": CARD}),
+        json.dumps([json.dumps({"page_content": MAIL})]),  # JSON in JSON, as LlamaIndex writes it
+        json.dumps({"q": MAIL}).replace("@", "\\u0040"),
+        json.dumps({"q": MAIL}).replace("@", "\\u0040")[:-1],  # cut on its way
+        f'{{"q": "\\n{CARD}',
+        [{"a": [MAIL, CARD]}],
+        {"kv": {MAIL: CARD}},
+        CARD,
+    ],
+)
+def test_no_form_of_an_attribute_hides_it(value: Any) -> None:
+    one = span(**{"input.value": value, "n": 12, "ok": True, "f": 0.5, "none": None})
+    one.name = one.status_message = f"failed for {MAIL}"
+    one.events = [SpanEvent("exception", attributes={"exception.message": MAIL})]
+    one.resource = {"owner": MAIL}
+    counts: Counts = {}
+    found = Redactor(privacy(redact=["email", "credit_card"])).span(one, counts)
+    shown = repr(found).replace("\\\\", "\\").replace("\\u0040", "@")
+    assert MAIL not in shown
+    assert str(CARD) not in shown
+    assert (found.attributes["n"], found.attributes["ok"]) == (12, True)
+    log = LogEvent("a" * 32, "b" * 16, SpanEvent("e", attributes={"body": value}))
+    shown = repr(Redactor(privacy(redact=["email", "credit_card"])).log_event(log, {}))
+    assert MAIL not in shown.replace("\\\\", "\\").replace("\\u0040", "@")
+
+
+def test_json_stays_readable_and_what_has_nothing_stays_as_it_was() -> None:
+    redactor = Redactor(privacy(redact=["email", "credit_card"]))
+    whole = json.dumps({"q": MAIL, "card": CARD, "é": 1.50})
+    found = redactor.span(span(a=whole, b='{"x":  1.50,"y":"C:\\\\new"}', c="C:\\new"), {})
+    assert json.loads(str(found.attributes["a"])) == {
+        "q": "[email]",
+        "card": "[credit_card]",
+        "é": 1.5,
+    }
+    assert found.attributes["b"] == '{"x":  1.50,"y":"C:\\\\new"}'
+    assert found.attributes["c"] == "C:\\new"
+
+
+def test_deep_nesting_is_dropped_and_no_crash() -> None:
+    value: Any = MAIL
+    for _ in range(200):
+        value = [value]
+    found = Redactor(privacy(redact=["email"])).span(span(a=value, b="[" * 100_000), {})
+    assert MAIL not in repr(found)
+
+
+def test_a_rule_that_runs_on_makes_the_field_missing() -> None:
+    counts: Counts = {}
+    redactor = Redactor(privacy(redact=["email", ENDLESS]))
+    passages = [{"id": "p", "text": HOSTILE, "metadata": {"m": HOSTILE}}, {"id": "q", "text": "ok"}]
+    given = trace(query="fine", answer=HOSTILE, passages=passages, error=HOSTILE, tags={"t": "x"})
+    found = redactor.trace(given, counts)
+    assert HOSTILE.encode() not in found.body
+    assert found.trace.query == "fine"
+    assert found.trace.missing == {"answer": "redaction_failed", "passages": "redaction_failed"}
+    assert found.trace.error == "redaction_failed"
+    failures = {key: n for key, n in counts.items() if "failures" in key[0]}
+    assert sum(failures.values()) >= 3
+    assert {dict(key[1])["rule"] for key in failures} == {"endless"}
+    unscored = {s.metric: s.reason for s in score_cheap(found.trace) if s.state == "unscored"}
+    assert unscored["answered"] == unscored["empty_answer"] == "redaction_failed"
+
+
+def test_names_of_events_are_texts_but_for_those_of_conventions() -> None:
+    one = span(a="x")
+    one.events = [
+        SpanEvent(f"mail to {MAIL}"),
+        SpanEvent("gen_ai.choice"),
+        SpanEvent(f"gen_ai.{MAIL}"),
+    ]
+    redactor = Redactor(privacy(redact=["email"]))
+    names = [event.name for event in redactor.span(one, {}).events]
+    assert names[:2] == ["mail to [email]", "gen_ai.choice"]
+    assert MAIL not in names[2]
+    failing = Redactor(privacy(redact=[ENDLESS]))
+    for name in ("gen_ai.evaluation.result", HOSTILE):
+        log = LogEvent("0" * 32, "0" * 16, SpanEvent(name))
+        kept = failing.log_event(log, {}).event.name
+        assert kept == (HIDDEN if name == HOSTILE else name)
+
+
+def test_a_text_of_a_span_that_cannot_be_redacted_says_that_it_is_hidden() -> None:
+    redactor = Redactor(privacy(redact=[ENDLESS]))
+    found = redactor.span(span(a=HOSTILE, b=[HOSTILE], c=json.dumps({"x": HOSTILE})), {})
+    assert set(found.attributes.values()) == {HIDDEN}
+
+
+def test_all_texts_of_a_trace_share_a_time() -> None:
+    now = [0.0]
+
+    def clock() -> float:
+        now[0] += 0.5
+        return now[0]
+
+    many = [{"id": str(n), "text": "nothing"} for n in range(50)]
+    found = Redactor(privacy(redact=["email"]), clock).trace(trace(passages=many), {}).trace
+    assert found.missing == {"passages": "redaction_failed"}
+
+
+def test_a_failed_reload_leaves_the_old_rules_in_force() -> None:
+    redactor = Redactor(privacy(redact=["email"]))
+    bad = PrivacySettings.model_construct(
+        redact=[*privacy(redact=["phone"]).redact, ENDLESS_BROKEN],
+        drop_attributes=[],
+        timeout_seconds=1.0,
+    )
+    with pytest.raises(ValueError, match="no pattern"):
+        redactor.update(bad)
+    assert redactor.text(MAIL, {}) == "[email]"
+    redactor.update(privacy())
+    assert redactor.text(MAIL, {}) == MAIL
+
+
+ENDLESS_BROKEN = privacy(redact=[ENDLESS]).redact[0].model_copy(update={"pattern": "("})
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"redact": [{"name": "x", "pattern": "("}]}, "no pattern"),
+        ({"redact": ["passport"]}, "needs a pattern: the ready-made rules are email"),
+        ({"redact": [{"name": "email", "fields": ["querry"]}]}, "'query'"),
+        ({"redact": [{"name": "email", "fields": []}]}, "at least 1"),
+        ({"redact": ["email", "email"]}, "each name once"),
+        ({"redact": [{"name": "A b", "pattern": "x"}]}, "pattern"),
+        ({"redact": [{"name": "x", "pattern": "x", "flags": 1}]}, "not permitted"),
+        ({"drop_attributes": [""]}, "1 to 256"),
+        ({"content": "some"}, "'full'"),
+        ({"content": "hash"}, "hash_key"),
+        ({"content": "hash", "hash_key_file": "/nowhere/key"}, "cannot be read"),
+    ],
+)
+def test_what_is_wrong_is_refused(given: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValidationError, match=words):
+        privacy(**given)

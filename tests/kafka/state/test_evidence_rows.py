@@ -1,0 +1,54 @@
+"""Rows of the worst traces: what a state keeps of them fits into the topic of the state."""
+
+from __future__ import annotations
+
+import uuid
+
+import pytest
+from kafka import KafkaAdminClient, KafkaProducer
+from kafka.admin import NewTopic
+
+from ragmeter.ingest.content_policy import ContentPolicy
+from ragmeter.kafka.score_records import MAX_BYTES, ScoreRecord, SourceOffset, encode_score
+from ragmeter.kafka.state.ledger import Ledger
+from ragmeter.kafka.state.rows import EvidenceRows
+from ragmeter.score.scorer import Scorer
+from ragmeter.trace import MAX_ID
+from tests.kafka_server import KafkaServer
+from tests.traces import make_trace
+
+WIDE = "\U0001f600" * MAX_ID  # 12 bytes each in the key of a row
+
+
+def largest() -> ScoreRecord:
+    record = ScoreRecord(Scorer().score(make_trace(1)).trace, SourceOffset(0, 1, 2))
+    record.scored.service = record.scored.trace_id = WIDE
+    record.scored.tags = {"t": ""}
+    record.scored.tags["t"] = "x" * (MAX_BYTES - len(encode_score(record)))
+    return record
+
+
+@pytest.mark.real
+def test_the_largest_row_is_taken_by_a_topic_as_kafka_makes_it(broker: KafkaServer) -> None:
+    kept = EvidenceRows(ContentPolicy(), 10**6)
+    kept.keep((WIDE, WIDE), largest())
+    writes = Ledger(999, 2**40).begin(kept.drain())
+    (row,) = [write for write in writes if len(write.value or b"") > MAX_BYTES]
+    topic = f"t{uuid.uuid4().hex[:8]}"
+    with KafkaAdminClient(bootstrap_servers=broker.bootstrap) as admin:
+        admin.create_topics([NewTopic(topic, num_partitions=1, replication_factor=1)])
+        admin.wait_for_topics([topic])
+    producer = KafkaProducer(bootstrap_servers=broker.bootstrap, max_request_size=2**22)
+    try:
+        producer.send(topic, row.value, row.key).get(20)
+    finally:
+        producer.close(timeout=5)
+
+
+def test_a_record_that_is_too_large_for_a_row_is_left_out() -> None:
+    record = largest()
+    record.scored.tags["t"] += "x"
+    kept = EvidenceRows(ContentPolicy(), 10**6)
+    kept.keep((WIDE, WIDE), record)
+    assert not kept.changed
+    assert kept.get((WIDE, WIDE)) is None

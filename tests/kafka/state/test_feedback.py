@@ -1,0 +1,301 @@
+"""Labels in a partition: joined as in the embedded agent, and once, whatever dies in between."""
+
+from __future__ import annotations
+
+import json
+import random
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ragmeter.aggregate.feedback_join import ranked_passage_keys
+from ragmeter.config.loader import load_settings
+from ragmeter.config.settings import Settings
+from ragmeter.core.feedback import Feedback
+from ragmeter.embedded.intake import feedback_rows
+from ragmeter.kafka.score_records import (
+    BadRecord,
+    FeedbackRecord,
+    ScoreRecord,
+    SourceOffset,
+    decode_scores_message,
+    encode_feedback,
+    encode_score,
+)
+from ragmeter.kafka.state.ledger import Ledger, LogRecord
+from ragmeter.kafka.state.partition import PartitionState
+from ragmeter.kafka.state.rows import split_row_key
+from tests.aggregate.test_feedback_join import agent, said
+from tests.kafka.state.partition import SCORER, K, commit, flat, reloaded, state_of
+from tests.traces import START, good
+
+ONE = {"kafka": {"partitions": 1}, "segments": ["model"], "judge": {"k": [1, 2]}}
+
+
+def settings_of(**tree: Any) -> Settings:
+    return load_settings(environ={}, overrides={**ONE, **tree})
+
+
+def trace(number: int, offset: int | None = None, **changes: Any) -> bytes:
+    """The record of a trace with labels to come."""
+    found = good(number, model="a", **changes)[0].trace
+    source = SourceOffset(0, 0, number if offset is None else offset)
+    return encode_score(ScoreRecord(SCORER.score(found).trace, source, ranked_passage_keys(found)))
+
+
+def label(offset: int, item: Feedback, service: str = "bot") -> bytes:
+    (row,) = feedback_rows([item], None)
+    return encode_feedback(
+        FeedbackRecord(replace(row, service=service), SourceOffset(0, 0, offset))
+    )
+
+
+def counted(state: PartitionState) -> dict[str, float]:
+    """What became of the feedback."""
+    return {
+        labels[0][1]: value
+        for (name, labels), value in state.aggregator.counters.items()
+        if name == "ragmeter_feedback_total"
+    }
+
+
+def received(state: PartitionState) -> float:
+    return state.aggregator.counters.get("ragmeter_feedback_received_total", (("source", "kafka"),))
+
+
+def waiting(state: PartitionState) -> float:
+    return {gauge[0]: gauge[2] for gauge in state.gauges()}["ragmeter_feedback_waiting"]
+
+
+def scored(state: PartitionState) -> int:
+    """Traces with the label `helpful` in the window."""
+    return state.aggregator.windows.states("bot", "", "helpfulness", "human", "24h")["scored"]
+
+
+def applied(*log: bytes, **tree: Any) -> PartitionState:
+    state = state_of(settings_of(**tree))
+    state.apply([decode_scores_message(data) for data in log])
+    return state
+
+
+def test_a_label_meets_its_trace_in_any_order() -> None:
+    yes, no = said(1), said(2, answer={"helpful": False})
+    first = applied(trace(1), trace(2), label(1, yes), label(2, no))
+    last = applied(label(1, yes), label(2, no), trace(1), trace(2))
+    mixed = applied(trace(2), label(1, yes), trace(1), label(2, no))
+    for state in (first, last, mixed):
+        assert counted(state) == {"joined": 2}
+        assert (received(state), waiting(state)) == (2, 0)
+        assert scored(state) == 2
+
+
+def test_a_label_of_another_service_waits() -> None:
+    state = applied(trace(1), label(1, said(1), service="shop"))
+    assert (counted(state), waiting(state)) == ({}, 1)
+
+
+def test_a_repetition_is_counted_once_and_a_correction_in_its_place() -> None:
+    log = [trace(1), label(1, said(1)), label(1, said(1))]
+    assert (counted(applied(*log)), received(applied(*log))) == ({"joined": 1}, 1)
+    log += [label(2, said(1)), label(3, said(1, at=9, answer={"helpful": False}))]
+    state = applied(*log)
+    assert counted(state) == {"joined": 2, "repeated": 1}
+    assert scored(state) == 1
+
+
+def test_what_waits_too_long_is_unmatched_once_also_after_a_restart() -> None:
+    tree = {"feedback": {"horizon": "1h"}}
+    state, rows = state_of(settings_of(**tree)), dict[bytes, bytes]()
+    state.apply([decode_scores_message(one) for one in (trace(1), label(1, said(7)))])
+    head = commit(state, rows)
+    again = reloaded(rows, head, settings=settings_of(**tree))
+    assert waiting(again) == 1
+    assert not again.changed
+    again.apply([decode_scores_message(trace(8, timestamp=START + 4000))])
+    assert (counted(again), waiting(again)) == ({"unmatched": 1}, 0)
+    head = commit(again, rows)
+    third = reloaded(rows, head, settings=settings_of(**tree))
+    third.apply(
+        [
+            decode_scores_message(label(1, said(7))),
+            decode_scores_message(trace(7, timestamp=START + 4001)),
+        ]
+    )
+    assert (counted(third), received(third)) == ({"unmatched": 1}, 1)
+    assert [kind for kind, _ in map(split_row_key, rows) if kind == "i"] == []
+
+
+def test_a_trace_is_forgotten_after_its_horizon_and_for_want_of_room() -> None:
+    tree = {"feedback": {"horizon": "1h", "traces": 2}}
+    state = applied(*(trace(n, timestamp=START + n) for n in (1, 2, 3)), **tree)
+    state.apply([decode_scores_message(label(n, said(n))) for n in (1, 2, 3)])
+    assert (counted(state), waiting(state)) == ({"joined": 2}, 1)
+    shed = state.aggregator.counters.get("ragmeter_feedback_traces_shed_total")
+    assert shed == 1
+    rows = dict[bytes, bytes]()
+    commit(state, rows)
+    state.apply([decode_scores_message(trace(4, timestamp=START + 4000))])
+    state.apply([decode_scores_message(label(9, said(2, at=5)))])
+    assert counted(state) == {"joined": 2, "unmatched": 1}
+    head = commit(state, rows)
+    again = reloaded(rows, head, settings=settings_of(**tree))
+    assert again.gauges() == state.gauges()
+    assert [kind for kind, _ in map(split_row_key, rows) if kind == "l"] == []
+
+
+def test_a_label_that_cannot_be_counted_takes_no_trace_along(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    state, rows = state_of(settings_of()), dict[bytes, bytes]()
+    state.apply([decode_scores_message(label(1, said(1)))])
+    head = commit(state, rows)
+    module = "ragmeter.metrics.labelled.label_scores"
+    monkeypatch.setattr(module, lambda *_: (_ for _ in ()).throw(ZeroDivisionError))
+    with pytest.raises(ZeroDivisionError):
+        state.apply([decode_scores_message(trace(1))])
+    again = reloaded(rows, head, settings=settings_of())
+    assert again.forsake(decode_scores_message(trace(1)))
+    assert not again.forsake(decode_scores_message(trace(1)))
+    again.apply([decode_scores_message(trace(1))])
+    again.give_up(decode_scores_message(label(2, said(1))))
+    again.give_up(decode_scores_message(label(2, said(1))))
+    assert (counted(again), received(again), waiting(again)) == ({"internal_error": 2}, 2, 0)
+    assert again.aggregator.windows.seen("bot", "", "24h") == 1
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        (b'"trace":"', b'"trace":"x'),
+        (b'"service":"bot"', b'"service":""'),
+        (b'"word":"[', b'"word":"{['),
+        (b'"at":[0', b'"at":[-1'),
+        (b'{"v":1,"labelled":', b'{"v":1,"labelled":-'),
+    ],
+)
+def test_a_record_that_makes_no_sense_is_bad(change: tuple[bytes, bytes]) -> None:
+    data = label(1, said(1))
+    decode_scores_message(data)
+    with pytest.raises(BadRecord) as found:
+        decode_scores_message(data.replace(*change))
+    assert found.value.reason == "invalid_record"
+
+
+@cache
+def story() -> tuple[list[tuple[str, Any]], list[bytes]]:
+    """Two hours of traces and labels, as they come and as the log of the scores has them: late,
+    early, corrected, repeated, for nobody; and what a crash of stage 1 repeats."""
+    rng = random.Random(3)
+    came: list[tuple[str, Any]] = []
+    for n in range(160):
+        at = START + 45 * n
+        came.append(("trace", good(n, model="ab"[n % 2], timestamp=at)[0]))
+        if n == 100:  # more for nobody than may wait
+            came += [("label", said(900 + one, at=45 * n)) for one in range(20)]
+        for _ in range(rng.choice([0, 1, 1, 2])):
+            about = n - rng.choice([0, 0, 1, 5, 40, -2, -30, 500])
+            answer = {"helpful": rng.random() < 0.6}
+            fields: dict[str, Any] = {"answer": answer, "scorer": rng.choice(["human", "team"])}
+            if rng.random() < 0.3:
+                fields["passages"] = {"kb-1": {"evidence_sufficient": rng.random() < 0.5}}
+            item = said(about, at=45 * n + rng.choice([0, 0, -60]), **fields)
+            came += [("label", item)] * rng.choice([1, 1, 1, 2])
+    offsets = {"trace": 0, "label": 0}
+    log: list[bytes] = []
+    for kind, item in came:
+        offset = offsets[kind]
+        offsets[kind] += 1
+        if kind == "label":
+            log.append(label(offset, item))
+        else:
+            scored = SCORER.score(item.trace).trace
+            keys = ranked_passage_keys(item.trace)
+            log.append(encode_score(ScoreRecord(scored, SourceOffset(0, 0, offset), keys)))
+        if rng.random() < 0.05:
+            log += log[-rng.randrange(1, 2 * K) :]
+    return came, log
+
+
+TIGHT: dict[str, dict[str, Any]] = {"feedback": {"horizon": "30m", "traces": 30, "waiting": 20}}
+
+
+def content(rows: dict[bytes, bytes]) -> dict[bytes, bytes]:
+    return {
+        key: data
+        for key, data in rows.items()
+        for kind, parts in [split_row_key(key)]
+        if kind not in "em" and parts != ["nragmeter_replayed_total"]
+    }
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_crashes_and_redeliveries_leave_no_trace(seed: int) -> None:
+    _, records = story()
+    settings = settings_of(**TIGHT)
+    state, rows = state_of(settings), dict[bytes, bytes]()
+    state.apply([decode_scores_message(data) for data in records])
+    flat(state.step().rows, rows)
+    outcomes = counted(state)
+    assert min(outcomes[name] for name in ("joined", "repeated", "unmatched", "shed")) > 0, outcomes
+    rng = random.Random(seed)
+    log: list[LogRecord] = []
+    committed, at, generation = 0, 0, 0
+    while at < len(records):
+        generation += 1
+        ledger, found = Ledger.recover(0, generation, log)
+        state, at = state_of(settings), committed
+        state.load(found.rows, found.head)
+        while at < len(records):
+            batch = records[at : at + rng.choice([1, 2, 7, 40])]
+            at += len(batch)
+            state.apply([decode_scores_message(data) for data in batch])
+            step = state.step()
+            writes = ledger.begin(step.rows)
+            if rng.random() < 0.1:
+                log += writes[: rng.randint(0, len(writes))]
+                at = 0
+                break
+            log += [*writes, ledger.marker(step.head)]
+            if rng.random() < 0.1:
+                at = 0
+                break
+            committed = at if rng.random() < 0.7 else committed
+            ledger.done()
+    assert generation > 2
+    found = Ledger.recover(0, generation + 1, log)[1]
+    ours, theirs = content(found.rows), content(rows)
+    assert sorted(ours.keys() ^ theirs.keys()) == []
+    assert sorted(key for key in ours if ours[key] != theirs[key]) == []
+    assert json.loads(found.head or b"")["labels"]["next"]
+
+
+def test_it_counts_what_the_embedded_agent_counts(tmp_path: Path) -> None:
+    came, log = story()
+    state = applied(*log, **TIGHT)
+    with agent(tmp_path, **TIGHT["feedback"]) as one:
+        for kind, item in came:
+            if kind == "trace":
+                one.accept([(item, 0)], "test")
+                one.wait_idle()
+            else:
+                one.hear([item.model_copy(update={"service": "bot"})], "test", live=False)
+                one.wait_heard()
+        one.wait_heard()
+        saved = one._store.saved()
+    rows = dict[bytes, bytes]()
+    commit(state, rows)
+    buckets = {
+        tuple(parts): d for k, d in rows.items() for w, parts in [split_row_key(k)] if w == "b"
+    }
+    theirs = {tuple(row[:4]): row[4] for row in saved.buckets}
+    assert buckets.keys() == theirs.keys()
+    assert [key for key in buckets if buckets[key] != theirs[key]] == []
+    outcomes = {
+        labels[0][1]: number
+        for (name, labels), number in saved.counters
+        if name == "ragmeter_feedback_total"
+    }
+    assert counted(state) == outcomes

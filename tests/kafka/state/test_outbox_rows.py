@@ -1,0 +1,71 @@
+"""When a notification may leave: not before the step that it came with is durable."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from ragmeter.kafka.processors import durable
+from ragmeter.kafka.processors.aggregate import AggregateOwner
+from ragmeter.kafka.state.rows import OutboxRows
+from ragmeter.store.rows import OutboxItem
+from tests.kafka.state.partition import record, state_of
+from tests.traces import START
+
+
+def item(name: str, key: str = "k") -> OutboxItem:
+    return OutboxItem(name, key, "{}", 1.0)
+
+
+def test_nothing_is_due_before_its_step_is_durable() -> None:
+    outbox = OutboxRows()
+    outbox.add([item("a"), item("b", "other")])
+    rows = [(name, data) for name, data in outbox.drain().items() if data]
+    assert outbox.due(2.0, 10) == []
+    outbox.settled()
+    assert [one.id for one in outbox.due(2.0, 10)] == ["a", "b"]
+    outbox.add([item("c")])
+    assert [one.id for one in outbox.due(2.0, 10)] == ["a", "b"]
+    again = OutboxRows()
+    again.load(rows)
+    assert [one.id for one in again.due(2.0, 10)] == ["a", "b"]
+
+
+def test_a_sender_that_looks_while_the_step_is_written_sees_no_notification(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A worker that dies there does the step again, and may then fire at another time."""
+    state = state_of()
+    seen: list[int] = []
+
+    async def look(*_: Any) -> bool:
+        seen.append(len(state.outbox.due(START, 10)))
+        return True
+
+    async def nothing(*_: Any) -> None:
+        pass
+
+    monkeypatch.setattr(durable, "commit_in_generation", look)
+    stage: Any = SimpleNamespace(
+        topic="rag.scores",
+        build=lambda: state,
+        lock=threading.RLock(),
+        app=SimpleNamespace(consumer_generation_id=7),
+        table=SimpleNamespace(write=look),
+        ack=nothing,
+        steps=0,
+    )
+    announced: list[int] = []
+
+    def announce() -> None:
+        announced.append(len(state.outbox.due(START, 10)))
+
+    one = AggregateOwner(stage, 0, 7, [], announce, lambda partition, control: None)
+    state.apply([record(n, status="error") for n in range(200)])
+    asyncio.run(one.commit([]))
+    assert seen == [0, 0, 0], "rows, marker, fence"
+    assert announced == [1]

@@ -1,0 +1,57 @@
+"""Jobs beside the stages."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+
+import pytest
+
+from ragmeter.kafka.jobs import run_jobs
+from tests.waiting import until_async
+
+
+def test_a_job_that_fails_is_told_of_and_begins_anew(caplog: pytest.LogCaptureFixture) -> None:
+    begun = []
+
+    async def job() -> None:
+        begun.append(1)
+        if len(begun) < 3:
+            raise ConnectionError("no broker")
+        await asyncio.Event().wait()
+
+    async def go() -> None:
+        async with run_jobs([job], again=0.01):
+            await until_async(lambda: len(begun) == 3)
+
+    asyncio.run(go())
+    assert caplog.text.count("ConnectionError: no broker") == 2
+
+
+def test_the_end_does_not_wait_for_a_job_that_cannot_end() -> None:
+    async def stubborn(end: asyncio.Event) -> None:
+        while not end.is_set():
+            try:
+                await end.wait()
+            except asyncio.CancelledError:
+                continue
+
+    async def go() -> float:
+        end = asyncio.Event()
+        async with run_jobs([lambda: stubborn(end)], end=0.1):
+            await asyncio.sleep(0.05)
+            start = time.monotonic()
+        waited = time.monotonic() - start
+        end.set()
+        await asyncio.sleep(0.05)
+        return waited
+
+    assert asyncio.run(go()) < 5
+
+
+def test_without_jobs_there_is_nothing_to_wait_for() -> None:
+    async def go() -> None:
+        async with run_jobs([]):
+            pass
+
+    asyncio.run(go())

@@ -1,0 +1,126 @@
+"""Records of spans across their topic, and which of them are new."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from ragmeter.core.errors import UnknownVersion
+from ragmeter.ingest.spans import LogEvent, SpanEvent
+from ragmeter.ingest.stored_spans import (
+    StoredPart,
+    read_stored_trace,
+    serialise_log_events,
+    serialise_spans,
+)
+from ragmeter.kafka.score_records import BadRecord, SourceOffset
+from ragmeter.kafka.span_records import (
+    RECORD_BYTES,
+    SpanRecord,
+    decode_spans,
+    encode_spans,
+    split_spans,
+)
+from ragmeter.kafka.state.duplicates import SpanRedeliveryGuard
+from tests.kafka.otlp_bodies import rag_run, samples_spans
+
+
+def parts() -> list[StoredPart]:
+    """Without the spans themselves: only their lines cross."""
+    log = LogEvent("1" * 32, "2" * 16, SpanEvent("gen_ai.user.message", 5, {"content": "q\n"}))
+    found = [*serialise_spans(samples_spans(), Counter()), *serialise_log_events([log], Counter())]
+    return [one._replace(span=None) for one in found]
+
+
+def test_what_crosses_the_topic_is_what_was_carried() -> None:
+    record = SpanRecord(SourceOffset(1, 2, 3), 0, 2, parts())
+    found = decode_spans(encode_spans(record))
+    assert found == record
+    spans, lost = read_stored_trace([one.line for one in found.parts])
+    assert len(spans) == len(record.parts) - 1
+    assert lost == {("logs", "no_span"): 1}
+
+
+def test_a_large_message_is_several_records() -> None:
+    found = parts()
+    groups = list(split_spans(found, 5000))
+    assert [one for group in groups for one in group] == found
+    assert all(sum(one.part.size for one in group) <= 5000 or len(group) == 1 for group in groups)
+    assert len(groups) > 3
+    assert list(split_spans([])) == []
+    assert len(list(split_spans(found, RECORD_BYTES))) == 1
+
+
+GOOD = encode_spans(
+    SpanRecord(SourceOffset(0, 0, 0), 0, 1, serialise_spans(rag_run(1, "bot"), Counter()))
+)
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"{}",
+        b"null\n",
+        GOOD.replace(b'"v":1', b'"v":0'),
+        GOOD.replace(b'"v":1', b'"v":"1"'),
+        GOOD.replace(b'"at":[0,0,0]', b'"at":[0,0,-1]'),
+        GOOD.replace(b'"at":[0,0,0]', b'"at":[0,0]'),
+        GOOD.replace(b'"part":[0,1]', b'"part":[1,1]'),
+        GOOD.replace(b'"part":[0,1]', b'"part":[0,0]'),
+        GOOD + b"\nS[]",
+        GOOD.rpartition(b"\n")[0],
+        GOOD.replace(b"0000000000000002", b"000000000000000z", 1),
+        GOOD.replace(b"0000000000000002", b"00000000000002", 1),
+    ],
+)
+def test_what_is_no_record_is_refused(data: bytes) -> None:
+    with pytest.raises(BadRecord):
+        decode_spans(data)
+
+
+def test_a_newer_record_is_left_to_newer_programs() -> None:
+    with pytest.raises(UnknownVersion):
+        decode_spans(GOOD.replace(b'"v":1', b'"v":2,"more":[]'))
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.integers(0, len(GOOD) - 1), st.binary(max_size=3))
+def test_damage_costs_the_record_or_a_span_and_nothing_else(at: int, put: bytes) -> None:
+    data = GOOD[:at] + put + GOOD[at + 1 :]
+    try:
+        found = decode_spans(data)
+    except (BadRecord, UnknownVersion):
+        return
+    read_stored_trace([one.line for one in found.parts])
+
+
+@settings(max_examples=200, deadline=None)
+@given(st.integers(0, 2**32))
+def test_a_part_is_new_once(seed: int) -> None:
+    """Stage 1 sends all parts of a source before it goes on by more than K, and may go back by K;
+    the guard is saved and loaded at any time."""
+    rng = random.Random(seed)
+    k = 4
+    counts = [rng.choice([1, 1, 2, 3]) for _ in range(40)]
+    guard, seen = SpanRedeliveryGuard(2 * k), set[tuple[int, int]]()
+    done = 0  # all before it are acknowledged
+    while done < len(counts):
+        under_way = range(done, min(done + k, len(counts)))
+        sends = [(offset, part) for offset in under_way for part in range(counts[offset])]
+        rng.shuffle(sends)
+        kept = rng.randrange(len(sends) + 1) if rng.random() < 0.3 else len(sends)
+        for offset, part in sends[:kept]:
+            new = guard.first(SourceOffset(0, 0, offset), part, counts[offset])
+            assert new is ((offset, part) not in seen)
+            seen.add((offset, part))
+            if rng.random() < 0.1:
+                guard = SpanRedeliveryGuard.load(2 * k, guard.dump())
+        if kept == len(sends):
+            done += rng.randrange(1, len(under_way) + 1)
+    assert seen == {(offset, part) for offset, count in enumerate(counts) for part in range(count)}
+    assert len(guard.dump()["parts"]) == 0

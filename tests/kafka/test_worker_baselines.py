@@ -1,0 +1,111 @@
+"""Baselines of the services that a worker owns: answered when the step is durable, or not."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from faust.types import TP
+
+from ragmeter.config.settings import Settings
+from ragmeter.embedded.commands import UnknownService
+from ragmeter.embedded.intake import StateUnavailable
+from ragmeter.kafka.processors.aggregate import AggregateOwner, AggregateProcessor
+from ragmeter.kafka.state.partition import PartitionState
+from ragmeter.kafka.worker_view import WorkerBaselines
+from tests.kafka.state.partition import record, state_of
+from tests.traces import START
+
+SETTINGS = Settings.model_validate({})
+
+
+def watched(service: str = "bot") -> PartitionState:
+    """Eight hours of traffic: enough for a baseline."""
+    state = state_of(SETTINGS)
+    for n in range(960):
+        state.apply([record(n, service=service, timestamp=START + 30 * n)])
+    state.step()
+    return state
+
+
+class Owner(AggregateOwner):
+    """Without a ledger and a broker: a step is durable when the test says so."""
+
+    def __init__(self, state: PartitionState, stage: Any) -> None:
+        self.durable, self.state = stage, state
+        self.tp, self.queue, self._task = TP("rag.scores", 0), cast(Any, []), None
+        self._announced, self._learned = lambda: None, lambda partition, control: None
+        self._orders = []
+
+
+def asked(work: Callable[[WorkerBaselines, Owner], Awaitable[Any]], state: PartitionState) -> Any:
+    async def go() -> Any:
+        stage: Any = SimpleNamespace(lock=threading.RLock(), owners={})
+        owner = stage.owners[0] = Owner(state, stage)
+        baselines = WorkerBaselines()
+        baselines.stage = cast(AggregateProcessor, stage)
+        return await work(baselines, owner)
+
+    return asyncio.run(go())
+
+
+@pytest.fixture(scope="module")
+def state() -> PartitionState:
+    return watched()
+
+
+def test_a_promotion_is_answered_when_its_step_is_durable(state: PartitionState) -> None:
+    async def work(baselines: WorkerBaselines, owner: Owner) -> Any:
+        before = owner.state.step()  # under way already: without the promotion
+        task = asyncio.create_task(asyncio.to_thread(baselines.promote, "bot"))
+        await asyncio.sleep(0.3)
+        owner.made_durable(before)
+        await asyncio.sleep(0.1)
+        assert not task.done()
+        assert owner.state.changed
+        owner.made_durable(owner.state.step())
+        return await task
+
+    done = asked(work, state)
+    assert set(done["services"]) == {"bot"}
+    assert done["services"]["bot"]["version"] >= 2
+
+
+def test_a_service_of_another_worker_is_refused_with_what_is_here(state: PartitionState) -> None:
+    async def work(baselines: WorkerBaselines, owner: Owner) -> None:
+        with pytest.raises(UnknownService, match="here, but bot: ask the other workers"):
+            await asyncio.to_thread(baselines.promote, "shop")
+
+    asked(work, state)
+
+
+@pytest.mark.parametrize("end", ["close", "_refuse"])
+def test_who_loses_the_partition_says_so(state: PartitionState, end: str) -> None:
+    async def work(baselines: WorkerBaselines, owner: Owner) -> None:
+        task = asyncio.create_task(asyncio.to_thread(baselines.promote, "bot"))
+        await asyncio.sleep(0.3)
+        getattr(owner, end)()
+        with pytest.raises(StateUnavailable, match="ask again"):
+            await task
+
+    asked(work, state)
+
+
+def test_without_partitions_nothing_is_promised() -> None:
+    async def go() -> None:
+        with pytest.raises(StateUnavailable):
+            await asyncio.to_thread(WorkerBaselines().promote, None)
+
+    asyncio.run(go())
+
+
+def test_rows_of_what_is_owned_are_shown(state: PartitionState) -> None:
+    async def work(baselines: WorkerBaselines, owner: Owner) -> list[dict[str, Any]]:
+        return await asyncio.to_thread(baselines.baselines)
+
+    rows = asked(work, state)
+    assert {row["service"] for row in rows} == {"bot"}

@@ -1,0 +1,161 @@
+"""Several partitions read as one: each service where it lives, and sums of what all count."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ragmeter.aggregate.aggregator import Aggregator
+from ragmeter.alerts.rules import parse_rules
+from ragmeter.breakdown.breakdown import build_document
+from ragmeter.exporters.page.views import service_breakdown
+from ragmeter.exporters.prometheus import PrometheusExporter
+from ragmeter.kafka.state.partition import PartitionState
+from ragmeter.kafka.worker_view import WorkerView
+from ragmeter.store.rows import OutboxItem
+from tests.embedded.test_agent import ERRORS
+from tests.embedded.test_agent import settings as settings_of
+from tests.kafka.cluster import quality
+from tests.kafka.state.partition import SCORER, record, state_of
+from tests.samples import samples
+from tests.traces import START
+
+DUPLICATE = "ragmeter_traces_duplicate_total"
+HERE = (("source", "kafka"),)
+
+
+class _Owner:
+    def __init__(self, state: PartitionState) -> None:
+        self.state = state
+
+
+class _Stage:
+    def __init__(self, states: dict[int, PartitionState]) -> None:
+        self.owners = {number: _Owner(state) for number, state in states.items()}
+        self.lock = threading.RLock()
+        self.waiting = 3
+
+
+def reading_of(states: dict[int, PartitionState], **more: Any) -> WorkerView:
+    settings = settings_of(Path("unused"))
+    empty = Aggregator(settings, parse_rules([ERRORS]), []).windows
+    reading = WorkerView(settings.segments, empty, **{"problems": list, **more})
+    stage: Any = _Stage(states)
+    reading.stage = stage
+    return reading
+
+
+def state_with(*services: str, first: int = 0, count: int = 40, **changes: Any) -> PartitionState:
+    state = state_of()
+    names = [services[n % len(services)] for n in range(count)]
+    state.apply([record(first + n, service=name, **changes) for n, name in enumerate(names)])
+    return state
+
+
+@pytest.fixture
+def pair() -> dict[int, PartitionState]:
+    return {
+        1: state_with("bot", "shop"),
+        4: state_with("wiki", first=1000, count=20, status="error"),
+    }
+
+
+def exported(reading: WorkerView) -> dict[str, float]:
+    return samples(PrometheusExporter(reading).render().decode())
+
+
+def test_all_services_are_exported_as_from_one_state(pair: dict[int, PartitionState]) -> None:
+    alone = exported(reading_of({1: pair[1]})) | quality(exported(reading_of({4: pair[4]})))
+    both = exported(reading_of(pair))
+    assert quality(both) == quality(alone)
+    assert {name for name in ("bot", "shop", "wiki") if f'service="{name}"' in str(both)} == {
+        "bot",
+        "shop",
+        "wiki",
+    }
+    assert reading_of(pair).windows.services() == ["bot", "shop", "wiki"]
+
+
+def test_a_service_is_broken_down_where_it_lives(pair: dict[int, PartitionState]) -> None:
+    found = [
+        build_document(service_breakdown(reading_of(states), "bot", "1h"))
+        for states in (pair, {1: pair[1]})
+    ]
+    assert found[0] == found[1]
+    assert found[0]["series"]
+
+
+def test_a_service_that_went_away_leaves_nothing(pair: dict[int, PartitionState]) -> None:
+    reading = reading_of(pair)
+    stage: Any = reading.stage
+    del stage.owners[4]
+    assert 'service="wiki"' not in str(exported(reading))
+    assert reading.windows.services() == ["bot", "shop"]
+    assert reading.windows.seen("bot", "", "1h") > 0
+    assert reading.windows.seen("wiki", "", "1h") == 0
+    with pytest.raises(AttributeError):
+        reading.windows.no_such_thing  # type: ignore[attr-defined]  # noqa: B018
+
+
+def test_counters_are_summed_over_partitions_and_the_process(
+    pair: dict[int, PartitionState],
+) -> None:
+    reading = reading_of(pair)
+    for state in pair.values():
+        state.apply([replace(record(5), source=None)])
+    found = {key: value for key, value in reading.counters.items() if key[0] == DUPLICATE}
+    own = [state.aggregator.counters.get(DUPLICATE, HERE) for state in pair.values()]
+    assert found.get((DUPLICATE, HERE), 0) == sum(own)
+    reading.process.inc(DUPLICATE, HERE, 10)
+    assert reading.counters.get(DUPLICATE, HERE) == sum(own) + 10
+
+
+def test_now_is_the_newest_event_time(pair: dict[int, PartitionState]) -> None:
+    assert reading_of(pair).windows.now == START + 1019
+    assert reading_of({}).windows.now is None
+
+
+def items(state: PartitionState, *names: str, created: float) -> None:
+    state.outbox.add([OutboxItem(name, name[:1], "{}", created) for name in names])
+    state.outbox.settled()
+
+
+def test_the_outboxes_are_one(pair: dict[int, PartitionState]) -> None:
+    items(pair[1], "b1", "b2", created=2.0)
+    items(pair[4], "a1", created=1.0)
+    outbox = reading_of(pair).outbox
+    assert [item.id for item in outbox.due(10.0, 9)] == ["a1", "b1"], "b2 is behind b1"
+    assert [item.id for item in outbox.due(10.0, 1)] == ["a1"]
+    outbox.retry("a1", 20.0, "503")
+    assert [item.id for item in outbox.due(10.0, 9)] == ["b1"]
+    outbox.done("b1")
+    assert [item.id for item in outbox.due(20.0, 9)] == ["a1", "b2"]
+    assert pair[1].outbox.due(20.0, 9)[0].id == "b2"
+
+
+def test_alerts_of_all_partitions_are_shown(pair: dict[int, PartitionState]) -> None:
+    found = reading_of(pair).alerts()
+    assert {alert.service for alert in found} == {
+        alert.service for state in pair.values() for alert in state.aggregator.engine.alerts()
+    }
+    assert "wiki" in {alert.service for alert in found}
+
+
+def test_health_says_what_is_wrong(pair: dict[int, PartitionState]) -> None:
+    reading = reading_of(pair, problems=lambda: ["no broker"])
+    assert not reading.health().ready
+    assert reading.health().problems == ("no broker",)
+    assert reading.health().queue_depth == 3
+    assert reading_of(pair).health().ready
+
+
+def test_nothing_is_read_before_there_is_an_app() -> None:
+    settings = settings_of(Path("unused"))
+    empty = Aggregator(settings, [], SCORER.expected).windows
+    reading = WorkerView(settings.segments, empty, problems=lambda: ["starting"])
+    assert reading.states() == []
+    assert reading.health().problems == ("starting",)

@@ -1,0 +1,63 @@
+"""What is read from a passage is remembered within bounds, from the second time on."""
+
+from ragmeter.metrics.text_index import (
+    _CACHE_ENTRY_CHARS,
+    _MAX_CACHED_TEXT,
+    _MAX_UNCACHED_CHARS,
+    PassageCache,
+    PassageIndex,
+    PassageText,
+)
+
+
+def test_a_text_is_kept_from_its_second_coming_on() -> None:
+    memo = PassageCache()
+    first, second = memo.read("Parks open at 9:30."), memo.read("Parks open at 9:30.")
+    assert first is not second
+    assert memo.read("Parks open at 9:30.") is second
+    assert first.stems == second.stems == ("park", "open", "9", "30", "")
+    assert second.numbers == {"t570"}
+
+
+def test_texts_that_come_once_are_not_held_and_their_hashes_are_bounded() -> None:
+    memo = PassageCache()
+    for number in range(_MAX_UNCACHED_CHARS + 10):
+        memo.read(str(number))
+    assert len(memo) == memo.held == 0
+    assert len(memo._seen_once) <= _MAX_UNCACHED_CHARS
+
+
+def test_the_oldest_give_way_at_the_bound() -> None:
+    memo = PassageCache(limit=3 * (_CACHE_ENTRY_CHARS + 1))
+    for text in "abcd":
+        memo.read(text)
+        memo.read(text)
+    assert len(memo) == 3
+    assert memo.held == 3 * (_CACHE_ENTRY_CHARS + 1)
+    kept = {text: memo.read(text) is memo.read(text) for text in "dcb"}
+    assert kept == {"d": True, "c": True, "b": True}
+    assert memo.read("a") is not memo.read("a")
+
+
+def test_whole_documents_are_not_held() -> None:
+    memo = PassageCache()
+    for _ in range(3):
+        memo.read("x" * (_MAX_CACHED_TEXT + 1))
+    assert len(memo) == 0
+
+
+def test_stems_are_found_flat_only_as_whole_words() -> None:
+    flat = PassageText("Rooms cost 5 pounds").flat
+    assert " 5 " in flat
+    assert " pound " in flat
+    assert " oun" not in flat
+
+
+def test_pages_are_the_same_from_memory() -> None:
+    texts = ["Anna paid 1,000.0 in 2019.", "", "Anna left at 5 pm."]
+    first, second, third = (PassageIndex.read(texts) for _ in range(3))
+    assert first.stream == second.stream == third.stream
+    assert first.owner == third.owner == [0] * (first.starts[1]) + [1] + [2] * 5
+    assert third.has_number("1000", "1000")
+    assert third.has_number("t300", "17:00")
+    assert not third.has_number("7", "7")

@@ -1,0 +1,35 @@
+"""Runs of a few scores, for tests."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from ragmeter.offline.report.run import RunSeries, ScoredRun
+from tests.scored import line_of, result
+
+__all__ = ["run_of", "series_of"]
+
+
+def run_of(
+    values: Sequence[float | None] | Mapping[str, float | None],
+    metric: str = "grounding",
+    name: str = "a",
+    probabilities: Sequence[float] = (),
+    **more: Any,
+) -> ScoredRun:
+    """A run of one metric; values by id, or in order (then `t0`, `t1`, ...). None is unscored."""
+    named = values if isinstance(values, Mapping) else {f"t{n}": v for n, v in enumerate(values)}
+    run = ScoredRun(name)
+    for number, (trace_id, value) in enumerate(named.items()):
+        extra: dict[str, Any] = {"probability": probabilities[number]} if probabilities else {}
+        if value is None:
+            extra["reason"] = "judge_timeout"
+        line = line_of(number, result(metric, value, **extra, **more), trace_id=trace_id)
+        run.add(line.trace, trace_id)
+    return run
+
+
+def series_of(run: ScoredRun, metric: str = "grounding") -> RunSeries:
+    (found,) = [series for series in run.series(5) if series.metric == metric]
+    return found

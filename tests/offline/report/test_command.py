@@ -1,0 +1,331 @@
+"""`ragmeter report` as a command: what it reads, writes, refuses and says."""
+
+from __future__ import annotations
+
+import asyncio
+import csv
+import gzip
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ragmeter.config.loader import load_settings
+from ragmeter.config.settings import Settings
+from ragmeter.console.terminal import UsageError
+from ragmeter.offline.report.command import ReportOptions, convert_to_open_rag_eval, run_report
+from ragmeter.offline.report.open_rag_eval import OPEN_RAG_EVAL_HEADER
+from ragmeter.offline.scoring import score_file
+from tests.cli.test_main import ragmeter
+from tests.offline.report.recorded import FOREIGN
+from tests.scored import line_dict, result
+from tests.traces import trace_dict
+
+SETTINGS: Settings = load_settings(environ={})
+
+
+def scores(path: Path, values: list[float], **more: Any) -> Path:
+    """Traces t0, t1, ... with their grounding."""
+    lines = [json.dumps(line_dict(n, result("grounding", v), **more)) for n, v in enumerate(values)]
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+def shown(
+    capfd: pytest.CaptureFixture[str], *files: Path, settings: Settings = SETTINGS, **more: Any
+) -> tuple[str, list[str]]:
+    """What goes to stdout, and what is said."""
+    said: list[str] = []
+    assert run_report(ReportOptions(files, **more), settings, said.append)
+    return capfd.readouterr().out, said
+
+
+def numbers(capfd: pytest.CaptureFixture[str], *files: Path, **more: Any) -> dict[str, Any]:
+    found: dict[str, Any] = json.loads(shown(capfd, *files, form="json", **more)[0])
+    return found
+
+
+def test_two_runs(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    first = scores(tmp_path / "old.jsonl", [0.1 * n for n in range(8)])
+    second = scores(tmp_path / "new.jsonl", [0.1 * n + 0.2 for n in range(8)])
+    out, said = shown(capfd, first, second)
+    assert "old: 8 traces; new: 8 traces" in out
+    assert "+0.200" in out
+    assert "better" in out
+    assert any("Fisher" in line for line in said)
+    found = numbers(capfd, first, second)
+    (compared,) = found["comparisons"]
+    assert (compared["method"], compared["pairs"], compared["verdict"]) == ("paired", 8, "better")
+    assert compared["p"] == 2 / 2**8
+    assert found["runs"][0]["series"][0]["box"]["median"] == pytest.approx(0.35)
+    assert numbers(capfd, first, second) == found
+
+
+def test_page_and_picture(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    file = scores(tmp_path / "a.jsonl", [0.1, 0.5, 0.9])
+    html, png = tmp_path / "r.html", tmp_path / "r.png"
+    shown(capfd, file, html=html, png=png)
+    assert html.read_text().startswith("<!doctype html>")
+    assert png.read_bytes().startswith(b"\x89PNG")
+
+
+def test_without_matplotlib_the_rest_is_made(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    file, html, png = scores(tmp_path / "a.jsonl", [0.1]), tmp_path / "h", tmp_path / "p"
+    said: list[str] = []
+    assert not run_report(ReportOptions([file], html=html, png=png), SETTINGS, said.append)
+    assert any("ragmeter[report]" in line for line in said)
+    assert html.exists()
+    assert not png.exists()
+    assert "grounding" in capfd.readouterr().out
+
+
+def test_a_csv_of_ours(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "a.csv.gz"
+    rows = "trace_id,service,timestamp,grounding.builtin,precision_at_k:5.umbrela,nonsense.builtin"
+    file.write_bytes(gzip.compress(
+        f"{rows}\nt1,bot,2026-01-15T11:00:00Z,0.25,0.4,1\nt2,bot,2026-01-15T11:00:00Z,0.75,,1\n"
+        "t3,bot,2026-01-15T11:00:00Z,nan,7,\nt4,bot\n".encode()
+    ))  # fmt: skip
+    found = numbers(capfd, file)["runs"][0]
+    series = {(s["metric"], s.get("k")): s for s in found["series"]}
+    assert (found["name"], found["traces"]) == ("a", 3)
+    assert series["grounding", None]["value"] == pytest.approx(0.5)
+    assert series["precision_at_k", 5]["value"] == pytest.approx(0.4)
+    notes = " ".join(found["notes"])
+    for words in ("no probabilities", "2 results of unknown", "2 values that are none",
+                  "1 lines unreadable"):  # fmt: skip
+        assert words in notes, notes
+
+
+def test_a_file_of_open_rag_eval(capfd: pytest.CaptureFixture[str]) -> None:
+    found = numbers(capfd, FOREIGN, FOREIGN, pair_by="query")
+    run = found["runs"][0]
+    assert run["traces"] == 12
+    assert any("first one is read" in note for note in run["notes"])
+    series = {s["metric"]: s for s in run["series"] if "k" not in s}
+    # 4 of 12 attempt nothing (0, 4, 8), one evaluation failed
+    assert series["answered"]["samples"] == 11
+    assert series["answered"]["value"] == pytest.approx(8 / 11)
+    with FOREIGN.open(encoding="utf-8", newline="") as file:
+        cells = [row["run_1_retrieval_score_mean_umbrela_score"] for row in csv.DictReader(file)]
+    graded = [float(cell) for cell in cells if cell]
+    assert series["relevance"]["value"] == pytest.approx(sum(graded) / 11)
+    assert series["nugget_vital"]["reasons"]["unscored"] == {"judge_error": 1, "not_reported": 1}
+    assert {item["method"] for item in found["comparisons"]} == {"constant"}
+    assert "How do I reset" in series["answered"]["worst"][0]["query"]
+
+
+def traces(path: Path, number: int, **fields: Any) -> Path:
+    lines = [json.dumps(trace_dict(trace_id=f"t{n}", **fields)) for n in range(number)]
+    path.write_text("\n".join(lines))
+    return path
+
+
+def test_pairs_by_question_and_by_tag(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    first, second = tmp_path / "a.jsonl", tmp_path / "b.jsonl"
+    asked = tmp_path / "traces.jsonl"
+    questions = []
+    for path, name, lift in ((first, "x", 0.0), (second, "y", 0.3)):
+        lines = []
+        for n in range(6):
+            tags = {"question": f"q{n}"}
+            line = line_dict(
+                n, result("grounding", n / 10 + lift), trace_id=f"{name}{n}", tags=tags
+            )
+            lines.append(json.dumps(line))
+            query = f"What  is {n}?" if name == "x" else f"what is {n}? "
+            questions.append(json.dumps(trace_dict(trace_id=f"{name}{n}", query=query)))
+        path.write_text("\n".join(lines))
+    asked.write_text("\n".join(questions))
+    by: list[dict[str, Any]] = [
+        {"pair_by": "query", "traces": asked}, {"pair_by": "tag:question"}, {},
+        {"pair_by": "query"},
+    ]  # fmt: skip
+    found = [numbers(capfd, first, second, **more)["comparisons"][0] for more in by]
+    assert [item["method"] for item in found] == ["paired", "paired", "unpaired", "unpaired"]
+    assert [item["pairs"] for item in found] == [6, 6, 0, 0]
+
+
+def test_texts_are_redacted_or_not_shown(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    file = scores(tmp_path / "a.jsonl", [0.1])
+    asked = traces(tmp_path / "t.jsonl", 1, query="I am ann@example.com", answer="Hello")
+    out, _ = shown(capfd, file, traces=asked)
+    assert "I am ann" in out
+    rules = load_settings(environ={}, overrides={"privacy": {"redact": ["email"]}})
+    out, _ = shown(capfd, file, traces=asked, settings=rules)
+    assert "Hello" in out
+    assert "ann@example.com" not in out
+    nothing = load_settings(environ={}, overrides={"privacy": {"content": "none"}})
+    out, said = shown(capfd, file, traces=asked, settings=nothing)
+    assert "Hello" not in out
+    assert any("privacy.content" in line for line in said)
+
+
+def foreign(path: Path, answer: str) -> Path:
+    """A CSV of open-rag-eval with an answer that hallucinates."""
+    parts = json.dumps([{"text": answer, "citations": []}])
+    with path.open("w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(
+            ["query_id", "query", "run_1_generated_answer",
+             "run_1_generation_score_hallucination_score"]
+        )  # fmt: skip
+        writer.writerow(["q1", "I am ann@example.com", parts, "0.1"])
+    return path
+
+
+def test_each_run_has_its_own_answers(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    files = foreign(tmp_path / "a.csv", "At nine."), foreign(tmp_path / "b.csv", "At ten.")
+    runs = numbers(capfd, *files)["runs"]
+    answers = [run["series"][0]["worst"][0]["answer"] for run in runs]
+    assert answers == ["At nine.", "At ten."]
+
+
+def test_texts_of_the_file_itself_are_redacted_too(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    file = foreign(tmp_path / "a.csv", "At nine.")
+    rules = load_settings(environ={}, overrides={"privacy": {"redact": ["email"]}})
+    out, _ = shown(capfd, file, settings=rules)
+    assert "At nine." in out
+    assert "ann@example.com" not in out
+    nothing = load_settings(environ={}, overrides={"privacy": {"content": "none"}})
+    out, _ = shown(capfd, file, settings=nothing)
+    assert "At nine." not in out
+
+
+def test_repeats_services_and_unreadable_lines_are_said(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    file = scores(tmp_path / "a.jsonl", [0.2, 0.4])
+    more = json.dumps(line_dict(0, result("grounding", 1.0), service="other"))
+    again = json.dumps(line_dict(1, result("grounding", 1.0)))
+    with file.open("a") as out:
+        out.write(f"{more}\n{again}\nnonsense\n")
+    notes = " ".join(numbers(capfd, file)["runs"][0]["notes"])
+    for words in ("1 repeated", "1 lines unreadable", "2 services taken together"):
+        assert words in notes
+    alone = numbers(capfd, file, service="bot")["runs"][0]
+    assert alone["traces"] == 2
+    assert alone["series"][0]["value"] == pytest.approx(0.3)
+
+
+def test_probabilities_are_honoured(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "a.jsonl"
+    lines = [line_dict(0, result("grounding", 1.0, probability=0.25)),
+             line_dict(1, result("grounding", 0.0))]  # fmt: skip
+    file.write_text("\n".join(map(json.dumps, lines)))
+    (series,) = numbers(capfd, file)["runs"][0]["series"]
+    assert (series["value"], series["weighted"]) == (pytest.approx(0.8), True)
+    assert series["box"]["median"] == 1.0
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {"pair_by": "nothing"},
+        {"pair_by": "tag:"},
+        {"html": Path("-")},
+        {"metrics": ["relevance"]},
+        {"files": [Path("-"), Path("-")]},
+    ],
+)
+def test_calls_that_cannot_be_meant(tmp_path: Path, more: dict[str, Any]) -> None:
+    file = scores(tmp_path / "a.jsonl", [0.1])
+    with pytest.raises(UsageError):
+        run_report(ReportOptions(**{"files": [file], **more}), SETTINGS, print)
+
+
+def test_nothing_read_is_overwritten(tmp_path: Path) -> None:
+    file = scores(tmp_path / "a.jsonl", [0.1])
+    link = tmp_path / "link"
+    os.link(file, link)
+    calls: list[dict[str, Any]] = [{"html": link}, {"png": file}]
+    for more in calls:
+        with pytest.raises(UsageError, match="is what is read"):
+            run_report(ReportOptions([file], **more), SETTINGS, print)
+    with pytest.raises(UsageError, match="is what is read"):
+        convert_to_open_rag_eval(ReportOptions([file]), link, SETTINGS, print)
+    assert "grounding" in file.read_text()
+
+
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [
+        (b"", "no scored trace"),
+        (b"a,b\n1,2\n", "neither what"),
+        (b"query_id,run_1_generated_answer\n\xff,x\n", "not UTF-8"),
+        (b"\x1f\x8b\x08\x00", "cut off"),
+        (b"query_id,run_1_generated_answer\n" + b"x" * 20_000, "over the limit"),
+        ("trace_id".encode("utf-16"), "UTF-8 is needed"),
+    ],
+)
+def test_files_that_are_none(tmp_path: Path, data: bytes, why: str) -> None:
+    file = tmp_path / "a"
+    file.write_bytes(data)
+    small = load_settings(environ={}, overrides={"limits": {"trace_bytes": 10_000}})
+    with pytest.raises(OSError, match=why):
+        run_report(ReportOptions([file]), small, print)
+
+
+def test_open_rag_eval_columns_out_and_in_again(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    file, out = tmp_path / "a.jsonl", tmp_path / "a.csv"
+    more: dict[str, Any] = {"scorer": "umbrela", "detail": {"grades": [3, 1]}}
+    lines = [line_dict(n, result("relevance", 2.0, **more)) for n in range(3)]
+    file.write_text("\n".join(map(json.dumps, lines)))
+    said: list[str] = []
+    asked = traces(tmp_path / "t.jsonl", 3)
+    convert_to_open_rag_eval(ReportOptions([file], traces=asked), out, SETTINGS, said.append)
+    with out.open(newline="") as written:
+        rows = list(csv.DictReader(written))
+    assert tuple(rows[0]) == OPEN_RAG_EVAL_HEADER
+    assert [row["query_id"] for row in rows] == ["t0", "t1", "t2"]
+    assert json.loads(rows[0]["run_1_retrieval_score_umbrela_scores"]) == {"[1]": 3, "[2]": 1}
+    assert rows[0]["run_1_generated_answer"]
+    assert any("without a value" in line and "hallucination" in line for line in said)
+    (series,) = [s for s in numbers(capfd, out)["runs"][0]["series"] if s["samples"]]
+    assert (series["metric"], series["value"]) == ("relevance", 2.0)
+    with pytest.raises(UsageError):
+        convert_to_open_rag_eval(ReportOptions([file, file]), out, SETTINGS, print)
+
+
+def test_names_reach_the_terminal_harmless(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    file = scores(tmp_path / "\x1b[2J[bold]a.jsonl", [0.1], trace_id="\x1b[31m[red]x")
+    out, _ = shown(capfd, file, scores(tmp_path / "b.jsonl", [0.1]))
+    assert "\x1b" not in out
+    assert "[bold]a" in out
+
+
+def test_the_command(tmp_path: Path) -> None:
+    file = scores(tmp_path / "a.jsonl", [0.1, 0.9])
+    done = ragmeter("report", "-", file, "--format", "json", stdin=file.read_bytes())
+    assert done.returncode == 0, done.stderr
+    assert [run["name"] for run in json.loads(done.stdout)["runs"]] == ["stdin", "a"]
+    assert ragmeter("report", file, "--pair-by", "x").returncode == 2
+    assert ragmeter("report", tmp_path / "none").returncode == 1
+
+
+@pytest.mark.parametrize("content", ["full", "none"])
+def test_scored_into_the_same_columns(tmp_path: Path, content: str) -> None:
+    asked, scored, out = (tmp_path / name for name in ("t.jsonl", "s.jsonl", "a.csv"))
+    traces(asked, 3)
+    settings = load_settings(environ={}, overrides={"privacy": {"content": content}})
+    for path, form in ((scored, "jsonl"), (out, "open-rag-eval")):
+        asyncio.run(score_file(asked, path, form, settings, print))
+    again = tmp_path / "b.csv"
+    convert_to_open_rag_eval(ReportOptions([scored], traces=asked), again, settings, print)
+    assert out.read_bytes() == again.read_bytes()
+    with out.open(newline="") as one:
+        rows = list(csv.DictReader(one))
+    assert [row["query_id"] for row in rows] == ["t0", "t1", "t2"]
+    assert bool(rows[0]["run_1_generated_answer"]) == (content == "full")

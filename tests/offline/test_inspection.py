@@ -1,0 +1,227 @@
+"""What `ragmeter inspect` reads and prints."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import gzip
+import json
+import subprocess
+import time
+import tracemalloc
+from io import StringIO
+from pathlib import Path
+
+import httpx
+import pytest
+from rich.console import Console
+from typer.testing import CliRunner
+
+from ragmeter.cli.main import app
+from ragmeter.config.inputs import OtlpSettings
+from ragmeter.ingest.content_policy import ContentPolicy
+from ragmeter.ingest.live_inspection import (
+    _MAX_QUEUED_LINES,
+    MAX_LISTENERS,
+    LiveInspection,
+    TooManyListeners,
+)
+from ragmeter.ingest.requests.extraction import extract_requests
+from ragmeter.offline.inspection import inspect_files, inspection_to_dict, print_inspection
+from tests.crash import RAGMETER, start
+from tests.ports import free_port
+from tests.waiting import PATIENCE
+
+OTLP = Path(__file__).parent / "data" / "otlp"
+LANGCHAIN = OTLP / "openinference-langchain.otlp.jsonl.gz"
+GENAI = [OTLP / "wire" / f"genai-{n}.pb" for n in (1, 2, 3)]
+
+
+def wait_ready(url: str) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while time.monotonic() < deadline:
+        with contextlib.suppress(httpx.HTTPError):
+            if httpx.get(f"{url}/readyz").status_code == 200:
+                return
+        time.sleep(0.05)
+    raise AssertionError("never ready")
+
+
+def printed(*paths: Path) -> str:
+    out = StringIO()
+    print_inspection(inspect_files(paths, OtlpSettings()), Console(file=out, width=160))
+    return out.getvalue()
+
+
+def test_a_table_says_which_span_gave_a_field() -> None:
+    text = printed(LANGCHAIN)
+    assert "VectorStoreRetriever (openinference)" in text
+    assert "How long do refunds take?" in text
+    assert "1. [policy-01] Refunds are issued" in text
+    assert "timeout: langchain_openai" in text
+    assert "4 requests in" in text
+
+
+def test_the_standard_input_is_a_minus() -> None:
+    result = CliRunner().invoke(app, ["inspect", "-"], input=LANGCHAIN.read_bytes())
+    assert result.exit_code == 0
+    assert "4 requests in" in result.stdout
+
+
+def test_a_huge_file_is_not_read_to_its_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ragmeter.offline.inspection.MAX_BODY", 1000)
+    huge = tmp_path / "huge"
+    with huge.open("wb") as file:
+        file.truncate(64 * 2**20)  # takes no place
+    tracemalloc.start()
+    try:
+        with pytest.raises(OSError, match="more than 1000 bytes"):
+            inspect_files([huge], OtlpSettings())
+        assert tracemalloc.get_traced_memory()[1] < 2**20
+    finally:
+        tracemalloc.stop()
+
+
+def test_a_folder_is_all_files_in_it(tmp_path: Path) -> None:
+    for path in GENAI:
+        (tmp_path / path.name).write_bytes(path.read_bytes())
+    (tmp_path / ".hidden").write_bytes(b"no body")
+    (tmp_path / "deeper").mkdir()
+    folder, files = inspect_files([tmp_path], OtlpSettings()), inspect_files(GENAI, OtlpSettings())
+    assert (folder.bodies, folder.spans) == (3, files.spans)
+    assert inspection_to_dict(folder) == inspection_to_dict(files)
+
+
+def test_spans_of_several_files_are_one_trace() -> None:
+    alone = inspect_files(GENAI[:1], OtlpSettings())
+    together = inspect_files(GENAI, OtlpSettings())
+    assert together.spans == 6 > alone.spans
+    trace, origins = together.traces[0]
+    assert trace.missing == {"passages": "passages_id_only"}
+    assert origins["query"][0].convention == "otel_genai"
+    assert "(passages_id_only)" in printed(*GENAI)
+
+
+def test_what_is_no_request_or_unreadable_is_counted(tmp_path: Path) -> None:
+    noise = OTLP / "langwatch-fastapi-http-noise.otlp-protojson.json"
+    broken = tmp_path / "broken.json"
+    broken.write_text('{"resourceSpans": [')
+    found = inspection_to_dict(inspect_files([noise, broken], OtlpSettings()))
+    assert found["requests"] == []
+    assert found["not_requests"] == {"no_llm_no_retriever": 1}
+    assert found["rejected"] == {"bad_json": 1}
+
+
+def test_one_body_over_several_lines(tmp_path: Path) -> None:
+    lines = gzip.decompress(LANGCHAIN.read_bytes()).splitlines()
+    pretty = tmp_path / "pretty.json"
+    pretty.write_text(json.dumps(json.loads(lines[0]), indent=2))
+    assert inspect_files([pretty], OtlpSettings()).spans == len(
+        json.loads(lines[0])["resourceSpans"][0]["scopeSpans"][0]["spans"]
+    )
+
+
+def test_a_text_from_a_span_cannot_steer_the_terminal(tmp_path: Path) -> None:
+    body = gzip.decompress(LANGCHAIN.read_bytes()).replace(
+        b"How long do refunds take?", b"\\u001b[2J[red]boo"
+    )
+    path = tmp_path / "hostile.jsonl"
+    path.write_bytes(body)
+    text = printed(path)
+    assert "\x1b[2J" not in text
+    assert "\\x1b[2J[red]boo" in text
+
+
+@pytest.mark.parametrize(("name", "status"), [("openinference-langchain", 0), ("nothing", 1)])
+def test_the_command(name: str, status: int) -> None:
+    path = OTLP / f"{name}.otlp.jsonl.gz"
+    done = CliRunner().invoke(app, ["inspect", str(path), "--format", "json"])
+    assert done.exit_code == status, done.output
+    if not status:
+        first = json.loads(done.stdout)["requests"][0]
+        assert first["trace"]["query"] == "How long do refunds take?"
+        assert first["from"]["answer"][0]["name"] == "retrieval_chain"
+
+
+def test_native_traces_say_what_is_missing(capsys: pytest.CaptureFixture[str]) -> None:
+    done = CliRunner().invoke(app, ["inspect", *map(str, GENAI), "--format", "jsonl"])
+    first, second = (json.loads(line) for line in done.stdout.splitlines())
+    assert first["missing"] == {"passages": "passages_id_only"}
+    assert [passage["id"] for passage in first["passages"]] == [
+        "policy-01", "policy-02", "warranty-01",
+    ]  # fmt: skip
+    assert (first["status"], second["status"]) == ("ok", "timeout")
+
+
+@pytest.mark.parametrize("arguments", [[], ["--live", "x.json"]])
+def test_files_or_live(arguments: list[str]) -> None:
+    done = CliRunner().invoke(app, ["inspect", *arguments])
+    assert done.exit_code == 2
+
+
+@pytest.mark.parametrize("content", ["full", "none"])
+def test_a_running_agent_shows_what_it_reads(tmp_path: Path, content: str) -> None:
+    config = tmp_path / "c.json"
+    config.write_text(
+        json.dumps(
+            {
+                "http": {"otlp_port": free_port(), "metrics_port": (page := free_port())},
+                "state": {"path": str(tmp_path / "s"), "dead_letters": str(tmp_path / "d")},
+                "privacy": {"content": content},
+                "otlp": {"grace_seconds": 0.1, "logs_grace_seconds": 0.1},
+            }
+        )
+    )
+    port = json.loads(config.read_text())["http"]["otlp_port"]
+    agent = start(tmp_path, "run", "-c", config)
+    watch = None
+    try:
+        wait_ready(f"http://127.0.0.1:{page}")
+        command = [*RAGMETER, "inspect", "--live", "-c", str(config), "--count", "4", "-f", "jsonl"]
+        watch = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        assert watch.stderr is not None
+        assert b"watching" in watch.stderr.readline()
+        for body in gzip.decompress(LANGCHAIN.read_bytes()).splitlines():
+            kind = {"Content-Type": "application/json"}
+            url = f"http://127.0.0.1:{port}/v1/traces"
+            assert httpx.post(url, content=body, headers=kind).status_code == 200
+        found = [json.loads(line) for line in watch.communicate(timeout=PATIENCE)[0].splitlines()]
+        assert watch.returncode == 0
+    finally:
+        for process in (watch, agent):
+            if process is not None:
+                process.kill()
+                process.communicate()
+    assert {trace["status"] for trace in found} == {"ok", "error", "timeout"}
+    queries = {trace.get("query") for trace in found}
+    assert ("How long do refunds take?" in queries) == (content == "full")
+    assert all(len(trace["passages"]) == 3 for trace in found)
+
+
+def test_nobody_to_watch_is_said() -> None:
+    url = f"http://127.0.0.1:{free_port()}"
+    done = CliRunner().invoke(app, ["inspect", "--live", "--url", url])
+    assert done.exit_code == 1
+    assert "is `ragmeter run` up?" in done.output
+
+
+def test_listeners_are_bounded_and_none_is_waited_for() -> None:
+    async def play() -> None:
+        watchers = LiveInspection(ContentPolicy())
+        found = extract_requests([], OtlpSettings())
+        found.dropped["indexing"] = 3 * _MAX_QUEUED_LINES
+        with contextlib.ExitStack() as stack:
+            listeners = [stack.enter_context(watchers.listening()) for _ in range(MAX_LISTENERS)]
+            with pytest.raises(TooManyListeners), watchers.listening():
+                pass
+            await asyncio.to_thread(watchers.publish, found)
+            await asyncio.sleep(0)
+            for listener in listeners:
+                assert json.loads(await listener.next()) == {"not_request": "indexing"}
+                assert listener.missed == 2 * _MAX_QUEUED_LINES
+        with watchers.listening():
+            pass
+
+    asyncio.run(play())

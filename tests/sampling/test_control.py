@@ -1,0 +1,162 @@
+"""What the score half is told of the traffic."""
+
+from __future__ import annotations
+
+import json
+import random
+from typing import Any
+
+import pytest
+
+from ragmeter.config.loader import load_settings
+from ragmeter.config.scoring import SamplingSettings
+from ragmeter.core.score import Score, ScoredTrace, ScoreState
+from ragmeter.sampling.control import (
+    MAX_VALUES,
+    MIN_TRACES,
+    REVISE_SECONDS,
+    ControlLearner,
+    SamplingControl,
+)
+
+HOUR = 3600.0
+
+
+def settings(**values: object) -> SamplingSettings:
+    return load_settings(environ={}, overrides={"sampling": values}).sampling
+
+
+def trace(at: float, grounding: float | None = None, **tags: str) -> ScoredTrace:
+    results = []
+    if grounding is not None:
+        results.append(Score("grounding", "builtin", ScoreState.SCORED, grounding))
+    return ScoredTrace("t", "bot", at, "ok", results, tags=tags)
+
+
+def saved(learner: ControlLearner, into: ControlLearner) -> None:
+    state = {**learner.drain(), "control": learner.dump()}
+    into.load(json.loads(json.dumps(state)))
+
+
+def taught(number: int = 2000, low_share: float = 0.2) -> ControlLearner:
+    rng = random.Random(1)
+    learner = ControlLearner(settings(low=["grounding"], low_share=low_share))
+    for n in range(number):
+        tenant = "small" if n % 100 == 0 else "large"
+        learner.observe(trace(n, rng.betavariate(8, 2)), "bot", [f"tenant={tenant}"])
+    learner.observe(trace(2 * HOUR, 1.0), "bot")
+    return learner
+
+
+@pytest.mark.parametrize("low_share", [0.1, 0.2, 0.5])
+def test_the_low_cut_is_a_quantile_of_the_cheap_score(low_share: float) -> None:
+    cut = taught(low_share=low_share).record.low["bot"]["grounding"]
+    rng = random.Random(2)
+    below = sum(rng.betavariate(8, 2) < cut for _ in range(20_000)) / 20_000
+    assert below == pytest.approx(low_share, abs=0.03)
+
+
+def test_the_share_is_divided_by_the_metrics() -> None:
+    learner = ControlLearner(settings(low=["grounding", "relevance"], low_share=0.4))
+    for n in range(1000):
+        learner.observe(trace(0, n / 1000), "bot")
+    learner.observe(trace(2 * HOUR), "bot")
+    assert learner.record.low["bot"]["grounding"] == pytest.approx(0.2, abs=0.006)
+
+
+def test_little_traffic_says_nothing() -> None:
+    record = taught(MIN_TRACES - 10).record
+    assert (record.low, record.rare) == ({}, {})
+
+
+def test_of_a_score_that_is_mostly_the_worst_nothing_is_low() -> None:
+    learner = ControlLearner(settings(low=["grounding"]))
+    for n in range(1000):
+        learner.observe(trace(0, float(n % 3 == 0)), "bot")
+    learner.observe(trace(2 * HOUR), "bot")
+    assert learner.record.low == {}
+
+
+def test_a_segment_with_little_traffic_is_rare() -> None:
+    assert taught().record.rare == {"bot": ["tenant=small"]}
+
+
+def test_a_record_comes_hourly_and_at_once_when_a_version_appears() -> None:
+    learner = ControlLearner(settings())
+    changed = []
+    for n in range(8000):
+        before = learner.record
+        learner.observe(trace(float(n)), "bot")
+        if learner.record is not before:
+            changed.append(n)
+    assert changed == [0, int(REVISE_SECONDS), 2 * int(REVISE_SECONDS)]
+    before = learner.record
+    learner.observe(trace(8000.0, model="x"), "bot")
+    after = learner.record
+    assert after.version == before.version + 1
+    assert after.first["bot"] == {"": 0.0, "model=x": 8000.0}
+    learner.observe(trace(8001.0, model="x"), "bot")
+    assert learner.record is after
+
+
+def test_a_record_holds_from_the_turn_after_the_one_it_was_learned_in() -> None:
+    learner = ControlLearner(settings())
+    learner.observe(trace(0.0), "bot", turn=3)
+    learner.observe(trace(1.0, model="x"), "bot", turn=3)
+    assert learner.at(3).version == 0
+    assert learner.at(4) is learner.record
+    assert learner.record.version == 2
+    learner.observe(trace(2.0, model="y"), "bot", turn=4)
+    assert learner.at(4).version == 2
+    assert learner.at(5).version == 3
+
+
+def test_the_versions_longest_unseen_are_forgotten() -> None:
+    learner = ControlLearner(settings())
+    for n in range(MAX_VALUES + 10):
+        learner.observe(trace(float(n), model=f"m{n}"), "bot")
+        learner.observe(trace(float(n), model="m0"), "bot")
+    first = learner.record.first["bot"]
+    assert len(first) == MAX_VALUES + 1
+    assert {"", "model=m0", f"model=m{MAX_VALUES + 9}"} <= first.keys()
+    assert "model=m1" not in first
+
+
+def test_a_restart_changes_nothing() -> None:
+    learner, other = taught(), ControlLearner(settings(low=["grounding"]))
+    saved(learner, other)
+    assert other.record == learner.record
+    assert other.dump() == learner.dump()
+    for one in (learner, other):
+        for n in range(3000):
+            one.observe(trace(2 * HOUR + 4 * n, n % 7 / 7, model="new"), "bot", ["tenant=new"])
+    assert other.dump() == learner.dump()
+    assert (
+        SamplingControl.from_dict(json.loads(json.dumps(learner.record.to_dict())))
+        == learner.record
+    )
+
+
+def test_old_counts_fade() -> None:
+    learner = ControlLearner(settings(low=["grounding"]))
+    for value, number in ((0.9, 15_000), (0.3, 60_000)):
+        for n in range(number):
+            learner.observe(trace(0, value - n % 10 / 100), "bot")
+    learner.observe(trace(2 * HOUR), "bot")
+    assert 0.2 < learner.record.low["bot"]["grounding"] < 0.31
+
+
+def test_a_service_that_is_gone_leaves_its_place_to_the_next() -> None:
+    learner = ControlLearner(settings())
+    state: dict[str, Any] = {}
+    for n, name in enumerate(("a", "b", "c")):
+        for _ in range(n + 1):
+            learner.observe(trace(float(n)), name)
+        state |= learner.drain()
+        learner.keep(["b", "c"])
+    assert sorted(state) == ["control.0", "control.1"]
+    assert [state[f"control.{place}"]["service"] for place in (0, 1)] == ["b", "c"]
+    other = ControlLearner(settings())
+    other.load({**state, "control": learner.dump()})
+    other.observe(trace(9.0), "c")
+    assert other.drain()["control.1"]["traces"] == 4

@@ -1,0 +1,155 @@
+from __future__ import annotations
+
+import pytest
+
+from ragmeter.config.loader import load_settings
+from ragmeter.config.scoring import JudgeBudgetSettings
+from ragmeter.core.tiers import ScoringCost
+from ragmeter.sampling.budget_controller import BudgetController
+from ragmeter.sampling.sampler import RATE_FLOOR, Sampler, uniform_fraction
+from ragmeter.trace import Trace
+from tests.traces import START, make_trace
+
+
+def sampler(**sampling: object) -> Sampler:
+    return Sampler(load_settings(environ={}, overrides={"sampling": sampling}).sampling)
+
+
+def test_a_draw_is_the_same_everywhere() -> None:
+    ids = [f"t{n}" for n in range(200)]
+    first, second = sampler(judge=0.3), sampler(judge=0.3)
+    draws = [first.draw(make_trace(trace_id=i), "judge") for i in ids]
+    assert draws == [second.draw(make_trace(trace_id=i), "judge") for i in ids]
+
+
+def test_sequential_ids_are_drawn_at_the_rate() -> None:
+    judged = sampler(judge=0.05)
+    taken = sum(judged.draw(make_trace(n), "judge").taken for n in range(20_000))
+    assert abs(taken / 20_000 - 0.05) < 0.005  # three standard errors
+
+
+def test_an_upstream_sampler_with_the_same_hash_does_not_bend_our_rate() -> None:
+    """With a shared key the 10 % kept upstream would be judged at 50 % instead of 5 %."""
+    upstream = [f"t{n}" for n in range(20_000) if uniform_fraction(f"t{n}", b"upstream") < 0.1]
+    judged = sampler(judge=0.05)
+    taken = sum(judged.draw(make_trace(trace_id=i), "judge").taken for i in upstream)
+    assert abs(taken / len(upstream) - 0.05) < 0.02
+
+
+def test_tiers_and_salts_draw_apart() -> None:
+    ids = [f"t{n}" for n in range(500)]
+    one, other = sampler(judge=0.5, model=0.5), sampler(judge=0.5, salt="other")
+    judge = [one.draw(make_trace(trace_id=i), "judge").taken for i in ids]
+    assert judge != [one.draw(make_trace(trace_id=i), "model").taken for i in ids]
+    assert judge != [other.draw(make_trace(trace_id=i), "judge").taken for i in ids]
+
+
+def test_a_service_may_have_its_own_rate_and_upstream_multiplies() -> None:
+    judged = sampler(judge=0.1, services={"vip": {"judge": 1.0}})
+    draw = judged.draw(make_trace(service="vip", sampling={"probability": 0.25}), "judge")
+    assert draw.taken
+    assert draw.probability == 0.25
+    assert judged.draw(make_trace(), "judge").probability == pytest.approx(0.1)
+
+
+class Clock:
+    now = START
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def test_a_budget_scales_the_rate_and_every_draw_carries_what_held() -> None:
+    clock = Clock()
+    control = BudgetController(
+        JudgeBudgetSettings(requests_per_minute=60), prior=ScoringCost(requests=1)
+    )
+    settings = load_settings(environ={}, overrides={"sampling": {"judge": 0.5}}).sampling
+    judged = Sampler(settings, {"judge": control}, clock)
+    draws = []
+    for n in range(6000):
+        clock.now += 0.01
+        draws.append(judged.draw(make_trace(n, sampling={"probability": 0.5}), "judge"))
+    assert sum(draw.taken for draw in draws[1000:]) == pytest.approx(50, abs=25)
+    late = {draw.probability for draw in draws[1000:]}
+    assert all(0 < probability < 0.05 for probability in late)
+    assert len(late) < 40  # windows group scores by it
+    # 1/pi over the draws counts what arrived
+    weights = [0.5 / draw.probability for draw in draws if draw.taken]
+    assert sum(weights) == pytest.approx(6000, rel=0.35)
+    # a tier without a controller is drawn as ever
+    assert judged.draw(make_trace(1), "model") == (True, 1.0)
+
+
+def test_a_budget_that_does_not_bind_changes_no_draw() -> None:
+    settings = load_settings(environ={}, overrides={"sampling": {"judge": 0.3}}).sampling
+    free = Sampler(settings)
+    held = Sampler(settings, {"judge": BudgetController(JudgeBudgetSettings())}, Clock())
+    traces = [make_trace(n) for n in range(300)]
+    assert [held.draw(t, "judge") for t in traces] == [free.draw(t, "judge") for t in traces]
+
+
+def test_a_drawn_trace_is_reserved() -> None:
+    control = BudgetController(JudgeBudgetSettings(requests_per_minute=1e9))
+    settings = load_settings(environ={}, overrides={"sampling": {"judge": 1.0}}).sampling
+    judged = Sampler(settings, {"judge": control}, Clock())
+    for n in range(3):
+        judged.draw(make_trace(n), "judge")
+    assert control.pending == {"bot": 3}
+
+
+def test_a_stratum_is_drawn_more_often_and_counts_for_more_of_the_budget() -> None:
+    """A third of the traces at three times the rate: 100 draws a minute are kept all the same."""
+    clock = Clock()
+    control = BudgetController(
+        JudgeBudgetSettings(requests_per_minute=100), prior=ScoringCost(requests=1)
+    )
+    settings = load_settings(environ={}, overrides={"sampling": {"judge": 0.5}}).sampling
+    judged = Sampler(settings, {"judge": control}, clock)
+    taken = {1.0: 0, 3.0: 0}
+    stood_for = {1.0: 0.0, 3.0: 0.0}
+    for n in range(60_000):
+        clock.now += 0.02
+        ratio = 3.0 if n % 3 == 0 else 1.0
+        draw = judged.draw(make_trace_fast(n), "judge", ratio)
+        if draw.taken:
+            taken[ratio] += 1
+            stood_for[ratio] += 1 / draw.probability
+            control.settle("bot", ScoringCost(requests=1), clock.now)
+    assert taken[3.0] / taken[1.0] == pytest.approx(1.5, rel=0.15)
+    assert sum(taken.values()) == pytest.approx(2000, rel=0.1)
+    assert stood_for[3.0] == pytest.approx(20_000, rel=0.15)
+    assert stood_for[1.0] == pytest.approx(40_000, rel=0.15)
+
+
+def make_trace_fast(number: int) -> Trace:
+    """Validation would be most of the test."""
+    return make_trace().model_copy(update={"trace_id": f"t{number}"})
+
+
+def test_no_stratum_is_starved() -> None:
+    clock = Clock()
+    control = BudgetController(
+        JudgeBudgetSettings(requests_per_minute=0.001), prior=ScoringCost(requests=1)
+    )
+    settings = load_settings(environ={}, overrides={"sampling": {"judge": 0.5}}).sampling
+    judged = Sampler(settings, {"judge": control}, clock)
+    pis = [judged.draw(make_trace(n), "judge", 3.0).probability for n in range(300)]
+    assert min(pis) == pytest.approx(0.5 * 3 * RATE_FLOOR)
+
+
+def test_rates_and_salt_change_from_the_next_draw_on() -> None:
+    judged = sampler(judge=0.1, salt="a")
+    settings = load_settings(
+        environ={}, overrides={"sampling": {"judge": 0.4, "salt": "b"}}
+    ).sampling
+    ids = [make_trace(n) for n in range(300)]
+    judged.update(settings)
+    fresh = Sampler(settings)
+    assert [judged.draw(t, "judge") for t in ids] == [fresh.draw(t, "judge") for t in ids]
+
+
+def test_controllers_need_a_clock() -> None:
+    settings = load_settings(environ={}).sampling
+    with pytest.raises(ValueError, match="clock"):
+        Sampler(settings, {"judge": BudgetController(JudgeBudgetSettings())})

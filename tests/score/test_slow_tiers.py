@@ -1,0 +1,251 @@
+"""Judge and model as configured, in the running agent, against a judge over HTTP."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from ragmeter.config.loader import ConfigError, load_settings
+from ragmeter.embedded.agent import EmbeddedAgent
+from ragmeter.exporters.prometheus import PrometheusExporter
+from ragmeter.score.slow_tiers import ConfiguredTiers, build_slow_tiers
+from ragmeter.scorers.hhem.model import ModelError
+from ragmeter.scorers.llm.served_model import ServedModel
+from tests.embedded.test_slow_tiers import mismatch, states
+from tests.scorers.judge.stub_process import StubProcess, stub_judge
+from tests.traces import good
+from tests.waiting import until
+
+TINY = Path(__file__).parent / "data" / "hhem-tiny"
+
+
+@contextmanager
+def running(
+    folder: Path, stub: StubProcess, *, live: bool = False, **judge: Any
+) -> Iterator[EmbeddedAgent]:
+    tree = {
+        "state": {"path": str(folder / "s.sqlite"), "dead_letters": str(folder / "d.jsonl")},
+        "sampling": {"judge": 1.0},
+        "judge": {
+            "base_url": stub.base_url,
+            "model": "m",
+            "input_usd_per_million": 1.0,
+            "second": {"share": 0},
+            "probes": {"enabled": False},
+            **judge,
+        },
+    }
+    settings = load_settings(environ={}, overrides=tree)
+    instrument = EmbeddedAgent(
+        settings, [], live=live, tiers=lambda saved: build_slow_tiers(settings, saved)
+    )
+    instrument.start()
+    try:
+        yield instrument
+    finally:
+        instrument.stop(4)
+
+
+def judged(count: int, start: int = 0, **changes: Any) -> list[Any]:
+    return [good(n, query=f"How do I reset password {n}?", **changes) for n in range(start, count)]
+
+
+def values(text: str, name: str) -> list[tuple[str, float]]:
+    lines = [line for line in text.splitlines() if line.startswith(name + "{")]
+    return [(line[len(name) : line.rindex(" ")], float(line.split()[-1])) for line in lines]
+
+
+def test_judged_metrics_reach_the_exposition_with_their_judge(tmp_path: Path) -> None:
+    with stub_judge() as stub, running(tmp_path, stub) as instrument:
+        instrument.accept(judged(12), "test")
+        instrument.wait_idle()
+        text = PrometheusExporter(instrument).render().decode()
+        calls = stub.stats()["calls"]
+    ((labels, _),) = [v for v in values(text, "rag_ndcg_at_k_mean") if 'window="24h"' in v[0]]
+    assert 'scorer="umbrela"' in labels
+    assert 'k="5"' in labels
+    assert 'fingerprint="' in labels
+    requests = values(text, "ragmeter_judge_requests_total")
+    assert requests == [('{judge="judge",outcome="ok"}', calls)]
+    ((_, usd),) = values(text, "ragmeter_judge_cost_usd_total")
+    tokens = dict(values(text, "ragmeter_judge_tokens_total"))
+    assert usd == pytest.approx(tokens['{judge="judge",direction="input"}'] / 1e6)
+    info = values(text, "ragmeter_judge_info") or values(text, "ragmeter_judge_info_info")
+    marks = {labels.split('fingerprint="')[-1][:12] for labels, _ in info}
+    shown = {
+        labels.split('fingerprint="')[-1][:12]
+        for labels, _ in values(text, "rag_relevance_mean")
+        if "fingerprint" in labels
+    }
+    assert shown
+    assert shown <= marks
+    assert all(value == 0 for _, value in values(text, "ragmeter_accounting_mismatch"))
+
+
+def test_what_the_judge_is_asked_for_besides_has_gauges_of_its_own(tmp_path: Path) -> None:
+    families = ["claims", "facts", "context"]
+    with stub_judge() as stub, running(tmp_path, stub, metrics=families) as instrument:
+        instrument.accept(judged(12), "test")
+        instrument.wait_idle()
+        text = PrometheusExporter(instrument).render().decode()
+        calls = stub.stats()["calls"]
+        for metric in ("groundedness_grade", "correctness_grade", "answer_relevancy"):
+            assert states(instrument, metric, "judge") == {"scored": 12}
+    assert calls == 12 * (1 + 1 + 2)  # claims, facts, and the grades of two passages
+    for name, high in (("groundedness_grade", 5), ("context_relevancy", 1)):
+        ((labels, value),) = [v for v in values(text, f"rag_{name}_mean") if 'window="24h"' in v[0]]
+        assert 'fingerprint="' in labels
+        assert 0 < value < high
+    assert all(value == 0 for _, value in values(text, "ragmeter_accounting_mismatch"))
+
+
+def test_a_repeated_question_costs_no_call_even_after_a_restart(tmp_path: Path) -> None:
+    with stub_judge() as stub:
+        with running(tmp_path, stub) as instrument:
+            instrument.accept([good(n) for n in range(8)], "test")
+            instrument.wait_idle()
+            first = stub.stats()["calls"]
+        with running(tmp_path, stub) as instrument:
+            instrument.accept([good(n) for n in range(8, 60)], "test")
+            instrument.wait_idle()
+            assert stub.stats()["calls"] == first
+            assert states(instrument, "relevance", "umbrela") == {"scored": 60}
+
+
+def test_malformed_answers_leave_reasons_and_nothing_is_lost(tmp_path: Path) -> None:
+    with stub_judge(garbage=0.3) as stub, running(tmp_path, stub) as instrument:
+        instrument.accept(judged(60), "test")
+        instrument.wait_idle()
+        found = states(instrument, "answered", "judge")
+        assert set(found) == {"scored", "unscored"}
+        assert sum(found.values()) == 60
+        assert mismatch(instrument) == 0
+
+
+def test_a_judge_that_is_not_there_leaves_everything_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ragmeter.scorers.llm.admission.PATIENCE", 1.0)
+    monkeypatch.setattr("ragmeter.embedded.tier_worker.HOLD", 1.0)
+    nowhere = StubProcess("http://127.0.0.1:9/v1")
+    with running(tmp_path, nowhere, retries=0) as instrument:
+        instrument.accept(judged(30), "test")
+        instrument.wait_idle()
+        assert states(instrument, "error", "builtin") == {"scored": 30}
+        assert states(instrument, "answered", "judge") == {"unscored": 30}
+
+
+def test_the_second_opinion_and_the_probes_are_measured(tmp_path: Path) -> None:
+    with (
+        stub_judge() as stub,
+        running(
+            tmp_path,
+            stub,
+            live=True,
+            concurrency=512,  # or so many at once would be sampled
+            second={"share": 1},
+            probes={"enabled": True},
+        ) as instrument,
+    ):
+        instrument.accept(judged(10, timestamp=time.time()), "test", live=True)
+        until(lambda: states(instrument, "judge_disagreement", "judge").get("scored", 0) == 10)
+        with instrument.lock():
+            found = instrument.windows.estimate("bot", "", "judge_disagreement", "judge", "24h")
+        assert found is not None
+        assert found.value == 0  # a stub that answers by content agrees with itself
+
+        def probed() -> bool:
+            with instrument.lock():
+                return "_judge" in instrument.windows.services()
+
+        until(probed)
+        with instrument.lock():
+            agreement = instrument.windows.estimate(
+                "_judge", "", "judge_probe_agreement", "judge", "24h"
+            )
+        assert agreement is not None
+        assert agreement.samples > 20
+        assert 0 < agreement.value < 1  # it answers at random
+        assert mismatch(instrument) == 0
+
+
+def test_an_upstream_probability_counts_once(tmp_path: Path) -> None:
+    with stub_judge() as stub, running(tmp_path, stub) as instrument:
+        instrument.accept(judged(10, sampling={"probability": 0.5}), "test")
+        instrument.wait_idle()
+        kept = instrument.evidence("bot", "t1")
+    assert kept is not None
+    assert {item["probability"] for item in kept["results"] if "probability" in item} == {0.5}
+
+
+def test_mistakes_in_the_settings_are_named() -> None:
+    with pytest.raises(ModelError):
+        ConfiguredTiers(load_settings(environ={}, overrides={"hhem": {"path": "/nowhere"}}))
+    judge = {"base_url": "http://127.0.0.1:9/v1", "model": "m", "probes": {"file": "/nowhere"}}
+    with pytest.raises(ConfigError, match=r"judge\.probes\.file"):
+        ConfiguredTiers(load_settings(environ={}, overrides={"judge": judge}), watched=True)
+
+
+def test_no_password_of_the_address_is_kept() -> None:
+    judge = {"base_url": "http://user:hush@127.0.0.1:9/v1", "model": "m", "api_key": "hush"}
+    found = ConfiguredTiers(load_settings(environ={}, overrides={"judge": judge}), watched=True)
+    assert found.probes is not None
+    assert "127.0.0.1:9" in str(found.probes.dump())
+    assert "hush" not in str([found.state(), found.probes.dump(), found.labels()])
+
+
+def test_each_new_epoch_of_a_judge_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    judge = {"base_url": "http://127.0.0.1:9/v1", "model": "m"}
+    found = ConfiguredTiers(load_settings(environ={}, overrides={"judge": judge}))
+    old, new = ServedModel("a", "fp1"), ServedModel("a", "fp2")
+    found._changed("judge", old, new)
+    found._changed("judge", new, old)
+    assert caplog.text.count("a new series begins") == 2
+
+
+@pytest.mark.parametrize("builds", [2, 5, 10**9])
+def test_builds_that_answer_in_turn_are_one_series(tmp_path: Path, builds: int) -> None:
+    """A thousand million: another one in every reply."""
+    with stub_judge(builds=builds) as stub, running(tmp_path, stub) as instrument:
+        instrument.accept(judged(40), "test")
+        instrument.wait_idle()  # by now all of them were heard
+        first = stub.stats()["calls"]
+        instrument.accept(judged(160, start=40), "test")
+        instrument.wait_idle()
+        assert stub.stats()["calls"] > first
+        text = PrometheusExporter(instrument).render().decode()
+        with instrument.lock():
+            series = {
+                scorer: instrument.windows.states("bot", "", "relevance", scorer, "24h")["scored"]
+                for metric, scorer in instrument.windows.series("bot")
+                if metric == "relevance" and scorer.startswith("umbrela")
+            }
+    assert series.pop("umbrela+builtin") == 160
+    assert sum(series.values()) == 160
+    assert series["umbrela"] >= 120  # of those after the first 40, all
+    info = values(text, "ragmeter_judge_info") or values(text, "ragmeter_judge_info_info")
+    assert (
+        len({labels.partition('system_fingerprint="')[2].split('"')[0] for labels, _ in info}) == 1
+    )
+
+
+@pytest.mark.parametrize(
+    ("second", "judges"),
+    [
+        ({}, {"judge"}),
+        ({"model": "m"}, {"judge"}),
+        ({"model": "other"}, {"judge", "second"}),
+        ({"api_key": "its own"}, {"judge", "second"}),
+    ],
+)
+def test_a_second_judge_is_one_that_is_asked_in_another_way(
+    second: dict[str, Any], judges: set[str]
+) -> None:
+    judge = {"base_url": "http://127.0.0.1:9/v1", "model": "m", "api_key": "k", "second": second}
+    found = ConfiguredTiers(load_settings(environ={}, overrides={"judge": judge}), watched=True)
+    assert set(found.state()) == judges

@@ -1,0 +1,97 @@
+"""A real OpenAI-compatible server for tests: llama.cpp's, serving a tiny random model.
+
+Server and protocol are llama.cpp's; constrained by a grammar, even a random model gives JSON that
+fits the schema it was asked for. Free text of it is noise.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from tests.scorers.judge import tiny_model
+
+__all__ = ["KEY", "MODEL", "LlamaServer", "installed", "llama_server"]
+
+KEY = "sesame-of-the-tests"
+MODEL = "tiny-random"
+ROOT = Path(__file__).parent.parent.parent
+
+
+@dataclass
+class LlamaServer:
+    """`base_url` ends in `/v1`; `kill` ends the server without a goodbye."""
+
+    base_url: str
+    process: subprocess.Popen[str]
+
+    @property
+    def port(self) -> int:
+        return int(self.base_url.rsplit(":", 1)[1].removesuffix("/v1"))
+
+    @contextmanager
+    def standing_still(self) -> Iterator[None]:
+        """Connections are taken, and nothing is answered."""
+        self.process.send_signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self.process.send_signal(signal.SIGCONT)
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.wait(10)
+
+
+def installed() -> None:
+    """Skip the test, saying why, where the server's wheel is not installed; fail where CI=true, so
+    that a runner that lost it does not pass by testing nothing."""
+    if importlib.util.find_spec("xllamacpp") is None:
+        reason = "needs the package xllamacpp (llama.cpp with its server, ready built)"
+        if os.environ.get("CI") == "true":
+            pytest.fail(reason)
+        pytest.skip(reason)
+
+
+@contextmanager
+def llama_server(
+    folder: Path,
+    *,
+    context: int = 16_384,
+    name: str = MODEL,
+    port: int = 0,
+    embeddings: bool = False,
+) -> Iterator[LlamaServer]:
+    """A server that is ready, with `context` tokens for each request; ended on leaving.
+
+    `name` is what its replies call the model; `port` 0 is a free one. `embeddings`: it gives those
+    and no completions.
+    """
+    installed()
+    model = folder / "tiny.gguf"
+    tiny_model.write(model)
+    command = [sys.executable, "-m", "tests.judge.llama_server"]
+    command += [str(model), name, KEY, str(context), str(port)]
+    command += ["embeddings"] if embeddings else []
+    with (folder / "llama.log").open("w") as log:
+        process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, stderr=log, text=True)
+        assert process.stdout is not None
+        try:
+            # The address is printed when the model is loaded; it ends at once where it cannot be.
+            address = process.stdout.readline().strip()
+            if not address:
+                pytest.fail(f"llama.cpp did not start:\n{(folder / 'llama.log').read_text()}")
+            yield LlamaServer(f"{address}/v1", process)
+        finally:
+            process.kill()
+            process.wait(10)
+            process.stdout.close()

@@ -1,0 +1,61 @@
+"""Answers of the stub judge: made from the schema that a request holds."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import random
+from collections.abc import Callable, Mapping
+from typing import Any
+
+Messages = list[dict[str, str]]
+Answering = Callable[[Messages, Mapping[str, Any]], object]
+
+
+def generated(schema: Mapping[str, Any], rng: random.Random) -> Any:
+    """A value that satisfies a schema of the subset that agent/scorers/llm/questions.py knows."""
+    if "const" in schema:
+        return schema["const"]
+    if "enum" in schema:
+        return rng.choice(schema["enum"])
+    if "anyOf" in schema:
+        return generated(rng.choice(schema["anyOf"]), rng)
+    kind = schema.get("type", "object")
+    if isinstance(kind, list):
+        kind = rng.choice(kind)
+    if kind == "object":
+        return {name: generated(one, rng) for name, one in schema.get("properties", {}).items()}
+    if kind == "array":
+        least = schema.get("minItems", 0)
+        number = rng.randint(least, schema.get("maxItems", least + 3))
+        return [generated(schema.get("items", {}), rng) for _ in range(number)]
+    if kind == "string":
+        text = f"text {rng.getrandbits(32):08x}"
+        least, most = schema.get("minLength", 0), schema.get("maxLength", 1000)
+        return text.ljust(least, "x")[:most]
+    if kind in ("integer", "number"):
+        least = schema.get("minimum", 0)
+        most = schema.get("maximum", least + 3)
+        return rng.randint(least, most) if kind == "integer" else rng.uniform(least, most)
+    return rng.random() < 0.5 if kind == "boolean" else None
+
+
+def by_content(messages: Messages, schema: Mapping[str, Any]) -> object:
+    """The same answer for the same question, valid for its schema."""
+    text = "\0".join(message["content"] for message in messages[:2])
+    seed = hashlib.sha256(text.encode("utf-8", "surrogatepass")).digest()
+    return generated(schema, random.Random(seed))
+
+
+def schema_of(body: Mapping[str, Any]) -> Mapping[str, Any]:
+    """From `response_format`, else from the prompt."""
+    form = body.get("response_format") or {}
+    if form.get("type") == "json_schema":
+        return form["json_schema"]["schema"]  # type: ignore[no-any-return]
+    if "schema" in form:
+        return form["schema"]  # type: ignore[no-any-return]
+    for message in body["messages"]:
+        _, found, after = message["content"].rpartition("JSON Schema:\n")
+        if found and message["role"] == "system":
+            return json.JSONDecoder().raw_decode(after)[0]  # type: ignore[no-any-return]
+    return {"type": "object"}

@@ -1,0 +1,123 @@
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from ragmeter.scorers.llm.questions import MalformedAnswer, parse_answer_json
+
+
+def outcome(text: str) -> object:
+    try:
+        return parse_answer_json(text)
+    except MalformedAnswer as error:
+        return error
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '{"grade": 2}',
+        '  \n{"grade": 2}\n ',
+        '```json\n{"grade": 2}\n```',
+        '```\n{"grade": 2}\n```',
+        '```JSON\n{"grade": 2}\n```',
+        '```json {"grade": 2}```',
+        'Here it is:\n```json\n{"grade": 2}\n```\nI hope that helps.',
+        '<think>\nMaybe {"grade": 3}?\n</think>\n{"grade": 2}',
+        'Maybe {"grade": 3}?\n</think>\n\n{"grade": 2}',  # the template wrote the opening tag
+        '<think>a</think>\n```json\n{"grade": 2}\n```',
+    ],
+)
+def test_reads_the_object_within_what_models_write_around_it(text: str) -> None:
+    assert parse_answer_json(text) == {"grade": 2}
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("", "empty"),
+        (" \n\t", "empty"),
+        ("I cannot say.", "only a JSON object"),
+        ('Sure: {"grade": 2}', "only a JSON object"),
+        ('{"grade": 2} because of this', "something follows"),
+        ('{"grade": 2}{"grade": 3}', "something follows"),
+        ('{"grade": 2}\n```json\n{"grade": 3}\n```', "something follows"),
+        ('```json\n{"grade": 2}\n```\n```json\n{"grade": 3}\n```', "at most one code fence"),
+        ('```json\n{"grade": 2}', "at most one code fence"),
+        ('<think>so {"grade": 2}', "do not end"),
+        ("[1, 2]", "only a JSON object"),
+        ("```\n[1, 2]\n```", "a JSON object is needed"),
+        ('{"grade": 2', "not JSON"),
+        ("{'grade': 2}", "not JSON"),
+        ('{"grade": NaN}', "NaN"),
+        ('{"grade": -Infinity}', "NaN"),
+        ('{"grade": 2, "grade": 3}', "twice"),
+        ('{"a": {"b": 1, "b": 2}}', "twice"),
+        ('{"a": ' + "[" * 100_000 + "]" * 100_000 + "}", "too deeply"),
+        ('{"a": ' + "9" * 10_000 + "}", "too long"),
+    ],
+)
+def test_says_why_it_reads_nothing(text: str, why: str) -> None:
+    with pytest.raises(MalformedAnswer, match=why):
+        parse_answer_json(text)
+
+
+def test_an_answer_may_speak_of_thoughts_and_fences() -> None:
+    value = {"reasoning": "it says </think> and ```json {} ```"}
+    assert parse_answer_json(json.dumps(value)) == value
+
+
+@given(st.text())
+@example("```")
+@example("</think>")
+@example("<think></think>")
+@example("``````")
+@example("\ud800")
+def test_raises_nothing_else_on_any_text(text: str) -> None:
+    assert isinstance(outcome(text), dict | MalformedAnswer)
+
+
+FRAGMENTS = ["{", "}", '"grade"', ":", "2", "[", "]", "```", "json", "<think>", "</think>", "\n"]
+
+
+@given(st.lists(st.sampled_from([*FRAGMENTS, '"', ",", "\\", "NaN", "null", " "])).map("".join))
+def test_raises_nothing_else_on_pieces_of_answers(text: str) -> None:
+    assert isinstance(outcome(text), dict | MalformedAnswer)
+
+
+values = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.floats(allow_nan=False, allow_infinity=False)
+    | st.text(),
+    lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    max_leaves=10,
+)
+
+
+@given(
+    st.dictionaries(st.text(), values),
+    st.sampled_from(["%s", "```json\n%s\n```", "<think>hm</think>%s", " \n%s\n"]),
+)
+def test_gives_back_any_object(value: dict[str, Any], around: str) -> None:
+    text = json.dumps(value)
+    if "`" in text or "</think>" in text:
+        return  # escaped nowhere: such an answer may be refused, in a fence
+    assert parse_answer_json(around.replace("%s", text)) == value
+
+
+def test_quotes_nothing_of_the_answer() -> None:
+    for text in (
+        "secret words",
+        '{"secret": words}',
+        '```\n"secret"\n```',
+        '{"secret":1,"secret":2}',
+    ):
+        with pytest.raises(MalformedAnswer) as caught:
+            parse_answer_json(text)
+        assert "secret" not in str(caught.value)

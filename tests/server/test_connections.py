@@ -1,0 +1,187 @@
+"""What a port bears: many connections, slow ones, silent ones, those that take nothing."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import pytest
+
+from ragmeter.server import connections as module
+from tests.server.ports import Port, asked_on
+from tests.waiting import PATIENCE
+
+ASK = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
+Asked = Callable[..., Any]
+Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
+
+
+@pytest.fixture(autouse=True)
+def short_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Tenths of seconds in place of ten and more; a busy machine adds to them, never takes off."""
+    monkeypatch.setattr(module, "CHECK_SECONDS", 0.05)
+    monkeypatch.setattr(module, "IDLE_SECONDS", 1.5)
+    monkeypatch.setattr(module, "WRITE_SECONDS", 0.5)
+    monkeypatch.setattr(module, "HEAD_SECONDS", 0.5)
+
+
+@pytest.fixture(params=["asyncio", "uvloop"])
+def asked(request: pytest.FixtureRequest) -> Asked:
+    """Asks on this event loop: `ragmeter worker` runs on uvloop."""
+    loop = None
+    if request.param == "uvloop":
+        loop = pytest.importorskip("uvloop").new_event_loop
+    return partial(asked_on, loop)
+
+
+async def ended(reader: asyncio.StreamReader) -> bytes:
+    """All that comes until the other side closes."""
+    try:
+        async with asyncio.timeout(60):
+            return await reader.read()
+    except ConnectionError:
+        return b""
+
+
+async def answered(streams: Streams) -> bytes:
+    reader, writer = streams
+    writer.write(ASK)
+    async with asyncio.timeout(60):
+        return await reader.readuntil(b"this is /healthz")
+
+
+@pytest.mark.parametrize(
+    "drip", [b"", b"GET /healthz HTTP/1.1\r\nHost: localhost\r\nX-a: "], ids=["silent", "slow"]
+)
+def test_who_does_not_finish_a_head_is_closed(drip: bytes, asked: Asked) -> None:
+    async def ask(port: Port) -> tuple[bytes, Counter[str]]:
+        reader, writer = await asyncio.open_connection(*port.address)
+        writer.write(drip)
+
+        async def slowly() -> None:
+            while drip:
+                writer.write(b"a")  # a byte at a time, so that it is never silent for long
+                await asyncio.sleep(0.1)
+
+        dripping = asyncio.create_task(slowly())
+        try:
+            return await ended(reader), port.access.refused["metrics"]
+        finally:
+            dripping.cancel()
+            writer.close()
+
+    found, refused = asked(ask)
+    assert found == b""
+    assert refused == {"slow": 1}
+
+
+def test_who_asks_again_and_again_stays_and_an_idle_one_is_closed(asked: Asked) -> None:
+    async def ask(port: Port) -> Counter[str]:
+        streams = await asyncio.open_connection(*port.address)
+        for _ in range(3):
+            await answered(streams)
+            await asyncio.sleep(0.6)  # more than a head may take, less than idleness
+        await ended(streams[0])
+        streams[1].close()
+        return port.access.refused["metrics"]
+
+    assert asked(ask)["slow"] == 0, "to be idle is no offence"
+
+
+def test_a_second_head_may_not_be_slow_either(asked: Asked) -> None:
+    async def ask(port: Port) -> Counter[str]:
+        streams = await asyncio.open_connection(*port.address)
+        await answered(streams)
+        streams[1].write(ASK[:-4])
+        await ended(streams[0])
+        streams[1].close()
+        return port.access.refused["metrics"]
+
+    assert asked(ask)["slow"] == 1
+
+
+def test_who_takes_nothing_of_an_answer_is_closed(asked: Asked) -> None:
+    async def ask(port: Port) -> Counter[str]:
+        _, writer = await asyncio.open_connection(*port.address, limit=2**10)
+        writer.write(ASK.replace(b"healthz", b"large"))
+        refused = port.access.refused["metrics"]
+        deadline = time.monotonic() + PATIENCE
+        while not refused["slow"] and time.monotonic() < deadline:  # noqa: ASYNC110
+            await asyncio.sleep(0.05)
+        writer.close()
+        return refused
+
+    assert asked(ask)["slow"] == 1
+
+
+def test_beyond_the_limit_the_idlest_goes_and_whoever_comes_is_served(
+    monkeypatch: pytest.MonkeyPatch, asked: Asked
+) -> None:
+    monkeypatch.setattr(module, "HEAD_SECONDS", 60)  # nobody goes for being slow
+
+    async def ask(port: Port) -> tuple[int, Counter[str]]:
+        crowd = [await asyncio.open_connection(*port.address) for _ in range(20)]
+        late = await asyncio.open_connection(*port.address)
+        await answered(late)
+        first = [await ended(reader) for reader, _ in crowd[:13]]
+        last = [reader.at_eof() for reader, _ in crowd[13:]]
+        for _, writer in [*crowd, late]:
+            writer.close()
+        assert set(first) == {b""}
+        return sum(last), port.access.refused["metrics"]
+
+    gone, refused = asked(ask, connections=8)
+    assert gone == 0, "those that came last stay"
+    assert refused == {"connections": 13}
+
+
+def test_who_is_being_served_is_never_pushed_out(
+    monkeypatch: pytest.MonkeyPatch, asked: Asked
+) -> None:
+    monkeypatch.setattr(module, "HEAD_SECONDS", 60)
+
+    async def ask(port: Port) -> tuple[bytes, bytes]:
+        busy = []
+        for _ in range(8):
+            streams = await asyncio.open_connection(*port.address)
+            streams[1].write(ASK.replace(b"healthz", b"slow"))
+            await streams[0].readuntil(b"begun")
+            busy.append(streams)
+        late = await asyncio.open_connection(*port.address)
+        late[1].write(ASK)
+        turned_away = await ended(late[0])
+        busy[0][1].close()
+        await asyncio.sleep(1)  # one goes, and there is room
+        last = await asyncio.open_connection(*port.address)
+        served = await answered(last)
+        for _, writer in [*busy, late, last]:
+            writer.close()
+        return turned_away, served
+
+    turned_away, served = asked(ask, connections=8)
+    assert turned_away == b""
+    assert b"200 OK" in served
+
+
+@pytest.mark.parametrize(
+    "head",
+    [
+        b"GET /" + b"a" * 20_000 + b" HTTP/1.1\r\nHost: localhost\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: localhost\r\nX-a: " + b"a" * 20_000 + b"\r\n\r\n",
+        b"GET / HTTP/1.1\r\nHost: localhost\r\n" + b"X-a: b\r\n" * 5_000 + b"\r\n",
+    ],
+    ids=["line", "field", "fields"],
+)
+def test_a_head_has_bounds(head: bytes, asked: Asked) -> None:
+    async def ask(port: Port) -> bytes:
+        reader, writer = await asyncio.open_connection(*port.address)
+        writer.write(head)
+        found = await ended(reader)
+        writer.close()
+        return found
+
+    assert asked(ask).split(b" ")[1] == b"400"

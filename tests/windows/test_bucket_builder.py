@@ -1,0 +1,152 @@
+from __future__ import annotations
+
+import math
+import random
+
+import pytest
+
+from ragmeter.core.arithmetic import VALUE_ONE, WEIGHT_ONE
+from ragmeter.core.score import Score, ScoredTrace, ScoreState
+from ragmeter.windows.bucket_builder import build_bucket
+from ragmeter.windows.buckets import Bucket, SeriesSlots
+from ragmeter.windows.state import encode_bucket
+from ragmeter.windows.sums import FIELDS
+from tests.windows.helpers import SPECS, score, trace
+
+STATES = [ScoreState.SCORED] * 6 + [
+    ScoreState.NOT_APPLICABLE,
+    ScoreState.SAMPLED_OUT,
+    ScoreState.UNSCORED,
+    ScoreState.SHED,
+]
+
+
+def some_score(metric: str, rng: random.Random) -> Score:
+    state = rng.choice(STATES)
+    value = float(rng.random() < 0.5) if SPECS[metric].kind == "ratio" else rng.random()
+    found = score(
+        metric, value if state is ScoreState.SCORED else None, rng.choice([1.0, 1.0, 0.3]), state
+    )
+    if rng.random() < 0.3:  # one that a sampling tier has answered for
+        found.stratum = rng.choice(["low", "rest"])
+        found.cheap = rng.choice([None, rng.random()])
+    return found
+
+
+def some_traces(number: int, rng: random.Random, ragged: bool) -> list[ScoredTrace]:
+    found = []
+    for i in range(number):
+        scores = [some_score(metric, rng) for metric in SPECS]
+        if ragged:
+            rng.shuffle(scores)
+        found.append(trace(i, i, scores, timings={"total": rng.random()}))
+        found[-1].partial = rng.random() < 0.3
+        found[-1].probability = rng.choice([1.0, 0.2])
+        if rng.random() < 0.2:
+            found[-1].frame = [("error", "judge", "low", 0.5), ("error", "hhem", "rest", None)]
+    return found
+
+
+def encoded(bucket: Bucket, slots: SeriesSlots) -> bytes:
+    return encode_bucket(bucket, slots)
+
+
+@pytest.mark.parametrize("ragged", [False, True])
+def test_columns_and_rows_give_the_same_bytes(ragged: bool) -> None:
+    rng = random.Random(2)
+    traces = some_traces(60, rng, ragged)
+    slots = SeriesSlots(SPECS)
+    whole = build_bucket(traces, slots)
+    parts = Bucket()
+    for one in rng.sample(traces, len(traces)):
+        parts.add(build_bucket([one], slots), with_worst=True)
+    assert encoded(whole, slots) == encoded(parts, slots)
+
+
+@pytest.mark.parametrize("copies", [1, 20])
+@pytest.mark.parametrize(
+    ("value", "probability"),
+    [(None, 1.0), (math.nan, 1.0), (-math.inf, 1.0), (1e300, 1.0), (0.5, 0.0), (0.5, math.nan)],
+)
+def test_a_score_that_cannot_be_averaged_is_unscored(
+    value: float | None, probability: float, copies: int
+) -> None:
+    slots = SeriesSlots(SPECS)
+    bad = trace(0, 0, [score("grounding", value, probability)])
+    good = [trace(i, 0, {"grounding": 0.5}) for i in range(copies)]
+    cell = build_bucket([bad, *good], slots).cell(0)
+    assert cell is not None
+    assert (cell.scored, cell.unscored) == (copies, 1)
+
+
+def test_timings_that_are_no_durations_are_left_out() -> None:
+    slots = SeriesSlots(SPECS)
+    timings = {"total": 0.0, "a": math.nan, "b": -1.0, "c": math.inf}
+    bucket = build_bucket([trace(0, 0, timings=timings)], slots)
+    assert sorted(bucket.sketches) == ["c", "total"]
+
+
+def test_a_timing_is_weighted_by_the_upstream_probability() -> None:
+    one = trace(0, 0, timings={"total": 1.0})
+    one.probability = 0.25
+    sketch = build_bucket([one], SeriesSlots(SPECS)).sketches["total"]
+    assert [count for _, count in sketch.items()] == [4 << 24]
+
+
+def framed(metric: str, state: ScoreState, probability: float, cheap: float | None) -> Score:
+    found = score(metric, 1.0 if state is ScoreState.SCORED else None, probability, state)
+    found.stratum, found.cheap = "low", cheap
+    return found
+
+
+@pytest.mark.parametrize("copies", [1, 5])  # by rows, and by columns
+def test_a_stratum_counts_all_its_traces_and_weighs_what_was_drawn(copies: int) -> None:
+    slots = SeriesSlots(SPECS)
+    out = trace(0, 0, [framed("error", ScoreState.SAMPLED_OUT, 1.0, 0.5)])
+    out.probability = 0.25
+    done = trace(1, 0, [framed("error", ScoreState.SCORED, 0.5, 0.25)])
+    done.probability, done.partial = 0.5, True
+    owed = trace(1, 0)
+    owed.probability, owed.frame = 0.5, [("error", "builtin", "low", 0.25)]
+    lost = trace(2, 0, [framed("error", ScoreState.UNSCORED, 0.5, 0.75)])
+    bucket = build_bucket([out, done, owed, lost] * copies, slots)
+    cell = bucket.cell(0)
+    assert cell is not None
+    assert cell.states() == {
+        "scored": copies,
+        "not_applicable": 0,
+        "sampled_out": copies,
+        "unscored": copies,
+        "shed": 0,
+    }
+    sums = dict(zip(FIELDS, cell.sums()["low"], strict=True))
+    assert sums["N"] == (4 + 2 + 1) * copies * WEIGHT_ONE
+    assert sums["SF"] == (4 * 0.5 + 2 * 0.25 + 0.75) * copies * WEIGHT_ONE * VALUE_ONE
+    assert sums["w"] == sums["wu"] == 2 * copies * WEIGHT_ONE
+    assert sums["yf"] == 0.25 * copies * VALUE_ONE**2
+    assert cell.unscored_share() == 0.5
+
+
+def test_a_version_counts_its_traces_under_the_scorer() -> None:
+    slots = SeriesSlots(SPECS)
+    one = framed("error", ScoreState.SCORED, 0.5, 0.5)
+    one.scorer = "judge@1"
+    bucket = build_bucket([trace(0, 0, [one])], slots)
+    place = slots.find(("error", "judge"))
+    assert place is not None
+    whole = bucket.cell(place)
+    assert whole is not None
+    assert (whole.scored, whole.sums()["low"][0]) == (0, WEIGHT_ONE)
+
+
+def test_traces_without_a_cheap_score_are_a_part_of_their_own() -> None:
+    slots = SeriesSlots(SPECS)
+    cheaps = [None, math.nan, 0.5]
+    traces = [
+        trace(i, 0, [framed("error", ScoreState.SCORED, 1.0, cheap)])
+        for i, cheap in enumerate(cheaps)
+    ]
+    cell = build_bucket(traces, slots).cell(0)
+    assert cell is not None
+    assert {name: sums[2] for name, sums in cell.sums().items()} == {"low": 1, "low-": 2}
+    assert cell.has_cheap

@@ -1,0 +1,182 @@
+"""Estimates of series with sampling strata: with the help of the cheap score and without it."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from ragmeter.core.score import Score, ScoredTrace, ScoreState
+from ragmeter.windows.intervals import assisted_scorer, is_assisted, unassisted_scorer
+from ragmeter.windows.sums import split_stratum
+from ragmeter.windows.windows import Windows
+from tests.windows.helpers import BASE, windows
+
+
+def judged(
+    number: int, value: float, pi: float, stratum: str, cheap: float | None, **more: str
+) -> ScoredTrace:
+    score = Score(
+        more.get("metric", "answered"),
+        more.get("scorer", "judge"),
+        ScoreState.SCORED,
+        value,
+        None,
+        pi,
+        stratum=stratum,
+        cheap=cheap,
+    )
+    return ScoredTrace(f"t{number}", "bot", BASE + number / 100, "ok", [score])
+
+
+def left_out(one: ScoredTrace, state: ScoreState = ScoreState.SAMPLED_OUT) -> ScoredTrace:
+    one.results[0].state, one.results[0].value = state, None
+    return one
+
+
+def filled(seed: int, number: int, share: float, told: bool, metric: str = "answered") -> Windows:
+    """`told`: whether the cheap score knows anything of the label, 80 % of which are good."""
+    rng = random.Random(seed)
+    w = windows()
+    for n in range(number):
+        good = rng.random() < 0.8
+        seems = good if told else rng.random() < 0.8
+        cheap = rng.betavariate(8, 3) if seems else rng.betavariate(3, 8)
+        low = cheap < 0.2
+        pi = share * (3 if low else 1)
+        value = float(good) if metric == "answered" else (0.9 if good else 0.2)
+        one = judged(n, value, pi, "low" if low else "rest", cheap, metric=metric)
+        w.add(one if rng.random() < pi else left_out(one), "bot")
+    return w
+
+
+@pytest.mark.parametrize("metric", ["answered", "grounding"])
+def test_a_cheap_score_that_knows_narrows_the_interval(metric: str) -> None:
+    w = filled(1, 4000, 0.05, True, metric)
+    plain = w.estimate("bot", "", metric, "judge", "5m")
+    helped = w.estimate("bot", "", metric, "judge+builtin", "5m")
+    assert plain is not None
+    assert helped is not None
+    assert w.series("bot") == [(metric, "judge"), (metric, "judge+builtin")]
+    assert helped.upper - helped.lower < 0.97 * (plain.upper - plain.lower)
+    assert helped.effective_samples > plain.effective_samples
+    assert helped.states == plain.states
+    truth = 0.8 if metric == "answered" else 0.76
+    assert helped.lower < truth < helped.upper
+    assert w.states("bot", "", metric, "judge+builtin", "5m") == plain.states
+    points = [p for _, p in w.history("bot", "", metric, "judge+builtin", "5m") if p]
+    assert points
+
+
+@pytest.mark.parametrize("metric", ["answered", "grounding"])
+def test_one_that_knows_nothing_costs_next_to_nothing(metric: str) -> None:
+    w = filled(2, 4000, 0.05, False, metric)
+    plain = w.estimate("bot", "", metric, "judge", "5m")
+    helped = w.estimate("bot", "", metric, "judge+builtin", "5m")
+    assert plain is not None
+    assert helped is not None
+    assert helped.upper - helped.lower < 1.03 * (plain.upper - plain.lower)
+    assert abs(helped.value - plain.value) < 0.01
+
+
+def test_below_fifty_judged_both_are_the_plain_one() -> None:
+    w = filled(3, 400, 0.05, True)
+    plain = w.estimate("bot", "", "answered", "judge", "5m")
+    assert plain is not None
+    assert plain.samples < 50
+    assert w.estimate("bot", "", "answered", "judge+builtin", "5m") == plain
+
+
+def test_without_cheap_scores_there_is_no_assisted_series() -> None:
+    w = windows()
+    for n in range(10):
+        w.add(judged(n, 1.0, 0.5, "rest", None), "bot")
+    assert w.series("bot") == [("answered", "judge")]
+
+
+def test_the_versions_of_a_judge_share_the_strata_and_keep_their_names() -> None:
+    w = windows()
+    for n in range(200):
+        out = left_out(judged(n, 0.0, 0.1, "rest", 0.5 + n % 5 / 10))
+        w.add(out, "bot")
+    for n in range(200, 320):
+        scorer = "judge@1" if n < 220 else "judge@2"
+        w.add(judged(n, float(n % 4 > 0), 0.5, "rest", 0.8, scorer=scorer), "bot")
+    w.current = {("answered", "judge"): "judge@2"}
+    assert w.named("answered", "judge+builtin") == "judge+builtin@2"
+    assert {scorer for _, scorer in w.series("bot")} == {
+        *("judge", "judge+builtin"),
+        *("judge@1", "judge+builtin@1"),
+    }
+    new = w.bucket("bot", "", "answered", "judge", 60, BASE)
+    assert new is not None
+    assert new.sums()["rest"][0] >> 24 == 320
+    helped = w.estimate("bot", "", "answered", "judge+builtin", "5m")
+    assert helped is not None
+    assert helped.samples == 100
+    named = w.estimate("bot", "", "answered", "judge+builtin@2", "5m")
+    assert named is not None
+    assert (helped.value, helped.lower, helped.upper) == (named.value, named.lower, named.upper)
+
+
+def test_a_burst_under_a_budget_is_a_stratum_of_its_own() -> None:
+    """900 traces of a burst, 20 judged, none good; 100 others, 50 judged, all good."""
+    w = windows()
+    for n in range(1000):
+        burst = n < 900
+        one = judged(n, float(not burst), 0.02 if burst else 0.5, f"rest:{6 if burst else 1}", 0.5)
+        taken = n % 45 == 0 if burst else n % 2 == 0
+        w.add(one if taken else left_out(one), "bot")
+    found = w.estimate("bot", "", "answered", "judge", "5m")
+    assert found is not None
+    assert found.value == pytest.approx(0.1)
+
+
+def test_unscored_traces_widen_the_interval_and_leave_the_point() -> None:
+    whole, holed = windows(), windows()
+    for n in range(200):
+        whole.add(judged(n, float(n % 5 > 0), 0.5, "rest", 0.5), "bot")
+        holed.add(judged(n, float(n % 5 > 0), 0.5, "rest", 0.5), "bot")
+    for n in range(200, 250):
+        holed.add(left_out(judged(n, 0.0, 0.5, "rest", 0.5), ScoreState.UNSCORED), "bot")
+    key = ("bot", "", "answered", "judge", "5m")
+    one, other = whole.estimate(*key), holed.estimate(*key)
+    assert one is not None
+    assert other is not None
+    assert (one.value, one.unscored) == (0.8, 0.0)
+    assert (other.value, other.unscored) == (0.8, 0.2)
+    assert other.lower == pytest.approx(0.8 * one.lower)
+    assert other.upper == pytest.approx(0.8 * one.upper + 0.2)
+    assert holed.unscored(*key) == (0.2, 250)
+    assert whole.unscored(*key) == (0.0, 200)
+
+
+def test_where_nothing_could_be_scored_the_share_is_known_all_the_same() -> None:
+    w = windows()
+    for n in range(9):
+        w.add(left_out(judged(n, 0.0, 0.5, "rest", 0.5), ScoreState.UNSCORED), "bot")
+    key = ("bot", "", "answered", "judge", "5m")
+    assert w.estimate(*key) is None
+    assert w.unscored(*key) == (1.0, 9)
+    assert w.unscored("bot", "", "answered", "other", "5m") is None
+
+
+def test_results_that_came_without_their_trace_expire_as_well() -> None:
+    w = windows()
+    w.add(judged(0, 1.0, 0.5, "rest", 0.5), "bot", ["model=a"])
+    part = judged(70_000, 1.0, 0.5, "rest", 0.5)
+    part.partial = True
+    w.add(part, "bot", ["model=a"])
+    w.advance(BASE + 10_000)
+    assert w.seen("bot", "model=a", "24h") == 1
+    w.advance(BASE + 200_000)
+    assert w.services() == []
+
+
+def test_names() -> None:
+    assert assisted_scorer("umbrela@3f") == "umbrela+builtin@3f"
+    assert unassisted_scorer("umbrela+builtin@3f") == "umbrela@3f"
+    assert is_assisted("umbrela+builtin")
+    assert not is_assisted("umbrela@x+builtin")
+    assert split_stratum("low:3-") == ("low-", 3)
+    assert split_stratum("low") == ("low", 0)
