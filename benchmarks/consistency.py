@@ -89,7 +89,7 @@ def meeting(draw: random.Random, size: int, rounds: int) -> float:
     """A question that is new among `REMEMBERED`, none of them near."""
     known = {str(number): RememberedAnswers() for number in range(REMEMBERED)}
     for one in known.values():
-        one.asked = QuestionEmbedding("", vector(draw, size))
+        one.question = QuestionEmbedding("", vector(draw, size))
     asked = QuestionEmbedding("", vector(draw, size))
 
     def work() -> None:

@@ -88,24 +88,24 @@ class Alertmanager:
         self._status_url = status_url
         self._headers = dict(headers or {})
         self._timeout = timeout
-        self._told: dict[Labels, _SentAlert] = {}
+        self._sent_alerts: dict[Labels, _SentAlert] = {}
         self._wakes = [asyncio.Event() for _ in urls]
         self._stopping = False
 
     @property
-    def told(self) -> int:
+    def tracked_alerts(self) -> int:
         """How many alerts Alertmanager is being told of, ended ones included."""
-        return len(self._told)
+        return len(self._sent_alerts)
 
     def wake(self) -> None:
         """Send at once: an alert fired or resolved."""
-        self._note()  # now: a fast replay may have dropped the resolved alert by the next round
+        self._update_alerts()  # now: a fast replay may have dropped the resolved alert by the next round
         for wake in self._wakes:
             wake.set()
 
     async def run(self) -> None:
         """Send rounds until `stop`, at most one request timeout after it."""
-        await asyncio.gather(*(self._keep_telling(i) for i in range(len(self._endpoints))))
+        await asyncio.gather(*(self._send_rounds(i) for i in range(len(self._endpoints))))
 
     def stop(self) -> None:
         """Let `run` end. Firing alerts are not resolved: another process may take over."""
@@ -113,7 +113,7 @@ class Alertmanager:
         for wake in self._wakes:
             wake.set()
 
-    async def _keep_telling(self, index: int) -> None:
+    async def _send_rounds(self, index: int) -> None:
         delay = FIRST_RETRY
         while not self._stopping:
             self._wakes[index].clear()
@@ -129,11 +129,11 @@ class Alertmanager:
 
     async def send(self, index: int = 0) -> bool:
         """One round to one Alertmanager; False where any request should be tried again."""
-        self._note()
+        self._update_alerts()
         now = self._clock()
         bodies = [
             alert_payload(told.alert, now, told.ended, self._resend, self._status_url)
-            for told in self._told.values()
+            for told in self._sent_alerts.values()
             if told.ended is None or now - told.ended < KEEP_RESOLVED
         ]
         endpoint = self._endpoints[index]
@@ -157,7 +157,7 @@ class Alertmanager:
                 return False
         return True
 
-    def _note(self) -> None:
+    def _update_alerts(self) -> None:
         """Bring what we tell up to date with the engine.
 
         An alert that we called firing and that the engine holds no longer (its labels changed, or
@@ -171,19 +171,19 @@ class Alertmanager:
                 continue
             labels = tuple(sorted(alertmanager_labels(alert).items()))
             current.add(labels)
-            told = self._told.get(labels)
+            told = self._sent_alerts.get(labels)
             if alert.state == "firing":
                 firing.add(labels)
-                self._told[labels] = _SentAlert(alert)
+                self._sent_alerts[labels] = _SentAlert(alert)
             elif labels not in firing and (told is None or told.ended is None):
-                self._told[labels] = _SentAlert(alert, now)
-        for labels, told in list(self._told.items()):
+                self._sent_alerts[labels] = _SentAlert(alert, now)
+        for labels, told in list(self._sent_alerts.items()):
             if labels in current:
                 continue
             if told.ended is None:
                 told.ended = now
             elif now - told.ended >= KEEP_RESOLVED:
-                del self._told[labels]
+                del self._sent_alerts[labels]
 
 
 def _api(url: str) -> str:

@@ -128,7 +128,7 @@ def _segment_json(
     for metric, scorer in windows.series(service, segment):
         if is_overflow_series(scorer):
             continue
-        labels = series_labels(metric, windows.named(metric, scorer))
+        labels = series_labels(metric, windows.current_scorer(metric, scorer))
         for name in names:
             found = windows.estimate(service, segment, metric, scorer, name)
             item: dict[str, Any] = {**labels, "window": name}
@@ -155,7 +155,7 @@ def _segment_json(
         for name in names
         for item in windows.quantiles(service, segment, stage, name)
     ]
-    seen = {name: windows.seen(service, segment, name) for name in names}
+    seen = {name: windows.count_traces(service, segment, name) for name in names}
     return {"seen": seen, "metrics": metrics, "latency": latency}
 
 

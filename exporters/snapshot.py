@@ -74,7 +74,7 @@ def take_snapshot(reading: AgentView) -> Snapshot:
                 for metric, scorer in windows.series(service, segment):
                     if is_overflow_series(scorer):
                         continue
-                    series = windows.named(metric, scorer)
+                    series = windows.current_scorer(metric, scorer)
                     for window in names:
                         found = windows.estimate(service, segment, metric, scorer, window)
                         if found is not None:

@@ -41,39 +41,39 @@ class ResultAccounting:
         self._of_trace = [_seen_key(*pair) for pair in expected]
         self._of_canary = [_seen_key(*pair) for pair in of_canaries]
         self._traces = self._canaries = 0
-        self.waiting: Counter[MetricScorer] = Counter()
+        self.pending: Counter[MetricScorer] = Counter()
         """Results that a slow tier still owes; never negative (the exported check watches that, too)."""
 
-    def trace(self) -> None:
+    def count_trace(self) -> None:
         """A trace was seen by all that is expected of it."""
         self._traces += 1
 
-    def canary(self) -> None:
+    def count_canary(self) -> None:
         """A canary was seen by all that is expected of it."""
         self._canaries += 1
 
-    def seen(self, results: Iterable[Score]) -> None:
+    def count_unexpected(self, results: Iterable[Score]) -> None:
         """Results of what is not expected of every trace: labels, probes."""
         for score in results:
             self._counters.inc(*_seen_key(score.metric, score.scorer))
 
-    def ended(self, results: Iterable[Score]) -> None:
+    def count_final(self, results: Iterable[Score]) -> None:
         """Results that are in their last state."""
         self._results.update(map(_result, results))
 
-    def late(self, pairs: Iterable[MetricScorer]) -> None:
+    def count_late(self, pairs: Iterable[MetricScorer]) -> None:
         """Results that came, or would come, after every window."""
         self._results.update([(*pair, ScoreState.LATE, None) for pair in pairs])
 
-    def owe(self, pairs: Sequence[MetricScorer]) -> None:
+    def add_pending(self, pairs: Sequence[MetricScorer]) -> None:
         """A slow tier will give these."""
-        self.waiting.update(pairs)
+        self.pending.update(pairs)
 
-    def given(self, results: Iterable[Score]) -> None:
+    def remove_pending(self, results: Iterable[Score]) -> None:
         """A slow tier owes these no more."""
-        self.waiting.subtract((score.metric, score.scorer) for score in results)
+        self.pending.subtract((score.metric, score.scorer) for score in results)
 
-    def settle(self) -> None:
+    def flush_counters(self) -> None:
         """Bring the counters up to what was counted."""
         for found, number in self._results.items():
             key = self._result_keys.get(found)

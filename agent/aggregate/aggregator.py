@@ -78,7 +78,7 @@ class Aggregator:
             settings.judge.k, expected, settings.judge.budget.canaries > 0
         )
         self._accounting = ResultAccounting(self.counters, expected, of_canaries)
-        self.waiting = self._accounting.waiting
+        self.waiting = self._accounting.pending
         """Results that a slow tier still owes, by (metric, scorer)."""
         spans = [
             seconds
@@ -146,11 +146,11 @@ class Aggregator:
             self._apply_canary(scored, owed)
             return transitions
         late = self._place(scored, turn)
-        self._accounting.trace()
+        self._accounting.count_trace()
         if late:
-            self._accounting.late(owed)
+            self._accounting.count_late(owed)
         else:
-            self._accounting.owe(owed)
+            self._accounting.add_pending(owed)
             self.drift.observe(scored)
         self._compare(scored)
         self._count_operations(scored, scored.service)
@@ -190,11 +190,11 @@ class Aggregator:
         further ones of the service, without a trace that was seen, timed or paid for."""
         results = [score for score in scored.results if is_canary_scorer(score.scorer)]
         bare = replace(scored, results=results, timings={}, partial=True)
-        self._accounting.canary()
+        self._accounting.count_canary()
         if self._place(bare):
-            self._accounting.late(owed)
+            self._accounting.count_late(owed)
         else:
-            self._accounting.owe(owed)
+            self._accounting.add_pending(owed)
         self._count_objectives(bare)
         scored.service = bare.service
         status = (("service", scored.service), ("status", scored.status))
@@ -203,7 +203,7 @@ class Aggregator:
     def finish(self, scored: ScoredTrace) -> None:
         """Count what a slow tier has found of a trace that was applied before: its results enter
         the buckets of the trace's own time. `scored.partial` must be set."""
-        self._accounting.given(scored.results)
+        self._accounting.remove_pending(scored.results)
         self._place(scored)
         self._count_objectives(scored)
 
@@ -222,8 +222,8 @@ class Aggregator:
         is corrected is counted as another one. Whether there is a window for it."""
         if self.windows.too_late(found.timestamp):
             return False
-        self._accounting.seen(found.results)
-        self._accounting.ended(found.results)
+        self._accounting.count_unexpected(found.results)
+        self._accounting.count_final(found.results)
         if counted is not None and counted.results:
             self.windows.retract(counted, found.service, segments)
         if found.results:
@@ -233,19 +233,19 @@ class Aggregator:
     def segments_of(self, scored: ScoredTrace) -> tuple[str, ...]:
         """Those that a trace was placed in when it was applied just now."""
         return tuple(
-            self._bounds.known_segment(scored.service, tag, scored.tags[tag])
+            self._bounds.admitted_segment(scored.service, tag, scored.tags[tag])
             for tag in self._segments
             if tag in scored.tags
         )
 
     def lose(self, results: Sequence[Score]) -> None:
         """Count results that were owed for a trace that nobody can read any more."""
-        self._accounting.given(results)
-        self._accounting.ended(results)
+        self._accounting.remove_pending(results)
+        self._accounting.count_final(results)
 
     def add_extra(self, scored: ScoredTrace) -> None:
         """Count results that no trace of the queue owes (probes of a judge)."""
-        self._accounting.seen(scored.results)
+        self._accounting.count_unexpected(scored.results)
         self._place(scored)
 
     def _place(self, scored: ScoredTrace, turn: int | None = None) -> bool:
@@ -258,17 +258,17 @@ class Aggregator:
             scored.service = self._bounds.service(scored.service, admit=not late)
         service = scored.service
         if late:
-            self._accounting.late((score.metric, score.scorer) for score in scored.results)
+            self._accounting.count_late((score.metric, score.scorer) for score in scored.results)
             return True
         if not all(map(self._bounds.fits, scored.timings)):
             timings = scored.timings.items()
-            scored.timings = {self._bounds.text(stage): value for stage, value in timings}
+            scored.timings = {self._bounds.bound(stage): value for stage, value in timings}
         segments = [
             self._bounds.segment(service, tag, scored.tags[tag])
             for tag in self._segments
             if tag in scored.tags
         ]
-        self._accounting.ended(scored.results)
+        self._accounting.count_final(scored.results)
         if scored.partial:  # only slow tiers have fingerprints
             scored = replace(scored, results=[self._in_series(score) for score in scored.results])
         self.windows.add(scored, service, segments)
@@ -278,7 +278,7 @@ class Aggregator:
 
     def _in_series(self, score: Score) -> Score:
         """The score under the name of the series that its fingerprint belongs to."""
-        name, changed = self._fingerprints.series(score)
+        name, changed = self._fingerprints.assign_series(score)
         if changed:
             labels = (("metric", score.metric), ("scorer", score.scorer))
             self.counters.inc("ragmeter_instrument_changes_total", labels)
@@ -324,7 +324,7 @@ class Aggregator:
                 # a night without traffic is 234 expiries, not 6,240 evaluations
                 if self.engine.waiting or self.windows.changes != self._evaluated:
                     moved = self.engine.evaluate(self.windows, self._next_step)
-                    transitions += [*moved, *self.drift.heard(moved, self._next_step)]
+                    transitions += [*moved, *self.drift.apply_alert_changes(moved, self._next_step)]
                     self._evaluated = self.windows.changes
                     self._forget_gone()
                 self._next_step += self._step
@@ -344,22 +344,24 @@ class Aggregator:
     def _forget_gone(self) -> None:
         """Free the places and counters of services and fingerprints that every window has
         forgotten. At the steps of event time only: when it happens must not depend on batches."""
-        gone = self._bounds.keep_services(self.windows.services())
+        gone = self._bounds.retain_services(self.windows.services())
         for service in gone:
             self.counters.forget("service", service)
         if gone:
             kept = self.windows.services()
             self.drift.keep(kept)
-            self._learner.keep(kept)
+            self._learner.retain_services(kept)
         for service in self._bounds.services_with_full_segments():
-            self._bounds.keep_segments(service, self.windows.segments(service))
+            self._bounds.retain_segments(service, self.windows.segments(service))
         if self._fingerprints.full:
             services = self.windows.services()
-            self._fingerprints.keep({pair for one in services for pair in self.windows.series(one)})
+            self._fingerprints.retain(
+                {pair for one in services for pair in self.windows.series(one)}
+            )
 
     def settle(self) -> None:
         """Bring the counters of results up to what was applied; once for many traces."""
-        self._accounting.settle()
+        self._accounting.flush_counters()
         if self.windows.ignored_stages:
             label = (("label", "stage"),)
             self.counters.inc("ragmeter_label_overflow_total", label, self.windows.ignored_stages)

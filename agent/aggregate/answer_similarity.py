@@ -102,42 +102,42 @@ class RememberedAnswers:
     `direction` is what `asked` says, once somebody has asked."""
 
     def __init__(self, kept: list[RememberedAnswer] | None = None) -> None:
-        self.kept: list[RememberedAnswer] = sorted(kept or ())
-        self.asked: QuestionEmbedding | None = None
+        self.answers: list[RememberedAnswer] = sorted(kept or ())
+        self.question: QuestionEmbedding | None = None
         self.direction: UnpackedVector | None = None
         self.near: set[str] = set()
         self._pairs = _AnswerPairs()
 
     def add(self, answer: RememberedAnswer) -> bool:
         """Whether it was taken."""
-        if len(self.kept) >= MAX_ANSWERS:
-            if answer.at < self.kept[-1].at + THIN_SECONDS:
+        if len(self.answers) >= MAX_ANSWERS:
+            if answer.at < self.answers[-1].at + THIN_SECONDS:
                 return False
-            del self.kept[0]
-        insort(self.kept, answer)
-        self._pairs.keep(self.kept)
+            del self.answers[0]
+        insort(self.answers, answer)
+        self._pairs.keep(self.answers)
         return True
 
     def attach(self, at: float, words: str, vector: str) -> bool:
         """The vector of an answer; whether the answer is still there."""
-        for index, answer in enumerate(self.kept):
+        for index, answer in enumerate(self.answers):
             if (answer.at, answer.words) == (at, words):
-                self.kept[index] = answer._replace(vector=vector)
-                self._pairs.keep(self.kept)
+                self.answers[index] = answer._replace(vector=vector)
+                self._pairs.keep(self.answers)
                 return True
         return False
 
     def expire(self, before: float) -> bool:
         """Let go what is not younger; whether there was any."""
-        left = [answer for answer in self.kept if answer.at > before]
-        gone = len(left) < len(self.kept)
+        left = [answer for answer in self.answers if answer.at > before]
+        gone = len(left) < len(self.answers)
         if gone:
-            self.kept = left
-            self._pairs.keep(self.kept)
+            self.answers = left
+            self._pairs.keep(self.answers)
         return gone
 
     def within(self, after: float, until: float) -> list[RememberedAnswer]:
-        return [answer for answer in self.kept if after < answer.at <= until]
+        return [answer for answer in self.answers if after < answer.at <= until]
 
     def spreads(self, after: float, until: float) -> dict[str, SimilaritySpread] | None:
         """By similarity, over every two answers of a time (`Pairs`)."""
@@ -150,15 +150,15 @@ def link_near_questions(
     """Find out which of the `known` questions a known one is near to; whether there was anything
     to find out."""
     own = known[query]
-    if own.asked is not None and is_same_space(own.asked.vector, asked.vector):
+    if own.question is not None and is_same_space(own.question.vector, asked.vector):
         return False  # the same words again
     unlink_question(query, known)
-    own.asked, own.direction = asked, UnpackedVector(asked.vector)
+    own.question, own.direction = asked, UnpackedVector(asked.vector)
     for name, other in known.items():
-        if name == query or other.asked is None or not _comparable(other.asked, asked):
+        if name == query or other.question is None or not _comparable(other.question, asked):
             continue
         if other.direction is None:  # after a restart
-            other.direction = UnpackedVector(other.asked.vector)
+            other.direction = UnpackedVector(other.question.vector)
         found = own.direction.cosine(other.direction)
         if found is not None and found >= threshold:
             own.near.add(name)
@@ -178,7 +178,9 @@ def repair_links(known: Mapping[str, RememberedAnswers]) -> None:
     other, and one may have gone since."""
     for query, one in known.items():
         one.near = {
-            name for name in one.near if name in known and _comparable(one.asked, known[name].asked)
+            name
+            for name in one.near
+            if name in known and _comparable(one.question, known[name].question)
         }
         for name in one.near:
             known[name].near.add(query)
@@ -214,7 +216,7 @@ class AnswerPool:
 
     def forget(self) -> None:
         """Let go what was found of answers that are no longer kept."""
-        self._pairs.keep(answer for one in self.members for answer in one.kept)
+        self._pairs.keep(answer for one in self.members for answer in one.answers)
 
     def within(self, after: float, until: float) -> list[RememberedAnswer]:
         """Those that are compared, by time."""

@@ -184,7 +184,7 @@ class AnswerMemory:
             for query, answers in list(known.items()):
                 if answers.expire(now - self._longest):
                     self._changed[service, query[0]] = None
-                if not answers.kept:
+                if not answers.answers:
                     self._drop(service, query)
         self._pools = {key: pool for key, pool in self._pools.items() if self._known.get(key[0])}
         for pool in self._pools.values():
@@ -257,21 +257,21 @@ class AnswerMemory:
         out: dict[str, Any] = {}
         for service, slot in changed:
             queries = {
-                query: answers.kept
+                query: answers.answers
                 for query, answers in self._known.get(service, {}).items()
                 if query[0] == slot
             }
-            name = f"consistency.{self._places.of(service)}.{slot}"
+            name = f"consistency.{self._places.slot_of(service)}.{slot}"
             out[name] = {"service": service, "queries": queries}
             asked = {
-                query: [*answers.asked, sorted(answers.near)]
+                query: [*answers.question, sorted(answers.near)]
                 for query, answers in self._known.get(service, {}).items()
-                if query[0] == slot and answers.asked is not None
+                if query[0] == slot and answers.question is not None
             }
             if asked:
                 out[name]["asked"] = asked
         self._known = {service: known for service, known in self._known.items() if known}
-        self._places.keep(self._known)  # after its parts were emptied
+        self._places.retain(self._known)  # after its parts were emptied
         return out
 
     def dump(self) -> dict[str, Any]:
@@ -284,7 +284,7 @@ class AnswerMemory:
         if head is None:
             return
         self._places.load(head["places"])
-        for service, slot, part_ in self._places.slots(state, "consistency"):
+        for service, slot, part_ in self._places.saved_entries(state, "consistency"):
             if not slot or part_["service"] != service:
                 continue
             if head["mode"] != self._mode:
@@ -296,7 +296,7 @@ class AnswerMemory:
                     [RememberedAnswer(float(at), *map(str, said)) for at, *said in kept]
                 )
             for query, (context, vector, near) in part_.get("asked", {}).items():
-                known[query].asked = QuestionEmbedding(str(context), str(vector))
+                known[query].question = QuestionEmbedding(str(context), str(vector))
                 known[query].near = set(map(str, near))
         for service, known in self._known.items():
             repair_links(known)

@@ -135,7 +135,7 @@ class DriftDetection:
             self._windows.advance(at)
             said = self.monitor.advance(at, self._source)
             self._moved = True
-            moved += self._alerts.take(said, self.monitor.active(), self._windows, at)
+            moved += self._alerts.apply_alarms(said, self.monitor.active(), self._windows, at)
         for alert in moved:
             if alert.state == "firing" and alert.drift is not None:
                 stage = alert.labels.get("stage", alert.metric)
@@ -143,7 +143,7 @@ class DriftDetection:
                 self._counters.inc("ragmeter_drift_alarms_total", key)
         return moved
 
-    def heard(self, moved: Sequence[Alert], at: float) -> list[Alert]:
+    def apply_alert_changes(self, moved: Sequence[Alert], at: float) -> list[Alert]:
         """What rules fired or resolved at event time `at`: alerts on the probes hold back the drift
         alerts of the judge's scores. The alerts that this moved."""
         was = bool(self._probed)
@@ -154,8 +154,8 @@ class DriftDetection:
                     self._probed.append(alert.id)
         if not self.enabled or bool(self._probed) == was:
             return []
-        said = self.monitor.probes(_JUDGES, not was, at)
-        return self._alerts.take(said, self.monitor.active(), self._windows, at)
+        said = self.monitor.apply_probes(_JUDGES, not was, at)
+        return self._alerts.apply_alarms(said, self.monitor.active(), self._windows, at)
 
     def _due(self, until: float) -> Iterator[float]:
         while self.enabled and self._next is not None and self._next <= until:
@@ -197,14 +197,14 @@ class DriftDetection:
             }
         if done and at is not None:
             self._moved = True
-            moved = self._alerts.take([], self.monitor.active(), self._windows, at)
+            moved = self._alerts.apply_alarms([], self.monitor.active(), self._windows, at)
         return {"at": at, "services": done}, moved
 
     def keep(self, services: Iterable[str]) -> None:
         """Forget every other service."""
         kept = set(services)
-        self.monitor.keep(kept)
-        self._places.keep(kept)
+        self.monitor.retain_services(kept)
+        self._places.retain(kept)
 
     def gauges(self) -> list[GaugeSample]:
         """How near each detector is to its alarm, and what there was no room for."""
@@ -228,12 +228,12 @@ class DriftDetection:
         """By name, the parts that changed since the last call. Before `dump`: it gives places."""
         out: dict[str, Any] = {}
         for service, slot, rows in self.monitor.drain_scores():
-            out[f"drift.{self._places.of(service)}.{slot}"] = rows
+            out[f"drift.{self._places.slot_of(service)}.{slot}"] = rows
         if self._moved:
             self._moved = False
             for service, trackers in self.monitor.dump_services().items():
                 part = {"service": service, "trackers": trackers}
-                out[f"drift.{self._places.of(service)}"] = part
+                out[f"drift.{self._places.slot_of(service)}"] = part
         return out
 
     def load(self, state: Mapping[str, Any]) -> None:
@@ -246,11 +246,11 @@ class DriftDetection:
         self._heard = -math.inf if head["heard"] is None else head["heard"]
         self._places.load(head["places"])
         self._probed = list(head.get("probed", []))
-        parts = self._places.parts(state, "drift")
+        parts = self._places.saved_states(state, "drift")
         trackers = [tracker for _, part in parts for tracker in part["trackers"]]
         scores = [
             row
-            for service, slot, rows in self._places.slots(state, "drift")
+            for service, slot, rows in self._places.saved_entries(state, "drift")
             for row in (rows if slot else ())
             if row[0] == service  # a place may have had another service before
         ]

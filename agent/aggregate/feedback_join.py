@@ -82,11 +82,11 @@ class WaitingFeedback:
         """The oldest whose trace has come."""
         return sorted(self._came)[:limit]
 
-    def of(self, trace: bytes) -> list[int]:
+    def waiting_for(self, trace: bytes) -> list[int]:
         """What waits for this trace, oldest first."""
         return sorted(self._of.get(trace, ()))
 
-    def before(self, past: float) -> list[int]:
+    def waiting_since_before(self, past: float) -> list[int]:
         """What waits since a time before `past`."""
         return [number for number, (_, since) in self._since.items() if since < past]
 
@@ -175,7 +175,7 @@ class FeedbackJoin:
     def restore(self) -> None:
         """Begin with what the store holds: all feedback in it is looked at anew."""
         self._forget_all()
-        self._frames = self._rows.number_of_frames()
+        self._frames = self._rows.count_remembered()
 
     def _forget_all(self) -> None:
         self._after = self._taken = 0
@@ -189,15 +189,15 @@ class FeedbackJoin:
 
     def unread(self) -> int:
         """How much feedback nobody has looked at."""
-        return self._rows.number(self._after)
+        return self._rows.count_feedback(self._after)
 
-    def looked_up_to(self, number: int) -> bool:
+    def has_read_up_to(self, number: int) -> bool:
         """Whether the feedback of this id, and all before it, was looked at."""
-        return not self._rows.number(self._after, number)
+        return not self._rows.count_feedback(self._after, number)
 
     def gauges(self) -> list[GaugeSample]:
         return [
-            ("ragmeter_feedback_waiting", (), float(self._rows.number())),
+            ("ragmeter_feedback_waiting", (), float(self._rows.count_feedback())),
             ("ragmeter_feedback_traces", (), float(self._frames)),
         ]
 
@@ -224,7 +224,7 @@ class FeedbackJoin:
         step = FeedbackChanges(frames)
         if past > self._looked:
             self._looked = step.before = past
-            self._frames -= self._rows.number_of_frames(past)
+            self._frames -= self._rows.count_remembered(past)
         self._frames += len(frames)
         step.shed = max(0, self._frames - self._most_frames)
         if step.shed:
@@ -246,7 +246,7 @@ class FeedbackJoin:
         known = {row.id for row in rows}  # after a failure all that waits is new again
         return [*rows, *(row for row in new if row.id not in known)]
 
-    def looked(self) -> None:
+    def mark_read(self) -> None:
         """What `take` has given was joined, and that is durable."""
         self._after = max(self._after, self._taken)
 
@@ -254,7 +254,7 @@ class FeedbackJoin:
         over = max(0, len(self._waiting) - self._most_waiting)
         late: list[int] = []
         if now is not None and (past := self._past(now)) > self._checked:
-            late = self._waiting.before(past)
+            late = self._waiting.waiting_since_before(past)
             self._checked = past if not late else self._checked
         return sorted({*late, *(self._waiting.oldest(over) if over else ())})
 
@@ -284,7 +284,7 @@ class FeedbackJoin:
 
     def waiting_for(self, trace: bytes) -> list[StoredFeedback]:
         """The feedback that waits for this trace."""
-        found = map(self._rows.row, self._waiting.of(trace))
+        found = map(self._rows.row, self._waiting.waiting_for(trace))
         return [row for row in found if row is not None]
 
     @staticmethod
@@ -299,7 +299,7 @@ class FeedbackJoin:
         changed: dict[int, None],
     ) -> str | None:
         """The outcome; None: it goes on waiting for its trace."""
-        kept = self._rows.frames(row.new.trace, row.new.service)
+        kept = self._rows.remembered_traces(row.new.trace, row.new.service)
         if not kept:
             now = aggregator.windows.now
             if now is not None and row.new.since < self._past(now):
@@ -315,17 +315,17 @@ class FeedbackJoin:
             frame = found[one.id] = FeedbackTrace.load(one.body)
         if aggregator.windows.too_late(frame.timestamp):
             return "late"
-        word = frame.about(FeedbackLabels.load(row.new.body))
-        if not word.known:
+        word = frame.restrict(FeedbackLabels.load(row.new.body))
+        if not word.label_values:
             return "no_such_passage"
         scorer = row.new.scorer
         if not self._scorers.admit(scorer, aggregator.windows):
             return "too_many_scorers"
-        before = frame.said.get(scorer, ScorerFeedback())
-        said = before.heard(word)
-        if said.known == before.known and said.probability == before.probability:
+        before = frame.by_scorer.get(scorer, ScorerFeedback())
+        said = before.add(word)
+        if said.label_values == before.label_values and said.probability == before.probability:
             return "repeated"
-        frame.said[scorer] = self._counted(frame, scorer, before, said, aggregator)
+        frame.by_scorer[scorer] = self._counted(frame, scorer, before, said, aggregator)
         changed[one.id] = None
         return "joined"
 

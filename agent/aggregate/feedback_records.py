@@ -105,11 +105,11 @@ class FeedbackLabels(NamedTuple):
     """What one feedback says: its labels by hash of the passage, and when which probability was
     named."""
 
-    known: TimedLabels
+    label_values: TimedLabels
     probability: tuple[float, float] | None
 
     def dump(self) -> str:
-        return json.dumps([dump_labels(self.known), self.probability], separators=(",", ":"))
+        return json.dumps([dump_labels(self.label_values), self.probability], separators=(",", ":"))
 
     @classmethod
     def load(cls, text: str) -> FeedbackLabels:
@@ -131,24 +131,24 @@ def labels_at(feedback: Feedback, at: float) -> FeedbackLabels:
 class ScorerFeedback:
     """All that one scorer has said of a trace, and what of it is counted."""
 
-    known: TimedLabels = field(default_factory=dict)
+    label_values: TimedLabels = field(default_factory=dict)
     probability: tuple[float, float] | None = None
     counted: tuple[_CountedLabel, ...] = ()
     weighed: float = 1.0
     """The probability that what is counted was counted under."""
 
-    def heard(self, word: FeedbackLabels) -> ScorerFeedback:
+    def add(self, word: FeedbackLabels) -> ScorerFeedback:
         """With one word more, whatever the order in which they come."""
         named = [one for one in (self.probability, word.probability) if one is not None]
         return ScorerFeedback(
-            merge_labels(self.known, word.known),
+            merge_labels(self.label_values, word.label_values),
             max(named, default=None),
             self.counted,
             self.weighed,
         )
 
     def labels(self) -> _MergedLabels:
-        return effective_labels(self.known)
+        return effective_labels(self.label_values)
 
 
 @dataclass(slots=True)
@@ -163,20 +163,20 @@ class FeedbackTrace:
     timestamp: float
     probability: float
     passages: tuple[str, ...] | None
-    said: dict[str, ScorerFeedback] = field(default_factory=dict)
+    by_scorer: dict[str, ScorerFeedback] = field(default_factory=dict)
 
-    def about(self, word: FeedbackLabels) -> FeedbackLabels:
+    def restrict(self, word: FeedbackLabels) -> FeedbackLabels:
         """Without labels of passages that are none of this trace's: else anybody could make what
         is kept of a trace as large as they like."""
         mine = {_ANSWER_KEY, *(self.passages or ())}
         return FeedbackLabels(
-            {p: said for p, said in word.known.items() if p[0] in mine}, word.probability
+            {p: said for p, said in word.label_values.items() if p[0] in mine}, word.probability
         )
 
     def dump(self) -> bytes:
         said = [
-            [scorer, dump_labels(one.known), one.probability, one.counted, one.weighed]
-            for scorer, one in sorted(self.said.items())
+            [scorer, dump_labels(one.label_values), one.probability, one.counted, one.weighed]
+            for scorer, one in sorted(self.by_scorer.items())
         ]
         body = [self.trace_id, self.service, self.segments, self.timestamp, self.probability]
         return json.dumps([*body, self.passages, said], separators=(",", ":")).encode("ascii")

@@ -179,7 +179,7 @@ class Indexes:
                 del self._known[key]
         services = {service for service, _ in self._known}
         self._ids = {name: ids for name, ids in self._ids.items() if name in services}
-        self._places.keep([*(_name(*key) for key in self._known), *map(_name, self._ids)])
+        self._places.retain([*(_name(*key) for key in self._known), *map(_name, self._ids)])
 
     def versions(self, service: str | None = None) -> Iterator[IndexVersion]:
         """By service and index, the latest first; what is given changes no more."""
@@ -209,7 +209,7 @@ class Indexes:
             else:
                 part = {v: b.dump() for v, b in self._known.get((key[0], key[1]), {}).items()}
             if part:  # else it was forgotten before it was saved
-                out[f"indexing.{self._places.of(name)}"] = {"service": name, "part": part}
+                out[f"indexing.{self._places.slot_of(name)}"] = {"service": name, "part": part}
         return out
 
     def dump(self) -> dict[str, int]:
@@ -219,7 +219,7 @@ class Indexes:
     def load(self, state: dict[str, Any]) -> None:
         """Back from all that `dump` (under `indexing`) and every `drain` gave."""
         self._places.load(state.get("indexing", {}))
-        for name, part in self._places.parts(state, "indexing"):
+        for name, part in self._places.saved_states(state, "indexing"):
             key = json.loads(name)
             if len(key) == 1:
                 self._ids[key[0]] = dict.fromkeys(part["part"])

@@ -73,7 +73,7 @@ class WindowsLike(Protocol):
     def quantiles(
         self, service: str, segment: str, stage: str, window: str
     ) -> Sequence[QuantileLike]: ...
-    def seen(self, service: str, segment: str, window: str) -> int: ...
+    def count_traces(self, service: str, segment: str, window: str) -> int: ...
     def worst(
         self,
         service: str,
@@ -83,17 +83,17 @@ class WindowsLike(Protocol):
         limit: int = 5,
         segment: str = "",
     ) -> Sequence[WorstLike]: ...
-    def named(self, metric: str, scorer: str) -> str: ...
+    def current_scorer(self, metric: str, scorer: str) -> str: ...
     def cell(
         self, service: str, segment: str, metric: str, scorer: str, window: str
     ) -> ScoreSums | None: ...
     def histogram(
         self, service: str, segment: str, stage: str, window: str
     ) -> LogHistogram | None: ...
-    def before(
+    def sums_before(
         self, service: str, segment: str, metric: str, scorer: str, window: str
     ) -> ScoreSums | None: ...
-    def before_latency(
+    def histogram_before(
         self, service: str, segment: str, stage: str, window: str
     ) -> LogHistogram | None: ...
     def value_of(self, cell: ScoreSums, service: str, metric: str, scorer: str) -> float | None: ...
@@ -101,7 +101,7 @@ class WindowsLike(Protocol):
     def failed(
         self, service: str, segment: str, metric: str, scorer: str, window: str
     ) -> FailedShare | None: ...
-    def before_failed(
+    def failed_before(
         self, service: str, segment: str, metric: str, scorer: str, window: str
     ) -> FailedShare | None: ...
 
@@ -114,8 +114,8 @@ class ErrorBudgetsLike(Protocol):
     def burn(
         self, service: str, name: str, long: int, short: int, factor: float, min_errors: float
     ) -> BurnRateValue | None: ...
-    def before(self, service: str, name: str, long: int) -> float | None: ...
-    def spent(self, service: str, name: str) -> float | None: ...
+    def ratio_before(self, service: str, name: str, long: int) -> float | None: ...
+    def spent_share(self, service: str, name: str) -> float | None: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +166,7 @@ def read_condition(
         return _absence(rule, windows, service)
     # An estimate costs tens of microseconds, a count none: most quiet services end here. Probes
     # are no traces of the name that they are counted under, canaries no traffic.
-    seen = windows.seen(service, segment, rule.window)
+    seen = windows.count_traces(service, segment, rule.window)
     apart = service == PROBE_SERVICE or (rule.metric is not None and is_canary_scorer(rule.scorer))
     if not apart and (not seen or seen < rule.min_samples):
         return None
@@ -200,7 +200,7 @@ def read_burn_rate(
     found = budgets.burn(service, slo, long, line.seconds, line.factor, line.min_errors)
     if found is None:
         return None
-    spent = budgets.spent(service, slo) if found.holds else None
+    spent = budgets.spent_share(service, slo) if found.holds else None
     notes = {
         "objective": f"{found.objective:g}",
         "burn_rate": format_number(found.rate),
@@ -255,11 +255,11 @@ def _quantile(
 
 
 def _absence(rule: AlertRule, windows: WindowsLike, service: str) -> ConditionValue | None:
-    seen = windows.seen(service, "", rule.window)
+    seen = windows.count_traces(service, "", rule.window)
     if seen:
         return ConditionValue(float(seen), float(seen), None, None, seen, float(seen))
     longest = max(windows.names, key=parse_duration)
-    if windows.seen(service, "", longest) < max(rule.min_samples, 1):
+    if windows.count_traces(service, "", longest) < max(rule.min_samples, 1):
         return None
     return ConditionValue(0.0, 0.0, None, None, 0, 0.0)
 
@@ -277,7 +277,9 @@ class RuleTargets:
         self._budgets = budgets
         self._covering: dict[str, list[AlertRule]] = {}  # what the globs say, by service
 
-    def of(self, windows: WindowsLike, held: _HeldPairs) -> Iterator[tuple[AlertRule, str, str]]:
+    def iterate(
+        self, windows: WindowsLike, held: _HeldPairs
+    ) -> Iterator[tuple[AlertRule, str, str]]:
         """Every rule with each service and subject it covers, in an order that is always the same.
 
         A rule without a series to look at is left out here, but for the pairs that it has `held`

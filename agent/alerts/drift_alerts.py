@@ -36,7 +36,7 @@ class _DriftWindowsLike(Protocol):
 
     @property
     def names(self) -> tuple[str, ...]: ...
-    def named(self, metric: str, scorer: str) -> str: ...
+    def current_scorer(self, metric: str, scorer: str) -> str: ...
     def worst(
         self, service: str, metric: str, scorer: str, window: str, limit: int = 5
     ) -> Sequence[_DriftWorstLike]: ...
@@ -75,7 +75,7 @@ class DriftAlerts:
         """Copies of all that are held, in a fixed order."""
         return [self._held[key].copy() for key in sorted(self._held)]
 
-    def take(
+    def apply_alarms(
         self, said: Sequence[Alarm], active: Iterable[Alarm], windows: _DriftWindowsLike, now: float
     ) -> list[Alert]:
         """What the monitor has said on the way to event time `now`, and what is `active` after
@@ -157,7 +157,7 @@ def _update(alert: Alert, alarm: Alarm, windows: _DriftWindowsLike, now: float) 
     alert.since, alert.updated_at = alarm.since, now
     alert.window = alert.window or _window(alarm, windows, now)  # a label: it stays
     alert.worst = _worst(alarm, windows, alert.window) or alert.worst
-    series = windows.named(alarm.metric, alarm.scorer)
+    series = windows.current_scorer(alarm.metric, alarm.scorer)
     alert.baseline, alert.fingerprint = alarm.before, split_scorer(series)[1]
     alert.top_segment, alert.top_segment_words = alarm.segment or "", alarm.segment_words
     alert.drift = _describe_alarm(alarm)
@@ -168,7 +168,7 @@ def _summary(alert: Alert, alarm: Alarm) -> str:
     minutes = (alarm.at - alarm.since) / 60
     early = ", a baseline of less than a day" if alarm.provisional else ""
     return (
-        f"{clean_text(alarm.service)}: {alarm.words()} (95 % interval {format_number(alarm.after_lower)} to "
+        f"{clean_text(alarm.service)}: {alarm.describe()} (95 % interval {format_number(alarm.after_lower)} to "
         f"{format_number(alarm.after_upper)}) since {minutes:.0f} min before the alarm; detector at "
         f"{format_number(alarm.statistic)} of {format_number(alarm.threshold)}, "
         f"{alarm.effective_samples:.0f} effective samples{early}"

@@ -116,7 +116,7 @@ class AlertEngine:
         self._expire(now)
         visited: set[_AlertKey] = set()
         self._drop_rewritten(now, moved)
-        for rule, service, segment in self._targets.of(windows, self._held()):
+        for rule, service, segment in self._targets.iterate(windows, self._held()):
             key = (rule.name, service, segment)
             visited.add(key)
             if rule.unscored is not None:

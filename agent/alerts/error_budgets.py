@@ -196,7 +196,7 @@ class ErrorBudgets:
             and over.effective_errors >= min_errors,
         )  # fmt: skip
 
-    def before(self, service: str, name: str, long: int) -> float | None:
+    def ratio_before(self, service: str, name: str, long: int) -> float | None:
         """The ratio of bad events in the three days without their last `long` seconds."""
         rings = self._services.get(service, {}).get(name)
         if rings is None or long >= LONGEST:
@@ -208,7 +208,7 @@ class ErrorBudgets:
             return None
         return min(1.0, max(0.0, (past.bad - now.bad) / weight))
 
-    def spent(self, service: str, name: str) -> float | None:
+    def spent_share(self, service: str, name: str) -> float | None:
         """The share of 30 days' budget that the last three days have used up, had all of the 30
         as much traffic as these. Of a service that is younger, since its first event."""
         rings = self._services.get(service, {}).get(name)

@@ -56,21 +56,21 @@ def find_baseline(
         if longest == window:
             return None
         share = parse_duration(window) / parse_duration(longest)
-        return windows.seen(service, "", longest) * share
+        return windows.count_traces(service, "", longest) * share
     if rule.burn is not None:
         assert budgets is not None
-        return budgets.before(service, segment.partition("=")[2], parse_whole_seconds(window))
+        return budgets.ratio_before(service, segment.partition("=")[2], parse_whole_seconds(window))
     if rule.latency is not None:
-        hist = windows.before_latency(service, segment, rule.latency.stage, window)
+        hist = windows.histogram_before(service, segment, rule.latency.stage, window)
         # as of all quantiles: one that has a sample beyond it
         known = hist is not None and hist.n * (1 - rule.latency.quantile) >= 1
         return hist.quantile(rule.latency.quantile) if hist is not None and known else None
     if rule.unscored is not None:
-        failed = windows.before_failed(service, "", alert.metric, alert.scorer, window)
+        failed = windows.failed_before(service, "", alert.metric, alert.scorer, window)
         return (
             failed.value if failed is not None and failed.samples >= MIN_SEGMENT_SAMPLES else None
         )
-    cell = windows.before(service, segment, alert.metric, alert.scorer, window)
+    cell = windows.sums_before(service, segment, alert.metric, alert.scorer, window)
     return None if cell is None else windows.value_of(cell, service, alert.metric, alert.scorer)
 
 
@@ -103,7 +103,7 @@ def find_fingerprint(
         pairs = [(alert.metric, alert.scorer)]
     else:
         pairs = [(found.metric, found.scorer) for found in _evidence_series(rule, alert, budgets)]
-    marks = [split_scorer(windows.named(metric, scorer))[1] for metric, scorer in pairs]
+    marks = [split_scorer(windows.current_scorer(metric, scorer))[1] for metric, scorer in pairs]
     return next(filter(None, marks), "")
 
 
@@ -118,7 +118,7 @@ def find_origin(
     window = _window(alert, windows)
     largest = sorted(
         windows.segments(alert.service),
-        key=lambda name: (-windows.seen(alert.service, name, window), name),
+        key=lambda name: (-windows.count_traces(alert.service, name, window), name),
     )[:_MAX_SEGMENTS]
     if not largest:
         return AlertOrigin()
@@ -150,7 +150,7 @@ def _moved_segment(
     move = find_moved_segment(service, worse)
     if move is None:
         return AlertOrigin()
-    return AlertOrigin(move.segment if move.distinct else "", move.words())
+    return AlertOrigin(move.segment if move.distinct else "", move.describe())
 
 
 def _furthest_segment(
@@ -187,12 +187,12 @@ def _before_and_after(
     if one.metric == LATENCY_METRIC:
         stage = one.scorer
         return (
-            _share_above(windows.before_latency(service, segment, stage, window), one.limit),
+            _share_above(windows.histogram_before(service, segment, stage, window), one.limit),
             _share_above(windows.histogram(service, segment, stage, window), one.limit),
         )
     args = (service, segment, one.metric, one.scorer, window)
     if rule.unscored is not None:
-        both = [windows.before_failed(*args), windows.failed(*args)]
+        both = [windows.failed_before(*args), windows.failed(*args)]
         old, new = (
             _NO_SAMPLES
             if item is None
@@ -200,7 +200,7 @@ def _before_and_after(
             for item in both
         )
         return old, new
-    return sample_moments([windows.before(*args)]), sample_moments([windows.cell(*args)])
+    return sample_moments([windows.sums_before(*args)]), sample_moments([windows.cell(*args)])
 
 
 def _share_above(hist: LogHistogram | None, limit: float) -> SampleMoments:

@@ -63,7 +63,7 @@ async def serve_agent(
     http = settings.http
     try:
         async with contextlib.AsyncExitStack() as stack:  # what takes traces closes first
-            await stack.enter_async_context(access.watched())
+            await stack.enter_async_context(access.watch_files())
             shown = await stack.enter_async_context(
                 listen(page, http.host, http.metrics_port, access, connections=limits.connections)
             )
@@ -179,7 +179,7 @@ async def _watch_for_stalls(instrument: EmbeddedAgent) -> None:
     orderly end would wait for. What was accepted is durable, and a restart goes on with it."""
     while True:
         try:
-            stalled = instrument.look()
+            stalled = instrument.check_stalled()
         except Exception:
             log.exception("looking for stalls failed")  # and the next look may not
             stalled = None

@@ -109,7 +109,7 @@ class _WorkerProcess:
                 log.error("%s", app.fatal)
             if app.fatal is not None:
                 return 1
-            found = stalls.look(offset_marks(app, topics), recovery_progress(app))
+            found = stalls.update(offset_marks(app, topics), recovery_progress(app))
             self.stalled = max(found.values(), default=0.0)
             if self.stalled > limit:
                 log.error("stalled; a restart goes on where it stopped: %s", describe_consumer(app))
@@ -167,7 +167,7 @@ async def run_worker(
         page = metrics_app(reading, refused=access.refused)
         BaselinesEndpoint(baselines).add_to(page)
         http = settings.http
-        await stack.enter_async_context(access.watched())
+        await stack.enter_async_context(access.watch_files())
         url = await stack.enter_async_context(
             listen(
                 page,

@@ -102,7 +102,7 @@ def build_breakdown(source: BreakdownSource, options: BreakdownOptions | None = 
             continue
         kind = SeriesKind(spec.kind == "ratio", spec.low, spec.high, is_assisted(scorer))
         now, before = source.periods(metric, scorer)
-        name = source.named(metric, scorer)
+        name = source.current_scorer(metric, scorer)
         series = build_series_breakdown(metric, name, kind, tags, now, before if past else None)
         if series is not None:
             found.series.append(series)
@@ -174,8 +174,8 @@ def _row_document(row: SegmentComparison) -> dict[str, Any]:
         "unlike_the_rest": row.stands_out,
         "new": row.new,
         "gone": row.gone,
-        "too_few": row.few,
-        "told": row.told,
+        "too_few": row.too_few,
+        "told": row.reported,
         "share": _number(row.share),
         "share_before": _number(row.share_before),
         "now": _sample_document(row.now),

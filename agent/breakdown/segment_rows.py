@@ -47,7 +47,7 @@ class SegmentComparison:
         return self.now is None
 
     @property
-    def few(self) -> bool:
+    def too_few(self) -> bool:
         """Whether there is too little of it for anything to be said."""
         compared = self.change is not None or self.unlike is not None
         known = [side for side in (self.now, self.before) if side is not None]
@@ -56,7 +56,7 @@ class SegmentComparison:
     @property
     def finding(self) -> str:
         """What was found, in words; "" where nothing was."""
-        if self.few:
+        if self.too_few:
             return "too few"
         words = ["gone"] if self.gone else ["new"] if self.new else []
         words += ["moved"] if self.moved else []
@@ -64,7 +64,7 @@ class SegmentComparison:
         return ", ".join(words)
 
     @property
-    def told(self) -> bool:
+    def reported(self) -> bool:
         """Whether it is worth a line. Where one segment has moved, those that have not are unlike
         the rest, too: a finding, and no news."""
         return self.moved or (self.stands_out and self.change is None)
@@ -72,7 +72,7 @@ class SegmentComparison:
     @property
     def order(self) -> tuple[int, float]:
         """By what was found, then by what it adds; the first has most."""
-        found = 2 * self.told + (self.told and self.stands_out)
+        found = 2 * self.reported + (self.reported and self.stands_out)
         return -found, -abs(self.added.value) if self.added else 1.0
 
 

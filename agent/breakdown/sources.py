@@ -30,7 +30,7 @@ class BreakdownSource(Protocol):
     def series(self) -> Sequence[_SeriesKey]:
         """(metric, scorer), without those of several instruments."""
 
-    def named(self, metric: str, scorer: str) -> str:
+    def current_scorer(self, metric: str, scorer: str) -> str:
         """The scorer with the fingerprint of its instrument, where it has one."""
 
     def periods(self, metric: str, scorer: str) -> tuple[PeriodSums, PeriodSums | None]:
@@ -44,7 +44,7 @@ def _series(windows: Windows, service: str) -> list[_SeriesKey]:
 def _histories(
     windows: Windows, service: str, names: Sequence[str], key: _SeriesKey
 ) -> dict[str, SeriesHistory]:
-    known = {name: windows.known(service, name, *key) for name in ("", *names)}
+    known = {name: windows.series_history(service, name, *key) for name in ("", *names)}
     found = {name: history for name, history in known.items() if history is not None}
     return {"": SeriesHistory(), **found}
 
@@ -70,7 +70,9 @@ class WindowBreakdownSource:
                 raise KeyError(window)
             self._segments = held.segments(service)
             # canaries are no traffic that was seen, and have a past too
-            earlier = (held.before(service, "", *key, window) for key in _series(held, service))
+            earlier = (
+                held.sums_before(service, "", *key, window) for key in _series(held, service)
+            )
             known = any(cell is not None and cell.scored for cell in earlier)
         self.past = f"the rest of {longest}" if known else None
 
@@ -81,9 +83,9 @@ class WindowBreakdownSource:
         with self._lock():
             return _series(self._windows(), self.service)
 
-    def named(self, metric: str, scorer: str) -> str:
+    def current_scorer(self, metric: str, scorer: str) -> str:
         with self._lock():
-            return self._windows().named(metric, scorer)
+            return self._windows().current_scorer(metric, scorer)
 
     def periods(self, metric: str, scorer: str) -> tuple[PeriodSums, PeriodSums | None]:
         names = ("", *self._segments)
@@ -94,7 +96,7 @@ class WindowBreakdownSource:
             history = _histories(windows, self.service, self._segments, (metric, scorer))
             if self.past is None:
                 return PeriodSums(now, history), None
-            before = {name: windows.before(self.service, name, *args) for name in names}
+            before = {name: windows.sums_before(self.service, name, *args) for name in names}
         return PeriodSums(now, history), PeriodSums(before, history)
 
 
@@ -123,11 +125,11 @@ class FileBreakdownSource:
         return [
             key
             for key in _series(self._now, self.service)
-            if key in known and before.named(*key) != self._now.named(*key)
+            if key in known and before.current_scorer(*key) != self._now.current_scorer(*key)
         ]
 
-    def named(self, metric: str, scorer: str) -> str:
-        return self._now.named(metric, scorer)
+    def current_scorer(self, metric: str, scorer: str) -> str:
+        return self._now.current_scorer(metric, scorer)
 
     def periods(self, metric: str, scorer: str) -> tuple[PeriodSums, PeriodSums | None]:
         before = self._period(self._before, metric, scorer) if self._before and self.past else None

@@ -113,7 +113,7 @@ class TraceDelivery:
             pause = await self._post(line)
             if pause is None:
                 attempt = 0
-                self._taken(line)
+                self._take_batch(line)
                 continue
             if not self._away:
                 self._away = True
@@ -145,7 +145,7 @@ class TraceDelivery:
         self._client.close()
         return not self._waiting
 
-    def _taken(self, line: bytes) -> None:
+    def _take_batch(self, line: bytes) -> None:
         # the head may have been dropped for want of room while it was under way
         if self._waiting and self._waiting[0] is line:
             self._waiting.popleft()

@@ -47,13 +47,13 @@ class CanaryRound:
     verdicts: list[CanaryVerdict] = field(default_factory=list)
 
     @property
-    def whole(self) -> bool:
+    def complete(self) -> bool:
         return len(self.verdicts) == self.questions
 
     @property
     def passed(self) -> bool:
         """Nothing that is required has failed."""
-        return self.whole and all(one.passed or not one.required for one in self.verdicts)
+        return self.complete and all(one.passed or not one.required for one in self.verdicts)
 
 
 class CanaryRunner:
@@ -80,8 +80,8 @@ class CanaryRunner:
         self._delivery = delivery
         self._pace = pace
         self._scorer = Scorer(builtin=False, ks=ks)
-        self._told = told
-        self._ended = ended
+        self._on_verdict = told
+        self._on_round = ended
         self._measure = measure
         self._rng = rng or random.Random()
         self._monotonic = monotonic
@@ -101,7 +101,7 @@ class CanaryRunner:
         done = CanaryRound(len(self._suite.questions))
         while await self._wait_until(due):
             done = await self._round()
-            self._ended(done)
+            self._on_round(done)
             now = self._monotonic()
             missed = int((now - due) // every)
             if missed:
@@ -115,27 +115,27 @@ class CanaryRunner:
 
         async def work() -> None:
             for question in todo:
-                found = await self._one(question)
+                found = await self._ask_question(question)
                 if found is None:
                     return
                 done.verdicts.append(found)
-                self._told(found)
+                self._on_verdict(found)
 
         async with asyncio.TaskGroup() as group:
             for _ in range(self._pace.concurrency):
                 group.create_task(work())
         return done
 
-    async def _one(self, question: CanaryQuestion) -> CanaryVerdict | None:
+    async def _ask_question(self, question: CanaryQuestion) -> CanaryVerdict | None:
         """None where a stop came first. Where the service says when to come back, it is asked once
         more, then."""
-        if not await self._turn():
+        if not await self._wait_for_turn():
             return None
         asked = await self._asker.ask(question)
         if asked.pause is not None:
             self._next = max(self._next, self._monotonic() + asked.pause)
             log.info("the service wants to be left alone for %.0f s", asked.pause)
-            if await self._turn():
+            if await self._wait_for_turn():
                 asked = await self._asker.ask(question)
                 if asked.pause is not None:
                     self._next = max(self._next, self._monotonic() + asked.pause)
@@ -143,7 +143,7 @@ class CanaryRunner:
         self._delivery.put(trace)
         return evaluate_canary(self._suite, question, trace, self._scorer.against_reference(trace))
 
-    async def _turn(self) -> bool:
+    async def _wait_for_turn(self) -> bool:
         """Wait for a place; whether there is one. A pause holds back everybody."""
         async with self._lock:
             while (now := self._monotonic()) < self._next:

@@ -232,7 +232,7 @@ def _run_suite(
             print_message(f"{lost} traces were dropped or refused")
         if pause is not None:
             return 0 if handed_over and not lost else 1
-        if not done.whole:
+        if not done.complete:
             return 130
         return 0 if done.passed and handed_over and not lost else 1
 

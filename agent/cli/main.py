@@ -260,9 +260,9 @@ def score(
     except OSError as error:
         raise exit_error(str(error), 1) from None
     stderr.print(f"{done.traces} traces scored, {done.bad} items unreadable")
-    for line in done.lines():
+    for line in done.summary_lines():
         print_message(line)
-    if (done.bad and not done.traces) or done.dead:
+    if (done.bad and not done.traces) or done.failed_tiers:
         raise typer.Exit(1)
 
 

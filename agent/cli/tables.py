@@ -91,7 +91,7 @@ def windows_table(reading: AgentView, service: str) -> Table:
     A window is left out where fewer traces than `limits.min_samples` were scored.
     """
     windows = reading.windows
-    seen = windows.seen(service, "", windows.names[-1])
+    seen = windows.count_traces(service, "", windows.names[-1])
     table = Table(
         title=Text(f"{bound_label(service, 60)}: {seen} traces in {windows.names[-1]}", "bold"),
         title_justify="left",

@@ -86,7 +86,7 @@ class EventClock:
     event: float | None = None
     tick: float = 0.0
 
-    def reached(self, event: float | None, tick: float) -> None:
+    def observe(self, event: float | None, tick: float) -> None:
         """The events have reached `event`; an earlier one than before changes nothing."""
         if event is not None and (self.event is None or event > self.event):
             self.event, self.tick = event, tick

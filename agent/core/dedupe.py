@@ -27,7 +27,7 @@ class DedupeClock:
     start: float | None = None
     outside: int = 0
 
-    def turns(self, timestamp: float) -> bool:
+    def rotate(self, timestamp: float) -> bool:
         """Whether a new generation begins with the trace of this time."""
         if self.start is None:
             self.start = timestamp
@@ -89,9 +89,9 @@ class DedupeIds:
         self._most = most
         self._new, self._old = _IntegerSet(), _IntegerSet()
 
-    def first(self, service: str, trace_id: str, timestamp: float) -> bool:
+    def add(self, service: str, trace_id: str, timestamp: float) -> bool:
         """Whether the id is new to its service; it is known from now on."""
-        if self._clock.turns(timestamp) or self._new.size >= self._most:
+        if self._clock.rotate(timestamp) or self._new.size >= self._most:
             self._old, self._new = self._new, _IntegerSet()
         number = hash_trace_id(service, trace_id)
         if number in self._old or number in self._new:

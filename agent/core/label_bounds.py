@@ -50,7 +50,7 @@ class LabelBounds:
         self._segments: dict[tuple[str, str], set[str]] = {}
 
     def _admit(self, known: set[str], value: str, limit: int, label: str) -> str:
-        name = self.text(value)
+        name = self.bound(value)
         if name not in known:
             if len(known) >= limit:
                 self._overflow(label)
@@ -60,7 +60,7 @@ class LabelBounds:
 
     def service(self, name: str, admit: bool = True) -> str:
         """The label of a service; a new one is given no place unless `admit`."""
-        if not admit and self.text(name) not in self._services:
+        if not admit and self.bound(name) not in self._services:
             return OTHER_LABEL
         return self._admit(self._services, name, self._max_services, "service")
 
@@ -69,20 +69,20 @@ class LabelBounds:
         known = self._segments.setdefault((service, tag), set())
         return f"{tag}={self._admit(known, value, self._max_values, tag)}"
 
-    def known_segment(self, service: str, tag: str, value: str) -> str:
+    def admitted_segment(self, service: str, tag: str, value: str) -> str:
         """The same of a value that `segment` has been asked for just now: nothing is counted."""
-        name = self.text(value)
+        name = self.bound(value)
         return f"{tag}={name if name in self._segments.get((service, tag), ()) else OTHER_LABEL}"
 
     def fits(self, text: str) -> bool:
         """Whether `text` may be a label value as it is."""
         return len(text) <= self._chars and text.isprintable() and text == text.strip() != ""
 
-    def text(self, text: str) -> str:
+    def bound(self, text: str) -> str:
         """`text` as a label value."""
         return text if self.fits(text) else bound_label(text, self._chars)
 
-    def keep_services(self, active: Iterable[str]) -> list[str]:
+    def retain_services(self, active: Iterable[str]) -> list[str]:
         """Free the places of services that have no data in any window any more; their names."""
         gone = self._services.difference(active)
         self._services -= gone
@@ -95,7 +95,7 @@ class LabelBounds:
         full = {key[0] for key, known in self._segments.items() if len(known) >= self._max_values}
         return sorted(full)
 
-    def keep_segments(self, service: str, active: Iterable[str]) -> None:
+    def retain_segments(self, service: str, active: Iterable[str]) -> None:
         """Free the places of a service's `tag=value` segments that no window holds any more."""
         active = set(active)
         for (name, tag), known in self._segments.items():
@@ -121,7 +121,7 @@ class ServiceSlots:
     def __init__(self) -> None:
         self._places: dict[str, int] = {}
 
-    def of(self, service: str) -> int:
+    def slot_of(self, service: str) -> int:
         place = self._places.get(service)
         if place is None:
             taken = set(self._places.values())
@@ -129,19 +129,21 @@ class ServiceSlots:
             self._places[service] = place
         return place
 
-    def keep(self, services: Iterable[str]) -> None:
+    def retain(self, services: Iterable[str]) -> None:
         """Free the places of every other service."""
         kept = set(services)
         self._places = {name: place for name, place in self._places.items() if name in kept}
 
-    def parts(self, state: Mapping[str, Any], kind: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    def saved_states(
+        self, state: Mapping[str, Any], kind: str
+    ) -> Iterator[tuple[str, dict[str, Any]]]:
         """Each service with its part `KIND.PLACE` of a saved state; a part that still holds what a
         service before it has left is passed over."""
-        for service, slot, part in self.slots(state, kind):
+        for service, slot, part in self.saved_entries(state, kind):
             if not slot and part["service"] == service:
                 yield service, part
 
-    def slots(self, state: Mapping[str, Any], kind: str) -> Iterator[tuple[str, str, Any]]:
+    def saved_entries(self, state: Mapping[str, Any], kind: str) -> Iterator[tuple[str, str, Any]]:
         """(service, slot, part) of every part `KIND.PLACE` (slot "") and `KIND.PLACE.SLOT` of a
         saved state whose place has a service now; whose it was is for the caller to tell."""
         services = {str(place): service for service, place in self._places.items()}

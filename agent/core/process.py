@@ -28,7 +28,7 @@ class Heartbeat:
     def beat(self) -> None:
         self.count += 1
 
-    async def keep(self) -> None:
+    async def run(self) -> None:
         """Beat for ever, in an event loop: it stops where something holds the loop up."""
         while True:
             self.beat()
@@ -56,7 +56,7 @@ class Watchdog(Generic[_WatchedKey]):
         self._common: object = None
         self._since: dict[_WatchedKey, tuple[object, float]] = {}
 
-    def look(
+    def update(
         self, marks: Mapping[_WatchedKey, object | None], common: object = None
     ) -> dict[_WatchedKey, float]:
         """For how many seconds each place with work has not moved, the longest first. `common` is

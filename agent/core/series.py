@@ -71,7 +71,7 @@ class FingerprintRegistry:
         ] = {}  # scores since the last one of the current
         self.current: dict[MetricScorer, str] = {}
 
-    def series(self, score: Score) -> tuple[str, bool]:
+    def assign_series(self, score: Score) -> tuple[str, bool]:
         """The name of the series that `score` belongs to, and whether that took the place of
         another as the current one."""
         pair = (score.metric, score.scorer)
@@ -101,7 +101,7 @@ class FingerprintRegistry:
         """Whether a new fingerprint of any pair would have no series of its own."""
         return any(len(seen) >= MAX_FINGERPRINTS for seen in self._seen.values())
 
-    def keep(self, alive: Container[MetricScorer]) -> None:
+    def retain(self, alive: Container[MetricScorer]) -> None:
         """Forget the fingerprints whose series (metric, name) is neither `alive` nor current."""
         for (metric, scorer), seen in self._seen.items():
             current = self.current.get((metric, scorer))

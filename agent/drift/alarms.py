@@ -61,7 +61,7 @@ class Alarm:
         """Which alarm this is, whatever its state."""
         return self.service, self.metric, self.scorer, self.kind
 
-    def words(self) -> str:
+    def describe(self) -> str:
         """What happened, in a sentence or two."""
         what = {
             "rate": f"{self.metric} went from {self.before:.3g} to {self.after:.3g}",
@@ -105,7 +105,7 @@ class JudgedAlarms:
         self._raised: dict[_JudgedKey, Alarm] = {}
         """Judged alarms that are out."""
 
-    def quality(self, alarm: Alarm, cheap: float | None, has_residual: bool) -> Alarm:
+    def on_quality_alarm(self, alarm: Alarm, cheap: float | None, has_residual: bool) -> Alarm:
         """The judged score's own alarm. `cheap` is when the cheap score was last alarmed, None
         where it is not watched."""
         key = alarm.service, alarm.metric, alarm.scorer
@@ -127,7 +127,7 @@ class JudgedAlarms:
     def _moved(self, cheap: float | None, at: float) -> bool:
         return cheap is not None and at - cheap <= self._quiet
 
-    def judge(self, alarm: Alarm, cheap: float | None) -> list[Alarm]:
+    def on_judge_alarm(self, alarm: Alarm, cheap: float | None) -> list[Alarm]:
         """The residual's alarm."""
         key = alarm.service, alarm.metric, alarm.scorer
         if cheap is None or self._moved(cheap, alarm.at):
@@ -143,7 +143,7 @@ class JudgedAlarms:
             out.append(with_state(waiting, "held", reason, alarm.at))
         return out
 
-    def probes(
+    def on_probes(
         self, judges: Collection[str], drifting: bool, at: float, cheap: _CheapAlarmTime
     ) -> list[Alarm]:
         """Stored items, which no drift of a service can move, are judged otherwise from `at` on,
@@ -166,7 +166,7 @@ class JudgedAlarms:
             if key[2] in judges
         ]
 
-    def judge_cleared(self, key: _JudgedKey, at: float) -> None:
+    def on_judge_cleared(self, key: _JudgedKey, at: float) -> None:
         """The judge is itself again. What its drift held waits once more."""
         self._drifting.pop(key, None)
         self._wait_anew(key, at)
@@ -176,7 +176,7 @@ class JudgedAlarms:
         if key in self._waiting:
             self._waiting[key] = with_state(self._waiting[key], "held", at=at)
 
-    def quality_cleared(self, key: _JudgedKey) -> None:
+    def on_quality_cleared(self, key: _JudgedKey) -> None:
         """The judged score is back."""
         self._waiting.pop(key, None)
         self._raised.pop(key, None)

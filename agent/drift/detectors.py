@@ -57,7 +57,7 @@ class EsrDetector:
         self._down = [[0.0] * len(BETS) for _ in range(edges)] if two_sided else []
         self.statistic = 0.0
 
-    def step(self, zs: Iterable[tuple[float, float]]) -> float:
+    def update(self, zs: Iterable[tuple[float, float]]) -> float:
         """Take in one closed bucket: (z, tol) per edge, z > 0 in the direction that is watched.
         Returns the statistic, to be held against H."""
         total = 0.0
@@ -155,7 +155,7 @@ class DriftStream:
         """A closed bucket: n samples and the sum of each statistic. The detector's statistic if
         that made a step, None while samples are gathered."""
         gathered = self.gather(n, totals)
-        return None if gathered is None else self.esr.step(self.zs(start, *gathered))
+        return None if gathered is None else self.esr.update(self.standardise(start, *gathered))
 
     def gather(self, n: float, totals: Sequence[float]) -> tuple[float, list[float]] | None:
         """What a step is made of, once there is enough."""
@@ -168,7 +168,9 @@ class DriftStream:
         self._clear()
         return found
 
-    def zs(self, start: float, n: float, totals: Sequence[float]) -> list[tuple[float, float]]:
+    def standardise(
+        self, start: float, n: float, totals: Sequence[float]
+    ) -> list[tuple[float, float]]:
         """(z, tol) of each statistic, z > 0 the way that is watched."""
         sign, out = self.sign, []
         for baseline, total in zip(self.baselines, totals, strict=True):

@@ -52,7 +52,7 @@ class JudgedReference(NamedTuple):
     """Mean of score and residual by stratum: traffic moves between strata from bucket to bucket,
     which no judge call can average away."""
 
-    def step(self, start: float, found: Mapping[str, StratumMoments]) -> JudgedStep:
+    def estimate(self, start: float, found: Mapping[str, StratumMoments]) -> JudgedStep:
         """The stratified estimates of a bucket."""
         every = [(name, m) for name, m in found.items() if m.size]
         judged = sum(m.n for _, m in every)
@@ -115,7 +115,7 @@ class JudgedSteps:
         if not found:
             return None
         self._waiting, self._merged = None, 0
-        return self.reference.step(self._start, found)
+        return self.reference.estimate(self._start, found)
 
     def _calibrate(self, cell: ScoreSums) -> JudgedReference:
         found = moments_by_stratum(cell, all_strata=False) or {}

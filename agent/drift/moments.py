@@ -56,7 +56,7 @@ class SegmentMove(NamedTuple):
         """Whether it moved differently from the rest, beyond chance."""
         return self.p <= SEGMENT_LEVEL
 
-    def words(self) -> str:
+    def describe(self) -> str:
         """A sentence for people."""
         moved = f"{self.segment} moved most, {self.before:.3g} to {self.after:.3g}"
         if self.distinct:

@@ -79,7 +79,7 @@ class DriftMonitor:
         of time. The source must still have the buckets: call it at least once a minute."""
         out: list[Alarm] = []
         if now >= self._discover:
-            self._find(now, source)
+            self._discover_series(now, source)
             self._discover = now - now % MINUTE + MINUTE
         trackers = [self._trackers[key] for key in sorted(self._trackers)]
         while trackers:
@@ -97,7 +97,7 @@ class DriftMonitor:
                         out += self._event(tracker, event, source)
                     if tracker.streams != streams:
                         self._count()
-            out += self._noted(self._verdicts.release(due, self._cheap_alarm))
+            out += self._record(self._verdicts.release(due, self._cheap_alarm))
             self._scheduled(due)
         for service in {tracker.service for tracker in trackers}:
             self._scores.forget(service, now - self.settings.lateness - 2 * MINUTE)
@@ -108,7 +108,7 @@ class DriftMonitor:
             if tracker.next + tracker.wait < now - _RETENTION:
                 tracker.next = now - _RETENTION - (now - _RETENTION) % HOUR + HOUR
 
-    def _find(self, now: float, source: BucketSource) -> None:
+    def _discover_series(self, now: float, source: BucketSource) -> None:
         """Begin to watch what has turned up, from the last whole bucket on."""
         self.refused = 0
         cheap = self.settings.cheap_scorer
@@ -147,7 +147,7 @@ class DriftMonitor:
         tracker.finest = self.settings.finest
         judged = isinstance(tracker, JudgedTracker)
         late = self.settings.judged_lateness if judged else self.settings.lateness
-        tracker.pace(tracker.width, late)
+        tracker.set_pace(tracker.width, late)
 
     def _event(self, tracker: Tracker, event: TrackerEvent, source: BucketSource) -> list[Alarm]:
         key = tracker.service, tracker.metric, tracker.scorer
@@ -155,20 +155,22 @@ class DriftMonitor:
         if event.found is None:
             if judged:
                 if event.kind == "judge":
-                    self._verdicts.judge_cleared(key, event.at)
+                    self._verdicts.on_judge_cleared(key, event.at)
                 else:
-                    self._verdicts.quality_cleared(key)
+                    self._verdicts.on_quality_cleared(key)
             last = self._alarms.pop((*key, event.kind), None)
             return [with_state(last, "cleared", "", event.at)] if last else []
         alarm = self._alarm(tracker, event, source)
         if not judged:
-            return self._noted([alarm])
+            return self._record([alarm])
         cheap = self._cheap_alarm(tracker.service, tracker.metric)
         if event.kind == "judge":
-            return self._noted(self._verdicts.judge(alarm, cheap))
-        return self._noted([self._verdicts.quality(alarm, cheap, "judge" in tracker.series)])
+            return self._record(self._verdicts.on_judge_alarm(alarm, cheap))
+        return self._record(
+            [self._verdicts.on_quality_alarm(alarm, cheap, "judge" in tracker.series)]
+        )
 
-    def _noted(self, alarms: Sequence[Alarm]) -> list[Alarm]:
+    def _record(self, alarms: Sequence[Alarm]) -> list[Alarm]:
         for alarm in alarms:
             self._alarms[alarm.key] = alarm
         return list(alarms)
@@ -205,7 +207,7 @@ class DriftMonitor:
             provisional=hours < 24 * 0.98,
             edge=edge,
             segment=move.segment if move and move.distinct else None,
-            segment_words=move.words() if move else "",
+            segment_words=move.describe() if move else "",
         )
 
     def _cheap_alarm(self, service: str, metric: str) -> float | None:
@@ -240,10 +242,10 @@ class DriftMonitor:
         self._alarms = {key: a for key, a in self._alarms.items() if key[0] != service}
         return ready
 
-    def probes(self, judges: Collection[str], drifting: bool, at: float) -> list[Alarm]:
+    def apply_probes(self, judges: Collection[str], drifting: bool, at: float) -> list[Alarm]:
         """The stored probes say from `at` on that these judges have changed, or no longer: holds
         back, or lets go, the alarms of what they score. What that moved."""
-        return self._noted(self._verdicts.probes(judges, drifting, at, self._cheap_alarm))
+        return self._record(self._verdicts.on_probes(judges, drifting, at, self._cheap_alarm))
 
     def active(self) -> list[Alarm]:
         """Alarms that are out or held."""
@@ -291,7 +293,7 @@ class DriftMonitor:
                     out.append((*key[:3], kind, max(least, series.stream.esr.statistic / h)))
         return out
 
-    def keep(self, services: Iterable[str]) -> None:
+    def retain_services(self, services: Iterable[str]) -> None:
         """Forget every other service: nobody has heard of it for the longest window."""
         kept = set(services)
         if all(key[0] in kept for key in self._trackers):

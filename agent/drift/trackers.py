@@ -64,7 +64,7 @@ class Tracker(ABC):
         self.wait = 0.0
         """From the start of a bucket to when it may be read."""
 
-    def pace(self, width: int, lateness: float) -> None:
+    def set_pace(self, width: int, lateness: float) -> None:
         """Read buckets of `width`, `lateness` seconds after their end."""
         width = max(width, self.finest)
         self.width, self.lateness, self.wait = width, lateness, width + lateness
@@ -144,7 +144,7 @@ class MeanTracker(Tracker):
             self._first = [self._first[0] + 1, self._first[1] + found.n]
             if self._first[0] >= _FIRST_BUCKETS:
                 fast = self._first[1] >= _FAST_RATE * MINUTE * _FIRST_BUCKETS
-                self.pace(_FAST if fast else MINUTE, self.lateness)
+                self.set_pace(_FAST if fast else MINUTE, self.lateness)
                 sign, two_sided, unit = self._watch
                 watch = DetectorSpec(self.width, int(sign), bool(two_sided), unit=unit)
                 self.series[self._kind] = DriftSeries(watch, self.milestones)
@@ -232,7 +232,7 @@ class SharesTracker(Tracker):
             self._first = [0.0, 0.0]  # all values equal so far: look again
             return
         fast = self._first[1] >= _FAST_RATE * MINUTE * self._first[0]
-        self.pace(_FAST if fast else MINUTE, self.lateness)
+        self.set_pace(_FAST if fast else MINUTE, self.lateness)
         latency = self._kind == "latency"
         rhythm = LATENCY_RHYTHM if latency else DAILY_RHYTHM
         watch = DetectorSpec(

@@ -159,9 +159,9 @@ class EmbeddedAgent:
 
     def wait_idle(self, stopped: Callable[[], bool] = lambda: False) -> None:
         """Return when nothing waits any more, the agent has died or `stopped` says so."""
-        while (self._store.depth or self._store.held or any(self._worker.owed.values())) and not (
-            self.fatal or stopped()
-        ):
+        while (
+            self._store.depth or self._store.held_count or any(self._worker.pending.values())
+        ) and not (self.fatal or stopped()):
             time.sleep(0.02)
 
     def wait_replayed(self, stopped: Callable[[], bool] = lambda: False) -> None:
@@ -175,10 +175,10 @@ class EmbeddedAgent:
             return self.fatal is not None or stopped()
 
         for table in ("held", "inbox"):  # in this order: what was held joins the queue
-            last = self._store.last(table)
-            while self._store.waits(table, last) and not ended():
+            last = self._store.last_id(table)
+            while self._store.has_waiting(table, last) and not ended():
                 time.sleep(0.02)
-        while not self._worker.live and any(self._worker.owed.values()) and not ended():
+        while not self._worker.live and any(self._worker.pending.values()) and not ended():
             time.sleep(0.02)
 
     @property
@@ -208,7 +208,7 @@ class EmbeddedAgent:
         return self._worker.instruments()
 
     def gauges(self) -> Sequence[GaugeSample]:
-        held = ("ragmeter_held_traces", (), float(self._store.held))
+        held = ("ragmeter_held_traces", (), float(self._store.held_count))
         return [*self._worker.gauges(), *self.assembly.gauges(), held]
 
     def indexes(self) -> Sequence[IndexVersion]:
@@ -242,18 +242,18 @@ class EmbeddedAgent:
         return AgentHealth(
             problems=tuple(problem for problem in problems if problem),
             queue_depth=waiting,
-            drawn=self._worker.owed,
+            drawn=self._worker.pending,
             oldest_unprocessed_seconds=max(0.0, now - oldest) if oldest and waiting else 0.0,
             processing_lag_seconds=None
             if event is None or not self._worker.live
             else (max(0.0, now - event) if waiting else 0.0),
         )
 
-    def look(self) -> str | None:
+    def check_stalled(self) -> str | None:
         """What has not moved for `limits.stalled_seconds` although work waits; the process should
         end with a failure. To be called every second or so."""
-        held = self._store.held
-        self._stalled = self._stalls.look(
+        held = self._store.held_count
+        self._stalled = self._stalls.update(
             {
                 **self._worker.marks(),
                 "the closing of traces": self._closer.pulse.count,
@@ -370,9 +370,11 @@ class EmbeddedAgent:
         return. Raises `ragmeter.embedded.commands.UnknownService` and `Unavailable`."""
         if self.fatal or self._worker.ended:
             raise StateUnavailable(self.fatal or "the agent is stopping")
-        return self._worker.orders.ask(service)
+        return self._worker.orders.submit(service)
 
-    def hear(self, items: Sequence[Feedback | DecodeFailure], source: str, *, live: bool) -> int:
+    def accept_feedback(
+        self, items: Sequence[Feedback | DecodeFailure], source: str, *, live: bool
+    ) -> int:
         """Make the good ones durable, to be joined to their traces; how many there were. Raises
         `QueueFull` and `Unavailable`; then nothing was accepted."""
 
@@ -391,11 +393,11 @@ class EmbeddedAgent:
         self._worker.wake()
         return sum(isinstance(item, Feedback) for item in items)
 
-    def wait_heard(self, stopped: Callable[[], bool] = lambda: False) -> None:
+    def wait_feedback(self, stopped: Callable[[], bool] = lambda: False) -> None:
         """Return when all feedback that is in now was looked at, the agent has died or `stopped`
         says so."""
         last = self._feedback.last()
-        while not self._worker.labelling.looked_up_to(last) and not (self.fatal or stopped()):
+        while not self._worker.labelling.has_read_up_to(last) and not (self.fatal or stopped()):
             time.sleep(0.02)
 
     def index(
@@ -415,7 +417,7 @@ class EmbeddedAgent:
             self._write(add)
         elif self.fatal:
             raise StateUnavailable(self.fatal)
-        return self._worker.index_orders.ask(events) if events else []
+        return self._worker.index_orders.submit(events) if events else []
 
     def position(self, source: str) -> int:
         return self._store.position(source)

@@ -39,7 +39,7 @@ class CommandQueue(Generic[_Command, _CommandResult]):
         self._waiting: queue.SimpleQueue[tuple[_Command, Future[_CommandResult]]]
         self._waiting = queue.SimpleQueue()
 
-    def ask(self, what: _Command, patience: float = COMMAND_PATIENCE) -> _CommandResult:
+    def submit(self, what: _Command, patience: float = COMMAND_PATIENCE) -> _CommandResult:
         """Ask and wait. Raises `UnknownService` and `Unavailable`."""
         future: Future[_CommandResult] = Future()
         self._waiting.put((what, future))
@@ -54,7 +54,7 @@ class CommandQueue(Generic[_Command, _CommandResult]):
         except TimeoutError:
             raise StateUnavailable("applied, but the disk does not take it yet") from None
 
-    def carry_out(self, apply: Callable[[_Command], _CommandResult]) -> None:
+    def execute_pending(self, apply: Callable[[_Command], _CommandResult]) -> None:
         """By the worker: `apply` changes and commits. What it raises ends the worker, but for
         `UnknownService`."""
         while not self._waiting.empty():
@@ -69,7 +69,7 @@ class CommandQueue(Generic[_Command, _CommandResult]):
                 future.set_exception(StateUnavailable("the state could not be written"))
                 raise
 
-    def refuse(self, why: str) -> None:
+    def reject_pending(self, why: str) -> None:
         """The worker has ended."""
         while not self._waiting.empty():
             _, future = self._waiting.get()

@@ -100,7 +100,7 @@ class Commits:
             for one in finished:
                 draw = one.drawn.draw
                 self._slow.settle(draw.tier, draw.service, one.cost, is_canary_draw(draw.pairs))
-            for key, by in self._slow.spent().items():
+            for key, by in self._slow.take_spending().items():
                 aggregator.counters.inc(*key, by)
             changes = steps.take_changes(aggregator)
             step = StateCommit(
@@ -117,7 +117,7 @@ class Commits:
                 finished=[one.drawn.id for one in finished],
                 also=also,
             )
-            named = aggregator.windows.take_named()
+            named = aggregator.windows.take_new_worst()
             idle = self._monotonic() - self._collected_at
             if idle >= _COLLECT_SECONDS or self._keeper.added >= _COLLECT_ROWS or self.last:
                 step.forget_evidence = self._keeper.forget(steps.evidence_trace_ids(aggregator))
@@ -137,7 +137,7 @@ class Commits:
         """What is known of a trace besides what a slow tier has just found."""
         kept = scores_in_evidence(self._store.evidence(*key))
         scorer = self._slow.scorer
-        known = scorer.against_reference(trace) if trace.canary else scorer.at_once(trace)
+        known = scorer.against_reference(trace) if trace.canary else scorer.score_cheap(trace)
         return kept or [score.to_dict() for score in known]
 
     def persist(self, write: Callable[[], object]) -> None:

@@ -176,7 +176,7 @@ def import_feedback(
                     why = "; ".join(f"{field or 'item'}: {why}" for field, why in item.errors)
                     say(f"{path.name}: item {number}: {item.reason}: {why}")
         taken += _send_batch(instrument, batch, stopped)
-    instrument.wait_heard(stopped)
+    instrument.wait_feedback(stopped)
     after = _count_outcomes(instrument)
     parts = [f"{after[name] - before[name]:.0f} {name}" for name in after]
     found = [part for part in parts if not part.startswith("0 ")]
@@ -196,7 +196,7 @@ def _send_batch(
 ) -> int:
     while not stopped():
         try:
-            return instrument.hear(batch, "file", live=False)
+            return instrument.accept_feedback(batch, "file", live=False)
         except QueueFull:
             time.sleep(0.02)
         except StateUnavailable:

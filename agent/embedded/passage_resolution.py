@@ -63,7 +63,7 @@ class PassageResolution:
 
     @property
     def full(self) -> bool:
-        return self._store.held >= self._settings.waiting
+        return self._store.held_count >= self._settings.waiting
 
     def wants(self, trace: Trace) -> bool:
         """Whether some source may have texts that a trace lacks."""
@@ -73,12 +73,12 @@ class PassageResolution:
         """`told` hears that the queue has grown. Without sources and without traces that wait
         from an earlier run there is nothing to do, and no thread."""
         self._told = told
-        if self._settings.sources or self._store.held:
+        if self._settings.sources or self._store.held_count:
             self._thread.start()
 
     def wake(self) -> None:
         """Look for held traces now. From any thread."""
-        if self._store.held:
+        if self._store.held_count:
             self._call(self._news)
 
     def stop(self) -> bool:
@@ -108,7 +108,7 @@ class PassageResolution:
     async def _serve(self) -> None:
         self._news, self._end = news, end = asyncio.Event(), asyncio.Event()
         self._loop = asyncio.get_running_loop()
-        beating = asyncio.create_task(self.pulse.keep())
+        beating = asyncio.create_task(self.pulse.run())
         resolver = self._make()
         try:
             while not self._stopping.is_set():

@@ -107,7 +107,7 @@ class TierDraws:
 
     def learn(self, control: SamplingControl) -> None:
         """What the next traces are drawn by."""
-        self._strata.learn(control)
+        self._strata.apply_control(control)
 
     def resample(self, settings: SamplingSettings) -> None:
         """Other rates, strata or salt, from the next trace on. Any thread may call."""
@@ -115,7 +115,7 @@ class TierDraws:
         self._strata.update(settings)
 
     @property
-    def owed(self) -> dict[str, int]:
+    def pending(self) -> dict[str, int]:
         """How many traces wait for each tier."""
         return {str(tier): number for tier, number in dict(self._owed).items()}
 
@@ -204,7 +204,7 @@ class TierDraws:
         """
         draws = []
         for tier, probability in list(found.drawn.items()):
-            pairs = self.scorer.promised(found, tier)
+            pairs = self.scorer.pending_pairs(found, tier)
             if late or (self.live and self._owed[tier] >= self._most):
                 self.scorer.shed(found, tier)
                 self.settle(tier, found.trace.service, ScoringCost(), found.trace.canary)
@@ -252,7 +252,7 @@ class TierDraws:
         settle = controller.settle_canary if canary else controller.settle
         settle(service, cost, self._clock())
 
-    def spent(self) -> Mapping[CounterKey, float]:
+    def take_spending(self) -> Mapping[CounterKey, float]:
         """What calls have cost since the last time this was asked, by counter."""
         return self._tiers.spending.take()
 

@@ -192,7 +192,7 @@ class TierWorker:
             self._finished()
 
     async def _run(self) -> None:
-        beating = asyncio.create_task(self.pulse.keep())
+        beating = asyncio.create_task(self.pulse.run())
         async with contextlib.AsyncExitStack() as stack:
             stack.callback(beating.cancel)
             for scorer in self._scorers.values():

@@ -176,9 +176,9 @@ class Worker:
         return [*slow, *self.aggregator.gauges(), *self.labelling.gauges()]
 
     @property
-    def owed(self) -> dict[str, int]:
+    def pending(self) -> dict[str, int]:
         """How many traces wait for each slow tier."""
-        return self._slow.owed
+        return self._slow.pending
 
     def marks(self) -> dict[str, object | None]:
         """For `ragmeter.core.process`: the thread always moves, the queue where something waits in it. It
@@ -188,7 +188,7 @@ class Worker:
         return {
             "the worker": self.pulse.count,
             "the queue": self._done if waits else None,
-            "the slow tiers": self._slow.pulse.count if any(self.owed.values()) else None,
+            "the slow tiers": self._slow.pulse.count if any(self.pending.values()) else None,
         }
 
     def resample(self, settings: SamplingSettings) -> None:
@@ -230,8 +230,8 @@ class Worker:
                 self._finish_all(self._slow.take())
                 self._add_extras()
                 self._label()
-                self.orders.carry_out(self._promote)
-                self.index_orders.carry_out(self._index)
+                self.orders.execute_pending(self._promote)
+                self.index_orders.execute_pending(self._index)
                 if self._slow.fatal:
                     self.fatal = self._slow.fatal
                     return
@@ -263,7 +263,7 @@ class Worker:
         finally:
             self.ended = True
             for orders in (self.orders, self.index_orders):
-                orders.refuse(self.fatal or "the agent is stopping")
+                orders.reject_pending(self.fatal or "the agent is stopping")
 
     def _try_again(self) -> None:
         """Where nothing could be accepted: whether it can be now. Who is not ready is sent nothing
@@ -320,7 +320,9 @@ class Worker:
                     late = self.aggregator.windows.too_late(queued.timestamp)
                     drawn += self._slow.draws(queued, found, late=late)
                     owed = [
-                        pair for tier in found.drawn for pair in self.scorer.promised(found, tier)
+                        pair
+                        for tier in found.drawn
+                        for pair in self.scorer.pending_pairs(found, tier)
                     ]
                     transitions += self.aggregator.apply(found.trace, owed, turn)
                     placed.append(self.aggregator.segments_of(found.trace))
@@ -333,7 +335,7 @@ class Worker:
                 self.aggregator.counters.inc(
                     "ragmeter_dead_letters_total", (("reason", _OLD_SCHEMA),), len(unreadable)
                 )
-        self.time.reached(self.aggregator.windows.now, self._monotonic())
+        self.time.observe(self.aggregator.windows.now, self._monotonic())
         with self.lock:
             frames = self.labelling.remember(
                 (
@@ -351,7 +353,7 @@ class Worker:
         rows = self.labelling.take(_BATCH, self.aggregator.windows.now)
         if rows:
             process_isolated(rows, self._join, reset=self._reload, give_up=self._give_up_feedback)
-            self.labelling.looked()
+            self.labelling.mark_read()
 
     def _join(self, rows: Sequence[StoredFeedback]) -> None:
         with self.lock:

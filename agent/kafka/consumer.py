@@ -226,7 +226,7 @@ class GapDetector:
     def __init__(self) -> None:
         self._last: dict[int, tuple[int, int]] = {}
 
-    def missing(
+    def missing_offsets(
         self, partition: int, generation: int, offset: int, since: int, committed: int | None
     ) -> range:
         """The offsets that should have come before `offset`: `since` up to it there are none."""
@@ -245,7 +245,7 @@ async def check_gap(app: AppT, gaps: GapDetector, message: Any, counters: Counte
     tp: TP = message.tp
     consumer = cast(Any, app.consumer)
     offset, since, committed = message.offset, message.checksum, consumer._committed_offset[tp]
-    missing = gaps.missing(
+    missing = gaps.missing_offsets(
         message.partition,
         message.generation_id or 0,
         offset,

@@ -110,7 +110,7 @@ class ControlPublisher:
         self._waiting: dict[int, SamplingControl] = {}
         self._news = asyncio.Event()
 
-    def say(self, partition: int, control: SamplingControl) -> None:
+    def publish(self, partition: int, control: SamplingControl) -> None:
         """The record of a partition that this worker owns is durable. Cheap where it is no news."""
         if control.version == self._said.get(partition, 0):
             return

@@ -186,12 +186,12 @@ class EvidenceFetcher:
         try:
             while True:
                 begun = self._monotonic()
-                await self.turn()
+                await self.run_once()
                 await asyncio.sleep(max(self._pause, REST * (self._monotonic() - begun)))
         finally:
             await self._reader.close()
 
-    async def turn(self) -> int:
+    async def run_once(self) -> int:
         """Fetch what is wanted now, up to the bound; how many."""
         done = 0
         for partition, key, record in self._wanted():
@@ -204,7 +204,7 @@ class EvidenceFetcher:
             with self._stage.lock:
                 owner = self._stage.owners.get(partition)
                 if owner is not None:  # whichever it is: a trace that it does not keep is left out
-                    owner.state.keep_text(key, body)
+                    owner.state.save_text(key, body)
             done += 1
         return done
 
@@ -217,7 +217,7 @@ class EvidenceFetcher:
             found = [
                 (partition, key, record)
                 for partition, owner in owners
-                for key, record in owner.state.wanted(share, self._resting)
+                for key, record in owner.state.missing_texts(share, self._resting)
             ]
         return sorted(found, key=lambda item: item[2].source or (0, 0, 0))[: self._most]
 
@@ -232,7 +232,7 @@ class EvidenceFetcher:
         # another one at its place: the topic was made anew, and nobody has said so
         if not isinstance(item, DecodedTrace) or item.trace.trace_id != key[1]:
             return None
-        trace = await self._preparing.trace(item, again=True)
+        trace = await self._preparing.prepare(item, again=True)
         content = self._preparing.content
         return await asyncio.to_thread(
             encode_evidence, trace, record.scored, self._limit, (), content
@@ -282,10 +282,10 @@ class ProbeJob:
     async def run(self) -> None:
         """Until cancelled."""
         while True:
-            await self.turn()
+            await self.run_once()
             await asyncio.sleep(PROBE_POLL_SECONDS)
 
-    async def turn(self) -> bool:
+    async def run_once(self) -> bool:
         """Ask if it is due and ours to ask; whether it was."""
         owner = self._stage.owners.get(self._home)
         if owner is None:
@@ -320,4 +320,4 @@ class ProbeJob:
         with self._stage.lock:
             owner = self._stage.owners.get(self._home)
             if owner is not None and owner is self._loaded:
-                owner.state.keep_note(_PROBE_NOTE, dump)
+                owner.state.save_note(_PROBE_NOTE, dump)

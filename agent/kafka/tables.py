@@ -150,7 +150,7 @@ class PartitionedApp(Protocol):
         """The tables hold all that the changelogs did when `generation` was formed: those of
         `assigned`. Nothing of the streams is delivered before this returns."""
 
-    def taken_over(self, generation: int) -> None:
+    def start_owners(self, generation: int) -> None:
         """The positions are the committed ones, and messages flow."""
 
     async def fail(self, error: BaseException) -> None:
@@ -202,7 +202,7 @@ class _SafeRecovery(Recovery):
             owner.take_over(generation_id, set(tps))
         await super().on_recovery_completed(generation_id)
         if self.app.consumer_generation_id == generation_id:
-            owner.taken_over(generation_id)
+            owner.start_owners(generation_id)
 
 
 class SafeTableManager(TableManager):

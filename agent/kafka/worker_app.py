@@ -88,35 +88,35 @@ class WorkerApp(faust.App):
 
     async def _on_partitions_revoked(self, revoked: set[TP]) -> None:
         self.ready = False
-        for stage in self.acked:
+        for stage in self.acked_processors:
             stage.hold()
         await super()._on_partitions_revoked(revoked)  # waits for what is under way
         self.release()
 
     def release(self) -> None:
         """Nothing of what is under way is acknowledged any more."""
-        for acked in self.acked:
+        for acked in self.acked_processors:
             acked.release()
-        for stage in self.stages:
+        for stage in self.durable_processors:
             stage.release()
 
     @property
-    def acked(self) -> list[AckedProcessor]:
+    def acked_processors(self) -> list[AckedProcessor]:
         """Those without a state."""
         return [self.score, self.feedback] if self.feedback else [self.score]
 
     @property
-    def stages(self) -> list[DurableProcessor[Any]]:
+    def durable_processors(self) -> list[DurableProcessor[Any]]:
         """Those with a state."""
         return [self.aggregate, self.assemble] if self.assemble else [self.aggregate]
 
     def take_over(self, generation: int, assigned: set[TP]) -> None:
-        for stage in self.stages:
+        for stage in self.durable_processors:
             stage.take_over(generation, assigned)
 
-    def taken_over(self, generation: int) -> None:
-        for stage in self.stages:
-            stage.taken_over(generation)
+    def start_owners(self, generation: int) -> None:
+        for stage in self.durable_processors:
+            stage.start_owners(generation)
         self.ready = True
 
     def resample(self, settings: SamplingSettings) -> None:
@@ -182,7 +182,7 @@ def make_app(
     expected = list(tiers.scorer.expected)
     board, control = ControlBoard(kafka.partitions), raw_topic(app, topics.control)
     voice = ControlPublisher(board, lambda key, value: deliver(control, key, value))
-    app.jobs = [voice.run, lambda: follow_control_topic(kafka, board, tiers.strata.learn)]
+    app.jobs = [voice.run, lambda: follow_control_topic(kafka, board, tiers.strata.apply_control)]
 
     app.sampling = settings.sampling
 
@@ -234,7 +234,7 @@ def make_app(
         build=build,
         failed=app.fail,
         announced=announced,
-        learned=voice.say,
+        learned=voice.publish,
     )
     if app.assemble is not None:  # whoever reads holds one lock for all
         app.assemble.lock = app.aggregate.lock
@@ -255,7 +255,7 @@ def make_app(
     app.jobs = [
         *app.jobs,
         fetcher.run,
-        lambda: follow_assigned_share(app, topics.traces, tiers.own),
+        lambda: follow_assigned_share(app, topics.traces, tiers.set_share),
     ]
     app.agent(raw_topic(app, topics.traces), name="score")(app.score.agent)
     app.agent(scores, name="aggregate")(app.aggregate.agent)

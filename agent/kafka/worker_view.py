@@ -29,9 +29,9 @@ from ragmeter.kafka.state.partition import PartitionState
 from ragmeter.store.rows import OutboxItem
 from ragmeter.windows.windows import Windows
 
-_BY_SERVICE = {"segments", "series", "stages", "seen", "estimate"}
+_BY_SERVICE = {"segments", "series", "stages", "count_traces", "estimate"}
 _BY_SERVICE |= {"unscored", "quantiles", "states", "history", "worst"}
-_BY_SERVICE |= {"cell", "before", "known"}  # of breakdowns
+_BY_SERVICE |= {"cell", "sums_before", "series_history"}  # of breakdowns
 
 
 class _OwnedWindows:
@@ -54,9 +54,9 @@ class _OwnedWindows:
         """The newest event time: partitions without traffic stand still."""
         return max((found.now for found in self._all() if found.now is not None), default=None)
 
-    def named(self, metric: str, scorer: str) -> str:
+    def current_scorer(self, metric: str, scorer: str) -> str:
         for windows in self._all():
-            found = windows.named(metric, scorer)
+            found = windows.current_scorer(metric, scorer)
             if found != scorer:
                 return found
         return scorer
@@ -114,18 +114,20 @@ class _OwnedOutbox:
     def due(self, now: float, limit: int) -> Sequence[OutboxItem]:
         with self._reading.lock():
             found = [
-                item for state in self._reading.states() for item in state.outbox.due(now, limit)
+                item
+                for state in self._reading.partition_states()
+                for item in state.outbox.due(now, limit)
             ]
         return sorted(found, key=lambda item: item.created)[:limit]
 
     def done(self, item_id: str) -> None:
         with self._reading.lock():
-            for state in self._reading.states():
+            for state in self._reading.partition_states():
                 state.outbox.done(item_id)
 
     def retry(self, item_id: str, at: float, error: str) -> None:
         with self._reading.lock():
-            for state in self._reading.states():
+            for state in self._reading.partition_states():
                 state.outbox.retry(item_id, at)
 
 
@@ -150,14 +152,14 @@ class WorkerView:
         self._problems = problems
         self._labels = labels
         self._gauges = gauges
-        self._counters = _OwnedCounters(self.states, self.opened)
-        self._windows = _OwnedWindows(self.states, empty)
+        self._counters = _OwnedCounters(self.partition_states, self.assembly_states)
+        self._windows = _OwnedWindows(self.partition_states, empty)
 
-    def states(self) -> list[PartitionState]:
+    def partition_states(self) -> list[PartitionState]:
         """Hold the lock."""
         return [owner.state for owner in self.stage.owners.values()] if self.stage else []
 
-    def opened(self) -> list[AssemblyState]:
+    def assembly_states(self) -> list[AssemblyState]:
         """Open traces that came as OTLP. Hold the lock."""
         return [owner.state for owner in self.assemble.owners.values()] if self.assemble else []
 
@@ -184,17 +186,19 @@ class WorkerView:
 
     def gauges(self) -> Sequence[GaugeSample]:
         total: Counter[tuple[str, tuple[tuple[str, str], ...]]] = Counter()
-        found = [gauge for state in self.states() for gauge in state.gauges()]
-        found += [gauge for state in self.opened() for gauge in state.gauges()]
+        found = [gauge for state in self.partition_states() for gauge in state.gauges()]
+        found += [gauge for state in self.assembly_states() for gauge in state.gauges()]
         for name, labels, value in found:
             total[name, labels] += value  # type: ignore[assignment]
         return [*((*key, float(value)) for key, value in total.items()), *self._gauges()]
 
     def indexes(self) -> Sequence[IndexVersion]:
-        return [one for state in self.states() for one in state.aggregator.indexing.versions()]
+        return [
+            one for state in self.partition_states() for one in state.aggregator.indexing.versions()
+        ]
 
     def consistency(self, service: str, window: str) -> _AnswerComparison:
-        for state in self.states():
+        for state in self.partition_states():
             if service in state.aggregator.consistency.services():
                 return state.aggregator.consistency.compared(service, window)
         return _AnswerComparison(0, 0, {})
@@ -204,11 +208,13 @@ class WorkerView:
         return self.stage.lock
 
     def alerts(self) -> list[Alert]:
-        return [alert for state in self.states() for alert in state.aggregator.engine.alerts()]
+        return [
+            alert for state in self.partition_states() for alert in state.aggregator.engine.alerts()
+        ]
 
     def evidence(self, service: str, trace_id: str) -> dict[str, Any] | None:
         with self.lock():
-            for state in self.states():
+            for state in self.partition_states():
                 body = state.evidence((service, trace_id))
                 if body is not None:
                     found: dict[str, Any] = json.loads(body)

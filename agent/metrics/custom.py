@@ -75,13 +75,13 @@ class CustomMetric:
         """The result of a trace, whatever the formula does: an exception, or something that is no
         value of this metric, leaves `unscored`."""
         try:
-            value = self._checked(self._formula(trace))
+            value = self._checked_value(self._formula(trace))
         except Exception:
             log.exception("metric %s failed on trace %r", self.spec.name, trace.trace_id[:80])
             value = NoScore("internal_error")
         return make_score(self.spec.name, trace, value, self.scorer)
 
-    def _checked(self, value: object) -> float | NoScore:
+    def _checked_value(self, value: object) -> float | NoScore:
         if isinstance(value, NoScore):
             applies = bool(value.applies)
             return (

@@ -67,27 +67,27 @@ class EstimateTracks:
         self._watched: dict[_TrackKey, tuple[str, str, str]] = {}
         """(metric, scorer, window) of alerts that no rule raised."""
 
-    def due(self, until: float) -> Iterator[float]:
+    def due_times(self, until: float) -> Iterator[float]:
         """Times on the grid up to `until` that were not given yet."""
         if self._next is not None:
             while self._next * self._step <= until:
                 at, self._next = self._next, self._next + self._every
                 yield at * self._step
 
-    def skip(self, until: float) -> None:
+    def skip_to(self, until: float) -> None:
         """Go on behind `until`: what lies between is not asked for any more."""
         at = (math.floor(until / self._step) // self._every + 1) * self._every
         if self._next is None or at > self._next:
             self._next = at
 
-    def watch(self, alert: Alert) -> None:
+    def follow_alert(self, alert: Alert) -> None:
         """Follow what an alert is about, from now on, where no rule does."""
         key = (alert.rule, alert.service, alert.segment)
         rule = find_rule(self._rules, alert)
         if (rule is None or not _has_single_estimate(rule)) and len(self._watched) < MAX_TRACKS:
             self._watched[key] = (alert.metric, alert.scorer, alert.window)
 
-    def take(self, windows: Windows, now: float) -> None:
+    def sample(self, windows: Windows, now: float) -> None:
         """Sample every rule at `now`."""
         services, names = windows.services(), set(windows.names)
         for service in services:
@@ -209,7 +209,7 @@ class Backtest:
         scored, counts = line.trace, self.counts
         counts.unknown_results += line.unknown
         counts.invalid_values += line.invalid
-        if not self._ids.first(scored.service, scored.trace_id, scored.timestamp):
+        if not self._ids.add(scored.service, scored.trace_id, scored.timestamp):
             counts.duplicates += 1
             return
         counts.traces += 1
@@ -232,7 +232,7 @@ class Backtest:
         """The file has ended: event time stays where the last trace has brought it."""
         self._settle()
         if self._tracks is not None and self.windows.now is not None:
-            self._tracks.take(self.windows, self.windows.now)
+            self._tracks.sample(self.windows, self.windows.now)
         for alert in self._aggregator.engine.alerts():
             if alert.state == "pending":
                 self._alerts[alert.id, alert.since, False] = alert
@@ -249,7 +249,7 @@ class Backtest:
 
     def _settle(self) -> None:
         self._aggregator.settle()
-        self.windows.take_named()
+        self.windows.take_new_worst()
 
     def _sample_until(self, timestamp: float) -> None:
         tracks, now = self._tracks, self.windows.now
@@ -257,11 +257,11 @@ class Backtest:
             return
         if now is not None:
             # evaluated at the same steps with or without: only where time stops between is new
-            for at in tracks.due(min(timestamp, now + self._sampled)):
+            for at in tracks.due_times(min(timestamp, now + self._sampled)):
                 self._note(self._aggregator.advance(at))
-                tracks.take(self.windows, at)
+                tracks.sample(self.windows, at)
         if now is None or timestamp > now:
-            tracks.skip(timestamp)
+            tracks.skip_to(timestamp)
 
     def _known(self, alert: Alert) -> Alert | None:
         return (
@@ -281,4 +281,4 @@ class Backtest:
             else:
                 self._alerts[alert.id, alert.fired_at, True] = alert
                 if self._tracks is not None:
-                    self._tracks.watch(alert)
+                    self._tracks.follow_alert(alert)

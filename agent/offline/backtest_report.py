@@ -105,14 +105,14 @@ def _owners(windows: Windows) -> Iterator[tuple[str, str]]:
 def _traces(windows: Windows) -> Iterator[dict[str, Any]]:
     for service, segment in _owners(windows):
         for name in windows.names:
-            seen = windows.seen(service, segment, name)
+            seen = windows.count_traces(service, segment, name)
             yield {"service": service, "segment": segment, "window": name, "traces": seen}
 
 
 def _estimates(windows: Windows) -> Iterator[dict[str, Any]]:
     for service, segment in _owners(windows):
         for metric, scorer in sorted(windows.series(service, segment)):
-            who, fingerprint = split_scorer(windows.named(metric, scorer))
+            who, fingerprint = split_scorer(windows.current_scorer(metric, scorer))
             labels = {"service": service, "segment": segment, **_metric(metric), "scorer": who}
             if fingerprint:
                 labels["fingerprint"] = fingerprint

@@ -50,7 +50,7 @@ class TraceShift:
         # read again: an id may be too long now, a time out of the calendar
         return decode_trace(body, limit)
 
-    def options(self) -> str:
+    def command_options(self) -> str:
         """What makes a later call move traces by the same, each with a space before it."""
         shift = suffix = ""
         if self.seconds is None:
@@ -123,7 +123,7 @@ class ReplayReporter:
         self._began = self._said = clock()
         self._named = 0
 
-    def left_out(self, position: int, reason: str, outcome: str) -> None:
+    def report_skipped(self, position: int, reason: str, outcome: str) -> None:
         self._named += 1
         if self._named <= MAX_NAMED:
             self.say(
@@ -132,7 +132,7 @@ class ReplayReporter:
         if self._named == MAX_NAMED:
             self.say("further ones are only counted")
 
-    def progress(self) -> None:
+    def report_progress(self) -> None:
         now = self._clock()
         if now - self._said < PROGRESS_SECONDS:
             return
@@ -175,7 +175,7 @@ def read_traffic(
                 item = moving(item, wall(), limit)
             if isinstance(item, DecodeFailure):
                 done.bad += 1
-                telling.left_out(position, _rejection_reason(item), "not sent")
+                telling.report_skipped(position, _rejection_reason(item), "not sent")
             else:
                 yield item, position
     finally:
@@ -200,4 +200,4 @@ def resume_hint(path: Path, done: ReplayState, moving: TraceShift) -> str:
     """What to say where a replay ended early."""
     if path == STDIN:
         return f"{done.sent} were sent"
-    return f"{done.sent} were sent; --start {done.position}{moving.options()} goes on behind them"
+    return f"{done.sent} were sent; --start {done.position}{moving.command_options()} goes on behind them"

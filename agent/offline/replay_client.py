@@ -128,9 +128,9 @@ class _Sender:
                 self.deliver(batch[:half])
                 self.deliver(batch[half:])
                 return
-            elif self._settled(reply, batch):
+            elif self._is_decided(reply, batch):
                 self._done.position = batch[-1][1]
-                self._telling.progress()
+                self._telling.report_progress()
                 return
             else:
                 why = f"status {reply.status_code}{_error_text(reply)}"
@@ -159,7 +159,7 @@ class _Sender:
         self._reached = True
         return reply
 
-    def _settled(self, reply: httpx.Response, batch: Sequence[_BatchItem]) -> bool:
+    def _is_decided(self, reply: httpx.Response, batch: Sequence[_BatchItem]) -> bool:
         """Whether the agent has decided; False: it should be asked again."""
         status = reply.status_code
         found = _reply_json(reply)
@@ -174,11 +174,13 @@ class _Sender:
             self._done.sent += new + known
             self._done.known += known
             self._done.refused += refused
-            self._name(found.get("errors"), batch)
+            self._report_refused(found.get("errors"), batch)
             return True
         if status == 413:
             self._done.refused += 1
-            self._telling.left_out(batch[0][1], _error_text(reply)[2:] or "too large", "refused")
+            self._telling.report_skipped(
+                batch[0][1], _error_text(reply)[2:] or "too large", "refused"
+            )
             return True
         if status in (*_BUSY_STATUSES, *_AWAY_STATUSES):
             return False
@@ -188,13 +190,13 @@ class _Sender:
             f"{self._url}: status {status}{_error_text(reply)}{_STATUS_HINTS.get(status, '')}"
         )
 
-    def _name(self, errors: Any, batch: Sequence[_BatchItem]) -> None:
+    def _report_refused(self, errors: Any, batch: Sequence[_BatchItem]) -> None:
         """The items that the agent has refused; what it says is bounded and not believed."""
         for error in errors if isinstance(errors, list) else ():
             index = error.get("index") if isinstance(error, dict) else None
             if isinstance(index, int) and 0 <= index < len(batch):
                 why = f"{error.get('reason')}: {error.get('errors')}"
-                self._telling.left_out(batch[index][1], why, "refused")
+                self._telling.report_skipped(batch[index][1], why, "refused")
 
     def _remind(self, why: str) -> None:
         now = self._clock()

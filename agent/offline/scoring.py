@@ -106,7 +106,7 @@ class ScoringSummary:
         reasons = Counter(str(score.reason) for score in scores if _is_scorer_failure(score))
         self.failed.setdefault(tier, Counter()).update(reasons)
 
-    def embedded(self, found: AnswerVectors | str) -> None:
+    def add_embedding(self, found: AnswerVectors | str) -> None:
         """Vectors of an answer, or why there are none."""
         lost = self.failed.setdefault("embedding", Counter())
         if isinstance(found, str):
@@ -115,11 +115,11 @@ class ScoringSummary:
             self.scored["embedding"] += 1
 
     @property
-    def dead(self) -> list[Tier]:
+    def failed_tiers(self) -> list[Tier]:
         """The tiers that were asked and gave no result at all."""
         return [tier for tier, lost in self.failed.items() if lost and not self.scored[tier]]
 
-    def lines(self) -> list[str]:
+    def summary_lines(self) -> list[str]:
         """For the terminal: what was compared, and of each tier that failed, how often and why."""
         found = list(self.compared)
         for tier, lost in self.failed.items():
@@ -203,11 +203,11 @@ class _FileScorer:
         self.expected += labels.pairs if labels is not None else []
 
     async def score(self, trace: Trace) -> ScoredTrace:
-        results = self._scorer.at_once(trace)
+        results = self._scorer.score_cheap(trace)
         asked = asyncio.gather(*(self._run(tier, trace) for tier in self._tiers.values()))
         said, found = await asyncio.gather(self._answers.add(trace), asked)
         if said is not None:
-            self.done.embedded(said)
+            self.done.add_embedding(said)
         for scores in found:
             results += scores
         results += self._scorer.against_reference(trace)

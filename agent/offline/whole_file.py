@@ -63,7 +63,7 @@ class FileFeedback:
         for service, scorer, word in rows:
             if service in (None, trace.service):
                 self.used += 1
-                said[scorer] = said.get(scorer, ScorerFeedback()).heard(frame.about(word))
+                said[scorer] = said.get(scorer, ScorerFeedback()).add(frame.restrict(word))
         return [score for name in sorted(said) for score in self._results(frame, name, said[name])]
 
     def _results(self, frame: FeedbackTrace, scorer: str, said: ScorerFeedback) -> list[Score]:

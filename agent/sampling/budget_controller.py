@@ -156,7 +156,7 @@ class BudgetController:
         left = max(0.0, 1 - waiting / bound)
         self._room = max(SCALE_GRID[-1], min(1.0, left / (1 - _QUEUE_ROOM)) ** 2)
 
-    def own(self, part: float) -> None:
+    def set_share(self, part: float) -> None:
         """This is one of several controllers, and has so much of the budget from now on, in (0, 1].
         Slots and cores are our own: of the capacity all is left."""
         factor, self._part = part / self._part, part
@@ -187,7 +187,7 @@ class BudgetController:
         services = self._services.copy()  # in one step: the thread that draws finds new ones
         return {name: state.scale for name, state in services.items()}
 
-    def standing(self) -> dict[str, tuple[float, float]]:
+    def balances(self) -> dict[str, tuple[float, float]]:
         """By limited resource: units that come in per second, and the balance in units (below 0:
         a debt), what is under way taken off."""
         self._take_in()

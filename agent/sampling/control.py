@@ -190,18 +190,18 @@ class ControlLearner:
         bar = self._settings.rare_share * known.traces
         return sorted(name for name, count in known.segments.items() if count < bar)
 
-    def keep(self, services: Iterable[str]) -> None:
+    def retain_services(self, services: Iterable[str]) -> None:
         """Forget every other service."""
         kept = set(services)
         self._services = {name: s for name, s in self._services.items() if name in kept}
-        self._places.keep(kept)
+        self._places.retain(kept)
 
     def drain(self) -> dict[str, Any]:
         """What is known of each service that was observed since the last call, by place. Before
         `dump`: it gives places."""
         touched, self._touched = self._touched, set()
         return {
-            f"{_STATE_NAME}.{self._places.of(name)}": {
+            f"{_STATE_NAME}.{self._places.slot_of(name)}": {
                 "service": name,
                 "traces": known.traces,
                 "cheap": known.cheap,
@@ -233,7 +233,7 @@ class ControlLearner:
         self._before, self._turn = SamplingControl.from_dict(saved["before"]), int(saved["turn"])
         self._due = -math.inf if saved["due"] is None else float(saved["due"])
         self._places.load(saved["places"])
-        for name, fields in self._places.parts(state, _STATE_NAME):
+        for name, fields in self._places.saved_states(state, _STATE_NAME):
             known = self._services[name] = _ServiceTraffic()
             known.traces = int(fields["traces"])
             known.segments = dict(fields["segments"])

@@ -72,11 +72,11 @@ class StratumClassifier:
         """Other settings from the next trace on."""
         self._settings = settings
 
-    def learn(self, control: SamplingControl) -> None:
+    def apply_control(self, control: SamplingControl) -> None:
         """Another record from the next trace on."""
         self._control = control
 
-    def of(self, trace: Trace, scores: Sequence[Score], timestamp: float) -> Stratum:
+    def classify(self, trace: Trace, scores: Sequence[Score], timestamp: float) -> Stratum:
         """The stratum of a trace with the scores that are known at once."""
         settings, control = self._settings, self._control
         ratios = settings.ratios

@@ -107,7 +107,7 @@ class Scorer:
 
         return self._run(part, self._of_reference, trace)
 
-    def at_once(self, trace: Trace) -> list[Score]:
+    def score_cheap(self, trace: Trace) -> list[Score]:
         """What needs no slow tier."""
         return [score for part, pairs in self._parts for score in self._run(part, pairs, trace)]
 
@@ -115,14 +115,14 @@ class Scorer:
         """`timestamp` (Unix seconds) replaces the trace's own where its clock was wrong."""
         if trace.canary:
             return self._canary(trace, timestamp)
-        results = self.at_once(trace)
+        results = self.score_cheap(trace)
         if not self.tiers:
             return CheapScores(summarise_trace(trace, results, timestamp))
         assert self._sampler is not None
         cheap = _cheap(results)
         at = trace.timestamp.timestamp() if timestamp is None else timestamp
         # before the draws: what a tier finds must not choose its stratum
-        stratum = self._strata.of(trace, results, at) if self._strata else REST_STRATUM
+        stratum = self._strata.classify(trace, results, at) if self._strata else REST_STRATUM
         found = CheapScores(summarise_trace(trace, results, timestamp), cheap=cheap)
         for tier, promised in self.tiers.items():
             draw = self._sampler.draw(trace, tier, stratum.ratio)
@@ -156,13 +156,13 @@ class Scorer:
         found.trace.results += complete_results(missing, self._judged, trace.probability)
         return found
 
-    def promised(self, found: CheapScores, tier: Tier) -> tuple[MetricScorer, ...]:
+    def pending_pairs(self, found: CheapScores, tier: Tier) -> tuple[MetricScorer, ...]:
         """What `tier` owes a trace that it has drawn."""
         return self._judged if found.trace.canary else self.tiers[tier]
 
     def shed(self, found: CheapScores, tier: Tier) -> None:
         """What `tier` has drawn will not be scored: its results are known now."""
-        pairs = self.promised(found, tier)
+        pairs = self.pending_pairs(found, tier)
         probability = found.drawn.pop(tier)
         gone = set(pairs)
         found.trace.frame = [row for row in found.trace.frame if (row[0], row[1]) not in gone]

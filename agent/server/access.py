@@ -284,15 +284,15 @@ class AccessPolicy:
         """How often what was not let in, by the name of the port and the reason."""
         self._problems: frozenset[str] = frozenset()
 
-    def guarded(self, scope: AccessScope) -> bool:
+    def requires_token(self, scope: AccessScope) -> bool:
         """Whether there are tokens that open it."""
         return any(self._tokens[scope])
 
-    def opens(self, scope: AccessScope, token: bytes) -> bool:
+    def accepts_token(self, scope: AccessScope, token: bytes) -> bool:
         """Every token is compared, so that the time does not say which one it is like."""
         return sum(tokens.match(token) for tokens in self._tokens[scope]) > 0
 
-    def free(self, host: str) -> bool:
+    def is_open_to_all(self, host: str) -> bool:
         """Whether what no token opens is open to all on that address."""
         return is_loopback(host) or "open" in self.http.accept
 
@@ -300,7 +300,7 @@ class AccessPolicy:
         return self.refused.setdefault(port, Counter())
 
     @contextlib.asynccontextmanager
-    async def watched(self) -> AsyncIterator[None]:
+    async def watch_files(self) -> AsyncIterator[None]:
         """Changes of the files are noticed."""
 
         async def watch() -> None:

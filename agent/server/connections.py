@@ -80,7 +80,9 @@ class ConnectionLimiter:
         self._open.add(connection)
         return True
 
-    def known(self, connection: LimitedConnection, transport: asyncio.BaseTransport) -> None:
+    def register_transport(
+        self, connection: LimitedConnection, transport: asyncio.BaseTransport
+    ) -> None:
         """Requests will name it by that transport."""
         self._by_transport[transport] = connection
 
@@ -89,7 +91,7 @@ class ConnectionLimiter:
         if connection.transport is not None:
             self._by_transport.pop(connection.transport, None)
 
-    def look(self) -> None:
+    def close_overdue(self) -> None:
         """Close those that are over their time."""
         now = self.clock()
         for connection in [one for one in self._open if one.deadline <= now]:
@@ -103,7 +105,7 @@ class ConnectionLimiter:
         """Look again and again."""
         while True:
             await asyncio.sleep(CHECK_SECONDS)
-            self.look()
+            self.close_overdue()
 
 
 class LimitedConnection(asyncio.Protocol):
@@ -191,7 +193,7 @@ class LimitedConnection(asyncio.Protocol):
 
     def _connected(self, transport: asyncio.Transport) -> None:
         self.transport = transport
-        self._room.known(self, transport)
+        self._room.register_transport(self, transport)
         self._inner.connection_made(transport)
 
     def data_received(self, data: bytes) -> None:

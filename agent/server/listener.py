@@ -55,7 +55,7 @@ class RequestGuard:
 
     def __init__(self, access: AccessPolicy, host: str, port: str, room: ConnectionLimiter) -> None:
         self._access = access
-        self._free = access.free(host)
+        self._free = access.is_open_to_all(host)
         self._refused = access.refusals(port)
         self._room = room
 
@@ -70,7 +70,7 @@ class RequestGuard:
             with self._room.working(request.transport):
                 resource = request.match_info.route.resource
                 path = resource.canonical if resource is not None else ""
-                problem = self._no(request, PATH_SCOPES.get(path, "read"))
+                problem = self._find_problem(request, PATH_SCOPES.get(path, "read"))
                 if path in OPEN_PATHS:
                     done = await handler(request)
                     # why it is not ready names paths and addresses: not for whoever happens to ask
@@ -93,7 +93,9 @@ class RequestGuard:
         answer.force_close()  # a body that comes with it is not read
         return answer
 
-    def _no(self, request: web.Request, scope: AccessScope) -> tuple[str, int, str] | None:
+    def _find_problem(
+        self, request: web.Request, scope: AccessScope
+    ) -> tuple[str, int, str] | None:
         """Why not: a reason to count, a status, a text. None: it may."""
         access = self._access
         if request.method not in ("GET", "HEAD") and hdrs.ORIGIN in request.headers:
@@ -101,11 +103,11 @@ class RequestGuard:
             return "origin", 403, "not from a page in a browser"
         if access.wants_certificate and not _has_client_certificate(request):
             return "certificate", 403, "a client certificate is needed"
-        if access.guarded(scope):
+        if access.requires_token(scope):
             token = parse_authorization(request.headers.get(hdrs.AUTHORIZATION))
             if token is None:
                 return "no_token", 401, "a token is needed"
-            if not access.opens(scope, token):
+            if not access.accepts_token(scope, token):
                 return "wrong_token", 401, "this token does not open it"
             return None
         if access.wants_certificate:

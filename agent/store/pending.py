@@ -253,13 +253,13 @@ class FeedbackStore(Protocol):
     def row(self, number: int) -> StoredFeedback | None:
         """The feedback of this id."""
 
-    def number(self, after: int = 0, upto: int = 2**62) -> int:
+    def count_feedback(self, after: int = 0, upto: int = 2**62) -> int:
         """How much feedback there is with `id > after`, `upto` an id."""
 
-    def frames(self, trace: bytes, service: str | None) -> list[RememberedTrace]:
+    def remembered_traces(self, trace: bytes, service: str | None) -> list[RememberedTrace]:
         """The frames of a trace id, of one service or of any: of each the latest."""
 
-    def number_of_frames(self, before: float | None = None) -> int:
+    def count_remembered(self, before: float | None = None) -> int:
         """All, or those from before an event time."""
 
 
@@ -293,7 +293,7 @@ class FeedbackTable:
         found = self.rows(number - 1, 1)
         return found[0] if found and found[0].id == number else None
 
-    def number(self, after: int = 0, upto: int = 2**62) -> int:
+    def count_feedback(self, after: int = 0, upto: int = 2**62) -> int:
         """How much feedback with `id > after` is in the table, `upto` an id."""
         with self._store.reading() as db:
             (found,) = db.execute(
@@ -307,7 +307,7 @@ class FeedbackTable:
             row = db.execute("SELECT seq FROM sqlite_sequence WHERE name='feedback'").fetchone()
         return int(row[0]) if row else 0
 
-    def frames(self, trace: bytes, service: str | None) -> list[RememberedTrace]:
+    def remembered_traces(self, trace: bytes, service: str | None) -> list[RememberedTrace]:
         """The frames of a trace id, of one service or of any: of each the latest."""
         with self._store.reading() as db:
             found = db.execute(
@@ -316,7 +316,7 @@ class FeedbackTable:
         of = {row[1]: RememberedTrace(*row) for row in found}
         return [one for one in of.values() if service in (None, one.service)]
 
-    def number_of_frames(self, before: float | None = None) -> int:
+    def count_remembered(self, before: float | None = None) -> int:
         with self._store.reading() as db:
             (found,) = db.execute(
                 "SELECT count(*) FROM frames WHERE at < ?",

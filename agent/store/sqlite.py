@@ -180,11 +180,11 @@ class SqliteStore:
         return self._depth
 
     @property
-    def held(self) -> int:
+    def held_count(self) -> int:
         """Traces that wait for the texts of their passages."""
         return self._held
 
-    def last(self, table: Literal["held", "inbox"]) -> int:
+    def last_id(self, table: Literal["held", "inbox"]) -> int:
         """The number of the trace that came into the table last, here still or not."""
         with self._mutex:
             row = self._db.execute(
@@ -192,7 +192,7 @@ class SqliteStore:
             ).fetchone()
         return int(row[0]) if row else 0
 
-    def waits(self, table: Literal["held", "inbox"], upto: int) -> bool:
+    def has_waiting(self, table: Literal["held", "inbox"], upto: int) -> bool:
         """Whether a trace with a number up to this is still in the table."""
         key = {"held": "id", "inbox": "seq"}[table]
         with self._mutex:
@@ -219,7 +219,7 @@ class SqliteStore:
         with self.transaction() as db:
             generation, clock = self._generation, replace(self._seen)
             for arrival in arrivals:
-                if clock.turns(arrival.timestamp):
+                if clock.rotate(arrival.timestamp):
                     generation = 1 - generation
                     db.execute(f"DELETE FROM seen_{generation}")
                 key = _trace_key(arrival.service, arrival.trace_id)

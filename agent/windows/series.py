@@ -88,7 +88,7 @@ class WindowSums(WindowState):
                 found[name[0], assisted_scorer(name[1])] = None
         return list(found)
 
-    def named(self, metric: str, scorer: str) -> str:
+    def current_scorer(self, metric: str, scorer: str) -> str:
         """The series that a scorer's name stands for: its newest version, where it has versions."""
         plain = unassisted_scorer(scorer)
         series = self.current.get((metric, plain), plain)
@@ -103,7 +103,7 @@ class WindowSums(WindowState):
         total = self._total(service, segment, self._longest.name)
         return sorted(total.sketches) if total else []
 
-    def seen(self, service: str, segment: str, window: str) -> int:
+    def count_traces(self, service: str, segment: str, window: str) -> int:
         """Traces in the window."""
         total = self._total(service, segment, window)
         return total.seen if total else 0
@@ -119,21 +119,21 @@ class WindowSums(WindowState):
         total = self._total(service, segment, window)
         return total.sketches.get(stage) if total else None
 
-    def before(
+    def sums_before(
         self, service: str, segment: str, metric: str, scorer: str, window: str
     ) -> ScoreSums | None:
         """The sums of the longest window without those of `window`: how it was before. None where
         nothing is left."""
-        past, total = self._two(service, segment, window)
+        past, total = self._past_and_window(service, segment, window)
         cell = self._cell(past, metric, scorer)
         now = self._cell(total, metric, scorer)
         return cell.without(now) if cell and now else cell
 
-    def before_latency(
+    def histogram_before(
         self, service: str, segment: str, stage: str, window: str
     ) -> LogHistogram | None:
         """The same of a stage's latency."""
-        past, total = self._two(service, segment, window)
+        past, total = self._past_and_window(service, segment, window)
         if past is None or stage not in past.sketches:
             return None
         hist = LogHistogram()
@@ -142,7 +142,7 @@ class WindowSums(WindowState):
             hist.merge(total.sketches[stage], -1)
         return hist if hist.n else None
 
-    def _two(
+    def _past_and_window(
         self, service: str, segment: str, window: str
     ) -> tuple[WindowTotal | None, WindowTotal | None]:
         """The totals of the longest window and of `window`; every trace of this lies in that."""
@@ -200,16 +200,16 @@ class WindowSums(WindowState):
         a version's name: its own, with those strata."""
         scorer = unassisted_scorer(scorer)
         name, _, version = scorer.partition("@")
-        plain = self._added(parts, metric, name)
+        plain = self._stored_sums(parts, metric, name)
         if version:
-            cell = self._added(parts, metric, scorer)
+            cell = self._stored_sums(parts, metric, scorer)
             return cell.joined(plain) if cell else None
         series = self.current.get((metric, name), name)
-        current = self._added(parts, metric, series) if series != name else None
+        current = self._stored_sums(parts, metric, series) if series != name else None
         cells = [cell for cell in (plain, current) if cell is not None]
         return ScoreSums.total(cells) if len(cells) > 1 else (cells[0] if cells else None)
 
-    def _added(
+    def _stored_sums(
         self, parts: Sequence[WindowTotal | Bucket], metric: str, scorer: str
     ) -> ScoreSums | None:
         place = self._slots.find((metric, scorer))

@@ -300,16 +300,16 @@ class WindowState:
                 alone = ring is self._rings[0] and not segments
                 ring.fold(at, (service, ""), delta, give=alone)
             if self._name_worst:
-                self._name((service, ""), worst, rings)
+                self._remember_worst((service, ""), worst, rings)
             for segment in dict.fromkeys(segments):
                 kept = segment.partition("=")[0] in self._worst_of
                 delta.worst = worst if kept else {}
                 for ring, at in rings:
                     ring.fold(at, (service, segment), delta)
                 if kept and self._name_worst:
-                    self._name((service, segment), worst, rings)
+                    self._remember_worst((service, segment), worst, rings)
 
-    def _name(
+    def _remember_worst(
         self,
         owner: SegmentKey,
         worst: dict[SeriesKey, PackedEntries],
@@ -327,7 +327,7 @@ class WindowState:
                         if entry in here
                     )
 
-    def take_named(self) -> set[tuple[str, str]]:
+    def take_new_worst(self) -> set[tuple[str, str]]:
         """(service, trace id) of every trace that a bucket has named as one of its worst since
         the last call: whose evidence to store. Cheap, unlike `worst_ids`; needs `name_worst`."""
         self._fold()

@@ -148,12 +148,12 @@ class Windows(WindowSums):
         total = self._total(service, "", window)
         return sorted(total.failures or ()) if total else []
 
-    def before_failed(
+    def failed_before(
         self, service: str, segment: str, metric: str, scorer: str, window: str
     ) -> FailedShare | None:
         """The same of `failed`."""
-        cell = self.before(service, segment, metric, scorer, window)
-        past, total = self._two(service, segment, window)
+        cell = self.sums_before(service, segment, metric, scorer, window)
+        past, total = self._past_and_window(service, segment, window)
         if cell is None or past is None:
             return None
         key = (metric, scorer.partition("@")[0])
@@ -169,7 +169,9 @@ class Windows(WindowSums):
         found = self._estimate(cell, metric, scorer, self._history(past, metric, scorer))
         return found.value if found else None
 
-    def known(self, service: str, segment: str, metric: str, scorer: str) -> SeriesHistory | None:
+    def series_history(
+        self, service: str, segment: str, metric: str, scorer: str
+    ) -> SeriesHistory | None:
         """What the longest window knows of one score; None of a segment that it does not hold."""
         past = self._total(service, segment, self._longest.name)
         return None if past is None else self._history(past, metric, scorer)

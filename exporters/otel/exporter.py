@@ -200,7 +200,7 @@ class ExportChannel:
         if answer.after is not None:
             delay = max(delay, min(answer.after, MAX_AFTER))
         self._not_before = self._monotonic() + delay
-        self._say(f"not taken ({answer.reason}), again in {delay:.0f} s")
+        self._log_loss(f"not taken ({answer.reason}), again in {delay:.0f} s")
 
     def _settle(self, answer: ExportReply, number: int) -> None:
         self._failures, self._not_before = 0, 0.0
@@ -218,9 +218,9 @@ class ExportChannel:
 
     def _drop(self, result: str, number: int, why: str = "") -> None:
         self._count(self._signal, result, number)
-        self._say(f"results are dropped: {result} {why}".rstrip())
+        self._log_loss(f"results are dropped: {result} {why}".rstrip())
 
-    def _say(self, trouble: str) -> None:
+    def _log_loss(self, trouble: str) -> None:
         """Once, until results are taken again: a receiver may be down for days."""
         if not self._trouble:
             log.warning("%s: %s", self._transport.shown, trouble)

@@ -101,7 +101,7 @@ def _shown(series: SeriesBreakdown) -> Iterator[SegmentComparison]:
     """Findings, and of a mean that has moved the segments that add most; that is their order."""
     for tag in series.tags:
         for place, row in enumerate(tag.rows):
-            if row.told or (series.whole.moved and place < TOP and not row.few):
+            if row.reported or (series.whole.moved and place < TOP and not row.too_few):
                 yield row
 
 
@@ -118,8 +118,8 @@ def _segment_row(name: Markup, row: SegmentComparison, spec: MetricSpec, past: b
     # what is new has no change of its own: how far it is from the rest is what was compared
     cells.append(_difference(row.change if past else row.unlike, spec))
     cells.append(_difference(row.added, spec))
-    mark = el("b", row.finding) if row.told and row.stands_out else row.finding or "—"
-    cells.append(el("td", mark, el("small", _q(row)) if row.told else None))
+    mark = el("b", row.finding) if row.reported and row.stands_out else row.finding or "—"
+    cells.append(el("td", mark, el("small", _q(row)) if row.reported else None))
     return el("tr", cells)
 
 

@@ -256,7 +256,7 @@ def _service(reading: AgentView, service: str, base: PageBase, *, full: bool) ->
         view = ServiceView(
             name=service,
             window=base.window,
-            seen={name: windows.seen(service, "", name) for name in base.windows},
+            seen={name: windows.count_traces(service, "", name) for name in base.windows},
             rows=_rows(windows, service, base, full),
             latency=_latency(windows, service, "", base),
         )
@@ -327,7 +327,7 @@ def _segment(
     quantiles = windows.quantiles(service, segment, "total", base.window)
     return SegmentRow(
         segment,
-        windows.seen(service, segment, base.window),
+        windows.count_traces(service, segment, base.window),
         {
             (row.spec.name, row.scorer): windows.estimate(
                 service, segment, row.spec.name, row.scorer, base.window

@@ -72,7 +72,7 @@ def test_seen_is_the_sum_of_the_states_whatever_comes(found: list[Trace]) -> Non
         assert number == (canaries if of_canaries else len(found) - canaries)
     for service in one.windows.services():
         for window in one.windows.names:
-            traffic = one.windows.seen(service, "", window)
+            traffic = one.windows.count_traces(service, "", window)
             asked = set()
             for metric, scorer in one.windows.series(service):
                 states_of = one.windows.states(service, "", metric, scorer, window)
@@ -135,8 +135,8 @@ def test_segments_are_kept_beside_the_whole() -> None:
     one = aggregator(segments=["model", "tenant"])
     apply(one, [make_trace(n, model="ab"[n % 2], tags={"tenant": "x"}) for n in range(10)])
     assert one.windows.segments("bot") == ["model=a", "model=b", "tenant=x"]
-    assert one.windows.seen("bot", "model=a", "5m") == 5
-    assert one.windows.seen("bot", "", "5m") == 10
+    assert one.windows.count_traces("bot", "model=a", "5m") == 5
+    assert one.windows.count_traces("bot", "", "5m") == 10
 
 
 def test_state_survives_dump_and_load() -> None:

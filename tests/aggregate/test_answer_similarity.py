@@ -104,10 +104,10 @@ def test_an_embedding_that_comes_too_late_is_forgotten() -> None:
     found.add("bot", wording, NOW, NOW)
     for number in range(MAX_ANSWERS):
         say(found, "q", f"a {number}", NOW + (1 + number) * THIN_SECONDS)
-    before = [answer.vector for answer in found._known["bot"][wording.query].kept]
+    before = [answer.vector for answer in found._known["bot"][wording.query].answers]
     vectors = AnswerVectors(pack_vector(NORTH, "m"), pack_vector(NORTH, "m"))
     found.embed("bot", wording, NOW, WORDINGS.context(trace), vectors)
-    assert [answer.vector for answer in found._known["bot"][wording.query].kept] == before
+    assert [answer.vector for answer in found._known["bot"][wording.query].answers] == before
     found.embed("nobody", wording, NOW, "", vectors)
 
 

@@ -107,7 +107,7 @@ def test_a_busy_question_costs_by_the_clock() -> None:
     assert outcomes[:MAX_ANSWERS] == ["kept"] * MAX_ANSWERS
     assert outcomes.count("kept") == MAX_ANSWERS + (600 - MAX_ANSWERS) // int(THIN_SECONDS)
     known = found._known["bot"]
-    assert [len(one.kept) for one in known.values()] == [MAX_ANSWERS]
+    assert [len(one.answers) for one in known.values()] == [MAX_ANSWERS]
 
 
 def test_a_sample_of_questions_is_uniform_and_says_so() -> None:

@@ -302,7 +302,7 @@ def test_what_is_out_ends_with_the_alert_on_the_probes_and_a_restart_keeps_the_h
     saved = Saved()
     saved.commit(one)
     one = saved.reopen()
-    assert one.drift.heard([said[0]], BASE + END + 90) == []
+    assert one.drift.apply_alert_changes([said[0]], BASE + END + 90) == []
     assert [a.state for a in one.drift.monitor.active()] == ["held"]
 
 

@@ -51,8 +51,8 @@ def feed(instrument: EmbeddedAgent, *numbers: int, **changes: Any) -> None:
 
 
 def hear(instrument: EmbeddedAgent, *items: Feedback) -> None:
-    instrument.hear(items, "test", live=False)
-    instrument.wait_heard()
+    instrument.accept_feedback(items, "test", live=False)
+    instrument.wait_feedback()
 
 
 def outcomes(instrument: EmbeddedAgent) -> dict[str, float]:
@@ -117,7 +117,7 @@ def test_labels_are_counted_in_the_windows_of_their_trace(tmp_path: Path) -> Non
             # who was silent on it owes nothing: no `unscored`
             assert states["not_applicable"] == 1
             assert states["unscored"] == states["scored"] == 0
-            assert one.windows.seen("bot", "", "24h") == 3
+            assert one.windows.count_traces("bot", "", "24h") == 3
         assert balanced(one)
 
 
@@ -170,7 +170,7 @@ def test_feedback_before_its_trace_waits_for_it_through_a_restart(tmp_path: Path
         hear(one, said(7), said(8))
         assert outcomes(one) == {}
         feed(one, 7)
-        one.wait_heard()
+        one.wait_feedback()
         _until(lambda: outcomes(one) == {"joined": 1})
         assert balanced(one)
     with agent(tmp_path) as one:
@@ -262,20 +262,22 @@ def test_the_oldest_traces_and_labels_give_way(tmp_path: Path) -> None:
 
 def test_more_than_can_wait_is_refused_until_it_is_counted(tmp_path: Path) -> None:
     with agent(tmp_path, start=False, waiting=2) as one:
-        one.hear([said(n) for n in range(5)], "test", live=False)  # one delivery is taken whole
+        one.accept_feedback(
+            [said(n) for n in range(5)], "test", live=False
+        )  # one delivery is taken whole
         with pytest.raises(QueueFull):
-            one.hear([said(6)], "test", live=False)
-        assert FeedbackTable(one._store).number() == 5
+            one.accept_feedback([said(6)], "test", live=False)
+        assert FeedbackTable(one._store).count_feedback() == 5
 
 
 def test_a_live_label_from_the_future_is_of_now(tmp_path: Path) -> None:
     with agent(tmp_path) as one:
         one._clock = lambda: START + 10
         feed(one, 1)
-        one.hear([said(1, at=1e8, answer={"helpful": True})], "test", live=True)
-        one.wait_heard()
-        one.hear([said(1, at=200, answer={"helpful": False})], "test", live=True)
-        one.wait_heard()
+        one.accept_feedback([said(1, at=1e8, answer={"helpful": True})], "test", live=True)
+        one.wait_feedback()
+        one.accept_feedback([said(1, at=200, answer={"helpful": False})], "test", live=True)
+        one.wait_feedback()
         assert value(one, "helpfulness") == 0
 
 

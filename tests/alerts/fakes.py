@@ -75,7 +75,7 @@ class FakeWindows:
     def quantiles(self, service: str, segment: str, stage: str, window: str) -> Sequence[Quantile]:
         return self.latency.get((service, segment, stage), [])
 
-    def seen(self, service: str, segment: str, window: str) -> int:
+    def count_traces(self, service: str, segment: str, window: str) -> int:
         if not self.counts:  # a test that sets no counts has traffic everywhere
             return 100
         return self.counts.get((service, window), 0)
@@ -93,7 +93,7 @@ class FakeWindows:
         self.asked_segment = segment
         return self.bad[:limit]
 
-    def named(self, metric: str, scorer: str) -> str:
+    def current_scorer(self, metric: str, scorer: str) -> str:
         return self.series_names.get((metric, scorer), scorer)
 
     def failing(self, service: str, window: str) -> list[tuple[str, str]]:
@@ -106,13 +106,15 @@ class FakeWindows:
 
     # How it was before is read from sums: `test_evidence.py` has real windows.
 
-    def before(self, service: str, segment: str, metric: str, scorer: str, window: str) -> None:
+    def sums_before(
+        self, service: str, segment: str, metric: str, scorer: str, window: str
+    ) -> None:
         return None
 
-    def before_latency(self, service: str, segment: str, stage: str, window: str) -> None:
+    def histogram_before(self, service: str, segment: str, stage: str, window: str) -> None:
         return None
 
-    def before_failed(
+    def failed_before(
         self, service: str, segment: str, metric: str, scorer: str, window: str
     ) -> None:
         return None

@@ -125,14 +125,14 @@ def test_what_was_spent_and_what_went_before() -> None:
         bad = i % 100 == 0 or (i >= 71 * 60 and i % 2 == 0)
         budgets.add("bot", "answers", at, WEIGHT_ONE, bad)
     budgets.advance(begin + 3 * day)
-    before = budgets.before("bot", "answers", 3600)
+    before = budgets.ratio_before("bot", "answers", 3600)
     assert before == pytest.approx(0.01, abs=0.0002)
-    assert budgets.before("bot", "answers", 3 * day) is None
+    assert budgets.ratio_before("bot", "answers", 3 * day) is None
     # a tenth of the 30 days at rate 1, and in the hour 50 of the 1 % of a month's 43,200
-    spent = budgets.spent("bot", "answers")
+    spent = budgets.spent_share("bot", "answers")
     assert spent == pytest.approx((43 + 30) / 432, rel=0.02)
-    assert budgets.spent("bot", "nothing") is None
-    assert budgets.before("nobody", "answers", 3600) is None
+    assert budgets.spent_share("bot", "nothing") is None
+    assert budgets.ratio_before("nobody", "answers", 3600) is None
 
 
 def test_a_young_service_has_not_spent_as_if_it_were_old() -> None:
@@ -140,4 +140,4 @@ def test_a_young_service_has_not_spent_as_if_it_were_old() -> None:
     for i in range(60):
         budgets.add("bot", "answers", 600_000.0 + i * 60, WEIGHT_ONE, i % 2 == 0)
     # half of an hour's events is 50 hours' worth of the 720 hours that the budget is for
-    assert budgets.spent("bot", "answers") == pytest.approx(50 / 720, rel=0.02)
+    assert budgets.spent_share("bot", "answers") == pytest.approx(50 / 720, rel=0.02)

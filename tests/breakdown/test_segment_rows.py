@@ -84,7 +84,7 @@ def test_a_segment_that_is_gone_adds_what_it_held() -> None:
     found = both(build_series_breakdown("answered", "builtin", RATE, TAGS, now, before))
     a, b = found.tags[0].rows
     assert b.finding == "gone"
-    assert not b.few
+    assert not b.too_few
     assert b.added is not None
     assert b.added.rate == 0.0
     assert b.added.value == pytest.approx(-0.5 * (0.2 - 0.725))
@@ -125,7 +125,7 @@ def test_one_segment_that_is_all_has_no_rest() -> None:
     )  # fmt: skip
     (row,) = found.tags[0].rows
     assert row.unlike is None
-    assert not row.few
+    assert not row.too_few
     assert row.change is not None
     assert row.added is not None
     assert row.added.value == pytest.approx(-0.25)

@@ -42,10 +42,10 @@ def test_a_canary_is_judged_whatever_the_rate_and_by_the_judge_alone() -> None:
     one = scorer()
     found = one.score(canary(1))
     assert found.drawn == {"judge": 1.0}
-    assert list(one.promised(found, "judge")) == OWN
+    assert list(one.pending_pairs(found, "judge")) == OWN
     assert [*one.canaries[-2:]] == OWN
     assert set(one.score(make_trace(1)).drawn) == {"model"}
-    assert one.promised(one.score(make_trace(1)), "judge") == tuple(PAIRS)
+    assert one.pending_pairs(one.score(make_trace(1)), "judge") == tuple(PAIRS)
 
 
 def test_the_services_own_record_of_a_canary_has_nothing_to_be_judged_by() -> None:
@@ -96,11 +96,11 @@ def test_a_rule_on_what_a_judge_says_of_canaries_needs_no_traffic() -> None:
     for number in range(8):
         found = half.score(canary(number))
         low = Score("context_recall", "canary/judge", ScoreState.SCORED, 0.1)
-        found.trace.results += complete_results([low], half.promised(found, "judge"), 1.0)
+        found.trace.results += complete_results([low], half.pending_pairs(found, "judge"), 1.0)
         one.apply(found.trace)
     one.advance(START + 60)
     assert [alert.rule for alert in one.engine.alerts()] == [RULE["name"]]
-    assert one.windows.seen("bot", "", "1h") == 0
+    assert one.windows.count_traces("bot", "", "1h") == 0
 
 
 def sent(count: int, **changes: Any) -> list[Any]:

@@ -80,7 +80,7 @@ def live(of: Aggregator) -> dict[str, Any]:
     series = [pair for pair in windows.series("bot") if pair[1] != REFERENCE_SCORER]
     return {
         "counters": counters,
-        "seen": windows.seen("bot", "", "1h"),
+        "seen": windows.count_traces("bot", "", "1h"),
         "latency": windows.quantiles("bot", "", "total", "1h"),
         "estimates": {pair: windows.estimate("bot", "", *pair, "1h") for pair in series},
         "worst": {pair: windows.worst("bot", *pair, "1h") for pair in series},
@@ -106,7 +106,7 @@ def test_canaries_move_nothing_of_the_traffic() -> None:
         one.advance(START + 120)
         one.settle()
     assert live(both) == live(alone)
-    assert both.windows.seen("bot", "category=factual", "1h") == 0
+    assert both.windows.count_traces("bot", "category=factual", "1h") == 0
     assert ("fact_coverage", REFERENCE_SCORER) in both.windows.series("bot")
     assert {scorer for _, scorer in both.drift._source.series("bot")} == {"builtin"}
 
@@ -173,7 +173,7 @@ def test_a_file_is_scored_with_and_without_the_reference(tmp_path: Path) -> None
 
 def test_results_of_a_scored_file_enter_as_those_of_a_canary() -> None:
     scored = SCORER.score(canary(1)).trace
-    scored.results += SCORER.at_once(canary(1))  # what `ragmeter score` says of it besides
+    scored.results += SCORER.score_cheap(canary(1))  # what `ragmeter score` says of it besides
     line = decode_scored_line(json.dumps(scored.to_dict()).encode(), 10**6)
     assert line.trace.canary
     assert not line.unknown

@@ -127,7 +127,7 @@ def test_rounds_follow_each_other_until_a_stop(tmp_path: Path) -> None:
     world = World(tmp_path, suite(*questions(2)), always(RIGHT), every=0.3)
     world.run(stop_after=2)
     assert len(world.rounds) >= 2
-    assert all(done.whole for done in world.rounds[:-1])
+    assert all(done.complete for done in world.rounds[:-1])
 
 
 def test_a_stop_finishes_what_is_under_way(tmp_path: Path) -> None:
@@ -138,6 +138,6 @@ def test_a_stop_finishes_what_is_under_way(tmp_path: Path) -> None:
     slow: Any = respond
     world = World(tmp_path, suite(*questions(5)), slow)
     done = world.run(stop_after=0.3)
-    assert not done.whole
+    assert not done.complete
     assert [one.passed for one in done.verdicts] == [True]
     assert len(world.traces()) == 1

@@ -79,7 +79,7 @@ def test_values_beyond_the_limit_are_one_segment(tmp_path: Path) -> None:
     windows = fill_windows(path, settings, lambda _: None)
     assert windows is not None
     assert windows.segments("bot") == ["kind=__other__", "kind=a", "kind=b", "kind=c"]
-    assert windows.seen("bot", "kind=__other__", "24h") == 600, "of a whole year"
+    assert windows.count_traces("bot", "kind=__other__", "24h") == 600, "of a whole year"
 
 
 def test_a_running_agent_is_asked(tmp_path: Path) -> None:

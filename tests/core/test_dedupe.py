@@ -21,40 +21,40 @@ def test_the_rule_is_that_of_the_state_file(tmp_path: Path) -> None:
             wrong = rng.choice([0.0, 0.0, 0.0, 0.0, -1e6, 1e6])
             rows.append((rng.choice("ab"), str(rng.randrange(2_000)), now + wrong))
         done = store.accept([TraceArrival(*row, b"{}") for row in rows], 0.0)
-        assert done.fresh == tuple(ours.first(*row) for row in rows)
+        assert done.fresh == tuple(ours.add(*row) for row in rows)
     store.close()
 
 
 def test_an_id_is_known_however_other_traces_are_dated() -> None:
     ids = DedupeIds(100)
-    assert ids.first("a", "x", 1000)
+    assert ids.add("a", "x", 1000)
     for wrong in (0.0, 0.0, 1e9, 0.0, 1e9, 1e9):
-        ids.first("a", str(random.random()), wrong)
-        assert not ids.first("a", "x", 1001)
+        ids.add("a", str(random.random()), wrong)
+        assert not ids.add("a", "x", 1001)
 
 
 def test_ids_are_forgotten_after_one_to_two_horizons() -> None:
     ids = DedupeIds(100)
-    assert ids.first("a", "x", 0)
+    assert ids.add("a", "x", 0)
     for second in range(1, 100):
-        ids.first("a", str(second), second)
-    assert not ids.first("a", "x", 99)
+        ids.add("a", str(second), second)
+    assert not ids.add("a", "x", 99)
     for second in range(100, 300):
-        ids.first("a", str(second), second)
-    assert ids.first("a", "x", 300)
+        ids.add("a", str(second), second)
+    assert ids.add("a", "x", 300)
 
 
 def test_time_that_goes_back_for_good_is_believed() -> None:
     """One trace a year ahead, then a file that begins a month back."""
     ids = DedupeIds(100)
     for n, at in enumerate([0.0, 1e9, *(-1e6 + n for n in range(300))]):
-        ids.first("a", str(n), at)
-    assert ids.first("a", "2", -1e6 + 300)
+        ids.add("a", str(n), at)
+    assert ids.add("a", "2", -1e6 + 300)
 
 
 def test_a_service_has_ids_of_its_own() -> None:
     ids = DedupeIds(100)
-    assert [ids.first(*row, 0) for row in (("a", "bc"), ("ab", "c"), ("a", "bc"))] == [
+    assert [ids.add(*row, 0) for row in (("a", "bc"), ("ab", "c"), ("a", "bc"))] == [
         True, True, False,
     ]  # fmt: skip
 
@@ -62,7 +62,7 @@ def test_a_service_has_ids_of_its_own() -> None:
 def test_memory_is_bounded_whatever_comes() -> None:
     ids = DedupeIds(1e9, most=1000)
     for number in range(10_000):
-        assert ids.first("a", str(number), 0)
-    known = [not ids.first("a", str(number), 0) for number in range(8_500, 10_000)]
+        assert ids.add("a", str(number), 0)
+    known = [not ids.add("a", str(number), 0) for number in range(8_500, 10_000)]
     assert all(later >= earlier for earlier, later in pairwise(known))  # the older go first
     assert sum(known) >= 1000

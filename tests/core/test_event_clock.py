@@ -9,7 +9,7 @@ def test_nothing_is_known_before_the_first_event() -> None:
 
 def test_it_moves_on_from_where_the_events_left_it() -> None:
     time = EventClock()
-    time.reached(1_000.0, tick=50.0)
+    time.observe(1_000.0, tick=50.0)
     assert time.now(50.0) == 1_000.0
     assert time.now(80.0) == 1_030.0
     assert time.now(40.0) == 1_000.0  # never back
@@ -17,8 +17,8 @@ def test_it_moves_on_from_where_the_events_left_it() -> None:
 
 def test_an_earlier_event_changes_nothing() -> None:
     time = EventClock()
-    time.reached(1_000.0, tick=50.0)
-    time.reached(900.0, tick=60.0)
+    time.observe(1_000.0, tick=50.0)
+    time.observe(900.0, tick=60.0)
     assert time.now(60.0) == 1_010.0
 
 

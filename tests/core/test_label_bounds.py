@@ -36,7 +36,7 @@ def test_a_service_without_data_frees_its_place() -> None:
     bounds = LabelBounds(1, 1, 50, lambda label: None)
     bounds.service("old")
     assert bounds.service("new") == OTHER_LABEL
-    assert bounds.keep_services([]) == ["old"]
+    assert bounds.retain_services([]) == ["old"]
     assert bounds.service("new") == "new"
 
 
@@ -58,7 +58,7 @@ def test_a_segment_value_without_data_frees_its_place() -> None:
     for version in ("v1", "v2"):
         bounds.segment("a", "prompt", version)
     assert bounds.services_with_full_segments() == ["a"]
-    bounds.keep_segments("a", ["prompt=v2"])
+    bounds.retain_segments("a", ["prompt=v2"])
     assert bounds.segment("a", "prompt", "v3") == "prompt=v3"
     assert bounds.services_with_full_segments() == ["a"]
 

@@ -24,19 +24,19 @@ def by(fingerprint: str | None, metric: str = "relevance") -> Score:
 
 
 def told(marks: FingerprintRegistry, fingerprints: Iterable[str | None]) -> int:
-    return sum(marks.series(by(fingerprint))[1] for fingerprint in fingerprints)
+    return sum(marks.assign_series(by(fingerprint))[1] for fingerprint in fingerprints)
 
 
 def test_what_comes_without_the_current_in_between_is_current_and_told() -> None:
     marks = FingerprintRegistry()
-    assert marks.series(by(None)) == ("umbrela", False)
-    assert marks.series(by("f1")) == ("umbrela@f1", False)  # the first changes nothing
+    assert marks.assign_series(by(None)) == ("umbrela", False)
+    assert marks.assign_series(by("f1")) == ("umbrela@f1", False)  # the first changes nothing
     assert marks.current == {PAIR: "umbrela@f1"}
     for _ in range(CONFIRMING_SCORES - 1):
-        assert marks.series(by("f2")) == ("umbrela@f2", False)
-        assert marks.series(by(None)) == ("umbrela", False)
+        assert marks.assign_series(by("f2")) == ("umbrela@f2", False)
+        assert marks.assign_series(by(None)) == ("umbrela", False)
     assert marks.current == {PAIR: "umbrela@f1"}
-    assert marks.series(by("f2")) == ("umbrela@f2", True)
+    assert marks.assign_series(by("f2")) == ("umbrela@f2", True)
     assert marks.current == {PAIR: "umbrela@f2"}
     assert told(marks, ["f2"] * 50) == 0
     assert told(marks, ["f1"] * 50) == 1  # also back to what is known
@@ -66,27 +66,27 @@ def test_beyond_the_bound_all_share_one_series() -> None:
     marks = FingerprintRegistry()
     for number in range(MAX_FINGERPRINTS):
         assert not marks.full
-        marks.series(by(f"f{number}"))
+        marks.assign_series(by(f"f{number}"))
     assert marks.full
     assert told(marks, ["one more"] * 50) == 0
     assert marks.current == {PAIR: "umbrela@f0"}  # a mixture is never current
-    assert is_overflow_series(marks.series(by("one more"))[0])
+    assert is_overflow_series(marks.assign_series(by("one more"))[0])
     assert not is_overflow_series("umbrela@f0")
     assert not is_overflow_series("umbrela")
-    assert marks.series(by("and one more")) == (f"umbrela@{OTHER_FINGERPRINT}", False)
-    assert marks.series(by("f0")) == ("umbrela@f0", False)
+    assert marks.assign_series(by("and one more")) == (f"umbrela@{OTHER_FINGERPRINT}", False)
+    assert marks.assign_series(by("f0")) == ("umbrela@f0", False)
 
 
 def test_what_no_window_holds_makes_room() -> None:
     """A judge that changes each month must not end in one series for all that is to come."""
     marks = FingerprintRegistry()
     for number in range(MAX_FINGERPRINTS + 5):
-        marks.series(by(f"f{number}"))
+        marks.assign_series(by(f"f{number}"))
     told(marks, ["f3"] * CONFIRMING_SCORES + ["f2", "f4"])
-    marks.keep({("relevance", "umbrela@f2"), ("answered", "umbrela@f1")})
+    marks.retain({("relevance", "umbrela@f2"), ("answered", "umbrela@f1")})
     assert not marks.full
     assert marks.dump() == [["relevance", "umbrela", ["f2", "f3"], "umbrela@f3", {"f2": 1}]]
-    assert marks.series(by("new")) == ("umbrela@new", False)
+    assert marks.assign_series(by("new")) == ("umbrela@new", False)
 
 
 def test_a_restart_goes_on_where_it_was() -> None:
@@ -95,5 +95,5 @@ def test_a_restart_goes_on_where_it_was() -> None:
     current = again.current  # windows hold on to it
     again.load(json.loads(json.dumps(marks.dump())))
     assert current == {PAIR: "umbrela@f2"}
-    assert again.series(by("f1")) == ("umbrela@f1", True)
+    assert again.assign_series(by("f1")) == ("umbrela@f1", True)
     assert current == {PAIR: "umbrela@f1"}

@@ -7,17 +7,17 @@ from ragmeter.core.label_bounds import ServiceSlots
 
 def test_a_service_keeps_its_place_and_a_free_one_is_given_again() -> None:
     places = ServiceSlots()
-    assert [places.of(name) for name in ("a", "b", "c", "b")] == [0, 1, 2, 1]
-    places.keep(["a", "c"])
-    assert [places.of(name) for name in ("d", "e", "c")] == [1, 3, 2]
+    assert [places.slot_of(name) for name in ("a", "b", "c", "b")] == [0, 1, 2, 1]
+    places.retain(["a", "c"])
+    assert [places.slot_of(name) for name in ("d", "e", "c")] == [1, 3, 2]
 
 
 def test_places_come_back_from_what_was_dumped() -> None:
     places, other = ServiceSlots(), ServiceSlots()
     for name in ("a", "b"):
-        places.of(name)
+        places.slot_of(name)
     other.load(places.dump())
-    assert (other.of("c"), other.of("b")) == (2, 1)
+    assert (other.slot_of("c"), other.slot_of("b")) == (2, 1)
 
 
 def test_parts_are_those_of_services_that_still_have_their_place() -> None:
@@ -33,8 +33,8 @@ def test_parts_are_those_of_services_that_still_have_their_place() -> None:
         "control.0": {"service": "a"},
         "wall_time": 3.0,
     }
-    assert list(places.parts(state, "drift")) == [("a", {"service": "a", "x": 1})]
-    assert [found for found in places.slots(state, "drift") if found[1]] == [
+    assert list(places.saved_states(state, "drift")) == [("a", {"service": "a", "x": 1})]
+    assert [found for found in places.saved_entries(state, "drift") if found[1]] == [
         ("c", "3", [["c", 4]]),
         ("a", "7", [["a", 5]]),
     ]
@@ -42,5 +42,5 @@ def test_parts_are_those_of_services_that_still_have_their_place() -> None:
 
 def test_a_service_that_has_no_part_is_left_out() -> None:
     places = ServiceSlots()
-    places.of("a")
-    assert list(places.parts({}, "drift")) == []
+    places.slot_of("a")
+    assert list(places.saved_states({}, "drift")) == []

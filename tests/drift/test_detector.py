@@ -17,9 +17,9 @@ zs = st.lists(st.floats(-40, 40), min_size=1, max_size=60)
 def test_one_step_by_hand() -> None:
     esr = EsrDetector()
     # y = (1.55 - .05) / 3 = .5: M = (0 + 1)(1 + l / 2), then the mean over the bets.
-    assert esr.step([(1.55, 0.05)]) == pytest.approx(1 + sum(BETS) / len(BETS) / 2)
+    assert esr.update([(1.55, 0.05)]) == pytest.approx(1 + sum(BETS) / len(BETS) / 2)
     second = sum((1 + b / 2 + 1) * (1 + b * -1) for b in BETS) / len(BETS)
-    assert esr.step([(-1e9, 0.05)]) == pytest.approx(second)
+    assert esr.update([(-1e9, 0.05)]) == pytest.approx(second)
 
 
 def test_the_tolerance_is_taken_off_in_both_directions() -> None:
@@ -27,12 +27,12 @@ def test_the_tolerance_is_taken_off_in_both_directions() -> None:
     esr = EsrDetector(two_sided=True)
     for z in (0.0, 0.6, -0.6):
         esr.reset()
-        assert esr.step([(z, 0.3)]) == pytest.approx(1 - sum(BETS) / len(BETS) * 0.3 / 3)
+        assert esr.update([(z, 0.3)]) == pytest.approx(1 - sum(BETS) / len(BETS) * 0.3 / 3)
 
 
 def test_a_freak_bucket_counts_ten_and_a_gap_in_the_numbers_costs_the_stake() -> None:
-    assert EsrDetector().step([(1e300, 0.0)]) == EsrDetector().step([(30.0, 0.0)])
-    assert EsrDetector().step([(float("nan"), 0.0)]) == EsrDetector().step([(-3.0, 0.0)])
+    assert EsrDetector().update([(1e300, 0.0)]) == EsrDetector().update([(30.0, 0.0)])
+    assert EsrDetector().update([(float("nan"), 0.0)]) == EsrDetector().update([(-3.0, 0.0)])
 
 
 def test_the_threshold_is_the_steps_in_the_time_of_one_alarm_times_the_streams() -> None:
@@ -49,11 +49,11 @@ def test_a_detector_restored_goes_on_bit_for_bit(
 ) -> None:
     one = EsrDetector(edges, two_sided)
     for z in values:
-        one.step([(z, 0.05)] * edges)
+        one.update([(z, 0.05)] * edges)
     other = EsrDetector.load(json.loads(json.dumps(one.dump())))
     assert other.statistic == one.statistic
     for z in values:
-        assert one.step([(z, 0.1)] * edges) == other.step([(z, 0.1)] * edges)
+        assert one.update([(z, 0.1)] * edges) == other.update([(z, 0.1)] * edges)
     assert one.dump() == other.dump()
 
 
@@ -86,7 +86,7 @@ def test_the_statistic_less_the_steps_is_a_supermartingale_on_any_two_point_null
         # each direction, where the e-value is exact (z - tol >= -3, -z - tol >= -3)
         for z, p in ((up, down / (up + down)), (-down, up / (up + down))):
             path = EsrDetector.load(esr.dump())
-            path.step([(shift + z, tol)])
+            path.update([(shift + z, tol)])
             total += p * expect(path, rest[1:])
         return total
 
@@ -102,7 +102,7 @@ def test_false_alarms_on_a_skewed_null_stay_within_the_promise() -> None:
     for _ in range(steps):
         # rare large values, mean 0: the worst kind for a normal approximation
         z = 4.0 if rng.random() < 0.05 else -4.0 * 0.05 / 0.95
-        if esr.step([(z, 0.0)]) >= h:
+        if esr.update([(z, 0.0)]) >= h:
             alarms += 1
             esr.reset()
     assert 20 < alarms <= steps / h * 1.1
@@ -117,7 +117,7 @@ def test_false_alarms_of_a_two_sided_detector_stay_within_the_promise_up_to_the_
     h, alarms, steps = 300.0, 0, 60_000
     esr = EsrDetector(two_sided=True)
     for _ in range(steps):
-        if esr.step([(shift + rng.choice((-1.0, 1.0)), 0.3)]) >= h:
+        if esr.update([(shift + rng.choice((-1.0, 1.0)), 0.3)]) >= h:
             alarms += 1
             esr.reset()
     assert alarms <= steps / h
@@ -125,7 +125,7 @@ def test_false_alarms_of_a_two_sided_detector_stay_within_the_promise_up_to_the_
 
 def test_it_finds_what_it_should_and_says_where() -> None:
     esr = EsrDetector(3, two_sided=True)
-    found = [esr.step([(0.0, 0.05), (-1.5, 0.05), (0.3, 0.05)]) for _ in range(60)]
+    found = [esr.update([(0.0, 0.05), (-1.5, 0.05), (0.3, 0.05)]) for _ in range(60)]
     assert found[10] < 43200 < found[-1]
     assert esr.strongest() == (1, -1)
     esr.reset()

@@ -57,7 +57,7 @@ def test_a_swapped_judge_is_told_as_such_and_holds_back_the_quality_alarm(seed: 
     fired = [a for a in said if a.state == "firing"]
     assert [(a.kind, a.scorer) for a in fired] == [("judge", "judge")]
     assert (fired[0].at / 60 - CHANGE) <= 240
-    assert "the judge has changed, not the answers" in fired[0].words()
+    assert "the judge has changed, not the answers" in fired[0].describe()
     assert fired[0].after < fired[0].before
     held = [a for a in said if a.kind == "mean" and a.scorer == "judge"]
     assert held
@@ -101,7 +101,7 @@ def test_a_fall_that_only_the_judge_sees_is_raised_when_nothing_explains_it() ->
 def test_probes_that_say_the_judge_has_changed_hold_it_back_until_they_say_otherwise() -> None:
     fill, monitor = Blind(), DriftMonitor(QUICK, SPECS)
     run(monitor, fill.source, range(CHANGE), fill)
-    assert monitor.probes(("judge",), True, CHANGE * 60.0) == []
+    assert monitor.apply_probes(("judge",), True, CHANGE * 60.0) == []
     said = run(monitor, fill.source, range(CHANGE, CHANGE + 500), fill)
     assert [(a.kind, a.scorer, a.state) for a in said] == [("mean", "judge", "held")]
     assert "stored items are judged differently" in said[0].cause
@@ -109,7 +109,7 @@ def test_probes_that_say_the_judge_has_changed_hold_it_back_until_they_say_other
     monitor = DriftMonitor(QUICK, SPECS)
     monitor.load(state)
     settled = (CHANGE + 502) * 60.0
-    assert monitor.probes(("judge",), False, settled) == []
+    assert monitor.apply_probes(("judge",), False, settled) == []
     said = run(monitor, fill.source, range(CHANGE + 500, CHANGE + 900), fill)
     assert [(a.kind, a.state) for a in said] == [("mean", "firing")]
     assert said[0].at - settled >= HOLD_SECONDS
@@ -119,7 +119,7 @@ def test_probes_hold_back_what_is_out_already_and_no_judge_but_theirs() -> None:
     for judges, states in ((("judge",), ["held"]), (("hhem",), [])):
         fill, monitor = Blind(), DriftMonitor(QUICK, SPECS)
         run(monitor, fill.source, range(CHANGE + 300), fill)
-        told = monitor.probes(judges, True, (CHANGE + 300) * 60.0)
+        told = monitor.apply_probes(judges, True, (CHANGE + 300) * 60.0)
         assert [a.state for a in told] == states
         assert [a.state for a in monitor.active()] == (states or ["firing"])
 
@@ -138,11 +138,11 @@ def blind(rng: random.Random, bad: float) -> ScoreSums:
 
 def test_probes_do_not_hold_back_a_fall_that_the_cheap_score_sees_too() -> None:
     source, monitor = Fake(), DriftMonitor(QUICK, SPECS)
-    monitor.probes(("judge",), True, 60.0)
+    monitor.apply_probes(("judge",), True, 60.0)
     said = run(monitor, source, range(CHANGE + 300), traffic(source, bad=0.4))
     judged_too = [a for a in said if (a.scorer, a.kind) == ("judge", "mean")]
     assert [a.state for a in judged_too] == ["firing"]
-    assert monitor.probes(("judge",), True, (CHANGE + 300) * 60.0) == []
+    assert monitor.apply_probes(("judge",), True, (CHANGE + 300) * 60.0) == []
 
 
 def test_steps_wait_for_every_stratum_and_state_comes_back_bit_for_bit() -> None:

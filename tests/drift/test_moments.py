@@ -20,7 +20,7 @@ def test_the_segment_that_moved_is_named() -> None:
     assert (found.segment, found.distinct, found.compared) == ("model=b", True, 3)
     assert found.contribution < -0.09
     assert found.share_after == 1 / 3
-    assert found.words().startswith("model=b moved most, 0.9 to 0.6, unlike the rest")
+    assert found.describe().startswith("model=b moved most, 0.9 to 0.6, unlike the rest")
 
 
 def test_where_all_fell_alike_it_is_said() -> None:
@@ -30,7 +30,7 @@ def test_where_all_fell_alike_it_is_said() -> None:
     )
     assert found is not None
     assert not found.distinct
-    assert "all segments moved alike" in found.words()
+    assert "all segments moved alike" in found.describe()
 
 
 def test_with_many_segments_the_largest_of_chance_is_not_named() -> None:

@@ -48,8 +48,8 @@ def test_a_rate_that_rises_is_told_with_all_there_is_to_know() -> None:
     assert alarm.statistic >= alarm.threshold == 43200
     assert alarm.effective_samples >= 60
     assert alarm.baseline_version == 1
-    assert "error went from 0.0" in alarm.words()
-    assert "model=b moved most" in alarm.words()
+    assert "error went from 0.0" in alarm.describe()
+    assert "model=b moved most" in alarm.describe()
     assert monitor.active() == said
     assert json.loads(json.dumps(alarm.to_dict()))["metric"] == "error"
 
@@ -171,7 +171,7 @@ def test_latency_that_grows_is_told_with_the_edge_it_grew_over() -> None:
     assert said[0].edge is not None
     assert 0.9 < said[0].edge < 7
     assert said[0].before < said[0].after
-    assert f"the share of total above {said[0].edge:.3g}" in said[0].words()
+    assert f"the share of total above {said[0].edge:.3g}" in said[0].describe()
 
 
 def scored(i: int, at: float, value: float) -> ScoredTrace:

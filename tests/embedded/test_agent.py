@@ -267,7 +267,7 @@ def test_a_full_queue_refuses_and_nothing_is_lost(tmp_path: Path) -> None:
     instrument.accept([good(n) for n in range(8, 12)], "test")
     instrument.wait_idle()
     with instrument.lock():
-        assert instrument.windows.seen("bot", "", "24h") == 12
+        assert instrument.windows.count_traces("bot", "", "24h") == 12
     instrument.stop(10)
 
 
@@ -287,7 +287,7 @@ def test_a_disk_that_fills_up_turns_readiness_off_until_there_is_room(tmp_path: 
         feed(instrument, wide)
         assert instrument.health().ready
         with instrument.lock():
-            assert sum(instrument.windows.seen(s, "", "24h") for s in ("bot", "faq")) == 450
+            assert sum(instrument.windows.count_traces(s, "", "24h") for s in ("bot", "faq")) == 450
 
 
 def test_room_on_the_disk_is_noticed_without_traffic(tmp_path: Path) -> None:
@@ -337,7 +337,7 @@ def test_what_an_older_schema_queued_becomes_a_dead_letter(tmp_path: Path) -> No
     instrument.stop(10)
     (line,) = (tmp_path / "d.jsonl").read_text().splitlines()
     assert json.loads(line)["raw"] == "{}"
-    assert instrument.windows.seen("bot", "", "24h") == 1
+    assert instrument.windows.count_traces("bot", "", "24h") == 1
 
 
 def test_a_trace_that_cannot_be_counted_becomes_a_dead_letter_and_costs_no_other(
@@ -359,7 +359,7 @@ def test_a_trace_that_cannot_be_counted_becomes_a_dead_letter_and_costs_no_other
         feed(instrument, [good(n) for n in range(20, 25)])
         assert instrument.fatal is None
         with instrument.lock():
-            assert instrument.windows.seen("bot", "", "24h") == 24
+            assert instrument.windows.count_traces("bot", "", "24h") == 24
             counters = dict(instrument.counters.items())
     label = (("reason", "internal_error"),)
     assert counters["ragmeter_dead_letters_total", label] == 1
@@ -387,7 +387,7 @@ def test_a_worker_that_dies_says_so_and_takes_nothing_more(
             instrument.accept([good(2)], "test")
     with running(tmp_path) as instrument:  # the trace was durable: a restart counts it
         instrument.wait_idle()
-        assert instrument.windows.seen("bot", "", "24h") == 1
+        assert instrument.windows.count_traces("bot", "", "24h") == 1
 
 
 @pytest.mark.parametrize(
@@ -484,7 +484,7 @@ def test_a_damaged_state_file_stops_the_agent_and_costs_no_trace(
     assert not (tmp_path / "d.jsonl").exists()
     with running(tmp_path) as instrument:
         instrument.wait_idle()
-        assert instrument.windows.seen("bot", "", "24h") == 1
+        assert instrument.windows.count_traces("bot", "", "24h") == 1
 
 
 def test_what_an_alert_names_is_kept_while_the_alert_is(tmp_path: Path) -> None:
@@ -517,10 +517,10 @@ def test_a_worker_that_does_not_move_is_not_ready(tmp_path: Path) -> None:
     clock = Clock()
     instrument = EmbeddedAgent(settings(tmp_path), [], monotonic=clock)
     assert instrument.health().ready
-    instrument.look()
+    instrument.check_stalled()
     for _ in range(12):  # a longer step would be taken for a process that stood still
         clock.now += 5
-        instrument.look()
+        instrument.check_stalled()
     assert "not moved for 60 s" in instrument.health().problems[0]
     instrument.stop(1)
 
@@ -560,7 +560,7 @@ def test_accepting_and_reading_from_many_threads_counts_each_once(tmp_path: Path
             thread.join()
         instrument.wait_idle()
         with instrument.lock():
-            assert instrument.windows.seen("bot", "", "24h") == 200
+            assert instrument.windows.count_traces("bot", "", "24h") == 200
             received = instrument.counters.get(
                 "ragmeter_traces_received_total", (("source", "test"),)
             )
@@ -572,7 +572,7 @@ def test_many_services_share_one_series_over_the_limit(tmp_path: Path) -> None:
         feed(instrument, [good(n, service=f"s{n}") for n in range(10)])
         with instrument.lock():
             assert set(instrument.windows.services()) == {"s0", "s1", "s2", "__other__"}
-            assert instrument.windows.seen("__other__", "", "24h") == 7
+            assert instrument.windows.count_traces("__other__", "", "24h") == 7
             assert (
                 instrument.counters.get("ragmeter_label_overflow_total", (("label", "service"),))
                 >= 7

@@ -17,7 +17,7 @@ def asking(
 
     def ask() -> None:
         try:
-            told.append(orders.ask(service, patience))
+            told.append(orders.submit(service, patience))
         except (StateUnavailable, UnknownService) as error:
             told.append(error)
 
@@ -31,7 +31,7 @@ def test_an_order_is_answered_with_what_came_of_it() -> None:
     orders: CommandQueue[str | None, Any] = CommandQueue(woken.set)
     thread, told = asking(orders, "bot")
     assert woken.wait(20)
-    orders.carry_out(lambda service: {"service": service})
+    orders.execute_pending(lambda service: {"service": service})
     thread.join(20)
     assert told == [{"service": "bot"}]
 
@@ -45,7 +45,7 @@ def test_an_unknown_service_is_the_callers_mistake_and_not_the_workers() -> None
     def promote(service: str | None) -> dict[str, Any]:
         raise UnknownService("no x")
 
-    orders.carry_out(promote)
+    orders.execute_pending(promote)
     thread.join(20)
     assert [type(one) for one in told] == [UnknownService]
 
@@ -60,7 +60,7 @@ def test_what_ends_the_worker_is_told_and_goes_on() -> None:
         raise OSError("disk full")
 
     with pytest.raises(OSError, match="disk full"):
-        orders.carry_out(promote)
+        orders.execute_pending(promote)
     thread.join(20)
     assert [type(one) for one in told] == [StateUnavailable]
 
@@ -68,12 +68,12 @@ def test_what_ends_the_worker_is_told_and_goes_on() -> None:
 def test_whoever_has_given_up_finds_nothing_changed() -> None:
     orders: CommandQueue[str | None, Any] = CommandQueue(lambda: None)
     with pytest.raises(StateUnavailable, match="nothing was changed"):
-        orders.ask("bot", patience=0.01)
+        orders.submit("bot", patience=0.01)
 
     def promote(service: str | None) -> dict[str, Any]:
         raise AssertionError(service)
 
-    orders.carry_out(promote)
+    orders.execute_pending(promote)
 
 
 def test_orders_to_a_worker_that_has_ended_are_refused() -> None:
@@ -81,6 +81,6 @@ def test_orders_to_a_worker_that_has_ended_are_refused() -> None:
     orders: CommandQueue[str | None, Any] = CommandQueue(woken.set)
     thread, told = asking(orders, None)
     assert woken.wait(20)
-    orders.refuse("the agent is stopping")
+    orders.reject_pending("the agent is stopping")
     thread.join(20)
     assert [str(one) for one in told] == ["the agent is stopping"]

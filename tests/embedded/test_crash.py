@@ -248,5 +248,5 @@ def test_saved_buckets_are_what_windows_read(tmp_path: Path) -> None:
         if name == "rag_traces_total"
     )
     windows.advance(max(key[3] for key in rows))
-    seen = sum(windows.seen(service, "", "24h") for service in windows.services())
+    seen = sum(windows.count_traces(service, "", "24h") for service in windows.services())
     assert seen == traces

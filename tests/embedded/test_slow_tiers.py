@@ -108,7 +108,7 @@ def test_every_drawn_trace_is_scored_once_and_counted_in_its_own_window(tmp_path
         assert states(instrument, "relevance", "umbrela") == {"scored": 50}
         assert states(instrument, "answered", "judge") == {"unscored": 50}
         with instrument.lock():
-            assert instrument.windows.seen("bot", "", "24h") == 50
+            assert instrument.windows.count_traces("bot", "", "24h") == 50
             found = instrument.windows.estimate("bot", "", "relevance", "umbrela", "24h")
         assert found is not None
         assert (found.value, found.samples) == (2.0, 50)
@@ -266,7 +266,7 @@ def test_a_file_read_beside_live_traffic_waits_for_neither_it_nor_its_judge(
             waiting.join(30)
             assert not waiting.is_alive()
             with instrument.lock():
-                assert instrument.windows.seen("bot", "", "24h") >= 50
+                assert instrument.windows.count_traces("bot", "", "24h") >= 50
             assert instrument.health().drawn["judge"] >= 50
         finally:
             stop.set()
@@ -414,7 +414,7 @@ def test_a_replay_is_drawn_by_its_rates_and_live_traffic_by_the_budget(tmp_path:
         instrument.accept([good(n) for n in range(50)], "test")
         instrument.wait_idle()
         assert states(instrument, "relevance", "umbrela") == {"scored": 50}
-        assert tight.standing()["requests"][1] >= 0
+        assert tight.balances()["requests"][1] >= 0
         live = [good(n, timestamp=time.time()) for n in range(50, 500)]
         instrument.accept(live[:1], "test", live=True)
         instrument.wait_idle()

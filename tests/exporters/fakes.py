@@ -58,7 +58,7 @@ class FakeWindows:
     min_samples: int = 5
     current: dict[tuple[str, str], str] = field(default_factory=dict)
 
-    def named(self, metric: str, scorer: str) -> str:
+    def current_scorer(self, metric: str, scorer: str) -> str:
         return self.current.get((metric, scorer), scorer)
 
     def unscored(
@@ -107,7 +107,7 @@ class FakeWindows:
     ) -> list[RankedTrace]:
         return self.bad.get((service, metric, scorer), [])[:limit]
 
-    def seen(self, service: str, segment: str, window: str) -> int:
+    def count_traces(self, service: str, segment: str, window: str) -> int:
         return 44
 
     def cell(self, *series: str) -> None:

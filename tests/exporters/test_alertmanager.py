@@ -216,7 +216,7 @@ def test_an_end_is_told_for_fifteen_minutes() -> None:
             assert len(made.stub.bodies) == count
             made.alerts = []
             await sender.send()
-            assert sender.told == 0
+            assert sender.tracked_alerts == 0
 
     asyncio.run(scenario())
 

@@ -110,11 +110,11 @@ def test_claims_join_up_and_a_message_that_is_left_out_is_seen(
     assert holes > 20, "there is something to tell apart"
     gaps = GapDetector()
     for offset, since, _ in found:
-        assert not gaps.missing(0, 1, offset, since, committed=0)
+        assert not gaps.missing_offsets(0, 1, offset, since, committed=0)
     for left_out in range(1, len(found) - 1):
         gaps = GapDetector()
         told = [
-            gaps.missing(0, 1, offset, since, committed=0)
+            gaps.missing_offsets(0, 1, offset, since, committed=0)
             for number, (offset, since, _) in enumerate(found)
             if number != left_out
         ]

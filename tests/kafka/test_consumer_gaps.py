@@ -21,7 +21,7 @@ from ragmeter.kafka.consumer import (
 def missing(
     gaps: GapDetector, partition: int, generation: int, offset: int, **more: Any
 ) -> list[int]:
-    found = gaps.missing(
+    found = gaps.missing_offsets(
         partition, generation, offset, more.get("since", offset), more.get("committed")
     )
     return list(found)

@@ -87,10 +87,10 @@ def said(
         voice = ControlPublisher(board, topic.send, pause=0.01, retry=0.01)
         task = asyncio.create_task(voice.run())
         for control in controls:
-            voice.say(2, control)
+            voice.publish(2, control)
         await asyncio.sleep(0.1)
         for control in controls[-1:]:
-            voice.say(2, control)  # no news
+            voice.publish(2, control)  # no news
         await asyncio.sleep(0.1)
         assert not task.done()
         task.cancel()
@@ -124,7 +124,7 @@ def test_a_rare_segment_is_known_to_a_score_half_elsewhere() -> None:
     board = board_of((b"1", encode_control(state.control)))
     strata = StratumClassifier(settings.sampling, settings.segments)
     trace = make_trace(1, tags={"tenant": "small"})
-    assert strata.of(trace, [], START + 6000).name == "rest"
-    strata.learn(board.control)
-    assert strata.of(trace, [], START + 6000).name == "rare"
-    assert strata.of(make_trace(2, tags={"tenant": "big"}), [], START + 6000).name == "rest"
+    assert strata.classify(trace, [], START + 6000).name == "rest"
+    strata.apply_control(board.control)
+    assert strata.classify(trace, [], START + 6000).name == "rare"
+    assert strata.classify(make_trace(2, tags={"tenant": "big"}), [], START + 6000).name == "rest"

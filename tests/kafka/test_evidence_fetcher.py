@@ -54,7 +54,7 @@ def worst_of(count: int, settings: Settings | None = None) -> PartitionState:
     state = state_of(settings)
     state.apply([record(n, **WORST) for n in range(count)])
     commit(state, {})
-    assert len(state.wanted()) == count
+    assert len(state.missing_texts()) == count
     return state
 
 
@@ -77,7 +77,7 @@ class Fetching:
         )
 
     def turn(self) -> int:
-        return asyncio.run(self.fetcher.turn())
+        return asyncio.run(self.fetcher.run_once())
 
 
 def kept(state: PartitionState, number: int) -> dict[str, Any]:
@@ -92,13 +92,13 @@ def test_texts_are_read_at_their_place_and_survive_the_owner() -> None:
     commit(state, rows)
     assert Fetching(Log(*lines(3)), state).turn() == 3
     assert state.changed
-    assert not state.wanted()
+    assert not state.missing_texts()
     state = reloaded(rows, commit(state, rows))
     found = kept(state, 2)
     assert found["trace"]["answer"] == WORST["answer"]
     assert found["trace"]["passages"]
     assert {item["metric"] for item in found["results"]} >= {"citation_precision"}
-    assert not state.wanted()
+    assert not state.missing_texts()
 
 
 @pytest.mark.parametrize(
@@ -157,7 +157,7 @@ def test_slow_turns_are_followed_by_long_rests(monkeypatch: pytest.MonkeyPatch) 
 def test_one_state_does_not_starve_another() -> None:
     states = [worst_of(5), worst_of(5)]
     Fetching(Log(*lines(5)), *states, most=4).turn()
-    assert [len(state.wanted()) for state in states] == [3, 3]
+    assert [len(state.missing_texts()) for state in states] == [3, 3]
 
 
 def test_what_cannot_be_read_now_is_left_alone_for_a_while_and_others_go_on() -> None:
@@ -200,7 +200,7 @@ def test_a_worker_that_lost_the_partition_meanwhile_is_no_trouble() -> None:
     fetching.fetcher._stage.owners.clear()
     fetching.fetcher._wanted = lambda: wanted  # type: ignore[method-assign]
     assert fetching.turn() == 1
-    assert len(state.wanted()) == 1
+    assert len(state.missing_texts()) == 1
 
 
 def test_secrets_are_redacted_and_texts_kept_as_the_settings_say() -> None:
@@ -219,8 +219,8 @@ def test_secrets_are_redacted_and_texts_kept_as_the_settings_say() -> None:
 
 def test_a_stricter_setting_lets_go_of_what_was_kept() -> None:
     kept = EvidenceRows(ContentPolicy(), 10**6)
-    kept.keep(("bot", "t1"), record(1))
-    kept.keep_text(("bot", "t1"), b'{"trace": {}, "results": []}')
+    kept.add(("bot", "t1"), record(1))
+    kept.save_text(("bot", "t1"), b'{"trace": {}, "results": []}')
     rows = {("bot", "t1"): next(iter(kept.drain().values())) or b""}
     same, stricter = (
         EvidenceRows(ContentPolicy(), 10**6),

@@ -58,7 +58,7 @@ class Worker:
         self.stage.owners = {} if state is None else {2: SimpleNamespace(state=state)}
 
     def turn(self) -> bool:
-        return asyncio.run(self.probing.turn())
+        return asyncio.run(self.probing.run_once())
 
 
 class Cluster:
@@ -149,7 +149,7 @@ def test_results_are_counted_once_and_even_where_no_service_lives() -> None:
     assert PROBE_SERVICE in state.aggregator.windows.services()
     # a service that comes later has its own time
     state.apply([record(n) for n in range(5)])
-    assert state.aggregator.windows.seen("bot", "", "24h") == 5
+    assert state.aggregator.windows.count_traces("bot", "", "24h") == 5
 
 
 def test_a_note_of_another_program_is_no_trouble() -> None:

@@ -115,7 +115,7 @@ def test_a_part_is_new_once(seed: int) -> None:
         rng.shuffle(sends)
         kept = rng.randrange(len(sends) + 1) if rng.random() < 0.3 else len(sends)
         for offset, part in sends[:kept]:
-            new = guard.first(SourceOffset(0, 0, offset), part, counts[offset])
+            new = guard.accept(SourceOffset(0, 0, offset), part, counts[offset])
             assert new is ((offset, part) not in seen)
             seen.add((offset, part))
             if rng.random() < 0.1:

@@ -63,11 +63,11 @@ def test_a_promotion_is_answered_when_its_step_is_durable(state: PartitionState)
         before = owner.state.step()  # under way already: without the promotion
         task = asyncio.create_task(asyncio.to_thread(baselines.promote, "bot"))
         await asyncio.sleep(0.3)
-        owner.made_durable(before)
+        owner.on_committed(before)
         await asyncio.sleep(0.1)
         assert not task.done()
         assert owner.state.changed
-        owner.made_durable(owner.state.step())
+        owner.on_committed(owner.state.step())
         return await task
 
     done = asked(work, state)

@@ -95,8 +95,8 @@ def test_a_service_that_went_away_leaves_nothing(pair: dict[int, PartitionState]
     del stage.owners[4]
     assert 'service="wiki"' not in str(exported(reading))
     assert reading.windows.services() == ["bot", "shop"]
-    assert reading.windows.seen("bot", "", "1h") > 0
-    assert reading.windows.seen("wiki", "", "1h") == 0
+    assert reading.windows.count_traces("bot", "", "1h") > 0
+    assert reading.windows.count_traces("wiki", "", "1h") == 0
     with pytest.raises(AttributeError):
         reading.windows.no_such_thing  # type: ignore[attr-defined]  # noqa: B018
 
@@ -157,5 +157,5 @@ def test_nothing_is_read_before_there_is_an_app() -> None:
     settings = settings_of(Path("unused"))
     empty = Aggregator(settings, [], SCORER.expected).windows
     reading = WorkerView(settings.segments, empty, problems=lambda: ["starting"])
-    assert reading.states() == []
+    assert reading.partition_states() == []
     assert reading.health().problems == ("starting",)

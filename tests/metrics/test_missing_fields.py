@@ -157,15 +157,15 @@ def test_a_tier_is_not_shown_what_is_missing() -> None:
 
 def test_hidden_content_is_not_drawn_as_a_failure() -> None:
     strata = StratumClassifier(SamplingSettings())
-    assert strata.of(trace(answer=None), [], 0.0).name == "error"
-    assert strata.of(trace(answer=None, missing={"answer": HIDDEN}), [], 0.0).name == "rest"
+    assert strata.classify(trace(answer=None), [], 0.0).name == "error"
+    assert strata.classify(trace(answer=None, missing={"answer": HIDDEN}), [], 0.0).name == "rest"
     failed = trace(answer=None, status="error", missing={"answer": HIDDEN})
-    assert strata.of(failed, [], 0.0).name == "error"
+    assert strata.classify(failed, [], 0.0).name == "error"
 
 
 def test_every_pair_has_its_result_whatever_is_missing() -> None:
     scorer = Scorer()
     expected = sorted(scorer.expected)
     for missing in ({}, {"answer": HIDDEN}, {"query": HIDDEN, "passages": HIDDEN, "answer": "?"}):
-        found = scorer.at_once(trace(missing=missing))
+        found = scorer.score_cheap(trace(missing=missing))
         assert sorted((score.metric, score.scorer) for score in found) == expected

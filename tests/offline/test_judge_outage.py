@@ -53,8 +53,8 @@ def test_a_short_outage_loses_nothing_of_a_file(tmp_path: Path, before: int, err
             return done
 
     done = asyncio.run(main())
-    assert done.lines() == []
-    assert done.dead == []
+    assert done.summary_lines() == []
+    assert done.failed_tiers == []
     assert done.traces == 40
     reasons = Counter(
         result.get("reason")

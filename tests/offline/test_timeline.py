@@ -125,17 +125,17 @@ def test_samples_thin_out_and_stay_bounded() -> None:
     windows = Windows(load_settings(environ={}).windows)
     for n in range(5_000):
         at = 20.0 * n
-        for due in tracks.due(at):
+        for due in tracks.due_times(at):
             windows.advance(due)
-            tracks.take(windows, due)
-        tracks.skip(at)
+            tracks.sample(windows, due)
+        tracks.skip_to(at)
         windows.add(line_of(n, timestamp=at).trace, "bot")
     points = tracks.points(("Errors", "bot", ""))
     assert MAX_POINTS * 0.9 <= len(points) <= 2 * MAX_POINTS
     steps = {round(later[0] - first[0]) for first, later in pairwise(points)}
     assert len(steps) == 1
-    tracks.skip(1e12)  # a jump asks for nothing in between
-    assert list(tracks.due(1e12)) == []
+    tracks.skip_to(1e12)  # a jump asks for nothing in between
+    assert list(tracks.due_times(1e12)) == []
 
 
 @pytest.mark.real

@@ -48,22 +48,22 @@ def table() -> dict[str, list[float]]:
 
 def test_by_words_without_anything_configured(tmp_path: Path) -> None:
     done = scored(tmp_path)
-    names = [line.split()[1] for line in done.lines()]
+    names = [line.split()[1] for line in done.summary_lines()]
     assert names == ["consistency_rouge1", "consistency_rouge2", "consistency_rouge_l"]
     # ROUGE-1 of the pairs: 3 words in common of 3 and 5, none, none
     mean = (2 * 3 / 8) / 3
-    assert done.lines()[0].startswith(f"bot: consistency_rouge1 {mean:.3f} (")
-    assert done.lines()[0].endswith("6 questions asked again")
+    assert done.summary_lines()[0].startswith(f"bot: consistency_rouge1 {mean:.3f} (")
+    assert done.summary_lines()[0].endswith("6 questions asked again")
 
 
 def test_by_meaning(tmp_path: Path) -> None:
     with stub_embeddings(**table()) as stub:
         done = scored(tmp_path, stub)
-        line = done.lines()[-1]
+        line = done.summary_lines()[-1]
         assert line.startswith("bot: consistency_embedding ")
         assert float(line.split()[2]) == pytest.approx((0.8 + 0 + 0.6) / 3, abs=0.002)
         assert "variance 0.115" in line  # of 0.8, 0 and 0.6, by hand
-        assert done.dead == []
+        assert done.failed_tiers == []
         assert len(stub.bodies) == 18
 
 
@@ -77,9 +77,9 @@ def test_a_server_that_lies_is_counted_and_fails_the_command(tmp_path: Path) -> 
     with stub_embeddings() as stub:
         stub.fault = "nan"
         done = scored(tmp_path, stub)
-        assert done.lines()[-1] == "embedding: 18 of 18 results unscored (malformed 18)"
-        assert done.dead == ["embedding"]
-        assert not any("consistency_embedding" in line for line in done.lines())
+        assert done.summary_lines()[-1] == "embedding: 18 of 18 results unscored (malformed 18)"
+        assert done.failed_tiers == ["embedding"]
+        assert not any("consistency_embedding" in line for line in done.summary_lines())
 
 
 @pytest.mark.parametrize(
@@ -88,4 +88,4 @@ def test_a_server_that_lies_is_counted_and_fails_the_command(tmp_path: Path) -> 
 def test_nothing_is_said_where_there_is_nothing_to_say(
     tmp_path: Path, changes: dict[str, Any]
 ) -> None:
-    assert scored(tmp_path, **changes).lines() == []
+    assert scored(tmp_path, **changes).summary_lines() == []

@@ -205,7 +205,7 @@ def test_a_restart_goes_on_where_it_was() -> None:
     again = BudgetController(budget, capacity=100)
     again.load(state)
     assert again.dump() == control.dump()
-    assert again.standing() == control.standing()
+    assert again.balances() == control.balances()
     assert again.pending == {"bot": 1}
     # not a moment of the full rate, also after an hour's absence
     assert again.offer("bot", NOW + 3900) < 0.01
@@ -229,10 +229,10 @@ def test_controllers_from_the_settings() -> None:
             "hhem": {"workers": 2},
         },
     )
-    judge = judge_controller(settings.judge).standing()
+    judge = judge_controller(settings.judge).balances()
     assert set(judge) == {"usd", "seconds"}
     assert judge["seconds"][0] == 9.0
-    model = model_controller(settings.hhem).standing()
+    model = model_controller(settings.hhem).balances()
     assert model == {"seconds": (1.8, 0.0)}
 
 
@@ -267,15 +267,15 @@ def test_a_part_of_the_budget_is_spent_by_whoever_has_that_part(part: float) -> 
     control = BudgetController(
         JudgeBudgetSettings(requests_per_minute=600), capacity=20.0, prior=CALLS
     )
-    control.own(0.5)
-    control.own(part)
+    control.set_share(0.5)
+    control.set_share(part)
     drawn = run(control, 600, {"bot": 50.0})["bot"]
     assert drawn / 10 == pytest.approx(60 * part, rel=0.06)
 
 
 def test_the_own_capacity_is_not_divided() -> None:
     control = BudgetController(JudgeBudgetSettings(), capacity=2.0, prior=CALLS)
-    control.own(0.1)
+    control.set_share(0.1)
     assert run(control, 600, {"bot": 50.0})["bot"] / 600 == pytest.approx(0.2, rel=0.03)
 
 
@@ -284,7 +284,7 @@ def test_a_day_divided_anew_costs_no_more_than_the_day(heir: bool) -> None:
     """Two workers until noon, then one of them has all of it; or one that knows of no morning."""
     morning = BudgetController(JudgeBudgetSettings(usd_per_day=8.64), prior=CALLS)
     morning.begin(NOW)
-    morning.own(0.5)
+    morning.set_share(0.5)
     before = run(morning, 43_200, {"bot": 0.2})["bot"]
     assert before * CALLS.usd == pytest.approx(8.64 / 4, rel=0.05)
     if heir:
@@ -292,6 +292,6 @@ def test_a_day_divided_anew_costs_no_more_than_the_day(heir: bool) -> None:
     else:
         rest = BudgetController(JudgeBudgetSettings(usd_per_day=8.64), prior=CALLS)
         rest.begin(NOW + 43_200)
-    rest.own(1.0)
+    rest.set_share(1.0)
     after = run(rest, 43_199, {"bot": 0.2}, NOW + 43_200)["bot"]
     assert after * CALLS.usd == pytest.approx(8.64 / 2, rel=0.05)

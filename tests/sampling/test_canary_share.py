@@ -66,7 +66,7 @@ def controller(canaries: float = 0.5) -> BudgetController:
 
 
 def balance(of: BudgetController) -> float:
-    return of.standing()["requests"][1]
+    return of.balances()["requests"][1]
 
 
 def test_the_whole_budget_pays_for_canaries_and_for_no_more_than_their_part() -> None:
@@ -103,13 +103,13 @@ def test_the_pace_of_the_traffic_follows_what_canaries_have_taken() -> None:
 
 def test_one_of_several_workers_has_its_part_of_the_part() -> None:
     control = controller()
-    control.own(0.5)
+    control.set_share(0.5)
     assert sum(control.admit_canary(NOW) for _ in range(1000)) == 0.25 * START_SECONDS / 10 + 0.5
 
 
 def test_without_a_part_there_is_a_controller_all_the_same() -> None:
     control = controller(canaries=0.0)
-    control.own(0.5)
+    control.set_share(0.5)
     assert control.dump()["canaries"]["balances"] == {}
 
 

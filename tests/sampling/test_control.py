@@ -153,7 +153,7 @@ def test_a_service_that_is_gone_leaves_its_place_to_the_next() -> None:
         for _ in range(n + 1):
             learner.observe(trace(float(n)), name)
         state |= learner.drain()
-        learner.keep(["b", "c"])
+        learner.retain_services(["b", "c"])
     assert sorted(state) == ["control.0", "control.1"]
     assert [state[f"control.{place}"]["service"] for place in (0, 1)] == ["b", "c"]
     other = ControlLearner(settings())

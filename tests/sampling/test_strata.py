@@ -62,7 +62,7 @@ def test_a_trace_belongs_to_the_first_stratum_that_fits(
     trace: dict[str, object], grounding: float | None, name: str
 ) -> None:
     strata = StratumClassifier(sampling(ratios={"low": 2}), ["tenant"], CONTROL)
-    found = strata.of(make_trace(**trace), [builtin("grounding", grounding)], START)  # type: ignore[arg-type]
+    found = strata.classify(make_trace(**trace), [builtin("grounding", grounding)], START)  # type: ignore[arg-type]
     assert found.name == name
     assert found.ratio == {"rest": 1, "low": 2}.get(name, 3)
 
@@ -70,11 +70,13 @@ def test_a_trace_belongs_to_the_first_stratum_that_fits(
 def test_without_a_record_only_errors_stand_apart() -> None:
     strata = StratumClassifier(sampling(), ["tenant"])
     low = [builtin("grounding", 0.0)]
-    assert strata.of(make_trace(model="x", tags={"tenant": "small"}), low, START) == REST_STRATUM
-    strata.learn(CONTROL)
-    assert strata.of(make_trace(), low, START).name == "low"
+    assert (
+        strata.classify(make_trace(model="x", tags={"tenant": "small"}), low, START) == REST_STRATUM
+    )
+    strata.apply_control(CONTROL)
+    assert strata.classify(make_trace(), low, START).name == "low"
     strata.update(sampling(ratios={"low": 5}, low=["relevance"]))
-    assert strata.of(make_trace(), low, START) == REST_STRATUM
+    assert strata.classify(make_trace(), low, START) == REST_STRATUM
 
 
 @pytest.mark.parametrize("ratio", [0.5, 6])
@@ -131,7 +133,7 @@ def run(change: bool, over: float = 3.0) -> tuple[list[float], float, Windows]:
         cheap = rng.betavariate(8, 2) if good else rng.betavariate(3, 5)
         trace = make_trace(n, timestamp=START + n * 0.3)
         scores = [builtin("grounding", cheap), builtin("answered", cheap)]
-        stratum = strata.of(trace, scores, START)
+        stratum = strata.classify(trace, scores, START)
         draw = sampler.draw(trace, "judge", stratum.ratio)
         state = ScoreState.SCORED if draw.taken else ScoreState.SAMPLED_OUT
         value = float(good) if draw.taken else None

@@ -55,9 +55,9 @@ def test_defaults_are_loopback_and_open() -> None:
     found = access()
     assert is_loopback(found.http.host)
     assert is_loopback(found.http.otlp_address)
-    assert not found.guarded("read")
-    assert found.free("127.0.0.1")
-    assert not found.free("0.0.0.0")
+    assert not found.requires_token("read")
+    assert found.is_open_to_all("127.0.0.1")
+    assert not found.is_open_to_all("0.0.0.0")
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,9 @@ def test_the_port_for_traces_has_an_address_of_its_own() -> None:
 def test_a_token_opens_what_it_is_for() -> None:
     found = access(token="t" * 16, send_token="s" * 16, scrape_token="m" * 16)
     opened = {
-        token: [scope for scope in ("read", "send", "scrape") if found.opens(scope, token * 16)]
+        token: [
+            scope for scope in ("read", "send", "scrape") if found.accepts_token(scope, token * 16)
+        ]
         for token in (b"t", b"s", b"m", b"x")
     }
     assert opened == {b"t": ["read", "send", "scrape"], b"s": ["send"], b"m": ["scrape"], b"x": []}
@@ -103,7 +105,9 @@ def test_a_token_opens_what_it_is_for() -> None:
 
 def test_only_what_has_a_token_is_guarded() -> None:
     found = access(scrape_token=TOKEN)
-    assert [scope for scope in ("read", "send", "scrape") if found.guarded(scope)] == ["scrape"]
+    assert [scope for scope in ("read", "send", "scrape") if found.requires_token(scope)] == [
+        "scrape"
+    ]
 
 
 @pytest.mark.parametrize(
@@ -134,10 +138,10 @@ def test_a_broken_file_is_logged_once_and_what_was_there_holds(
         found.reread()
     assert caplog.text.count("what was there before holds") == 1
     assert "short" not in caplog.text
-    assert found.opens("read", TOKEN.encode())
+    assert found.accepts_token("read", TOKEN.encode())
     file.write_text("another-token-of-some-length")
     with caplog.at_level(logging.WARNING):
         found.reread()
     assert "tokens read again" in caplog.text
     assert "another-token" not in caplog.text
-    assert not found.opens("read", TOKEN.encode())
+    assert not found.accepts_token("read", TOKEN.encode())

@@ -44,7 +44,7 @@ def test_a_file_of_version_4_is_brought_up_to_date_with_what_it_holds(tmp_path: 
     rows = FeedbackTable(store)
     rows.add([row()], {})
     store.commit(StateCommit(0, also=FeedbackChanges([frame(A)])))
-    assert rows.number() == rows.number_of_frames() == 1
+    assert rows.count_feedback() == rows.count_remembered() == 1
     store.close()
     again = sqlite3.connect(path)
     assert again.execute("PRAGMA user_version").fetchone()[0] == SCHEMA_VERSION
@@ -61,7 +61,12 @@ def test_rows_stay_until_a_commit_takes_them(tmp_path: Path) -> None:
     store.commit(StateCommit(0, also=FeedbackChanges(done=[2])))
     assert [one.id for one in rows.rows(0, 10)] == [1, 3]
     assert rows.row(2) is None
-    assert (rows.last(), rows.number(), rows.number(1), rows.number(0, 2)) == (3, 2, 1, 1)
+    assert (
+        rows.last(),
+        rows.count_feedback(),
+        rows.count_feedback(1),
+        rows.count_feedback(0, 2),
+    ) == (3, 2, 1, 1)
     assert dict(store.saved().counters) == {("x_total", ()): 3}
     store.close()
 
@@ -71,18 +76,22 @@ def test_frames_by_trace_and_service_the_latest_of_each(tmp_path: Path) -> None:
     rows = FeedbackTable(store)
     frames = [frame(A, at=5.0), frame(A, "faq", at=2.0), frame(A, at=9.0, body=b"2"), frame(B)]
     store.commit(StateCommit(0, also=FeedbackChanges(frames)))
-    assert [(one.service, one.body) for one in rows.frames(A, None)] == [
+    assert [(one.service, one.body) for one in rows.remembered_traces(A, None)] == [
         ("bot", b"2"),
         ("faq", b"{}"),
     ]
-    assert [one.service for one in rows.frames(A, "faq")] == ["faq"]
-    assert rows.frames(A, "nobody") == []
+    assert [one.service for one in rows.remembered_traces(A, "faq")] == ["faq"]
+    assert rows.remembered_traces(A, "nobody") == []
     store.commit(
-        StateCommit(0, also=FeedbackChanges(labelled=[(rows.frames(B, None)[0].id, b"new")]))
+        StateCommit(
+            0, also=FeedbackChanges(labelled=[(rows.remembered_traces(B, None)[0].id, b"new")])
+        )
     )
-    assert rows.frames(B, None)[0].body == b"new"
-    assert rows.number_of_frames(before=5.0) == 2
+    assert rows.remembered_traces(B, None)[0].body == b"new"
+    assert rows.count_remembered(before=5.0) == 2
     store.commit(StateCommit(0, also=FeedbackChanges(before=2.0, shed=1)))
-    assert rows.frames(B, None) == []  # too old
-    assert [one.service for one in rows.frames(A, None)] == ["bot"]  # the oldest was shed
+    assert rows.remembered_traces(B, None) == []  # too old
+    assert [one.service for one in rows.remembered_traces(A, None)] == [
+        "bot"
+    ]  # the oldest was shed
     store.close()

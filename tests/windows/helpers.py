@@ -66,7 +66,7 @@ def reading(w: Windows) -> dict[str, object]:
         for segment in ("", *w.segments(service)):
             for name in w.names:
                 at = f"{service}/{segment}/{name}"
-                out[f"{at} seen"] = w.seen(service, segment, name)
+                out[f"{at} seen"] = w.count_traces(service, segment, name)
                 for stage in w.stages(service, segment):
                     out[f"{at} {stage}"] = w.quantiles(service, segment, stage, name)
                 for key in w.series(service, segment):

@@ -102,7 +102,7 @@ def test_they_expire_and_survive_a_restart() -> None:
         now = one.failed("bot", "", "grounding", "judge", "5m")
         assert now is not None
         assert (now.value, now.samples) == (0.0, 1)
-        before = one.before_failed("bot", "", "grounding", "judge", "5m")
+        before = one.failed_before("bot", "", "grounding", "judge", "5m")
         assert before is not None
         assert (before.value, before.samples) == (1.0, 1)
 
@@ -129,20 +129,20 @@ def test_before_is_what_the_longest_window_knows_without_the_short_one() -> None
     w = windows()
     for i in range(100):
         w.add(trace(i, i * 20.0, {"error": float(i >= 90)}, timings={"total": 1 + i // 90}), "bot")
-    cell = w.before("bot", "", "error", "builtin", "5m")
+    cell = w.sums_before("bot", "", "error", "builtin", "5m")
     now = w.cell("bot", "", "error", "builtin", "5m")
     assert cell is not None
     assert now is not None
     assert cell.scored + now.scored == 100
-    assert now.scored == w.seen("bot", "", "5m")
+    assert now.scored == w.count_traces("bot", "", "5m")
     assert w.value_of(cell, "bot", "error", "builtin") == 0.0
-    assert w.before("bot", "", "error", "builtin", "24h") is None
-    hist = w.before_latency("bot", "", "total", "5m")
+    assert w.sums_before("bot", "", "error", "builtin", "24h") is None
+    hist = w.histogram_before("bot", "", "total", "5m")
     assert hist is not None
     assert hist.n == cell.scored
     assert hist.quantile(0.5) == pytest.approx(1, rel=0.01)
-    assert w.before_latency("bot", "", "total", "24h") is None
-    assert w.before("bot", "", "tokens", "builtin", "5m") is None
+    assert w.histogram_before("bot", "", "total", "24h") is None
+    assert w.sums_before("bot", "", "tokens", "builtin", "5m") is None
 
 
 def test_worst_traces_of_a_segment_are_kept_where_asked_for() -> None:
@@ -155,7 +155,7 @@ def test_worst_traces_of_a_segment_are_kept_where_asked_for() -> None:
     ]
     assert len(w.worst("bot", "error", "builtin", "5m", segment="model=a")) == 5
     assert w.worst("bot", "error", "builtin", "5m", segment="tenant=x") == []
-    assert ("bot", "trace-7") in w.take_named()
+    assert ("bot", "trace-7") in w.take_new_worst()
     assert "trace-7" in w.worst_ids("bot")
     store.write(w.drain())
     again = windows(worst_of=["model"])

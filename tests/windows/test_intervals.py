@@ -103,7 +103,7 @@ def test_the_versions_of_a_judge_share_the_strata_and_keep_their_names() -> None
         scorer = "judge@1" if n < 220 else "judge@2"
         w.add(judged(n, float(n % 4 > 0), 0.5, "rest", 0.8, scorer=scorer), "bot")
     w.current = {("answered", "judge"): "judge@2"}
-    assert w.named("answered", "judge+builtin") == "judge+builtin@2"
+    assert w.current_scorer("answered", "judge+builtin") == "judge+builtin@2"
     assert {scorer for _, scorer in w.series("bot")} == {
         *("judge", "judge+builtin"),
         *("judge@1", "judge+builtin@1"),
@@ -168,7 +168,7 @@ def test_results_that_came_without_their_trace_expire_as_well() -> None:
     part.partial = True
     w.add(part, "bot", ["model=a"])
     w.advance(BASE + 10_000)
-    assert w.seen("bot", "model=a", "24h") == 1
+    assert w.count_traces("bot", "model=a", "24h") == 1
     w.advance(BASE + 200_000)
     assert w.services() == []
 

@@ -69,7 +69,7 @@ def test_a_window_that_has_moved_on_stays_as_it_is() -> None:
     found.retract(part(1, 0, 1.0), "bot")
     assert found.states("bot", "", "grounding", "builtin", "5m")["scored"] == 0
     assert found.states("bot", "", "grounding", "builtin", "24h")["scored"] == 0
-    assert found.seen("bot", "", "24h") == 2
+    assert found.count_traces("bot", "", "24h") == 2
     found.add(part(1, 0, 0.25), "bot")
     estimate = found.estimate("bot", "", "grounding", "builtin", "24h")
     assert estimate is None or estimate.value == 0.25

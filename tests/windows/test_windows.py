@@ -28,7 +28,7 @@ def test_an_empty_object_knows_nothing() -> None:
     assert w.quantiles("bot", "", "total", "5m") == []
     assert w.history("bot", "", "error", "builtin", "5m") == []
     assert w.worst("bot", "error", "builtin", "5m") == []
-    assert w.seen("bot", "", "5m") == 0
+    assert w.count_traces("bot", "", "5m") == 0
     assert set(w.states("bot", "", "error", "builtin", "5m").values()) == {0}
 
 
@@ -39,7 +39,7 @@ def test_what_was_seen() -> None:
     expected = [("error", "builtin"), ("grounding", "builtin"), ("tokens", "builtin")]
     assert w.series("bot") == w.series("bot", "model=a") == expected
     assert w.stages("bot") == ["total"]
-    assert w.seen("bot", "", "5m") == w.seen("bot", "model=a", "24h") == 100
+    assert w.count_traces("bot", "", "5m") == w.count_traces("bot", "model=a", "24h") == 100
 
 
 def test_point_estimates_are_the_plain_ones_with_equal_weights() -> None:
@@ -75,19 +75,19 @@ def test_a_bucket_leaves_the_window_on_the_edge() -> None:
     w.add(trace(1, 9.999), "bot")
     w.add(trace(2, 10.0), "bot")
     w.advance(BASE + 299.999)
-    assert w.seen("bot", "", "5m") == 3
+    assert w.count_traces("bot", "", "5m") == 3
     w.advance(BASE + 300)  # the 30 buckets now begin at BASE + 10
-    assert w.seen("bot", "", "5m") == 1
+    assert w.count_traces("bot", "", "5m") == 1
     w.advance(BASE + 310)
-    assert w.seen("bot", "", "5m") == 0
+    assert w.count_traces("bot", "", "5m") == 0
     w.advance(BASE + 3599)
-    assert w.seen("bot", "", "1h") == 3
+    assert w.count_traces("bot", "", "1h") == 3
     w.advance(BASE + 3600)
-    assert w.seen("bot", "", "1h") == 0
+    assert w.count_traces("bot", "", "1h") == 0
     w.advance(BASE + 86399)
-    assert w.seen("bot", "", "24h") == 3
+    assert w.count_traces("bot", "", "24h") == 3
     w.advance(BASE + 86400)
-    assert w.seen("bot", "", "24h") == 0
+    assert w.count_traces("bot", "", "24h") == 0
     assert w.services() == []
 
 
@@ -97,10 +97,10 @@ def test_a_late_trace_enters_the_windows_that_reach_back_to_it() -> None:
     assert w.add(trace(0, 7200 - 200), "bot")
     assert w.add(trace(1, 7200 - 400), "bot")
     assert w.add(trace(2, 0), "bot")
-    assert [w.seen("bot", "", name) for name in w.names] == [1, 2, 3]
+    assert [w.count_traces("bot", "", name) for name in w.names] == [1, 2, 3]
     assert not w.add(trace(3, -86400), "bot")
     assert w.now == BASE + 7200
-    assert w.seen("bot", "", "24h") == 3
+    assert w.count_traces("bot", "", "24h") == 3
 
 
 def test_a_trace_ahead_of_time_moves_it() -> None:
@@ -131,7 +131,7 @@ def test_every_state_is_counted_and_the_sum_is_seen() -> None:
         "unscored": 1,
         "shed": 2,
     }
-    assert sum(found.values()) == w.seen("bot", "", "1h") == 6
+    assert sum(found.values()) == w.count_traces("bot", "", "1h") == 6
     assert w.estimate("bot", "", "grounding", "builtin", "1h") is None
 
 
@@ -200,7 +200,7 @@ def test_stages_are_bounded_and_counted() -> None:
         w.add(trace(i, i, timings={"total": 1.0, f"stage-{i}": 1.0}), "bot")
     assert len(w.stages("bot")) == 8
     assert w.ignored_stages == 3
-    assert w.seen("bot", "", "5m") == 10
+    assert w.count_traces("bot", "", "5m") == 10
     w.advance(BASE + 2 * 86400)
     w.add(trace(99, 2 * 86400, timings={"fresh": 1.0}), "bot")
     assert w.stages("bot") == ["fresh"]
@@ -280,7 +280,7 @@ def test_two_windows_may_share_a_grain() -> None:
     w = windows(windows=("5m", "6m", "1h"))
     for i in range(100):
         w.add(trace(i, 10.0 * i), "bot")
-    assert [w.seen("bot", "", name) for name in w.names] == [30, 36, 100]
+    assert [w.count_traces("bot", "", name) for name in w.names] == [30, 36, 100]
     store = Store()
     store.write(w.drain())
     again = windows(windows=("5m", "6m", "1h"))
@@ -312,8 +312,8 @@ def test_rows_of_windows_that_are_gone_are_deleted() -> None:
     store.write(w.drain())
     other = windows(windows=("5m", "15m"))
     other.load(store.read())
-    assert other.seen("bot", "", "5m") == 100
-    assert other.seen("bot", "", "15m") == 100  # a new window begins with the finer buckets
+    assert other.count_traces("bot", "", "5m") == 100
+    assert other.count_traces("bot", "", "15m") == 100  # a new window begins with the finer buckets
     store.write(other.drain())
     assert {width for _, _, width, _ in store.rows} == {0, 10, 30}
 

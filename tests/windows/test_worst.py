@@ -136,6 +136,6 @@ def test_named_are_the_worst_once() -> None:
     for n in range(30):
         trace = ScoredTrace(f"t{n}", "bot", 1_000_000.0 + n % 10, "ok", [], timings={"total": n})
         windows.add(trace, "bot")
-    assert windows.take_named() == {("bot", f"t{n}") for n in range(25, 30)}
+    assert windows.take_new_worst() == {("bot", f"t{n}") for n in range(25, 30)}
     assert windows.worst_ids("bot") == {f"t{n}" for n in range(25, 30)}
-    assert windows.take_named() == set()
+    assert windows.take_new_worst() == set()

@@ -194,7 +194,7 @@ _FeedbackItem = Feedback | DecodeFailure
 class _FeedbackSink(Protocol):
     """Who takes labels."""
 
-    def hear(self, items: Sequence[_FeedbackItem], source: str, *, live: bool) -> int:
+    def accept_feedback(self, items: Sequence[_FeedbackItem], source: str, *, live: bool) -> int:
         """How many of them are durable now; in any thread. Raises `QueueFull`, `Unavailable`."""
 
 
@@ -213,7 +213,7 @@ class FeedbackEndpoint(_JsonItemsEndpoint[_FeedbackItem, None]):
 
     def _write(self, requests: Sequence[list[_FeedbackItem]]) -> list[None]:
         together = [item for items in requests for item in items]
-        self._instrument.hear(together, _FEEDBACK_SOURCE, live=True)
+        self._instrument.accept_feedback(together, _FEEDBACK_SOURCE, live=True)
         return [None] * len(requests)
 
     def _answer(self, items: list[_FeedbackItem], done: None) -> web.Response:

@@ -65,7 +65,7 @@ def _of_trace(
 ) -> None:
     tree = build_span_tree(spans)
     _of_tree(trace_id, tree, settings, found)
-    tree.let_go()
+    tree.release()
 
 
 def _of_tree(

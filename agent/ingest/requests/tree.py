@@ -78,7 +78,7 @@ class SpanTree:
     own: int = 0
     evaluators: int = 0
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """Takes the tree apart. Parents and children hold each other, and what is held in a circle
         waits for the garbage collector, which costs as much as counting and cutting."""
         for node in list(self.root.walk()):

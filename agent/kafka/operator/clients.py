@@ -220,7 +220,7 @@ def send_traces(
             future.get(timeout=_SEND_SECONDS)
             done.sent += 1
             done.position = position
-        telling.progress()
+        telling.report_progress()
 
     pace = RateLimiter(rate, time.monotonic, time.sleep)
     # a producer would wait for the topic to come, and a broker might even make it

@@ -330,7 +330,7 @@ class AckedProcessor(ABC):
     def waiting(self) -> int:
         return self._acks.book.waiting + self._acks.book.running if self._acks else 0
 
-    async def _bury(
+    async def _send_dead_letter(
         self, event: EventT[Any], reason: str, errors: tuple[tuple[str, str], ...]
     ) -> None:
         await self._dead.send(event, reason, errors)

@@ -56,7 +56,7 @@ class AggregateOwner(PartitionOwner[PartitionState]):
         super().start(position)
         self._learned(self.tp.partition, self.state.control)  # the owner before may have died first
 
-    async def turn(self, events: list[EventT[Any]]) -> None:
+    async def process(self, events: list[EventT[Any]]) -> None:
         read = [(event, await self._read(event)) for event in events]
         records = [record for _, record in read if record is not None]
         try:
@@ -73,7 +73,7 @@ class AggregateOwner(PartitionOwner[PartitionState]):
         else:
             await self.commit(events)
 
-    def made_durable(self, step: DurableStep) -> None:
+    def on_committed(self, step: DurableStep) -> None:
         with self.durable.lock:
             self.state.outbox.settled()
         assert isinstance(step, PartitionStep)
@@ -82,7 +82,7 @@ class AggregateOwner(PartitionOwner[PartitionState]):
         self._learned(self.tp.partition, self.state.control)
         waiting, self._orders = self._orders, []
         for state, number, durable in waiting:
-            if state is not self.state or number > step.orders:
+            if state is not self.state or number > step.promotions:
                 self._orders.append((state, number, durable))
             elif not durable.done():  # nobody may wait for it any more
                 durable.set_result(None)
@@ -95,7 +95,7 @@ class AggregateOwner(PartitionOwner[PartitionState]):
         if found is None:
             return None
         durable: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._orders.append((self.state, self.state.orders, durable))
+        self._orders.append((self.state, self.state.promotions, durable))
         return found, durable
 
     async def _read(self, event: EventT[Any]) -> ScoresRecord | None:
@@ -103,7 +103,7 @@ class AggregateOwner(PartitionOwner[PartitionState]):
         try:
             return decode_scores_message(event.message.value or b"")
         except BadRecord as error:
-            await self.durable.bury(event, error.reason, str(error))
+            await self.durable.send_dead_letter(event, error.reason, str(error))
             return None
 
     def close(self) -> None:
@@ -132,10 +132,14 @@ class AggregateOwner(PartitionOwner[PartitionState]):
         error = self._failure(event)
         if error is not None:
             with self.durable.lock:
-                forsaken = self.state.forsake(decode_scores_message(event.message.value or b""))
+                forsaken = self.state.give_up_feedback(
+                    decode_scores_message(event.message.value or b"")
+                )
             error = self._failure(event) if forsaken else error
         if error is not None:
-            await self.durable.bury(event, "internal_error", repr(error)[:200], count=False)
+            await self.durable.send_dead_letter(
+                event, "internal_error", repr(error)[:200], count=False
+            )
             with self.durable.lock:
                 self.state.give_up(decode_scores_message(event.message.value or b""))
 
@@ -176,5 +180,5 @@ class AggregateProcessor(DurableProcessor[PartitionState]):
         self._announced = announced
         self._learned = learned
 
-    def own(self, partition: int, generation: int, rows: ChangelogRows) -> AggregateOwner:
+    def make_owner(self, partition: int, generation: int, rows: ChangelogRows) -> AggregateOwner:
         return AggregateOwner(self, partition, generation, rows, self._announced, self._learned)

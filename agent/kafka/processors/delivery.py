@@ -65,7 +65,7 @@ class TracePreparer:
         if self._resolver is not None:
             await self._resolver.close()
 
-    async def trace(self, good: DecodedTrace, *, again: bool = False) -> Trace:
+    async def prepare(self, good: DecodedTrace, *, again: bool = False) -> Trace:
         """The trace as it may be scored and shown; `again`: its redactions were counted before."""
         trace = await self._redacted(good, again)
         resolver = self._resolver
@@ -100,7 +100,7 @@ class TracePreparer:
         for (name, labels), by in counts.items():
             self._counters.inc(name, labels, by)
 
-    def sent(self, scored: ScoredTrace) -> ScoredTrace:
+    def publishable(self, scored: ScoredTrace) -> ScoredTrace:
         """What may cross the topic of the scores, which keeps it for days: without quotes where
         texts are not kept, and of the tags only those that something is counted by."""
         if self.content.full:

@@ -145,7 +145,7 @@ class PartitionOwner(ABC, Generic[S]):
         self._task: asyncio.Task[None] | None = None
 
     @abstractmethod
-    async def turn(self, events: list[EventT[Any]]) -> None:
+    async def process(self, events: list[EventT[Any]]) -> None:
         """Do with the events (none: nothing has come for `idle_seconds`) what is to be done with
         them, and `commit` them."""
 
@@ -159,7 +159,7 @@ class PartitionOwner(ABC, Generic[S]):
         """How long others are waited for when one has come."""
         return min(max(_GATHER_SECONDS, _GATHER_STEPS * self._took), _GATHER_MOST)
 
-    def made_durable(self, step: DurableStep) -> None:
+    def on_committed(self, step: DurableStep) -> None:
         """The step is done."""
 
     def start(self, position: int) -> None:
@@ -184,14 +184,14 @@ class PartitionOwner(ABC, Generic[S]):
     async def _run(self) -> None:
         try:
             while True:
-                await self.turn(await self._gather())
+                await self.process(await self._gather())
         except asyncio.CancelledError:
             raise
         except PartitionLost:
             log.warning("%s/%d was given to another worker", *self.tp)
-            self.durable.drop(self)
+            self.durable.drop_owner(self)
         except Exception as error:
-            self.durable.drop(self)
+            self.durable.drop_owner(self)
             await self.durable.failed(error)
 
     async def _gather(self) -> list[EventT[Any]]:
@@ -248,7 +248,7 @@ class PartitionOwner(ABC, Generic[S]):
             raise PartitionLost
         ledger.done()
         self._took = time.monotonic() - begun
-        self.made_durable(step)
+        self.on_committed(step)
 
     def check_owned(self) -> None:
         """Raises `Lost` where the group has formed anew."""
@@ -290,7 +290,7 @@ class DurableProcessor(ABC, Generic[S]):
         self._stream: StreamT[Any] | None = None
 
     @abstractmethod
-    def own(self, partition: int, generation: int, rows: ChangelogRows) -> PartitionOwner[S]:
+    def make_owner(self, partition: int, generation: int, rows: ChangelogRows) -> PartitionOwner[S]:
         """The owner of a partition."""
 
     # Partitions ---------------------------------------------------------------------------------
@@ -304,7 +304,7 @@ class DurableProcessor(ABC, Generic[S]):
         topic = self.table.changelog_topic_name
         partitions = sorted(tp.partition for tp in assigned if tp.topic == topic)
         owners = {
-            partition: self.own(partition, generation, rows.get(partition, []))
+            partition: self.make_owner(partition, generation, rows.get(partition, []))
             for partition in partitions
         }
         with self.lock:
@@ -316,7 +316,7 @@ class DurableProcessor(ABC, Generic[S]):
             *(generation, numbers, self.topic, seconds),
         )
 
-    def taken_over(self, generation: int) -> None:
+    def start_owners(self, generation: int) -> None:
         for owner in self.owners.values():
             if owner.generation == generation:
                 committed = self.app.consumer._committed_offset[owner.tp]  # type: ignore[attr-defined]
@@ -328,7 +328,7 @@ class DurableProcessor(ABC, Generic[S]):
         for owner in owners.values():
             owner.close()
 
-    def drop(self, owner: PartitionOwner[S]) -> None:
+    def drop_owner(self, owner: PartitionOwner[S]) -> None:
         with self.lock:
             if self.owners.get(owner.tp.partition) is owner:
                 del self.owners[owner.tp.partition]
@@ -372,7 +372,9 @@ class DurableProcessor(ABC, Generic[S]):
         assert self._stream is not None
         await self._stream.ack(event)
 
-    async def bury(self, event: EventT[Any], reason: str, why: str, *, count: bool = True) -> None:
+    async def send_dead_letter(
+        self, event: EventT[Any], reason: str, why: str, *, count: bool = True
+    ) -> None:
         await self.dead.send(event, reason, (("", why),))
         if count:
             self.counters.inc("ragmeter_dead_letters_total", (("reason", reason),))

@@ -94,7 +94,9 @@ class OtlpSplitter:
         self._limit = limit
         self._decoding = asyncio.Semaphore(_DECODING)
 
-    async def take(self, body: bytes, encoding: MessageEncoding, source: SourceOffset) -> None:
+    async def split_request(
+        self, body: bytes, encoding: MessageEncoding, source: SourceOffset
+    ) -> None:
         """Returns when all that the message brings is in the topic. Raises `Unusable`."""
         async with self._decoding:
             batch, broken = await asyncio.to_thread(self._read, body, encoding)
@@ -218,7 +220,7 @@ class AssembleOwner(PartitionOwner[AssemblyState]):
         some of them."""
         return 0.0 if self.state.ready() else super().gather_seconds
 
-    async def turn(self, events: list[EventT[Any]]) -> None:
+    async def process(self, events: list[EventT[Any]]) -> None:
         records = [await self._read(event) for event in events]
         while True:
             await self._hand_on()
@@ -237,7 +239,7 @@ class AssembleOwner(PartitionOwner[AssemblyState]):
         try:
             return decode_spans(event.message.value or b"")
         except BadRecord as error:
-            await self.durable.bury(event, error.reason, str(error))
+            await self.durable.send_dead_letter(event, error.reason, str(error))
             return None
 
     async def _hand_on(self) -> None:
@@ -291,7 +293,7 @@ class AssembleProcessor(DurableProcessor[AssemblyState]):
         self._otlp = otlp
         self._limit = limit
 
-    def own(self, partition: int, generation: int, rows: ChangelogRows) -> AssembleOwner:
+    def make_owner(self, partition: int, generation: int, rows: ChangelogRows) -> AssembleOwner:
         return AssembleOwner(self, partition, generation, rows)
 
     async def hand_on(

@@ -90,37 +90,41 @@ class ScoreProcessor(AckedProcessor):
             encoding = message_encoding(value, message.headers, self._encoding)
             if encoding is not MessageEncoding.NATIVE:
                 try:
-                    await self._otlp.take(value, encoding, source)
+                    await self._otlp.split_request(value, encoding, source)
                 except UnusableMessage as error:
-                    await self._bury(event, error.reason, (("", str(error)),))
+                    await self._send_dead_letter(event, error.reason, (("", str(error)),))
                 except MessageSizeTooLargeError:  # a topic that was not made by `kafka init`
-                    await self._bury(event, "too_large", (("", "a span is larger than a message"),))
+                    await self._send_dead_letter(
+                        event, "too_large", (("", "a span is larger than a message"),)
+                    )
                 return
         if is_index_event(value):
             await self._index(event, value)
             return
         item = decode_trace(value, self._limits.trace_bytes)
         if isinstance(item, DecodeFailure):
-            await self._bury(event, item.reason, item.errors)
+            await self._send_dead_letter(event, item.reason, item.errors)
             return
-        trace = await self._preparing.trace(item)
+        trace = await self._preparing.prepare(item)
         timestamp = trace.timestamp.timestamp()
         arrived = arrival_time(message, time.time())
         if arrived is not None and timestamp > arrived + self._limits.future_seconds:
             timestamp = arrived
             self._counters.inc("ragmeter_clock_skew_total", _SOURCE_LABEL)
-        found = await self._tiers.whole(trace, timestamp)
+        found = await self._tiers.score_trace(trace, timestamp)
         if self._wordings is not None:
             found.trace.wording = self._wordings.of(trace)
         try:
             keys = ranked_passage_keys(trace) if self._labelled else None
-            data = encode_score(ScoreRecord(self._preparing.sent(found.trace), source, keys))
+            data = encode_score(ScoreRecord(self._preparing.publishable(found.trace), source, keys))
             await deliver(self._scores, trace.service.encode("utf-8", "replace"), data)
         except (RecordTooLarge, MessageSizeTooLargeError):
-            await self._bury(event, "too_large", (("", "its scores are larger than a message"),))
+            await self._send_dead_letter(
+                event, "too_large", (("", "its scores are larger than a message"),)
+            )
             return
         except ValueError as error:  # a mistake of ours that this trace has found
-            await self._bury(event, "internal_error", (("", repr(error)[:200]),))
+            await self._send_dead_letter(event, "internal_error", (("", repr(error)[:200]),))
             return
         self._counters.inc("ragmeter_traces_received_total", _SOURCE_LABEL)
 
@@ -130,7 +134,7 @@ class ScoreProcessor(AckedProcessor):
         message = event.message
         found = decode_event(value)
         if isinstance(found, DecodeFailure):
-            await self._bury(event, found.reason, found.errors)
+            await self._send_dead_letter(event, found.reason, found.errors)
             return
         at = found.timestamp.timestamp()
         arrived = arrival_time(message, time.time())
@@ -140,7 +144,9 @@ class ScoreProcessor(AckedProcessor):
             data = encode_index(value, at)
             await deliver(self._scores, found.service.encode("utf-8", "replace"), data)
         except MessageSizeTooLargeError:  # a topic that was not made by `kafka init`
-            await self._bury(event, "too_large", (("", "the event is larger than a message"),))
+            await self._send_dead_letter(
+                event, "too_large", (("", "the event is larger than a message"),)
+            )
 
 
 _NO_SERVICE = (
@@ -171,11 +177,11 @@ class FeedbackProcessor(AckedProcessor):
         message = event.message
         found = decode_feedback(message.value or b"")
         if isinstance(found, DecodeFailure):
-            await self._bury(event, found.reason, found.errors)
+            await self._send_dead_letter(event, found.reason, found.errors)
             return
         service = found.service or self._service
         if service is None:
-            await self._bury(event, INVALID, _NO_SERVICE)
+            await self._send_dead_letter(event, INVALID, _NO_SERVICE)
             return
         found = found.model_copy(update={"service": service})
         arrived = arrival_time(message, time.time())
@@ -185,4 +191,6 @@ class FeedbackProcessor(AckedProcessor):
         try:
             await deliver(self._scores, service.encode("utf-8", "replace"), data)
         except MessageSizeTooLargeError:  # a topic with a limit of its own
-            await self._bury(event, "too_large", (("", "the labels are larger than a message"),))
+            await self._send_dead_letter(
+                event, "too_large", (("", "the labels are larger than a message"),)
+            )

@@ -51,25 +51,25 @@ class DeadlineBreaker:
         self._trying = False
 
     @property
-    def blown(self) -> bool:
+    def is_open(self) -> bool:
         return self._late >= MAX_TIMEOUTS
 
-    def may(self) -> bool:
-        if not self.blown:
+    def allows(self) -> bool:
+        if not self.is_open:
             return True
         if self._trying or self._monotonic() < self._next:
             return False
         self._trying = True
         return True
 
-    def answered(self) -> None:
+    def succeeded(self) -> None:
         self._late, self._pause, self._trying = 0, FIRST_PAUSE, False
 
-    def late(self) -> bool:
+    def timed_out(self) -> bool:
         """Whether the tier is left alone from now on."""
-        was, tried = self.blown, self._trying
+        was, tried = self.is_open, self._trying
         self._late += 1
-        if not self.blown or (was and not tried):
+        if not self.is_open or (was and not tried):
             return False  # those that were under way when it blew say nothing new
         if was:
             self._pause = min(2 * self._pause, LONGEST_PAUSE)
@@ -77,7 +77,7 @@ class DeadlineBreaker:
         self._next = self._monotonic() + self._pause
         return not was
 
-    def dropped(self) -> None:
+    def abandoned(self) -> None:
         self._trying = False
 
 
@@ -159,14 +159,14 @@ class InlineTiers:
         self._sampler.update(settings)
         self.strata.update(settings)
 
-    async def whole(self, trace: Trace, timestamp: float) -> CheapScores:
+    async def score_trace(self, trace: Trace, timestamp: float) -> CheapScores:
         """The trace with one result for each expected pair."""
         self.newest = timestamp if self.newest is None else max(self.newest, timestamp)
         found = self.scorer.score(trace, timestamp)
         tiers = list(found.drawn)
         answers = await asyncio.gather(*(self._ask(tier, trace) for tier in tiers))
         for tier, (scores, missing) in zip(tiers, answers, strict=True):
-            pairs = self.scorer.promised(found, tier)
+            pairs = self.scorer.pending_pairs(found, tier)
             gone = set(pairs)
             found.trace.frame = [row for row in found.trace.frame if row[:2] not in gone]
             found.trace.results += complete_results(
@@ -182,22 +182,22 @@ class InlineTiers:
     async def _ask(self, tier: Tier, trace: Trace) -> tuple[list[Score], str]:
         cost, scores, missing = ScoringCost(), list[Score](), "internal_error"
         fuse = self._fuses[tier]
-        if not fuse.may():
+        if not fuse.allows():
             missing = "timeout"
         else:
             try:
                 async with time_limit(self._deadline), self._place(tier):
                     scores = await score_live_tier(self.instruments.scorers[tier], trace, cost)
-                fuse.answered()
+                fuse.succeeded()
             except TimeoutError:
                 missing = "timeout"
-                if fuse.late():
+                if fuse.timed_out():
                     log.error("the %s tier does not answer; it is tried now and then", tier)
             except Exception:
-                fuse.dropped()
+                fuse.abandoned()
                 log.exception("the %s tier failed on trace %r", tier, trace.trace_id[:80])
             except BaseException:
-                fuse.dropped()
+                fuse.abandoned()
                 raise
         if trace.canary:
             count_canary(self._counters.inc, cost)
@@ -227,11 +227,11 @@ class InlineTiers:
         if controller is not None:
             controller.backlog(self._waiting[tier], self._most)
 
-    def own(self, part: float) -> None:
+    def set_share(self, part: float) -> None:
         """This worker reads so much of all traces, and has as much of the budgets."""
         if part > 0:  # with nothing to read there is nothing to spend
             for controller in self._controllers.values():
-                controller.own(part)
+                controller.set_share(part)
 
     def charge(self, service: str, cost: ScoringCost) -> None:
         """What the judge was asked beside the traces."""

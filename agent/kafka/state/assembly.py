@@ -115,7 +115,7 @@ class AssemblyState:
         return len(records)
 
     def _apply(self, record: SpanRecord) -> None:
-        if not self._guard.first(record.source, record.number, record.count):
+        if not self._guard.accept(record.source, record.number, record.count):
             self.counters.inc("ragmeter_replayed_total")
             return
         self._changed = True

@@ -54,7 +54,7 @@ class RedeliveryGuard:
         self._mask = (1 << width) - 1
         self._windows: dict[tuple[int, int], tuple[int, int]] = {}  # highest offset, bits below it
 
-    def first(self, source: SourceOffset) -> bool:
+    def accept(self, source: SourceOffset) -> bool:
         """Whether the record is to be counted; it counts as counted from now on."""
         key = (source.epoch, source.partition)
         window = self._windows.get(key)
@@ -74,7 +74,7 @@ class RedeliveryGuard:
         self._windows[key] = (top, bits | 1 << -ahead)
         return True
 
-    def knows(self, source: SourceOffset) -> bool:
+    def is_counted(self, source: SourceOffset) -> bool:
         """Whether `first` would say no."""
         window = self._windows.get((source.epoch, source.partition))
         if window is None:
@@ -112,7 +112,7 @@ class RedeliveryGuard:
             guard._windows[int(epoch), int(partition)] = (int(top), int(bits, 16) | beyond)
         return guard
 
-    def tops(self) -> Mapping[tuple[int, int], int]:
+    def highest_offsets(self) -> Mapping[tuple[int, int], int]:
         """The highest offset counted, by (epoch, partition)."""
         return {key: top for key, (top, _) in self._windows.items()}
 
@@ -128,13 +128,13 @@ class SpanRedeliveryGuard:
     def width(self) -> int:
         return self._whole.width
 
-    def first(self, source: SourceOffset, number: int, count: int) -> bool:
+    def accept(self, source: SourceOffset, number: int, count: int) -> bool:
         """Whether record `number` of the `count` of this source is new; it is known from now on."""
         known = self._parts.get(source)
         if known is None and count == 1:
-            return self._whole.first(source)
+            return self._whole.accept(source)
         if known is None:
-            if self._whole.knows(source):
+            if self._whole.is_counted(source):
                 return False
             known = self._parts[source] = set()
         if number in known:
@@ -142,12 +142,12 @@ class SpanRedeliveryGuard:
         known.add(number)
         if len(known) == count:
             del self._parts[source]
-            self._whole.first(source)
+            self._whole.accept(source)
         return True
 
     def _forget(self) -> None:
         """What the window has left behind will never be complete."""
-        for source in [one for one in self._parts if self._whole.knows(one)]:
+        for source in [one for one in self._parts if self._whole.is_counted(one)]:
             del self._parts[source]
 
     def dump(self) -> dict[str, Any]:
@@ -190,9 +190,9 @@ class SeenIdRows(DedupeIds):
         self._keys: list[list[IdRowKey]] = [[], []]  # rows of this generation and of the one before
         self._over: list[IdRowKey] = []
 
-    def first(self, service: str, trace_id: str, timestamp: float) -> bool:
+    def add(self, service: str, trace_id: str, timestamp: float) -> bool:
         before = self._new
-        new = super().first(service, trace_id, timestamp)
+        new = super().add(service, trace_id, timestamp)
         if self._new is not before:
             self._next((self._key[0] + 1, 0))
             self._over += self._keys[1]

@@ -79,19 +79,19 @@ class FeedbackStateRows:
         found = self._feedback.get(number)
         return None if found is None else StoredFeedback(number, found)
 
-    def number(self, after: int = 0, upto: int = 2**62) -> int:
+    def count_feedback(self, after: int = 0, upto: int = 2**62) -> int:
         if not after and upto >= self._next_row:
             return len(self._feedback)
         return sum(after < one <= upto for one in self._feedback)
 
-    def frames(self, trace: bytes, service: str | None) -> list[RememberedTrace]:
+    def remembered_traces(self, trace: bytes, service: str | None) -> list[RememberedTrace]:
         found: dict[str, RememberedTrace] = {}
         for number in self._of.get(trace, ()):
             one = self._frames[number]
             found[one.service] = RememberedTrace(number, one.service, one.body)
         return [one for one in found.values() if service in (None, one.service)]
 
-    def number_of_frames(self, before: float | None = None) -> int:
+    def count_remembered(self, before: float | None = None) -> int:
         if before is None:
             return len(self._frames)
         if not self._ages or self._ages[0][0] >= before:
@@ -205,7 +205,7 @@ def _dumped(*parts: Any) -> bytes:
 
 def _unlabelled(body: bytes) -> bytes:
     frame = FeedbackTrace.load(body)
-    frame.said = {}
+    frame.by_scorer = {}
     return frame.dump()
 
 
@@ -225,7 +225,7 @@ class PartitionFeedback:
     def gauges(self) -> Sequence[GaugeSample]:
         return self._labelling.gauges()
 
-    def placed(
+    def add_trace(
         self,
         service: str,
         passages: tuple[str, ...] | None,
@@ -236,15 +236,15 @@ class PartitionFeedback:
         `service` is its name as it was sent."""
         one = CountedTrace(service, passages, scored, aggregator.segments_of(scored))
         self._kept.apply(self._labelling.remember([one], aggregator))
-        self.look(aggregator)
+        self.join_waiting(aggregator)
 
-    def hear(self, record: FeedbackRecord, aggregator: Aggregator) -> bool:
+    def accept(self, record: FeedbackRecord, aggregator: Aggregator) -> bool:
         """Whether the feedback is a new one; then it is joined, or waits."""
-        if not self._guard.first(record.source):
+        if not self._guard.accept(record.source):
             aggregator.counters.inc("ragmeter_replayed_total")
             return False
         self._receive(record, aggregator)
-        self.look(aggregator)
+        self.join_waiting(aggregator)
         return True
 
     def _receive(self, record: FeedbackRecord, aggregator: Aggregator) -> None:
@@ -252,26 +252,26 @@ class PartitionFeedback:
         now = aggregator.windows.now
         self._kept.add(record.row if now is None else replace(record.row, since=now))
 
-    def look(self, aggregator: Aggregator) -> bool:
+    def join_waiting(self, aggregator: Aggregator) -> bool:
         """Join what can be joined now, let go whose time is up; whether anything was."""
         moved = False
         while rows := self._labelling.take(BATCH, aggregator.windows.now):
             step = self._labelling.join(rows, aggregator)
             self._kept.apply(step)
-            self._labelling.looked()
+            self._labelling.mark_read()
             moved = moved or bool(step.done)
         return moved
 
     def give_up(self, source: SourceOffset, aggregator: Aggregator) -> bool:
         """A label that cannot be counted, for a mistake of ours. Whether it was counted as that
         just now."""
-        if not self._guard.first(source):
+        if not self._guard.accept(source):
             return False
         aggregator.counters.inc("ragmeter_feedback_received_total", _SOURCE)
         aggregator.counters.inc("ragmeter_feedback_total", (("outcome", "internal_error"),))
         return True
 
-    def forsake(self, trace_id: str, aggregator: Aggregator) -> int:
+    def give_up_waiting(self, trace_id: str, aggregator: Aggregator) -> int:
         """Give up what waits for a trace that cannot be counted: it may be for the labels. How
         many there were."""
         rows = self._labelling.waiting_for(trace_key(trace_id))
@@ -293,6 +293,6 @@ class PartitionFeedback:
         self._guard = RedeliveryGuard.load(self._guard.width, saved["guard"])
         self._kept.load(saved["next"], rows)
         self._labelling.restore()
-        kept = self._kept.number_of_frames()
+        kept = self._kept.count_remembered()
         self._kept.apply(self._labelling.remember([], aggregator))
-        return self.look(aggregator) or self._kept.number_of_frames() != kept
+        return self.join_waiting(aggregator) or self._kept.count_remembered() != kept

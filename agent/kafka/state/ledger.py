@@ -80,11 +80,11 @@ class RowVersion(NamedTuple):
     content: bytes
 
     @property
-    def place(self) -> SlotPosition:
+    def position(self) -> SlotPosition:
         return SlotPosition(self.epoch, self.slot)
 
     @property
-    def gone(self) -> bool:
+    def deleted(self) -> bool:
         return self.content[:1] == b"-"
 
 
@@ -207,13 +207,13 @@ class Ledger:
         rows: dict[bytes, bytes] = {}
         for row, versions in read.rows.items():
             valid = [one for one in versions if one.step <= committed.get(one.epoch, 0)]
-            stale = {one.place for one in versions}
+            stale = {one.position for one in versions}
             if valid:
                 best = max(valid)
-                stale.discard(best.place)
-                ledger._rows[row] = best.place
+                stale.discard(best.position)
+                ledger._rows[row] = best.position
                 ledger._base[best.epoch] = committed[best.epoch]
-                if best.gone:
+                if best.deleted:
                     ledger._gone[row] = None
                 else:
                     rows[row] = best.content[1:]

@@ -84,7 +84,7 @@ class PartitionStep(NamedTuple):
     rows: Rows
     head: bytes
     transitions: Sequence[Alert]
-    orders: int
+    promotions: int
 
 
 class PartitionState:
@@ -120,7 +120,7 @@ class PartitionState:
         self._clock = clock
         self._monotonic = monotonic
         self._notify = notify
-        self.orders = 0
+        self.promotions = 0
         """Promotions since this object was made."""
         self._evidence = EvidenceRows(
             ContentPolicy(settings.privacy), settings.kafka.evidence_bytes
@@ -143,28 +143,28 @@ class PartitionState:
                 self.aggregator.index(record.event, record.at)
                 self._changed = True
             elif isinstance(record, FeedbackRecord):
-                self._changed |= self.labels.hear(record, self.aggregator)
+                self._changed |= self.labels.accept(record, self.aggregator)
             else:
                 self._apply(record)
         self.aggregator.settle()
         self._spoiled = False
-        self.time.reached(self.aggregator.windows.now, self._monotonic())
+        self.time.observe(self.aggregator.windows.now, self._monotonic())
 
     def _apply(self, record: ScoreRecord) -> None:
         aggregator, scored, source = self.aggregator, record.scored, record.source
         now = aggregator.windows.now
         if source is None:  # of a probe: at the time that has been reached here, if any
-            if self._ids.first(scored.service, scored.trace_id, scored.timestamp):
+            if self._ids.add(scored.service, scored.trace_id, scored.timestamp):
                 self._changed = True
                 scored.timestamp = scored.timestamp if now is None else now
                 scored.partial = True
                 aggregator.add_extra(scored)
             return
-        if not self._guard.first(source):
+        if not self._guard.accept(source):
             aggregator.counters.inc("ragmeter_replayed_total")
             return
         self._changed = True
-        if not self._ids.first(scored.service, scored.trace_id, scored.timestamp):
+        if not self._ids.add(scored.service, scored.trace_id, scored.timestamp):
             label = (("source", "kafka"),)
             aggregator.counters.inc("ragmeter_traces_duplicate_total", label)
             return
@@ -173,7 +173,7 @@ class PartitionState:
         )
         service = scored.service  # as it was sent: from now on it is the bounded name
         self._transitions += aggregator.apply(scored)
-        self.labels.placed(service, record.passages, scored, aggregator)
+        self.labels.add_trace(service, record.passages, scored, aggregator)
         self._done[scored.service, scored.trace_id] = record
 
     def give_up(self, record: ScoresRecord) -> None:
@@ -182,18 +182,18 @@ class PartitionState:
             new = self.labels.give_up(record.source, self.aggregator)
         else:
             source = record.source if isinstance(record, ScoreRecord) else None
-            new = source is None or self._guard.first(source)
+            new = source is None or self._guard.accept(source)
         if new:
             self._changed = True
             label = (("reason", "internal_error"),)
             self.aggregator.counters.inc("ragmeter_dead_letters_total", label)
 
-    def forsake(self, record: ScoresRecord) -> bool:
+    def give_up_feedback(self, record: ScoresRecord) -> bool:
         """Whether labels waited for this trace. They are given up: it may be for them that it
         cannot be counted."""
         if not isinstance(record, ScoreRecord):
             return False
-        found = self.labels.forsake(record.scored.trace_id, self.aggregator)
+        found = self.labels.give_up_waiting(record.scored.trace_id, self.aggregator)
         self._changed |= bool(found)
         return bool(found)
 
@@ -204,7 +204,7 @@ class PartitionState:
             return
         transitions = self.aggregator.advance(event)
         self._transitions += transitions
-        moved = self.labels.look(self.aggregator) or bool(transitions)
+        moved = self.labels.join_waiting(self.aggregator) or bool(transitions)
         if moved or self._monotonic() - self._saved_at >= _SAVE_IDLE_SECONDS:
             self._changed = True
 
@@ -215,7 +215,7 @@ class PartitionState:
             return None
         self._transitions += found[1]
         self._changed = True
-        self.orders += 1
+        self.promotions += 1
         return found[0]
 
     def gauges(self) -> list[GaugeSample]:
@@ -232,7 +232,7 @@ class PartitionState:
         """What was last kept under this name; None without."""
         return self._notes.get(name)
 
-    def keep_note(self, name: str, value: Any) -> None:
+    def save_note(self, name: str, value: Any) -> None:
         """Something small and JSON-able that is to live where this partition does. From the next
         step on it is durable; `value` must not change any more."""
         data = json.dumps(value, separators=(",", ":")).encode()
@@ -242,25 +242,25 @@ class PartitionState:
 
     # Evidence -----------------------------------------------------------------------------------
 
-    def wanted(
+    def missing_texts(
         self, most: int | None = None, but: Container[TraceKey] = ()
     ) -> list[tuple[TraceKey, ScoreRecord]]:
         """The worst traces whose text is not kept yet: `KeptEvidence.wanted`."""
-        return self._evidence.wanted(most, but)
+        return self._evidence.missing_texts(most, but)
 
-    def keep_text(self, key: TraceKey, body: bytes | None) -> None:
+    def save_text(self, key: TraceKey, body: bytes | None) -> None:
         """From the next step on it is durable: `KeptEvidence.keep_text`."""
-        self._evidence.keep_text(key, body)
+        self._evidence.save_text(key, body)
 
     def evidence(self, key: TraceKey) -> bytes | None:
         """What is known of a worst trace, in the form of `ragmeter.aggregate.evidence`."""
         return self._evidence.get(key)
 
     def _collect(self) -> None:
-        for key in self.aggregator.windows.take_named():
+        for key in self.aggregator.windows.take_new_worst():
             record = self._done.get(key)
             if record is not None:
-                self._evidence.keep(key, record)
+                self._evidence.add(key, record)
         self._done.clear()
         self._evidence.collect(
             self.aggregator.windows.now, lambda: evidence_trace_ids(self.aggregator)
@@ -300,7 +300,7 @@ class PartitionState:
         self._noted, self._changed = {}, False
         self._saved_at = self._monotonic()
         return PartitionStep(
-            rows, json.dumps(head, separators=(",", ":")).encode(), transitions, self.orders
+            rows, json.dumps(head, separators=(",", ":")).encode(), transitions, self.promotions
         )
 
     def load(self, rows: Mapping[bytes, bytes], head: bytes | None) -> None:

@@ -208,7 +208,7 @@ class EvidenceRows:
     def changed(self) -> bool:
         return bool(self._given)
 
-    def keep(self, key: TraceKey, record: ScoreRecord) -> None:
+    def add(self, key: TraceKey, record: ScoreRecord) -> None:
         """A trace has become one of the worst."""
         try:
             data = encode_score(replace(record, passages=None))  # their place is among the frames
@@ -237,7 +237,7 @@ class EvidenceRows:
 
     # Texts --------------------------------------------------------------------------------------
 
-    def wanted(
+    def missing_texts(
         self, most: int | None = None, but: Container[TraceKey] = ()
     ) -> list[tuple[TraceKey, ScoreRecord]]:
         """Those whose text is not kept yet, and their records: where to read it. At most so many,
@@ -251,7 +251,7 @@ class EvidenceRows:
         )
         return [(key, decode_score(data[1:])) for key, data in islice(waiting, most)]
 
-    def keep_text(self, key: TraceKey, body: bytes | None) -> None:
+    def save_text(self, key: TraceKey, body: bytes | None) -> None:
         """What was read, by `ragmeter.aggregate.evidence.evidence_body`; None: it is gone from the topic. One
         that is no longer among the worst is left out."""
         kept = self._kept.get(key)

@@ -125,17 +125,19 @@ class _OpenRagEvalReader:
     def scores(self) -> Iterator[Score]:
         retrieval, generation = "retrieval_score_", "generation_score_"
         mean = retrieval + "mean_umbrela_score"
-        yield from self._one("relevance", UMBRELA, mean, self.parsed(mean))
+        yield from self._read_score("relevance", UMBRELA, mean, self.parsed(mean))
         ranks = retrieval + "precision_metrics"
         for key, metric in (("precision@", "precision_at_k"), ("AP@", "average_precision_at_k")):
             by_k = self.part(ranks, key)
             for k, value in by_k.items() if isinstance(by_k, dict) else ():
                 if k.isdecimal() and len(k) < 4 and 1 <= int(k) <= MAX_K:
-                    yield from self._one(name_at_cutoff(metric, int(k)), UMBRELA, ranks, value)
-        yield from self._one("reciprocal_rank", UMBRELA, ranks, self.part(ranks, "MRR"))
+                    yield from self._read_score(
+                        name_at_cutoff(metric, int(k)), UMBRELA, ranks, value
+                    )
+        yield from self._read_score("reciprocal_rank", UMBRELA, ranks, self.part(ranks, "MRR"))
         yield from self._nuggets(generation + "autonugget_scores")
         hallucination = generation + "hallucination_score"
-        yield from self._one("grounding", HHEM, hallucination, self.parsed(hallucination))
+        yield from self._read_score("grounding", HHEM, hallucination, self.parsed(hallucination))
         cited = generation + "citation_scores"
         f1 = self.parsed(generation + "citation_f1_score")
         for metric, value in (
@@ -143,23 +145,23 @@ class _OpenRagEvalReader:
             ("citation_recall", self.part(cited, "weighted_recall")),
             ("citation_passage_f1", self.part(cited, "f1") if f1 is None else f1),
         ):
-            yield from self._one(metric, JUDGE_SCORER, cited, value)
+            yield from self._read_score(metric, JUDGE_SCORER, cited, value)
         answered = generation + "no_answer_score"
         said = {"yes": 1.0, "no": 0.0}.get(str(self.part(answered, "query_answered")))
-        yield from self._one("answered", JUDGE_SCORER, answered, said)
+        yield from self._read_score("answered", JUDGE_SCORER, answered, said)
 
     def _nuggets(self, column: str) -> Iterator[Score]:
         by_name = self.part(column, "nuggetizer_scores")
         vital = "generation_score_vital_nuggetizer_score"
         if self.cell(column) is None and self.cell(vital) is not None:
             # without what it was made of nobody can tell a score from a failure's 0.5
-            yield from self._one("nugget_vital", AUTONUGGETIZER, vital, self.parsed(vital))
+            yield from self._read_score("nugget_vital", AUTONUGGETIZER, vital, self.parsed(vital))
             return
         for name, metric in NUGGETS.items():
             value = by_name.get(name) if isinstance(by_name, dict) else None
-            yield from self._one(metric, AUTONUGGETIZER, column, value, "judge_error")
+            yield from self._read_score(metric, AUTONUGGETIZER, column, value, "judge_error")
 
-    def _one(
+    def _read_score(
         self, metric: str, scorer: str, column: str, value: object, reason: str = "not_reported"
     ) -> Iterator[Score]:
         if self.cell(column) is None:

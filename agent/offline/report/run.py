@@ -178,7 +178,7 @@ class ScoredRun:
                 self._windows.add(part, SERVICE)
 
     def _in_series(self, score: Score) -> Score:
-        name, _ = self._fingerprints.series(score)
+        name, _ = self._fingerprints.assign_series(score)
         return score if name == score.scorer else replace(score, scorer=name)
 
     def _note(self, place: int, score: Score) -> None:
@@ -197,7 +197,7 @@ class ScoredRun:
     def _names(self, metric: str, scorer: str) -> list[str]:
         """The series whose results stand under a scorer's name: what no version has found and the
         current version's. Under a version's own name its own."""
-        return list(dict.fromkeys((scorer, self._windows.named(metric, scorer))))
+        return list(dict.fromkeys((scorer, self._windows.current_scorer(metric, scorer))))
 
     def scores(self, metric: str, scorer: str) -> SeriesScores:
         """The values behind a series, by the name that the windows know it by."""
@@ -217,7 +217,7 @@ class ScoredRun:
             spec = METRICS.get(base_name(metric))
             if spec is None or is_assisted(scorer) or is_overflow_series(scorer):
                 continue
-            who, fingerprint = split_scorer(windows.named(metric, scorer))
+            who, fingerprint = split_scorer(windows.current_scorer(metric, scorer))
             scores = self.scores(metric, scorer)
             reasons: dict[str, Counter[str]] = {}
             for name in self._names(metric, scorer):

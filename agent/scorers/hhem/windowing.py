@@ -198,7 +198,7 @@ class WindowPlan:
 
     sentences: list[PlannedSentence]
     windows: list[PassageWindow]
-    frame: int
+    prompt_tokens: int
 
     @property
     def hypotheses(self) -> dict[str, int]:
@@ -208,7 +208,7 @@ class WindowPlan:
     def pairs(self) -> list[WindowPair]:
         """Every hypothesis with every window: hypotheses one after another, windows in order."""
         return [
-            WindowPair(window.text, text, self.frame + window.tokens + size)
+            WindowPair(window.text, text, self.prompt_tokens + window.tokens + size)
             for text, size in self.hypotheses.items()
             for window in self.windows
         ]
@@ -314,7 +314,7 @@ def plan_joint_checks(plan: WindowPlan, rows: Mapping[str, Sequence[float]]) -> 
         if others:
             second = max(others, key=row.__getitem__)
             first, last = sorted((best, second))
-            tokens = plan.frame + windows[first].tokens + windows[last].tokens + size
+            tokens = plan.prompt_tokens + windows[first].tokens + windows[last].tokens + size
             premise = f"{windows[first].text}\n{windows[last].text}"
             out.append(JointCheck(text, (first, last), WindowPair(premise, text, tokens)))
     return out

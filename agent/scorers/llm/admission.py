@@ -171,11 +171,11 @@ class CircuitBreaker:
         """Whether this opened the breaker."""
         return self._bad(ticket, "failed")
 
-    def limited(self, ticket: _BreakerTicket) -> bool:
+    def rate_limited(self, ticket: _BreakerTicket) -> bool:
         """Told to come back later. Whether this opened the breaker."""
         return self._bad(ticket, "limited")
 
-    def hopeless(self, ticket: _BreakerTicket) -> bool:
+    def failed_for_all(self, ticket: _BreakerTicket) -> bool:
         """A failure that every call will meet: opens at once."""
         if ticket != self._generation:
             return False
@@ -248,7 +248,7 @@ class BreakerQueue:
         self._waiters: dict[asyncio.Future[None], None] = {}  # a set that keeps the order
         self._timer: asyncio.Task[None] | None = None
 
-    async def passed(self) -> bool:
+    async def wait(self) -> bool:
         """Wait until an attempt may be made; false: the judge is down and given up."""
         while self._breaker.refuses:
             if self._breaker.lost:
@@ -264,7 +264,7 @@ class BreakerQueue:
                     self._stop_timer()
         return True
 
-    def changed(self) -> None:
+    def notify(self) -> None:
         """The breaker was told something: whoever waits looks again."""
         if not self._waiters:
             return
@@ -288,7 +288,7 @@ class BreakerQueue:
     async def _ring(self, seconds: float) -> None:
         await self._sleep(seconds)
         self._timer = None
-        self.changed()
+        self.notify()
 
 
 R = TypeVar("R")
@@ -324,7 +324,7 @@ class AdmissionControl:
         self.limiter = ConcurrencyLimiter(concurrency)
         self.breaker = CircuitBreaker(concurrency, monotonic)
         self.gate = BreakerQueue(self.breaker, sleep)
-        self._held_until = float("-inf")
+        self._hold_until = float("-inf")
         self._worked = float("-inf")
 
     @property
@@ -337,25 +337,25 @@ class AdmissionControl:
         """Whether the server is down and a call would find out now if it still is."""
         return self.breaker.is_open and not self.breaker.refuses
 
-    async def take(self, attempt: Callable[[AttemptPermit], Awaitable[R]]) -> R | None:
+    async def run(self, attempt: Callable[[AttemptPermit], Awaitable[R]]) -> R | None:
         """What `attempt` returns, when it is its turn; it says `succeeded` or `missed`. None: the
         server is given up, and nothing was sent."""
-        while await self.gate.passed():
+        while await self.gate.wait():
             round_ = await self.limiter.acquire()
             try:
-                while not self.breaker.refuses and (wait := self._held()) > 0:
+                while not self.breaker.refuses and (wait := self._hold_seconds()) > 0:
                     await self._sleep(wait)
                 ticket = self.breaker.enter()
                 if ticket is not None:
-                    return await self._entered(attempt, AttemptPermit(ticket, round_))
+                    return await self._run_attempt(attempt, AttemptPermit(ticket, round_))
             finally:
                 self.limiter.release()
         return None
 
-    def _held(self) -> float:
-        return self._held_until - self._monotonic()
+    def _hold_seconds(self) -> float:
+        return self._hold_until - self._monotonic()
 
-    async def _entered(
+    async def _run_attempt(
         self, attempt: Callable[[AttemptPermit], Awaitable[R]], turn: AttemptPermit
     ) -> R:
         try:
@@ -364,7 +364,7 @@ class AdmissionControl:
             self.breaker.abandoned(turn.ticket)
             raise
         finally:
-            self.gate.changed()
+            self.gate.notify()
 
     def succeeded(self, turn: AttemptPermit, *, trusted: bool = True) -> None:
         """The server did its work. `trusted`: it shows that key and address are right."""
@@ -373,17 +373,17 @@ class AdmissionControl:
         if trusted:
             self._worked = self._monotonic()
 
-    def missed(self, turn: AttemptPermit, miss: FailedAttempt) -> bool:
+    def failed(self, turn: AttemptPermit, miss: FailedAttempt) -> bool:
         """Whether the breaker opens now."""
         now = self._monotonic()
         if miss.outcome in _OVERLOAD_OUTCOMES:
             self.limiter.overloaded(turn.round)
         if miss.retry_after is not None and miss.status in (429, 503):
-            self._held_until = max(self._held_until, now + miss.retry_after)
+            self._hold_until = max(self._hold_until, now + miss.retry_after)
         # a firewall may answer 403 or 404 to the text of one trace, a key is wrong for all
         by_text = miss.status not in (401, 402, 429) and now - self._worked < _TRUSTED_SECONDS
         if miss.hopeless and not by_text:
-            return self.breaker.hopeless(turn.ticket)
+            return self.breaker.failed_for_all(turn.ticket)
         if miss.outcome == "rate_limited":
-            return self.breaker.limited(turn.ticket)
+            return self.breaker.rate_limited(turn.ticket)
         return self.breaker.failed(turn.ticket)

@@ -163,13 +163,13 @@ class JudgeClient:
 
     async def answer(self, question: JudgeQuestion[T], cost: ScoringCost) -> JudgeAnswer[T]:
         """As `ask`, with the decoded JSON."""
-        if not await self._turns.gate.passed():
+        if not await self._turns.gate.wait():
             raise JudgeFailed("judge_unavailable", f"{self.name} is down")
         self._budget.call(self._monotonic())
         talk = _Conversation(question, self._known.dialect, self._known.roomy)
         last: FailedAttempt | None = None
         while True:
-            result = await self._turns.take(partial(self._attempt, talk, cost))
+            result = await self._turns.run(partial(self._attempt, talk, cost))
             if isinstance(result, JudgeAnswer):
                 return result
             if result is None:
@@ -273,7 +273,7 @@ class JudgeClient:
     def _read(
         self, talk: _Conversation[T], reply: ChatCompletion
     ) -> JudgeAnswer[T] | FailedAttempt:
-        served = self._known.answered(reply.served, talk.dialect, learned=talk.learned)
+        served = self._known.record_completion(reply.served, talk.dialect, learned=talk.learned)
         if reply.refused:
             return FailedAttempt("refused", "by the model or a filter")
         question = talk.question
@@ -289,7 +289,7 @@ class JudgeClient:
             return FailedAttempt(
                 "malformed", "no readable answer", text=reply.text, error=str(error)
             )
-        self._known.readable(talk.dialect, roomy=talk.roomy)
+        self._known.record_readable(talk.dialect, roomy=talk.roomy)
         mark = self._known.fingerprint(served, question.prompt_hash, talk.dialect)
         return JudgeAnswer(value, data, mark)
 
@@ -299,7 +299,7 @@ class JudgeClient:
             self._key.reread()
             miss.rekeyed = talk.rekeyed = self._key.header != header
         elif miss.complaint is not None:
-            miss.weaker = self._known.weaker(talk.dialect, miss.complaint)
+            miss.weaker = self._known.weaken(talk.dialect, miss.complaint)
             if miss.weaker is not None:
                 miss.outcome = "unsupported"
 
@@ -314,7 +314,7 @@ class JudgeClient:
         if isinstance(result, JudgeAnswer) or result.outcome in _ANSWERED_OUTCOMES:
             self._turns.succeeded(turn)
             return
-        opened, now = self._turns.missed(turn, result), self._monotonic()
+        opened, now = self._turns.failed(turn, result), self._monotonic()
         if opened and now - self._logged >= _LOG_SECONDS:
             self._logged = now
             advice = ": check base_url, model and key" if result.outcome == "denied" else ""
@@ -330,7 +330,7 @@ class JudgeClient:
                 return None
             talk.repairs += 1
             talk.corrections = correction_messages(miss.text, miss.error)
-            other = self._known.doubted(talk.dialect)
+            other = self._known.record_unreadable(talk.dialect)
             if other is not None:
                 talk.dialect, talk.adapted = other[0], True
                 talk.learned = talk.learned or other[1]

@@ -213,7 +213,7 @@ class EmbeddingClient:
         while True:
             found: EmbeddingReply | FailedAttempt | None = None
             if patient or not self._turns.breaker.refuses:
-                found = await self._turns.take(partial(self._attempt, texts))
+                found = await self._turns.run(partial(self._attempt, texts))
             if isinstance(found, EmbeddingReply):
                 return found
             last = found or last
@@ -240,7 +240,7 @@ class EmbeddingClient:
         if found.outcome in _ANSWERED_OUTCOMES:
             self._turns.succeeded(turn, trusted=False)
         else:
-            self._turns.missed(turn, found)
+            self._turns.failed(turn, found)
         self._tell(found)
         return found
 

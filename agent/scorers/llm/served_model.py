@@ -116,26 +116,30 @@ class ModelEpochs:
         """The identity that stands for the instrument; none before the first reply."""
         self._restore(state)
 
-    def heard(self, served: ServedModel) -> ServedModel:
+    def observe(self, served: ServedModel) -> ServedModel:
         """A reply came that names itself `served`: the identity of the epoch that it belongs to."""
         now = self._clock()
         if self._before is not None:
             self._used += min(max(now - self._before, 0.0), PAUSE)
         self._before = now
         _remember(self._replies, served, self._used)
-        who = self._believed(served)
+        who = self._adopt(served)
         last = self._known.get(who)
         _remember(self._known, who, self._used)
         current = self.current
-        if current is None or self._absent(last) or self._absent(self._known.get(current)):
+        if (
+            current is None
+            or self._observe_absent(last)
+            or self._observe_absent(self._known.get(current))
+        ):
             self.current = current = who
         return current
 
-    def _absent(self, last: float | None) -> bool:
+    def _observe_absent(self, last: float | None) -> bool:
         return last is None or self._used - last > ABSENT
 
-    def _believed(self, served: ServedModel) -> ServedModel:
-        recent = [one for one, last in self._replies.items() if not self._absent(last)]
+    def _adopt(self, served: ServedModel) -> ServedModel:
+        recent = [one for one, last in self._replies.items() if not self._observe_absent(last)]
         self._noisy &= {None, *(one.model for one in recent)}
         if self._makes_up(None, len({one.model for one in recent})):
             return ServedModel()
@@ -164,7 +168,9 @@ class ModelEpochs:
         }
 
     def _present(self, table: Mapping[ServedModel, float]) -> list[list[str]]:
-        return [_identity_pair(one) for one, last in table.items() if not self._absent(last)]
+        return [
+            _identity_pair(one) for one, last in table.items() if not self._observe_absent(last)
+        ]
 
     def _restore(self, state: object) -> None:
         if not isinstance(state, Mapping):
@@ -265,7 +271,9 @@ class JudgeServerState:
             self._marks[key] = known
         return known
 
-    def answered(self, served: ServedModel, dialect: ChatDialect, *, learned: bool) -> ServedModel:
+    def record_completion(
+        self, served: ServedModel, dialect: ChatDialect, *, learned: bool
+    ) -> ServedModel:
         """A completion came that names itself `served`: who stands for the instrument that gave it.
         `learned`: the dialect was found out by the call that got it.
 
@@ -275,17 +283,17 @@ class JudgeServerState:
         if learned and dialect != self.dialect:
             self.dialect = dialect
             log.info("%s: asked by %s from now on", self._name, dialect)
-        before, now = self.served, self._epochs.heard(served)
+        before, now = self.served, self._epochs.observe(served)
         if before is not None and before != now:
             self._on_change(before, now)
         return now
 
-    def readable(self, dialect: ChatDialect, *, roomy: bool) -> None:
+    def record_readable(self, dialect: ChatDialect, *, roomy: bool) -> None:
         """The completion could be read."""
         self._readable.add(dialect.mode)
         self.roomy = roomy or self.roomy
 
-    def weaker(self, dialect: ChatDialect, complaint: ServerComplaint) -> ChatDialect | None:
+    def weaken(self, dialect: ChatDialect, complaint: ServerComplaint) -> ChatDialect | None:
         """The dialect to try after this complaint."""
         return dialect.weaker(
             complaint,
@@ -293,7 +301,7 @@ class JudgeServerState:
             proven=dialect.mode in self._answered,
         )
 
-    def doubted(self, dialect: ChatDialect) -> tuple[ChatDialect, bool] | None:
+    def record_unreadable(self, dialect: ChatDialect) -> tuple[ChatDialect, bool] | None:
         """A completion could not be read: the dialect to repair it in, and whether to keep it if
         that helps; none: the same.
 

@@ -187,7 +187,7 @@ def test_no_convention_raises(
     one = span(name, attributes=attributes, events=events)
     for convention in CONVENTIONS:
         convention.matches(one)
-        _check(convention.read(one), True)  # also where it does not match
+        _check(convention.read(one, True))  # also where it does not match
     _check(read_span(one))
     _check_light(preview_span(one), read_span(one))
     # what is remembered of spans alike is what each would say

@@ -110,7 +110,7 @@ def marker_first() -> None:
         ):
             raise durable.PartitionLost
         ledger.done()
-        self.made_durable(made)
+        self.on_committed(made)
 
     _swap(PartitionOwner, "_step", step)
 

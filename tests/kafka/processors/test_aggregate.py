@@ -67,7 +67,7 @@ def events() -> list[Any]:
 
 def test_a_record_that_fails_alone_is_buried_and_the_others_count() -> None:
     owner = Broken(KeyError("x"))
-    asyncio.run(owner.turn(events()))
+    asyncio.run(owner.process(events()))
     assert owner.buried == ["2 internal_error"]
     assert owner.committed == [0, 1, 2, 3]
 
@@ -76,7 +76,7 @@ def test_what_is_no_record_is_buried_once_whatever_happens_to_its_batch() -> Non
     owner = Broken(KeyError("x"))
     batch = events()
     batch[1].message.value = b"no record"
-    asyncio.run(owner.turn(batch))
+    asyncio.run(owner.process(batch))
     assert owner.buried == ["1 invalid_json", "2 internal_error"]
     assert owner.committed == [0, 1, 2, 3]
 
@@ -89,16 +89,16 @@ def test_a_label_that_cannot_be_counted_takes_no_trace_along(
 
     owner = Labelled(KeyError("not raised"))
     monkeypatch.setattr("ragmeter.metrics.labelled.label_scores", fails)
-    asyncio.run(owner.turn([event(9, trace(2))]))
+    asyncio.run(owner.process([event(9, trace(2))]))
     assert (owner.buried, owner.committed) == ([], [9])
     assert outcomes(owner.state) == {"internal_error": 1}
-    assert owner.state.aggregator.windows.seen("bot", "", "24h") == 1
+    assert owner.state.aggregator.windows.count_traces("bot", "", "24h") == 1
 
 
 @pytest.mark.parametrize("error", [MemoryError(), OSError("no threads")])
 def test_what_no_record_is_to_blame_for_ends_the_worker(error: Exception) -> None:
     owner = Broken(error)
     with pytest.raises(type(error)):
-        asyncio.run(owner.turn(events()))
+        asyncio.run(owner.process(events()))
     assert owner.buried == []
     assert owner.committed == []

@@ -77,7 +77,7 @@ class Stage:
 class OneOwner(PartitionOwner[State]):
     idle_seconds = 1.0
 
-    async def turn(self, events: Any) -> None:
+    async def process(self, events: Any) -> None:
         raise NotImplementedError
 
 

@@ -35,7 +35,7 @@ class Topic:
         self.records[partition].append(decode_spans(data))
 
     def take(self, body: bytes, encoding: MessageEncoding = MessageEncoding.PROTO) -> None:
-        asyncio.run(self.way.take(body, encoding, SOURCE))
+        asyncio.run(self.way.split_request(body, encoding, SOURCE))
 
     @property
     def lines(self) -> set[bytes]:

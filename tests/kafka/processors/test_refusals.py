@@ -99,7 +99,7 @@ class Unacked(list[Any]):
 
 
 class Here(DurableProcessor[Any]):
-    def own(self, *told: Any) -> Any: ...
+    def make_owner(self, *told: Any) -> Any: ...
 
 
 def test_an_owner_that_was_dropped_is_given_nothing_more(monkeypatch: Any) -> None:
@@ -131,5 +131,5 @@ def test_what_an_owner_that_has_lost_was_given_is_not_waited_for() -> None:
     app: Any = SimpleNamespace(consumer=SimpleNamespace(unacked=Unacked(lost, other)))
     none: Any = None
     owner: Any = SimpleNamespace(tp=TP("t", 0), queue=[lost])
-    Here(app, none, "t", none, Counters(), build=none, failed=none).drop(owner)
+    Here(app, none, "t", none, Counters(), build=none, failed=none).drop_owner(owner)
     assert app.consumer.unacked == [other]

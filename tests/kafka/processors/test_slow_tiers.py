@@ -85,14 +85,14 @@ def test_the_second_judge_is_asked_on_workers_too() -> None:
 
 def test_a_second_judge_that_hangs_does_not_cost_the_first_ones_results() -> None:
     fake = SecondOpinion(Fake([ANSWERED]), Fake([ANSWERED], 60), 1.0, "salt")
-    found = in_line(lambda tiers: tiers.whole(make_trace(), 0.0), fake, deadline=1.0)
+    found = in_line(lambda tiers: tiers.score_trace(make_trace(), 0.0), fake, deadline=1.0)
     assert result(found).value == 1.0
     assert result(found, (DISAGREEMENT_METRIC, "judge")).reason == "judge_timeout"
 
 
 def test_a_judge_that_hangs_is_cut_off_at_the_deadline() -> None:
     fake = Fake([ANSWERED], 60)
-    found = in_line(lambda tiers: tiers.whole(make_trace(), 0.0), fake, deadline=0.2)
+    found = in_line(lambda tiers: tiers.score_trace(make_trace(), 0.0), fake, deadline=0.2)
     assert result(found).reason == "timeout"
 
 
@@ -100,16 +100,16 @@ def test_hidden_texts_are_no_matter_for_the_judge() -> None:
     """As in the embedded agent: the reason of the trace, and not what the judge makes of it."""
     fake = Fake([ANSWERED])
     trace = make_trace(query=None, missing={"query": "redaction_failed"})
-    in_line(lambda tiers: tiers.whole(trace, 0.0), fake)
+    in_line(lambda tiers: tiers.score_trace(trace, 0.0), fake)
     assert fake.asked[0].query is None
     trace = make_trace(query="How do I [cut", missing={"query": "truncated"})
-    in_line(lambda tiers: tiers.whole(trace, 0.0), fake)
+    in_line(lambda tiers: tiers.score_trace(trace, 0.0), fake)
     assert fake.asked[1].query is None
 
 
 def test_what_waits_for_a_place_lowers_what_is_drawn() -> None:
     async def work(tiers: InlineTiers) -> tuple[float, float]:
-        waiting = [asyncio.create_task(tiers.whole(make_trace(n), 0.0)) for n in range(60)]
+        waiting = [asyncio.create_task(tiers.score_trace(make_trace(n), 0.0)) for n in range(60)]
         await asyncio.sleep(0.05)
         crowded = tiers._controllers["judge"]._room
         await asyncio.gather(*waiting)
@@ -134,14 +134,14 @@ def test_the_budget_follows_the_part_of_the_traces_that_is_read() -> None:
     async def work(tiers: InlineTiers) -> dict[str, tuple[float, float]]:
         def own(part: float) -> None:
             parts.append(part)
-            tiers.own(part)
+            tiers.set_share(part)
 
         task = asyncio.create_task(shares.follow_assigned_share(app, "rag.traces", own))
         await asyncio.sleep(0.05)
         assigned.clear()  # the group forms anew
         await asyncio.sleep(1.2)
         task.cancel()
-        return tiers._controllers["judge"].standing()
+        return tiers._controllers["judge"].balances()
 
     budget = {"requests_per_minute": 120}
     standing = in_line(work, Fake([ANSWERED]), judge={"budget": budget})
@@ -153,7 +153,7 @@ def test_the_scale_is_shown_for_a_bounded_number_of_services() -> None:
     async def work(tiers: InlineTiers) -> list[Any]:
         tiers._sampler.paced = True
         for n in range(5):
-            await tiers.whole(make_trace(n, service=f"s{n}\n" + "x" * 300), 0.0)
+            await tiers.score_trace(make_trace(n, service=f"s{n}\n" + "x" * 300), 0.0)
         return list(tiers.gauges())
 
     gauges = in_line(work, Fake([ANSWERED]), limits={"services": 2, "label_chars": 20})
@@ -167,7 +167,7 @@ def test_where_canaries_have_no_part_of_the_budget_no_judge_is_asked() -> None:
     fake = Fake([ANSWERED])
     canary = make_trace(reference={"answer": "Click Forgot password."})
     judge = {"k": [3], "budget": {"canaries": 0}}
-    found = in_line(lambda tiers: tiers.whole(canary, 0.0), fake, judge=judge)
+    found = in_line(lambda tiers: tiers.score_trace(canary, 0.0), fake, judge=judge)
     assert fake.asked == []
     assert found.trace.canary
     assert {score.scorer for score in found.trace.results} == {"reference"}
@@ -182,7 +182,7 @@ def test_a_canary_is_judged_and_counted_as_the_embedded_agent_counts_it() -> Non
 
     async def work(tiers: InlineTiers) -> tuple[list[ScoreRecord], list[MetricScorer]]:
         traces = [make_trace(1, trace_id="c", **GOLD), make_trace(2)]
-        found = [await tiers.whole(one, one.timestamp.timestamp()) for one in traces]
+        found = [await tiers.score_trace(one, one.timestamp.timestamp()) for one in traces]
         sent = [ScoreRecord(one.trace, SourceOffset(0, 0, n)) for n, one in enumerate(found)]
         return [decode_score(encode_score(one)) for one in sent], tiers.scorer.expected
 
@@ -215,7 +215,7 @@ def test_canaries_beyond_their_part_of_the_budget_are_not_asked_about() -> None:
 
     async def work(tiers: InlineTiers) -> list[Score]:
         tiers._sampler.paced, tiers._sampler._clock = True, lambda: START
-        found = [await tiers.whole(make_trace(n, **GOLD), START) for n in range(20)]
+        found = [await tiers.score_trace(make_trace(n, **GOLD), START) for n in range(20)]
         return [result(one, ("answered", "canary/judge")) for one in found]
 
     # 15 minutes of 0.1 of 4 calls a minute are 6, at one call each once that is known

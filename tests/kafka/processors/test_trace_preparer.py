@@ -83,7 +83,7 @@ def prepared(preparing: TracePreparer, trace: dict[str, Any], *, again: bool = F
 
     async def go() -> Trace:
         async with preparing:
-            return await preparing.trace(item, again=again)
+            return await preparing.prepare(item, again=again)
 
     return asyncio.run(go())
 

@@ -53,7 +53,7 @@ def test_it_says_what_a_set_says_under_crashes_redeliveries_and_zombies(
         offset = sender.send(end, rng)
         if offset is not None and offset not in silent:
             at = offset % targets
-            assert guards[at].first(SourceOffset(0, 3, offset)) == (offset not in sets[at])
+            assert guards[at].accept(SourceOffset(0, 3, offset)) == (offset not in sets[at])
             sets[at].add(offset)
         chance = rng.random()
         if chance < 0.02:
@@ -71,55 +71,55 @@ def test_it_says_what_a_set_says_under_crashes_redeliveries_and_zombies(
 @pytest.mark.parametrize("width", [1, 4, 64])
 def test_the_window_has_exactly_its_width(width: int) -> None:
     guard = RedeliveryGuard(width)
-    assert guard.first(SourceOffset(0, 0, 100))
+    assert guard.accept(SourceOffset(0, 0, 100))
     for offset in range(101 - width, 100):
-        assert guard.first(SourceOffset(0, 0, offset)), offset
-        assert not guard.first(SourceOffset(0, 0, offset)), offset
-    assert not guard.first(SourceOffset(0, 0, 100 - width))
+        assert guard.accept(SourceOffset(0, 0, offset)), offset
+        assert not guard.accept(SourceOffset(0, 0, offset)), offset
+    assert not guard.accept(SourceOffset(0, 0, 100 - width))
 
 
 def test_a_gap_of_any_size_costs_nothing() -> None:
     guard = RedeliveryGuard(64)
     for offset in (0, 2**60, 2**62):
-        assert guard.first(SourceOffset(0, 0, offset))
-    assert not guard.first(SourceOffset(0, 0, 2**60))
+        assert guard.accept(SourceOffset(0, 0, offset))
+    assert not guard.accept(SourceOffset(0, 0, 2**60))
     assert len(json.dumps(guard.dump())) < 80
 
 
 def test_sources_are_apart() -> None:
     guard = RedeliveryGuard(8)
-    assert guard.first(SourceOffset(0, 0, 5))
-    assert guard.first(SourceOffset(0, 1, 5))
-    assert guard.first(SourceOffset(1, 0, 5))
-    assert guard.first(SourceOffset(1, 0, 0))  # its offsets start over
-    assert not guard.first(SourceOffset(0, 0, 5))
-    assert guard.tops() == {(0, 0): 5, (0, 1): 5, (1, 0): 5}
+    assert guard.accept(SourceOffset(0, 0, 5))
+    assert guard.accept(SourceOffset(0, 1, 5))
+    assert guard.accept(SourceOffset(1, 0, 5))
+    assert guard.accept(SourceOffset(1, 0, 0))  # its offsets start over
+    assert not guard.accept(SourceOffset(0, 0, 5))
+    assert guard.highest_offsets() == {(0, 0): 5, (0, 1): 5, (1, 0): 5}
 
 
 def test_two_epochs_are_kept_and_older_ones_count_no_more() -> None:
     guard = RedeliveryGuard(8)
-    assert guard.first(SourceOffset(0, 0, 5))
-    assert guard.first(SourceOffset(1, 0, 5))
-    assert guard.first(SourceOffset(2, 0, 5))
-    assert not guard.first(SourceOffset(0, 0, 6))
-    assert guard.first(SourceOffset(1, 0, 6))
+    assert guard.accept(SourceOffset(0, 0, 5))
+    assert guard.accept(SourceOffset(1, 0, 5))
+    assert guard.accept(SourceOffset(2, 0, 5))
+    assert not guard.accept(SourceOffset(0, 0, 6))
+    assert guard.accept(SourceOffset(1, 0, 6))
     assert len(guard) == 2
 
 
 def test_a_wider_window_leaves_counted_what_the_old_one_had_passed() -> None:
     guard = RedeliveryGuard(8)
-    assert guard.first(SourceOffset(0, 0, 100))
+    assert guard.accept(SourceOffset(0, 0, 100))
     guard = reload(guard, 16)
-    assert guard.first(SourceOffset(0, 0, 93))  # inside the old one: never seen
-    assert not guard.first(SourceOffset(0, 0, 92))  # beyond: counted or never to come
-    assert guard.first(SourceOffset(0, 0, 116))
-    assert guard.first(SourceOffset(0, 0, 101))
+    assert guard.accept(SourceOffset(0, 0, 93))  # inside the old one: never seen
+    assert not guard.accept(SourceOffset(0, 0, 92))  # beyond: counted or never to come
+    assert guard.accept(SourceOffset(0, 0, 116))
+    assert guard.accept(SourceOffset(0, 0, 101))
 
 
 def test_a_narrower_setting_keeps_the_wider_window() -> None:
     guard = reload(RedeliveryGuard(16), 8)
-    assert guard.first(SourceOffset(0, 0, 100))
-    assert guard.first(SourceOffset(0, 0, 85))
+    assert guard.accept(SourceOffset(0, 0, 100))
+    assert guard.accept(SourceOffset(0, 0, 85))
 
 
 def test_size_of_a_dump() -> None:
@@ -127,7 +127,7 @@ def test_size_of_a_dump() -> None:
     guard = RedeliveryGuard(512)
     for partition in range(64):
         for offset in range(10**9, 10**9 + 600):
-            guard.first(SourceOffset(0, partition, offset))
+            guard.accept(SourceOffset(0, partition, offset))
     assert len(json.dumps(guard.dump())) < 10_000
 
 

@@ -31,7 +31,7 @@ def largest() -> ScoreRecord:
 @pytest.mark.real
 def test_the_largest_row_is_taken_by_a_topic_as_kafka_makes_it(broker: KafkaServer) -> None:
     kept = EvidenceRows(ContentPolicy(), 10**6)
-    kept.keep((WIDE, WIDE), largest())
+    kept.add((WIDE, WIDE), largest())
     writes = Ledger(999, 2**40).begin(kept.drain())
     (row,) = [write for write in writes if len(write.value or b"") > MAX_BYTES]
     topic = f"t{uuid.uuid4().hex[:8]}"
@@ -49,6 +49,6 @@ def test_a_record_that_is_too_large_for_a_row_is_left_out() -> None:
     record = largest()
     record.scored.tags["t"] += "x"
     kept = EvidenceRows(ContentPolicy(), 10**6)
-    kept.keep((WIDE, WIDE), record)
+    kept.add((WIDE, WIDE), record)
     assert not kept.changed
     assert kept.get((WIDE, WIDE)) is None

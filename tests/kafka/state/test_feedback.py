@@ -157,13 +157,13 @@ def test_a_label_that_cannot_be_counted_takes_no_trace_along(
     with pytest.raises(ZeroDivisionError):
         state.apply([decode_scores_message(trace(1))])
     again = reloaded(rows, head, settings=settings_of())
-    assert again.forsake(decode_scores_message(trace(1)))
-    assert not again.forsake(decode_scores_message(trace(1)))
+    assert again.give_up_feedback(decode_scores_message(trace(1)))
+    assert not again.give_up_feedback(decode_scores_message(trace(1)))
     again.apply([decode_scores_message(trace(1))])
     again.give_up(decode_scores_message(label(2, said(1))))
     again.give_up(decode_scores_message(label(2, said(1))))
     assert (counted(again), received(again), waiting(again)) == ({"internal_error": 2}, 2, 0)
-    assert again.aggregator.windows.seen("bot", "", "24h") == 1
+    assert again.aggregator.windows.count_traces("bot", "", "24h") == 1
 
 
 @pytest.mark.parametrize(
@@ -281,9 +281,11 @@ def test_it_counts_what_the_embedded_agent_counts(tmp_path: Path) -> None:
                 one.accept([(item, 0)], "test")
                 one.wait_idle()
             else:
-                one.hear([item.model_copy(update={"service": "bot"})], "test", live=False)
-                one.wait_heard()
-        one.wait_heard()
+                one.accept_feedback(
+                    [item.model_copy(update={"service": "bot"})], "test", live=False
+                )
+                one.wait_feedback()
+        one.wait_feedback()
         saved = one._store.saved()
     rows = dict[bytes, bytes]()
     commit(state, rows)

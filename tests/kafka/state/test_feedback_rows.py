@@ -24,7 +24,7 @@ def labelled(body: bytes) -> bytes:
     one = FeedbackTrace.load(body)
     item = {"trace_id": "t", "timestamp": 5, "answer": {"helpful": True}}
     word = labels_at(Feedback.model_validate(item), 5.0)
-    one.said["human"] = one.said.get("human", ScorerFeedback()).heard(word)
+    one.by_scorer["human"] = one.by_scorer.get("human", ScorerFeedback()).add(word)
     return one.dump()
 
 
@@ -45,10 +45,10 @@ def reloaded(kept: FeedbackStateRows, rows: dict[bytes, bytes]) -> FeedbackState
 def same(one: FeedbackStateRows, other: FeedbackStateRows) -> bool:
     traces = [b"%d" % n for n in range(400)]
     return (
-        [one.frames(trace, None) for trace in traces]
-        == [other.frames(trace, None) for trace in traces]
+        [one.remembered_traces(trace, None) for trace in traces]
+        == [other.remembered_traces(trace, None) for trace in traces]
         and one.rows(0, 999) == other.rows(0, 999)
-        and one.number_of_frames(50.0) == other.number_of_frames(50.0)
+        and one.count_remembered(50.0) == other.count_remembered(50.0)
         and one.dump() == other.dump()
     )
 
@@ -60,7 +60,7 @@ def test_what_was_written_is_what_is_loaded_whatever_changed_between() -> None:
         service = rng.choice(["bot", "shop"])
         kept.apply(FeedbackChanges([frame(number % 200, float(number), service)]))
         kept.add(row(number))
-        found = kept.frames(b"%d" % rng.randrange(200), None)
+        found = kept.remembered_traces(b"%d" % rng.randrange(200), None)
         chosen = [(one.id, labelled(one.body)) for one in found[:1]]
         done = [one.id for one in kept.rows(0, 999) if rng.random() < 0.1]
         before = number - 150.0 if number % 40 == 0 else None
@@ -73,7 +73,7 @@ def test_what_was_written_is_what_is_loaded_whatever_changed_between() -> None:
     kept.apply(FeedbackChanges(before=1e9, done=[one.id for one in kept.rows(0, 999)]))
     flat(kept.drain(), rows)
     assert rows == {}, "nothing is left behind for ever"
-    assert kept.number() == kept.number_of_frames() == 0
+    assert kept.count_feedback() == kept.count_remembered() == 0
 
 
 def test_a_label_writes_one_small_row_and_what_was_done_with_at_once_none() -> None:
@@ -81,7 +81,7 @@ def test_a_label_writes_one_small_row_and_what_was_done_with_at_once_none() -> N
     kept.apply(FeedbackChanges([frame(n) for n in range(3 * CHUNK)]))
     chunks = [split_row_key(key) for key in kept.drain()]
     assert len(chunks) == 4, "one is begun with number 1"
-    (one,) = kept.frames(b"70", "bot")
+    (one,) = kept.remembered_traces(b"70", "bot")
     kept.add(row(70))
     kept.apply(FeedbackChanges(labelled=[(one.id, labelled(one.body))], done=[1]))
     assert [split_row_key(key) for key in kept.drain()] == [("l", [one.id])]
@@ -91,9 +91,12 @@ def test_a_label_writes_one_small_row_and_what_was_done_with_at_once_none() -> N
 def test_of_a_trace_that_came_twice_the_latest_of_each_service_holds() -> None:
     kept = FeedbackStateRows()
     kept.apply(FeedbackChanges([frame(1, 1.0), frame(1, 2.0, "shop"), frame(1, 3.0)]))
-    assert [(one.id, one.service) for one in kept.frames(b"1", None)] == [(3, "bot"), (2, "shop")]
-    assert [one.id for one in kept.frames(b"1", "shop")] == [2]
-    assert kept.frames(b"1", "wiki") == kept.frames(b"2", None) == []
+    assert [(one.id, one.service) for one in kept.remembered_traces(b"1", None)] == [
+        (3, "bot"),
+        (2, "shop"),
+    ]
+    assert [one.id for one in kept.remembered_traces(b"1", "shop")] == [2]
+    assert kept.remembered_traces(b"1", "wiki") == kept.remembered_traces(b"2", None) == []
 
 
 def test_feedback_that_is_new_is_found_among_much_that_waits() -> None:
@@ -104,4 +107,4 @@ def test_feedback_that_is_new_is_found_among_much_that_waits() -> None:
     assert [one.id for one in kept.rows(0, 2)] == [1, 2]
     kept.apply(FeedbackChanges(done=range(1, 50)))
     assert [one.id for one in kept.rows(0, 9)] == [50]
-    assert (kept.number(), kept.number(50), kept.number(0, 49)) == (1, 0, 0)
+    assert (kept.count_feedback(), kept.count_feedback(50), kept.count_feedback(0, 49)) == (1, 0, 0)

@@ -42,7 +42,7 @@ def test_records_that_were_all_counted_need_no_step() -> None:
     state.apply([record(n) for n in range(3)])
     assert not state.changed
     assert state.aggregator.counters.get("ragmeter_replayed_total") == 3
-    assert state.aggregator.windows.seen("bot", "", "24h") == 3
+    assert state.aggregator.windows.count_traces("bot", "", "24h") == 3
 
 
 def test_ids_are_known_after_many_restarts_and_for_as_long_as_was_said() -> None:
@@ -102,7 +102,7 @@ def test_a_record_that_fails_can_be_given_up_and_costs_no_other(
     state.apply([record(3)])
     state = reloaded(rows, commit(state, rows))
     state.apply([record(n) for n in (1, 2, 3)])
-    assert state.aggregator.windows.seen("bot", "", "24h") == 3
+    assert state.aggregator.windows.count_traces("bot", "", "24h") == 3
     label = (("reason", "internal_error"),)
     assert state.aggregator.counters.get("ragmeter_dead_letters_total", label) == 1
 
@@ -112,16 +112,16 @@ def test_text_of_the_worst_is_asked_for_kept_and_let_go() -> None:
     state = state_of()
     state.apply([record(n, answer="It costs 99 euros [7].") for n in range(3)])
     state = reloaded(rows, commit(state, rows))  # what is wanted survives
-    wanted = state.wanted()
+    wanted = state.missing_texts()
     assert sorted(key for key, _ in wanted) == [("bot", f"t{n}") for n in range(3)]
     key, found = wanted[0]
     assert found.source == SourceOffset(0, 0, int(key[1][1:]))
     pending = json.loads(state.evidence(key) or b"")
     assert pending["trace"]["content"] == "pending"
     assert pending["results"]
-    state.keep_text(key, encode_evidence(make_trace(0), found.scored, 10_000))
-    state.keep_text(wanted[1][0], None)
-    state.keep_text(("bot", "nobody"), b"{}")
+    state.save_text(key, encode_evidence(make_trace(0), found.scored, 10_000))
+    state.save_text(wanted[1][0], None)
+    state.save_text(("bot", "nobody"), b"{}")
     assert state.changed
     state = reloaded(rows, commit(state, rows))
     kept, gone = state.evidence(key), state.evidence(wanted[1][0])
@@ -131,7 +131,7 @@ def test_text_of_the_worst_is_asked_for_kept_and_let_go() -> None:
     assert json.loads(gone)["trace"]["content"] == "gone"
     assert json.loads(gone)["results"]
     assert state.evidence(("bot", "nobody")) is None
-    assert len(state.wanted()) == 1
+    assert len(state.missing_texts()) == 1
     for n in range(10, 13):
         state.apply([record(n, timestamp=START + 90_000 + n * 100)])
         commit(state, rows)

@@ -78,7 +78,7 @@ def test_what_cannot_be_moved_is_bad() -> None:
     ],
 )
 def test_the_options_say_the_same_again(moving: TraceShift) -> None:
-    given = dict(word.split("=", 1) for word in shlex.split(moving.options()))
+    given = dict(word.split("=", 1) for word in shlex.split(moving.command_options()))
     shift = parse_shift(given.get("--shift", "0"))
     again = TraceShift(
         None if shift == SHIFT_TO_SENT else float(shift), given.get("--id-suffix", "")

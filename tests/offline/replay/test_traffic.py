@@ -108,7 +108,7 @@ def test_progress_is_said_now_and_then_with_the_place_to_go_on(tmp_path: Path) -
     telling = ReplayReporter(InputFile(path), done, said.append, hand)
     for second in range(12):
         hand.now, done.sent, done.position = float(second), 10 * second, 50 * second
-        telling.progress()
+        telling.report_progress()
     assert said == ["50 sent, 10/s, 25 %, at 250", "100 sent, 10/s, 50 %, at 500"]
 
 

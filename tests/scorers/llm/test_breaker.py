@@ -27,7 +27,7 @@ def go(breaker: CircuitBreaker, results: str) -> None:
         ticket = breaker.enter()
         if ticket is None:
             return
-        {"+": breaker.succeeded, "-": breaker.failed, "~": breaker.limited}[result](ticket)
+        {"+": breaker.succeeded, "-": breaker.failed, "~": breaker.rate_limited}[result](ticket)
 
 
 def test_stays_closed_below_the_smallest_number() -> None:
@@ -140,7 +140,7 @@ def test_results_of_attempts_from_before_it_opened_do_not_count() -> None:
         assert ticket is not None
         breaker.succeeded(ticket)
         assert not breaker.failed(ticket)
-        assert not breaker.hopeless(ticket)
+        assert not breaker.failed_for_all(ticket)
         breaker.abandoned(ticket)
     assert breaker.is_open
     assert breaker.refuses  # the trial is still out
@@ -152,7 +152,7 @@ def test_a_hopeless_failure_opens_at_once() -> None:
     breaker = CircuitBreaker(4, Clock())
     ticket = breaker.enter()
     assert ticket is not None
-    assert breaker.hopeless(ticket)
+    assert breaker.failed_for_all(ticket)
     assert breaker.refuses
     assert breaker.lost
 

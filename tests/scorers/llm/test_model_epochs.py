@@ -32,7 +32,7 @@ class Judged:
         found = []
         for reply in replies:
             self.clock.now += self.step
-            found.append(self.epochs.heard(reply))
+            found.append(self.epochs.observe(reply))
             assert found[-1] == self.epochs.current
         return found
 
