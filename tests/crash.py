@@ -62,7 +62,7 @@ def settings_file(folder: Path, judge: str | None = None, **http: int) -> Path:
 def start(folder: Path, *arguments: str | Path) -> subprocess.Popen[bytes]:
     """`ragmeter ARGUMENTS` in the background; its talk goes to `talk.txt` in `folder`."""
     command = [*RAGMETER, *map(str, arguments)]
-    root = Path(__file__).parent.parent
+    root = Path(__file__).parents[1]
     env = {**os.environ, "PYTHONPATH": str(root)}
     with (folder / "talk.txt").open("ab") as talk:
         return subprocess.Popen(command, stdout=talk, stderr=talk, cwd=root, env=env)

@@ -25,7 +25,7 @@ from tests.waiting import PATIENCE
 
 __all__ = ["KafkaNode", "KafkaServer", "fetch", "kafka_server"]
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[1]
 # 3.9 is the last line whose broker runs on Java 11; 4.1.1 works too.
 VERSION = os.environ.get("RAGMETER_TEST_KAFKA", "3.9.1")
 COPY_JARS = "org.apache.maven.plugins:maven-dependency-plugin:3.6.1:copy-dependencies"

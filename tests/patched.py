@@ -16,7 +16,7 @@ from tests.waiting import until
 
 __all__ = ["running", "status"]
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[1]
 
 PROGRAM = """
 import sys, time

@@ -23,7 +23,7 @@ from benchmarks.beside_sidecars import Answering, answering, closed, silent
 REQUESTS = 50
 FOREVER = 3600.0
 PATIENCE = 60  # seconds, before a test is taken to hang
-PRODUCER = Path(__file__).parent.parent / "examples" / "producer.py"
+PRODUCER = Path(__file__).parents[1] / "examples" / "producer.py"
 
 
 @pytest.fixture(autouse=True)

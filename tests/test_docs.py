@@ -12,7 +12,7 @@ import pytest
 from ragmeter.ingest.native import DecodedTrace, decode_trace_body
 from ragmeter.trace import MISSING_REASONS, Trace
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[1]
 PAGES = [*sorted(ROOT.glob("*.md")), *sorted(ROOT.glob("docs/*.md")), ROOT / "examples/README.md"]
 
 

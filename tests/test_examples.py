@@ -22,7 +22,7 @@ from benchmarks import make_example
 from ragmeter.trace import Trace
 from tests.waiting import PATIENCE
 
-EXAMPLES = Path(__file__).parent.parent / "examples"
+EXAMPLES = Path(__file__).parents[1] / "examples"
 MAX_BYTES = 3_000_000  # a clone stays quick
 Received = list[tuple[dict[str, str], bytes]]
 

@@ -17,7 +17,7 @@ input()
 def test_two_processes_are_never_given_the_same() -> None:
     start = ports.free_port() // 100 * 100
     command = [sys.executable, "-c", GIVE.format(start=start)]
-    root = Path(__file__).parent.parent
+    root = Path(__file__).parents[1]
     with (
         subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=root

@@ -17,7 +17,7 @@ import yaml
 from ragmeter.alerts.rules import parse_rules
 from ragmeter.metrics.registry import METRICS
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[1]
 PACKAGES = ("agent", "exporters")
 MAX_LINES = 600  # of a Python file: past that it holds more than one concept
 

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from ragmeter.server.listener import OPEN_PATHS, PATH_SCOPES
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "threat-model.md").read_text(encoding="utf-8")
 NAMED = sorted(set(re.findall(r"`(tests/[\w/]+\.py)(?:::(\w+))?`", PAGE)))
 

@@ -42,7 +42,7 @@ class ResultAccounting:
         self._of_canary = [_seen_key(*pair) for pair in of_canaries]
         self._traces = self._canaries = 0
         self.pending: Counter[MetricScorer] = Counter()
-        """Results that a slow tier still owes; never negative (the exported check watches that, too)."""
+        """Results that a slow tier still owes; never negative, as the exported check sees."""
 
     def count_trace(self) -> None:
         """A trace was seen by all that is expected of it."""

@@ -14,19 +14,23 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 
-class StateError(Exception):
+class RagmeterError(Exception):
+    """Base of every exception that ragmeter raises on purpose."""
+
+
+class StateError(RagmeterError):
     """The state file cannot be used, and why."""
 
 
-class StateLostError(Exception):
+class StateLostError(RagmeterError):
     """The state file was moved or deleted while it was in use: what is written to it is lost."""
 
 
-class UnknownVersion(ValueError):
+class UnknownVersion(RagmeterError, ValueError):
     """State in a format of another version: it is sound, and not ours to throw away."""
 
 
-log = logging.getLogger("ragmeter")
+log = logging.getLogger(__name__)
 
 _BatchItem = TypeVar("_BatchItem")
 

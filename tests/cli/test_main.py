@@ -23,7 +23,7 @@ from tests.ports import free_port
 from tests.traces import trace_dict, trace_line
 from tests.waiting import PATIENCE
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 
 
 def ragmeter(

@@ -19,7 +19,7 @@ from ragmeter.scorers.hhem.conversion.checkpoint import CONFIG
 from ragmeter.scorers.hhem.model import TOKENIZER_NAME, WEIGHTS_NAME, ModelError, require_module
 from tests.waiting import PATIENCE
 
-ROOT = Path(__file__).parent.parent.parent
+ROOT = Path(__file__).parents[2]
 TINY = ROOT / "tests" / "data" / "hhem-tiny"
 
 

@@ -13,7 +13,7 @@ from ragmeter.config.loader import (
     render_reference,
 )
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 
 
 def error(**changes: object) -> str:

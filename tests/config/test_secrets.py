@@ -30,7 +30,7 @@ from tests.crash import RAGMETER, start
 from tests.ports import free_port
 from tests.waiting import PATIENCE
 
-ROOT = Path(__file__).parent.parent
+ROOT = Path(__file__).parents[2]
 MARK = "hush0123456789"  # in every secret, so that one search finds them all
 SECONDS = 300
 DEAD = "http://127.0.0.1:9"  # nobody listens there

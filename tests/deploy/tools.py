@@ -30,7 +30,7 @@ __all__ = [
     "uplot",
 ]
 
-ROOT = Path(__file__).parent.parent.parent
+ROOT = Path(__file__).parents[2]
 CACHE = ROOT / ".cache"
 # No release has a tag, and Go's checksum database does not know this commit: its sum is kept here,
 # and the sums of what it is built from are in it.

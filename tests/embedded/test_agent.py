@@ -582,7 +582,7 @@ def test_many_services_share_one_series_over_the_limit(tmp_path: Path) -> None:
 def test_the_example_shows_real_numbers(tmp_path: Path) -> None:
     from ragmeter.embedded.file_import import import_traces
 
-    path = Path(__file__).parent.parent / "examples" / "mtrag.jsonl"
+    path = Path(__file__).parents[2] / "examples" / "mtrag.jsonl"
     with running(tmp_path) as instrument:
         import_traces(instrument, path, 2**21)
         instrument.wait_idle()

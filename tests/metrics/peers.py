@@ -8,7 +8,7 @@ from typing import Any
 
 __all__ = ["recorded"]
 
-FILE = Path(__file__).parent.parent / "data" / "peers.json"
+FILE = Path(__file__).parents[1] / "data" / "peers.json"
 
 
 def recorded(kind: str) -> list[dict[str, Any]]:

@@ -11,7 +11,7 @@ from ragmeter.metrics.grounding_features import ANSWER_FEATURES, AnswerFeatures,
 from ragmeter.metrics.text_index import PassageIndex, QueryText, find_positions, parse_answer
 from tests.metrics.help import outcome, score_of, trace
 
-EXTRACT = Path(__file__).parent.parent / "data" / "mtrag_grounding.jsonl.gz"
+EXTRACT = Path(__file__).parents[1] / "data" / "mtrag_grounding.jsonl.gz"
 
 
 def reading(passage: str, answer: str, query: str = "") -> dict[str, float]:

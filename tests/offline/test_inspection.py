@@ -32,7 +32,7 @@ from tests.crash import RAGMETER, start
 from tests.ports import free_port
 from tests.waiting import PATIENCE
 
-OTLP = Path(__file__).parent / "data" / "otlp"
+OTLP = Path(__file__).parents[1] / "data" / "otlp"
 LANGCHAIN = OTLP / "openinference-langchain.otlp.jsonl.gz"
 GENAI = [OTLP / "wire" / f"genai-{n}.pb" for n in (1, 2, 3)]
 

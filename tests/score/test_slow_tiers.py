@@ -21,7 +21,7 @@ from tests.scorers.judge.stub_process import StubProcess, stub_judge
 from tests.traces import good
 from tests.waiting import until
 
-TINY = Path(__file__).parent / "data" / "hhem-tiny"
+TINY = Path(__file__).parents[1] / "data" / "hhem-tiny"
 
 
 @contextmanager

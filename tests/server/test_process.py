@@ -24,7 +24,7 @@ from tests.ports import free_port
 from tests.real import require
 from tests.waiting import PATIENCE
 
-ROOT = Path(__file__).parent.parent.parent
+ROOT = Path(__file__).parents[2]
 TOKENS = {name: f"{name}-for-{name}-only" for name in ("token", "send", "scrape")}
 SECONDS = 300  # a busy machine takes tens of seconds to start a process
 

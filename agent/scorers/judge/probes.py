@@ -93,7 +93,7 @@ class ProbeSet:
 def load_probes(path: Path | None = None) -> ProbeSet:
     """The bundled set, or that of a file of JSON lines. OSError; ValueError with the line."""
     if path is None:
-        content = (resources.files("ragmeter.scorers.llm") / "probes.jsonl").read_bytes()
+        content = (resources.files("ragmeter.scorers.judge") / "probes.jsonl").read_bytes()
     else:
         content = path.read_bytes()
     probes: dict[str, Probe] = {}

@@ -19,7 +19,7 @@ from ragmeter.exporters.web import RefusalsCollector
 from tests.exporters.fakes import FakeReading, as_reading, estimate, everything
 from tests.real import require
 
-DOCS = Path(__file__).parents[2] / "docs" / "metrics.md"
+DOCS = Path(__file__).parents[3] / "docs" / "metrics.md"
 
 
 def exposition(reading: FakeReading) -> str:

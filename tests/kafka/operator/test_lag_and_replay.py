@@ -137,6 +137,7 @@ def test_a_replay_goes_on_where_it_ended_and_keeps_its_rate(
     }
 
 
+@pytest.mark.usefixtures("swept")  # an interrupted producer leaves its thread until it is freed
 def test_an_interrupted_replay_says_where_it_goes_on(
     settings_of: Callable[..., Settings], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

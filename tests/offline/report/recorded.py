@@ -8,7 +8,7 @@ from typing import Any
 
 __all__ = ["FOREIGN", "recorded"]
 
-DATA = Path(__file__).parent.parent / "data"
+DATA = Path(__file__).parents[2] / "data"
 FOREIGN = DATA / "open-rag-eval.csv"
 """Written by open-rag-eval 0.3.0 itself."""
 

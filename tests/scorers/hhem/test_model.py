@@ -11,7 +11,7 @@ import pytest
 from ragmeter.scorers.hhem.conversion.convert import convert_checkpoint
 from ragmeter.scorers.hhem.model import HhemModel, consistency_probability
 
-TINY = Path(__file__).parent.parent / "data" / "hhem-tiny"
+TINY = Path(__file__).parents[2] / "data" / "hhem-tiny"
 EXPECTED: list[dict[str, Any]] = [
     json.loads(line) for line in (TINY / "expected.jsonl").read_text().splitlines()
 ]

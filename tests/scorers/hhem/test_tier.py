@@ -23,7 +23,7 @@ from ragmeter.scorers.hhem.workers import WorkersClosed
 from ragmeter.trace import Trace
 from tests.traces import make_trace
 
-TINY = Path(__file__).parent.parent / "data" / "hhem-tiny"
+TINY = Path(__file__).parents[2] / "data" / "hhem-tiny"
 FILLER = "The weather stayed dull over the northern hills for most of that week. "
 GERMAN = (
     "Rechnungen kommen am ersten Tag des Monats, und wer sein Kennwort nicht mehr kennt, klickt auf"

@@ -1,5 +1,5 @@
 """llama.cpp's own HTTP server:
-`python -m tests.judge.llama_server MODEL NAME KEY CONTEXT PORT [embeddings]`.
+`python -m tests.scorers.judge.llama_server MODEL NAME KEY CONTEXT PORT [embeddings]`.
 
 The wheel `xllamacpp` holds llama.cpp with its server ready built; this starts it on loopback,
 prints its URL and waits to be ended. NAME is the model's name in replies, CONTEXT the context of

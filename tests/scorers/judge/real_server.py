@@ -24,7 +24,7 @@ __all__ = ["KEY", "MODEL", "LlamaServer", "installed", "llama_server"]
 
 KEY = "sesame-of-the-tests"
 MODEL = "tiny-random"
-ROOT = Path(__file__).parent.parent.parent
+ROOT = Path(__file__).parents[3]
 
 
 @dataclass
@@ -79,7 +79,7 @@ def llama_server(
     installed()
     model = folder / "tiny.gguf"
     tiny_model.write(model)
-    command = [sys.executable, "-m", "tests.judge.llama_server"]
+    command = [sys.executable, "-m", "tests.scorers.judge.llama_server"]
     command += [str(model), name, KEY, str(context), str(port)]
     command += ["embeddings"] if embeddings else []
     with (folder / "llama.log").open("w") as log:

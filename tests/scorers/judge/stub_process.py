@@ -13,7 +13,7 @@ import httpx
 
 __all__ = ["StubProcess", "stub_judge"]
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 
 
 class StubProcess:
@@ -31,7 +31,7 @@ class StubProcess:
 @contextmanager
 def stub_judge(latency: float = 0.0, *, builds: int = 1, **faults: float) -> Iterator[StubProcess]:
     """A stub that answers after `latency` seconds; `faults` are shares of requests by name."""
-    command = [sys.executable, "-m", "tests.judge.stub_judge", "--latency", str(latency)]
+    command = [sys.executable, "-m", "tests.scorers.judge.stub_judge", "--latency", str(latency)]
     command += ["--builds", str(builds)]
     for name, share in faults.items():
         command += ["--fault", f"{name}={share}"]

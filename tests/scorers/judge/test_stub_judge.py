@@ -58,7 +58,7 @@ def test_shares_of_faults_are_drawn_by_seed() -> None:
 
 
 def test_it_is_a_process_too() -> None:
-    command = [sys.executable, "-m", "tests.judge.stub_judge", "--latency", "0"]
+    command = [sys.executable, "-m", "tests.scorers.judge.stub_judge", "--latency", "0"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None

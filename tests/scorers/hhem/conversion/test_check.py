@@ -16,7 +16,7 @@ from ragmeter.scorers.hhem.conversion.convert import (
 from ragmeter.scorers.hhem.conversion.download import PUBLISHED_PAIRS, TOKENIZER_FILE, WEIGHTS_FILE
 from ragmeter.scorers.hhem.model import TOKENIZER_NAME, HhemModel, sha256_of
 
-TINY = Path(__file__).parent.parent / "data" / "hhem-tiny"
+TINY = Path(__file__).parents[3] / "data" / "hhem-tiny"
 
 
 def pretend(monkeypatch: pytest.MonkeyPatch, folder: Path, shift: float) -> None:

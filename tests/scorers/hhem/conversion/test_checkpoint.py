@@ -20,7 +20,7 @@ from ragmeter.scorers.hhem.conversion.checkpoint import (
 )
 from ragmeter.scorers.hhem.model import WEIGHTS_NAME, ModelError, split_prompt
 
-TINY = Path(__file__).parent.parent / "data" / "hhem-tiny"
+TINY = Path(__file__).parents[3] / "data" / "hhem-tiny"
 Q = "t5.transformer.encoder.block.1.layer.0.SelfAttention.q.weight"
 
 

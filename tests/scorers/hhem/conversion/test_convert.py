@@ -25,7 +25,7 @@ from ragmeter.scorers.hhem.model import (
     ModelError,
 )
 
-TINY = Path(__file__).parent.parent / "data" / "hhem-tiny"
+TINY = Path(__file__).parents[3] / "data" / "hhem-tiny"
 SOURCE = (WEIGHTS_NAME, CONFIG, TOKENIZER_NAME)
 
 
