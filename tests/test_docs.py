@@ -53,7 +53,7 @@ def test_the_readme_names_real_targets_and_keys() -> None:
 
 
 # Where a reason stands in the calls that give one.
-REASON_AT = {"unscored": 2, "not_applicable": 2, "Gap": 0, "JudgeFailed": 0}
+REASON_AT = {"make_unscored": 2, "make_not_applicable": 2, "NoScore": 0, "JudgeFailed": 0}
 
 
 def reasons(path: Path) -> set[str]:
@@ -83,11 +83,11 @@ def test_every_reason_is_documented_and_every_documented_one_is_given() -> None:
     given |= {"budget"}  # agent/score/scorer.py, of canaries that had no room left
     given |= {"no_verdict", "first_run"}  # of comparisons: agent/metrics/judge_agreement.py, probes
     # what a judge's client may say stands in the contract between it and the metrics
-    seam = (ROOT / "agent" / "judge" / "question.py").read_text()
+    seam = (ROOT / "agent" / "scorers" / "llm" / "questions.py").read_text()
     listed = seam[seam.index('"""Why a call gave no verdict') : seam.index("class JudgeFailed")]
     given |= set(re.findall(r"`([a-z_]+)`", listed))
     given |= MISSING_REASONS  # what a trace itself may say
-    for part in ("metrics", "judge", "models"):
+    for part in ("metrics", "scorers"):
         for path in (ROOT / "agent" / part).rglob("*.py"):
             given |= reasons(path)
     text = (ROOT / "docs" / "metrics.md").read_text()

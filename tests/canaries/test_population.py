@@ -123,7 +123,7 @@ def test_a_scorer_that_breaks_leaves_unscored_results(monkeypatch: Any) -> None:
     def broken(*_: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr("ragmeter.metrics.canary.scores.score_canary", broken)
+    monkeypatch.setattr("ragmeter.score.scorer.score_canary", broken)
     results = SCORER.score(canary(1)).trace.results
     assert [(score.metric, score.scorer) for score in results] == [*SCORER.canaries]
     assert {(score.state, score.reason) for score in results} == {

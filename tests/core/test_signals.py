@@ -27,10 +27,10 @@ def test_a_signal_to_stop_is_noticed_and_one_to_reload_calls() -> None:
 def test_a_second_signal_ends_the_process_at_once() -> None:
     program = """
 import asyncio, signal
-from ragmeter.core.process import Signals
+from ragmeter.core.process import SignalHandlers
 
 async def main():
-    signals = Signals()
+    signals = SignalHandlers()
     signal.raise_signal(signal.SIGTERM)
     await signals.stop.wait()
     signal.raise_signal(signal.SIGTERM)

@@ -75,7 +75,11 @@ def secret_settings(model: Any, above: str = "") -> Iterator[str]:
 
 def test_no_secret_can_be_given_as_a_value() -> None:
     secrets = set(secret_settings(Settings))
-    assert {"Judge.api_key", "Otlp.session_salt", "Privacy.hash_key"} <= secrets
+    assert {
+        "JudgeSettings.api_key",
+        "OtlpSettings.session_salt",
+        "PrivacySettings.hash_key",
+    } <= secrets
     for name in secrets:
         section, _, key = name.rpartition(".")
         assert key not in SCHEMA["$defs"][section]["properties"]

@@ -35,9 +35,9 @@ def test_nothing_to_find(path: Path) -> None:
     ],
 )
 def test_it_would_find(what: str, instead: str, found: str, tmp_path: Path) -> None:
-    text = (DASHBOARDS / "ragmeter.json").read_text()
+    text = (DASHBOARDS / "agent.json").read_text()
     assert what in text
-    path = tmp_path / "ragmeter.json"
+    path = tmp_path / "agent.json"
     path.write_text(text.replace(what, instead))
     json.loads(path.read_text())
     done = lint(path)

@@ -113,7 +113,7 @@ class FakeWindows:
     def cell(self, *series: str) -> None:
         """No sums: nothing to compare."""
 
-    before = known = cell
+    sums_before = series_history = cell
 
 
 @dataclass

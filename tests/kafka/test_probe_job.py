@@ -154,7 +154,7 @@ def test_results_are_counted_once_and_even_where_no_service_lives() -> None:
 
 def test_a_note_of_another_program_is_no_trouble() -> None:
     state: Any = state_of()
-    state.keep_note("probes", {"key": 3})
+    state.save_note("probes", {"key": 3})
     worker = Worker(Cluster())
     worker.own(state)
     assert worker.turn()

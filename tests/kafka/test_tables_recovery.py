@@ -177,7 +177,7 @@ def test_nothing_flows_while_a_recovery_comes_to_its_end(monkeypatch: pytest.Mon
         flow_control=SimpleNamespace(suspend=lambda: said.append("suspend")),
         consumer_generation_id=6,
         take_over=lambda generation, assigned: said.append(f"take over {generation}"),
-        taken_over=lambda generation: said.append(f"taken over {generation}"),
+        start_owners=lambda generation: said.append(f"taken over {generation}"),
     )
     manager: Any = SimpleNamespace(app=app, beacon=None, loop=None, _recovery=None)
     recovery: Any = SafeTableManager.recovery.fget(manager)  # type: ignore[attr-defined]

@@ -12,10 +12,10 @@ ROOT = Path(__file__).parents[2]
 LOOK = """
 import sys
 import ragmeter.cli.main, ragmeter.embedded.agent, ragmeter.app.embedded_agent
-from ragmeter.config.loader import load
-from ragmeter.score.slow_tiers import slow_tiers
-slow_tiers(load(environ={}), {})
-print([name for name in sys.modules if name.startswith("ragmeter.scorers.llm")])
+from ragmeter.config.loader import load_settings
+from ragmeter.score.slow_tiers import build_slow_tiers
+build_slow_tiers(load_settings(environ={}), {})
+print([name for name in sys.modules if name.startswith("ragmeter.scorers.llm.embeddings")])
 """
 
 

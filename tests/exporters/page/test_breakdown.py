@@ -72,7 +72,7 @@ def test_segments_without_traffic_are_counted_and_fill_no_lines(
 ) -> None:
     reading = fallen()
     monkeypatch.setattr(
-        Windows, "seen",
+        Windows, "count_traces",
         lambda self, service, segment, window: 0 if segment.endswith("=b") else 3,
     )  # fmt: skip
     part = status(reading).split("Segments last 1h")[1].split("Which segment moved a mean")[0]

@@ -26,7 +26,9 @@ class Broken(AggregateOwner):
         self.buried: list[str] = []
         self.committed: list[int] = []
         self.tp, self._orders = TP("rag.scores", 0), []
-        self.durable = cast(Any, SimpleNamespace(lock=threading.RLock(), bury=self._bury))
+        self.durable = cast(
+            Any, SimpleNamespace(lock=threading.RLock(), send_dead_letter=self._bury)
+        )
         self.reload()
 
     async def _bury(self, event: Any, reason: str, why: str, *, count: bool = True) -> None:
@@ -88,7 +90,7 @@ def test_a_label_that_cannot_be_counted_takes_no_trace_along(
         raise ZeroDivisionError
 
     owner = Labelled(KeyError("not raised"))
-    monkeypatch.setattr("ragmeter.metrics.labelled.label_scores", fails)
+    monkeypatch.setattr("ragmeter.aggregate.feedback_join.label_scores", fails)
     asyncio.run(owner.process([event(9, trace(2))]))
     assert (owner.buried, owner.committed) == ([], [9])
     assert outcomes(owner.state) == {"internal_error": 1}

@@ -26,9 +26,9 @@ class Stage:
         self.counters = Counters()
         self.whole = ScoreProcessor(
             LimitSettings(),
-            cast(Any, SimpleNamespace(trace=self._trace, sent=lambda trace: trace)),
+            cast(Any, SimpleNamespace(prepare=self._trace, publishable=lambda trace: trace)),
             None,
-            cast(Any, SimpleNamespace(whole=self._scored)),
+            cast(Any, SimpleNamespace(score_trace=self._scored)),
             cast(Any, SimpleNamespace(send=self._send)),
             cast(Any, SimpleNamespace(send=self._bury)),
             self.counters,

@@ -152,7 +152,7 @@ def test_a_label_that_cannot_be_counted_takes_no_trace_along(
     state, rows = state_of(settings_of()), dict[bytes, bytes]()
     state.apply([decode_scores_message(label(1, said(1)))])
     head = commit(state, rows)
-    module = "ragmeter.metrics.labelled.label_scores"
+    module = "ragmeter.aggregate.feedback_join.label_scores"
     monkeypatch.setattr(module, lambda *_: (_ for _ in ()).throw(ZeroDivisionError))
     with pytest.raises(ZeroDivisionError):
         state.apply([decode_scores_message(trace(1))])
