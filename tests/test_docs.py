@@ -87,7 +87,7 @@ def test_every_reason_is_documented_and_every_documented_one_is_given() -> None:
     listed = seam[seam.index('"""Why a call gave no verdict') : seam.index("class JudgeFailed")]
     given |= set(re.findall(r"`([a-z_]+)`", listed))
     given |= MISSING_REASONS  # what a trace itself may say
-    for part in ("metrics", "scorers"):
+    for part in ("core", "metrics", "scorers"):
         for path in (ROOT / "agent" / part).rglob("*.py"):
             given |= reasons(path)
     text = (ROOT / "docs" / "metrics.md").read_text()

@@ -14,7 +14,7 @@ from typer.testing import CliRunner, Result
 
 from ragmeter.cli.main import app
 from tests.crash import RAGMETER, start
-from tests.offline.replay.taking import Taking, taking
+from tests.offline.taking import Taking, taking
 from tests.ports import free_port
 from tests.traces import trace_line
 from tests.waiting import PATIENCE, until

@@ -51,7 +51,11 @@ def test_a_request_that_the_topic_of_the_spans_refuses_is_a_dead_letter() -> Non
         raise MessageSizeTooLargeError
 
     stage: Any = Stage()
-    stage._otlp, stage._encoding, stage._epoch = SimpleNamespace(split_request=refuse), "otlp_proto", 0
+    stage._otlp, stage._encoding, stage._epoch = (
+        SimpleNamespace(split_request=refuse),
+        "otlp_proto",
+        0,
+    )
     event: Any = SimpleNamespace(message=message(value=b"\n1"))
     asyncio.run(ScoreProcessor._handle(stage, event))
     assert stage.buried == [("too_large", b"\n1")]

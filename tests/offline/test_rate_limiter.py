@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from ragmeter.offline.replay import RateLimiter
-from tests.offline.replay.hand import Hand
+from tests.offline.hand import Hand
 
 
 def test_traces_come_at_the_rate() -> None:

@@ -22,8 +22,8 @@ from ragmeter.offline.replay_client import (
     ReplayError,
     replay_to_agent,
 )
-from tests.offline.replay.hand import Hand
-from tests.offline.replay.taking import Taking, taking
+from tests.offline.hand import Hand
+from tests.offline.taking import Taking, taking
 from tests.ports import free_port
 from tests.traces import START, trace_line
 

@@ -18,7 +18,7 @@ from ragmeter.offline.replay import (
     read_traffic,
     resume_hint,
 )
-from tests.offline.replay.hand import Hand
+from tests.offline.hand import Hand
 from tests.traces import START, trace_line
 
 LIMIT = 2**20
