@@ -1,11 +1,9 @@
 """What the Helm chart holds that has its source elsewhere; `python -m deploy.chart` writes it.
 
 - values.schema.json: the chart's own values as values.yaml has them, with the bounds of `BOUNDS`;
-  the agent's settings (`config`) as `ragmeter.config.settings` has them, but for the secret ones, which are
-  named by Secrets and never given.
+  the agent's settings (`config`) as `ragmeter.config.settings` has them, but for the secret ones,
+  which are named by Secrets and never given.
 - the table of values in README.md, from the comments of values.yaml.
-- files/: the rules of deploy/prometheus and the dashboards of deploy/grafana, which a chart cannot
-  read from outside its folder.
 
 With `--check` nothing is written; exit 1 names what is not in step.
 """
@@ -29,8 +27,6 @@ __all__ = ["CHART", "Value", "generated", "main", "schema", "table", "values"]
 
 ROOT = Path(__file__).parent.parent
 CHART = ROOT / "helm" / "ragmeter"
-RULES = ROOT / "deploy" / "prometheus" / "ragmeter.rules.yaml"
-DASHBOARDS = ROOT / "deploy" / "grafana" / "dashboards"
 BEGIN, END = "<!-- values: begin -->", "<!-- values: end -->"
 
 POSITIVE = {"type": "integer", "minimum": 1}
@@ -239,15 +235,10 @@ def generated() -> dict[Path, str]:
     readme = (CHART / "README.md").read_text(encoding="utf-8")
     before, _, rest = readme.partition(BEGIN)
     _, _, after = rest.partition(END)
-    made = {
+    return {
         CHART / "values.schema.json": json.dumps(schema(text), indent=2, ensure_ascii=False) + "\n",
         CHART / "README.md": f"{before}{BEGIN}\n{table(text)}\n{END}{after}",
     }
-    if RULES.is_file():
-        made[CHART / "files" / RULES.name] = RULES.read_text(encoding="utf-8")
-    for path in sorted(DASHBOARDS.glob("*.json")):
-        made[CHART / "files" / "dashboards" / path.name] = path.read_text(encoding="utf-8")
-    return made
 
 
 def main(arguments: list[str] | None = None) -> int:

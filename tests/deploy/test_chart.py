@@ -35,16 +35,15 @@ def test_generated_files_are_in_step() -> None:
     assert stale == [], "run `python -m deploy.chart`"
 
 
-def test_no_file_is_left_from_a_source_that_is_gone() -> None:
-    files = chart.CHART / "files"
-    made = {path for path in chart.generated() if path.is_relative_to(files)}
-    assert {path for path in files.rglob("*") if path.is_file()} == made
-
-
-def test_rules_of_the_chart_are_those_of_prometheus() -> None:
-    copy = chart.CHART / "files" / "ragmeter.rules.yaml"
-    assert copy.read_bytes() == chart.RULES.read_bytes()
-    assert yaml.safe_load(copy.read_text(encoding="utf-8"))["groups"]
+def test_chart_takes_rules_and_dashboards_from_where_they_are_written() -> None:
+    files, deploy = chart.CHART / "files", chart.ROOT / "deploy"
+    links = {path.name: path.resolve() for path in files.iterdir() if path.is_symlink()}
+    assert links == {
+        "ragmeter.rules.yaml": deploy / "prometheus" / "ragmeter.rules.yaml",
+        "dashboards": deploy / "grafana" / "dashboards",
+    }
+    assert len(list(files.iterdir())) == len(links)
+    assert all(path.exists() for path in links.values())
 
 
 def test_every_value_is_described() -> None:
@@ -104,8 +103,6 @@ def test_check_names_what_is_not_in_step(
         (copy / name).write_bytes((chart.CHART / name).read_bytes())
     monkeypatch.setattr(chart, "CHART", copy)
     monkeypatch.setattr(chart, "ROOT", tmp_path)
-    monkeypatch.setattr(chart, "RULES", tmp_path / "none")
-    monkeypatch.setattr(chart, "DASHBOARDS", tmp_path / "none")
     assert chart.main(["--check"]) == 0
     text = VALUES.replace("mode: standalone", "mode: worker")
     (copy / "values.yaml").write_text(text, encoding="utf-8")

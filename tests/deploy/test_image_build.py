@@ -49,7 +49,8 @@ def prefix(tmp_path_factory: pytest.TempPathFactory) -> Path:
         for name in names:
             into = source / target
             if (ROOT / name).is_dir():
-                shutil.copytree(ROOT / name, into, ignore=shutil.ignore_patterns("__pycache__"))
+                ignored = shutil.ignore_patterns("__pycache__")
+                shutil.copytree(ROOT / name, into, symlinks=True, ignore=ignored)
             else:
                 into.mkdir(parents=True, exist_ok=True)
                 shutil.copy(ROOT / name, into)
