@@ -31,8 +31,9 @@ def parse_duration(text: object) -> float:
     """
     if text == "0" or (text == 0 and not isinstance(text, bool)):
         return 0.0
-    sound = isinstance(text, str) and 0 < len(text) <= _MAX_DURATION_CHARS
-    match = _DURATION.fullmatch(text) if sound else None
+    match = None
+    if isinstance(text, str) and 0 < len(text) <= _MAX_DURATION_CHARS:
+        match = _DURATION.fullmatch(text)
     if match is None:
         raise ValueError("a duration like 30s, 5m, 1h or 1h30m is needed")
     return float(

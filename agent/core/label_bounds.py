@@ -77,11 +77,13 @@ class LabelBounds:
         name = self.bound(value)
         return f"{tag}={name if name in self._segments.get((service, tag), ()) else OTHER_LABEL}"
 
+    def fits(self, text: str) -> bool:
+        """Return whether `text` may be a label value unchanged."""
+        return len(text) <= self._chars and text.isprintable() and text == text.strip() != ""
+
     def bound(self, text: str) -> str:
         """Return `text` as a label value."""
-        if len(text) <= self._chars and text.isprintable() and text == text.strip() != "":
-            return text
-        return bound_label(text, self._chars)
+        return text if self.fits(text) else bound_label(text, self._chars)
 
     def retain_services(self, active: Iterable[str]) -> list[str]:
         """Forget services without data in any window, and return their names."""

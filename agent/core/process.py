@@ -14,8 +14,9 @@ from typing import Generic, TypeVar
 
 _HEARTBEAT_SECONDS = 2.0  # of an event loop; a stall is a matter of many seconds
 
-# Share of `limits.stalled_seconds` after which readiness goes off: 30 s of 120, longer than the
-# longest sound pause of the embedded agent (5 s between two tries to write), with time left to look.
+# Share of `limits.stalled_seconds` after which readiness goes off: 30 s of 120. That is longer
+# than the longest sound pause of the embedded agent (5 s between two tries to write), and leaves
+# time to look.
 _UNREADY_SHARE = 0.25
 
 # Most seconds that one update may add. A longer gap between updates means that the whole process

@@ -11,7 +11,6 @@ from typing import Any
 
 from ragmeter.trace import Status, Trace
 
-
 BUILTIN_SCORER = "builtin"
 JUDGE_SCORER = "judge"
 REFERENCE_SCORER = "reference"  # compares with a canary's reference
