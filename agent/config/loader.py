@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import difflib
 import json
+import logging
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -28,6 +29,9 @@ from ragmeter.config.settings import Settings
 from ragmeter.core.errors import RagmeterError
 
 ENV_PREFIX = "RAGMETER_"
+
+# With PYDANTIC_SETTINGS_DEBUG in the environment it would log all values, secrets included.
+logging.getLogger("pydantic_settings").setLevel(logging.INFO)
 
 # Kubernetes injects these into every container beside a Service that is called ragmeter.
 _KUBERNETES_VARIABLE = re.compile(r"RAGMETER_(SERVICE_(HOST|PORT.*)|PORT(_\d+_(TCP|UDP).*)?)")
@@ -53,6 +57,10 @@ _TYPE_NAMES = {
     "float": "number",
     "bool": "`true` or `false`",
     "NoneType": "nothing",
+    "RedactionRuleSettings": "redactrule",
+    "ResolverSource": "source",
+    "SamplingRates": "rates",
+    "SloSettings": "slo",
 }
 _BOUNDS = {"gt": "over {}", "ge": "at least {}", "lt": "under {}", "le": "at most {}"}
 
@@ -198,6 +206,7 @@ def _explain_item(item: ErrorDetails, keys: list[str], secrets: list[str]) -> st
     else:
         message = re.sub(r"^(Input|List|String) should ", "it must ", item["msg"])
         message = message.removeprefix("Value error, ").replace(" after validation", "")
+        message = message.replace("Field required", "it is missing")
     if isinstance(value, Mapping) and kind in ("value_error", "missing"):
         return f"{key}: {message}"  # the value is a section as a whole, which may hold secrets
     section = ".".join(part for part in item["loc"] if isinstance(part, str))
