@@ -47,7 +47,7 @@ from ragmeter.ingest.requests.extraction import ExtractedRequests, extract_reque
 from ragmeter.ingest.spans import Span
 from ragmeter.score.slow_tiers import MakeTiers, SlowTiers
 from ragmeter.store.pending import FeedbackTable, OpenSpanTable
-from ragmeter.store.rows import AcceptedArrivals, SourceProgress
+from ragmeter.store.rows import AcceptedArrivals, SourceProgress, StoreOptions
 from ragmeter.store.sqlite import SqliteStore, TransactionStatements, add_counts
 from ragmeter.windows.windows import Windows
 
@@ -88,9 +88,11 @@ class EmbeddedAgent:
         self.content = ContentPolicy(settings.privacy)
         self._store = SqliteStore(
             settings.state.path,
-            overwrite=not self.content.full,
-            horizon=settings.limits.dedupe_hours * 3600,
-            synchronous=settings.state.synchronous,
+            StoreOptions(
+                horizon=settings.limits.dedupe_hours * 3600,
+                synchronous=settings.state.synchronous,
+                overwrite=not self.content.full,
+            ),
             warn=log.error,
         )
         self._feedback = FeedbackTable(self._store)
