@@ -12,13 +12,13 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
 
+from ragmeter.core.atomic_files import replacing
 from ragmeter.scorers.hhem.model import TOKENIZER_NAME, WEIGHTS_NAME, ModelError, sha256_of
 
 
@@ -151,14 +151,8 @@ def fetch_model(
                 continue
             if shutil.disk_usage(out).free < file.size + _SPARE:
                 raise ModelError(f"{out} has no room for the {file.size:,} bytes of {file.name}")
-            handle, name = tempfile.mkstemp(prefix=f".{file.name}-", dir=out)
-            os.close(handle)
-            try:
-                os.chmod(name, 0o644)  # as any other file: temporary ones are for their owner only
-                _download(f"{base_url}/{file.path}", file, Path(name), say)
-                os.replace(name, target)
-            finally:
-                Path(name).unlink(missing_ok=True)
+            with replacing(target) as part:
+                _download(f"{base_url}/{file.path}", file, part, say)
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         reason = str(error) or type(error).__name__
         raise ModelError(
