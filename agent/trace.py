@@ -234,8 +234,7 @@ class Trace(_TraceModel):
 
     Args:
         trace_id: Id of the request, unique within its service.
-        service: Name of the application that answered.
-        timestamp: Event time; kept in UTC.
+        timestamp: Event time in UTC.
         passages: Retrieved passages in rank order; None where retrieval was not captured, empty
             where it found nothing. The two are scored differently.
         timings: Seconds by stage; `total` is the whole request.

@@ -63,7 +63,7 @@ class Counters:
         Args:
             name: Name of the histogram.
             labels: Labels of its counters.
-            value: The observed value.
+            value: The value.
             edges: Ascending upper bounds of the buckets, without +Inf.
             exemplar: Replaces the bucket's exemplar.
         """

@@ -21,10 +21,6 @@ class MetricSpec:
     Args:
         name: Base name, without a cut-off.
         kind: How values combine: a `ratio` is the mean of 0/1 values.
-        tier: The tier that scores it.
-        scorers: Names of the scorers that give it.
-        meaning: What it measures.
-        formula: How it is computed.
         needs: The fields that it reads.
         low: Smallest value.
         high: Largest value; None if unbounded.

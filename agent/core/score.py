@@ -33,8 +33,6 @@ class Score:
 
     Args:
         metric: Name of the metric; one with a cut-off ends in it: `precision_at_k:5`.
-        scorer: Name of the scorer.
-        state: The final state of the pair.
         value: The value, in the range of the metric, if and only if `state` is `scored`.
         reason: A label that says why there is no value.
         probability: Inclusion probability pi in (0, 1] under which the value was taken, the
@@ -101,17 +99,10 @@ class ScoredTrace:
     """The results of one trace, without its texts: scoring's output and aggregation's input.
 
     Args:
-        trace_id: Id of the trace.
-        service: Its service.
         timestamp: Event time in Unix seconds.
-        status: Outcome of the request.
-        results: Scores of the trace.
         probability: Upstream inclusion probability in (0, 1]; operational counts are weighted by
             its inverse.
         timings: Seconds by stage.
-        tags: Tags of the trace.
-        input_tokens: Tokens sent to the application's model.
-        output_tokens: Tokens received from it.
         cost_usd: Cost of the request in US dollars.
         partial: Whether this adds results to a trace that was handed over before.
         canary: Whether the trace is a test query; only its reference metrics are counted, apart

@@ -23,9 +23,6 @@ class ScoringCost:
     """The cost of scoring a trace, failed attempts included.
 
     Args:
-        requests: Calls of an API.
-        input_tokens: Tokens sent.
-        output_tokens: Tokens received.
         usd: Price of the tokens in US dollars.
         seconds: Sum of the times that calls were in flight or cores were busy: two calls side by
             side for one second are two seconds.

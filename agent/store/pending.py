@@ -32,11 +32,9 @@ class OpenSpanRow:
 
     Args:
         trace: The OpenTelemetry trace id.
-        arrived: Wall time of the request.
         root: Whether the root span is among them.
         size: Bytes as the assembler counts them.
         keys: Keys of the spans, eight bytes each.
-        body: The encoded spans.
     """
 
     trace: bytes
@@ -182,8 +180,6 @@ class NewFeedback:
 
     Args:
         trace: Hash of the trace's id.
-        service: Service of the trace, if known.
-        scorer: Who labelled.
         since: Event time since when it waits.
         body: The feedback as JSON.
     """
@@ -205,14 +201,7 @@ class StoredFeedback:
 
 @dataclass(frozen=True, slots=True)
 class NewRememberedTrace:
-    """A counted trace to remember for its labels.
-
-    Args:
-        trace: Hash of its id.
-        service: Its service as it was sent.
-        at: Event time.
-        body: What joining needs of it.
-    """
+    """A counted trace to remember for its labels, by the hash of its id and its event time."""
 
     trace: bytes
     service: str
@@ -248,6 +237,7 @@ class FeedbackChanges:
     done: Sequence[int] = ()
 
     def __call__(self, db: sqlite3.Connection) -> None:
+        """Run the statements."""
         if self.before is not None:
             db.execute("DELETE FROM frames WHERE at < ?", (self.before,))
         rows = [(one.trace, one.service, one.at, one.body) for one in self.frames]

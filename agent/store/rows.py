@@ -32,10 +32,7 @@ class TraceArrival:
     """A valid trace on its way in.
 
     Args:
-        service: Service of the trace.
-        trace_id: Its id.
         timestamp: Event time after the clock check.
-        body: The trace as JSON.
         held: Whether it waits for the texts of its passages before it joins the queue.
     """
 
@@ -86,14 +83,9 @@ class TierDraw:
     """A trace that a slow tier has drawn.
 
     Args:
-        tier: The tier.
-        service: Service of the trace.
-        timestamp: Event time.
         probability: Inclusion probability of the draw.
         pairs: The promised (metric, scorer) pairs: each gets one result, even if the settings
             change meanwhile.
-        body: The trace as JSON.
-        stratum: The stratum it was drawn from.
         cheap: Built-in scores by metric.
     """
 
@@ -132,9 +124,7 @@ class OutboxItem:
     Args:
         id: Its unique idempotency key.
         key: Items of one key are delivered in order: "resolved" must not overtake "firing".
-        body: The notification as JSON.
         created: Wall time.
-        attempts: Failed deliveries so far.
     """
 
     id: str
@@ -154,11 +144,9 @@ class StateCommit:
         counters: Changed totals; those of None are deleted.
         evidence: Rows of (service, trace id, event time, JSON).
         forget_evidence: (service, trace id) of evidence to delete.
-        outbox: New notifications.
         drawn: Traces that wait for a slow tier from now on.
         finished: Ids of drawn traces that are done.
         also: Further statements of the transaction.
-        meta: JSON-able values by name.
     """
 
     upto: int

@@ -105,9 +105,8 @@ class SqliteStore:
         self._seen = DedupeClock(
             self._options.horizon, meta.get("seen_start"), meta.get("seen_outside", 0)
         )
-        ((self._depth, self._held),) = self.fetch(
-            "SELECT (SELECT count(*) FROM inbox), (SELECT count(*) FROM held)"
-        )
+        self._depth: int = self.fetch("SELECT count(*) FROM inbox")[0][0]
+        self._held: int = self.fetch("SELECT count(*) FROM held")[0][0]
 
     def _file_identity(self) -> tuple[int, int] | None:
         try:
@@ -223,16 +222,11 @@ class SqliteStore:
             if also is not None:
                 also(db)
             if progress:
-                row = (progress.source, progress.position)
-                db.execute("INSERT OR REPLACE INTO progress VALUES(?, ?)", row)
+                position = (progress.source, progress.position)
+                db.execute("INSERT OR REPLACE INTO progress VALUES(?, ?)", position)
             if (generation, clock) != (self._generation, self._seen):
-                self._put_meta(
-                    {
-                        "seen_generation": generation,
-                        "seen_start": clock.start,
-                        "seen_outside": clock.outside,
-                    }
-                )
+                seen = {"seen_start": clock.start, "seen_outside": clock.outside}
+                self._put_meta({"seen_generation": generation, **seen})
         with self._mutex:
             # only after the commit: a step that failed has left no generation behind
             self._generation, self._seen = generation, clock
@@ -281,8 +275,8 @@ class SqliteStore:
         """Return the traces that wait for `tier` with `id > after`, oldest first; they stay."""
         query = f"SELECT id, {_DRAW_COLUMNS} FROM drawn WHERE tier=? AND id > ? ORDER BY id LIMIT ?"
         return [
-            StoredDraw(id_, TierDraw(*draw, _parse_pairs(pairs), body, stratum, json.loads(cheap)))
-            for id_, *draw, pairs, body, stratum, cheap in self.fetch(query, tier, after, limit)
+            StoredDraw(id_, _parse_draw(*columns))
+            for id_, *columns in self.fetch(query, tier, after, limit)
         ]
 
     def waiting(self) -> list[PendingDraws]:
@@ -421,3 +415,9 @@ def _draw_row(draw: TierDraw) -> tuple[object, ...]:
     pairs, cheap = json.dumps(draw.pairs), json.dumps(dict(draw.cheap))
     head = (draw.tier, draw.service, draw.timestamp, draw.probability)
     return (*head, pairs, draw.body, draw.stratum, cheap)
+
+
+def _parse_draw(*columns: Any) -> TierDraw:
+    tier, service, timestamp, probability, pairs, body, stratum, cheap = columns
+    parsed = _parse_pairs(pairs)
+    return TierDraw(tier, service, timestamp, probability, parsed, body, stratum, json.loads(cheap))
