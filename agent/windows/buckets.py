@@ -341,7 +341,9 @@ class BucketRing:
                 continue
             changed = True
             for owner, bucket in self.rows[index].items():
-                total = span.totals[owner]
+                total = span.totals.get(owner)
+                if total is None:  # nothing is left of it: what this bucket had was retracted
+                    continue
                 total.subtract(bucket)
                 if total.empty:
                     del span.totals[owner]
