@@ -49,7 +49,7 @@ class Partial(NamedTuple):
 def empty() -> Windows:
     settings = load_settings(environ={})
     found = Windows(settings.windows, specs=METRICS, min_samples=settings.limits.min_samples)
-    assert found._finest == GRAIN
+    assert found._state._finest == GRAIN
     return found
 
 
