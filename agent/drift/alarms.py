@@ -113,15 +113,12 @@ class JudgedAlarms:
         return cheap is not None and at - cheap <= self._quiet
 
     def on_quality_alarm(self, alarm: Alarm, cheap: float | None, has_residual: bool) -> Alarm:
-        """Decide about an alarm of the judged score itself.
+        """Return an alarm of the judged score itself, firing or held.
 
         Args:
             alarm: The alarm.
             cheap: When the cheap score last alarmed (Unix seconds), None if it is not watched.
             has_residual: Whether a residual is watched, which could explain the alarm.
-
-        Returns:
-            The alarm, firing or held.
         """
         key = alarm.service, alarm.metric, alarm.scorer
         moved = self._has_moved(cheap, alarm.at)
@@ -139,11 +136,7 @@ class JudgedAlarms:
         return with_state(alarm, "held", held_for)
 
     def on_judge_alarm(self, alarm: Alarm, cheap: float | None) -> list[Alarm]:
-        """Decide about an alarm of the residual.
-
-        Args:
-            alarm: The alarm.
-            cheap: When the cheap score last alarmed (Unix seconds), None if it is not watched.
+        """Decide about an alarm of the residual; `cheap` is as in `on_quality_alarm`.
 
         Returns:
             The alarm, and that of the judged score if it is held from now on.
@@ -167,14 +160,9 @@ class JudgedAlarms:
     ) -> list[Alarm]:
         """Take in that stored probes, which no service can move, are judged otherwise or no longer.
 
-        Args:
-            judges: The scorers of the judge.
-            drifting: Whether the probes are judged otherwise from now on.
-            at: Event time, Unix seconds.
-            cheap: Returns when a cheap score last alarmed.
-
         Returns:
-            The alarms that are held, those raised before included unless the cheap score moved.
+            The alarms of these judges that are held from `at` (Unix seconds) on, those raised
+            before included unless the cheap score moved.
         """
         if not drifting:
             for judge in judges:
@@ -209,12 +197,7 @@ class JudgedAlarms:
         self._raised.pop(key, None)
 
     def release(self, now: float, cheap: _CheapAlarmTime) -> list[Alarm]:
-        """Raise waiting alarms if the cheap score has moved since, or nothing explained them.
-
-        Args:
-            now: Event time, Unix seconds.
-            cheap: Returns when a cheap score last alarmed.
-        """
+        """Raise waiting alarms if the cheap score has moved since, or nothing explained them."""
         alarms = []
         for key, alarm in sorted(self._waiting.items()):
             if key in self._drifting:

@@ -66,13 +66,10 @@ class EsrDetector:
         self.statistic = 0.0
 
     def update(self, zs: Iterable[tuple[float, float]]) -> float:
-        """Take in one closed bucket.
+        """Take in one closed bucket; return the statistic to compare with `detector_threshold`.
 
         Args:
             zs: (z, tolerance) of each statistic, z > 0 in the direction that is watched.
-
-        Returns:
-            The statistic, to be compared with `detector_threshold`.
         """
         total = 0.0
         down = self._down

@@ -96,11 +96,9 @@ class DriftMonitor:
         self._scores.add(traces)
 
     def advance(self, now: float, source: BucketSource) -> list[Alarm]:
-        """Read what has closed by event time `now`.
+        """Read what has closed by event time `now` (Unix seconds).
 
-        Args:
-            now: Unix seconds.
-            source: Closed buckets; it must still have them, so call this at least once a minute.
+        The source must still have the buckets, so call this at least once a minute.
 
         Returns:
             Alarms that fire, are held or clear, in order of time.
@@ -262,10 +260,6 @@ class DriftMonitor:
     def promote(self, service: str, now: float) -> int:
         """Make the present state the baseline of every series of a service, and end its alarms.
 
-        Args:
-            service: Name of the service, after a deploy or an acknowledged alarm.
-            now: Event time, Unix seconds.
-
         Returns:
             The number of series with a new baseline at once; the others are silent until six hours
             are known.
@@ -280,12 +274,7 @@ class DriftMonitor:
         return ready
 
     def apply_probes(self, judges: Collection[str], drifting: bool, at: float) -> list[Alarm]:
-        """Take in whether stored probes show that a judge has changed.
-
-        Args:
-            judges: Scorers of the judge; the alarms of what they score are held back or let go.
-            drifting: Whether the probes are judged otherwise.
-            at: Event time, Unix seconds.
+        """Hold the alarms of the `judges`' scores while stored probes are judged otherwise.
 
         Returns:
             The alarms that this changed.
@@ -363,10 +352,7 @@ class DriftMonitor:
         }
 
     def drain_scores(self) -> list[tuple[str, int, Any]]:
-        """Return (service, slot, rows) of score buckets that changed since the last call.
-
-        The rows are for `scores` in `load`'s state; there are as many slots as buckets are open.
-        """
+        """Return (service, slot, rows for `load`) of score buckets that changed since."""
         return self._scores.drain()
 
     def dump(self) -> dict[str, Any]:

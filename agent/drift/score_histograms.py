@@ -55,10 +55,7 @@ class ScoreHistograms:
         return low + (high - low) * cell / SCORE_CELLS
 
     def add(self, traces: Iterable[ScoredTrace]) -> None:
-        """Count the scores of traces, which must not be changed afterwards.
-
-        They are summed when somebody reads, a column of scores at a time.
-        """
+        """Count the scores of traces at the next reading; they must not be changed afterwards."""
         for trace in traces:
             key = (trace.service, int(trace.timestamp // _SCORE_GRAIN))
             pending = self._pending.get(key)
@@ -97,14 +94,7 @@ class ScoreHistograms:
     def take(
         self, service: str, metric: str, scorer: str, width: int, start: float
     ) -> Sequence[float] | None:
-        """Remove and return the histogram of [start, start + width).
-
-        Args:
-            service: Name of the service.
-            metric: Name of the metric.
-            scorer: Name of the scorer.
-            width: Seconds, a multiple of ten.
-            start: Unix seconds.
+        """Remove and return the histogram of [start, start + width); `width` is a multiple of 10 s.
 
         Returns:
             Weight by cell, then the sum of weights and that of squared weights; None without any.

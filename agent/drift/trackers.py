@@ -54,13 +54,7 @@ class Tracker(ABC):
     `next_start` is the start of the bucket to read (Unix seconds), `width` its seconds, `wait` the
     seconds from its start until it may be read. `series` are the monitored series by kind. The
     monitor sets `milestones` and `finest`, the narrowest bucket of its source.
-
-    Args:
-        service: Name of the service.
-        metric: Name of the metric or stage.
-        scorer: Name of the scorer, "" for a stage.
-        next_start: Start of the first bucket to read.
-        spec: Spec of the metric, None without one.
+    For a stage, `metric` is its name and `scorer` is "".
     """
 
     judged = False
@@ -99,15 +93,9 @@ class Tracker(ABC):
 
     @abstractmethod
     def read(self, source: BucketSource, scores: ScoreHistograms, h: float) -> list[TrackerEvent]:
-        """Read the next bucket.
+        """Read the next bucket; return the changes of alarms that it brings.
 
-        Args:
-            source: Closed buckets.
-            scores: Histograms of scores.
-            h: The threshold of a detector for buckets of one second.
-
-        Returns:
-            The changes of alarms that it brings.
+        `h` is the threshold of a detector for buckets of one second.
         """
 
     def sample_variance(self, kind: AlarmKind) -> float:

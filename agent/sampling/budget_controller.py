@@ -111,16 +111,10 @@ class BudgetController:
         self._share = 1.0
 
     def offer(self, service: str, now: float, rate: float = 1.0) -> float:
-        """Take in an arriving trace.
+        """Take in an arriving trace; return the scale (0, 1] for its draw.
 
-        Args:
-            service: Its service.
-            now: Time of its arrival.
-            rate: The sampling rate that the scale multiplies: the configured one times the ratio
-                of the trace's stratum. Above 1 it counts only as far as the scale lets it.
-
-        Returns:
-            The scale (0, 1] for its draw.
+        `rate` is the sampling rate that the scale multiplies: the configured one times the ratio of
+        the trace's stratum. Above 1 it counts only as far as the scale lets it.
         """
         demand = self._services.get(service)
         if demand is None:

@@ -137,13 +137,9 @@ class ControlLearner:
     def observe(
         self, scored: ScoredTrace, service: str, segments: Sequence[str] = (), turn: int = 0
     ) -> None:
-        """Count a trace that arrives for the first time.
+        """Count a trace that arrives for the first time, under its bounded names.
 
-        Args:
-            scored: The trace.
-            service: Bounded name of its service.
-            segments: Bounded names of its segments.
-            turn: Its turn; turns never go back.
+        Turns never go back.
         """
         traffic = self._services.get(service)
         if traffic is None:
@@ -222,10 +218,7 @@ class ControlLearner:
         self._slots.retain(retained)
 
     def drain(self) -> dict[str, Any]:
-        """Return the state of services observed since the last call, by name of the saved part.
-
-        Call this before `dump`: it assigns slots.
-        """
+        """Return the state of services observed since the last call; call it before `dump`."""
         touched, self._touched = self._touched, set()
         return {
             f"{_STATE_NAME}.{self._slots.slot_of(name)}": {
@@ -251,11 +244,7 @@ class ControlLearner:
         }
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """Restore what `dump` (under `control`) and every `drain` returned.
-
-        Raises:
-            ValueError: The state is not one (or KeyError or TypeError).
-        """
+        """Restore what `dump` (under `control`) and every `drain` returned."""
         saved = state.get(_STATE_NAME)
         if saved is None:
             return

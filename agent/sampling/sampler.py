@@ -53,11 +53,7 @@ class StratumClassifier:
     """Assigns traces to strata by the settings and the last control record.
 
     Both may be replaced at any time, from any thread.
-
-    Args:
-        settings: Ratios of the strata and what belongs to them.
-        segments: Tags that windows distinguish.
-        control: The control record; by default an empty one.
+    `segments` are the tags that windows distinguish.
     """
 
     def __init__(
@@ -79,13 +75,7 @@ class StratumClassifier:
         self._control = control
 
     def classify(self, trace: Trace, scores: Sequence[Score], timestamp: float) -> Stratum:
-        """Return the first stratum that fits a trace.
-
-        Args:
-            trace: The trace.
-            scores: Its scores that are known at once.
-            timestamp: Its event time, Unix seconds.
-        """
+        """Return the first stratum that fits a trace, given its scores that are known at once."""
         settings, control = self._settings, self._control
         ratios = settings.ratios
         service = trace.service
@@ -141,12 +131,7 @@ def _fraction(trace_id: str, key: blake2b) -> float:
 
 
 def uniform_fraction(trace_id: str, salt: bytes) -> float:
-    """Return a number in [0, 1) that is uniform over trace ids, by a keyed hash.
-
-    Args:
-        trace_id: The id.
-        salt: Key of the hash, at most 64 bytes.
-    """
+    """Return a number in [0, 1) uniform over trace ids; `salt` is a key of at most 64 bytes."""
     return _fraction(trace_id, _key(salt))
 
 
@@ -216,14 +201,9 @@ class Sampler:
         return controller.admit_canary(self._clock())
 
     def draw(self, trace: Trace, tier: Tier, ratio: float = 1.0) -> SamplingDraw:
-        """Decide whether a tier scores a trace.
+        """Decide whether a tier scores a trace, whose stratum is drawn `ratio` times as often.
 
         If so, the expected cost is committed and must be settled with the tier's controller.
-
-        Args:
-            trace: The trace.
-            tier: The tier.
-            ratio: How often its stratum is drawn compared with the rest.
         """
         service = trace.service
         key, default, rates = self._plan[tier]

@@ -83,9 +83,6 @@ class ArrivalRate:
     """An exponential average of arrivals per second, begun anew at each step of the rate.
 
     `rate` is arrivals a second as of the last update; the owner counts arrivals in `count`.
-
-    Args:
-        now: Unix seconds.
     """
 
     __slots__ = ("_down", "_since", "_up", "_updated", "count", "rate")
@@ -135,10 +132,6 @@ class ServiceDemand:
     `rate` is the mean sampling rate over the last traces, `scale` the scale in force, `pending`
     the number of drawn traces not yet settled, `seconds` of income what one draw costs of the
     scarcest resource.
-
-    Args:
-        now: Unix seconds.
-        cost: Cost of a trace until one of the service is settled.
     """
 
     __slots__ = ("_has_rate", "arrivals", "cost", "pending", "rate", "scale", "seconds", "settled")

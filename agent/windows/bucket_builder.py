@@ -51,10 +51,6 @@ def build_bucket(traces: Sequence[ScoredTrace], slots: SeriesSlots) -> Bucket:
 
     A score whose value cannot be averaged (none, not finite, beyond 1e15) or whose probability is
     outside (0, 1] counts as unscored: a faulty scorer must neither poison the sums nor stop them.
-
-    Args:
-        traces: The traces; they are not changed.
-        slots: Offsets of the series; new series get one.
     """
     builder = _BucketBuilder(slots)
     if len(traces) <= _SMALL_COLUMN:
@@ -75,11 +71,7 @@ def build_bucket(traces: Sequence[ScoredTrace], slots: SeriesSlots) -> Bucket:
 def group_scores(
     traces: Sequence[ScoredTrace],
 ) -> Iterator[tuple[SeriesKey, Sequence[Score], Sequence[ScoredTrace]]]:
-    """Group scores by series.
-
-    Yields:
-        ((metric, scorer), scores, the trace of each score), scores in the order of `traces`.
-    """
+    """Yield ((metric, scorer), scores, the trace of each score) of every series."""
     rows = [trace.results for trace in traces]
     if len(set(map(len, rows))) == 1:
         # Almost always every trace has the same scores in the same order.

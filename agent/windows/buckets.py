@@ -57,10 +57,7 @@ class SeriesSlots:
         self._sorted: list[tuple[SeriesKey, int]] = []
 
     def column(self, key: SeriesKey) -> tuple[int, int, float]:
-        """Return (offset, sign, bar) of a series, assigning an offset to a new one.
-
-        The offset is a multiple of `WIDTH`; sign and bar are those of `worst_direction`.
-        """
+        """Return (offset, sign, bar) of a series, the last two from `worst_direction`."""
         column = self.columns.get(key)
         if column is None:
             direction = worst_direction(find_spec(self._specs, key[0]))
@@ -176,10 +173,7 @@ class Bucket(_BucketSums):
                 self.worst[key] = entries if old is None else merge_entries(old, entries)
 
     def subtract(self, other: Bucket) -> None:
-        """Undo `add` of a bucket without latency.
-
-        Its worst traces are removed; those that they had displaced do not come back.
-        """
+        """Undo `add` of a bucket without latency; displaced worst traces do not come back."""
         self._subtract_sums(other)
         for key, entries in other.worst.items():
             removed = unpack_entries(entries)
@@ -252,12 +246,9 @@ class WindowSpan:
 
 
 class BucketRing:
-    """Buckets of one width by index (start = index * width), as many as the longest span needs.
+    """Buckets of `width` seconds by index (start = index * width), enough for the longest span.
 
-    Args:
-        width: Seconds of a bucket.
-        spans: The windows on this ring.
-        worst: Whether buckets hold worst traces.
+    `worst` tells whether buckets hold worst traces.
     """
 
     def __init__(self, width: int, spans: list[WindowSpan], worst: bool) -> None:
@@ -280,11 +271,7 @@ class BucketRing:
     def fold(self, index: int, owner: SegmentKey, delta: Bucket, adopt: bool = False) -> None:
         """Add `delta` to its bucket and to the totals of every span that reaches back to it.
 
-        Args:
-            index: Index of the bucket; nothing happens if it has expired.
-            owner: (service, segment) of the traces.
-            delta: Sums of the traces.
-            adopt: Nobody else uses `delta`, so it may become the bucket.
+        An expired bucket is ignored. `adopt`: nobody else uses `delta`, it may become the bucket.
         """
         if index < self.oldest:
             return
@@ -304,11 +291,7 @@ class BucketRing:
         self._open.add(index)
 
     def retract(self, index: int, owner: SegmentKey, delta: Bucket) -> None:
-        """Undo `fold` if its bucket still has the traces.
-
-        The bucket may have expired since, and a window that is new in the configuration never had
-        them.
-        """
+        """Undo `fold`, unless the bucket has expired or began after those traces."""
         bucket = self.rows.get(index, {}).get(owner) if index >= self.oldest else None
         if bucket is None or not bucket.contains(delta):
             return
@@ -335,12 +318,9 @@ class BucketRing:
                 total.add(delta)
 
     def advance(self, newest: int) -> bool:
-        """Move on to the bucket `newest`, expiring old ones; never moves back.
+        """Move on to the bucket `newest`, expiring old ones; return whether any total changed.
 
         The work is proportional to what expires, not to the gap.
-
-        Returns:
-            Whether any total changed.
         """
         if self.newest is not None and newest <= self.newest:
             return False

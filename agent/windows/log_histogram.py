@@ -27,14 +27,14 @@ _INV = 1 / _LOG_G
 # One less than the cell of LOW itself, so that every value above LOW gets a cell of its own kind.
 _OFFSET = math.ceil(math.log(LOW) * _INV) - 1
 HISTOGRAM_CELLS = math.ceil(math.log(HIGH) * _INV) - _OFFSET + 2
-_VALUES = [
+_VALUES = (
     LOW,
     *(
         2 * math.exp((i + _OFFSET) * _LOG_G) / (1 + math.exp(_LOG_G))
         for i in range(1, HISTOGRAM_CELLS - 1)
     ),
     HIGH,
-]
+)
 # A dictionary of so few cells is smaller than its text.
 _MAX_OPEN_CELLS = 4
 

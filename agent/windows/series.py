@@ -86,10 +86,7 @@ class SeriesResolver:
         return metric, scorer, self.current.get((metric, unassisted_scorer(scorer)), scorer)
 
     def series_of(self, total: WindowTotal) -> list[SeriesKey]:
-        """Return (metric, scorer) of every series with a trace, assisted ones included.
-
-        The current series goes by the scorer's name, older ones by their own.
-        """
+        """Return (metric, scorer) of every series; the current one goes by the scorer's name."""
         names = {
             (metric, series): (metric, name) for (metric, name), series in self.current.items()
         }
@@ -110,16 +107,10 @@ class SeriesResolver:
     def sum_cells(
         self, sums: Sequence[WindowTotal | Bucket], metric: str, scorer: str
     ) -> ScoreSums | None:
-        """Add up the sums of one series.
+        """Add up the sums of one series over totals or buckets, None without any.
 
-        Args:
-            sums: Totals or buckets.
-            metric: Name of the metric, with its cut-off.
-            scorer: A plain name (the current version with what no version gave) or that of a
-                version (its own results with the strata of all traces).
-
-        Returns:
-            The sums, None without any.
+        A scorer's plain name stands for the current version with what no version gave, that of a
+        version for its own results with the strata of all traces.
         """
         scorer = unassisted_scorer(scorer)
         name, _, version = scorer.partition("@")
@@ -173,13 +164,9 @@ class SeriesEstimator:
     def estimate(
         self, total: WindowTotal, past: WindowTotal | None, metric: str, scorer: str
     ) -> Estimate | None:
-        """Estimate a series; None with fewer than `min_samples` scored traces.
+        """Estimate a series of `total`; None with fewer than `min_samples` scored traces.
 
-        Args:
-            total: The total of the window.
-            past: The total of the longest window, whose variance a mean borrows.
-            metric: Name of the metric, with its cut-off.
-            scorer: Name of the scorer or of one of its series.
+        `past` is the total of the longest window, whose variance a mean borrows.
         """
         version = past.version if past else 0
         key = self._resolver.cache_key(metric, scorer)
@@ -212,8 +199,7 @@ class SeriesEstimator:
     def history(self, past: WindowTotal | None, metric: str, scorer: str) -> SeriesHistory:
         """Estimate variance and slope from the total of the longest window.
 
-        For a bounded score one pseudo-observation of the uniform variance is added: five equal
-        scores must not claim to know the mean exactly.
+        A bounded score gets one pseudo-observation of the uniform variance.
         """
         if past is None:
             return _NO_HISTORY
@@ -230,10 +216,7 @@ class SeriesEstimator:
         return history
 
     def unscored(self, total: WindowTotal, metric: str, scorer: str) -> tuple[float, int] | None:
-        """Return (weighted share without a value, number of traces that should have one).
-
-        None with fewer than `min_samples` of those.
-        """
+        """Return what `Windows.unscored` returns."""
         key = ("unscored", *self._resolver.cache_key(metric, unassisted_scorer(scorer)))
         cached: tuple[float, int] | None = total.cache.get(key)
         if cached is None:
@@ -244,7 +227,7 @@ class SeriesEstimator:
         return cached if cached[1] >= self._min_samples else None
 
     def failed(self, total: WindowTotal, metric: str, scorer: str) -> FailedShare | None:
-        """Estimate the part of `unscored` that is a fault of ours; None as in `unscored`."""
+        """Estimate the part of `unscored` that is a fault of ours; None as there."""
         scorer = unassisted_scorer(scorer)
         key = ("failed", *self._resolver.cache_key(metric, scorer))
         if key not in total.cache:

@@ -158,20 +158,10 @@ def _unpack(data: bytes) -> tuple[int, Any]:
 class WindowState:
     """Writing, expiring, saving and restoring of the buckets of all windows.
 
-    `names` are the windows' names, `now` the stream time in Unix seconds (None before the first
-    trace), `slots` the offsets of all series, `rings` the rings by rising width, `longest` the
-    longest window. `changes` grows whenever an estimate may have changed, because traces came or a
-    bucket expired. `ignored_stages` counts timings that were dropped because their service has
-    `_MAX_STAGES` stages already.
-
-    Args:
-        windows: Names such as "5m"; at least one, and each once.
-        specs: Metric specs by base name.
-        name_worst: Collect the ids of worst traces for `take_new_worst`, which must then be called.
-        worst_of: Tags whose segments have worst traces, besides the whole service.
-
-    Raises:
-        ValueError: A window has an unknown name or occurs twice, or there is none.
+    The arguments are those of `Windows`. `now` is stream time in Unix seconds (None before the
+    first trace), `slots` the offsets of all series, `rings` the rings by rising width, `longest`
+    the longest window. `changes` grows whenever an estimate may have changed. `ignored_stages`
+    counts timings that were dropped because their service has `_MAX_STAGES` stages already.
     """
 
     def __init__(
@@ -213,11 +203,7 @@ class WindowState:
         self._stray_rows: list[tuple[str, str, int, int]] = []
 
     def advance(self, now: float) -> None:
-        """Move stream time to `now` (Unix seconds) and expire buckets; never goes back.
-
-        Raises:
-            ValueError: `now` is not finite.
-        """
+        """Move stream time to `now` (Unix seconds) and expire buckets; it never goes back."""
         if not math.isfinite(now):
             raise ValueError("stream time must be finite")
         if self.now is not None and now <= self.now:
@@ -247,10 +233,7 @@ class WindowState:
     def add(self, scored: ScoredTrace, service: str, segments: Sequence[str] = ()) -> bool:
         """Count a trace in its bucket, for the whole service and for each segment.
 
-        Args:
-            scored: The trace. It is read at the next fold and must not be changed afterwards.
-            service: Bounded name of its service.
-            segments: Bounded names of its segments.
+        The trace is read at the next fold and must not be changed afterwards.
 
         Returns:
             False if it is too late for all windows.
@@ -351,10 +334,7 @@ class WindowState:
                     )
 
     def take_new_worst(self) -> set[tuple[str, str]]:
-        """Return (service, trace id) of the worst traces of buckets since the last call.
-
-        Their evidence is worth storing. Cheap, unlike `Windows.worst_ids`; needs `name_worst`.
-        """
+        """Return (service, trace id) of new worst traces of buckets since the last call."""
         self.fold()
         taken, self._new_worst = self._new_worst, set()
         return taken
@@ -380,10 +360,7 @@ class WindowState:
         return self._spans[window]
 
     def buckets_between(self, owner: SegmentKey, width: int, start: float) -> Iterator[Bucket]:
-        """Iterate over the filled buckets of [start, start + width).
-
-        They come from the coarsest ring that still has them and whose grain divides both.
-        """
+        """Iterate over the filled buckets of [start, start + width), as coarse as possible."""
         self.fold()
         for ring in reversed(self.rings):
             first, offset = divmod(start, ring.width)

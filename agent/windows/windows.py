@@ -108,10 +108,7 @@ class Windows:
         return sorted(seg for name, seg in self._state.owners() if name == service and seg)
 
     def series(self, service: str, segment: str = "") -> list[SeriesKey]:
-        """Return each (metric, scorer) in the longest window.
-
-        The current series of a scorer goes by the scorer's name, older ones by their own.
-        """
+        """Return each (metric, scorer) in the longest window; see `SeriesResolver.series_of`."""
         total = self._state.past(service, segment)
         return self._resolver.series_of(total) if total else []
 
@@ -148,11 +145,9 @@ class Windows:
     def unscored(
         self, service: str, segment: str, metric: str, scorer: str, window: str
     ) -> tuple[float, int] | None:
-        """Return how many traces that should have a value have none.
+        """Return (weighted share 0..1 without a value, number of traces that should have one).
 
-        Returns:
-            (weighted share 0..1, number of traces that should have a value); None with fewer than
-            `min_samples` of those.
+        None with fewer than `min_samples` of those.
         """
         total = self._state.total(service, segment, window)
         return self._estimator.unscored(total, metric, scorer) if total else None
@@ -191,16 +186,7 @@ class Windows:
     ) -> ScoreSums | None:
         """Return the sums of the traces of [start, start + width) that have come so far.
 
-        Args:
-            service: Name of the service.
-            segment: Name of the segment.
-            metric: Name of the metric.
-            scorer: Name of the scorer.
-            width: Seconds; a multiple of some window's grain.
-            start: Unix seconds; on that grain.
-
-        Returns:
-            The sums; None without any, or if they have expired.
+        Both are seconds and multiples of some window's grain. None without sums, or once expired.
         """
         buckets = list(self._state.buckets_between((service, segment), width, start))
         return self._resolver.sum_cells(buckets, metric, scorer)
@@ -270,11 +256,9 @@ class Windows:
     def history(
         self, service: str, segment: str, metric: str, scorer: str, window: str
     ) -> list[tuple[float, Estimate | None]]:
-        """Estimate a series at 30 to 60 points of a window.
+        """Return (start in Unix seconds, estimate) at 30 to 60 points of a window, oldest first.
 
-        Returns:
-            (start in Unix seconds, estimate) per bucket or group of buckets, oldest first. A point
-            needs one scored trace, not `min_samples`: its interval tells how uncertain it is.
+        A point needs one scored trace, not `min_samples`: its interval tells how uncertain it is.
         """
         ring, span = self._state.span(window)
         if ring.newest is None:
@@ -303,17 +287,10 @@ class Windows:
         limit: int = 5,
         segment: str = "",
     ) -> list[RankedTrace]:
-        """Return the worst traces of a window, worst first.
+        """Return up to `limit` worst traces of a window, worst first; each bucket knows five.
 
-        Each bucket knows five. A window with a grain below a minute reads the next coarser ring.
-
-        Args:
-            service: Name of the service.
-            metric: Name of the metric, or `latency`.
-            scorer: Name of the scorer, or the stage of a latency.
-            window: Name of the window.
-            limit: Number of traces at most.
-            segment: Name of a segment whose tag is in `worst_of`; others have no worst traces.
+        Metric `latency` with a stage as scorer gives the slowest. Segments have worst traces if
+        their tag is in `worst_of`. A grain below a minute reads the next coarser ring.
         """
         sign = worst_sign(metric, self._specs)
         entries: set[WorstEntry] = set()
@@ -330,10 +307,7 @@ class Windows:
         return list(traces.values())
 
     def worst_ids(self, service: str, depth: int = 25) -> set[str]:
-        """Return the ids of the `depth` worst traces of each metric and window.
-
-        Evidence is stored for these: the five that are shown and those that may follow them.
-        """
+        """Return the ids whose evidence to store: the `depth` worst of each metric and window."""
         segments = self.segments(service) if self._state.worst_of else []
         return {
             entry.trace_id
