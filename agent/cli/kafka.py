@@ -37,7 +37,6 @@ from ragmeter.cli.replay import (
 from ragmeter.config.loader import ConfigError, load_settings
 from ragmeter.console.terminal import exit_error, print_message
 
-
 DIFFERENT_EXIT_CODE = 3
 
 kafka_app = typer.Typer(help="Topics, lag, replay and dead letters on Kafka.", no_args_is_help=True)
@@ -264,7 +263,7 @@ def replay_file(
     id_suffix: SuffixOption = "",
     config: KafkaConfigOption = None,
 ) -> None:
-    """Deprecated alias of `ragmeter replay FILE --to kafka`; the next release removes it."""
+    """Send a file as `ragmeter replay FILE --to kafka` does; deprecated, gone in the next release."""
     print_message("`ragmeter kafka replay` is deprecated: use `ragmeter replay FILE --to kafka`")
     replay_to_kafka(ReplayCall(file, rate, start, shift, id_suffix), config)
 

@@ -287,7 +287,9 @@ def _explain(error: Exception, options: dict[str, Any]) -> str:
     if isinstance(error, TimeoutError):
         return f"no answer in time; {OTHER_PROTOCOL}"
     if isinstance(error, KafkaConnectionError) and options["security_protocol"] == "SSL":
-        return f"it hangs up; it wants a certificate that it trusts (cert_file), or {OTHER_PROTOCOL}"
+        return (
+            f"it hangs up; it wants a certificate that it trusts (cert_file), or {OTHER_PROTOCOL}"
+        )
     if isinstance(error, (KafkaConnectionError, ConnectionResetError)):
         return f"it hangs up; {OTHER_PROTOCOL}"
     if isinstance(error, ConnectionRefusedError):

@@ -89,8 +89,10 @@ class WorkerApp(faust.App):
 
     def release(self) -> None:
         """Give up all partitions: nothing of what is under way is acknowledged any more."""
-        for processor in (*self.acked_processors, *self.durable_processors):
-            processor.release()
+        for acked in self.acked_processors:
+            acked.release()
+        for durable in self.durable_processors:
+            durable.release()
 
     @property
     def acked_processors(self) -> list[AckedProcessor]:

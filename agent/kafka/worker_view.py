@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, cast
@@ -77,13 +77,11 @@ class _OwnedCounters(Counters):
         self._view = view
 
     def items(self) -> Iterator[tuple[CounterKey, float]]:
-        own = dict(super().items())
-        aggregated = [state.aggregator.counters for state in self._view.partition_states()]
-        assembled = [state.counters for state in self._view.assembly_states()]
-        total: Counter[CounterKey] = Counter()
-        for counters in (own, *aggregated, *assembled):
-            for key, value in counters.items():
-                total[key] += value  # type: ignore[assignment]
+        total: dict[CounterKey, float] = defaultdict(float, super().items())
+        counters = [state.aggregator.counters for state in self._view.partition_states()]
+        counters += [state.counters for state in self._view.assembly_states()]
+        for key, value in (item for one in counters for item in one.items()):
+            total[key] += value
         yield from total.items()
 
     def get(self, name: str, labels: tuple[tuple[str, str], ...] = ()) -> float:
@@ -191,11 +189,12 @@ class WorkerView:
 
     def gauges(self) -> Sequence[GaugeSample]:
         """Return gauges, summed over the partitions."""
-        total: Counter[tuple[str, tuple[tuple[str, str], ...]]] = Counter()
-        for state in (*self.partition_states(), *self.assembly_states()):
-            for name, labels, value in state.gauges():
-                total[name, labels] += value  # type: ignore[assignment]
-        return [*((*key, float(value)) for key, value in total.items()), *self._gauges()]
+        gauges = [gauge for state in self.partition_states() for gauge in state.gauges()]
+        gauges += [gauge for state in self.assembly_states() for gauge in state.gauges()]
+        total: dict[CounterKey, float] = defaultdict(float)
+        for name, labels, value in gauges:
+            total[name, labels] += value
+        return [*((*key, value) for key, value in total.items()), *self._gauges()]
 
     def indexes(self) -> Sequence[IndexVersion]:
         """Return the index versions of all services."""

@@ -177,10 +177,10 @@ def read_lag(settings: Settings) -> list[PartitionLag]:
 
 
 def _committed_offsets(kafka: KafkaSettings) -> dict[Any, Any]:
-    """Retried with a new client, which looks the coordinator up again: a new cluster may still be
-    making its topic of the offsets, and the group may be moving to another broker."""
     from kafka.errors import RetriableError
 
+    # Retried with a new client, which looks the coordinator up again: a new cluster may still be
+    # making its topic of the offsets, and the group may be moving to another broker.
     deadline = time.monotonic() + kafka.timeout_seconds
     while True:
         try:

@@ -157,7 +157,7 @@ def records_between(reader: Any, partition: Any, start: int, end: int) -> Iterat
 def read_newest(
     kafka: KafkaSettings, topic: str, last: int, *, follow: bool = False
 ) -> Iterator[Any]:
-    """Yield the `last` records of each partition by time, then, with `follow`, new ones for ever."""
+    """Yield the `last` records of each partition by time, then, with `follow`, new ones."""
     with consumer(kafka) as reader:
         partitions = partitions_of(reader, [topic])
         first, end = reader.beginning_offsets(partitions), reader.end_offsets(partitions)

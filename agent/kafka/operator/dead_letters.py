@@ -258,9 +258,11 @@ def _pending(
 
 
 def _obstacle(letter: DeadLetter, topics: KafkaTopics) -> str:
-    """Why a letter cannot be sent again; "" if it can. Behind the traces, a guard against
-    repetitions drops what comes out of order (`ragmeter.kafka.state.duplicates`): the letter would
-    be lost although it was sent."""
+    """Return why a letter cannot be sent again, or "".
+
+    Behind the traces, a guard against repetitions (`ragmeter.kafka.state.duplicates`) drops what
+    comes out of order: the letter would be lost although it was sent.
+    """
     if letter.truncated:
         return "only their place is known (truncated)"
     if letter.topic == topics.spans:

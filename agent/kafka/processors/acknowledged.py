@@ -272,7 +272,7 @@ def arrival_time(message: Any, now: float) -> float | None:
 
 
 class AckedProcessor(ABC):
-    """A processor without state: each message is handled, many at a time, and acknowledged in order.
+    """A processor without state: handles messages, many at a time, and acknowledges in order.
 
     A subclass delivers the results of a message before `_handle` returns. An unexpected exception
     (a broker that refuses, a defect of ours, a gap in the offsets) ends the worker without loss.
@@ -325,7 +325,7 @@ class AckedProcessor(ABC):
         return self._acks.tracker.waiting + self._acks.tracker.running if self._acks else 0
 
     def _limit_time(self, message: Any, timestamp: float) -> float:
-        """The time of arrival for a timestamp that lies too far after it."""
+        """Replace a timestamp that lies too far after the arrival by the time of arrival."""
         arrived = arrival_time(message, time.time())
         if arrived is None or timestamp <= arrived + self._settings.limits.future_seconds:
             return timestamp

@@ -128,7 +128,7 @@ def _without_passages(trace: Trace, reason: str) -> Trace:
 
 
 class RawTopic(faust.Topic):
-    """A topic of bytes that sends at once: what Faust does around a send costs more than the send."""
+    """A topic of bytes that sends at once: Faust's work around a send costs more than the send."""
 
     async def send(  # type: ignore[override]
         self,

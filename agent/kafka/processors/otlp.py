@@ -120,7 +120,9 @@ class OtlpSplitter:
         if parts:
             await self._distribute(parts, source)
             return
-        reasons = [f"{number} {why}" for why, number in refused.items() if why not in SILENT_STATUSES]
+        reasons = [
+            f"{number} {why}" for why, number in refused.items() if why not in SILENT_STATUSES
+        ]
         if reasons:
             raise UnusableMessage("invalid_otlp", ", ".join(reasons))
 
@@ -299,7 +301,7 @@ class AssembleProcessor(DurableProcessor[AssemblyState]):
         return counts
 
     async def _send_one(self, key: bytes, body: bytes) -> DecodeFailure | None:
-        """A trace that its topic refuses must not end each worker that tries."""
+        """Send a trace; one that its topic refuses must not end each worker that tries."""
         try:
             await self._send(key, body)
         except MessageSizeTooLargeError:

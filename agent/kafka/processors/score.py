@@ -1,6 +1,6 @@
-"""Processors of traces and feedback: each message becomes a record of the scores topic or a dead letter.
+"""Processors of traces and feedback messages.
 
-Either is delivered before the message is acknowledged. The spans of an OTLP message go to the
+Each message becomes a record of the scores topic or a dead letter. Either is delivered before the message is acknowledged. The spans of an OTLP message go to the
 spans topic instead, where they become traces.
 """
 
@@ -93,9 +93,7 @@ class ScoreProcessor(AckedProcessor):
         scores.trace.wording = self._wordings.of(trace)
         try:
             keys = ranked_passage_keys(trace) if self._settings.feedback.traces else None
-            data = encode_score(
-                ScoreRecord(self._preparer.publishable(scores.trace), source, keys)
-            )
+            data = encode_score(ScoreRecord(self._preparer.publishable(scores.trace), source, keys))
         except RecordTooLarge:
             await self._send_dead_letter(event, "too_large", (("", _SCORES_TOO_LARGE),))
         except ValueError as error:  # a defect of ours that this trace has revealed
@@ -105,7 +103,7 @@ class ScoreProcessor(AckedProcessor):
                 self._counters.inc("ragmeter_traces_received_total", SOURCE_LABELS)
 
     async def _forward_index_event(self, event: EventT[Any], value: bytes) -> None:
-        """An index event has an id, so it counts once wherever it was read, without a source."""
+        """Send on an index event; its id makes it count once wherever it was read."""
         decoded = decode_index_event(value)
         if isinstance(decoded, DecodeFailure):
             await self._send_dead_letter(event, decoded.reason, decoded.errors)

@@ -158,7 +158,9 @@ class AssemblyState:
         now = self.now()
         due = self._assembler.due(now, most, size)
         for one in due:
-            self._pending_rows[row_key(_CLOSED, one.trace.hex())] = json.dumps([now, one.why]).encode()
+            self._pending_rows[row_key(_CLOSED, one.trace.hex())] = json.dumps(
+                [now, one.why]
+            ).encode()
         self._closing += due
         return len(due)
 

@@ -86,7 +86,7 @@ class RedeliveryGuard:
         return len(self._windows)
 
     def dump(self) -> dict[str, Any]:
-        """Return JSON-able state: of each source [epoch, partition, highest offset, bits in hex]."""
+        """Return JSON-able state: a source is [epoch, partition, highest offset, bits in hex]."""
         rows = [[*key, top, f"{bits:x}"] for key, (top, bits) in sorted(self._windows.items())]
         return {"width": self.width, "sources": rows}
 
@@ -170,7 +170,10 @@ class SeenIdRows(DedupeIds):
         self._open = array("Q")
         self._written = 0  # ids of the open row that the last `drain` gave
         self._changed: dict[_IdRowKey, bytes | None] = {}
-        self._keys: list[list[_IdRowKey]] = [[], []]  # rows of this generation and of the one before
+        self._keys: list[list[_IdRowKey]] = [
+            [],
+            [],
+        ]  # rows of this generation and of the one before
         self._over: list[_IdRowKey] = []
 
     def add(self, service: str, trace_id: str, timestamp: float) -> bool:

@@ -105,9 +105,7 @@ class PartitionState:
         self._monotonic = monotonic
         self._notify = notify
         self.promotions = 0
-        self.evidence = EvidenceRows(
-            ContentPolicy(settings.privacy), settings.kafka.evidence_bytes
-        )
+        self.evidence = EvidenceRows(ContentPolicy(settings.privacy), settings.kafka.evidence_bytes)
         self._notes: dict[str, Any] = {}
         self._note_rows: Rows = {}  # since the last step
         self._counted: dict[EvidenceKey, ScoreRecord] = {}

@@ -106,7 +106,9 @@ class AggregatorRows:
         if not counters:
             del self._counters[group]
             return None
-        return dump_json([[name, labels, value] for (name, labels), value in sorted(counters.items())])
+        return dump_json(
+            [[name, labels, value] for (name, labels), value in sorted(counters.items())]
+        )
 
     def load(self, aggregator: Aggregator, rows: RowsByKind) -> None:
         """Restore an empty aggregator; raises as `restore_aggregator`."""

@@ -12,7 +12,7 @@ from ragmeter.kafka.state.duplicates import RedeliveryGuard
 
 
 class Sender:
-    """Stage 1 in one generation: begins where offsets were committed, sends out of order, and
+    """A score processor in one generation: begins where offsets were committed, sends out of order, and
     never m before it has sent all up to m - K."""
 
     def __init__(self, start: int, most: int) -> None:
