@@ -49,16 +49,9 @@ async def run_worker(
     reread: Callable[[], Settings],
     say: Callable[[str], None],
 ) -> int:
-    """Run a worker until it is stopped.
+    """Run a worker until it is stopped, and return the exit status.
 
-    Args:
-        settings: The settings.
-        rules: The alert rules.
-        reread: Returns the settings as they are written by now, on SIGHUP.
-        say: Prints a line.
-
-    Returns:
-        The exit status: 0 stopped, 1 failed.
+    `reread` returns the settings as they are written by now, on SIGHUP; `say` prints a line.
 
     Raises:
         ListenError: The port cannot be opened.

@@ -4,7 +4,8 @@ kafka-python (the commands) and aiokafka (inside Faust) get the same TLS context
 from `kafka.security`, so that both accept the same brokers. Neither client reports why a broker
 cannot be reached: kafka-python retries until its time is over, aiokafka only writes a log line.
 Therefore `probe_brokers` opens an aiokafka connection, the lowest layer that still raises the
-cause, before either of them starts.
+cause, before either of them starts. Whatever reads a file of `kafka.security` raises
+`KafkaSecurityError` if it cannot be used.
 """
 
 from __future__ import annotations
@@ -40,11 +41,7 @@ class BrokersUnreachable(RagmeterError):
 
 
 def read_password(security: KafkaSecurity) -> str:
-    """Return the SASL password, without the line end of a password file.
-
-    Raises:
-        KafkaSecurityError: The password file is unreadable or has more or less than one line.
-    """
+    """Return the SASL password, without the line end of a password file."""
     if security.password is not None:
         return security.password.get_secret_value()
     path = security.password_file
@@ -59,11 +56,7 @@ def read_password(security: KafkaSecurity) -> str:
 
 
 def tls_context(security: KafkaSecurity) -> ssl.SSLContext:
-    """Build the TLS context that both clients use.
-
-    Raises:
-        KafkaSecurityError: A certificate or key cannot be used.
-    """
+    """Build the TLS context that both clients use."""
     try:
         context = ssl.create_default_context(cafile=security.ca_file)
     except OSError as error:  # ssl.SSLError is one
@@ -85,11 +78,7 @@ def tls_context(security: KafkaSecurity) -> ssl.SSLContext:
 
 
 def aiokafka_options(kafka: KafkaSettings) -> dict[str, Any]:
-    """Return protocol and credentials under the names that aiokafka and kafka-python share.
-
-    Raises:
-        KafkaSecurityError: A file of `kafka.security` cannot be used.
-    """
+    """Return protocol and credentials under the names that aiokafka and kafka-python share."""
     security = kafka.security
     options: dict[str, Any] = {"security_protocol": security.protocol}
     if security.tls:
@@ -102,11 +91,7 @@ def aiokafka_options(kafka: KafkaSettings) -> dict[str, Any]:
 
 
 def client_options(kafka: KafkaSettings) -> dict[str, Any]:
-    """Return the options of every kafka-python client.
-
-    Raises:
-        KafkaSecurityError: A file of `kafka.security` cannot be used.
-    """
+    """Return the options of every kafka-python client."""
     return {
         "bootstrap_servers": list(kafka.bootstrap_servers),
         "client_id": kafka.client_id,
@@ -117,11 +102,7 @@ def client_options(kafka: KafkaSettings) -> dict[str, Any]:
 
 
 def faust_options(kafka: KafkaSettings) -> dict[str, Any]:
-    """Return the arguments of `faust.App` that concern the brokers.
-
-    Raises:
-        KafkaSecurityError: A file of `kafka.security` cannot be used.
-    """
+    """Return the arguments of `faust.App` that concern the brokers."""
     return {
         "broker": [f"kafka://{server}" for server in kafka.bootstrap_servers],
         "broker_client_id": kafka.client_id,
@@ -130,10 +111,7 @@ def faust_options(kafka: KafkaSettings) -> dict[str, Any]:
 
 
 def limit_client_logs() -> None:
-    """Make the clients log warnings only, and repeated lines rarely.
-
-    Call it when logging is set up.
-    """
+    """Make the clients log warnings only, and repeated lines rarely, once logging is set up."""
     repeat_filter = _RepeatFilter()
     for handler in logging.getLogger().handlers:
         handler.addFilter(repeat_filter)
@@ -143,27 +121,14 @@ def limit_client_logs() -> None:
     logging.getLogger("faust.transport.producer").setLevel(logging.ERROR)
 
 
-def check_brokers(kafka: KafkaSettings) -> None:
-    """Connect to a broker once, outside of an event loop.
-
-    Raises:
-        BrokersUnreachable: No broker accepts a connection.
-        KafkaSecurityError: A file of `kafka.security` cannot be used.
-    """
-    asyncio.run(probe_brokers(kafka))
-
-
 async def probe_brokers(kafka: KafkaSettings) -> dict[str, int]:
     """Connect to a broker at an address that the cluster itself advertises.
 
-    Takes `kafka.timeout_seconds` at most.
-
-    Returns:
-        The number of partitions of each topic that this client may see.
+    Takes `kafka.timeout_seconds` at most, and returns the number of partitions of each topic that
+    this client may see.
 
     Raises:
         BrokersUnreachable: No broker accepts a connection.
-        KafkaSecurityError: A file of `kafka.security` cannot be used.
     """
     options = aiokafka_options(kafka) | {"client_id": kafka.client_id}
     options["request_timeout_ms"] = int(kafka.timeout_seconds * 1000)

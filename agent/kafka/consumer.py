@@ -226,12 +226,7 @@ class GapDetector:
     ) -> range:
         """Return the offsets that should have come before `offset`.
 
-        Args:
-            partition: The partition of the message.
-            generation: The generation of the group in which the message was read.
-            offset: The offset of the message.
-            since: The log holds nothing from here up to `offset`.
-            committed: The committed offset of the partition, if any.
+        The log holds nothing from `since` up to `offset`; `generation` is that of the message.
         """
         last = self._last.get(partition)
         if last is not None and generation < last[0]:
@@ -247,11 +242,8 @@ async def check_gap(app: AppT, gaps: GapDetector, message: Any, counters: Counte
     """Check that no message before this one was skipped; count those that retention deleted.
 
     A gap is either a defect of Faust, which drops messages at a rebalance and would commit past
-    them, so that a restart reads them again; or the retention deleted messages before they were
-    read, and a restart would not help.
-
-    Raises:
-        OffsetGap: Messages that are still in the topic were not delivered.
+    them: `OffsetGap` is raised, and a restart reads them again. Or the retention deleted messages
+    before they were read, and a restart would not help.
     """
     tp: TP = message.tp
     consumer = cast(Any, app.consumer)

@@ -94,13 +94,9 @@ class ControlRecords:
 
 
 class ControlPublisher:
-    """Sends the newest record of each partition that this worker owns.
+    """Sends the newest record of each owned partition, unless the topic has it (`records`).
 
-    Args:
-        records: What the topic holds; records that it has already are not sent.
-        send: Sends key and value, and returns when the broker has them.
-        pause: Seconds between two values of a partition.
-        retry: Seconds before a failed send is repeated.
+    `send` delivers key and value; `pause` are the seconds between two values of a partition.
     """
 
     def __init__(

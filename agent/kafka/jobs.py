@@ -7,7 +7,7 @@ import contextlib
 import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
-from typing import Any, Protocol
+from typing import Any
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
 from aiokafka.errors import OffsetOutOfRangeError
@@ -20,6 +20,7 @@ from ragmeter.ingest.native import DecodedTrace, decode_trace
 from ragmeter.kafka.connection import aiokafka_options
 from ragmeter.kafka.processors.aggregate import AggregateProcessor
 from ragmeter.kafka.processors.delivery import TracePreparer
+from ragmeter.kafka.processors.slow_tiers import InlineTiers
 from ragmeter.kafka.score_records import MAX_BYTES, ScoreRecord, encode_score
 from ragmeter.metrics.judge_agreement import PROBE_SERVICE
 from ragmeter.scorers.judge.probes import RETRY_SECONDS, ProbeRunner
@@ -49,12 +50,9 @@ Job = Callable[[], Coroutine[Any, Any, None]]
 async def run_jobs(
     jobs: Iterable[Job], pause: float = _RESTART_SECONDS, end: float = _END_SECONDS
 ) -> AsyncIterator[None]:
-    """Run jobs until the end of the block; one that fails is logged and restarted.
+    """Run jobs until the end of the block; one that fails restarts after `pause` seconds.
 
-    Args:
-        jobs: Coroutine functions that run until cancelled.
-        pause: Seconds before a restart.
-        end: Seconds for cancelled jobs to end.
+    Cancelled jobs get `end` seconds to end.
     """
     tasks = [asyncio.create_task(_restart_on_error(job, pause)) for job in jobs]
     try:
@@ -76,18 +74,8 @@ async def _restart_on_error(job: Job, pause: float) -> None:
         await asyncio.sleep(pause)
 
 
-class OffsetReader(Protocol):
-    """Reads single messages by their offsets."""
-
-    async def read(self, partition: int, offset: int) -> bytes | None:
-        """Return a message, or None if it is gone; raise if that cannot be told now."""
-
-    async def close(self) -> None:
-        """Close the connection."""
-
-
 class TraceTopicReader:
-    """An `OffsetReader` of a topic; `seconds` bounds the wait for a message."""
+    """Reads single messages of a topic by their offsets, each within `seconds`."""
 
     def __init__(self, kafka: KafkaSettings, topic: str, seconds: float = _READ_SECONDS) -> None:
         self._kafka = kafka
@@ -165,7 +153,7 @@ class EvidenceFetcher:
         settings: Settings,
         processor: AggregateProcessor,
         preparer: TracePreparer,
-        reader: OffsetReader,
+        reader: TraceTopicReader,
         *,
         most: int = _MAX_PER_TURN,
         pause: float = _TURN_SECONDS,
@@ -241,15 +229,6 @@ class EvidenceFetcher:
         )
 
 
-class ProbeBudget(Protocol):
-    """The slow tiers as probes use them; `newest` is the newest event time of all traces."""
-
-    newest: float | None
-
-    def charge(self, service: str, cost: ScoringCost) -> None:
-        """Count the cost of probes."""
-
-
 class ProbeJob:
     """Probes the judge from one worker: the owner of the partition `home` that counts the results.
 
@@ -262,7 +241,7 @@ class ProbeJob:
         self,
         runner: ProbeRunner,
         processor: AggregateProcessor,
-        tiers: ProbeBudget,
+        tiers: InlineTiers,
         send: Callable[[bytes], Awaitable[object]],
         home: int,
         *,

@@ -121,12 +121,7 @@ def match_partitions(topics: list[TopicSpec], found: dict[str, ActualTopic]) -> 
 
 
 def find_topic_problem(settings: Settings, found: Mapping[str, int]) -> str:
-    """Return why a worker cannot start with these topics, or "".
-
-    Args:
-        settings: The settings of the worker.
-        found: The partitions of the cluster's topics.
-    """
+    """Return why a worker cannot start, given the partitions of the cluster's topics, or ""."""
     optional = (_LEADER,) if settings.feedback.traces else (_LEADER, _FEEDBACK)
     needed = [topic for topic in required_topics(settings) if topic.what not in optional]
     missing = [topic.name for topic in needed if topic.name not in found]

@@ -140,20 +140,10 @@ def make_app(
     notify: Callable[[Alert, float], Sequence[OutboxItem]],
     announced: Callable[[], None],
 ) -> WorkerApp:
-    """Make the app, in the event loop that it runs in.
+    """Make the app, in the event loop that it runs in; `datadir` is an empty folder.
 
-    Args:
-        settings: The settings.
-        rules: The alert rules.
-        preparer: Prepares traces for scoring.
-        tiers: The slow tiers.
-        counters: The counters of the process.
-        datadir: An empty folder.
-        notify: Makes the notifications of an alert that has moved.
-        announced: Called when notifications are durable.
-
-    Raises:
-        KafkaSecurityError: A file of `kafka.security` cannot be used.
+    `notify` makes the notifications of an alert that has moved, `announced` is called when they are
+    durable. Raises as `faust_options` does.
     """
     kafka, topics = settings.kafka, settings.kafka.topics
     app = _bare_app(settings, datadir)

@@ -125,14 +125,7 @@ class WorkerView:
     """The `ragmeter.aggregate.agent_view` of a worker.
 
     `aggregate` and `assemble` are set when the app is made; they share a lock. Hold it for
-    everything but `evidence`, `outbox` and `health`.
-
-    Args:
-        segments: The names of the segments.
-        empty: Windows without content.
-        problems: Why the worker is not ready.
-        labels: The labels of the configured tiers.
-        gauges: Gauges of the process.
+    everything but `evidence`, `outbox` and `health`. `empty` are windows without content.
     """
 
     def __init__(
@@ -258,11 +251,9 @@ class WorkerBaselines:
             ]
 
     def promote(self, service: str | None) -> dict[str, Any]:
-        """Make new baselines of a service, or of all that this worker counts.
+        """Make new baselines of a service, or of all here.
 
-        Raises:
-            UnknownService: The service is not watched for drift here.
-            StateUnavailable: The new baselines cannot be made durable now.
+        Raises `UnknownService`, or `StateUnavailable` if they cannot be made durable now.
         """
         return asyncio.run_coroutine_threadsafe(self._promote(service), self._loop).result()
 

@@ -16,7 +16,7 @@ from ragmeter.core.counters import Counters
 from ragmeter.exporters.page.traces import trace_body
 from ragmeter.exporters.page.views import TraceView
 from ragmeter.ingest.content_policy import ContentPolicy
-from ragmeter.kafka.jobs import EvidenceFetcher
+from ragmeter.kafka.jobs import EvidenceFetcher, TraceTopicReader
 from ragmeter.kafka.processors.aggregate import AggregateProcessor
 from ragmeter.kafka.processors.delivery import TracePreparer
 from ragmeter.kafka.state.partition import PartitionState
@@ -70,7 +70,7 @@ class Fetching:
             settings,
             cast(AggregateProcessor, processor),
             TracePreparer(settings, Counters()),
-            log,
+            cast(TraceTopicReader, log),
             most=most,
             pause=0.0,
             monotonic=lambda: self.now,

@@ -13,6 +13,7 @@ from ragmeter.core.tiers import ScoringCost
 from ragmeter.kafka.jobs import PROBE_KEY, ProbeJob
 from ragmeter.kafka.processors.aggregate import AggregateProcessor
 from ragmeter.kafka.processors.delivery import partition_for_key
+from ragmeter.kafka.processors.slow_tiers import InlineTiers
 from ragmeter.kafka.score_records import ScoreRecord, decode_score, encode_score
 from ragmeter.kafka.state.partition import PartitionState
 from ragmeter.metrics.judge_agreement import PROBE_SERVICE
@@ -45,7 +46,7 @@ class Worker:
         self.probing = ProbeJob(
             runner,
             cast(AggregateProcessor, self.processor),
-            self,
+            cast(InlineTiers, self),
             cluster.send,
             2,
             clock=lambda: cluster.now,

@@ -87,7 +87,7 @@ def test_a_service_of_another_worker_is_refused_with_what_is_here(state: Partiti
     asked(work, state)
 
 
-@pytest.mark.parametrize("end", ["close", "_refuse"])
+@pytest.mark.parametrize("end", ["close", "_refuse_promotions"])
 def test_who_loses_the_partition_says_so(state: PartitionState, end: str) -> None:
     async def work(baselines: WorkerBaselines, owner: Owner) -> None:
         task = asyncio.create_task(asyncio.to_thread(baselines.promote, "bot"))

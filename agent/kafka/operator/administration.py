@@ -121,13 +121,8 @@ def _apply(client: KafkaAdminClient, row: TopicDifference) -> None:
 class PartitionLag:
     """How far the workers are behind in one partition.
 
-    Args:
-        topic: The topic.
-        partition: The partition.
-        first: The oldest offset that is still there.
-        end: The offset after the newest record.
-        committed: None where the group has committed nothing; it then begins at `first`.
-        age_seconds: How long ago the oldest waiting record was written, if known.
+    Records from `first` to before `end` are there. A group that has `committed` None begins at
+    `first`. `age_seconds` is how long ago the oldest waiting record was written, if known.
     """
 
     topic: str

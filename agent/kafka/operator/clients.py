@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from collections import deque
@@ -17,8 +18,8 @@ from ragmeter.ingest.files import InputFile
 from ragmeter.kafka.connection import (
     BrokersUnreachable,
     KafkaSecurityError,
-    check_brokers,
     client_options,
+    probe_brokers,
 )
 from ragmeter.offline.replay import (
     RateLimiter,
@@ -58,7 +59,7 @@ def guarded(kafka: KafkaSettings) -> Iterator[None]:
         for name in ("kafka", "aiokafka"):  # the one line has the cause; -v shows every attempt
             logging.getLogger(name).setLevel(logging.CRITICAL)
     try:
-        check_brokers(kafka)
+        asyncio.run(probe_brokers(kafka))
         yield
     except (BrokersUnreachable, KafkaSecurityError) as error:
         raise KafkaCommandError(str(error)) from None
@@ -118,11 +119,7 @@ def _open(kind: Callable[..., Any], options: dict[str, Any], **closing: Any) -> 
 
 
 def partitions_of(client: Any, topics: Iterable[str]) -> list[Any]:
-    """Return the partitions of topics, in order.
-
-    Raises:
-        KafkaCommandError: A topic does not exist.
-    """
+    """Return the partitions of topics, in order; raise `KafkaCommandError` without a topic."""
     from kafka import TopicPartition
 
     partitions = []
@@ -135,10 +132,9 @@ def partitions_of(client: Any, topics: Iterable[str]) -> list[Any]:
 
 
 def records_between(reader: Any, partition: Any, start: int, end: int) -> Iterator[Any]:
-    """Yield the records with offsets from `start` to before `end` that are still there.
+    """Yield the records from `start` to before `end` that are still there.
 
-    Raises:
-        KafkaCommandError: The broker sends nothing for `QUIET_SECONDS`.
+    Raises `KafkaCommandError` if the broker sends nothing for `QUIET_SECONDS`.
     """
     reader.assign([partition])
     reader.seek(partition, max(start, reader.beginning_offsets([partition])[partition]))
@@ -198,16 +194,12 @@ def send_traces(
     """Send the traces of a file to the topic of the traces, keyed by trace id.
 
     Args:
-        source: The file.
+        source: The file; OSError is raised where it cannot be read.
         settings: Brokers, topic and size limit.
         say: Prints a line of progress.
         rate: Traces a second; None sends as fast as the brokers take them.
         moving: The shift of the traces' times and ids.
         done: Where to begin (`done.position`); kept up to date, for a caller that is interrupted.
-
-    Raises:
-        OSError: The file cannot be read.
-        KafkaCommandError: The topic does not exist.
     """
     done = done or ReplayState()
     reporter = ReplayReporter(source, done, say)

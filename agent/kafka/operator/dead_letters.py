@@ -49,17 +49,8 @@ _SKEW_MS = 600_000
 class DeadLetter:
     """A dead letter without its body.
 
-    Args:
-        offset: Its offset in the topic of the dead letters.
-        time: When it was written, in Unix seconds.
-        reason: Its reason label.
-        error: What was wrong, as JSON.
-        topic: The topic of the message that became this letter.
-        partition: The partition of that message.
-        position: The offset of that message.
-        attempt: How often the message has become a letter.
-        bytes: The size of the body.
-        truncated: Whether the body was left out.
+    `topic`, `partition` and `position` are the source of the message that became this letter, for
+    the `attempt`-th time; `time` is in Unix seconds; `truncated` means that the body was left out.
     """
 
     offset: int
@@ -81,14 +72,10 @@ class DeadLetter:
 
 @dataclass(slots=True)
 class DeadLetterContents:
-    """Letters, and what receipts say about them.
+    """Letters, the offsets of those that were sent again, and a count of other records.
 
-    Args:
-        letters: In order of their offsets.
-        sent: Offsets of letters that were sent again.
-        begun: Offsets of letters that an interrupted redrive may have sent, with the time at which
-            it began, in Unix milliseconds.
-        strangers: Other records, which no worker wrote.
+    `begun` are offsets of letters that an interrupted redrive may have sent, with the time at which
+    it began in Unix milliseconds.
     """
 
     letters: list[DeadLetter] = field(default_factory=list)
@@ -114,13 +101,9 @@ class DeadLetterContents:
 
 @dataclass(slots=True)
 class RedriveResult:
-    """Counts of letters.
+    """Counts of letters: sent, `already` sent by an interrupted redrive, and not sent by cause.
 
-    Args:
-        sent: Sent by this redrive.
-        already: Found in the source topic, sent by a redrive that was interrupted.
-        left: Not sent, by cause.
-        reasons: Sent, or to be sent by a dry run, by the reason of the letter.
+    `reasons` counts those sent, or to be sent by a dry run, by the reason of the letter.
     """
 
     sent: int = 0
@@ -130,11 +113,7 @@ class RedriveResult:
 
 
 def dead_letter_partition(reader: Any, kafka: KafkaSettings) -> Any:
-    """Return the only partition of the topic of the dead letters.
-
-    Raises:
-        KafkaCommandError: The topic does not exist or has more than one partition.
-    """
+    """Return the only partition of the topic; raise `KafkaCommandError` for more or none."""
     partitions = partitions_of(reader, [kafka.topics.dead])
     if len(partitions) > 1:
         raise KafkaCommandError(
@@ -144,11 +123,7 @@ def dead_letter_partition(reader: Any, kafka: KafkaSettings) -> Any:
 
 
 def read_letter(kafka: KafkaSettings, offset: int) -> Any:
-    """Return one record of the topic of the dead letters.
-
-    Raises:
-        KafkaCommandError: The record does not exist, or no longer.
-    """
+    """Return one record of the topic; raise `KafkaCommandError` if it does not exist."""
     with consumer(kafka) as reader:
         part = dead_letter_partition(reader, kafka)
         first, end = reader.beginning_offsets([part])[part], reader.end_offsets([part])[part]
@@ -161,11 +136,7 @@ def read_letter(kafka: KafkaSettings, offset: int) -> Any:
 
 
 def read_letters(kafka: KafkaSettings) -> DeadLetterContents:
-    """Read the whole topic up to now, without the bodies.
-
-    Raises:
-        KafkaCommandError: There are too many letters, or the topic cannot be read.
-    """
+    """Read the whole topic up to now, without the bodies; raise `KafkaCommandError`."""
     contents = DeadLetterContents()
     with consumer(kafka) as reader:
         part = dead_letter_partition(reader, kafka)
@@ -214,15 +185,8 @@ def redrive(
 ) -> RedriveResult:
     """Send letters that were not sent yet to their source topic, oldest first.
 
-    Args:
-        settings: Brokers, topics and the size limit of a message.
-        say: Prints a line of progress.
-        reason: Only letters with this reason.
-        limit: Only so many.
-        dry_run: Only count.
-
-    Raises:
-        KafkaCommandError: Another redrive is running, or the topic cannot be read.
+    `say` prints a line of progress; `reason` and `limit` select letters; a dry run only counts.
+    Raises `KafkaCommandError` if another redrive is running, or the topic cannot be read.
     """
     result = RedriveResult()
     if dry_run:

@@ -183,7 +183,8 @@ class OrderedAcks(Generic[T]):
     async def submit(self, partition: int, generation: int, offset: int, item: T) -> bool:
         """Take an item in, waiting while K others wait; the result is that of `AckTracker.put`."""
         while self.tracker.waiting >= self.tracker.most and self.error is None:
-            await self._wait()
+            self._moved.clear()
+            await self._moved.wait()
         if self.error is not None:
             raise self.error
         accepted = self.tracker.put(partition, generation, offset, item)
@@ -200,23 +201,6 @@ class OrderedAcks(Generic[T]):
         """Give up revoked partitions."""
         self.tracker.close(partitions)
         self._moved.set()
-
-    async def idle(self) -> None:
-        """Return when nothing waits and nothing is under way, or something has failed."""
-        tracker = self.tracker
-        while (tracker.running or tracker.waiting or self._acking) and self.error is None:
-            await self._wait()
-
-    async def stop(self) -> None:
-        """Cancel what is under way; nothing of it is acknowledged."""
-        tasks = list(self._tasks)
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-
-    async def _wait(self) -> None:
-        self._moved.clear()
-        await self._moved.wait()
 
     def _begin(self) -> None:
         if self.error is None:
@@ -318,11 +302,6 @@ class AckedProcessor(ABC):
         """Give up all partitions."""
         if self._acks is not None:
             self._acks.close(list(self._acks.tracker.oldest()))
-
-    @property
-    def waiting(self) -> int:
-        """Messages that wait or are under way."""
-        return self._acks.tracker.waiting + self._acks.tracker.running if self._acks else 0
 
     def _limit_time(self, message: Any, timestamp: float) -> float:
         """Replace a timestamp that lies too far after the arrival by the time of arrival."""

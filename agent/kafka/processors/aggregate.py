@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any
 
 import faust
 from faust.types import EventT
@@ -17,17 +17,15 @@ from ragmeter.kafka.processors.delivery import ProcessorContext
 from ragmeter.kafka.processors.durable import (
     ChangelogRows,
     DurableProcessor,
-    DurableStep,
     PartitionOwner,
 )
 from ragmeter.kafka.score_records import BadRecord, decode_scores_message
-from ragmeter.kafka.state.partition import PartitionState, PartitionStep, ScoresRecord
+from ragmeter.kafka.state.partition import PartitionState, ScoresRecord
+from ragmeter.kafka.state.rows import StateStep
 from ragmeter.kafka.tables import StateTable
 from ragmeter.sampling.control import SamplingControl
 
 log = logging.getLogger(__name__)
-
-ControlSink = Callable[[int, SamplingControl], None]
 
 
 class AggregateOwner(PartitionOwner[PartitionState]):
@@ -65,11 +63,10 @@ class AggregateOwner(PartitionOwner[PartitionState]):
         else:
             await self.commit(events)
 
-    def on_committed(self, step: DurableStep) -> None:
+    def on_committed(self, step: StateStep) -> None:
         """Release notifications, publish the control record, and answer durable promotions."""
         with self.processor.lock:
             self.state.outbox.settled()
-        step = cast(PartitionStep, step)
         if step.transitions:
             self.processor.announced()
         self._publish_control()
@@ -83,9 +80,7 @@ class AggregateOwner(PartitionOwner[PartitionState]):
     def promote(self, service: str | None) -> tuple[dict[str, Any], asyncio.Future[None]] | None:
         """Make new drift baselines, as `Aggregator.promote`.
 
-        Returns:
-            The baselines, and a future that ends when they are durable, or with `StateUnavailable`
-            when the partition is lost first.
+        The future ends when they are durable, or with `StateUnavailable` if the partition is lost.
         """
         with self.processor.lock:
             promoted = self.state.promote(service)
@@ -177,7 +172,7 @@ class AggregateProcessor(DurableProcessor[PartitionState]):
         build: Callable[[], PartitionState],
         *,
         announced: Callable[[], None],
-        learned: ControlSink,
+        learned: Callable[[int, SamplingControl], None],
     ) -> None:
         super().__init__(context, app, table, topic, build)
         self.announced = announced

@@ -32,7 +32,7 @@ from ragmeter.core.errors import RagmeterError
 from ragmeter.kafka.consumer import GapDetector, check_gap, discard_messages
 from ragmeter.kafka.processors.delivery import ProcessorContext
 from ragmeter.kafka.state.ledger import Ledger
-from ragmeter.kafka.state.rows import Rows
+from ragmeter.kafka.state.rows import StateStep
 from ragmeter.kafka.tables import StateTable
 
 log = logging.getLogger(__name__)
@@ -91,18 +91,6 @@ async def _commit(thread: Any, generation: int, tp: TP, offset: int, seconds: fl
         await asyncio.sleep(_RETRY_SECONDS)
 
 
-class DurableStep(Protocol):
-    """The rows of a step for `Ledger.begin`, and the head for `Ledger.marker`."""
-
-    @property
-    def rows(self) -> Rows:
-        """The changed rows."""
-
-    @property
-    def head(self) -> bytes:
-        """What is saved beside the rows."""
-
-
 class DurableState(Protocol):
     """The state of a partition."""
 
@@ -110,7 +98,7 @@ class DurableState(Protocol):
     def changed(self) -> bool:
         """Whether there is anything to make durable."""
 
-    def step(self) -> DurableStep:
+    def step(self) -> StateStep:
         """Return all that changed since the last call."""
 
     def load(self, rows: Mapping[bytes, bytes], head: bytes | None) -> None:
@@ -161,7 +149,7 @@ class PartitionOwner(ABC, Generic[S]):
         """How long the owner waits for more events after the first."""
         return min(max(_GATHER_SECONDS, _GATHER_STEPS * self._took), _GATHER_MOST)
 
-    def on_committed(self, step: DurableStep) -> None:
+    def on_committed(self, step: StateStep) -> None:
         """React to a step that is durable."""
 
     def start(self, position: int) -> None:

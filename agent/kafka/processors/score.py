@@ -1,7 +1,7 @@
 """Processors of traces and feedback messages.
 
-Each message becomes a record of the scores topic or a dead letter. Either is delivered before the message is acknowledged. The spans of an OTLP message go to the
-spans topic instead, where they become traces.
+Each message becomes a record of the scores topic or a dead letter, delivered before the message is
+acknowledged. The spans of an OTLP message go to the spans topic instead, where they become traces.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 from ragmeter.config.inputs import OtlpSettings
 from ragmeter.core.counters import Counters, Counts, GaugeSample
@@ -21,7 +21,7 @@ from ragmeter.ingest.assembler import Assembler, CloseReason, ClosingTrace, Rest
 from ragmeter.ingest.stored_spans import join_lines
 from ragmeter.kafka.span_records import RECORD_BYTES, SpanRecord
 from ragmeter.kafka.state.duplicates import SpanRedeliveryGuard
-from ragmeter.kafka.state.rows import Rows, dump_json, load_head, row_key, split_row_key
+from ragmeter.kafka.state.rows import Rows, StateStep, dump_json, load_head, row_key, split_row_key
 
 VERSION = 1
 _FORGET = 128  # forgotten ids that a step deletes: they harm nobody meanwhile
@@ -59,22 +59,11 @@ def partition_share(settings: OtlpSettings, partitions: int) -> OtlpSettings:
     )
 
 
-class AssemblyStep(NamedTuple):
-    """What changed since the step before."""
-
-    rows: Rows
-    head: bytes
-
-
 class AssemblyState:
     """The open traces of a partition; the bodies of spans stay in the table, under `rows`.
 
-    Args:
-        settings: The partition's share of the bounds.
-        width: The width of the redelivery guard, 2K.
-        row_bytes: The size of a row, unless a single span is larger.
-        clock: Wall time, so that arrivals survive a restart.
-        monotonic: A clock that never jumps.
+    `settings` are the partition's share of the bounds, `width` is that of the redelivery guard, 2K,
+    and `row_bytes` bounds rows of several spans. `clock` is wall time: arrivals survive a restart.
     """
 
     def __init__(
@@ -198,7 +187,7 @@ class AssemblyState:
         """Ask for a step although nothing has changed: it sweeps old rows from the log."""
         self._changed = True
 
-    def step(self) -> AssemblyStep:
+    def step(self) -> StateStep:
         """Return all that changed since the last call."""
         for trace in list(self._chunks):
             self._flush(trace)
@@ -214,7 +203,7 @@ class AssemblyState:
         self._closing = []
         self._changed = self._counted = False
         head = {"v": VERSION, "guard": self._guard.dump(), "next": self._next_row}
-        return AssemblyStep(rows, dump_json(head))
+        return StateStep(rows, dump_json(head))
 
     def load(self, rows: Mapping[bytes, bytes], head: bytes | None) -> None:
         """Restore what a ledger has recovered, in a new object; raises as `load_head`."""

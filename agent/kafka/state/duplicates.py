@@ -82,9 +82,6 @@ class RedeliveryGuard:
     def _epochs(self, partition: int) -> list[int]:
         return sorted(epoch for epoch, other in self._windows if other == partition)
 
-    def __len__(self) -> int:
-        return len(self._windows)
-
     def dump(self) -> dict[str, Any]:
         """Return JSON-able state: a source is [epoch, partition, highest offset, bits in hex]."""
         rows = [[*key, top, f"{bits:x}"] for key, (top, bits) in sorted(self._windows.items())]
@@ -103,10 +100,6 @@ class RedeliveryGuard:
         for epoch, partition, top, bits in saved["sources"]:
             guard._windows[int(epoch), int(partition)] = (int(top), int(bits, 16) | beyond)
         return guard
-
-    def highest_offsets(self) -> Mapping[tuple[int, int], int]:
-        """Return the highest offset counted, by (epoch, partition)."""
-        return {key: top for key, (top, _) in self._windows.items()}
 
 
 class SpanRedeliveryGuard:

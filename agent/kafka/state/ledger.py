@@ -123,7 +123,7 @@ class _LedgerLog:
         self.newest = max(owners | self.markers.keys() | self.bases.keys(), default=0)
 
     def committed(self) -> tuple[dict[int, int], bytes | None]:
-        """The last committed step by epoch, and the head of the last marker."""
+        """Return the last committed step by epoch, and the head of the last marker."""
         if not self.markers:
             return {}, None
         last = max(self.markers)
@@ -219,10 +219,6 @@ class Ledger:
 
     def _row_key(self, row: bytes, position: SlotPosition) -> bytes:
         return self._key(b"r", position.epoch, b"%d/%s" % (position.slot, row))
-
-    def __len__(self) -> int:
-        """Return the number of rows."""
-        return len(self._rows) - len(self._deleted)
 
     @property
     def garbage(self) -> int:

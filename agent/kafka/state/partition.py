@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from ragmeter.aggregate.aggregator import (
     SAVE_IDLE_SECONDS,
@@ -36,6 +36,7 @@ from ragmeter.kafka.state.rows import (
     EvidenceRows,
     OutboxRows,
     Rows,
+    StateStep,
     dump_json,
     load_head,
     row_key,
@@ -49,18 +50,6 @@ ScoresRecord = ScoreRecord | IndexRecord | FeedbackRecord
 """Any record of the scores topic."""
 
 
-class PartitionStep(NamedTuple):
-    """What changed since the step before.
-
-    `transitions` are the alerts that moved, `promotions` counts those in this step and before it.
-    """
-
-    rows: Rows
-    head: bytes
-    transitions: Sequence[Alert]
-    promotions: int
-
-
 class PartitionState:
     """Windows, alerts, drift, feedback, evidence and notifications of a partition.
 
@@ -68,15 +57,9 @@ class PartitionState:
     by one, each with its step, and the one that fails given up (`give_up`). `promotions` counts
     promotions since this object was made.
 
-    Args:
-        settings: The settings.
-        rules: The alert rules.
-        expected: The pairs of metric and scorer for which every record has a result.
-        width: The width of the redelivery guard, 2K.
-        dedupe: For how many seconds of event time an id is known, at least.
-        clock: Wall time.
-        monotonic: A clock that never jumps.
-        notify: Makes the notifications of an alert that has moved.
+    `expected` are the pairs for which every record has a result, `width` is that of the redelivery
+    guard, 2K, `dedupe` how many seconds of event time an id is known at least, and `notify` makes
+    the notifications of an alert that has moved.
     """
 
     def __init__(
@@ -237,7 +220,7 @@ class PartitionState:
         """
         return self._changed or self.outbox.changed or self.evidence.changed
 
-    def step(self) -> PartitionStep:
+    def step(self) -> StateStep:
         """Return all that changed since the last call.
 
         If it cannot be made durable, this object must be given up and loaded anew.
@@ -264,7 +247,7 @@ class PartitionState:
         }
         self._note_rows, self._changed = {}, False
         self._saved_at = self._monotonic()
-        return PartitionStep(rows, dump_json(head), transitions, self.promotions)
+        return StateStep(rows, dump_json(head), transitions, self.promotions)
 
     def load(self, rows: Mapping[bytes, bytes], head: bytes | None) -> None:
         """Restore what a ledger has recovered, in a new object; raises as `load_head`."""

@@ -12,10 +12,11 @@ from collections.abc import Callable, Container, Iterable, Mapping, Sequence, Se
 from dataclasses import replace
 from hashlib import blake2b
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 from ragmeter.aggregate.aggregator import Aggregator, AggregatorChanges, restore_aggregator
 from ragmeter.aggregate.evidence import COLLECT_ROWS, COLLECT_SECONDS, EvidenceKey
+from ragmeter.alerts.alert import Alert
 from ragmeter.core.counters import CounterKey
 from ragmeter.core.errors import UnknownVersion
 from ragmeter.ingest.content_policy import ContentPolicy
@@ -25,6 +26,19 @@ from ragmeter.store.rows import OutboxItem
 
 Rows = dict[bytes, bytes | None]
 """Row content by key; None where a row is deleted."""
+
+
+class StateStep(NamedTuple):
+    """What changed since the step before; `head` is saved beside the rows.
+
+    `transitions` are the alerts that moved, `promotions` counts those in this step and before it.
+    """
+
+    rows: Rows
+    head: bytes
+    transitions: Sequence[Alert] = ()
+    promotions: int = 0
+
 
 RowsByKind = Mapping[str, Sequence[tuple[list[Any], bytes]]]
 """The rest of the key, and the content, of rows by their kind."""
@@ -126,7 +140,7 @@ class AggregatorRows:
 
 
 def _counter_group(key: CounterKey) -> str:
-    """The row of a counter: its service's (never empty), else its own name's."""
+    """Return the row of a counter: its service's (never empty), else its own name's."""
     name, labels = key
     service = next((value for label, value in labels if label == "service"), "")
     return f"s{service}" if service else f"n{name}"
@@ -327,5 +341,5 @@ class EvidenceRows:
 
 
 def _text_bytes(data: bytes | None) -> int:
-    """The size that counts for the room."""
+    """Return the size that counts for the room."""
     return len(data) if data is not None and data[:1] == _TEXT else 0
