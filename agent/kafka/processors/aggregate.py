@@ -14,11 +14,7 @@ from ragmeter.aggregate.aggregator import IDLE_SECONDS
 from ragmeter.core.errors import is_item_fault
 from ragmeter.embedded.intake import StateUnavailable
 from ragmeter.kafka.processors.delivery import ProcessorContext
-from ragmeter.kafka.processors.durable import (
-    ChangelogRows,
-    DurableProcessor,
-    PartitionOwner,
-)
+from ragmeter.kafka.processors.durable import DurableProcessor, PartitionOwner
 from ragmeter.kafka.score_records import BadRecord, decode_scores_message
 from ragmeter.kafka.state.partition import PartitionState, ScoresRecord
 from ragmeter.kafka.state.rows import StateStep
@@ -34,10 +30,8 @@ class AggregateOwner(PartitionOwner[PartitionState]):
     processor: AggregateProcessor
     idle_seconds = IDLE_SECONDS
 
-    def __init__(
-        self, processor: AggregateProcessor, partition: int, generation: int, rows: ChangelogRows
-    ) -> None:
-        super().__init__(processor, partition, generation, rows)
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
         self._promotions: list[tuple[PartitionState, int, asyncio.Future[None]]] = []
 
     def start(self, position: int) -> None:
@@ -163,6 +157,8 @@ class AggregateProcessor(DurableProcessor[PartitionState]):
     control record.
     """
 
+    owner_type = AggregateOwner
+
     def __init__(
         self,
         context: ProcessorContext,
@@ -177,7 +173,3 @@ class AggregateProcessor(DurableProcessor[PartitionState]):
         super().__init__(context, app, table, topic, build)
         self.announced = announced
         self.learned = learned
-
-    def make_owner(self, partition: int, generation: int, rows: ChangelogRows) -> AggregateOwner:
-        """Return a new owner of a partition."""
-        return AggregateOwner(self, partition, generation, rows)

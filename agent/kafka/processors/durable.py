@@ -116,8 +116,10 @@ class PartitionOwner(ABC, Generic[S]):
     """One partition in one generation.
 
     `state` may be read while `processor.lock` is held. `position` is the offset after the last
-    counted record: the fence commits it.
+    counted record: the fence commits it. `sweep` is that of the ledger.
     """
+
+    sweep: int | None = None
 
     def __init__(
         self, processor: DurableProcessor[S], partition: int, generation: int, rows: ChangelogRows
@@ -126,6 +128,7 @@ class PartitionOwner(ABC, Generic[S]):
         self.tp = TP(processor.topic, partition)
         self.generation = generation
         self.ledger, recovered = Ledger.recover(partition, generation, rows)
+        self.ledger.sweep = self.sweep
         self.state = processor.build()
         self.state.load(recovered.rows, recovered.head)
         self.position = 0
@@ -256,12 +259,14 @@ def _event_bytes(event: EventT[Any]) -> int:
     return len(event.message.value or b"")
 
 
-class DurableProcessor(ABC, Generic[S]):
+class DurableProcessor(Generic[S]):
     """The partitions of a topic that this worker owns, with their states in a table.
 
     `build` makes an empty state. `lock` is held while a state changes, and by other threads that
     read one.
     """
+
+    owner_type: type[PartitionOwner[S]]
 
     def __init__(
         self,
@@ -280,10 +285,6 @@ class DurableProcessor(ABC, Generic[S]):
         self.owners: dict[int, PartitionOwner[S]] = {}
         self._stream: StreamT[Any] | None = None
 
-    @abstractmethod
-    def make_owner(self, partition: int, generation: int, rows: ChangelogRows) -> PartitionOwner[S]:
-        """Return a new owner of a partition."""
-
     def take_over(self, generation: int, assigned: set[TP]) -> None:
         """Load the states whose changelog partition is in `assigned`."""
         self.release()
@@ -292,7 +293,7 @@ class DurableProcessor(ABC, Generic[S]):
         topic = self.table.changelog_topic_name
         partitions = sorted(tp.partition for tp in assigned if tp.topic == topic)
         owners = {
-            partition: self.make_owner(partition, generation, rows.get(partition, []))
+            partition: self.owner_type(self, partition, generation, rows.get(partition, []))
             for partition in partitions
         }
         with self.lock:

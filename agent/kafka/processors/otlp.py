@@ -36,7 +36,7 @@ from ragmeter.kafka.processors.delivery import (
     partition_for_key,
     raw_topic,
 )
-from ragmeter.kafka.processors.durable import ChangelogRows, DurableProcessor, PartitionOwner
+from ragmeter.kafka.processors.durable import DurableProcessor, PartitionOwner
 from ragmeter.kafka.score_records import BadRecord, SourceOffset
 from ragmeter.kafka.span_records import (
     ENCODING_HEADER,
@@ -61,8 +61,6 @@ _CLOSE_BYTES = 16 * 2**20  # of spans read for one step; a trace that is larger 
 # Real tombstones a step. Two for each row of spans, of which each closed trace has some: with
 # fewer, forgotten rows would outgrow the open ones, in memory and in the topic.
 SWEEP = 1024
-
-SendTrace = Callable[[bytes, bytes], Awaitable[object]]
 
 
 class UnusableMessage(RagmeterError):
@@ -197,12 +195,7 @@ class AssembleOwner(PartitionOwner[AssemblyState]):
     """One partition of the spans topic in one generation."""
 
     processor: AssembleProcessor
-
-    def __init__(
-        self, processor: AssembleProcessor, partition: int, generation: int, rows: ChangelogRows
-    ) -> None:
-        super().__init__(processor, partition, generation, rows)
-        self.ledger.sweep = SWEEP
+    sweep = SWEEP
 
     @property
     def idle_seconds(self) -> float:
@@ -268,6 +261,8 @@ class AssembleProcessor(DurableProcessor[AssemblyState]):
     `send` delivers a native trace (key, body) to the topic of the traces.
     """
 
+    owner_type = AssembleOwner
+
     def __init__(
         self,
         context: ProcessorContext,
@@ -275,14 +270,10 @@ class AssembleProcessor(DurableProcessor[AssemblyState]):
         table: StateTable,
         topic: str,
         build: Callable[[], AssemblyState],
-        send: SendTrace,
+        send: Callable[[bytes, bytes], Awaitable[object]],
     ) -> None:
         super().__init__(context, app, table, topic, build)
         self._send = send
-
-    def make_owner(self, partition: int, generation: int, rows: ChangelogRows) -> AssembleOwner:
-        """Return a new owner of a partition."""
-        return AssembleOwner(self, partition, generation, rows)
 
     async def hand_on(
         self, closing: ClosingTrace, bodies: Sequence[bytes], source: dict[str, bytes]

@@ -106,10 +106,6 @@ class Unacked(list[Any]):
         self[:] = [one for one in self if one is not message]
 
 
-class Here(DurableProcessor[Any]):
-    def make_owner(self, *told: Any) -> Any: ...
-
-
 def test_an_owner_that_was_dropped_is_given_nothing_more(monkeypatch: Any) -> None:
     """A rebalance waits for every message that anybody still holds."""
 
@@ -123,7 +119,7 @@ def test_an_owner_that_was_dropped_is_given_nothing_more(monkeypatch: Any) -> No
     app: Any = SimpleNamespace(consumer=SimpleNamespace(unacked=Unacked(one)))
 
     async def test() -> None:
-        processor = Here(DeadLetters().context, app, NONE, "t", NONE)
+        processor = DurableProcessor[Any](DeadLetters().context, app, NONE, "t", NONE)
         processor.owners[0] = owner
         asyncio.get_running_loop().call_later(0.05, processor.owners.clear)
         await processor.agent(Stream(SimpleNamespace(message=one)))
@@ -137,5 +133,5 @@ def test_what_an_owner_that_has_lost_was_given_is_not_waited_for() -> None:
     lost, other = message(), message(tp=TP("t", 1))
     app: Any = SimpleNamespace(consumer=SimpleNamespace(unacked=Unacked(lost, other)))
     owner: Any = SimpleNamespace(tp=TP("t", 0), queue=[lost])
-    Here(DeadLetters().context, app, NONE, "t", NONE).drop_owner(owner)
+    DurableProcessor[Any](DeadLetters().context, app, NONE, "t", NONE).drop_owner(owner)
     assert app.consumer.unacked == [other]
