@@ -211,7 +211,7 @@ def init(
             spec = f"{topic.what}, {topic.partitions} partitions, {policy}"
             print_message(f"{topic.name} ({spec}) {outcome}")
     for row in result.applied:
-        print_message(f"{row.topic}: {row.key} was {row.found} and is {row.wanted} now")
+        print_message(f"{row.topic}: {row.key} was {row.actual} and is {row.wanted} now")
     for row in result.differ:
         hint = " (--apply does it)" if row.safe else ""
         print_message(f"{row}{hint}")

@@ -51,13 +51,13 @@ class TopicDifference:
 
     topic: str
     key: str
-    found: str
+    actual: str
     wanted: str
     cost: str
     safe: bool
 
     def __str__(self) -> str:
-        return f"{self.topic}: {self.key} is {self.found}, not {self.wanted}: {self.cost}"
+        return f"{self.topic}: {self.key} is {self.actual}, not {self.wanted}: {self.cost}"
 
 
 def required_topics(settings: Settings) -> list[TopicSpec]:
@@ -109,30 +109,30 @@ def _kept(hours: float) -> dict[str, str]:
     return {"cleanup.policy": "delete", "retention.ms": str(int(hours * _HOUR_MS))}
 
 
-def match_partitions(topics: list[TopicSpec], found: dict[str, ActualTopic]) -> list[TopicSpec]:
+def match_partitions(topics: list[TopicSpec], actual: dict[str, ActualTopic]) -> list[TopicSpec]:
     """Give changelogs the partitions that the topics of their states have: Faust ends otherwise."""
-    actual = {topic.what: found[topic.name] for topic in topics if topic.name in found}
+    by_use = {topic.what: actual[topic.name] for topic in topics if topic.name in actual}
     return [
-        replace(topic, partitions=actual[_STATE_OF[topic.what]].partitions)
-        if _STATE_OF.get(topic.what) in actual
+        replace(topic, partitions=by_use[_STATE_OF[topic.what]].partitions)
+        if _STATE_OF.get(topic.what) in by_use
         else topic
         for topic in topics
     ]
 
 
-def find_topic_problem(settings: Settings, found: Mapping[str, int]) -> str:
+def find_topic_problem(settings: Settings, actual: Mapping[str, int]) -> str:
     """Return why a worker cannot start, given the partitions of the cluster's topics, or ""."""
     optional = (_LEADER,) if settings.feedback.traces else (_LEADER, _FEEDBACK)
     needed = [topic for topic in required_topics(settings) if topic.what not in optional]
-    missing = [topic.name for topic in needed if topic.name not in found]
+    missing = [topic.name for topic in needed if topic.name not in actual]
     if missing:
         return f"there is no topic {', '.join(missing)}; make it with `ragmeter kafka init`"
     # of traces, feedback and dead letters any number will do: no state depends on it
     wrong = [
-        f"{topic.name} has {found[topic.name]} partitions"
+        f"{topic.name} has {actual[topic.name]} partitions"
         for topic in needed
         if topic.what in (*_STATE_OF, *_STATE_OF.values())
-        if found[topic.name] != topic.partitions
+        if actual[topic.name] != topic.partitions
     ]
     if wrong:
         number = settings.kafka.partitions
@@ -143,15 +143,15 @@ def find_topic_problem(settings: Settings, found: Mapping[str, int]) -> str:
     return ""
 
 
-def compare_topic(topic: TopicSpec, found: ActualTopic) -> list[TopicDifference]:
+def compare_topic(topic: TopicSpec, actual: ActualTopic) -> list[TopicDifference]:
     """Return all differences of a topic."""
-    rows = [_compare_partitions(topic, found), _compare_replication(topic, found)]
-    rows += [_compare_config(topic, key, found) for key in topic.configs]
+    rows = [_compare_partitions(topic, actual), _compare_replication(topic, actual)]
+    rows += [_compare_config(topic, key, actual) for key in topic.configs]
     return [row for row in rows if row is not None]
 
 
-def _compare_partitions(topic: TopicSpec, found: ActualTopic) -> TopicDifference | None:
-    if topic.partitions == found.partitions:
+def _compare_partitions(topic: TopicSpec, actual: ActualTopic) -> TopicDifference | None:
+    if topic.partitions == actual.partitions:
         return None
     cost, safe = "Kafka cannot take partitions away; set kafka.partitions to what is there", False
     if topic.what == STATE:
@@ -163,27 +163,27 @@ def _compare_partitions(topic: TopicSpec, found: ActualTopic) -> TopicDifference
     elif topic.what == SPANS:
         cost = "traces that are open would be torn in two; stop the senders, and change it when"
         cost += " ragmeter_otlp_open_traces is 0, together with its changelog"
-    elif topic.partitions > found.partitions and topic.grows:
+    elif topic.partitions > actual.partitions and topic.grows:
         cost, safe = "what is new goes to the new ones as well; nothing else changes", True
-    elif topic.partitions > found.partitions:
+    elif topic.partitions > actual.partitions:
         cost = "services would move away from their state; take another group and other topics"
         cost = cost if topic.what == SCORED else "only one is of use"
     return TopicDifference(
-        topic.name, "partitions", str(found.partitions), str(topic.partitions), cost, safe
+        topic.name, "partitions", str(actual.partitions), str(topic.partitions), cost, safe
     )
 
 
-def _compare_replication(topic: TopicSpec, found: ActualTopic) -> TopicDifference | None:
-    if topic.replication in (None, found.replication):
+def _compare_replication(topic: TopicSpec, actual: ActualTopic) -> TopicDifference | None:
+    if topic.replication in (None, actual.replication):
         return None
     cost = "every byte is copied between brokers; use kafka-reassign-partitions"
     return TopicDifference(
-        topic.name, "replication", str(found.replication), str(topic.replication), cost, False
+        topic.name, "replication", str(actual.replication), str(topic.replication), cost, False
     )
 
 
-def _compare_config(topic: TopicSpec, key: str, found: ActualTopic) -> TopicDifference | None:
-    want, have = topic.configs[key], found.configs.get(key)
+def _compare_config(topic: TopicSpec, key: str, actual: ActualTopic) -> TopicDifference | None:
+    want, have = topic.configs[key], actual.configs.get(key)
     if have == want:
         return None
     cost, safe = "takes effect at once, nothing is deleted", True
@@ -191,10 +191,10 @@ def _compare_config(topic: TopicSpec, key: str, found: ActualTopic) -> TopicDiff
         cost = "what the old policy has deleted of it is lost; from now on the last of each key"
         cost += " is kept"
     elif key == "cleanup.policy":
-        cost, safe = "what is older than its retention is deleted", found.empty
+        cost, safe = "what is older than its retention is deleted", actual.empty
     elif key == "retention.ms" and _is_less(want, have):
         cost = f"what is older than {int(want) / _HOUR_MS:g} h is deleted"
-        safe = found.empty
+        safe = actual.empty
     elif key == "retention.ms":
         cost = "more disk"
     elif key == "max.message.bytes" and _is_less(want, have):

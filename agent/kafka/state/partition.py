@@ -281,18 +281,18 @@ def _reconcile_pairs(
     pairs = [(score.metric, score.scorer) for score in scored.results]
     if pairs == expected:
         return
-    found, known = set(pairs), set(expected)
-    if found - known:
+    present, wanted = set(pairs), set(expected)
+    if present - wanted:
         scored.results = [
-            score for score in scored.results if (score.metric, score.scorer) in known
+            score for score in scored.results if (score.metric, score.scorer) in wanted
         ]
         unexpected = len(pairs) - len(scored.results)
         counters.inc("ragmeter_unexpected_results_total", by=unexpected)
-    if known - found:
+    if wanted - present:
         scored.results += [
             Score(
                 *pair, ScoreState.UNSCORED, reason="not_configured", probability=scored.probability
             )
             for pair in expected
-            if pair not in found
+            if pair not in present
         ]
