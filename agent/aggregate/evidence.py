@@ -14,6 +14,11 @@ from ragmeter.trace import Passage, Trace
 EvidenceKey = tuple[str, str]
 """(service, trace id)"""
 
+# Traces that are no longer among the worst are dropped so often, or after so many new ones: an
+# import outruns the clock.
+COLLECT_SECONDS = 60.0
+COLLECT_ROWS = 5_000
+
 CUT_MARK = " … [cut]"
 _MAX_PASSAGES = 50
 

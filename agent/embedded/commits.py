@@ -11,7 +11,13 @@ from typing import Any
 
 from ragmeter.aggregate import aggregator as steps
 from ragmeter.aggregate.aggregator import Aggregator
-from ragmeter.aggregate.evidence import EvidenceKeeper, EvidenceKey, scores_in_evidence
+from ragmeter.aggregate.evidence import (
+    COLLECT_ROWS,
+    COLLECT_SECONDS,
+    EvidenceKeeper,
+    EvidenceKey,
+    scores_in_evidence,
+)
 from ragmeter.alerts.alert import Alert
 from ragmeter.core.process import Heartbeat
 from ragmeter.core.score import ScoredTrace
@@ -25,8 +31,6 @@ from ragmeter.trace import Trace
 
 log = logging.getLogger("ragmeter")
 
-_COLLECT_SECONDS = 60.0  # how often the text of traces that are no longer the worst is let go
-_COLLECT_ROWS = 5_000  # or after so many more were kept: a replay outruns the clock
 
 Notify = Callable[[Alert, float], Sequence[OutboxItem]]
 
@@ -119,7 +123,7 @@ class Commits:
             )
             named = aggregator.windows.take_new_worst()
             idle = self._monotonic() - self._collected_at
-            if idle >= _COLLECT_SECONDS or self._keeper.added >= _COLLECT_ROWS or self.last:
+            if idle >= COLLECT_SECONDS or self._keeper.added >= COLLECT_ROWS or self.last:
                 step.forget_evidence = self._keeper.forget(steps.evidence_trace_ids(aggregator))
                 self._collected_at = self._monotonic()
             keyed = [((scored.service, scored.trace_id), trace, scored) for trace, scored in done]

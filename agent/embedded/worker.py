@@ -14,7 +14,7 @@ from itertools import groupby
 from typing import Any
 
 from ragmeter.aggregate import aggregator as steps
-from ragmeter.aggregate.aggregator import Aggregator
+from ragmeter.aggregate.aggregator import IDLE_SECONDS, SAVE_IDLE_SECONDS, Aggregator
 from ragmeter.aggregate.feedback_join import CountedTrace, FeedbackJoin, ranked_passage_keys
 from ragmeter.aggregate.index_events import IndexEvent
 from ragmeter.aggregate.indexes import IndexOutcome
@@ -45,9 +45,7 @@ log = logging.getLogger("ragmeter")
 
 _BATCH = 256  # traces a commit: one fsync for many, and under 0.3 s of work to redo after a kill
 _LOCK_SLICE = 16  # traces scored between two chances for a scrape to read: a turn of the control
-_IDLE_SECONDS = 1.0  # how often event time moves on while nothing arrives
 _LINGER_SECONDS = 0.2  # live traffic is gathered so long: a commit costs more than a trace
-_SAVE_IDLE_SECONDS = 60.0  # how often event time is written down when nothing else changed
 
 # Reasons of dead letters that the worker counts; the others are counted where traces come in.
 _OLD_SCHEMA, _INTERNAL_ERROR = "old_schema", "internal_error"
@@ -236,7 +234,7 @@ class Worker:
                     self.fatal = self._slow.fatal
                     return
                 if not self.live and self._slow.full:
-                    self._wake.wait(_IDLE_SECONDS)  # a replay goes no faster than its judge
+                    self._wake.wait(IDLE_SECONDS)  # a replay goes no faster than its judge
                     continue
                 batch = self._store.take(after, _BATCH)
                 if batch:
@@ -246,7 +244,7 @@ class Worker:
                         self._hurry.wait(_LINGER_SECONDS)
                 else:
                     self.oldest_received = None
-                    self._wake.wait(_IDLE_SECONDS)
+                    self._wake.wait(IDLE_SECONDS)
                     self._tick(after)
                     self._try_again()
             self._finish_all(self._slow.take())
@@ -438,7 +436,7 @@ class Worker:
             return
         with self.lock:
             transitions = self.aggregator.advance(event)
-        if transitions or self._monotonic() - self._commits.saved_at >= _SAVE_IDLE_SECONDS:
+        if transitions or self._monotonic() - self._commits.saved_at >= SAVE_IDLE_SECONDS:
             self._commit(upto, transitions, [])
 
     def _commit(

@@ -1,11 +1,9 @@
 """Score a trace by its slow tiers inline, within a deadline and behind a breaker.
 
-A circuit breaker that counts deadlines: leaves a tier alone that does not answer in time.
-
-A trace waits in line for its tiers, and no offset goes further than `kafka.in_flight` beyond it.
-A judge that hangs would hold every partition to that many traces in each deadline, for ever; its
-own breaker does not see it, for what the deadline cuts off is no answer. So after some that were
-late in a row the tier is not asked, but by one trace now and then.
+A trace waits for its tiers, and no offset goes further than `kafka.in_flight` beyond it. A judge
+that hangs would hold every partition to that many traces in each deadline, for ever, and its own
+breaker does not see it, because a call that the deadline cuts off is no answer. So after several
+timeouts in a row only one trace now and then asks the tier.
 """
 
 from __future__ import annotations
@@ -90,8 +88,11 @@ model and judge, side by side, and the send of the record fit well below that.""
 
 
 class InlineTiers:
-    """`scorer` with the tiers that the settings ask for; `whole` completes a trace. Results of a
-    tier that did not answer within `deadline` are unscored with the reason `timeout`."""
+    """A `Scorer` with the slow tiers of the settings, which completes a trace at once.
+
+    Results of a tier that does not answer within `deadline` seconds are unscored with the reason
+    `timeout`. `newest` is the newest event time of all traces that were scored here.
+    """
 
     def __init__(
         self,
@@ -142,7 +143,6 @@ class InlineTiers:
             judge_canaries=settings.judge.budget.canaries > 0,
         )
         self.newest: float | None = None
-        """The newest event time of all traces that were read here."""
         self._stack = contextlib.AsyncExitStack()
 
     async def __aenter__(self) -> InlineTiers:
@@ -155,12 +155,12 @@ class InlineTiers:
         await self._stack.aclose()
 
     def resample(self, settings: SamplingSettings) -> None:
-        """Other rates, strata or salt, from the next trace on."""
+        """Apply other rates, strata or salt from the next trace on."""
         self._sampler.update(settings)
         self.strata.update(settings)
 
     async def score_trace(self, trace: Trace, timestamp: float) -> CheapScores:
-        """The trace with one result for each expected pair."""
+        """Return the trace with one result for each expected pair."""
         self.newest = timestamp if self.newest is None else max(self.newest, timestamp)
         found = self.scorer.score(trace, timestamp)
         tiers = list(found.drawn)
@@ -209,8 +209,10 @@ class InlineTiers:
 
     @contextlib.asynccontextmanager
     async def _place(self, tier: Tier) -> AsyncIterator[None]:
-        """One of the places of a tier. What waits for one fills the window of the stage, so less is
-        drawn the more there is of it."""
+        """Hold one of the places of a tier.
+
+        Traces that wait for one fill the window of the processor, so less is drawn the more wait.
+        """
         self._wait(tier, 1)
         try:
             await self._places[tier].acquire()
@@ -227,21 +229,23 @@ class InlineTiers:
         if controller is not None:
             controller.backlog(self._waiting[tier], self._most)
 
-    def set_share(self, part: float) -> None:
-        """This worker reads so much of all traces, and has as much of the budgets."""
-        if part > 0:  # with nothing to read there is nothing to spend
+    def set_share(self, share: float) -> None:
+        """Take the share of the budgets that this worker reads of all traces, 0..1."""
+        if share > 0:  # with nothing to read there is nothing to spend
             for controller in self._controllers.values():
-                controller.set_share(part)
+                controller.set_share(share)
 
     def charge(self, service: str, cost: ScoringCost) -> None:
-        """What the judge was asked beside the traces."""
+        """Charge the judge's budget with requests beside the traces."""
         controller = self._controllers.get("judge")
         if controller is not None:
             controller.charge(service, cost, self._clock())
 
     def gauges(self) -> list[GaugeSample]:
-        """How the tiers are, and the scale of the sampling rates by tier and service; of services
-        that share a name the lowest counts."""
+        """Return the state of the tiers, and the scale of sampling rates by tier and service.
+
+        Of services that share a bounded name the lowest scale counts.
+        """
         scales: dict[tuple[tuple[str, str], ...], float] = {}
         for tier, controller in self._controllers.items():
             for service, scale in controller.scales().items():
