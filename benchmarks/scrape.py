@@ -27,7 +27,7 @@ from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
 from ragmeter.aggregate.agent_view import AgentHealth
-from ragmeter.aggregate.aggregator import DURATION_EDGES
+from ragmeter.aggregate.accounting import DURATION_EDGES
 from ragmeter.aggregate.consistency import _AnswerComparison
 from ragmeter.aggregate.indexes import IndexVersion
 from ragmeter.alerts.alert import Alert

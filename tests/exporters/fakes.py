@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
 from ragmeter.aggregate.agent_view import AgentHealth, AgentView
-from ragmeter.aggregate.aggregator import DURATION_EDGES
+from ragmeter.aggregate.accounting import DURATION_EDGES
 from ragmeter.aggregate.consistency import AnswerMemory, _AnswerComparison
 from ragmeter.aggregate.index_events import IndexEvent
 from ragmeter.aggregate.indexes import Indexes, IndexVersion
