@@ -19,16 +19,19 @@ AlertState = Literal["pending", "firing", "resolved"]
 
 
 # The fields that a template may name between braces.
-TEMPLATE_FIELDS = tuple(
-    "rule severity service segment metric scorer statistic op window stage quantile value lower"
-    " upper threshold samples effective_samples worst slo objective factor burn_rate short"
-    " short_value errors budget_spent baseline top_segment fingerprint reason".split()
+TEMPLATE_FIELDS = (
+    *("rule", "severity", "service", "segment", "metric", "scorer", "statistic", "op", "window"),
+    *("stage", "quantile", "value", "lower", "upper", "threshold", "samples", "effective_samples"),
+    *("worst", "slo", "objective", "factor", "burn_rate", "short", "short_value", "errors"),
+    *("budget_spent", "baseline", "top_segment", "fingerprint", "reason"),
 )
 _LABEL_FIELDS = ("service", "segment", "metric", "scorer", "top_segment", "fingerprint")
 _RULE_FIELDS = ("rule", "severity", "statistic", "op", "window")
 _NUMBER_FIELDS = ("value", "lower", "upper", "threshold", "effective_samples", "baseline")
 # `conditions.read_burn_rate` puts these into the annotations of an alert of a burn rule.
-_BURN_FIELDS = tuple("objective factor burn_rate short short_value errors budget_spent".split())
+_BURN_FIELDS = (
+    *("objective", "factor", "burn_rate", "short", "short_value", "errors", "budget_spent"),
+)
 
 _MAX_FIELD = 200  # characters of one value: a service name is a label, never prose
 _MAX_TEXT = 1_000  # characters of a finished text: what chat receivers show without folding
@@ -166,7 +169,7 @@ def check_template(text: str) -> str:
 
 
 def fill_template(template: str, values: Mapping[str, str], limit: int = _MAX_TEXT) -> str:
-    """Replace each `{name}` of the template by its value and `{{` by a brace, and bound the text."""
+    """Replace each `{name}` of the template by its value and `{{` by a brace; bound the text."""
 
     def replace_token(match: re.Match[str]) -> str:
         name = match.group(1)

@@ -120,8 +120,8 @@ def describe_rule(rule: AlertRule) -> str:
     """Describe a rule on a metric in one line."""
     statistic = "" if rule.statistic == "value" else f"{rule.statistic} end "
     return (
-        f"{rule.name}: {rule.severity} if {statistic}{rule.op} {rule.threshold:g} over {rule.window}"
-        f" ({rule.scorer})"
+        f"{rule.name}: {rule.severity} if {statistic}{rule.op} {rule.threshold:g}"
+        f" over {rule.window} ({rule.scorer})"
     )
 
 
