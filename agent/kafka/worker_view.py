@@ -16,7 +16,7 @@ from contextlib import AbstractContextManager
 from typing import Any, cast
 
 from ragmeter.aggregate.agent_view import AgentHealth
-from ragmeter.aggregate.consistency import _AnswerComparison
+from ragmeter.aggregate.consistency import AnswerComparison
 from ragmeter.aggregate.indexes import IndexVersion
 from ragmeter.alerts.alert import Alert
 from ragmeter.core.counters import CounterKey, Counters, GaugeSample
@@ -197,11 +197,11 @@ class WorkerView:
             one for state in self.partition_states() for one in state.aggregator.indexing.versions()
         ]
 
-    def consistency(self, service: str, window: str) -> _AnswerComparison:
+    def consistency(self, service: str, window: str) -> AnswerComparison:
         for state in self.partition_states():
             if service in state.aggregator.consistency.services():
                 return state.aggregator.consistency.compared(service, window)
-        return _AnswerComparison(0, 0, {})
+        return AnswerComparison(0, 0, {})
 
     def lock(self) -> AbstractContextManager[Any]:
         assert self.stage is not None
