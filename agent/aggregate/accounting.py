@@ -28,11 +28,7 @@ class ResultAccounting:
 
     Args:
         counters: Where the counts go.
-        expected: The pairs that each trace has a result for.
-        canary_pairs: The pairs that each canary has a result for.
-
-    Attributes:
-        pending: Results that a slow tier has still to give; never negative, as the check sees.
+        expected: The pairs that each trace has a result for; `canary_pairs` likewise.
     """
 
     def __init__(
@@ -47,7 +43,7 @@ class ResultAccounting:
         self._trace_keys = [_seen_key(*pair) for pair in expected]
         self._canary_keys = [_seen_key(*pair) for pair in canary_pairs]
         self._traces = self._canaries = 0
-        self.pending: Counter[MetricScorer] = Counter()
+        self.pending: Counter[MetricScorer] = Counter()  # results that slow tiers have yet to give
 
     def count_trace(self) -> None:
         """Count one trace as seen for every expected pair."""

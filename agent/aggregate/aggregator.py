@@ -128,8 +128,6 @@ class Aggregator:
         self._fingerprints = FingerprintRegistry()
         self.windows.current = self._fingerprints.current
 
-    # Traces -------------------------------------------------------------------------------------
-
     def apply(
         self, scored: ScoredTrace, pending: Sequence[MetricScorer] = (), turn: int = 0
     ) -> AppliedTrace:
@@ -158,10 +156,8 @@ class Aggregator:
     def _apply_canary(
         self, scored: ScoredTrace, pending: Sequence[MetricScorer], alerts: list[Alert]
     ) -> AppliedTrace:
-        """Count only what the reference and the judge say of a canary.
-
-        Its results are further ones of the service, without a trace that was seen, timed or paid.
-        """
+        # Only results of the reference and the judge count, without a trace that was seen, timed
+        # or paid for.
         results = [score for score in scored.results if is_canary_scorer(score.scorer)]
         bare = replace(scored, results=results, timings={}, partial=True)
         bare, segments, late = self._add_to_windows(bare)
@@ -173,15 +169,9 @@ class Aggregator:
         return AppliedTrace(replace(scored, service=bare.service), segments, alerts)
 
     def finish(self, scored: ScoredTrace) -> ScoredTrace:
-        """Count the results of a slow tier for a trace that was applied before.
+        """Count results of a slow tier in the buckets of the time of their trace.
 
-        They enter the buckets of the trace's own time.
-
-        Args:
-            scored: The results, with `partial` set; it is not changed.
-
-        Returns:
-            The same under its bounded names.
+        `scored.partial` must be set. Returns the same results under bounded names.
         """
         self._accounting.remove_pending(scored.results)
         trace, _, _ = self._add_to_windows(scored)
@@ -199,17 +189,10 @@ class Aggregator:
         self._add_to_windows(scored)
 
     def amend(self, old: ScoredTrace, new: ScoredTrace, segments: Sequence[str]) -> bool:
-        """Replace results of people's labels that were counted for a trace.
+        """Replace results of people's labels for a trace that was counted in `segments`.
 
-        A result that is corrected counts as another one.
-
-        Args:
-            old: The results to take out of the windows, partial and under bounded names.
-            new: The results to put in, of the same trace.
-            segments: The segments that the trace was counted in.
-
-        Returns:
-            Whether a window still reaches back to the trace.
+        Both are partial and under bounded names; a corrected result counts as another one. Returns
+        False if no window reaches back to the trace.
         """
         if self.windows.too_late(new.timestamp):
             return False
@@ -224,10 +207,7 @@ class Aggregator:
     def _add_to_windows(
         self, scored: ScoredTrace, turn: int | None = None
     ) -> tuple[ScoredTrace, tuple[str, ...], bool]:
-        """Add the results of a trace to the windows; `turn` is None unless it is a new trace.
-
-        Returns the trace under its bounded names, its segments, and whether it is too late.
-        """
+        """Return the trace under its bounded names, its segments, and whether it is too late."""
         late = self.windows.too_late(scored.timestamp)
         trace = self._bound_names(scored, late)
         if late:
@@ -291,8 +271,6 @@ class Aggregator:
             self.counters.inc("rag_slo_bad_events_squared_total", key, bad * bad)
             self.budgets.add(scored.service, event.slo, scored.timestamp, event.weight, event.bad)
 
-    # Other events -------------------------------------------------------------------------------
-
     def embedded(
         self,
         service: str,
@@ -301,14 +279,9 @@ class Aggregator:
         context: str,
         result: AnswerVectors | str,
     ) -> None:
-        """Count the result of embedding an answer that was remembered.
+        """Count the vectors of an answer remembered at event time `at`, or why it has none.
 
-        Args:
-            service: The service as it was sent.
-            wording: The wording of the answer.
-            at: The event time of the answer, in Unix seconds.
-            context: See `AnswerMemory.embed`.
-            result: The vectors, or the reason why there are none.
+        `service` is the name as it was sent; for `context` see `AnswerMemory.embed`.
         """
         outcome = result if isinstance(result, str) else "embedded"
         self.counters.inc("ragmeter_consistency_embeddings_total", (("outcome", outcome),))
@@ -316,22 +289,13 @@ class Aggregator:
             self.consistency.embed(self.label(service), wording, at, context, result)
 
     def index(self, event: IndexEvent, at: float) -> IndexOutcome:
-        """Count an event of an indexing job at Unix time `at`.
-
-        It moves no event time: a job may end while no traces come.
-        """
+        """Count an event of an indexing job at Unix time `at`; it moves no event time."""
         outcome = self.indexing.add(event, at)
         self.counters.inc("ragmeter_index_events_total", (("outcome", outcome),))
         return outcome
 
-    # Time ---------------------------------------------------------------------------------------
-
     def advance(self, now: float) -> list[Alert]:
-        """Move event time to `now` and evaluate the rules at every step in between.
-
-        Returns:
-            The alerts that fired or resolved.
-        """
+        """Move event time to `now`, evaluate the rules at every step, and return moved alerts."""
         transitions: list[Alert] = []
         if self._next_step is not None:
             last = min(now, self._next_step + self._longest_gap)
@@ -360,10 +324,8 @@ class Aggregator:
         return transitions
 
     def _free_slots(self) -> None:
-        """Free slots and counters of services and fingerprints that have left every window.
-
-        Only at the steps of event time: when it happens must not depend on batches.
-        """
+        """Free slots and counters of services and fingerprints that have left every window."""
+        # only at the steps of event time: when it happens must not depend on batches
         services = self.windows.services()
         gone = self._bounds.retain_services(services)
         for service in gone:
@@ -379,14 +341,8 @@ class Aggregator:
             )
 
     def promote(self, service: str | None) -> tuple[dict[str, Any], list[Alert]] | None:
-        """Make the present the drift baseline of a service, or of all services.
-
-        Returns:
-            The outcome by service and the alerts that ended; None if the service is not watched.
-        """
+        """Make the present the drift baseline of a service, or of all: `DriftDetection.promote`."""
         return self.drift.promote(service, self.windows.now)
-
-    # Reading ------------------------------------------------------------------------------------
 
     def label(self, service: str) -> str:
         """Return the bounded name of a service in the windows, `__other__` if it has none."""
@@ -420,13 +376,8 @@ class Aggregator:
     def _overflow(self, label: str, by: int = 1) -> None:
         self.counters.inc("ragmeter_label_overflow_total", (("label", label),), by)
 
-    # State --------------------------------------------------------------------------------------
-
     def drain(self) -> dict[str, Any]:
-        """Return the large parts of the state that changed since the last call, by name.
-
-        Each replaces the part of its name. Call it before `dump`.
-        """
+        """Return the large parts of the state that changed, by name; call it before `dump`."""
         return {
             **self.drift.drain(),
             **self._learner.drain(),
@@ -475,8 +426,7 @@ class AggregatorChanges(NamedTuple):
 def take_changes(aggregator: Aggregator) -> AggregatorChanges:
     """Return all that changed since the last call.
 
-    What was taken counts as saved: if writing it fails, give the aggregator up and restore a new
-    one.
+    It counts as saved: if writing it fails, give the aggregator up and restore a new one.
     """
     return AggregatorChanges(
         [*aggregator.windows.drain(), *aggregator.budgets.drain()],
@@ -504,10 +454,7 @@ def restore_aggregator(
 
 
 def evidence_trace_ids(aggregator: Aggregator) -> set[tuple[str, str]]:
-    """Return the (service, trace id) pairs whose text to keep.
-
-    They are those that the page shows or may show next, and those that alerts name.
-    """
+    """Return (service, trace id) of the traces that the page or an alert may show."""
     windows = aggregator.windows
     shown = {
         (service, trace_id)

@@ -176,11 +176,7 @@ def link_near_questions(
     questions: Mapping[str, RememberedAnswers],
     threshold: float,
 ) -> bool:
-    """Link a question with those whose cosine reaches the threshold.
-
-    Returns:
-        Whether the embedding is a new one.
-    """
+    """Link a question with those near it and return whether its embedding is a new one."""
     own = questions[query]
     if own.question is not None and is_same_space(own.question.vector, embedding.vector):
         return False  # the same words again
@@ -206,11 +202,7 @@ def unlink_question(query: str, questions: Mapping[str, RememberedAnswers]) -> N
 
 
 def repair_links(questions: Mapping[str, RememberedAnswers]) -> None:
-    """Make links mutual after a restart.
-
-    Of two questions only the later one may have been saved with the link, and one of them may have
-    been dropped since.
-    """
+    """Make links mutual after a restart: one of two questions may be saved without its link."""
     for query, answers in questions.items():
         answers.near = {
             name

@@ -233,13 +233,10 @@ class AnswerMemory:
                         if value is not None:
                             yield f"rag_consistency_{name}_{suffix}", labels, value
 
-    # State --------------------------------------------------------------------------------------
-
     def drain(self) -> dict[str, Any]:
-        """Return the parts that changed since the last call, by name.
+        """Return the parts that changed since the last call, by name; call it before `dump`.
 
-        A part holds the questions of a service whose hash begins with one digit. Call it before
-        `dump`: it assigns slots to services.
+        A part holds the questions of a service whose hash begins with one digit.
         """
         changed, self._changed = self._changed, {}
         out: dict[str, Any] = {}

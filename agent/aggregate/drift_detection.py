@@ -44,15 +44,9 @@ _JUDGE_SCORERS = (JUDGE_SCORER, UMBRELA, AUTONUGGETIZER)
 
 
 class DriftDetection:
-    """The drift monitor of all services of an aggregator.
+    """The drift monitor of all services: it watches windows and turns alarms into alerts.
 
     It is disabled by the settings, or if no window has buckets of a minute.
-
-    Args:
-        settings: The settings of drift detection.
-        windows: The windows to watch.
-        alerts: Where the alarms go.
-        counters: Where their number goes.
     """
 
     def __init__(
@@ -92,11 +86,7 @@ class DriftDetection:
             self.monitor.observe((scored,))
 
     def advance(self, until: float) -> list[Alert]:
-        """Read every whole minute up to event time `until`.
-
-        Returns:
-            The alerts that fired or resolved.
-        """
+        """Read every whole minute up to event time `until` and return moved alerts."""
         moved: list[Alert] = []
         for at in self._due(until):
             self._windows.advance(at)
@@ -127,12 +117,8 @@ class DriftDetection:
     def apply_alert_changes(self, moved: Sequence[Alert], at: float) -> list[Alert]:
         """Hold back the drift alerts of the judge's scores while rules fire on its probes.
 
-        Args:
-            moved: The alerts of rules that fired or resolved.
-            at: The event time of that, in Unix seconds.
-
-        Returns:
-            The drift alerts that this moved.
+        `moved` are alerts of rules that fired or resolved at event time `at`. Returns the drift
+        alerts that this moved.
         """
         was_drifting = bool(self._probe_alerts)
         for alert in moved:
@@ -152,11 +138,7 @@ class DriftDetection:
     def promote(
         self, service: str | None, at: float | None
     ) -> tuple[dict[str, Any], list[Alert]] | None:
-        """Make the present the baseline of one service, or of all.
-
-        Args:
-            service: The service; None for all.
-            at: The event time reached; None before the first trace.
+        """Make the present, event time `at`, the baseline of one service, or of all if None.
 
         Returns:
             By service how many series have the baseline at once, how many learn it, and its
@@ -206,10 +188,7 @@ class DriftDetection:
         }
 
     def drain(self) -> dict[str, Any]:
-        """Return the parts that changed since the last call, by name.
-
-        Call it before `dump`: it assigns slots to services.
-        """
+        """Return the parts that changed since the last call, by name; call it before `dump`."""
         out: dict[str, Any] = {}
         for service, slot, rows in self.monitor.drain_scores():
             out[f"drift.{self._slots.slot_of(service)}.{slot}"] = rows
@@ -262,12 +241,9 @@ class _DriftSeries:
         return [name for name in self._windows.services() if name != PROBE_SERVICE]
 
     def series(self, service: str, segment: str = "") -> Sequence[tuple[str, str]]:
-        """Leave out canaries and people's labels.
-
-        The few questions of canaries are no sample of anything, and each series takes its share of
-        the false alarms that all share. Which traces people label when is no matter of chance, and
-        labels are corrected.
-        """
+        # Each series takes a share of the false alarms that all share. The few questions of
+        # canaries are no sample of anything; which traces people label when is no matter of
+        # chance, and labels are corrected.
         return [
             (metric, scorer)
             for metric, scorer in self._windows.series(service, segment)

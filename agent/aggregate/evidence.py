@@ -47,14 +47,9 @@ class EvidenceKeeper:
         done: Iterable[tuple[EvidenceKey, Trace, ScoredTrace]],
         earlier: Callable[[EvidenceKey, Trace], Results] = lambda key, trace: (),
     ) -> list[tuple[str, str, float, bytes]]:
-        """Return the rows to write.
+        """Return the rows of counted traces that are `named` among the worst, or are stored.
 
-        They are of traces `named` among the worst, and of those in the store that got more results.
-
-        Args:
-            named: The traces that are newly among the worst.
-            done: The traces that were counted.
-            earlier: Gives the stored scores that those of a partial trace are added to.
+        Of stored traces those have rows that got more results; `earlier` gives the stored scores.
         """
         rows: dict[EvidenceKey, tuple[str, str, float, bytes]] = {}
         for key, trace, scored in done:

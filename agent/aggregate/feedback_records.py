@@ -129,10 +129,9 @@ class ScorerFeedback:
     """All labels of one scorer for a trace, and which of their results are counted.
 
     Args:
-        label_values: The merged labels.
         probability: The latest (Unix time, probability) given.
-        counted: The (metric, value) pairs in the windows; None: the metric does not apply.
-        weighed: The probability under which they were counted.
+        counted: (metric, value) in the windows under the probability `weighed`; a value is None
+            if the metric does not apply.
     """
 
     label_values: TimedLabels = field(default_factory=dict)

@@ -163,12 +163,7 @@ _AlertedPairs = Mapping[tuple[str, str], set[tuple[str, str]]]
 
 
 class RuleTargets:
-    """The services and subjects that rules cover.
-
-    Args:
-        rules: The rules, in the order of their importance within a severity.
-        budgets: The objectives that burn rules look at; without it they cover nothing.
-    """
+    """The services and subjects that rules cover; without `budgets` burn rules cover nothing."""
 
     def __init__(self, rules: Sequence[AlertRule], budgets: ErrorBudgets | None) -> None:
         self._rules = rules
@@ -180,13 +175,8 @@ class RuleTargets:
     ) -> Iterator[tuple[AlertRule, str, str]]:
         """Yield every rule with each service and subject it covers, in a fixed order.
 
-        A rule is left out if there is no series to look at. The subject is a segment, or of an
-        unscored rule "metric scorer".
-
-        Args:
-            windows: The windows that the rules read.
-            alerted: The pairs that an unscored rule has alerts on: it covers them even if nothing
-                fails any more.
+        The subject is a segment, or of an unscored rule "metric scorer". A rule is left out if it
+        has no series to read; an unscored rule covers the pairs that it has `alerted` on, too.
         """
         services = sorted(windows.services())
         if len(self._covering) > 2 * len(services) + 1_000:  # services come and go

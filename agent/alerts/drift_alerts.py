@@ -49,16 +49,9 @@ class DriftAlerts:
     def apply_alarms(
         self, raised: Sequence[Alarm], active: Iterable[Alarm], windows: Windows, now: float
     ) -> list[Alert]:
-        """Update the alerts at event time `now`.
+        """Update the alerts at event time `now` and return copies of those that moved.
 
-        Args:
-            raised: The alarms that the monitor gave since the last call.
-            active: Every alarm that the monitor has now.
-            windows: Where the evidence is read.
-            now: The event time, in Unix seconds.
-
-        Returns:
-            Copies of the alerts that fired or resolved.
+        `raised` are the alarms that the monitor gave since the last call, `active` all it has now.
         """
         self._alerts = {
             key: alert

@@ -119,12 +119,9 @@ class AlertEngine:
         return of_rules + self.drift.alerts()
 
     def evaluate(self, windows: Windows, now: float) -> list[Alert]:
-        """Evaluate every rule at event time `now`.
+        """Evaluate every rule at event time `now` and return copies of the moved alerts.
 
         Event time never goes back: an earlier `now` than the last one counts as the last one.
-
-        Returns:
-            Copies of the alerts that fired or resolved.
         """
         now = self._now = now if self._now is None else max(now, self._now)
         self.unevaluated = self.overflow = 0

@@ -66,12 +66,9 @@ class BreakdownOptions:
 
 @dataclass(slots=True)
 class Breakdown:
-    """The breakdown of a service.
+    """The breakdown of a service: `comparisons` share the budget `fdr`, some are `findings`.
 
-    Args:
-        past: A description of the past; None: each segment is compared with the rest.
-        comparisons: How many comparisons share the budget `fdr`.
-        findings: How many of them are findings.
+    `past` describes the past; None: each segment is compared with the rest.
     """
 
     service: str

@@ -37,13 +37,7 @@ MIN_SAMPLES = 20
 
 
 class SeriesKind(NamedTuple):
-    """The kind of a series.
-
-    Args:
-        ratio: Whether it is a rate of yes or no, or else a mean.
-        low: The lowest possible value; None if there is none. `high` likewise.
-        helped: Whether cheap scores help its estimate.
-    """
+    """A rate of yes or no (`ratio`) or a mean, its limits, and if cheap scores help to estimate."""
 
     ratio: bool
     low: float | None
@@ -242,11 +236,8 @@ def contribution_to_change(
 ) -> Contribution:
     """Return the contribution of a segment to the change of the mean.
 
-    Args:
-        now: The segment now; None: it has no traffic, and all is mix.
-        before: The segment before, likewise.
-        rests: (now, before) of the other traffic.
-        wholes: (now, before) of all traffic.
+    A side of None has no traffic: all is mix. `rests` and `wholes` are (now, before) of the other
+    traffic and of all traffic.
     """
     whole1, whole0 = wholes
     level = (whole1.value + whole0.value) / 2

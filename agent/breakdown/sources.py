@@ -41,11 +41,7 @@ class BreakdownSource(Protocol):
 class WindowBreakdownSource:
     """A window of a running agent, with the rest of its longest window as the past.
 
-    Args:
-        windows: Returns the windows; called under the lock.
-        service: The service.
-        window: The name of the window.
-        lock: Taken anew for each series: each is of one moment, and the writer never waits for all.
+    `lock` is taken anew for each series: each is of one moment, and the writer never waits for all.
 
     Raises:
         KeyError: There is no such window.
