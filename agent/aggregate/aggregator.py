@@ -327,10 +327,10 @@ class Aggregator:
         """Free slots and counters of services and fingerprints that have left every window."""
         # only at the steps of event time: when it happens must not depend on batches
         services = self.windows.services()
-        gone = self._bounds.retain_services(services)
-        for service in gone:
+        expired = self._bounds.retain_services(services)
+        for service in expired:
             self.counters.forget("service", service)
-        if gone:
+        if expired:
             self.drift.retain_services(services)
             self._learner.retain_services(services)
         for service in self._bounds.services_with_full_segments():

@@ -258,7 +258,7 @@ class AnswerMemory:
             if asked:
                 part["asked"] = asked
             out[f"consistency.{self._slots.slot_of(service)}.{slot}"] = part
-        self._remembered = {name: known for name, known in self._remembered.items() if known}
+        self._remembered = {name: own for name, own in self._remembered.items() if own}
         self._slots.retain(self._remembered)  # after its parts were emptied
         return out
 

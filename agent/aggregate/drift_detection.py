@@ -165,9 +165,9 @@ class DriftDetection:
 
     def retain_services(self, services: Iterable[str]) -> None:
         """Forget every other service."""
-        kept = set(services)
-        self.monitor.retain_services(kept)
-        self._slots.retain(kept)
+        retained = set(services)
+        self.monitor.retain_services(retained)
+        self._slots.retain(retained)
 
     def gauges(self) -> list[GaugeSample]:
         """Return how near each detector is to its alarm, and how many series were refused."""
@@ -195,8 +195,8 @@ class DriftDetection:
         if self._changed:
             self._changed = False
             for service, trackers in self.monitor.dump_services().items():
-                part = {"service": service, "trackers": trackers}
-                out[f"drift.{self._slots.slot_of(service)}"] = part
+                name = f"drift.{self._slots.slot_of(service)}"
+                out[name] = {"service": service, "trackers": trackers}
         return out
 
     def load(self, state: Mapping[str, Any]) -> None:
@@ -211,8 +211,8 @@ class DriftDetection:
         self._latest_trace = -math.inf if head["heard"] is None else head["heard"]
         self._slots.load(head["places"])
         self._probe_alerts = list(head.get("probed", []))
-        parts = self._slots.saved_states(state, "drift")
-        trackers = [tracker for _, part in parts for tracker in part["trackers"]]
+        saved = self._slots.saved_states(state, "drift")
+        trackers = [tracker for _, detectors in saved for tracker in detectors["trackers"]]
         scores = [
             row
             for service, slot, rows in self._slots.saved_entries(state, "drift")

@@ -25,7 +25,7 @@ class EvidenceKeeper:
     """Chooses which traces to write to the store and which to delete, one commit at a time.
 
     Args:
-        kept: The traces in the store.
+        stored: The traces in the store.
         limit: How many bytes a body may have.
         content: What texts may be stored; None: all.
 
@@ -34,10 +34,10 @@ class EvidenceKeeper:
     """
 
     def __init__(
-        self, kept: Iterable[EvidenceKey], limit: int, content: ContentPolicy | None = None
+        self, stored: Iterable[EvidenceKey], limit: int, content: ContentPolicy | None = None
     ) -> None:
         self._content = content
-        self._kept = set(kept)
+        self._stored = set(stored)
         self.added = 0
         self._limit = limit
 
@@ -53,7 +53,7 @@ class EvidenceKeeper:
         """
         rows: dict[EvidenceKey, tuple[str, str, float, bytes]] = {}
         for key, trace, scored in done:
-            if key in named or (scored.partial and key in self._kept):
+            if key in named or (scored.partial and key in self._stored):
                 before: Results = ()
                 if scored.partial:
                     # two tiers may have ended in this commit: the store has neither yet
@@ -62,15 +62,15 @@ class EvidenceKeeper:
                     )
                 body = encode_evidence(trace, scored, self._limit, before, self._content)
                 rows[key] = (*key, scored.timestamp, body)
-        self._kept.update(rows)
+        self._stored.update(rows)
         self.added += len(rows)
         return list(rows.values())
 
     def forget(self, worst: Set[EvidenceKey]) -> list[EvidenceKey]:
         """Return the keys to delete: those in the store that are no longer among the `worst`."""
         self.added = 0
-        forget = self._kept - worst
-        self._kept -= forget
+        forget = self._stored - worst
+        self._stored -= forget
         return sorted(forget)
 
 

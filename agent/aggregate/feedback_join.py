@@ -147,7 +147,7 @@ class FeedbackJoin:
         """
         now = aggregator.windows.now
         past = -math.inf if now is None else self._horizon_start(now)
-        frames: list[NewRememberedTrace] = []
+        remembered: list[NewRememberedTrace] = []
         for one in counted if self._max_traces else ():
             scored, at = one.scored, one.scored.timestamp
             if scored.canary or at < past or aggregator.windows.too_late(at):
@@ -157,13 +157,13 @@ class FeedbackJoin:
                 one.passages,
             )
             key = trace_key(scored.trace_id)
-            frames.append(NewRememberedTrace(key, one.service, at, trace.dump()))
+            remembered.append(NewRememberedTrace(key, one.service, at, trace.dump()))
             self._waiting.arrived(key)
-        changes = FeedbackChanges(frames)
+        changes = FeedbackChanges(remembered)
         if past > self._forgotten:
             self._forgotten = changes.before = past
             self._traces -= self._rows.count_remembered(past)
-        self._traces += len(frames)
+        self._traces += len(remembered)
         changes.shed = max(0, self._traces - self._max_traces)
         if changes.shed:
             self._traces -= changes.shed

@@ -208,13 +208,13 @@ class Indexes:
         out: dict[str, Any] = {}
         for name in changed:
             key = json.loads(name)
-            part: Any
+            content: Any
             if len(key) == 1:
-                part = list(self._ids.get(key[0], ()))
+                content = list(self._ids.get(key[0], ()))
             else:
-                part = {v: b.dump() for v, b in self._versions.get((key[0], key[1]), {}).items()}
-            if part:  # else it was forgotten before it was saved
-                out[f"indexing.{self._slots.slot_of(name)}"] = {"service": name, "part": part}
+                content = {v: b.dump() for v, b in self._versions.get((key[0], key[1]), {}).items()}
+            if content:  # else it was forgotten before it was saved
+                out[f"indexing.{self._slots.slot_of(name)}"] = {"service": name, "part": content}
         return out
 
     def dump(self) -> dict[str, int]:
@@ -224,13 +224,14 @@ class Indexes:
     def load(self, state: dict[str, Any]) -> None:
         """Restore what `dump` (under `indexing`) and every `drain` gave."""
         self._slots.load(state.get("indexing", {}))
-        for name, part in self._slots.saved_states(state, "indexing"):
+        for name, saved_part in self._slots.saved_states(state, "indexing"):
             key = json.loads(name)
             if len(key) == 1:
-                self._ids[key[0]] = dict.fromkeys(part["part"])
+                self._ids[key[0]] = dict.fromkeys(saved_part["part"])
             else:
                 self._versions[key[0], key[1]] = {
-                    version: _IndexBuild.load(saved) for version, saved in part["part"].items()
+                    version: _IndexBuild.load(saved)
+                    for version, saved in saved_part["part"].items()
                 }
 
 

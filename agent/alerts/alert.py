@@ -125,14 +125,14 @@ class Alert:
     @classmethod
     def from_dict(cls, data: dict[str, Any]) -> Alert:
         """Return the alert of a `to_dict`; keys that this version does not know are left out."""
-        known = {item.name for item in fields(cls)}
-        return cls(**{key: value for key, value in data.items() if key in known})
+        names = {item.name for item in fields(cls)}
+        return cls(**{key: value for key, value in data.items() if key in names})
 
 
 def alert_id(rule: str, service: str, segment: str = "") -> str:
     """Return the same 16 hex digits for the same arguments in every process."""
     # Length-prefixed, so that ("a", "bc") and ("ab", "c") differ whatever the names hold.
-    text = "".join(f"{len(part)}:{part}" for part in (rule, service, segment))
+    text = "".join(f"{len(name)}:{name}" for name in (rule, service, segment))
     return hashlib.blake2b(text.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
 
 

@@ -62,7 +62,7 @@ def max_error_ratio(factor: float, objective: float) -> float:
 
 
 class ObjectiveEvidence(NamedTuple):
-    """Where the windows hold traces that broke an objective: those of `metric` beyond `limit`."""
+    """The series in the windows of traces that broke an objective: `metric` beyond `limit`."""
 
     metric: str
     scorer: str
@@ -135,7 +135,7 @@ class ErrorBudgets:
         self._spans = sorted(standard | set(spans))
         self._max = max_services
         self._services: dict[str, dict[str, BudgetRings]] = {}
-        self._gone: set[tuple[str, int, int]] = set()
+        self._removed: set[tuple[str, int, int]] = set()
         self._now: float | None = None
         self._swept = 0.0
 
@@ -242,7 +242,7 @@ class ErrorBudgets:
         A row is a bucket of a service with all its objectives. Its width is negative, so that it
         can be stored among the rows of the windows.
         """
-        changed, self._gone = self._gone, set()
+        changed, self._removed = self._removed, set()
         for service, own in self._services.items():
             for rings in own.values():
                 rings.fold()
@@ -279,7 +279,7 @@ class ErrorBudgets:
             for name, cells in _decode_cells(data).items():
                 objective = self._objectives.get(name)
                 if objective is None:
-                    self._gone.add((service, -width, start // -width))  # write it without
+                    self._removed.add((service, -width, start // -width))  # write it without
                     continue
                 own = self._services.setdefault(service, {})
                 rings = own.get(name)
@@ -293,8 +293,8 @@ class ErrorBudgets:
 
     def _drop(self, service: str) -> None:
         for rings in self._services.pop(service).values():
-            self._gone.update((service, width, index) for width, index, _ in rings.rows())
-            self._gone.update((service, width, index) for width, index in rings.dirty)
+            self._removed.update((service, width, index) for width, index, _ in rings.rows())
+            self._removed.update((service, width, index) for width, index in rings.dirty)
 
 
 def _decode_cells(data: bytes) -> dict[str, BudgetCells]:

@@ -51,7 +51,7 @@ class NoPastError(RagmeterError, ValueError):
 
 @dataclass(frozen=True, slots=True)
 class BreakdownOptions:
-    """What to compare.
+    """The choice of comparisons.
 
     Args:
         metric: A metric with or without its cut-off; None: all that have a better side.

@@ -63,10 +63,10 @@ class SegmentComparison:
         """A description of the findings; empty without any."""
         if self.too_few:
             return "too few"
-        words = ["gone"] if self.gone else ["new"] if self.new else []
-        words += ["moved"] if self.moved else []
-        words += ["unlike the rest"] if self.stands_out else []
-        return ", ".join(words)
+        findings = ["gone"] if self.gone else ["new"] if self.new else []
+        findings += ["moved"] if self.moved else []
+        findings += ["unlike the rest"] if self.stands_out else []
+        return ", ".join(findings)
 
     @property
     def reported(self) -> bool:
