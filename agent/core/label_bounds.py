@@ -72,11 +72,6 @@ class LabelBounds:
         admitted = self._segments.setdefault((service, tag), set())
         return f"{tag}={self._admit(admitted, value, self._max_values, tag)}"
 
-    def admitted_segment(self, service: str, tag: str, value: str) -> str:
-        """Return what `segment` returned for this value, without counting an overflow again."""
-        name = self.bound(value)
-        return f"{tag}={name if name in self._segments.get((service, tag), ()) else OTHER_LABEL}"
-
     def fits(self, text: str) -> bool:
         """Return whether `text` may be a label value unchanged."""
         return len(text) <= self._chars and text.isprintable() and text == text.strip() != ""

@@ -19,7 +19,7 @@ from contextlib import AbstractContextManager
 from typing import Any, TypeVar
 
 from ragmeter.aggregate.agent_view import AgentHealth
-from ragmeter.aggregate.consistency import _AnswerComparison
+from ragmeter.aggregate.consistency import AnswerComparison
 from ragmeter.aggregate.index_events import IndexEvent
 from ragmeter.aggregate.indexes import IndexOutcome, IndexVersion
 from ragmeter.alerts.alert import Alert
@@ -216,7 +216,7 @@ class EmbeddedAgent:
     def indexes(self) -> Sequence[IndexVersion]:
         return list(self._worker.aggregator.indexing.versions())
 
-    def consistency(self, service: str, window: str) -> _AnswerComparison:
+    def consistency(self, service: str, window: str) -> AnswerComparison:
         return self._worker.aggregator.consistency.compared(service, window)
 
     def lock(self) -> AbstractContextManager[Any]:

@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager
 from typing import Any, cast
 
 from ragmeter.aggregate.agent_view import AgentHealth
-from ragmeter.aggregate.consistency import _AnswerComparison
+from ragmeter.aggregate.consistency import AnswerComparison
 from ragmeter.aggregate.indexes import IndexVersion
 from ragmeter.alerts.alert import Alert
 from ragmeter.core.counters import CounterKey, Counters, GaugeSample
@@ -194,12 +194,12 @@ class WorkerView:
         states = self.partition_states()
         return [version for state in states for version in state.aggregator.indexing.versions()]
 
-    def consistency(self, service: str, window: str) -> _AnswerComparison:
+    def consistency(self, service: str, window: str) -> AnswerComparison:
         """Return the answer comparison of a service."""
         for state in self.partition_states():
             if service in state.aggregator.consistency.services():
                 return state.aggregator.consistency.compared(service, window)
-        return _AnswerComparison(0, 0, {})
+        return AnswerComparison(0, 0, {})
 
     def lock(self) -> AbstractContextManager[Any]:
         """Return the lock of all states."""

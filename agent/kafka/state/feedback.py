@@ -18,12 +18,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ragmeter.aggregate.aggregator import Aggregator
+from ragmeter.aggregate.aggregator import Aggregator, AppliedTrace
 from ragmeter.aggregate.feedback_join import CountedTrace, FeedbackJoin
 from ragmeter.aggregate.feedback_records import FeedbackTrace, trace_key
 from ragmeter.config.settings import Settings
 from ragmeter.core.counters import GaugeSample
-from ragmeter.core.score import ScoredTrace
 from ragmeter.kafka.score_records import SOURCE_LABELS, FeedbackRecord, SourceOffset
 from ragmeter.kafka.state.duplicates import RedeliveryGuard
 from ragmeter.kafka.state.rows import Rows, RowsByKind, dump_json, row_key
@@ -216,14 +215,14 @@ class PartitionFeedback:
         self,
         service: str,
         passages: tuple[str, ...] | None,
-        scored: ScoredTrace,
+        applied: AppliedTrace,
         aggregator: Aggregator,
     ) -> None:
         """Remember a trace that was counted just now, and count the labels that wait for it.
 
         `service` is its name as it was sent.
         """
-        one = CountedTrace(service, passages, scored, aggregator.segments_of(scored))
+        one = CountedTrace(service, passages, applied.trace, applied.segments)
         self._rows.apply(self._join.remember([one], aggregator))
         self.join_waiting(aggregator)
 

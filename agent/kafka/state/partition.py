@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from ragmeter.aggregate.aggregator import (
@@ -132,10 +133,10 @@ class PartitionState:
         _reconcile_pairs(
             scored, self._canaries if scored.canary else self._expected, aggregator.counters
         )
-        service = scored.service  # as it was sent: from now on it is the bounded name
-        self._transitions += aggregator.apply(scored)
-        self.labels.add_trace(service, record.passages, scored, aggregator)
-        self._counted[scored.service, scored.trace_id] = record
+        applied = aggregator.apply(scored)
+        self._transitions += applied.alerts
+        self.labels.add_trace(scored.service, record.passages, applied, aggregator)
+        self._counted[applied.trace.service, scored.trace_id] = replace(record, scored=applied.trace)
 
     def give_up(self, record: ScoresRecord) -> None:
         """Count a record that fails as a dead letter, and never again as a record."""
