@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ragmeter.config.kafka import KafkaSettings
 from ragmeter.config.settings import Settings
 from ragmeter.console.terminal import escape_control
+from ragmeter.core.pacing import Pace
 from ragmeter.ingest.files import InputFile
 from ragmeter.kafka.connection import (
     BrokersUnreachable,
@@ -20,7 +21,7 @@ from ragmeter.kafka.connection import (
     client_options,
 )
 from ragmeter.offline.replay import (
-    RateLimiter,
+    SLACK_SECONDS,
     ReplayReporter,
     ReplayState,
     TraceShift,
@@ -222,7 +223,7 @@ def send_traces(
             done.position = position
         telling.report_progress()
 
-    pace = RateLimiter(rate, time.monotonic, time.sleep)
+    pace = Pace(rate, slack=SLACK_SECONDS)
     # a producer would wait for the topic to come, and a broker might even make it
     with consumer(settings.kafka) as reader:
         partitions_of(reader, [topic])

@@ -18,6 +18,7 @@ from typing import Any, Generic, TypeVar
 import httpx
 
 from ragmeter.config.scoring import JudgeSettings
+from ragmeter.core.pacing import backoff_seconds
 from ragmeter.core.tiers import ScoringCost
 from ragmeter.scorers.llm.admission import TRANSIENT_OUTCOMES, AdmissionControl, AttemptPermit
 from ragmeter.scorers.llm.billing import Attempt, AttemptBilling, AttemptOutcome
@@ -28,7 +29,7 @@ from ragmeter.scorers.llm.dialect import (
     encode_chat_request,
     first_messages,
 )
-from ragmeter.scorers.llm.exchange import FailedAttempt, HttpExchange, RetryBudget, backoff_seconds
+from ragmeter.scorers.llm.exchange import FailedAttempt, HttpExchange, RetryBudget
 from ragmeter.scorers.llm.questions import (
     JudgeFailed,
     JudgeFailureReason,

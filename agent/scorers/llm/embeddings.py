@@ -28,10 +28,11 @@ from typing import Any, Literal
 import httpx
 from pydantic import SecretStr
 
+from ragmeter.core.pacing import backoff_seconds
 from ragmeter.metrics.text import tokenize
 from ragmeter.scorers.llm.admission import TRANSIENT_OUTCOMES, AdmissionControl, AttemptPermit
 from ragmeter.scorers.llm.billing import AttemptOutcome
-from ragmeter.scorers.llm.exchange import FailedAttempt, HttpExchange, RetryBudget, backoff_seconds
+from ragmeter.scorers.llm.exchange import FailedAttempt, HttpExchange, RetryBudget
 from ragmeter.scorers.llm.replies import ReplyFailure, read_error_reply
 from ragmeter.scorers.llm.transport import ApiKey, make_http_client
 

@@ -3,59 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-import math
-import random
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import UTC
-from email.utils import parsedate_to_datetime
 from typing import TypeVar
 
 import httpx
 
+from ragmeter.core.pacing import parse_retry_after
 from ragmeter.scorers.llm.billing import AttemptOutcome
 from ragmeter.scorers.llm.dialect import ChatDialect, ServerComplaint
 from ragmeter.scorers.llm.replies import ChatCompletion, ReplyFailure, read_chat_reply
-
-# Seconds. The first pause is short, a call that fails for 4 attempts has waited about 4 s.
-_BASE, _CEILING = 0.5, 20.0
-
-# A server may ask for an hour; a question a minute whether it still means it costs next to nothing.
-MAX_RETRY_AFTER = 60.0
-
-
-def backoff_seconds(attempt: int, rng: random.Random) -> float:
-    """Seconds before retry `attempt` (0 is the first): exponential, full jitter.
-
-    Full jitter (uniform from 0) spreads clients that failed together over the whole interval.
-    """
-    return rng.uniform(0, min(_CEILING, _BASE * 2.0 ** min(attempt, 30)))
-
-
-def parse_retry_after(headers: Mapping[str, str], now: float) -> float | None:
-    """Seconds that the server asks us to wait, within 0 and `MAX_RETRY_AFTER`.
-
-    None: it does not say, or not so that it can be read. `now` in Unix seconds, for the HTTP-date
-    form of RFC 9110; `retry-after-ms` is what some hosted services send as well.
-    """
-    for name, scale in (("retry-after-ms", 1e-3), ("retry-after", 1.0)):
-        text = headers.get(name, "").strip()
-        if not text:
-            continue
-        try:
-            seconds = float(text) * scale
-        except ValueError:
-            try:
-                date = parsedate_to_datetime(text)
-            except (ValueError, TypeError, OverflowError):
-                continue
-            if date.tzinfo is None:  # "-0000" says UTC without saying so
-                date = date.replace(tzinfo=UTC)
-            seconds = date.timestamp() - now
-        if not math.isnan(seconds):
-            return min(max(seconds, 0.0), MAX_RETRY_AFTER)
-    return None
 
 
 class RetryBudget:
