@@ -236,13 +236,16 @@ def _choice_violation(value: Any, schema: Mapping[str, Any], path: str) -> str |
 
 def _bounds_violation(value: Any, schema: Mapping[str, Any], path: str) -> str | None:
     for types, least, most, unit in _BOUNDS:
-        if isinstance(value, types) and not isinstance(value, bool):
-            size = len(value) if unit else value
-            subject = f"{unit} in {path}: there are {size}" if unit else path
-            if least in schema and size < schema[least]:
-                return f"at least {schema[least]} {subject}"
-            if most in schema and size > schema[most]:
-                return f"at most {schema[most]} {subject}"
+        if type(value) not in types:  # by type: True is no number
+            continue
+        size = len(value) if unit else value
+        if least in schema and size < schema[least]:
+            bound = f"at least {schema[least]}"
+        elif most in schema and size > schema[most]:
+            bound = f"at most {schema[most]}"
+        else:
+            continue
+        return f"{bound} {unit} in {path}: there are {size}" if unit else f"{bound} {path}"
     return None
 
 
