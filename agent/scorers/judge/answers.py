@@ -1,4 +1,4 @@
-"""Questions about an answer: whether it is an attempt, and whether its citations, claims and facts hold.
+"""Questions about an answer: is it an attempt, and do its citations, claims and facts hold.
 
 Attempt: a partial answer attempts the question, as in the reference, whose judge knows only yes and
 no. Citations: one call for each citation. Claims: one call takes the answer apart, says of each
