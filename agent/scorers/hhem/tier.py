@@ -10,7 +10,7 @@ import hashlib
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from ragmeter.config.scoring import HhemSettings
 from ragmeter.core.score import NoScore, Score, ScoreState, find_answer_reason
@@ -19,7 +19,7 @@ from ragmeter.metrics import abstention
 from ragmeter.metrics.text import detect_script
 from ragmeter.metrics.text_index import MAX_ANSWER
 from ragmeter.scorers.hhem import windowing
-from ragmeter.scorers.hhem.model import ModelError
+from ragmeter.scorers.hhem.model import HhemModel, ModelError
 from ragmeter.scorers.hhem.windowing import TextTooLong
 from ragmeter.scorers.hhem.workers import AdmittedTrace, CpuTask, CpuWorkers, WorkersClosed
 from ragmeter.trace import Trace
@@ -38,34 +38,13 @@ _CHARS_PER_PLAN_WEIGHT = 250
 T = TypeVar("T")
 
 
-class PairScorer(Protocol):
-    """The methods of `HhemModel` that the tier calls, from several threads."""
-
-    @property
-    def fingerprint(self) -> str:
-        """Identity of the model."""
-        ...
-
-    def encode(self, premise: str, hypothesis: str) -> list[int]:
-        """Return the token ids of the pair as it is scored, prompt included."""
-        ...
-
-    def count(self, text: str) -> int:
-        """Return the number of tokens of a text by itself."""
-        ...
-
-    def score(self, premise: str, hypothesis: str) -> float:
-        """Return the probability that the premise supports the hypothesis."""
-        ...
-
-
 class HhemTier:
     """Scores `grounding` by HHEM: scorer `hhem`, and `hhem_fulltext` where the settings want it.
 
     An async context manager that ends the workers' threads; they begin at the first trace.
 
     Args:
-        model: Model to score pairs with.
+        model: Model that scores pairs; several threads call it.
         settings: Settings of the tier.
         workers: Threads; None: as many as the settings say.
         max_pairs: Most pairs of one trace.
@@ -73,7 +52,7 @@ class HhemTier:
 
     def __init__(
         self,
-        model: PairScorer,
+        model: HhemModel,
         settings: HhemSettings,
         *,
         workers: CpuWorkers | None = None,

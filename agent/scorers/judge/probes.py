@@ -28,12 +28,10 @@ from ragmeter.core.tiers import MetricScorer, ScoringCost, TierScorer
 from ragmeter.metrics.judge_agreement import (
     PROBE_SERVICE,
     ComparableVerdicts,
-    compare_verdicts,
-    explain_missing_verdict,
     extract_verdicts,
 )
 from ragmeter.scorers.judge.answers import ATTEMPT_LABELS, CITATION_SUPPORT_VALUES
-from ragmeter.scorers.judge.second_opinion import ComparableFamily
+from ragmeter.scorers.judge.second_opinion import ComparableFamily, score_difference
 from ragmeter.trace import Passage, Trace
 
 log = logging.getLogger(__name__)
@@ -44,8 +42,6 @@ _PROBE_PAIRS: tuple[MetricScorer, ...] = ((_AGREEMENT, JUDGE_SCORER), (_CHANGE, 
 
 # Seconds after a run without any verdict, unless the schedule is sooner.
 RETRY_SECONDS = 3600.0
-
-_MAX_NAMED = 10  # verdicts named in the detail of a score
 
 
 class _ProbeLine(BaseModel):
@@ -192,7 +188,7 @@ class ProbeRunner:
             scores = await self._judge(probe, cost)
             verdicts = extract_verdicts(scores)
             any_verdict = any_verdict or bool(verdicts)
-            agreement = _compare(_AGREEMENT, probe.expected, verdicts, scores)
+            agreement = score_difference(_AGREEMENT, probe.expected, verdicts, scores)
             if agreement.value is not None:
                 agreement.value = 1 - agreement.value
             results = [agreement, self._change(probe, verdicts, scores)]
@@ -215,7 +211,7 @@ class ProbeRunner:
         baseline.update({key: verdict for key, verdict in verdicts.items() if key not in before})
         if verdicts and not before:
             return Score(_CHANGE, JUDGE_SCORER, ScoreState.NOT_APPLICABLE, reason="first_run")
-        return _compare(_CHANGE, before, verdicts, scores)
+        return score_difference(_CHANGE, before, verdicts, scores)
 
     def dump(self) -> dict[str, Any]:
         """Return baseline and schedule, for JSON."""
@@ -239,22 +235,3 @@ class ProbeRunner:
         # A clock that was wrong must not put the next run off for years.
         self._next = min(float(state["next"]), self._clock() + self._seconds)
         self._baseline = baseline
-
-
-def _compare(
-    metric: str,
-    reference: ComparableVerdicts,
-    verdicts: ComparableVerdicts,
-    scores: Sequence[Score],
-) -> Score:
-    """The share of verdicts that differ from the reference."""
-    both, differing = compare_verdicts(reference, verdicts)
-    if not both:
-        state, reason = ScoreState.UNSCORED, "internal_error"
-        if scores:
-            state, reason = explain_missing_verdict(scores)
-        return Score(metric, JUDGE_SCORER, state, reason=reason)
-    named = {key: [reference[key], verdicts[key]] for key in differing[:_MAX_NAMED]}
-    detail = {"verdicts": both, "differ": named}
-    share = len(differing) / both
-    return Score(metric, JUDGE_SCORER, ScoreState.SCORED, share, detail=detail)

@@ -68,6 +68,31 @@ def second_settings(settings: JudgeSettings) -> JudgeSettings | None:
     return settings.model_copy(update={**own, "metrics": metrics})
 
 
+def score_difference(
+    metric: str,
+    reference: ComparableVerdicts,
+    verdicts: ComparableVerdicts,
+    scores: Sequence[Score],
+) -> Score:
+    """Return the share of verdicts that differ from the reference.
+
+    Args:
+        metric: Metric of the score.
+        reference: Verdicts to compare with.
+        verdicts: Verdicts of the judge.
+        scores: Scores that hold them; they explain why there is none.
+    """
+    both, differing = compare_verdicts(reference, verdicts)
+    if not both:
+        state, reason = ScoreState.UNSCORED, "internal_error"
+        if scores:
+            state, reason = explain_missing_verdict(scores)
+        return Score(metric, JUDGE_SCORER, state, reason=reason)
+    named = {key: [reference[key], verdicts[key]] for key in differing[:_MAX_DIFFERENCES]}
+    detail = {"verdicts": both, "differ": named}
+    return Score(metric, JUDGE_SCORER, ScoreState.SCORED, len(differing) / both, detail=detail)
+
+
 class SecondOpinion:
     """A judge tier that asks a second one about a share of its traces.
 
@@ -142,22 +167,11 @@ class SecondOpinion:
             # its money counts; the slots it holds are its own, and not those of the first judge
             own.seconds = 0.0
             cost.add(own)
-        return self._difference(first, extract_verdicts(again), again)
-
-    def _difference(
-        self, first: ComparableVerdicts, second: ComparableVerdicts, again: list[Score]
-    ) -> Score:
-        both, differing = compare_verdicts(first, second)
-        if not both:
-            return self._score(*explain_missing_verdict(again))
-        fingerprints = sorted({score.fingerprint for score in again if score.fingerprint})
-        score = self._score(ScoreState.SCORED)
-        score.value = len(differing) / both
-        score.detail = {
-            "verdicts": both,
-            "differ": {key: [first[key], second[key]] for key in differing[:_MAX_DIFFERENCES]},
-            "second": fingerprints[:_MAX_DIFFERENCES],
-        }
+        score = score_difference(DISAGREEMENT_METRIC, first, extract_verdicts(again), again)
+        score.probability = self._share
+        if score.detail is not None:
+            fingerprints = sorted({one.fingerprint for one in again if one.fingerprint})
+            score.detail["second"] = fingerprints[:_MAX_DIFFERENCES]
         return score
 
     def _score(self, state: ScoreState, reason: str | None = None) -> Score:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, Protocol, get_args
+from typing import Literal, get_args
 
 from ragmeter.core.tiers import ScoringCost
 
@@ -31,6 +31,9 @@ ATTEMPT_OUTCOMES: tuple[AttemptOutcome, ...] = get_args(AttemptOutcome)
 _COSTLY_OUTCOMES: frozenset[AttemptOutcome] = frozenset(
     {"ok", "malformed", "cut_off", "refused", "too_large", "timeout", "cancelled"}
 )
+
+# Adds to a counter by name and labels, as `Counters.inc` does.
+CounterAdd = Callable[..., object]
 
 # Tokens of one reply, hidden thoughts included: more than any model writes.
 _MAX_CREDIBLE_OUTPUT = 200_000
@@ -117,14 +120,6 @@ class AttemptBilling:
         usd = (tokens_in * self._input_usd + tokens_out * self._output_usd) * 1e-6
         cost.add(ScoringCost(1, tokens_in, tokens_out, usd, seconds))
         self._observe(Attempt(self._judge, outcome, tokens_in, tokens_out, usd, seconds, estimated))
-
-
-class CounterAdd(Protocol):
-    """Adds to a counter, as `Counters.inc` does."""
-
-    def __call__(
-        self, name: str, labels: tuple[tuple[str, str], ...], by: float = 1, /
-    ) -> object: ...
 
 
 def count_attempt(add: CounterAdd, attempt: Attempt) -> None:

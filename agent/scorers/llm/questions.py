@@ -35,17 +35,9 @@ _PYTHON_TYPES: dict[str, tuple[type, ...]] = {
     "array": (list,),
     "string": (str,),
     "boolean": (bool,),
-    "null": (type(None),),
     "integer": (int,),
     "number": (int, float),
 }
-
-# By type of a value: the keywords of its bounds, and the unit of its length; "": the value itself.
-_BOUNDS: tuple[tuple[tuple[type, ...], str, str, str], ...] = (
-    ((list,), "minItems", "maxItems", "items"),
-    ((str,), "minLength", "maxLength", "characters"),
-    ((int, float), "minimum", "maximum", ""),
-)
 
 
 class JudgeFailed(RagmeterError):
@@ -187,65 +179,29 @@ def find_schema_violation(
 ) -> str | None:
     """Return what is wrong with a value, for the judge to read; None: nothing.
 
-    The text names places of the schema and numbers, and quotes nothing of the value but names of
-    unknown properties. Known keywords: `type`, `enum`, `const`, `anyOf`, `properties`, `required`,
-    `additionalProperties`, `items`, and the bounds of lengths and numbers. Stricter than the
-    standard: 2.0 is no integer, as the readers of answers take it.
+    Known are the keywords of our schemas: `type`, `enum`, `properties`, `required`,
+    `additionalProperties` and `items`. Stricter than the standard: 2.0 is no integer, as the
+    readers of answers take it. The text names places of the schema, and quotes nothing of the
+    value but names of unknown properties.
     """
     if path.count(".") + path.count("[") > _MAX_DEPTH:
         return f"{path} is too deep"
-    problem = (
-        _type_violation(value, schema, path)
-        or _choice_violation(value, schema, path)
-        or _bounds_violation(value, schema, path)
-    )
-    if problem is None and isinstance(value, dict):
+    kind, choices = schema.get("type"), schema.get("enum")
+    if kind is not None and type(value) not in _PYTHON_TYPES[kind]:
+        return f"{path} must be of type {kind}"
+    # 1, 1.0 and true are equal to Python, not to a reader of answers
+    if choices is not None and not any(
+        value == choice and type(value) is type(choice) for choice in choices
+    ):
+        return f"{path} must be one of {', '.join(map(json.dumps, choices))}"
+    if isinstance(value, dict):
         return _object_violation(value, schema, path)
-    if problem is None and isinstance(value, list) and "items" in schema:
+    if isinstance(value, list) and "items" in schema:
         found = (
             find_schema_violation(item, schema["items"], f"{path}[{index}]")
             for index, item in enumerate(value)
         )
         return next(filter(None, found), None)
-    return problem
-
-
-def _type_violation(value: Any, schema: Mapping[str, Any], path: str) -> str | None:
-    wanted = schema.get("type", [])
-    names = [wanted] if isinstance(wanted, str) else wanted
-    fits = any(
-        isinstance(value, _PYTHON_TYPES[name])
-        and (name == "boolean" or not isinstance(value, bool))
-        for name in names
-    )
-    return f"{path} must be of type {' or '.join(names)}" if names and not fits else None
-
-
-def _choice_violation(value: Any, schema: Mapping[str, Any], path: str) -> str | None:
-    for allowed in ([schema["const"]] if "const" in schema else None, schema.get("enum")):
-        # 1, 1.0 and true are equal to Python, not to a reader of answers
-        if allowed is not None and not any(
-            value == choice and type(value) is type(choice) for choice in allowed
-        ):
-            return f"{path} must be one of {', '.join(map(json.dumps, allowed))}"
-    forms = schema.get("anyOf")
-    if forms is not None and all(find_schema_violation(value, form, path) for form in forms):
-        return f"{path} fits none of the allowed forms"
-    return None
-
-
-def _bounds_violation(value: Any, schema: Mapping[str, Any], path: str) -> str | None:
-    for types, least, most, unit in _BOUNDS:
-        if type(value) not in types:  # by type: True is no number
-            continue
-        size = len(value) if unit else value
-        if least in schema and size < schema[least]:
-            bound = f"at least {schema[least]}"
-        elif most in schema and size > schema[most]:
-            bound = f"at most {schema[most]}"
-        else:
-            continue
-        return f"{bound} {unit} in {path}: there are {size}" if unit else f"{bound} {path}"
     return None
 
 

@@ -21,7 +21,7 @@ from ragmeter.scorers.llm.served_model import ServedModel
 
 GRADE_SCHEMA = {
     "type": "object",
-    "properties": {"grade": {"type": "integer", "minimum": 0, "maximum": 3}},
+    "properties": {"grade": {"type": "integer", "enum": [0, 1, 2, 3]}},
     "required": ["grade"],
     "additionalProperties": False,
 }
