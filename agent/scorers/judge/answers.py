@@ -48,7 +48,6 @@ from ragmeter.scorers.judge.calls import (
     ask_judge,
     clean_list_item,
     combined_fingerprint,
-    labels_schema,
     list_schema,
     missing_text_reason,
     object_schema,
@@ -101,16 +100,8 @@ _FACTS_SCHEMA = object_schema({"facts": list_schema(object_schema(_FACT))})
 
 def attempt_question(query: str, answer: str) -> JudgeQuestion[AttemptLabel]:
     """Return the question how far the answer attempts the query."""
-
-    def read(reply: Any) -> AttemptLabel:
-        return ATTEMPT_LABELS[ATTEMPT_LABELS.index(reply["attempt"])]
-
-    return _ATTEMPT_PROMPT.ask(
-        {"question": query, "answer": answer},
-        schema=labels_schema(["attempt"], ATTEMPT_LABELS),
-        read=read,
-        max_output_tokens=200,
-    )
+    labels: dict[str, AttemptLabel] = {label: label for label in ATTEMPT_LABELS}
+    return _ATTEMPT_PROMPT.ask_label("attempt", labels, {"question": query, "answer": answer})
 
 
 def attempt_value(attempt: AttemptLabel) -> float:
@@ -142,16 +133,8 @@ async def score_attempt(
 
 def citation_question(statement: str, passage: str) -> JudgeQuestion[float]:
     """Return the question how far the passage supports the statement: 1, 0.5 or 0."""
-
-    def read(reply: Any) -> float:
-        return CITATION_SUPPORT_VALUES[reply["support"]]
-
-    return _CITATION_PROMPT.ask(
-        {"statement": statement, "passage": passage},
-        schema=labels_schema(["support"], list(CITATION_SUPPORT_VALUES)),
-        read=read,
-        max_output_tokens=200,
-    )
+    data = {"statement": statement, "passage": passage}
+    return _CITATION_PROMPT.ask_label("support", CITATION_SUPPORT_VALUES, data)
 
 
 async def _judge_citations(

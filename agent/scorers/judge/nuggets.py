@@ -35,7 +35,6 @@ from ragmeter.scorers.judge.calls import (
     JudgeResult,
     ask_judge,
     combined_fingerprint,
-    labels_schema,
     list_schema,
     missing_answer_reason,
     missing_text_reason,
@@ -43,7 +42,7 @@ from ragmeter.scorers.judge.calls import (
     object_schema,
 )
 from ragmeter.scorers.judge.passages import PassageGrading
-from ragmeter.scorers.judge.prompts import PromptTemplate, load_prompt
+from ragmeter.scorers.judge.prompts import load_prompt
 from ragmeter.scorers.llm.questions import JudgeQuestion, QuestionAnswerer
 from ragmeter.trace import Trace
 
@@ -116,37 +115,22 @@ def creation_question(
     )
 
 
-def _label_question(
-    prompt: PromptTemplate, data: dict[str, str], nuggets: Sequence[str], labels: Sequence[T]
-) -> JudgeQuestion[list[T]]:
-    """One of `labels` for each nugget."""
-    numbers = [str(n) for n in range(1, len(nuggets) + 1)]
-
-    def read(reply: Any) -> list[T]:
-        return [labels[labels.index(reply[number])] for number in numbers]
-
-    return prompt.ask(
-        {**data, "nuggets": number_lines(nuggets)},
-        facts={"count": len(nuggets)},
-        schema=labels_schema(numbers, [str(label) for label in labels]),
-        read=read,
-        max_output_tokens=200 + 20 * len(nuggets),
-    )
-
-
 def importance_question(
     query: str, nuggets: Sequence[str]
 ) -> JudgeQuestion[list[NuggetImportance]]:
     """Return the question whether each of at most ten nuggets is vital or okay."""
-    return _label_question(_WEIGH_PROMPT, {"query": query}, nuggets, NUGGET_IMPORTANCE)
+    labels: dict[str, NuggetImportance] = {label: label for label in NUGGET_IMPORTANCE}
+    data = {"query": query, "nuggets": number_lines(nuggets)}
+    return _WEIGH_PROMPT.ask_labels(len(nuggets), labels, data, tokens=20)
 
 
 def assignment_question(
     query: str, answer: str, nuggets: Sequence[str]
 ) -> JudgeQuestion[list[NuggetSupport]]:
     """Return the question how far the answer supports each of at most ten nuggets."""
-    data = {"query": query, "answer": answer}
-    return _label_question(_ASSIGN_PROMPT, data, nuggets, NUGGET_SUPPORT)
+    labels: dict[str, NuggetSupport] = {label: label for label in NUGGET_SUPPORT}
+    data = {"query": query, "answer": answer, "nuggets": number_lines(nuggets)}
+    return _ASSIGN_PROMPT.ask_labels(len(nuggets), labels, data, tokens=20)
 
 
 async def _label_in_batches(
@@ -167,15 +151,7 @@ async def _label_in_batches(
 async def nuggetize(
     judge: QuestionAnswerer, query: str, passages: Sequence[str], answer: str, cost: ScoringCost
 ) -> NuggetFindings | NoScore:
-    """Create, weigh and assign nuggets.
-
-    Args:
-        judge: Judge to ask.
-        query: Query of the trace.
-        passages: Relevant passages in rank order.
-        answer: Answer of the trace.
-        cost: Grows by that of every call.
-    """
+    """Create, weigh and assign nuggets of the relevant passages, which are in rank order."""
     texts: list[str] = []
     creation: list[JudgeResult[Any]] = []
     for window in passage_windows(passages):
@@ -188,7 +164,8 @@ async def nuggetize(
         return NoScore("no_nuggets", applies=False)
 
     assign = partial(_label_in_batches, judge, partial(assignment_question, query, answer))
-    weigh = _label_in_batches(judge, lambda batch: importance_question(query, batch), texts, cost)
+    weigh = _label_in_batches(judge, partial(importance_question, query), texts, cost)
+    importance: list[NuggetImportance] | NoScore
     if len(texts) <= MAX_SCORED_NUGGETS:
         (labels, weighing), (supports, assignment) = await asyncio.gather(
             weigh, assign(texts, cost)

@@ -26,7 +26,6 @@ from ragmeter.scorers.judge.calls import (
     JudgeResult,
     ask_judge,
     combined_fingerprint,
-    labels_schema,
     missing_text_reason,
     number_lines,
     ranked_passage_texts,
@@ -38,8 +37,8 @@ from ragmeter.trace import Reference, Trace
 # Passages graded of one trace: no one reads further, and it bounds the cost of a trace.
 _MAX_GRADED_PASSAGES = 100
 _MAX_SHOWN = 10  # missed statements that a result carries
-_UMBRELA_GRADES = ("0", "1", "2", "3")
-_RECALL_SUPPORT = ("supported", "unsupported")
+_GRADES = {str(grade): grade for grade in range(4)}
+_RECALL_LABELS = {"supported": True, "unsupported": False}
 _SINGLE_PROMPT = load_prompt("umbrela", 1)
 _BATCH_PROMPT = load_prompt("umbrela-batch", 1)
 _RECALL_PROMPT = load_prompt("context-recall", 1)
@@ -47,32 +46,13 @@ _RECALL_PROMPT = load_prompt("context-recall", 1)
 
 def grade_question(query: str, passage: str) -> JudgeQuestion[int]:
     """Return the question for the grade of one passage."""
-
-    def read(reply: Any) -> int:
-        return _UMBRELA_GRADES.index(reply["grade"])
-
-    return _SINGLE_PROMPT.ask(
-        {"query": query, "passage": passage},
-        schema=labels_schema(["grade"], _UMBRELA_GRADES),
-        read=read,
-        max_output_tokens=200,
-    )
+    return _SINGLE_PROMPT.ask_label("grade", _GRADES, {"query": query, "passage": passage})
 
 
 def batch_grade_question(query: str, passages: Sequence[str]) -> JudgeQuestion[list[int]]:
     """Return the question for the grades of several passages, in their order."""
-    numbers = [str(n) for n in range(1, len(passages) + 1)]
-
-    def read(reply: Any) -> list[int]:
-        return [_UMBRELA_GRADES.index(reply[number]) for number in numbers]
-
-    return _BATCH_PROMPT.ask(
-        {"query": query, "passages": passages},
-        facts={"count": len(passages)},
-        schema=labels_schema(numbers, _UMBRELA_GRADES),
-        read=read,
-        max_output_tokens=200 + 10 * len(passages),
-    )
+    data = {"query": query, "passages": passages}
+    return _BATCH_PROMPT.ask_labels(len(passages), _GRADES, data)
 
 
 async def grade_passages(
@@ -83,14 +63,9 @@ async def grade_passages(
     *,
     per_call: int = 1,
 ) -> list[JudgeResult[int]]:
-    """Return the grade of each passage, or why it has none; all calls side by side.
+    """Return the grade of each passage in rank order, or why it has none.
 
-    Args:
-        judge: Judge to ask.
-        query: Query of the trace.
-        passages: Texts in rank order.
-        cost: Grows by that of every call.
-        per_call: Passages of one call; more than one share its fate.
+    Calls run side by side; `per_call` passages share one, and its failure.
     """
     no_query = missing_text_reason(query, MAX_QUERY_CHARS, "no_query")
     reasons = [
@@ -193,18 +168,8 @@ def context_recall_question(
     query: str, passages: Sequence[str], statements: Sequence[str]
 ) -> JudgeQuestion[list[bool]]:
     """Return the question whether the passages hold each of the statements."""
-    numbers = [str(n) for n in range(1, len(statements) + 1)]
-
-    def read(reply: Any) -> list[bool]:
-        return [reply[number] == _RECALL_SUPPORT[0] for number in numbers]
-
-    return _RECALL_PROMPT.ask(
-        {"query": query, "passages": passages, "statements": number_lines(statements)},
-        facts={"count": len(statements)},
-        schema=labels_schema(numbers, _RECALL_SUPPORT),
-        read=read,
-        max_output_tokens=200 + 10 * len(statements),
-    )
+    data = {"query": query, "passages": passages, "statements": number_lines(statements)}
+    return _RECALL_PROMPT.ask_labels(len(statements), _RECALL_LABELS, data)
 
 
 async def score_context_recall(

@@ -25,6 +25,7 @@ from typing import Any, TypeVar
 
 import yaml
 
+from ragmeter.scorers.judge.calls import labels_schema
 from ragmeter.scorers.llm.questions import JudgeQuestion
 
 # A line of a fence.
@@ -150,6 +151,28 @@ class PromptTemplate:
             schema=schema,
             read=read,
             max_output_tokens=max_output_tokens,
+        )
+
+    def ask_label(self, name: str, labels: Mapping[str, T], data: PromptData) -> JudgeQuestion[T]:
+        """Return the question for one label; `labels` maps what the judge writes to values."""
+        return self.ask(
+            data,
+            schema=labels_schema([name], list(labels)),
+            read=lambda reply: labels[reply[name]],
+            max_output_tokens=200,
+        )
+
+    def ask_labels(
+        self, count: int, labels: Mapping[str, T], data: PromptData, tokens: int = 10
+    ) -> JudgeQuestion[list[T]]:
+        """Return the question for `count` labels, each of so many tokens."""
+        numbers = [str(n) for n in range(1, count + 1)]
+        return self.ask(
+            data,
+            facts={"count": count},
+            schema=labels_schema(numbers, list(labels)),
+            read=lambda reply: [labels[reply[number]] for number in numbers],
+            max_output_tokens=200 + tokens * count,
         )
 
 
