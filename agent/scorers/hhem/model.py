@@ -95,9 +95,9 @@ class ModelManifest:
     @property
     def source(self) -> str:
         """Everything that decides a score, but for int8, as one hexadecimal number."""
-        parts = [self.weights_sha256, self.tokenizer_sha256, self.prompt, self.graph]
-        parts.extend(sorted(self.shape.items()))
-        return hashlib.sha256(json.dumps(parts).encode()).hexdigest()
+        sources = [self.weights_sha256, self.tokenizer_sha256, self.prompt, self.graph]
+        sources.extend(sorted(self.shape.items()))
+        return hashlib.sha256(json.dumps(sources).encode()).hexdigest()
 
     def fingerprint(self, int8: bool) -> str:
         """Return 12 hexadecimal digits, equal if and only if scores are comparable."""
@@ -160,7 +160,7 @@ def _first_line(error: Exception) -> str:
 
 
 def _open_session(path: Path) -> Any:
-    """A session of one thread that does not spin."""
+    # one thread that does not spin
     runtime = require_module("onnxruntime")
     options = runtime.SessionOptions()
     options.intra_op_num_threads = 1

@@ -143,7 +143,6 @@ async def _judge_citations(
     passages: Sequence[str | None],
     cost: ScoringCost,
 ) -> dict[CitationInstance, JudgeResult[float]]:
-    """The support of every citation; all calls side by side."""
     whole = " ".join(item.claim.text for item in statements.items)
 
     async def support(number: int, instance: CitationInstance) -> JudgeResult[float]:
@@ -190,7 +189,7 @@ async def score_citations(
     texts = [passage.text for passage in passages]
     results = await _judge_citations(judge, statements, texts, cost)
     supports = {instance: result.value for instance, result in results.items()}
-    detail = _citations_detail(supports, statements.dangling, [one.id for one in passages])
+    detail = _citations_detail(supports, statements.dangling, [passage.id for passage in passages])
     return FamilyScores.build(
         citation_scores(statements, supports),
         combined_fingerprint(results.values()),
@@ -201,10 +200,10 @@ async def score_citations(
 def _citations_detail(
     supports: Mapping[CitationInstance, float | NoScore], dangling: int, ids: Sequence[str]
 ) -> dict[str, Any]:
-    """The support of each citation; `sentence` is None for one of the whole answer."""
     pairs = []
     for instance, value in list(supports.items())[:_MAX_DETAIL_PAIRS]:
         pair: dict[str, Any] = {
+            # None: a citation of the whole answer
             "sentence": None if instance.statement == WHOLE_ANSWER else instance.statement,
             "passage_id": ids[instance.passage],
             "support": None if isinstance(value, NoScore) else value,

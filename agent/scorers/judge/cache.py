@@ -220,10 +220,10 @@ def _key(fingerprint: str, content: bytes) -> bytes:
     return hashlib.sha256(fingerprint.encode() + b"\0" + content).digest()
 
 
-def _digest(*parts: str) -> bytes:
+def _digest(*texts: str) -> bytes:
     digest = hashlib.sha256()
-    for part in parts:
-        data = part.encode("utf-8", "surrogatepass")
-        digest.update(b"%d:" % len(data))  # or the end of one part could be the start of the next
+    for text in texts:
+        data = text.encode("utf-8", "surrogatepass")
+        digest.update(b"%d:" % len(data))  # or the end of one text could be the start of the next
         digest.update(data)
     return digest.digest()

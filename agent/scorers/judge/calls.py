@@ -84,10 +84,12 @@ def combined_fingerprint(results: Iterable[JudgeResult[Any]]) -> str | None:
     Returns:
         None without a verdict.
     """
-    found = sorted({one.fingerprint for one in results if one.fingerprint is not None})
-    if len(found) < 2:
-        return found[0] if found else None
-    return hashlib.sha256(",".join(found).encode()).hexdigest()[:12]
+    fingerprints = sorted(
+        {result.fingerprint for result in results if result.fingerprint is not None}
+    )
+    if len(fingerprints) < 2:
+        return fingerprints[0] if fingerprints else None
+    return hashlib.sha256(",".join(fingerprints).encode()).hexdigest()[:12]
 
 
 def object_schema(properties: Mapping[str, Any]) -> dict[str, Any]:

@@ -91,7 +91,6 @@ def passage_windows(passages: Sequence[str]) -> list[list[str]]:
 
 
 def _read_list(reply: Any) -> list[str]:
-    """The nuggets, each once and on one line, the first `_MAX_NUGGETS`."""
     out: dict[str, str] = {}
     for number, raw in enumerate(reply["nuggets"], 1):
         text = re.sub(r"\s+", " ", raw).strip()
@@ -139,7 +138,7 @@ async def _label_in_batches(
     nuggets: Sequence[str],
     cost: ScoringCost,
 ) -> tuple[list[T | NoScore], list[JudgeResult[list[T]]]]:
-    """A label or a reason for each nugget, and the calls behind them."""
+    """Return a label or a reason for each nugget, and the calls behind them."""
     batches = [nuggets[at : at + _PER_CALL] for at in range(0, len(nuggets), _PER_CALL)]
     calls = await asyncio.gather(*[ask_judge(judge, make(batch), cost) for batch in batches])
     labels: list[T | NoScore] = []
@@ -171,18 +170,18 @@ async def nuggetize(
             weigh, assign(texts, cost)
         )
         importance = _all_or_reason(labels)
-        kept = texts
+        scored = texts
     else:
         labels, weighing = await weigh
         importance = _all_or_reason(labels)
         if isinstance(importance, NoScore):  # which nuggets count is not known
             return importance
         indices = select_nuggets(importance)
-        kept = [texts[index] for index in indices]
+        scored = [texts[index] for index in indices]
         importance = [importance[index] for index in indices]
-        supports, assignment = await assign(kept, cost)
+        supports, assignment = await assign(scored, cost)
     calls = [*creation, *assignment]
-    return NuggetFindings(kept, importance, supports, len(texts), calls, weighing)
+    return NuggetFindings(scored, importance, supports, len(texts), calls, weighing)
 
 
 def _all_or_reason(labels: Sequence[T | NoScore]) -> list[T] | NoScore:
@@ -193,10 +192,7 @@ def _all_or_reason(labels: Sequence[T | NoScore]) -> list[T] | NoScore:
 
 
 async def _relevant_texts(trace: Trace, grading: PassageGrading) -> list[str] | NoScore:
-    """The passages that nuggets are taken from, in rank order, or why there are no nuggets.
-
-    A passage without a grade is left out, as one that is not relevant.
-    """
+    """Return relevant passages in rank order; one without a grade is left out."""
     reason = missing_answer_reason(trace) or missing_text_reason(trace.answer, MAX_ANSWER_CHARS)
     if reason is None and trace.passages is None:
         reason = NoScore("no_passages_captured")

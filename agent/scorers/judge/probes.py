@@ -59,14 +59,14 @@ class _ProbeLine(BaseModel):
     @field_validator("expected")
     @classmethod
     def _labels(cls, value: dict[str, int | str]) -> dict[str, int | str]:
-        known: dict[str, Sequence[int | str]] = {
+        allowed_labels: dict[str, Sequence[int | str]] = {
             "grade:": (0, 1, 2, 3),
             "attempt": ATTEMPT_LABELS,
             "support:": tuple(CITATION_SUPPORT_VALUES),
         }
         for key, label in value.items():
             kind, colon, _ = key.partition(":")
-            allowed = known.get(kind + colon, ())
+            allowed = allowed_labels.get(kind + colon, ())
             if label not in allowed:
                 raise ValueError(f"{key}: {label!r} is not one of {', '.join(map(str, allowed))}")
         return value

@@ -170,7 +170,7 @@ class SecondOpinion:
         score = score_difference(DISAGREEMENT_METRIC, first, extract_verdicts(again), again)
         score.probability = self._share
         if score.detail is not None:
-            fingerprints = sorted({one.fingerprint for one in again if one.fingerprint})
+            fingerprints = sorted({other.fingerprint for other in again if other.fingerprint})
             score.detail["second"] = fingerprints[:_MAX_DIFFERENCES]
         return score
 

@@ -207,7 +207,6 @@ class ServerConnection:
 
 
 async def _read_bounded(response: httpx.Response) -> bytes | None:
-    """The body; None where it is too large."""
     chunks = []
     size = 0
     async for chunk in response.aiter_bytes():

@@ -154,13 +154,13 @@ def _unfenced(text: str) -> str:
         return text
     if _CODE_FENCE not in text:
         raise MalformedAnswer("the answer must be only a JSON object")
-    parts = text.split(_CODE_FENCE)
-    if len(parts) != 3:
+    pieces = text.split(_CODE_FENCE)
+    if len(pieces) != 3:
         raise MalformedAnswer("there must be one JSON object in at most one code fence")
-    language, newline, body = parts[1].partition("\n")
+    language, newline, body = pieces[1].partition("\n")
     if newline and language.strip().lower() in ("", "json"):
         return body.strip()
-    return parts[1].removeprefix("json").strip()
+    return pieces[1].removeprefix("json").strip()
 
 
 def _each_property_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -197,11 +197,11 @@ def find_schema_violation(
     if isinstance(value, dict):
         return _object_violation(value, schema, path)
     if isinstance(value, list) and "items" in schema:
-        found = (
+        problems = (
             find_schema_violation(item, schema["items"], f"{path}[{index}]")
             for index, item in enumerate(value)
         )
-        return next(filter(None, found), None)
+        return next(filter(None, problems), None)
     return None
 
 

@@ -108,13 +108,13 @@ def _completion(reply: Any) -> ChatCompletion | FailedAttempt:
 
 
 def _text(content: Any) -> str:
-    """The answer: a text, or the text parts of a list of parts (thoughts are parts too)."""
+    # a text, or a list of items, of which thoughts are some
     if isinstance(content, str):
         return content
-    parts = (
-        [part for part in content if isinstance(part, dict)] if isinstance(content, list) else ()
+    items = (
+        [item for item in content if isinstance(item, dict)] if isinstance(content, list) else ()
     )
-    texts = [part.get("text") for part in parts if part.get("type") in ("text", "output_text")]
+    texts = [item.get("text") for item in items if item.get("type") in ("text", "output_text")]
     return "".join(text for text in texts if isinstance(text, str))
 
 
@@ -187,5 +187,5 @@ def _named_fields(error: Mapping[str, Any]) -> Iterator[str]:
         for item in details[:20] if isinstance(details, list) else ():
             location = item.get("loc") if isinstance(item, Mapping) else None
             if isinstance(location, list):
-                names = [part for part in location if isinstance(part, str) and part != "body"]
+                names = [name for name in location if isinstance(name, str) and name != "body"]
                 yield ".".join(names)[:100].lower()

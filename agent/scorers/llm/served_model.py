@@ -135,7 +135,7 @@ class ServedModelHistory:
         return [served for served, last in seen.items() if not self._is_absent(last)]
 
     def _believe(self, served: ServedModel) -> ServedModel:
-        """The part of an identity that the server does not make up."""
+        """Drop from an identity what the server makes up."""
         models = [present.model for present in self._present(self._claimed)]
         self._noisy &= {None, *models}
         if self._is_noise(None, len(set(models))):

@@ -87,8 +87,8 @@ class ApiKey:
 
 
 class _DirectClient(httpx.AsyncClient):
-    """Hands requests straight to its transport: no redirects, cookies, hooks or auth flows, which
-    a judge has no use for and which cost more than the rest of a call. Always streams."""
+    # No redirects, cookies, hooks or auth flows: a judge has no use for them, and they cost more
+    # than the rest of a call. Always streams.
 
     def __init__(self, transport: httpx.AsyncBaseTransport) -> None:
         super().__init__(transport=transport, timeout=None, trust_env=False)
@@ -100,16 +100,14 @@ class _DirectClient(httpx.AsyncClient):
 
 def make_http_client(base_url: str) -> httpx.AsyncClient:
     """Return a client for one server; the caller bounds time and concurrency."""
-    parts = urlsplit(base_url)
+    url = urlsplit(base_url)
     proxy = None
-    if parts.hostname and not urllib.request.proxy_bypass(parts.netloc):
-        proxy = urllib.request.getproxies().get(parts.scheme)
+    if url.hostname and not urllib.request.proxy_bypass(url.netloc):
+        proxy = urllib.request.getproxies().get(url.scheme)
     return _DirectClient(_AiohttpTransport(proxy))
 
 
 class _AiohttpTransport(httpx.AsyncBaseTransport):
-    """Sends requests with an aiohttp session; its failures are `httpx.TransportError`."""
-
     def __init__(self, proxy: str | None = None) -> None:
         self._proxy = proxy
         self._session: aiohttp.ClientSession | None = None

@@ -43,8 +43,8 @@ _BLOCK = "t5.transformer.encoder.block"
 BIAS = f"{_BLOCK}.0.layer.0.SelfAttention.relative_attention_bias.weight"
 # Names of a block's weights in the checkpoint, by the names used here.
 _BLOCK_NAMES = {
-    **{part: f"layer.0.SelfAttention.{part}" for part in "qkvo"},
-    **{part: f"layer.1.DenseReluDense.{part}" for part in ("wi_0", "wi_1", "wo")},
+    **{name: f"layer.0.SelfAttention.{name}" for name in "qkvo"},
+    **{name: f"layer.1.DenseReluDense.{name}" for name in ("wi_0", "wi_1", "wo")},
     "attention_norm": "layer.0.layer_norm",
     "feed_forward_norm": "layer.1.layer_norm",
 }
@@ -118,10 +118,10 @@ def read_checkpoint(folder: Path) -> Checkpoint:
     try:
         with safetensors.safe_open(path, framework="numpy") as file:
             slices = {key: file.get_slice(key) for key in file.keys()}  # noqa: SIM118 (no mapping)
-            kinds = {part.get_dtype() for part in slices.values()}
+            kinds = {tensor.get_dtype() for tensor in slices.values()}
             if kinds - {"F32"}:
                 raise ModelError(f"{path} holds {sorted(kinds)}; F32 is needed")
-            sizes = {key: tuple(part.get_shape()) for key, part in slices.items()}
+            sizes = {key: tuple(tensor.get_shape()) for key, tensor in slices.items()}
             shape = _read_shape(sizes, config, config_path)
             _check_tensors(path, sizes, shape.tensors())
             tensors = {key: file.get_tensor(key) for key in sorted(sizes)}

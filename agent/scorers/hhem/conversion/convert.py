@@ -42,8 +42,7 @@ _REPEATS = 6  # of all seven premises, one after the other: a premise of some 50
 
 @contextmanager
 def _staging(out: Path) -> Iterator[Path]:
-    """A folder within `out`, so on its file system, that is gone afterwards whatever happens."""
-    folder = out / STAGING
+    folder = out / STAGING  # on the file system of `out`
     shutil.rmtree(folder, ignore_errors=True)  # of a killed conversion
     folder.mkdir(parents=True)
     try:

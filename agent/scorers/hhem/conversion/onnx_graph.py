@@ -145,7 +145,7 @@ class _GraphWriter:
         return self.constant(f"int64_{value}", self.np.array(value, self.np.int64))
 
     def body(self, inputs: Sequence[str], output: str) -> onnx.GraphProto:
-        """The nodes as the body of a scan; types and shapes follow from what is scanned."""
+        """Return the nodes as the body of a scan; types and shapes follow from what is scanned."""
         untyped = self.onnx.helper.make_empty_tensor_value_info
         graph: onnx.GraphProto = self.onnx.helper.make_graph(
             self.nodes, self.prefix, [untyped(name) for name in inputs], [untyped(output)]
@@ -189,7 +189,7 @@ class _EncoderBuilder(_GraphWriter):
         return self.op("Mul", product, scales)
 
     def quantise(self, x: str) -> tuple[str, str]:
-        """x [n, k] as uint8 [n, k], and its scales [n, 1]."""
+        """Return x [n, k] as uint8 [n, k], and its scales [n, 1]."""
         if x not in self.quantised:
             np = self.np
             step = self.constant("step", np.array(1 / _INT8_STEPS, np.float32))
@@ -203,7 +203,7 @@ class _EncoderBuilder(_GraphWriter):
         return self.quantised[x]
 
     def add_and_norm(self, x: str, added: str, key: str) -> tuple[str, str]:
-        """The root mean square norm of x + added, without mean and bias, and x + added."""
+        """Return the root mean square norm of x + added, without mean and bias, and x + added."""
         normed, _, _, total = self.node(
             "SkipSimplifiedLayerNormalization",
             [x, added, self.weight(key)],
@@ -250,7 +250,7 @@ class _EncoderBuilder(_GraphWriter):
 
     def attention(self, layer: int, x: str) -> str:
         """Self-attention of every position, [n, width] to [n, width], before the residual."""
-        q, k, v = (self.fast(x, block_key(layer, part)) for part in "qkv")
+        q, k, v = (self.fast(x, block_key(layer, name)) for name in "qkv")
         q = self.op("Reshape", self.op("Pad", q, self.filling), self.tiled)
         tile = _GraphWriter(self, f"tile_{layer}.")
         begin, queries = "tile.begin", "tile.queries"  # [] and [rows, heads, head]
@@ -280,7 +280,7 @@ class _EncoderBuilder(_GraphWriter):
         every position.
         """
         layer, shape = self.shape.layers - 1, self.shape
-        q, k, v, o = (block_key(layer, part) for part in "qkvo")
+        q, k, v, o = (block_key(layer, name) for name in "qkvo")
         by_head = (shape.heads, shape.head, shape.width)
         key_weights = self.constant(k, self.tensors[k].reshape(by_head))
         value_weights = self.constant(v, self.tensors[v].reshape(by_head).transpose(0, 2, 1))

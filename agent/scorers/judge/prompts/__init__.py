@@ -69,7 +69,7 @@ def fence_texts(blocks: Sequence[tuple[str, str]]) -> tuple[str, list[str]]:
     Labels are ours: small letters, and perhaps a number.
     """
     cleaned = [(label, clean_text(text)) for label, text in blocks]
-    whole = "\0".join(part for block in cleaned for part in block)
+    whole = "\0".join(text for block in cleaned for text in block)
     code, folded, number = "", whole.casefold(), 0
     while not code or code in folded:
         code = hashlib.sha256(f"{number}\0{whole}".encode()).hexdigest()[:16]
@@ -192,14 +192,14 @@ def load_prompt(name: str, version: int) -> PromptTemplate:
         ValueError: The file is broken.
     """
     content = (resources.files(__name__) / f"{name}.{version}.yaml").read_bytes()
-    parts = yaml.safe_load(content)
-    if not isinstance(parts, dict) or set(parts) != _KEYS:
+    fields = yaml.safe_load(content)
+    if not isinstance(fields, dict) or set(fields) != _KEYS:
         raise ValueError(f"{name}.{version}: exactly {', '.join(sorted(_KEYS))} are needed")
     return PromptTemplate(
         name=name,
         version=version,
         hash=hashlib.sha256(content).hexdigest()[:12],
-        source=parts["source"],
-        system=parts["system"].strip(),
-        user=parts["user"].strip(),
+        source=fields["source"],
+        system=fields["system"].strip(),
+        user=fields["user"].strip(),
     )
