@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 from ragmeter.aggregate.wordings import embedding_excerpt, embeds_answers
 from ragmeter.config.privacy import PrivacySettings
-from ragmeter.config.scoring import ConsistencySettings, EmbeddingSettings
+from ragmeter.config.scoring import ConsistencySettings
 from ragmeter.core.counters import GaugeSample
 from ragmeter.core.score import Score
 from ragmeter.core.tiers import MetricScorer, ScoringCost, Tier
@@ -16,22 +16,6 @@ from ragmeter.scorers.llm.embeddings import EmbeddingClient, EmbeddingFailed
 from ragmeter.trace import Trace
 
 log = logging.getLogger("ragmeter.embeddings")
-
-
-def _build_embedding_client(settings: EmbeddingSettings) -> EmbeddingClient:
-    """The endpoint that the settings name."""
-    assert settings.base_url is not None
-    assert settings.model is not None  # the settings see to it
-    return EmbeddingClient(
-        settings.base_url,
-        settings.model,
-        api_key=settings.api_key,
-        api_key_file=settings.api_key_file,
-        dimensions=settings.dimensions,
-        seconds=settings.timeout_seconds,
-        concurrency=settings.concurrency,
-        retries=settings.retries,
-    )
 
 
 class AnswerEmbedder:
@@ -86,7 +70,7 @@ def build_answer_embedder(
 ) -> AnswerEmbedder | None:
     """None where nothing is to be embedded."""
     if embeds_answers(settings, privacy):
-        return AnswerEmbedder(_build_embedding_client(settings.embeddings))
+        return AnswerEmbedder(EmbeddingClient(settings.embeddings))
     if settings.embeddings.base_url is not None:
         why = "consistency is off" if not settings.enabled else "privacy.content is not full"
         log.warning("answers are not embedded: %s", why)

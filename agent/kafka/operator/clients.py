@@ -14,6 +14,7 @@ from ragmeter.config.kafka import KafkaSettings
 from ragmeter.config.settings import Settings
 from ragmeter.console.terminal import escape_control
 from ragmeter.core.errors import RagmeterError
+from ragmeter.core.pacing import Pace
 from ragmeter.ingest.files import InputFile
 from ragmeter.kafka.connection import (
     BrokersUnreachable,
@@ -22,7 +23,7 @@ from ragmeter.kafka.connection import (
     probe_brokers,
 )
 from ragmeter.offline.replay import (
-    RateLimiter,
+    SLACK_SECONDS,
     ReplayReporter,
     ReplayState,
     TraceShift,
@@ -215,7 +216,7 @@ def send_traces(
             done.position = position
         reporter.report_progress()
 
-    pace = RateLimiter(rate, time.monotonic, time.sleep)
+    pace = Pace(rate, slack=SLACK_SECONDS)
     # a producer would wait for the topic to appear, and a broker might even create it
     with consumer(settings.kafka) as reader:
         partitions_of(reader, [topic])

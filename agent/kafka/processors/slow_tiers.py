@@ -28,56 +28,14 @@ from ragmeter.sampling.sampler import Sampler, StratumClassifier
 from ragmeter.score.scorer import CheapScores, Scorer, complete_results
 from ragmeter.score.slow_tiers import MAIN, ConfiguredTiers, score_live_tier
 from ragmeter.scorers.hhem.workers import MAX_ADMITTED_TRACES
+from ragmeter.scorers.llm.admission import BreakerPolicy, CircuitBreaker
 from ragmeter.scorers.llm.billing import count_attempt, count_canary, count_verdict
 from ragmeter.trace import Trace
 
-MAX_TIMEOUTS = 5  # in a row; a tier that is slow, but answers, hardly gets there
-# Between two tries, the second when they fail. A try that fails holds up its partition for the 20 s
-# of a deadline: at most two fifths of the time at first, and a fifteenth of it in the end.
-FIRST_PAUSE, LONGEST_PAUSE = 30.0, 300.0
-
-
-class DeadlineBreaker:
-    """`may` before the tier is asked; if so, `answered` or `late` afterwards, or `dropped` where
-    nobody waited for an answer."""
-
-    def __init__(self, monotonic: Callable[[], float]) -> None:
-        self._monotonic = monotonic
-        self._late = 0
-        self._next = 0.0
-        self._pause = FIRST_PAUSE
-        self._trying = False
-
-    @property
-    def is_open(self) -> bool:
-        return self._late >= MAX_TIMEOUTS
-
-    def allows(self) -> bool:
-        if not self.is_open:
-            return True
-        if self._trying or self._monotonic() < self._next:
-            return False
-        self._trying = True
-        return True
-
-    def succeeded(self) -> None:
-        self._late, self._pause, self._trying = 0, FIRST_PAUSE, False
-
-    def timed_out(self) -> bool:
-        """Whether the tier is left alone from now on."""
-        was, tried = self.is_open, self._trying
-        self._late += 1
-        if not self.is_open or (was and not tried):
-            return False  # those that were under way when it blew say nothing new
-        if was:
-            self._pause = min(2 * self._pause, LONGEST_PAUSE)
-        self._trying = False
-        self._next = self._monotonic() + self._pause
-        return not was
-
-    def abandoned(self) -> None:
-        self._trying = False
-
+# Five timeouts in a row open it: a tier that is slow, but answers, hardly gets there. A trial that
+# fails holds up its partition for the 20 s of a deadline: at most two fifths of the time at first,
+# and a fifteenth of it in the end.
+TIMEOUT_POLICY = BreakerPolicy(streak=5, first_pause=30.0, longest_pause=300.0)
 
 log = logging.getLogger("ragmeter.kafka")
 
@@ -125,8 +83,8 @@ class InlineTiers:
             limits.services, limits.segment_values, limits.label_chars, lambda label: None
         )
         self._waiting: Counter[Tier] = Counter()  # for a place
-        self._fuses: dict[Tier, DeadlineBreaker] = {
-            tier: DeadlineBreaker(time.monotonic) for tier in scorers
+        self._breakers: dict[Tier, CircuitBreaker] = {
+            tier: CircuitBreaker(TIMEOUT_POLICY, time.monotonic) for tier in scorers
         }
         self._places = {
             "judge": asyncio.Semaphore(settings.judge.concurrency),
@@ -181,23 +139,24 @@ class InlineTiers:
 
     async def _ask(self, tier: Tier, trace: Trace) -> tuple[list[Score], str]:
         cost, scores, missing = ScoringCost(), list[Score](), "internal_error"
-        fuse = self._fuses[tier]
-        if not fuse.allows():
+        breaker = self._breakers[tier]
+        was_open, ticket = breaker.is_open, breaker.enter()
+        if ticket is None:
             missing = "timeout"
         else:
             try:
                 async with time_limit(self._deadline), self._place(tier):
                     scores = await score_live_tier(self.instruments.scorers[tier], trace, cost)
-                fuse.succeeded()
+                breaker.succeeded(ticket)
             except TimeoutError:
                 missing = "timeout"
-                if fuse.timed_out():
+                if breaker.failed(ticket) and not was_open:
                     log.error("the %s tier does not answer; it is tried now and then", tier)
             except Exception:
-                fuse.abandoned()
+                breaker.abandoned(ticket)
                 log.exception("the %s tier failed on trace %r", tier, trace.trace_id[:80])
             except BaseException:
-                fuse.abandoned()
+                breaker.abandoned(ticket)
                 raise
         if trace.canary:
             count_canary(self._counters.inc, cost)
