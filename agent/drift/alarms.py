@@ -127,7 +127,9 @@ class JudgedAlarms:
         elif alarm.scorer in self._probed and not moved:
             held_for = _probe_cause(alarm.scorer)
         elif cheap is not None and has_residual and not moved:
-            held_for = "waiting for what tells quality from judge"
+            held_for = (
+                "waiting for the cheap score or the residual to tell quality from judge drift"
+            )
         else:
             self._raised[key] = alarm
             explained = moved and has_residual
@@ -205,7 +207,7 @@ class JudgedAlarms:
             if self._has_moved(cheap(key[0], key[1]), now):
                 cause = _CHEAP_MOVED
             elif key[2] not in self._probed and now - alarm.at >= self._hold:
-                cause = "neither the cheap score nor the residual says why"
+                cause = "neither the cheap score nor the residual explains it"
             else:
                 continue
             del self._waiting[key]

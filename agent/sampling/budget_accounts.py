@@ -222,7 +222,7 @@ def open_accounts(
 
 
 class CanaryShare:
-    """What canaries may take of a budget.
+    """The share of a budget that canaries may spend.
 
     Canaries are judged at once while there is something left of their share; beyond it they are
     `unscored` for the reason `budget`. Their spend is charged to the budget like that of probes:

@@ -42,7 +42,7 @@ _STATE_NAME = "control"
 
 @dataclass(frozen=True, slots=True)
 class SamplingControl:
-    """What sampling needs to know about traffic.
+    """The statistics of traffic that sampling needs.
 
     `low` is the cut of each cheap score by service and metric, `first` the event time (Unix
     seconds) when a version (`"model=x"`) or the service itself ("") first came, `rare` the segments

@@ -172,7 +172,7 @@ class WindowState:
         worst_of: Collection[str],
     ) -> None:
         if not windows or len(set(windows)) != len(windows):
-            raise ValueError("windows: at least one, and each once")
+            raise ValueError("windows: name at least one, and none twice")
         self.names: tuple[str, ...] = tuple(windows)
         self.now: float | None = None
         self.changes = 0
@@ -285,11 +285,11 @@ class WindowState:
 
     def _with_known_stages(self, service: str, scored: ScoredTrace) -> ScoredTrace:
         """Learn the stages of a trace while there is room; return it without the others."""
-        known = self._stages.setdefault(service, set())
+        stages = self._stages.setdefault(service, set())
         for stage, seconds in scored.timings.items():
-            if seconds >= 0 and len(known) < _MAX_STAGES:
-                known.add(stage)
-        timings = {stage: t for stage, t in scored.timings.items() if stage in known}
+            if seconds >= 0 and len(stages) < _MAX_STAGES:
+                stages.add(stage)
+        timings = {stage: t for stage, t in scored.timings.items() if stage in stages}
         self.ignored_stages += len(scored.timings) - len(timings)
         return replace(scored, timings=timings)
 

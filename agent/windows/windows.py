@@ -59,7 +59,7 @@ class Windows:
 
             specs = METRICS
         if min_samples < 1:
-            raise ValueError("min_samples: at least 1")
+            raise ValueError("min_samples must be at least 1")
         self.min_samples = min_samples
         self._specs = specs
         self._state = state = WindowState(windows, specs, name_worst, worst_of)
