@@ -14,16 +14,22 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Generic, Protocol, TypeVar
+from typing import Any, Generic, Literal, Protocol, TypeVar
 
 from ragmeter.core.errors import RagmeterError
 from ragmeter.core.tiers import ScoringCost
 
 T = TypeVar("T")
 
-# Why a call gave no verdict: `judge_error`, `judge_timeout`, `judge_refused`, `judge_unavailable`
-# (breaker open), `unparsable` or `too_long`.
-JudgeFailureReason = str
+# Why a call gave no verdict.
+JudgeFailureReason = Literal[
+    "judge_error",
+    "judge_timeout",
+    "judge_refused",
+    "judge_unavailable",  # the breaker is open
+    "unparsable",
+    "too_long",
+]
 
 _CODE_FENCE = "```"
 
@@ -47,7 +53,7 @@ class JudgeFailed(RagmeterError):
     no secret.
     """
 
-    def __init__(self, reason: JudgeFailureReason, message: str = "") -> None:
+    def __init__(self, reason: str, message: str = "") -> None:
         super().__init__(message or reason)
         self.reason = reason
 
