@@ -263,7 +263,7 @@ def replay_file(
     id_suffix: SuffixOption = "",
     config: KafkaConfigOption = None,
 ) -> None:
-    """Send a file as `ragmeter replay FILE --to kafka` does; deprecated, gone in the next release."""
+    """Do what `ragmeter replay FILE --to kafka` does; deprecated, gone in the next release."""
     print_message("`ragmeter kafka replay` is deprecated: use `ragmeter replay FILE --to kafka`")
     replay_to_kafka(ReplayCall(file, rate, start, shift, id_suffix), config)
 

@@ -216,7 +216,7 @@ def send_traces(
             done.position = position
         reporter.report_progress()
 
-    pace = Pace(rate, slack=SLACK_SECONDS)
+    pace = Pace(rate, time.monotonic, time.sleep, SLACK_SECONDS)
     # a producer would wait for the topic to appear, and a broker might even create it
     with consumer(settings.kafka) as reader:
         partitions_of(reader, [topic])

@@ -37,12 +37,12 @@ from ragmeter.trace import Trace
 # and a fifteenth of it in the end.
 TIMEOUT_POLICY = BreakerPolicy(streak=5, first_pause=30.0, longest_pause=300.0)
 
-log = logging.getLogger("ragmeter.kafka")
+log = logging.getLogger(__name__)
 
+# Seconds for all that a tier does with a trace. A rebalance waits for what is under way, and a
+# member that takes longer than `broker_rebalance_timeout` (60 s) for it is thrown out of the group:
+# model and judge, side by side, and the send of the record fit well below that.
 _DEADLINE = 20.0
-"""Seconds for all that a tier does with a trace. A rebalance waits for what is under way, and a
-member that takes longer than `broker_rebalance_timeout` (60 s) for it is thrown out of the group:
-model and judge, side by side, and the send of the record fit well below that."""
 
 
 class InlineTiers:

@@ -136,7 +136,8 @@ class PartitionState:
         applied = aggregator.apply(scored)
         self._transitions += applied.alerts
         self.labels.add_trace(scored.service, record.passages, applied, aggregator)
-        self._counted[applied.trace.service, scored.trace_id] = replace(record, scored=applied.trace)
+        key = applied.trace.service, scored.trace_id
+        self._counted[key] = replace(record, scored=applied.trace)
 
     def give_up(self, record: ScoresRecord) -> None:
         """Count a record that fails as a dead letter, and never again as a record."""
