@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from ragmeter.core.pacing import MAX_RETRY_AFTER, Pace, backoff_seconds, parse_retry_after
-from tests.offline.replay.hand import Hand
+from tests.offline.hand import Hand
 
 NOW = datetime(2026, 11, 22, 10, 0, tzinfo=UTC)
 
