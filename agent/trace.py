@@ -18,7 +18,7 @@ SCHEMA = "ragmeter.trace/1"
 
 MAX_ID = 512  # characters; longer ids are a mistake of the sender, and ids reach labels and URLs
 MAX_TAGS = 64
-MAX_TAG_TEXT = 256  # characters of a tag's value: tags become label values, never prose
+_MAX_TAG_CHARS = 256  # characters of a tag's value: tags become label values, never prose
 
 # The tag that marks a canary whose reference is kept elsewhere; baggage and spans use this name
 # too. A bare `canary` would clash with releases that only a few users get.
@@ -49,7 +49,7 @@ def _bound_tags(value: object) -> dict[str, str]:
             text = str(item)
         else:
             continue
-        tags[str(key)[:MAX_TAG_TEXT]] = text[:MAX_TAG_TEXT]
+        tags[str(key)[:_MAX_TAG_CHARS]] = text[:_MAX_TAG_CHARS]
         if len(tags) == MAX_TAGS:
             break
     return tags
@@ -98,7 +98,7 @@ def _to_utc(value: datetime) -> datetime:
 Id = Annotated[str, Field(min_length=1, max_length=MAX_ID)]
 Seconds = Annotated[float, Field(ge=0, le=1e9)]  # bounded so that sums never overflow
 Tokens = Annotated[int, Field(ge=0, le=2**53)]  # beyond it a float skips whole numbers
-Tag = Annotated[str, AfterValidator(lambda text: text[:MAX_TAG_TEXT])]
+Tag = Annotated[str, AfterValidator(lambda text: text[:_MAX_TAG_CHARS])]
 Timestamp = Annotated[datetime, AfterValidator(_to_utc)]
 Tags = Annotated[dict[str, str], BeforeValidator(_bound_tags)]
 Missing = Annotated[dict[str, str], BeforeValidator(_read_missing)]

@@ -22,7 +22,7 @@ from ragmeter.config.base import (
 from ragmeter.core.clocks import parse_window
 
 ID_PLACEHOLDER = "{id}"
-PortNumber = Annotated[int, Field(ge=0, le=65535)]
+_PortNumber = Annotated[int, Field(ge=0, le=65535)]
 
 
 def _check_window(value: str) -> str:
@@ -58,8 +58,8 @@ class HttpSettings(SettingsSection):
     otlp_host: str | None = setting(
         None, "another one for the port for traces; none: as `host`", min_length=1
     )
-    otlp_port: PortNumber = setting(4318, "port for traces in; 0 picks a free one")
-    metrics_port: PortNumber = setting(9464, "port of `/metrics` and the page; 0: a free one")
+    otlp_port: _PortNumber = setting(4318, "port for traces in; 0 picks a free one")
+    metrics_port: _PortNumber = setting(9464, "port of `/metrics` and the page; 0: a free one")
     token: SecretStr | None = setting(
         None, "bearer token for everything, or several; from the environment"
     )

@@ -52,19 +52,19 @@ class KafkaTopics(SettingsSection):
         return self
 
 
-RetentionHours = Annotated[float, Field(ge=1, le=24 * 3650)]
+_RetentionHours = Annotated[float, Field(ge=1, le=24 * 3650)]
 
 
 class KafkaRetention(SettingsSection):
     """How long the brokers keep each topic."""
 
-    traces_hours: RetentionHours = setting(
+    traces_hours: _RetentionHours = setting(
         72, "how long traces are kept: longest outage of the workers, replay, evidence"
     )
-    spans_hours: RetentionHours = setting(72, "how long spans are kept: as for traces")
-    scores_hours: RetentionHours = setting(72, "how long scored traces are kept")
-    dead_hours: RetentionHours = setting(336, "how long what could not be read is kept")
-    feedback_hours: RetentionHours = setting(336, "how long feedback is kept")
+    spans_hours: _RetentionHours = setting(72, "how long spans are kept: as for traces")
+    scores_hours: _RetentionHours = setting(72, "how long scored traces are kept")
+    dead_hours: _RetentionHours = setting(336, "how long what could not be read is kept")
+    feedback_hours: _RetentionHours = setting(336, "how long feedback is kept")
 
 
 class KafkaSecurity(SettingsSection):

@@ -59,7 +59,7 @@ def _expand_rule_name(value: object) -> object:
     return value
 
 
-def read_key(path: Path) -> bytes:
+def _read_key(path: Path) -> bytes:
     """Read a key from a file; the ValueError of a bad file does not show its content."""
     try:
         key = path.read_bytes().strip()
@@ -102,7 +102,7 @@ class PrivacySettings(SettingsSection):
     @classmethod
     def _check_file(cls, value: Path | None) -> Path | None:
         if value is not None:
-            read_key(value)
+            _read_key(value)
         return value
 
     @model_validator(mode="after")
@@ -125,5 +125,5 @@ class PrivacySettings(SettingsSection):
             ValueError: Its file cannot be read.
         """
         if self.hash_key_file is not None:
-            return read_key(self.hash_key_file)
+            return _read_key(self.hash_key_file)
         return self.hash_key.get_secret_value().encode() if self.hash_key else b""

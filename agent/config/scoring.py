@@ -9,8 +9,8 @@ from pydantic import Field, SecretStr, model_validator
 
 from ragmeter.config.base import BaseUrl, NameList, SettingsSection, Share, SplitList, setting
 
-SamplingRatio = Annotated[float, Field(ge=1, le=5)]
-RankCutoff = Annotated[int, Field(ge=1, le=100)]
+_SamplingRatio = Annotated[float, Field(ge=1, le=5)]
+_RankCutoff = Annotated[int, Field(ge=1, le=100)]
 JudgeFamily = Literal[
     "relevance", "answered", "citations", "nuggets", "claims", "facts",
     "context", "context_recall", "annotation",
@@ -18,7 +18,7 @@ JudgeFamily = Literal[
 
 # Questions remembered if similar ones are matched: a new one is compared with each of them, which
 # takes 0.15 ms apiece for vectors of 1,536 numbers (benchmarks/consistency.py).
-MAX_NEAR_QUERIES = 500
+_MAX_NEAR_QUERIES = 500
 
 
 class SamplingRates(SettingsSection):
@@ -31,10 +31,10 @@ class SamplingRates(SettingsSection):
 class SamplingRatios(SettingsSection):
     """How much more often a stratum is drawn than the rest."""
 
-    error: SamplingRatio = setting(3, "traces that failed or have no answer")
-    new: SamplingRatio = setting(3, "traces of a model or prompt version that is new")
-    low: SamplingRatio = setting(3, "traces with the lowest cheap scores")
-    rare: SamplingRatio = setting(3, "traces of segments with little traffic")
+    error: _SamplingRatio = setting(3, "traces that failed or have no answer")
+    new: _SamplingRatio = setting(3, "traces of a model or prompt version that is new")
+    low: _SamplingRatio = setting(3, "traces with the lowest cheap scores")
+    rare: _SamplingRatio = setting(3, "traces of segments with little traffic")
 
 
 class SamplingSettings(SamplingRates):
@@ -126,7 +126,7 @@ class JudgeSettings(ModelEndpoint):
         "what the judge is asked for",
         min_length=1,
     )
-    k: SplitList[RankCutoff] = setting(
+    k: SplitList[_RankCutoff] = setting(
         [5], "cut-offs of precision, average precision and nDCG", max_length=5
     )
     passages_per_call: int = setting(
@@ -215,8 +215,8 @@ class ConsistencySettings(SettingsSection):
 
     @model_validator(mode="after")
     def _bound_queries(self) -> ConsistencySettings:
-        if self.embeddings.near is not None and self.queries > MAX_NEAR_QUERIES:
+        if self.embeddings.near is not None and self.queries > _MAX_NEAR_QUERIES:
             raise ValueError(
-                f"with embeddings.near at most {MAX_NEAR_QUERIES} queries are remembered"
+                f"with embeddings.near at most {_MAX_NEAR_QUERIES} queries are remembered"
             )
         return self

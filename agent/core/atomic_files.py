@@ -23,18 +23,18 @@ def replacing(path: Path, *, sync: bool = False) -> Iterator[Path]:
         yield path
         return
     # with the process id, as two processes may write the same file
-    part = path.with_name(f".{path.name}.{os.getpid()}.part")
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
-        yield part
+        yield temporary
         if sync:
-            with part.open("rb") as file:
+            with temporary.open("rb") as file:
                 os.fsync(file.fileno())
-        os.replace(part, path)
+        os.replace(temporary, path)
     finally:
-        part.unlink(missing_ok=True)
+        temporary.unlink(missing_ok=True)
 
 
 def write_atomically(path: Path, data: bytes) -> None:
     """Write a whole file by `replacing`."""
-    with replacing(path) as part:
-        part.write_bytes(data)
+    with replacing(path) as temporary:
+        temporary.write_bytes(data)

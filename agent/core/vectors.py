@@ -39,9 +39,9 @@ def pack_vector(vector: Sequence[float], model: str) -> str:
     return space.hexdigest() + base64.b64encode(data.tobytes()).decode("ascii")
 
 
-def is_same_space(one: str, other: str) -> bool:
+def is_same_space(first: str, second: str) -> bool:
     """Return whether two packed vectors can be compared."""
-    return one[:_SPACE] == other[:_SPACE]
+    return first[:_SPACE] == second[:_SPACE]
 
 
 class UnpackedVector:
@@ -61,8 +61,8 @@ class UnpackedVector:
         return cosine_similarity(self.numbers, other.numbers, self.size * other.size)
 
 
-def packed_cosine(one: str, other: str) -> float | None:
+def packed_cosine(first: str, second: str) -> float | None:
     """Return the cosine of two packed vectors; None if one is empty or they differ in space."""
-    if not one or not other:
+    if not first or not second:
         return None
-    return UnpackedVector(one).cosine(UnpackedVector(other))
+    return UnpackedVector(first).cosine(UnpackedVector(second))

@@ -35,7 +35,7 @@ AccessScope = Literal["send", "scrape", "read"]
 
 _MIN_TOKEN_CHARS = 16  # 64 bits in hexadecimal: too many to try over a network
 _MAX_TOKENS = 16  # old and new during a rotation; each is compared for each request
-MAX_TOKEN_FILE_CHARS = 8192  # a longer file is another file
+_MAX_TOKEN_FILE_CHARS = 8192  # a longer file is another file
 _TOKEN = re.compile(r"[\x21-\x7e]+")
 _REREAD_SECONDS = (
     10.0  # mounted secrets change without a signal; reading a few small files is cheap
@@ -89,7 +89,7 @@ class BearerTokens:
         where = f"{self._key}_file: {file}"
         try:
             with file.open(encoding="utf-8") as source:
-                text = source.read(MAX_TOKEN_FILE_CHARS + 1)
+                text = source.read(_MAX_TOKEN_FILE_CHARS + 1)
         except OSError as error:
             raise ConfigError(f"{where}: {error.strerror or 'cannot be read'}") from None
         except UnicodeDecodeError:
@@ -101,9 +101,9 @@ def _hash_tokens(text: str, where: str) -> tuple[bytes, ...]:
     tokens = text.split()
     if not tokens:
         raise ConfigError(f"{where}: there is no token in it")
-    if len(text) > MAX_TOKEN_FILE_CHARS or len(tokens) > _MAX_TOKENS:
+    if len(text) > _MAX_TOKEN_FILE_CHARS or len(tokens) > _MAX_TOKENS:
         raise ConfigError(
-            f"{where}: at most {_MAX_TOKENS} tokens in {MAX_TOKEN_FILE_CHARS} characters"
+            f"{where}: at most {_MAX_TOKENS} tokens in {_MAX_TOKEN_FILE_CHARS} characters"
         )
     for number, token in enumerate(tokens, 1):
         if len(token) < _MIN_TOKEN_CHARS or not _TOKEN.fullmatch(token):
@@ -251,15 +251,15 @@ class AccessPolicy:
     def reread(self) -> None:
         """Read tokens and certificate again; log a bad file once, and keep its old content."""
         problems: set[str] = set()
-        parts: list[tuple[str, BearerTokens | ServerCertificate]] = [
+        holders: list[tuple[str, BearerTokens | ServerCertificate]] = [
             ("tokens", one) for one in {*self._tokens["send"], *self._tokens["scrape"]}
         ]
         if self.certificate is not None:
-            parts.append(("certificate", self.certificate))
-        for name, part in parts:
+            holders.append(("certificate", self.certificate))
+        for name, holder in holders:
             try:
-                if part.reread():
-                    log.warning("%s read again, in force from now on: %r", name, part)
+                if holder.reread():
+                    log.warning("%s read again, in force from now on: %r", name, holder)
             except ConfigError as error:
                 problems.add(str(error))
         for problem in sorted(problems - self._problems):
