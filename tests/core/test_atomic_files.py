@@ -22,9 +22,14 @@ def test_a_file_appears_when_it_is_complete(tmp_path: Path, sync: bool) -> None:
 def test_a_failure_leaves_the_file_as_it_was(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_text("before")
-    with pytest.raises(OSError, match="disk full"), replacing(path) as temporary:
-        temporary.write_text("half")
-        raise OSError("disk full")
+
+    def fail() -> None:
+        with replacing(path) as temporary:
+            temporary.write_text("half")
+            raise OSError("disk full")
+
+    with pytest.raises(OSError, match="disk full"):
+        fail()
     assert path.read_text() == "before"
     assert list(tmp_path.iterdir()) == [path]
 
