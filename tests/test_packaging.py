@@ -13,8 +13,6 @@ import pytest
 
 from tests.waiting import PATIENCE
 
-pytestmark = pytest.mark.slow  # builds a wheel and installs every dependency
-
 ROOT = Path(__file__).parents[1]
 EXAMPLE = ROOT / "examples" / "own_metric"
 TRACES = ROOT / "examples" / "mtrag.jsonl"
