@@ -51,6 +51,21 @@ DURATION_EDGES = (0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 1, 1.5, 2, 3, 5, 7.5, 10, 15,
 _AFTER_WINDOWS = 2 * 3600
 
 
+class AppliedTrace(NamedTuple):
+    """A scored trace as the aggregator counted it.
+
+    Args:
+        trace: The trace under its bounded service and stage names. Its `wording` is that of an
+            answer that is remembered, and empty for others.
+        segments: The `tag=value` segments it was counted in; none if it came too late.
+        alerts: The alerts that fired or resolved on the way to its time.
+    """
+
+    trace: ScoredTrace
+    segments: tuple[str, ...]
+    alerts: list[Alert]
+
+
 class Aggregator:
     """Windows, counters and alerts of all services, by one clock.
 
@@ -133,42 +148,42 @@ class Aggregator:
         self._learner.update(settings)
 
     def apply(
-        self, scored: ScoredTrace, owed: Sequence[MetricScorer] = (), turn: int = 0
-    ) -> list[Alert]:
-        """Count one scored trace. Returns the alerts that fired or resolved on the way to it.
+        self, scored: ScoredTrace, pending: Sequence[MetricScorer] = (), turn: int = 0
+    ) -> AppliedTrace:
+        """Count one scored trace, after moving event time to it.
 
-        `owed` are the pairs whose results a slow tier will `finish`. `scored.service` and the
-        names of its stages become the bounded ones. `turn`: see `ragmeter.sampling.control`. Afterwards
-        `scored.wording` is that of an answer that is remembered, and empty for others.
+        Args:
+            scored: A trace that was never applied before; it is not changed.
+            pending: The pairs whose results a slow tier will `finish`.
+            turn: The batch that the trace belongs to (see `ragmeter.sampling.control`).
         """
-        transitions = self.advance(scored.timestamp)
+        alerts = self.advance(scored.timestamp)
         if scored.canary:
-            self._apply_canary(scored, owed)
-            return transitions
-        late = self._place(scored, turn)
+            return self._apply_canary(scored, pending, alerts)
+        trace, segments, late = self._add_to_windows(scored, turn)
         self._accounting.count_trace()
         if late:
-            self._accounting.count_late(owed)
+            self._accounting.count_late(pending)
         else:
-            self._accounting.add_pending(owed)
-            self.drift.observe(scored)
-        self._compare(scored)
-        self._count_operations(scored, scored.service)
-        self._count_objectives(scored)
-        return transitions
+            self._accounting.add_pending(pending)
+            self.drift.observe(trace)
+        remembered = self._remember_answer(trace)
+        self._count_operations(trace)
+        self._count_objectives(trace)
+        if trace.wording and not remembered:
+            trace = replace(trace, wording="")
+        return AppliedTrace(trace, segments, alerts)
 
-    def _compare(self, scored: ScoredTrace) -> None:
-        """Remember the answer, to be compared with others to the same question."""
-        wording, scored.wording = scored.wording, ""
-        now = self.windows.now
+    def _remember_answer(self, trace: ScoredTrace) -> bool:
+        """Remember the answer, to compare it with others to the same question."""
+        wording, now = trace.wording, self.windows.now
         if isinstance(wording, str) or now is None:
             outcome: str = wording if isinstance(wording, str) else "late"
         else:
-            outcome = self.consistency.add(scored.service, wording, scored.timestamp, now)
-            if outcome == "kept":
-                scored.wording = wording
+            outcome = self.consistency.add(trace.service, wording, trace.timestamp, now)
         if outcome:
             self.counters.inc("ragmeter_consistency_answers_total", (("outcome", outcome),))
+        return outcome == "kept" and not isinstance(wording, str)
 
     def embedded(
         self,
@@ -185,27 +200,39 @@ class Aggregator:
         if isinstance(found, AnswerVectors) and isinstance(wording, HashedWording):
             self.consistency.embed(self.label(service), wording, at, context, found)
 
-    def _apply_canary(self, scored: ScoredTrace, owed: Sequence[MetricScorer]) -> None:
+    def _apply_canary(
+        self, scored: ScoredTrace, pending: Sequence[MetricScorer], alerts: list[Alert]
+    ) -> AppliedTrace:
         """Count what its reference and the judge say of a canary, and nothing else: its results are
         further ones of the service, without a trace that was seen, timed or paid for."""
         results = [score for score in scored.results if is_canary_scorer(score.scorer)]
         bare = replace(scored, results=results, timings={}, partial=True)
+        bare, segments, late = self._add_to_windows(bare)
         self._accounting.count_canary()
-        if self._place(bare):
-            self._accounting.count_late(owed)
+        if late:
+            self._accounting.count_late(pending)
         else:
-            self._accounting.add_pending(owed)
+            self._accounting.add_pending(pending)
         self._count_objectives(bare)
-        scored.service = bare.service
-        status = (("service", scored.service), ("status", scored.status))
+        status = (("service", bare.service), ("status", scored.status))
         self.counters.inc("rag_canaries_total", status)
+        return AppliedTrace(replace(scored, service=bare.service), segments, alerts)
 
-    def finish(self, scored: ScoredTrace) -> None:
-        """Count what a slow tier has found of a trace that was applied before: its results enter
-        the buckets of the trace's own time. `scored.partial` must be set."""
+    def finish(self, scored: ScoredTrace) -> ScoredTrace:
+        """Count the results of a slow tier for a trace that was applied before.
+
+        They enter the buckets of the trace's own time.
+
+        Args:
+            scored: The results, with `partial` set; it is not changed.
+
+        Returns:
+            The same under its bounded names.
+        """
         self._accounting.remove_pending(scored.results)
-        self._place(scored)
-        self._count_objectives(scored)
+        trace, _, _ = self._add_to_windows(scored)
+        self._count_objectives(trace)
+        return trace
 
     def index(self, event: IndexEvent, at: float) -> IndexOutcome:
         """Count what an indexing job says, at Unix time `at`. It moves no event time: a job may end
@@ -230,14 +257,6 @@ class Aggregator:
             self.windows.add(found, found.service, segments)
         return True
 
-    def segments_of(self, scored: ScoredTrace) -> tuple[str, ...]:
-        """Those that a trace was placed in when it was applied just now."""
-        return tuple(
-            self._bounds.admitted_segment(scored.service, tag, scored.tags[tag])
-            for tag in self._segments
-            if tag in scored.tags
-        )
-
     def lose(self, results: Sequence[Score]) -> None:
         """Count results that were owed for a trace that nobody can read any more."""
         self._accounting.remove_pending(results)
@@ -246,35 +265,46 @@ class Aggregator:
     def add_extra(self, scored: ScoredTrace) -> None:
         """Count results that no trace of the queue owes (probes of a judge)."""
         self._accounting.count_unexpected(scored.results)
-        self._place(scored)
+        self._add_to_windows(scored)
 
-    def _place(self, scored: ScoredTrace, turn: int | None = None) -> bool:
-        """Put the results of a trace into its windows; whether it is too late for all of them.
-        With `turn` it is one that was never handed over before."""
+    def _add_to_windows(
+        self, scored: ScoredTrace, turn: int | None = None
+    ) -> tuple[ScoredTrace, tuple[str, ...], bool]:
+        """Add the results of a trace to the windows; `turn` is None unless it is a new trace.
+
+        Returns the trace under its bounded names, its segments, and whether it is too late.
+        """
         late = self.windows.too_late(scored.timestamp)
-        # under its bounded name from here on; a late trace has no window to take a place in
-        # (probes are ours, and their alerts look for them by name: they need no place)
-        if scored.service != PROBE_SERVICE:
-            scored.service = self._bounds.service(scored.service, admit=not late)
-        service = scored.service
+        trace = self._bound_names(scored, late)
         if late:
-            self._accounting.count_late((score.metric, score.scorer) for score in scored.results)
-            return True
-        if not all(map(self._bounds.fits, scored.timings)):
-            timings = scored.timings.items()
-            scored.timings = {self._bounds.bound(stage): value for stage, value in timings}
+            self._accounting.count_late((score.metric, score.scorer) for score in trace.results)
+            return trace, (), True
         segments = [
-            self._bounds.segment(service, tag, scored.tags[tag])
+            self._bounds.segment(trace.service, tag, trace.tags[tag])
             for tag in self._segments
-            if tag in scored.tags
+            if tag in trace.tags
         ]
-        self._accounting.count_final(scored.results)
-        if scored.partial:  # only slow tiers have fingerprints
-            scored = replace(scored, results=[self._in_series(score) for score in scored.results])
-        self.windows.add(scored, service, segments)
+        self._accounting.count_final(trace.results)
+        counted = trace
+        if trace.partial:  # only slow tiers have fingerprints
+            counted = replace(trace, results=[self._in_series(score) for score in trace.results])
+        self.windows.add(counted, trace.service, segments)
         if turn is not None:
-            self._learner.observe(scored, service, segments, turn)
-        return False
+            self._learner.observe(counted, trace.service, segments, turn)
+        return trace, tuple(segments), False
+
+    def _bound_names(self, scored: ScoredTrace, late: bool) -> ScoredTrace:
+        """Bound the names of the service and the stages; a copy only if one of them changes."""
+        service, timings = scored.service, scored.timings
+        # A late trace has no window, so it takes no slot from other services. Rules look for
+        # probes by name: their service needs no slot.
+        if service != PROBE_SERVICE:
+            service = self._bounds.service(service, admit=not late)
+        if not late and not all(map(self._bounds.fits, timings)):
+            timings = {self._bounds.bound(stage): value for stage, value in timings.items()}
+        if service == scored.service and timings is scored.timings:
+            return scored
+        return replace(scored, service=service, timings=timings)
 
     def _in_series(self, score: Score) -> Score:
         """The score under the name of the series that its fingerprint belongs to."""
@@ -284,8 +314,8 @@ class Aggregator:
             self.counters.inc("ragmeter_instrument_changes_total", labels)
         return score if name == score.scorer else replace(score, scorer=name)
 
-    def _count_operations(self, scored: ScoredTrace, service: str) -> None:
-        counters, label = self.counters, ("service", service)
+    def _count_operations(self, scored: ScoredTrace) -> None:
+        counters, label = self.counters, ("service", scored.service)
         counters.inc("rag_traces_total", (label, ("status", scored.status)))
         for direction, tokens in (("input", scored.input_tokens), ("output", scored.output_tokens)):
             if tokens:

@@ -69,11 +69,6 @@ class LabelBounds:
         known = self._segments.setdefault((service, tag), set())
         return f"{tag}={self._admit(known, value, self._max_values, tag)}"
 
-    def admitted_segment(self, service: str, tag: str, value: str) -> str:
-        """The same of a value that `segment` has been asked for just now: nothing is counted."""
-        name = self.bound(value)
-        return f"{tag}={name if name in self._segments.get((service, tag), ()) else OTHER_LABEL}"
-
     def fits(self, text: str) -> bool:
         """Whether `text` may be a label value as it is."""
         return len(text) <= self._chars and text.isprintable() and text == text.strip() != ""

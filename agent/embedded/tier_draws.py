@@ -293,7 +293,7 @@ class AnswerComparing:
     ) -> list[TierDraw]:
         """The row of a trace that was applied just now, whose answer is remembered and is to be
         embedded."""
-        wording, scored.wording = scored.wording, ""
+        wording = scored.wording
         if isinstance(wording, str) or not self._slow.embeds:
             return []
         draw = self._slow.embed(queued, scored.service)

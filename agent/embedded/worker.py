@@ -316,7 +316,7 @@ class Worker:
                     scored.append((queued, item.trace, found))
             self.pulse.beat()
             with self.lock:
-                for queued, _, found in scored:
+                for queued, trace, found in scored:
                     late = self.aggregator.windows.too_late(queued.timestamp)
                     drawn += self._slow.draws(queued, found, late=late)
                     owed = [
@@ -324,11 +324,12 @@ class Worker:
                         for tier in found.drawn
                         for pair in self.scorer.pending_pairs(found, tier)
                     ]
-                    transitions += self.aggregator.apply(found.trace, owed, turn)
-                    placed.append(self.aggregator.segments_of(found.trace))
-                    drawn += self._comparing.draws(queued, found.trace, self.aggregator)
+                    applied = self.aggregator.apply(found.trace, owed, turn)
+                    transitions += applied.alerts
+                    placed.append(applied.segments)
+                    done.append((trace, applied.trace))
+                    drawn += self._comparing.draws(queued, applied.trace, self.aggregator)
                 self.aggregator.settle()
-            done += [(trace, found.trace) for _, trace, found in scored]
         if unreadable:
             self._commits.persist(lambda: self._dead.write(unreadable, "queue", self._clock()))
             with self.lock:
@@ -391,8 +392,7 @@ class Worker:
                     continue
                 part = summarise_trace(one.trace, one.results, one.drawn.draw.timestamp)
                 part.partial, part.timings = True, {}
-                self.aggregator.finish(part)
-                done.append((one.trace, part))
+                done.append((one.trace, self.aggregator.finish(part)))
             self.aggregator.settle()
         self._commit(0, [], done, finished=finished)
 

@@ -218,7 +218,7 @@ class Backtest:
         self._bound_strata(scored.results)
         rest = split_slow_results(scored)
         owed = [(score.metric, score.scorer) for score in rest.results] if rest else []
-        self._note(self._aggregator.apply(scored, owed))
+        self._note(self._aggregator.apply(scored, owed).alerts)
         if late:
             counts.late += 1
         elif rest is not None:

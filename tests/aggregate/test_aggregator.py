@@ -185,7 +185,7 @@ def told(batches: list[int], look: bool, restart: bool) -> list[tuple[str, str, 
     traces = story()
     for size in [*batches, len(traces)]:
         for scored in traces[:size]:
-            moved += [(a.rule, a.state, a.updated_at) for a in one.apply(scored)]
+            moved += [(a.rule, a.state, a.updated_at) for a in one.apply(scored).alerts]
         traces = traces[size:]
         if look:
             one.windows.services()

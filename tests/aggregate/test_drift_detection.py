@@ -106,7 +106,7 @@ def play(one: Aggregator, traces: Iterable[ScoredTrace]) -> list[Alert]:
         if scored.partial:
             one.finish(scored)
         else:
-            moved += one.apply(scored)
+            moved += one.apply(scored).alerts
     return moved
 
 

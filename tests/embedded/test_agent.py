@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from ragmeter.aggregate.aggregator import Aggregator
+from ragmeter.aggregate.aggregator import Aggregator, AppliedTrace
 from ragmeter.alerts.alert import Alert
 from ragmeter.alerts.engine import AlertEngine
 from ragmeter.alerts.rules import parse_rules
@@ -346,12 +346,12 @@ def test_a_trace_that_cannot_be_counted_becomes_a_dead_letter_and_costs_no_other
     honest = Aggregator.apply
 
     def poisoned(
-        self: Aggregator, scored: ScoredTrace, owed: Sequence[MetricScorer] = (), turn: int = 0
-    ) -> list[Alert]:
-        moved = honest(self, scored, owed, turn)
+        self: Aggregator, scored: ScoredTrace, pending: Sequence[MetricScorer] = (), turn: int = 0
+    ) -> AppliedTrace:
+        applied = honest(self, scored, pending, turn)
         if scored.trace_id == "t7":
             raise OverflowError("too large")  # after it has changed the windows
-        return moved
+        return applied
 
     monkeypatch.setattr(Aggregator, "apply", poisoned)
     with running(tmp_path) as instrument:

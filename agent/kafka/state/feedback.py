@@ -23,12 +23,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
-from ragmeter.aggregate.aggregator import Aggregator
+from ragmeter.aggregate.aggregator import Aggregator, AppliedTrace
 from ragmeter.aggregate.feedback_join import CountedTrace, FeedbackJoin
 from ragmeter.aggregate.feedback_records import FeedbackTrace, trace_key
 from ragmeter.config.settings import Settings
 from ragmeter.core.counters import GaugeSample
-from ragmeter.core.score import ScoredTrace
 from ragmeter.kafka.score_records import FeedbackRecord, SourceOffset
 from ragmeter.kafka.state.duplicates import RedeliveryGuard
 from ragmeter.kafka.state.rows import Rows, row_key
@@ -229,12 +228,12 @@ class PartitionFeedback:
         self,
         service: str,
         passages: tuple[str, ...] | None,
-        scored: ScoredTrace,
+        applied: AppliedTrace,
         aggregator: Aggregator,
     ) -> None:
         """A trace was counted just now: remember it, and count the labels that wait for it.
         `service` is its name as it was sent."""
-        one = CountedTrace(service, passages, scored, aggregator.segments_of(scored))
+        one = CountedTrace(service, passages, applied.trace, applied.segments)
         self._kept.apply(self._labelling.remember([one], aggregator))
         self.join_waiting(aggregator)
 

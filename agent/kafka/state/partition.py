@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Container, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from ragmeter.aggregate.aggregator import Aggregator, evidence_trace_ids, take_changes
@@ -171,10 +172,10 @@ class PartitionState:
         _reconcile_pairs(
             scored, self._canaries if scored.canary else self._expected, aggregator.counters
         )
-        service = scored.service  # as it was sent: from now on it is the bounded name
-        self._transitions += aggregator.apply(scored)
-        self.labels.add_trace(service, record.passages, scored, aggregator)
-        self._done[scored.service, scored.trace_id] = record
+        applied = aggregator.apply(scored)
+        self._transitions += applied.alerts
+        self.labels.add_trace(scored.service, record.passages, applied, aggregator)
+        self._done[applied.trace.service, scored.trace_id] = replace(record, scored=applied.trace)
 
     def give_up(self, record: ScoresRecord) -> None:
         """It cannot be counted: it became a dead letter, and is not counted again."""

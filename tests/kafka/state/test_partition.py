@@ -8,9 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from ragmeter.aggregate.aggregator import Aggregator
+from ragmeter.aggregate.aggregator import Aggregator, AppliedTrace
 from ragmeter.aggregate.evidence import encode_evidence
-from ragmeter.alerts.alert import Alert
 from ragmeter.core.score import Score, ScoredTrace, ScoreState
 from ragmeter.core.tiers import MetricScorer
 from ragmeter.kafka.score_records import ScoreRecord, SourceOffset
@@ -83,12 +82,12 @@ def test_a_record_that_fails_can_be_given_up_and_costs_no_other(
     honest = Aggregator.apply
 
     def poisoned(
-        self: Aggregator, scored: ScoredTrace, owed: Sequence[MetricScorer] = (), turn: int = 0
-    ) -> list[Alert]:
-        moved = honest(self, scored, owed, turn)
+        self: Aggregator, scored: ScoredTrace, pending: Sequence[MetricScorer] = (), turn: int = 0
+    ) -> AppliedTrace:
+        applied = honest(self, scored, pending, turn)
         if scored.trace_id == "t2":
             raise OverflowError("too large")
-        return moved
+        return applied
 
     monkeypatch.setattr(Aggregator, "apply", poisoned)
     with pytest.raises(OverflowError):
