@@ -56,7 +56,7 @@ class AppliedTrace(NamedTuple):
 
     Args:
         trace: The trace under its bounded service and stage names. Its `wording` is that of an
-            answer that is remembered, and empty for others.
+            answer that is remembered, and None for others.
         segments: The `tag=value` segments it was counted in; none if it came too late.
         alerts: The alerts that fired or resolved on the way to its time.
     """
@@ -171,19 +171,21 @@ class Aggregator:
         self._count_operations(trace)
         self._count_objectives(trace)
         if trace.wording and not remembered:
-            trace = replace(trace, wording="")
+            trace = replace(trace, wording=None)
         return AppliedTrace(trace, segments, alerts)
 
     def _remember_answer(self, trace: ScoredTrace) -> bool:
         """Remember the answer, to compare it with others to the same question."""
         wording, now = trace.wording, self.windows.now
-        if isinstance(wording, str) or now is None:
-            outcome: str = wording if isinstance(wording, str) else "late"
+        if wording is None:
+            outcome: str = trace.wording_reason
+        elif now is None:
+            outcome = "late"
         else:
             outcome = self.consistency.add(trace.service, wording, trace.timestamp, now)
         if outcome:
             self.counters.inc("ragmeter_consistency_answers_total", (("outcome", outcome),))
-        return outcome == "kept" and not isinstance(wording, str)
+        return wording is not None and outcome == "kept"
 
     def embedded(
         self,

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
@@ -79,37 +79,56 @@ class HashedWording:
     words: str
 
 
+# (metric, scorer, stratum, built-in score) of a result that a slow tier will bring.
 PendingResult = tuple[str, str, str, float | None]
-"""(metric, scorer, stratum, cheap score) of a result that is still owed."""
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class ScoredTrace:
-    """What the score half hands to the aggregate half: no text of the trace, only numbers.
+    """The scores and numbers of one trace, without its text, as scoring hands it to aggregation.
 
-    `timestamp` is event time in Unix seconds; `timings` are seconds by stage. `probability` is
-    the upstream one: operational counts are weighted by its inverse. A `partial` one brings
-    further results of a trace that was handed over before. `frame` says what those will be: a
-    trace belongs to its stratum from the start, however long a judge takes over it. A `canary` is
-    no traffic: only what its reference says is counted, apart from everything else.
+    Args:
+        trace_id: Id of the trace.
+        service: Name of the service; the aggregator bounds it.
+        timestamp: Event time in Unix seconds.
+        status: Status of the trace.
+        results: One score a metric and scorer.
+        probability: Upstream inclusion probability; operational counts are weighted by its inverse.
+        timings: Seconds by stage.
+        tags: Tags of the trace, with model and prompt version among them.
+        input_tokens: Tokens of the prompt.
+        output_tokens: Tokens of the answer.
+        cost_usd: What the trace cost, in US dollars.
+        partial: Whether these are further results of a trace that was aggregated before.
+        canary: Whether it is no traffic: its reference and the judge score it, apart from the rest.
+        pending: The results that slow tiers will bring. The trace belongs to their strata from the
+            start, however long that takes.
+        wording: Hashes of its question and answer, to compare answers.
+        wording_reason: Why there is no wording: a label, empty if answers are not compared.
     """
 
     trace_id: str
     service: str
     timestamp: float
     status: Status
-    results: list[Score]
+    results: Sequence[Score]
     probability: float = 1.0
-    timings: dict[str, float] = field(default_factory=dict)
-    tags: dict[str, str] = field(default_factory=dict)
+    timings: Mapping[str, float] = field(default_factory=dict)
+    tags: Mapping[str, str] = field(default_factory=dict)
     input_tokens: int | None = None
     output_tokens: int | None = None
     cost_usd: float | None = None
     partial: bool = False
     canary: bool = False
-    frame: list[PendingResult] = field(default_factory=list)
-    wording: HashedWording | str = ""
-    """Or why there is none; empty: nobody asks."""
+    pending: tuple[PendingResult, ...] = ()
+    wording: HashedWording | None = None
+    wording_reason: str = ""
+
+    def with_wording(self, wording: HashedWording | str) -> ScoredTrace:
+        """Return a copy with the wording of its answer, or with the reason why there is none."""
+        if isinstance(wording, str):
+            return replace(self, wording=None, wording_reason=wording)
+        return replace(self, wording=wording, wording_reason="")
 
     def to_dict(self) -> dict[str, Any]:
         """The line that `ragmeter score` writes."""

@@ -22,6 +22,7 @@ import contextlib
 import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
+from dataclasses import replace
 from typing import Any, Protocol
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
@@ -303,8 +304,7 @@ class ProbeJob:
         finally:
             self._tiers.charge(PROBE_SERVICE, cost)
         for scored in found:
-            scored.timestamp = now
-            await self._send(encode_score(ScoreRecord(scored, None)))
+            await self._send(encode_score(ScoreRecord(replace(scored, timestamp=now), None)))
         self._note(self._runner.dump())
         return True
 

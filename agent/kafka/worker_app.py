@@ -179,7 +179,7 @@ def make_app(
     topics = kafka.topics
     dead = DeadLetterTopic(raw_topic(app, topics.dead), preparing)
     scores = raw_topic(app, topics.scores)
-    expected = list(tiers.scorer.expected)
+    expected = list(tiers.scorer.pairs)
     board, control = ControlBoard(kafka.partitions), raw_topic(app, topics.control)
     voice = ControlPublisher(board, lambda key, value: deliver(control, key, value))
     app.jobs = [voice.run, lambda: follow_control_topic(kafka, board, tiers.strata.apply_control)]

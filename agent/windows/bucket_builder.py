@@ -58,7 +58,7 @@ def build_bucket(traces: Sequence[ScoredTrace], slots: SeriesSlots) -> Bucket:
         for key, scores, owners in group_scores(traces):
             make.column(key, scores, owners)
     for trace in traces:
-        if trace.frame:
+        if trace.pending:
             make.owed(trace)
     make.slowest(traces)
     bucket = make.bucket()
@@ -192,7 +192,7 @@ class _BucketBuilder:
 
     def owed(self, trace: ScoredTrace) -> None:
         """The strata of results that a slow tier will bring."""
-        for metric, scorer, stratum, cheap in trace.frame:
+        for metric, scorer, stratum, cheap in trace.pending:
             strata = self._strata.setdefault(self._column((metric, scorer))[0], {})
             add_stratum_traces(strata, stratum_key(stratum, cheap), trace.probability, [cheap])
 

@@ -203,14 +203,14 @@ def test_results_that_nobody_waits_for_show_in_the_exported_accounts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A fault is injected: a late trace is drawn nevertheless, so its results count twice."""
-    honest = TierDraws.draws
+    honest = TierDraws.make_rows
 
     def careless(
-        self: TierDraws, queued: QueuedTrace, found: CheapScores, *, late: bool
-    ) -> list[TierDraw]:
-        return honest(self, queued, found, late=False)
+        self: TierDraws, queued: QueuedTrace, cheap: CheapScores, *, late: bool
+    ) -> tuple[CheapScores, list[TierDraw]]:
+        return honest(self, queued, cheap, late=False)
 
-    monkeypatch.setattr(TierDraws, "draws", careless)
+    monkeypatch.setattr(TierDraws, "make_rows", careless)
     with running(tmp_path, Fake()) as instrument:
         for number, at in ((1, START), (2, START - LATE_BY), (3, START - LATE_BY)):
             instrument.accept([good(number, timestamp=at)], "test")

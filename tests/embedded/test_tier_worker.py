@@ -36,7 +36,7 @@ def test_a_job_that_fails_is_told_and_the_tiers_go_on(caplog: pytest.LogCaptureF
     async def broken() -> None:
         raise ValueError("a mistake of ours")
 
-    worker = TierWorker(Empty(), {}, {"judge": 1}, finished=lambda: None, also=[broken])
+    worker = TierWorker(Empty(), {}, {"judge": 1}, on_finished=lambda: None, jobs=[broken])
     log, handler = logging.getLogger("ragmeter"), Told()
     log.addHandler(handler)
     try:
@@ -89,9 +89,9 @@ def holding(judge: Judge, *, live: bool = True, hold: float = 120) -> Iterator[T
         Backlog(),
         {"judge": judge},
         {"judge": 8},
-        finished=lambda: None,
+        on_finished=lambda: None,
         live=lambda: live,
-        hold=hold,
+        hold_seconds=hold,
     )
     worker.start()
     try:
@@ -180,7 +180,7 @@ def test_where_one_tier_breaks_the_other_leaves_its_traces_durable() -> None:
             return super().drawn(tier, after, limit)
 
     scorers: dict[Tier, Any] = {"judge": Slow(), "model": Slow()}
-    worker = TierWorker(Broken(), scorers, {"judge": 4, "model": 4}, finished=lambda: None)
+    worker = TierWorker(Broken(), scorers, {"judge": 4, "model": 4}, on_finished=lambda: None)
     worker.start()
     worker._thread.join(10)
     assert worker.fatal is not None

@@ -11,6 +11,7 @@ import pytest
 
 from ragmeter.config.loader import load_settings
 from ragmeter.embedded.agent import EmbeddedAgent
+from ragmeter.embedded.commits import Clocks
 from ragmeter.embedded.intake import QueueFull, StateUnavailable
 from ragmeter.embedded.open_traces import SpanBatch
 from ragmeter.embedded.trace_closer import TraceCloser
@@ -53,7 +54,7 @@ class Bench:
         self.open()
 
     def open(self) -> None:
-        self.agent = EmbeddedAgent(self.settings, [], clock=self.now, monotonic=self.now)
+        self.agent = EmbeddedAgent(self.settings, [], clocks=Clocks(self.now, self.now))
         self.rows = OpenSpanTable(self.agent._store)
         self.closer = self.agent._closer
         self.closer._extract = extract
@@ -238,7 +239,7 @@ def test_a_bug_of_the_closer_is_fatal_and_a_damaged_file_too(bench: Bench) -> No
             extract,
             4096,
             written=set(),
-            damaged=told.append,
+            on_damage=told.append,
         )
 
         def broken(error: Exception = error) -> int:

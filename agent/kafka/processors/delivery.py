@@ -13,6 +13,7 @@ import asyncio
 import json
 import logging
 from collections.abc import Awaitable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import faust
@@ -105,8 +106,8 @@ class TracePreparer:
         texts are not kept, and of the tags only those that something is counted by."""
         if self.content.full:
             return scored
-        scored.tags = {name: text for name, text in scored.tags.items() if name in self._tags}
-        return self.content.scored(scored)
+        tags = {name: text for name, text in scored.tags.items() if name in self._tags}
+        return self.content.scored(replace(scored, tags=tags))
 
     @property
     def keeps_raw(self) -> bool:

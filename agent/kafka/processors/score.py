@@ -111,12 +111,12 @@ class ScoreProcessor(AckedProcessor):
         if arrived is not None and timestamp > arrived + self._limits.future_seconds:
             timestamp = arrived
             self._counters.inc("ragmeter_clock_skew_total", _SOURCE_LABEL)
-        found = await self._tiers.score_trace(trace, timestamp)
+        scored = await self._tiers.score_trace(trace, timestamp)
         if self._wordings is not None:
-            found.trace.wording = self._wordings.of(trace)
+            scored = scored.with_wording(self._wordings.of(trace))
         try:
             keys = ranked_passage_keys(trace) if self._labelled else None
-            data = encode_score(ScoreRecord(self._preparing.publishable(found.trace), source, keys))
+            data = encode_score(ScoreRecord(self._preparing.publishable(scored), source, keys))
             await deliver(self._scores, trace.service.encode("utf-8", "replace"), data)
         except (RecordTooLarge, MessageSizeTooLargeError):
             await self._send_dead_letter(

@@ -47,27 +47,26 @@ from ragmeter.store.rows import OutboxItem
 
 def _reconcile_pairs(
     scored: ScoredTrace, expected: Sequence[MetricScorer], counters: Counters
-) -> None:
+) -> ScoredTrace:
     """While settings change, workers with other scorers send what this one does not expect: it is
     dropped, and what is missing is said to be. Else a trace would be seen, and in no state."""
     pairs = [(score.metric, score.scorer) for score in scored.results]
     if pairs == expected:
-        return
+        return scored
     found, known = set(pairs), set(expected)
+    results = list(scored.results)
     if found - known:
-        scored.results = [
-            score for score in scored.results if (score.metric, score.scorer) in known
-        ]
-        unexpected = len(pairs) - len(scored.results)
-        counters.inc("ragmeter_unexpected_results_total", by=unexpected)
+        results = [score for score in results if (score.metric, score.scorer) in known]
+        counters.inc("ragmeter_unexpected_results_total", by=len(pairs) - len(results))
     if known - found:
-        scored.results += [
+        results += [
             Score(
                 *pair, ScoreState.UNSCORED, reason="not_configured", probability=scored.probability
             )
             for pair in expected
             if pair not in found
         ]
+    return replace(scored, results=results)
 
 
 log = logging.getLogger("ragmeter.kafka")
@@ -157,9 +156,8 @@ class PartitionState:
         if source is None:  # of a probe: at the time that has been reached here, if any
             if self._ids.add(scored.service, scored.trace_id, scored.timestamp):
                 self._changed = True
-                scored.timestamp = scored.timestamp if now is None else now
-                scored.partial = True
-                aggregator.add_extra(scored)
+                at = scored.timestamp if now is None else now
+                aggregator.add_extra(replace(scored, timestamp=at, partial=True))
             return
         if not self._guard.accept(source):
             aggregator.counters.inc("ragmeter_replayed_total")
@@ -169,7 +167,7 @@ class PartitionState:
             label = (("source", "kafka"),)
             aggregator.counters.inc("ragmeter_traces_duplicate_total", label)
             return
-        _reconcile_pairs(
+        scored = _reconcile_pairs(
             scored, self._canaries if scored.canary else self._expected, aggregator.counters
         )
         applied = aggregator.apply(scored)
