@@ -12,11 +12,10 @@ from __future__ import annotations
 import json
 import logging
 import math
-import sqlite3
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, TypeVar
+from typing import Any
 
 from ragmeter.aggregate.agent_view import AgentHealth
 from ragmeter.aggregate.consistency import _AnswerComparison
@@ -28,11 +27,16 @@ from ragmeter.config.privacy import PrivacySettings
 from ragmeter.config.scoring import SamplingSettings
 from ragmeter.config.settings import Settings
 from ragmeter.core.counters import CounterKey, Counters, GaugeSample
-from ragmeter.core.errors import StateLostError
 from ragmeter.core.feedback import Feedback
 from ragmeter.core.process import Watchdog, is_unready
 from ragmeter.embedded.commits import AgentOutputs, Clocks
-from ragmeter.embedded.intake import Intake, IntakeItem, StateUnavailable, write_feedback
+from ragmeter.embedded.intake import (
+    Intake,
+    QueueFull,
+    StateUnavailable,
+    count_failures,
+    feedback_rows,
+)
 from ragmeter.embedded.open_traces import OpenTraces
 from ragmeter.embedded.passage_resolution import PassageResolution
 from ragmeter.embedded.trace_closer import SOURCE as OTLP
@@ -47,34 +51,20 @@ from ragmeter.ingest.requests.extraction import ExtractedRequests, extract_reque
 from ragmeter.ingest.spans import Span
 from ragmeter.score.slow_tiers import MakeTiers, SlowTiers
 from ragmeter.store.pending import FeedbackTable, OpenSpanTable
-from ragmeter.store.rows import AcceptedArrivals, SourceProgress
-from ragmeter.store.sqlite import SqliteStore, TransactionStatements, add_counts
+from ragmeter.store.sqlite import SqliteStore, add_counts
 from ragmeter.windows.windows import Windows
 
 log = logging.getLogger(__name__)
 
 _POLL_SECONDS = 0.02  # between two checks of the `wait` methods
 
-_T = TypeVar("_T")
-
 
 class EmbeddedAgent:
     """The running agent; for the exporters it is an `AgentView`.
 
     Args:
-        settings: The settings.
-        rules: The alert rules.
         live: Whether event time follows the clock from the start; in a replay it follows the
             events until the first live trace.
-        clocks: The agent's clocks.
-        tiers: Builds the slow tiers from their saved state.
-        outputs: Gets notifications and results.
-
-    Attributes:
-        segments: The tags that windows are segmented by.
-        redactor: Redacts traces before they are stored.
-        assembly: The open traces of OTLP.
-        inspection: Shows live traces to inspectors.
 
     Raises:
         StateError: The state file cannot be used.
@@ -105,35 +95,39 @@ class EmbeddedAgent:
         )
         self._feedback = FeedbackTable(self._store)
         self._dead_letters = DeadLetters(settings.state.dead_letters, self.redactor, content)
-        self._resolution = PassageResolution(
-            settings.resolvers, self._store, self.redactor, settings.limits.trace_bytes, self._write
+        self._worker = Worker(
+            settings, rules, self._store, self._dead_letters, content, clocks, tiers, outputs
         )
-        self._intake = Intake(
+        self._worker.draws.live = live
+        trace_bytes = settings.limits.trace_bytes
+        self._resolution = PassageResolution(
+            settings.resolvers, self._store, self.redactor, trace_bytes, self._worker.write
+        )
+        intake = Intake(
             self._store,
             self._dead_letters,
             settings.limits,
             self._clock,
             self.redactor,
             self._resolution,
+            self._worker.run_counted,
+            self._on_accepted,
         )
-        self._worker = Worker(
-            settings, rules, self._store, self._dead_letters, content, clocks, tiers, outputs
-        )
-        self._worker.draws.live = live
+        self.accept, self.room = intake.accept, intake.room
         self.inspection = LiveInspection(content)
         spans = OpenSpanTable(self._store)
         ids = spans.ids()
         self.assembly = OpenTraces(
-            settings.otlp, spans, self._write, clock=clocks.wall, monotonic=clocks.monotonic
+            settings.otlp, spans, self._worker.write, clock=clocks.wall, monotonic=clocks.monotonic
         )
         self._watchdog: Watchdog[str] = Watchdog(clocks.monotonic)
         self._stalled: dict[str, float] = {}
         self._closer = TraceCloser(
             self.assembly,
             spans,
-            self.accept,
+            intake,
             self._extract,
-            settings.limits.trace_bytes,
+            trace_bytes,
             written=ids & self._dead_letters.written_from(OTLP, min(ids)) if ids else set(),
             on_damage=self._worker.mark_damaged,
         )
@@ -332,10 +326,7 @@ class EmbeddedAgent:
         self.redactor.update(settings)
 
     def promote(self, service: str | None) -> dict[str, Any]:
-        """Make the current values the drift baselines of a service, durable on return.
-
-        Args:
-            service: The service; None stands for all.
+        """Make the current values the drift baselines of a service or of all, durable on return.
 
         Raises:
             ragmeter.embedded.commands.UnknownService: There are no baselines for it.
@@ -347,66 +338,41 @@ class EmbeddedAgent:
 
     # Traces, feedback and index events in -------------------------------------------------------
 
-    def room(self) -> int:
-        """Return how many more traces the queue takes."""
-        return self._intake.room()
-
-    def accept(
-        self,
-        items: Sequence[IntakeItem],
-        source: str,
-        *,
-        progress: SourceProgress | None = None,
-        live: bool = False,
-        written: set[int] | None = None,
-        also: TransactionStatements | None = None,
-        counts: Mapping[CounterKey, float] | None = None,
-    ) -> AcceptedArrivals:
-        """Make the good items durable, once each; see `ragmeter.embedded.intake.Intake.accept`."""
-        arrivals = self._run_counted(
-            lambda: self._intake.accept(
-                items,
-                source,
-                progress=progress,
-                live=live,
-                written=written,
-                also=also,
-                counts=counts,
-            )
-        )
-        if live and arrivals.accepted and not self._worker.draws.live:
+    def _on_accepted(self, live: bool) -> None:
+        if live and not self._worker.draws.live:
             self._worker.draws.live = True
             if problem := self._describe_future_time(self._clock()):
                 log.error("%s", problem)
         self._worker.wake()
         self._resolution.wake()
-        return arrivals
 
     def accept_feedback(
         self, items: Sequence[Feedback | DecodeFailure], source: str, *, live: bool
     ) -> int:
         """Make the good items durable, to be joined to their traces; return their number.
 
-        Args:
-            items: Labels, and those that could not be decoded.
-            source: The label of the source in counters.
-            live: Whether the clock bounds the times of labels; those of a file are believed.
+        The clock bounds the times of `live` labels; those of a file are believed.
 
         Raises:
             QueueFull: Too much feedback waits; nothing was accepted.
             StateUnavailable: The state cannot be written; nothing was accepted.
         """
-        self._write(
-            lambda: write_feedback(
-                self._feedback,
-                self._settings,
-                items,
-                source,
-                self._worker.feedback.unread(),
-                self.windows.now,
-                self._clock() if live else math.inf,
-            )
-        )
+
+        def add() -> Mapping[CounterKey, float]:
+            now = self._clock() if live else math.inf
+            future = self._settings.limits.future_seconds
+            rows = feedback_rows(items, self.windows.now, now, future)
+            unread = self._worker.feedback.unread()
+            # more at once than there is room for is taken where nothing else waits
+            if rows and unread and unread + len(rows) > self._settings.feedback.waiting:
+                raise QueueFull
+            counts = count_failures(items)
+            if rows:
+                counts["ragmeter_feedback_received_total", (("source", source),)] = len(rows)
+            self._feedback.add(rows, counts)
+            return counts
+
+        self._worker.write(add)
         self._worker.wake()
         return sum(isinstance(item, Feedback) for item in items)
 
@@ -414,10 +380,6 @@ class EmbeddedAgent:
         self, events: Sequence[IndexEvent], counts: Mapping[CounterKey, float]
     ) -> list[IndexOutcome]:
         """Count index events, durable on return; an event that comes again is known by its id.
-
-        Args:
-            events: The events.
-            counts: Counts of the source, which become durable first.
 
         Raises:
             StateUnavailable: The agent ends or cannot write; the call may be repeated.
@@ -431,44 +393,10 @@ class EmbeddedAgent:
             return counts
 
         if counts:
-            self._write(add)
+            self._worker.write(add)
         elif self.fatal:
             raise StateUnavailable(self.fatal)
         return self._worker.index_batches.submit(events) if events else []
-
-    def _write(self, write: Callable[[], Mapping[CounterKey, float]]) -> None:
-        """Write something besides traces to the state; raises `StateUnavailable`."""
-
-        def guarded() -> tuple[None, Mapping[CounterKey, float]]:
-            try:
-                return None, write()
-            except sqlite3.OperationalError as error:
-                raise StateUnavailable(f"cannot write the state: {error}") from None
-
-        self._run_counted(guarded)
-
-    def _run_counted(self, write: Callable[[], tuple[_T, Mapping[CounterKey, float]]]) -> _T:
-        """Write to the state and show the counts that `write` returns, which are durable."""
-        if self.fatal:
-            raise StateUnavailable(self.fatal)
-        with self._worker.intake_lock:
-            try:
-                result, counts = write()
-            except StateUnavailable as error:
-                if self._worker.refused is None:
-                    log.error("%s; nothing is accepted until that is mended", error)
-                self._worker.refused = str(error)
-                raise
-            except StateLostError as error:
-                self._worker.fatal = str(error)
-                raise StateUnavailable(self._worker.fatal) from None
-            except sqlite3.DatabaseError as error:
-                self._worker.mark_damaged(error)
-                raise StateUnavailable(str(self.fatal)) from None
-            self._worker.refused = None
-            with self._worker.lock:
-                self.counters.add_saved(counts)
-        return result
 
 
 def _still(thread: str, seconds: float) -> str:

@@ -48,11 +48,7 @@ class CommandQueue(Generic[_Command, _Result]):
         self._waiting: queue.SimpleQueue[tuple[_Command, Future[_Result]]] = queue.SimpleQueue()
 
     def submit(self, command: _Command, patience: float = COMMAND_PATIENCE) -> _Result:
-        """Have the worker execute a command, and return its result.
-
-        Args:
-            command: The command.
-            patience: Seconds to wait for its start, and again for its commit.
+        """Have the worker execute a command within twice `patience` seconds; return its result.
 
         Raises:
             UnknownService: The command names a service that does not exist.
@@ -74,8 +70,7 @@ class CommandQueue(Generic[_Command, _Result]):
     def execute_pending(self, execute: Callable[[_Command], _Result]) -> None:
         """Execute the waiting commands in the worker's thread.
 
-        Args:
-            execute: Changes and commits. Its exceptions end the worker, but for `UnknownService`.
+        `execute` changes and commits. Its exceptions end the worker, but for `UnknownService`.
         """
         while not self._waiting.empty():
             command, future = self._waiting.get()
@@ -112,9 +107,7 @@ class SettingsReload:
     A mistake in the settings is logged and changes nothing.
 
     Args:
-        settings: The settings that the agent was started with.
         read: Returns the settings as they are written now.
-        target: Gets the settings that take effect at once.
         files: Certificates and tokens; they are read first.
     """
 

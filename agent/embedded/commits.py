@@ -64,7 +64,6 @@ class RetriedWrites:
     """Writes of the worker, repeated until the disk accepts them.
 
     Args:
-        heartbeat: Beats before each further try.
         hurry: While it is set, tries are 0.1 s apart; else up to 5 s.
 
     Attributes:
@@ -101,14 +100,7 @@ class Commits:
     """The commits of the worker; they run in its thread.
 
     Args:
-        store: The state file.
-        draws: Draws whose results are pending.
-        content: What may be kept of the text of traces.
         evidence_bytes: The largest evidence row of a trace.
-        lock: Held while the aggregator is read.
-        clocks: The agent's clocks.
-        outputs: Called after each commit.
-        writes: Runs the transactions.
 
     Attributes:
         upto: The last row of the queue that was committed.
@@ -161,16 +153,10 @@ class Commits:
         finished: Sequence[FinishedDraw] = (),
         feedback: FeedbackChanges | None = None,
     ) -> None:
-        """Commit the changes of the aggregator and all that belongs to them.
+        """Commit the changes of the aggregator since the last commit, and what belongs to them.
 
-        Args:
-            aggregator: The aggregator whose changes since the last commit are written.
-            upto: The last row of the queue that is done; 0 if none was.
-            alerts: Alerts that fired or resolved.
-            traces: Traces that were counted, with what was counted of them.
-            draws: Draws whose results are pending from now on.
-            finished: Draws whose results were counted.
-            feedback: Changes of the feedback tables.
+        `upto` is the last row of the queue that is done, 0 if none was. Results of `draws` are
+        pending from now on; those of `finished` were counted.
         """
         now = self._clocks.wall()
         with self._lock:

@@ -33,11 +33,9 @@ class ImportResult:
     """The result of the import of a file of traces.
 
     Args:
-        items: The number of items that were imported.
         bad: How many of them could not be decoded.
         before: Whether an earlier run has imported a part.
         unfinished: Whether an unfinished last line was left to the next run.
-        empty: Whether the file is empty.
     """
 
     items: int = 0
@@ -58,15 +56,8 @@ def import_traces(
 ) -> ImportResult:
     """Import a file from where the last run stopped, until its end or until `stopped`.
 
-    It waits while the queue is full or the state cannot be written.
-
-    Args:
-        agent: The agent.
-        path: The file.
-        limit: The most bytes of a trace.
-        progress: Called with items, failures and position after each batch.
-        stopped: Whether to stop.
-        warn: Gets the reason of a wait.
+    It waits while the queue is full or the state cannot be written, and tells `warn` why. A trace
+    has at most `limit` bytes. `progress` gets items, failures and position after each batch.
 
     Raises:
         OSError: The file cannot be read; what came before the error is imported.
@@ -172,18 +163,9 @@ class _TraceImport:
 
 
 def import_feedback(
-    agent: EmbeddedAgent,
-    path: Path,
-    stopped: Callable[[], bool],
-    say: Callable[[str], None],
+    agent: EmbeddedAgent, path: Path, stopped: Callable[[], bool], say: Callable[[str], None]
 ) -> bool:
     """Import a file of labels and wait until it is counted; a second import changes nothing.
-
-    Args:
-        agent: The agent.
-        path: The file.
-        stopped: Whether to stop.
-        say: Gets lines for the terminal.
 
     Returns:
         Whether some item could be decoded, or there was none.

@@ -9,14 +9,14 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Protocol
 
 from ragmeter.aggregate.feedback_records import labels_at, trace_key
-from ragmeter.config.settings import LimitSettings, Settings
+from ragmeter.config.settings import LimitSettings
 from ragmeter.core.counters import CounterKey
 from ragmeter.core.errors import RagmeterError
 from ragmeter.core.feedback import Feedback
 from ragmeter.ingest.dead_letters import DeadLetters
 from ragmeter.ingest.native import DecodedTrace, DecodeFailure
 from ragmeter.ingest.redaction import Redactor
-from ragmeter.store.pending import FeedbackTable, NewFeedback
+from ragmeter.store.pending import NewFeedback
 from ragmeter.store.rows import AcceptedArrivals, SourceProgress, TraceArrival
 from ragmeter.store.sqlite import SqliteStore, TransactionStatements
 from ragmeter.trace import Trace
@@ -24,9 +24,10 @@ from ragmeter.trace import Trace
 # An item and its position in its source.
 IntakeItem = tuple[DecodedTrace | DecodeFailure, int]
 
-# Runs a function that writes to the state and returns counts; they are shown when it succeeds.
-# Raises `StateUnavailable`.
+# `Worker.write`: runs a function that writes to the state and returns counts, which are then shown.
 StateWriter = Callable[[Callable[[], Mapping[CounterKey, float]]], None]
+
+_Accepted = tuple[AcceptedArrivals, Mapping[CounterKey, float]]
 
 
 class QueueFull(RagmeterError):
@@ -55,13 +56,10 @@ class Intake:
     """The step between a source and the queue; safe from any thread.
 
     Args:
-        store: The state file.
-        dead_letters: The file of dead letters.
-        limits: Limits of the queue and of timestamps.
-        clock: Unix time.
-        redactor: Redacts traces before they are stored.
         resolution: Holds traces until their passages are resolved; while it is full, live ones go
             on without.
+        run: `Worker.run_counted`.
+        on_accepted: Called after a write with whether it was of live traces that were new.
     """
 
     def __init__(
@@ -72,6 +70,8 @@ class Intake:
         clock: Callable[[], float],
         redactor: Redactor,
         resolution: _PassageResolution,
+        run: Callable[[Callable[[], _Accepted]], AcceptedArrivals],
+        on_accepted: Callable[[bool], None],
     ) -> None:
         self._store = store
         self._dead_letters = dead_letters
@@ -79,6 +79,8 @@ class Intake:
         self._clock = clock
         self._redactor = redactor
         self._resolution = resolution
+        self._run = run
+        self._on_accepted = on_accepted
 
     def room(self) -> int:
         """Return how many more traces the queue takes."""
@@ -89,16 +91,16 @@ class Intake:
         items: Sequence[IntakeItem],
         source: str,
         *,
-        progress: SourceProgress | None,
-        live: bool,
-        written: set[int] | None,
+        progress: SourceProgress | None = None,
+        live: bool = False,
+        written: set[int] | None = None,
         also: TransactionStatements | None = None,
         counts: Mapping[CounterKey, float] | None = None,
-    ) -> tuple[AcceptedArrivals, dict[CounterKey, float]]:
+    ) -> AcceptedArrivals:
         """Make the good items durable, once each.
 
         Args:
-            items: Traces and failures with their positions.
+            items: Traces and failures.
             source: The label of the source in counters.
             progress: How far the source has been read with these items.
             live: Whether a trace from the future gets its arrival time.
@@ -107,14 +109,26 @@ class Intake:
             also: Runs in the same transaction.
             counts: Counts of the source, added in the same transaction.
 
-        Returns:
-            The arrivals, and all counts that are durable now.
-
         Raises:
             QueueFull: No trace was accepted; the call may be repeated.
             StateUnavailable: Likewise.
-            sqlite3.DatabaseError: The state file is damaged.
         """
+        arrivals = self._run(
+            lambda: self._accept(items, source, progress, live, written, also, counts)
+        )
+        self._on_accepted(live and arrivals.accepted > 0)
+        return arrivals
+
+    def _accept(
+        self,
+        items: Sequence[IntakeItem],
+        source: str,
+        progress: SourceProgress | None,
+        live: bool,
+        written: set[int] | None,
+        also: TransactionStatements | None,
+        counts: Mapping[CounterKey, float] | None,
+    ) -> _Accepted:
         now = self._clock()
         good = [item for item, _ in items if isinstance(item, DecodedTrace)]
         bad = [(item, position) for item, position in items if isinstance(item, DecodeFailure)]
@@ -174,14 +188,10 @@ def feedback_rows(
     now: float = math.inf,
     future_seconds: float = 0.0,
 ) -> list[NewFeedback]:
-    """Return the rows of the items that could be decoded.
+    """Return the rows of the items that could be decoded, at `event_time` or the time of each label.
 
-    Args:
-        items: Labels and failures.
-        event_time: The event time that has been reached; None for the time of each label.
-        now: Unix time. A label more than `future_seconds` later gets this time: of two labels the
-            later one counts, and a wrong clock must not decide for years.
-        future_seconds: See `now`.
+    A label more than `future_seconds` after `now` (Unix time) gets that time: of two labels the
+    later one counts, and a wrong clock must not decide for years.
     """
     rows = []
     for item in items:
@@ -200,40 +210,6 @@ def feedback_rows(
             )
         )
     return rows
-
-
-def write_feedback(
-    table: FeedbackTable,
-    settings: Settings,
-    items: Sequence[Feedback | DecodeFailure],
-    source: str,
-    unread: int,
-    event_time: float | None,
-    now: float,
-) -> Mapping[CounterKey, float]:
-    """Make the good items durable and return the counts that are durable with them.
-
-    Args:
-        table: The table of feedback.
-        settings: The settings of the agent.
-        items: Labels and failures.
-        source: The label of the source in counters.
-        unread: The number of rows that wait in the table.
-        event_time: See `feedback_rows`.
-        now: See `feedback_rows`.
-
-    Raises:
-        QueueFull: Too much feedback waits.
-    """
-    rows = feedback_rows(items, event_time, now, settings.limits.future_seconds)
-    # more at once than there is room for is taken where nothing else waits
-    if rows and unread and unread + len(rows) > settings.feedback.waiting:
-        raise QueueFull
-    counts = count_failures(items)
-    if rows:
-        counts["ragmeter_feedback_received_total", (("source", source),)] = len(rows)
-    table.add(rows, counts)
-    return counts
 
 
 def _count_items(

@@ -47,9 +47,7 @@ class SpanBatch:
 
     Args:
         signal: `traces` or `logs`.
-        parts: What is to be stored.
         refused: The number of parts that are not stored, by reason.
-        counts: Other counts of the request.
     """
 
     signal: str
@@ -62,9 +60,6 @@ class OpenTraces:
     """The traces that are not complete yet; safe from any thread.
 
     Args:
-        settings: Limits, and when a trace is complete.
-        store: The spans in the state file.
-        write: Runs transactions.
         clock: Unix time, so that arrivals can be stored.
         monotonic: Keeps traces open when the clock is set.
     """
@@ -179,15 +174,10 @@ class SpanCopies:
         self.size = 0
 
     def add(self, trace: bytes, parts: Sequence[StoredPart], *, new: bool) -> None:
-        """Add the parts of a trace.
+        """Add parts of a trace; `new` ones are its first.
 
         There is no copy of a trace with log events, nor of one so large that its values must be
         counted when it is read.
-
-        Args:
-            trace: Its id.
-            parts: What has come.
-            new: Whether these are its first parts.
         """
         copy = _SpanCopy() if new else self._copies.get(trace)
         if copy is None:

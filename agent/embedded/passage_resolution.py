@@ -37,15 +37,10 @@ class PassageResolution:
     """The thread that resolves the passages of held traces.
 
     Args:
-        settings: The sources of texts.
-        store: The state file.
-        redactor: Redacts the texts.
         limit: The most bytes of a trace with its texts.
-        write: Runs transactions.
 
     Attributes:
         fatal: Why the thread has ended; None in health.
-        heartbeat: Beats while the event loop runs.
     """
 
     def __init__(
@@ -83,8 +78,7 @@ class PassageResolution:
     def start(self, on_queued: Callable[[], None]) -> None:
         """Start the thread if there are sources, or traces that were held before a restart.
 
-        Args:
-            on_queued: Called when traces were queued.
+        `on_queued` is called when traces were queued.
         """
         self._on_queued = on_queued
         if self._settings.sources or self._store.held_count:

@@ -46,16 +46,8 @@ class TierDraws:
     It belongs to the worker's thread, but `pending`, `full` and `resample` are safe from any.
 
     Args:
-        settings: The settings of the agent.
-        store: The state file, which holds pending draws.
-        tiers: The slow tiers.
         clock: Unix time.
         on_finished: Called from another thread when `thread.take` has something.
-
-    Attributes:
-        scorer: Scores traces and draws them.
-        thread: Scores the drawn traces.
-        embeds: Whether answers are embedded.
     """
 
     def __init__(
@@ -175,18 +167,10 @@ class TierDraws:
     def make_rows(
         self, queued: QueuedTrace, cheap: CheapScores, *, late: bool
     ) -> tuple[CheapScores, list[TierDraw]]:
-        """Make the rows of a trace for the tiers that drew it.
+        """Return the trace and the rows to commit for the tiers that drew it.
 
-        If the trace is too late for every window, or live traffic has filled the table, its
-        results are shed instead.
-
-        Args:
-            queued: The trace as it was queued.
-            cheap: Its cheap scores and draws.
-            late: Whether it is too late for every window.
-
-        Returns:
-            The trace with its shed results, and the rows to commit.
+        If it is too `late` for every window, or live traffic has filled the table, its results are
+        shed instead.
         """
         rows = []
         for tier, terms in cheap.draws.items():
@@ -252,10 +236,6 @@ class TierDraws:
 
 class AnswerComparing:
     """Prepares the answers of the agent for their comparison.
-
-    Args:
-        settings: The settings of the agent.
-        draws: Makes the draws of answers to embed.
 
     Raises:
         ValueError: The key of the hashes cannot be read.

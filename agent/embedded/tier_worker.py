@@ -38,10 +38,7 @@ class FinishedDraw:
     """A draw with one result for each of its pairs.
 
     Args:
-        row: The draw.
         trace: The trace; None if its bytes can no longer be read.
-        results: The results.
-        cost: What they cost.
         vectors: The vectors of its answer, or the reason why there are none, if the tier is
             `embedding`.
     """
@@ -77,18 +74,14 @@ class TierWorker:
     scored and fail.
 
     Args:
-        store: Holds the draws.
         scorers: The scorer of each tier; draws of other tiers become `not_configured`.
         in_flight: The number of traces to score at a time, by tier.
         on_finished: Called from the loop's thread when `take` has something.
         jobs: Further jobs for the same loop; they are cancelled at the end.
-        live: Whether live traffic has been seen.
         hold_seconds: `HOLD_SECONDS` by default.
-        monotonic: A monotonic clock, in seconds.
 
     Attributes:
         fatal: Why the thread has ended; None in health.
-        heartbeat: Beats while the event loop runs.
     """
 
     def __init__(

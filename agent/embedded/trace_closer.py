@@ -10,13 +10,12 @@ import logging
 import sqlite3
 import threading
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
 
 from ragmeter.core.counters import CounterKey, Counts
 from ragmeter.core.process import Heartbeat
-from ragmeter.embedded.intake import IntakeItem, QueueFull, StateUnavailable
+from ragmeter.embedded.intake import Intake, IntakeItem, QueueFull, StateUnavailable
 from ragmeter.embedded.open_traces import OpenTraces, parts_total
 from ragmeter.ingest.assembler import ClosingTrace
 from ragmeter.ingest.native import BodyLimitExceeded, DecodedTrace, DecodeFailure, decode_trace
@@ -24,8 +23,6 @@ from ragmeter.ingest.requests.extraction import ExtractedRequests
 from ragmeter.ingest.spans import Span
 from ragmeter.ingest.stored_spans import read_stored_trace
 from ragmeter.store.pending import OpenSpanTable
-from ragmeter.store.rows import AcceptedArrivals
-from ragmeter.store.sqlite import TransactionStatements
 
 log = logging.getLogger(__name__)
 
@@ -35,21 +32,6 @@ _BATCH = 64  # traces closed in one transaction
 _BATCH_BYTES = 16 * 2**20  # of spans read for one; a trace that is larger goes alone
 _RETRY_SECONDS = 1.0  # until a failed transaction is tried again
 _STOP_SECONDS = 5.0  # for a transaction that runs; if it takes longer, a restart redoes it
-
-
-class _AcceptTraces(Protocol):
-    """The type of `EmbeddedAgent.accept`."""
-
-    def __call__(
-        self,
-        items: Sequence[IntakeItem],
-        source: str,
-        *,
-        live: bool,
-        written: set[int],
-        also: TransactionStatements,
-        counts: Mapping[CounterKey, float],
-    ) -> AcceptedArrivals: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,10 +45,6 @@ class TraceCloser:
     """The thread that closes complete traces.
 
     Args:
-        assembly: The open traces.
-        store: Their spans.
-        accept: Queues traces.
-        extract: Makes traces of spans.
         limit: The most bytes of a native trace.
         written: Positions of dead letters that were written before a restart.
         on_damage: Called when the state file turns out to be damaged.
@@ -74,14 +52,13 @@ class TraceCloser:
     Attributes:
         problem: Why no trace can be closed now; None in health.
         fatal: Why the thread has ended; None in health.
-        heartbeat: Beats while the thread moves.
     """
 
     def __init__(
         self,
         assembly: OpenTraces,
         store: OpenSpanTable,
-        accept: _AcceptTraces,
+        intake: Intake,
         extract: Callable[[Sequence[Span]], ExtractedRequests],
         limit: int,
         *,
@@ -90,7 +67,7 @@ class TraceCloser:
     ) -> None:
         self._assembly = assembly
         self._store = store
-        self._accept = accept
+        self._intake = intake
         self._extract = extract
         self._limit = limit
         self._written = written
@@ -160,7 +137,7 @@ class TraceCloser:
         for ready in self._ready:
             counts.update(ready.counts)
         traces = [ready.trace for ready in self._ready]
-        self._accept(
+        self._intake.accept(
             items,
             SOURCE,
             live=True,

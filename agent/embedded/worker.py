@@ -9,10 +9,10 @@ import logging
 import sqlite3
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import groupby
-from typing import Any
+from typing import Any, TypeVar
 
 from ragmeter.aggregate.aggregator import Aggregator, restore_aggregator
 from ragmeter.aggregate.feedback_join import CountedTrace, FeedbackJoin, ranked_passage_keys
@@ -23,12 +23,13 @@ from ragmeter.alerts.rules import AlertRule
 from ragmeter.config.scoring import SamplingSettings
 from ragmeter.config.settings import Settings
 from ragmeter.core.clocks import EventClock
-from ragmeter.core.counters import GaugeSample
+from ragmeter.core.counters import CounterKey, GaugeSample
 from ragmeter.core.errors import StateError, StateLostError, UnknownVersion, process_isolated
 from ragmeter.core.process import Heartbeat
 from ragmeter.core.score import ScoredTrace
 from ragmeter.embedded.commands import CommandQueue, UnknownService
 from ragmeter.embedded.commits import AgentOutputs, Clocks, Commits, RetriedWrites
+from ragmeter.embedded.intake import StateUnavailable
 from ragmeter.embedded.tier_draws import AnswerComparing, TierDraws
 from ragmeter.embedded.tier_worker import FinishedDraw, complete_draw
 from ragmeter.ingest.content_policy import ContentPolicy
@@ -43,6 +44,8 @@ from ragmeter.trace import Trace
 
 log = logging.getLogger(__name__)
 
+_T = TypeVar("_T")
+
 _BATCH = 256  # traces a commit: one fsync for many, and under 0.3 s of work to redo after a kill
 _LOCK_SLICE = 16  # traces scored between two chances for a scrape to read: a turn of the control
 _IDLE_SECONDS = 1.0  # how often event time moves on while nothing arrives
@@ -56,27 +59,13 @@ _OLD_SCHEMA, _INTERNAL_ERROR = "old_schema", "internal_error"
 class Worker:
     """The thread that owns the aggregator.
 
-    Args:
-        settings: The settings of the agent.
-        rules: The alert rules.
-        store: The state file.
-        dead_letters: The file of dead letters.
-        content: What may be kept of the text of traces.
-        clocks: The agent's clocks.
-        tiers: Builds the slow tiers from their saved state.
-        outputs: Gets what the agent produces.
-
     Attributes:
         lock: Held while `aggregator` is read or changed.
-        intake_lock: Held while traces are accepted and counted; taken before `lock`.
-        refused: Why the last arrivals could not be made durable, until a write succeeds.
+        refused: Why the last write of another thread failed, until one succeeds.
         fatal: Why the worker has ended; None in health.
         oldest_received: Unix time at which the oldest trace in progress was received.
-        heartbeat: Beats while the thread moves.
-        promotions: Services whose baselines are to be promoted; None stands for all.
-        index_batches: Batches of index events to count.
-        draws: Draws of the slow tiers.
-        feedback: Joins labels to traces.
+        promotions: Commands to promote the baselines of a service; None stands for all.
+        index_batches: Commands to count index events.
         ended: Whether the thread has ended, so that no command is executed any more.
 
     Raises:
@@ -100,7 +89,7 @@ class Worker:
         self._dead_letters = dead_letters
         self._clocks = clocks
         self.lock = threading.RLock()
-        self.intake_lock = threading.Lock()
+        self._intake_lock = threading.Lock()  # held while traces are accepted; before `lock`
         self.refused: str | None = None
         self.fatal: str | None = None
         self.oldest_received: float | None = None
@@ -157,7 +146,7 @@ class Worker:
 
     def _reload(self) -> None:
         """Drop all changes that were not committed."""
-        with self.intake_lock, self.lock:
+        with self._intake_lock, self.lock:
             self.aggregator = self._load(self._new_aggregator())
 
     # Other threads ------------------------------------------------------------------------------
@@ -205,6 +194,39 @@ class Worker:
     def mark_damaged(self, error: Exception) -> None:
         """End the worker, as the state file is damaged."""
         self.fatal = f"the state file is damaged: {error}; a restart moves it aside"
+
+    def run_counted(self, write: Callable[[], tuple[_T, Mapping[CounterKey, float]]]) -> _T:
+        """Write to the state in the thread of the caller, and show the counts that are durable.
+
+        Raises:
+            StateUnavailable: The agent has died, or `write` failed.
+        """
+        if self.fatal:
+            raise StateUnavailable(self.fatal)
+        with self._intake_lock:
+            try:
+                result, counts = write()
+            except (StateUnavailable, sqlite3.OperationalError) as error:
+                known = isinstance(error, StateUnavailable)
+                why = str(error) if known else f"cannot write the state: {error}"
+                if self.refused is None:
+                    log.error("%s; nothing is accepted until that is mended", why)
+                self.refused = why
+                raise StateUnavailable(why) from None
+            except StateLostError as error:
+                self.fatal = str(error)
+                raise StateUnavailable(self.fatal) from None
+            except sqlite3.DatabaseError as error:
+                self.mark_damaged(error)
+                raise StateUnavailable(str(self.fatal)) from None
+            self.refused = None
+            with self.lock:
+                self.aggregator.counters.add_saved(counts)
+        return result
+
+    def write(self, write: Callable[[], Mapping[CounterKey, float]]) -> None:
+        """Write to the state, as `run_counted` does, without a result."""
+        self.run_counted(lambda: (None, write()))
 
     def stop(self, timeout: float) -> bool:
         """Finish what is queued within `timeout` seconds; the rest stays durable.

@@ -66,11 +66,9 @@ class Scorer:
     Args:
         builtin: Whether to compute the built-in quality metrics besides the operational ones.
         sampler: Makes the draws; needed if there are tiers.
-        tiers: The (metric, scorer) pairs of each slow tier.
         strata: Classifies traces before the draw; without it, all are in the stratum `rest`.
         ks: The cut-offs of the retrieval metrics of canaries.
         judge_canaries: Whether the judge scores canaries.
-        monotonic: A monotonic clock, in seconds.
 
     Raises:
         ValueError: There are tiers but no sampler, or a metric is not in the registry.
@@ -142,9 +140,7 @@ class Scorer:
     def score(self, trace: Trace, timestamp: float | None = None) -> CheapScores:
         """Score a trace and draw it for the slow tiers, once: draws depend on earlier ones.
 
-        Args:
-            trace: The trace.
-            timestamp: Event time in Unix seconds, if the trace's own was corrected.
+        `timestamp` (Unix seconds) replaces the trace's own if that was corrected.
         """
         if trace.canary:
             return self._score_canary(trace, timestamp)

@@ -85,9 +85,7 @@ def sampling_scale_gauges(
 ) -> list[GaugeSample]:
     """Return the scale of the sampling rates by tier and service.
 
-    Args:
-        controllers: The controllers by tier.
-        label: Gives the bounded name of a service; of services that share one, the lowest counts.
+    `label` bounds the names of services; of services that share one, the lowest scale counts.
     """
     scales: dict[tuple[tuple[str, str], ...], float] = {}
     for tier, controller in controllers.items():
@@ -118,9 +116,6 @@ class TierSpending:
 
 class ProbeResults:
     """Results of judge probes on their way to the worker.
-
-    Args:
-        state: The saved state of the probes.
 
     Attributes:
         state: The state after the results that were taken, JSON-able.
@@ -153,13 +148,8 @@ class SlowTiers:
     """The slow tiers of an agent and what belongs to them.
 
     Args:
-        scorers: The scorer of each tier.
         controllers: Keep the spending of a tier within its budget.
-        spending: Counts what calls cost.
-        probes: Brings the results of probes.
         jobs: Run beside the scoring in the same event loop.
-        judges: What is known of the judges; None if there are none.
-        gauges: Return gauges of the tiers.
         close: Called after the last trace.
     """
 
@@ -193,7 +183,6 @@ class ConfiguredTiers:
     Loading a model may take seconds.
 
     Args:
-        settings: The settings.
         verdicts: Remembers verdicts of the judge; in memory by default.
         saved: What `state` returned before a restart.
         observe: Called with every attempt of a call.
@@ -201,7 +190,6 @@ class ConfiguredTiers:
         watched: Whether to score a share of traces twice and to watch the judge with probes.
 
     Attributes:
-        scorers: The scorer of each tier.
         probes: Runs the probes of the judge, if there are any.
 
     Raises:
@@ -331,11 +319,9 @@ class ConfiguredTiers:
 
 
 def build_slow_tiers(settings: Settings, saved: Mapping[str, Any]) -> SlowTiers:
-    """Build the slow tiers of the embedded agent.
+    """Build the slow tiers of the embedded agent; `saved` is their state before a restart.
 
-    Args:
-        settings: The settings; verdicts are kept in their state file, which is open by then.
-        saved: What `SlowTiers.state` returned before a restart.
+    The state file is open already; it keeps the verdicts of the judge.
     """
     spending = TierSpending()
     judge = settings.judge

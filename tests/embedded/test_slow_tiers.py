@@ -329,10 +329,11 @@ def test_results_that_cannot_be_counted_become_unscored(
 
     honest = Aggregator.finish
 
-    def poisoned(self: Aggregator, scored: Any) -> None:
-        honest(self, scored)
+    def poisoned(self: Aggregator, scored: Any) -> Any:
+        counted = honest(self, scored)
         if scored.trace_id == "t7" and scored.results[0].state is ScoreState.SCORED:
             raise OverflowError("too large")
+        return counted
 
     monkeypatch.setattr(Aggregator, "finish", poisoned)
     with running(tmp_path, Fake()) as instrument:

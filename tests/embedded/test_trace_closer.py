@@ -177,16 +177,16 @@ def test_a_full_queue_or_disk_delays_and_loses_nothing(bench: Bench) -> None:
     with pytest.raises(QueueFull):
         bench.close()
     assert bench.closer._step() == 0.25
-    accept = bench.closer._accept
+    accept = bench.closer._intake.accept
 
     def full(*_: Any, **__: Any) -> Any:
         raise StateUnavailable("disk full")
 
-    bench.closer._accept = full
+    bench.closer._intake.accept = full  # type: ignore[method-assign]
     assert bench.closer._step() == 1.0
     assert bench.closer.problem is not None
     assert "disk full" in bench.closer.problem
-    bench.closer._accept = accept
+    bench.closer._intake.accept = accept  # type: ignore[method-assign]
     bench.agent._worker._process(bench.agent._store.take(0, 10))  # the queue is worked off
     assert bench.closer._step() == 0.25
     assert bench.closer.problem is None
@@ -235,7 +235,7 @@ def test_a_bug_of_the_closer_is_fatal_and_a_damaged_file_too(bench: Bench) -> No
         closer = TraceCloser(
             bench.agent.assembly,
             bench.rows,
-            bench.agent.accept,
+            bench.closer._intake,
             extract,
             4096,
             written=set(),

@@ -110,7 +110,6 @@ class TracesEndpoint(_JsonItemsEndpoint[IntakeItem, tuple[bool, ...]]):
     """The endpoint for traces.
 
     Args:
-        agent: The agent.
         body_limit: The most bytes of a body, before and after decompression.
         trace_limit: The most bytes of one of its traces.
         read_seconds: The most seconds that a client may take to send a body.

@@ -49,10 +49,8 @@ class OtlpEndpoint:
     """The endpoints for spans and log events.
 
     Args:
-        assembly: The open traces.
         body_limit: The most bytes of a body, before and after decompression.
         read_seconds: The most seconds that a client may take to send a body.
-        redactor: Redacts spans before they are stored.
     """
 
     def __init__(
