@@ -17,6 +17,7 @@ from ragmeter.config.scoring import SamplingSettings
 from ragmeter.config.settings import Settings
 from ragmeter.core.errors import RagmeterError
 from ragmeter.embedded.intake import StateUnavailable
+from ragmeter.server.access import AccessPolicy
 
 log = logging.getLogger(__name__)
 
@@ -97,10 +98,6 @@ class _ReloadTarget(Protocol):
     def redact(self, settings: PrivacySettings) -> None: ...
 
 
-class _ReloadableFiles(Protocol):
-    def reread(self) -> None: ...
-
-
 class SettingsReload:
     """The handler of SIGHUP: it reads files and settings again.
 
@@ -116,7 +113,7 @@ class SettingsReload:
         settings: Settings,
         read: Callable[[], Settings],
         target: _ReloadTarget,
-        files: _ReloadableFiles | None = None,
+        files: AccessPolicy | None = None,
     ) -> None:
         self._started = self._last = settings
         self._read = read
@@ -124,6 +121,7 @@ class SettingsReload:
         self._files = files
 
     def __call__(self) -> None:
+        """Read the files and settings, and apply what may change while the agent runs."""
         if self._files is not None:
             self._files.reread()
         try:

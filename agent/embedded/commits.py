@@ -7,7 +7,7 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from ragmeter.aggregate.aggregator import Aggregator, evidence_trace_ids, take_changes
@@ -60,6 +60,7 @@ class AgentOutputs:
     on_results: Callable[[CountedTraces], None] = lambda traces: None
 
 
+@dataclass(eq=False)
 class RetriedWrites:
     """Writes of the worker, repeated until the disk accepts them.
 
@@ -71,11 +72,10 @@ class RetriedWrites:
         last: Whether a failure is final, as the agent is stopping.
     """
 
-    def __init__(self, heartbeat: Heartbeat, hurry: threading.Event) -> None:
-        self._heartbeat = heartbeat
-        self._hurry = hurry
-        self.problem: str | None = None
-        self.last = False
+    _heartbeat: Heartbeat
+    _hurry: threading.Event
+    problem: str | None = None
+    last: bool = False
 
     def run(self, write: Callable[[], object]) -> None:
         """Write, and block until that succeeds; raise the disk's error if it is the `last`."""
@@ -96,6 +96,7 @@ class RetriedWrites:
                 return
 
 
+@dataclass(eq=False)
 class Commits:
     """The commits of the worker; they run in its thread.
 
@@ -107,26 +108,15 @@ class Commits:
         saved_at: Monotonic time of the last commit.
     """
 
-    def __init__(
-        self,
-        store: SqliteStore,
-        draws: TierDraws,
-        content: ContentPolicy,
-        evidence_bytes: int,
-        lock: threading.RLock,
-        clocks: Clocks,
-        outputs: AgentOutputs,
-        writes: RetriedWrites,
-    ) -> None:
-        self._store = store
-        self._draws = draws
-        self._content = content
-        self._evidence_bytes = evidence_bytes
-        self._lock = lock
-        self._clocks = clocks
-        self._outputs = outputs
-        self._writes = writes
-        self.upto = 0
+    _store: SqliteStore
+    _draws: TierDraws
+    _content: ContentPolicy
+    _evidence_bytes: int
+    _lock: threading.RLock
+    _clocks: Clocks
+    _outputs: AgentOutputs
+    _writes: RetriedWrites
+    upto: int = field(init=False, default=0)
 
     def restore(self, meta: Mapping[str, Any], evidence: Sequence[EvidenceKey]) -> None:
         """Start from the store's `meta` and the keys of its evidence rows.

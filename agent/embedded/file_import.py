@@ -5,7 +5,7 @@ from __future__ import annotations
 import queue
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 
@@ -66,26 +66,21 @@ def import_traces(
     return _TraceImport(agent, InputFile(path), progress, stopped, warn).run(limit)
 
 
+@dataclass(eq=False)
 class _TraceImport:
-    def __init__(
-        self,
-        agent: EmbeddedAgent,
-        source: InputFile,
-        progress: Callable[[int, int, int], None],
-        stopped: Callable[[], bool],
-        warn: Callable[[str], None],
-    ) -> None:
-        self._agent = agent
-        self._source = source
-        self._progress = progress
-        self._stopped = stopped
-        self._warn = warn
-        self._warned_at: float | None = None
-        self._written: set[int] = set()
-        self._batch: list[Item] = []
-        self._bytes = 0
-        self._since = 0.0  # when the first item of the batch came
-        self._result = ImportResult(empty=source.empty)
+    _agent: EmbeddedAgent
+    _source: InputFile
+    _progress: Callable[[int, int, int], None]
+    _stopped: Callable[[], bool]
+    _warn: Callable[[str], None]
+    _warned_at: float | None = None
+    _written: set[int] = field(default_factory=set)
+    _batch: list[Item] = field(default_factory=list)
+    _bytes: int = 0
+    _since: float = 0.0  # when the first item of the batch came
+
+    def __post_init__(self) -> None:
+        self._result = ImportResult(empty=self._source.empty)
 
     def run(self, limit: int) -> ImportResult:
         start = 0

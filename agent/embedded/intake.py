@@ -6,6 +6,7 @@ import math
 import sqlite3
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Protocol
 
 from ragmeter.aggregate.feedback_records import labels_at, trace_key
@@ -52,6 +53,7 @@ class _PassageResolution(Protocol):
     def wants(self, trace: Trace) -> bool: ...
 
 
+@dataclass(eq=False)
 class Intake:
     """The step between a source and the queue; safe from any thread.
 
@@ -62,25 +64,14 @@ class Intake:
         on_accepted: Called after a write with whether it was of live traces that were new.
     """
 
-    def __init__(
-        self,
-        store: SqliteStore,
-        dead_letters: DeadLetters,
-        limits: LimitSettings,
-        clock: Callable[[], float],
-        redactor: Redactor,
-        resolution: _PassageResolution,
-        run: Callable[[Callable[[], _Accepted]], AcceptedArrivals],
-        on_accepted: Callable[[bool], None],
-    ) -> None:
-        self._store = store
-        self._dead_letters = dead_letters
-        self._limits = limits
-        self._clock = clock
-        self._redactor = redactor
-        self._resolution = resolution
-        self._run = run
-        self._on_accepted = on_accepted
+    _store: SqliteStore
+    _dead_letters: DeadLetters
+    _limits: LimitSettings
+    _clock: Callable[[], float]
+    _redactor: Redactor
+    _resolution: _PassageResolution
+    _run: Callable[[Callable[[], _Accepted]], AcceptedArrivals]
+    _on_accepted: Callable[[bool], None]
 
     def room(self) -> int:
         """Return how many more traces the queue takes."""

@@ -20,7 +20,7 @@ from ragmeter.core.clocks import make_steady_clock
 from ragmeter.core.counters import CounterKey, Counts, GaugeSample
 from ragmeter.embedded.intake import QueueFull, StateWriter
 from ragmeter.ingest.assembler import Assembler, AssemblyPlan, ClosingTrace, PartFate
-from ragmeter.ingest.spans import AttributeValue, Span
+from ragmeter.ingest.spans import Span
 from ragmeter.ingest.stored_spans import MAX_VALUES, StoredPart, join_lines
 from ragmeter.store.pending import OpenSpanRow, OpenSpanTable
 from ragmeter.store.sqlite import TransactionStatements
@@ -202,18 +202,12 @@ class SpanCopies:
 
 
 def _measure_span(line: bytes, span: Span) -> int:
-    size = len(line) + _SPAN_BYTES + _ATTRIBUTE_BYTES * len(span.links)
-    size += _measure_attributes(span.attributes)
-    for event in span.events:
-        size += _ATTRIBUTE_BYTES + _measure_attributes(event.attributes)
-    return size
-
-
-def _measure_attributes(attributes: dict[str, AttributeValue]) -> int:
-    size = _ATTRIBUTE_BYTES * len(attributes)
-    for value in attributes.values():
-        if isinstance(value, (list, dict)):
-            size += _measure_nested(value)
+    size = len(line) + _SPAN_BYTES + _ATTRIBUTE_BYTES * (len(span.links) + len(span.events))
+    for attributes in (span.attributes, *(event.attributes for event in span.events)):
+        size += _ATTRIBUTE_BYTES * len(attributes)
+        for value in attributes.values():
+            if isinstance(value, (list, dict)):
+                size += _measure_nested(value)
     return size
 
 

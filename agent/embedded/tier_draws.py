@@ -66,7 +66,7 @@ class TierDraws:
         self._sampler = Sampler(settings.sampling, tiers.controllers, clock)
         self._strata = StratumClassifier(settings.sampling, settings.segments)
         self.live = False
-        self.embeds = "embedding" in tiers.scorers
+        self._wordings = WordingBuilder(settings.consistency, settings.privacy)
         self.scorer = Scorer(
             settings.builtin_scorers,
             sampler=self._sampler,
@@ -196,12 +196,37 @@ class TierDraws:
             )
         return cheap, rows
 
-    def make_embedding_row(self, queued: QueuedTrace, service: str) -> TierDraw | None:
-        """Make the row of an answer to embed; None if live traffic has filled the table."""
+    def add_wording(self, cheap: CheapScores, trace: Trace, aggregator: Aggregator) -> CheapScores:
+        """Return `cheap` with the wording of the answer, if the aggregator would remember it."""
+        wording = self._wordings.of(
+            trace,
+            lambda query: aggregator.consistency.wants(aggregator.label(trace.service), query),
+        )
+        if not wording:
+            return cheap
+        return CheapScores(cheap.trace.with_wording(wording), cheap.draws, cheap.cheap)
+
+    def make_embedding_rows(
+        self, queued: QueuedTrace, scored: ScoredTrace, aggregator: Aggregator
+    ) -> list[TierDraw]:
+        """Return the row of a trace that was just applied, if its answer is to be embedded.
+
+        If live traffic has filled the table, the embedding is shed instead.
+        """
+        if scored.wording is None or "embedding" not in self.tiers.scorers:
+            return []
         if self.live and self._pending["embedding"] >= self._limit:
-            return None
+            aggregator.embedded(scored.service, scored.wording, scored.timestamp, "", "shed")
+            return []
         self._pending["embedding"] += 1
-        return TierDraw("embedding", service, queued.timestamp, 1.0, (), queued.body)
+        return [TierDraw("embedding", scored.service, queued.timestamp, 1.0, (), queued.body)]
+
+    def count_embedding(self, done: FinishedDraw, aggregator: Aggregator) -> None:
+        """Count the vectors of an answer, or the reason why there are none."""
+        draw, trace = done.row.draw, done.trace
+        wording: HashedWording | str = "" if trace is None else self._wordings.of(trace)
+        context = "" if trace is None else self._wordings.context(trace)
+        aggregator.embedded(draw.service, wording, draw.timestamp, context, done.vectors)
 
     def record_cost(self, tier: Tier, service: str, cost: ScoringCost, canary: bool) -> None:
         """Record the cost of a draw that is done.
@@ -232,44 +257,3 @@ class TierDraws:
                 controller.backlog(self._pending[tier], self._limit)
         if draws:
             self.thread.wake()
-
-
-class AnswerComparing:
-    """Prepares the answers of the agent for their comparison.
-
-    Raises:
-        ValueError: The key of the hashes cannot be read.
-    """
-
-    def __init__(self, settings: Settings, draws: TierDraws) -> None:
-        self._wordings = WordingBuilder(settings.consistency, settings.privacy)
-        self._draws = draws
-
-    def add_wording(self, cheap: CheapScores, trace: Trace, aggregator: Aggregator) -> CheapScores:
-        """Return `cheap` with the wording of the answer, if the aggregator would remember it."""
-        wording = self._wordings.of(
-            trace,
-            lambda query: aggregator.consistency.wants(aggregator.label(trace.service), query),
-        )
-        if not wording:
-            return cheap
-        return CheapScores(cheap.trace.with_wording(wording), cheap.draws, cheap.cheap)
-
-    def make_rows(
-        self, queued: QueuedTrace, scored: ScoredTrace, aggregator: Aggregator
-    ) -> list[TierDraw]:
-        """Make the row of a trace that was just applied, if its answer is to be embedded."""
-        if scored.wording is None or not self._draws.embeds:
-            return []
-        row = self._draws.make_embedding_row(queued, scored.service)
-        if row is None:
-            aggregator.embedded(scored.service, scored.wording, scored.timestamp, "", "shed")
-            return []
-        return [row]
-
-    def count_embedding(self, done: FinishedDraw, aggregator: Aggregator) -> None:
-        """Count the vectors of an answer, or the reason why there are none."""
-        draw, trace = done.row.draw, done.trace
-        wording: HashedWording | str = "" if trace is None else self._wordings.of(trace)
-        context = "" if trace is None else self._wordings.context(trace)
-        aggregator.embedded(draw.service, wording, draw.timestamp, context, done.vectors)

@@ -14,7 +14,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from ragmeter.core.process import Heartbeat
 from ragmeter.core.score import Score
@@ -24,6 +24,7 @@ from ragmeter.ingest.native import DecodeFailure, decode_trace
 from ragmeter.score.scorer import complete_results
 from ragmeter.score.slow_tiers import answered_pairs, score_live_tier
 from ragmeter.store.rows import StoredDraw, TierDraw
+from ragmeter.store.sqlite import SqliteStore
 from ragmeter.trace import Trace
 
 log = logging.getLogger(__name__)
@@ -48,12 +49,6 @@ class FinishedDraw:
     results: list[Score]
     cost: ScoringCost
     vectors: AnswerVectors | str = "internal_error"
-
-
-class _DrawStore(Protocol):
-    def drawn(self, tier: Tier, after: int, limit: int) -> list[StoredDraw]:
-        """Return the next draws with `id > after`."""
-        ...
 
 
 def complete_draw(
@@ -86,7 +81,7 @@ class TierWorker:
 
     def __init__(
         self,
-        store: _DrawStore,
+        store: SqliteStore,
         scorers: Mapping[Tier, TierScorer],
         in_flight: Mapping[Tier, int],
         *,

@@ -30,7 +30,7 @@ from ragmeter.core.score import ScoredTrace
 from ragmeter.embedded.commands import CommandQueue, UnknownService
 from ragmeter.embedded.commits import AgentOutputs, Clocks, Commits, RetriedWrites
 from ragmeter.embedded.intake import StateUnavailable
-from ragmeter.embedded.tier_draws import AnswerComparing, TierDraws
+from ragmeter.embedded.tier_draws import TierDraws
 from ragmeter.embedded.tier_worker import FinishedDraw, complete_draw
 from ragmeter.ingest.content_policy import ContentPolicy
 from ragmeter.ingest.dead_letters import DeadLetters
@@ -102,7 +102,6 @@ class Worker:
         self.draws = TierDraws(
             settings, store, tiers(store.meta()), clock=clocks.wall, on_finished=self._wake.set
         )
-        self._comparing = AnswerComparing(settings, self.draws)
         self._writes = RetriedWrites(self.heartbeat, self._hurry)
         evidence_bytes = settings.limits.evidence_bytes
         self._commits = Commits(
@@ -353,7 +352,7 @@ class Worker:
                     unreadable.append((item, queued.seq))
                 else:
                     cheap = self.draws.scorer.score(item.trace, queued.timestamp)
-                    cheap = self._comparing.add_wording(cheap, item.trace, self.aggregator)
+                    cheap = self.draws.add_wording(cheap, item.trace, self.aggregator)
                     scored.append((queued, item.trace, cheap))
             self.heartbeat.beat()
             with self.lock:
@@ -370,7 +369,7 @@ class Worker:
                     traces.append((trace, applied.trace))
                     segments.append(applied.segments)
                     draws += new_draws
-                    draws += self._comparing.make_rows(queued, applied.trace, self.aggregator)
+                    draws += self.draws.make_embedding_rows(queued, applied.trace, self.aggregator)
                 self.aggregator.settle()
         if unreadable:
             self._write_dead_letters(unreadable, _OLD_SCHEMA)
@@ -431,7 +430,7 @@ class Worker:
         with self.lock:
             for done in finished:
                 if done.row.draw.tier == "embedding":
-                    self._comparing.count_embedding(done, self.aggregator)
+                    self.draws.count_embedding(done, self.aggregator)
                 elif done.trace is None:  # its bytes are not readable any more: it has no window
                     self.aggregator.lose(done.results)
                 else:

@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -36,7 +36,9 @@ def test_a_job_that_fails_is_told_and_the_tiers_go_on(caplog: pytest.LogCaptureF
     async def broken() -> None:
         raise ValueError("a mistake of ours")
 
-    worker = TierWorker(Empty(), {}, {"judge": 1}, on_finished=lambda: None, jobs=[broken])
+    worker = TierWorker(
+        cast(Any, Empty()), {}, {"judge": 1}, on_finished=lambda: None, jobs=[broken]
+    )
     log, handler = logging.getLogger("ragmeter"), Told()
     log.addHandler(handler)
     try:
@@ -86,7 +88,7 @@ class Judge:
 @contextmanager
 def holding(judge: Judge, *, live: bool = True, hold: float = 120) -> Iterator[TierWorker]:
     worker = TierWorker(
-        Backlog(),
+        cast(Any, Backlog()),
         {"judge": judge},
         {"judge": 8},
         on_finished=lambda: None,
@@ -180,7 +182,9 @@ def test_where_one_tier_breaks_the_other_leaves_its_traces_durable() -> None:
             return super().drawn(tier, after, limit)
 
     scorers: dict[Tier, Any] = {"judge": Slow(), "model": Slow()}
-    worker = TierWorker(Broken(), scorers, {"judge": 4, "model": 4}, on_finished=lambda: None)
+    worker = TierWorker(
+        cast(Any, Broken()), scorers, {"judge": 4, "model": 4}, on_finished=lambda: None
+    )
     worker.start()
     worker._thread.join(10)
     assert worker.fatal is not None

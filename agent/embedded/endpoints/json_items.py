@@ -209,8 +209,7 @@ class IndexEndpoint(_JsonItemsEndpoint[_IndexItem, list[IndexOutcome]]):
 
 
 def _report(counts: dict[str, int], items: Sequence[object], good: bool) -> web.Response:
-    """Reply with counts, the number of failures and the first of them, with their index in the
-    body; 400 if no item was good."""
+    """Reply with counts, and the first failures with their index; 400 if no item was good."""
     rejected = [
         (index, item) for index, item in enumerate(items) if isinstance(item, DecodeFailure)
     ]
