@@ -25,7 +25,7 @@ class AgentHealth:
     queue_depth: int = 0
     oldest_unprocessed_seconds: float | None = None
     processing_lag_seconds: float | None = None
-    drawn: Mapping[str, int] = field(default_factory=dict)
+    pending: Mapping[str, int] = field(default_factory=dict)
     """Traces that wait for a slow tier, by tier."""
 
     @property

@@ -241,10 +241,10 @@ async def _wait_until_idle(
 
 def _pending_text(instrument: EmbeddedAgent) -> str:
     """How many traces wait for the slow tiers, in words; empty where none does."""
-    drawn = instrument.health().drawn
+    pending = instrument.health().pending
     return " and ".join(
         f"{number:,} {'trace waits' if number == 1 else 'traces wait'} for the {tier}"
-        for tier, number in drawn.items()
+        for tier, number in pending.items()
         if number
     )
 

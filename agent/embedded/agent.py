@@ -280,7 +280,7 @@ class EmbeddedAgent:
         return AgentHealth(
             problems=tuple(problem for problem in problems if problem),
             queue_depth=waiting,
-            drawn=self._worker.draws.pending,
+            pending=self._worker.draws.pending,
             oldest_unprocessed_seconds=max(0.0, now - oldest) if oldest and waiting else 0.0,
             processing_lag_seconds=lag,
         )

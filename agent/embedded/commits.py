@@ -167,7 +167,7 @@ class Commits:
                     "wall_time": now,
                     "content": self._content.mode,
                 },
-                drawn=draws,
+                draws=draws,
                 finished=[done.row.id for done in finished],
                 also=feedback,
             )

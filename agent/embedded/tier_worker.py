@@ -185,7 +185,7 @@ class TierWorker:
             rows: Sequence[StoredDraw] = ()
             if room > 0:
                 # not in the loop: a commit may hold the state file for the time of an fsync
-                rows = await asyncio.to_thread(self._store.drawn, tier, after, room)
+                rows = await asyncio.to_thread(self._store.pending_draws, tier, after, room)
             for row in rows:
                 after = row.id
                 task = asyncio.create_task(self._score(row))

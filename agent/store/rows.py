@@ -111,7 +111,7 @@ class OutboxItem:
 @dataclass(slots=True)
 class StateCommit:
     """One atomic step: queue entries up to `upto` and the `finished` drawn traces (ids) are done,
-    and this is their effect. `drawn` are the traces that wait for a slow tier from now on.
+    and this is their effect. `draws` are the traces that wait for a slow tier from now on.
 
     A bucket or counter of None is deleted. `evidence` rows are (service, trace id, event time,
     JSON bytes). `meta` are JSON-able values by name. `also` runs in the same transaction.
@@ -123,7 +123,7 @@ class StateCommit:
     evidence: Sequence[tuple[str, str, float, bytes]] = ()
     forget_evidence: Sequence[tuple[str, str]] = ()
     outbox: Sequence[OutboxItem] = ()
-    drawn: Sequence[TierDraw] = ()
+    draws: Sequence[TierDraw] = ()
     finished: Sequence[int] = ()
     also: Callable[[sqlite3.Connection], None] | None = None
     meta: dict[str, Any] = field(default_factory=dict)

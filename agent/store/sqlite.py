@@ -339,7 +339,7 @@ class SqliteStore:
                         draw.stratum,
                         json.dumps(dict(draw.cheap)),
                     )
-                    for draw in step.drawn
+                    for draw in step.draws
                 ],
             )
             db.executemany("DELETE FROM drawn WHERE id=?", [(number,) for number in step.finished])
@@ -348,7 +348,7 @@ class SqliteStore:
         with self._mutex:
             self._depth -= done
 
-    def drawn(self, tier: Tier, after: int, limit: int) -> list[StoredDraw]:
+    def pending_draws(self, tier: Tier, after: int, limit: int) -> list[StoredDraw]:
         """Traces that wait for `tier` with `id > after`, oldest first. They stay."""
         with self._mutex:
             rows = self._db.execute(

@@ -22,7 +22,7 @@ from tests.waiting import until
 class Empty:
     """A state file in which nothing was ever drawn."""
 
-    def drawn(self, tier: Tier, after: int, limit: int) -> list[StoredDraw]:
+    def pending_draws(self, tier: Tier, after: int, limit: int) -> list[StoredDraw]:
         return []
 
 
@@ -57,7 +57,7 @@ PAIRS: tuple[MetricScorer, ...] = (("answered", "judge"),)
 class Backlog:
     """A state file with 100 drawn traces."""
 
-    def drawn(self, tier: Tier, after: int, limit: int) -> list[StoredDraw]:
+    def pending_draws(self, tier: Tier, after: int, limit: int) -> list[StoredDraw]:
         rows = range(after + 1, min(after + limit, 100) + 1) if tier == "judge" else ()
         return [
             StoredDraw(n, TierDraw("judge", "bot", 0.0, 1.0, PAIRS, trace_line(n))) for n in rows
@@ -175,11 +175,11 @@ def test_where_one_tier_breaks_the_other_leaves_its_traces_durable() -> None:
             ended.append("closed")
 
     class Broken(Backlog):
-        def drawn(self, tier: Tier, after: int, limit: int) -> list[StoredDraw]:
+        def pending_draws(self, tier: Tier, after: int, limit: int) -> list[StoredDraw]:
             if tier == "model":
                 time.sleep(0.1)
                 raise OSError("the disk is gone")
-            return super().drawn(tier, after, limit)
+            return super().pending_draws(tier, after, limit)
 
     scorers: dict[Tier, Any] = {"judge": Slow(), "model": Slow()}
     worker = TierWorker(
