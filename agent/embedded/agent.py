@@ -137,8 +137,6 @@ class EmbeddedAgent:
         self.inspection.publish(extracted)
         return extracted
 
-    # Start and end ------------------------------------------------------------------------------
-
     def start(self) -> None:
         """Start the threads of the agent."""
         self._worker.start()
@@ -192,8 +190,6 @@ class EmbeddedAgent:
     def fatal(self) -> str | None:
         """Why the agent has died; the process should end with a failure."""
         return self._worker.fatal or self._closer.fatal or self._resolution.fatal
-
-    # Reading ------------------------------------------------------------------------------------
 
     @property
     def windows(self) -> Windows:
@@ -258,8 +254,6 @@ class EmbeddedAgent:
         """Return the positions from `position` on at which a source had dead letters."""
         return self._dead_letters.written_from(source, position)
 
-    # Health -------------------------------------------------------------------------------------
-
     def health(self) -> AgentHealth:
         """Return whether the agent is ready, and how far behind it is."""
         now = self._clock()
@@ -315,8 +309,6 @@ class EmbeddedAgent:
             " windows, and to all if it is more; move the state file aside or use --fresh"
         )
 
-    # Changes ------------------------------------------------------------------------------------
-
     def resample(self, settings: SamplingSettings) -> None:
         """Draw by other rates and strata from the next trace on: no estimate jumps."""
         self._worker.resample(settings)
@@ -335,8 +327,6 @@ class EmbeddedAgent:
         if self.fatal or self._worker.ended:
             raise StateUnavailable(self.fatal or "the agent is stopping")
         return self._worker.promotions.submit(service)
-
-    # Traces, feedback and index events in -------------------------------------------------------
 
     def _on_accepted(self, live: bool) -> None:
         if live and not self._worker.draws.live:

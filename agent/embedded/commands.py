@@ -1,4 +1,4 @@
-"""Change a running agent: commands from other threads to the worker, and settings reloaded on SIGHUP.
+"""Change a running agent: commands to the worker, and settings reloaded on SIGHUP.
 
 The worker executes commands between two batches, commits, and only then returns the result.
 """
@@ -38,11 +38,7 @@ class UnknownService(RagmeterError):
 
 
 class CommandQueue(Generic[_Command, _Result]):
-    """Commands of one kind that wait for the worker.
-
-    Args:
-        wake: Called after a command was added.
-    """
+    """Commands of one kind that wait for the worker; `wake` is called after one was added."""
 
     def __init__(self, wake: Callable[[], None]) -> None:
         self._wake = wake
@@ -99,13 +95,9 @@ class _ReloadTarget(Protocol):
 
 
 class SettingsReload:
-    """The handler of SIGHUP: it reads files and settings again.
+    """The handler of SIGHUP: it reads certificates, tokens and settings again.
 
-    A mistake in the settings is logged and changes nothing.
-
-    Args:
-        read: Returns the settings as they are written now.
-        files: Certificates and tokens; they are read first.
+    `read` returns the settings as they are written now; a mistake in them changes nothing.
     """
 
     def __init__(
@@ -129,9 +121,12 @@ class SettingsReload:
         except (ConfigError, OSError) as error:
             log.error("configuration: %s; the settings stay as they were", error)
             return
-        # all changes that wait for a restart, but only the new ones of those that do not
-        waiting = [key for key in _changed_keys(self._started, new) if not _is_live(key)]
-        applied = [key for key in _changed_keys(self._last, new) if _is_live(key)]
+        # all changes that wait for a restart, but only the new settingss of those that do not
+        started, last, read = (
+            settings.model_dump() for settings in (self._started, self._last, new)
+        )
+        waiting = [key for key in _changed_keys(started, read) if not _is_live(key)]
+        applied = [key for key in _changed_keys(last, read) if _is_live(key)]
         if applied:
             self._target.redact(new.privacy)
             self._target.resample(new.sampling)
@@ -147,16 +142,12 @@ def _is_live(key: str) -> bool:
     return any(key == name or key.startswith(f"{name}.") for name in _LIVE)
 
 
-def _changed_keys(old: Settings, new: Settings) -> list[str]:
-    return sorted(_differing_keys(old.model_dump(), new.model_dump(), ""))
-
-
-def _differing_keys(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str) -> list[str]:
+def _changed_keys(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = "") -> list[str]:
     keys: list[str] = []
     for name in old.keys() | new.keys():
         key, before, after = f"{prefix}{name}", old.get(name), new.get(name)
         if isinstance(before, Mapping) and isinstance(after, Mapping):
-            keys += _differing_keys(before, after, f"{key}.")
+            keys += _changed_keys(before, after, f"{key}.")
         elif before != after:
             keys.append(key)
-    return keys
+    return sorted(keys)

@@ -33,12 +33,7 @@ CountedTraces = Sequence[tuple[Trace, ScoredTrace]]
 
 @dataclass(frozen=True, slots=True)
 class Clocks:
-    """The two clocks of the agent, in seconds.
-
-    Args:
-        wall: Unix time.
-        monotonic: Time that no correction of the clock changes.
-    """
+    """The two clocks of the agent, in seconds: Unix time, and one that nobody sets."""
 
     wall: Callable[[], float] = time.time
     monotonic: Callable[[], float] = time.monotonic
@@ -99,9 +94,6 @@ class RetriedWrites:
 @dataclass(eq=False)
 class Commits:
     """The commits of the worker; they run in its thread.
-
-    Args:
-        evidence_bytes: The largest evidence row of a trace.
 
     Attributes:
         upto: The last row of the queue that was committed.

@@ -1,4 +1,4 @@
-"""Import a file of traces or feedback into the running agent (`ragmeter run --replay`, `--feedback`)."""
+"""Import a file of traces or feedback into the running agent (`run --replay`, `--feedback`)."""
 
 from __future__ import annotations
 
@@ -30,18 +30,12 @@ _FEEDBACK_BATCH = 500  # items made durable in one commit
 
 @dataclass
 class ImportResult:
-    """The result of the import of a file of traces.
-
-    Args:
-        bad: How many of them could not be decoded.
-        before: Whether an earlier run has imported a part.
-        unfinished: Whether an unfinished last line was left to the next run.
-    """
+    """The result of the import of a file of traces."""
 
     items: int = 0
-    bad: int = 0
-    before: bool = False
-    unfinished: bool = False
+    bad: int = 0  # of the items: could not be decoded
+    before: bool = False  # an earlier run has imported a part
+    unfinished: bool = False  # an unfinished last line was left to the next run
     empty: bool = False
 
 

@@ -1,4 +1,4 @@
-"""Accept traces and feedback: validate timestamps, count, redact, and make them durable before acknowledging."""
+"""Accept traces and feedback: check timestamps, count, redact, make durable, acknowledge."""
 
 from __future__ import annotations
 
@@ -179,7 +179,7 @@ def feedback_rows(
     now: float = math.inf,
     future_seconds: float = 0.0,
 ) -> list[NewFeedback]:
-    """Return the rows of the items that could be decoded, at `event_time` or the time of each label.
+    """Return the rows of the decoded items, at `event_time` or the time of each label.
 
     A label more than `future_seconds` after `now` (Unix time) gets that time: of two labels the
     later one counts, and a wrong clock must not decide for years.

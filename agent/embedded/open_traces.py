@@ -43,25 +43,18 @@ def parts_total(signal: str, result: str) -> CounterKey:
 
 @dataclass(frozen=True, slots=True)
 class SpanBatch:
-    """The spans or log events of one request.
+    """The spans or log events of one request."""
 
-    Args:
-        signal: `traces` or `logs`.
-        refused: The number of parts that are not stored, by reason.
-    """
-
-    signal: str
+    signal: str  # TRACES or LOGS
     parts: Sequence[StoredPart]
-    refused: Mapping[str, int] = field(default_factory=dict)
+    refused: Mapping[str, int] = field(default_factory=dict)  # parts not stored, by reason
     counts: Mapping[CounterKey, float] = field(default_factory=dict)
 
 
 class OpenTraces:
     """The traces that are not complete yet; safe from any thread.
 
-    Args:
-        clock: Unix time, so that arrivals can be stored.
-        monotonic: Keeps traces open when the clock is set.
+    `now` is Unix time, so that arrivals can be stored, but a change of the clock closes no trace.
     """
 
     def __init__(

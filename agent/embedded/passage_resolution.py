@@ -12,10 +12,10 @@ import contextlib
 import logging
 import sqlite3
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 from ragmeter.config.inputs import ResolverSettings
-from ragmeter.core.counters import CounterKey, Counts
+from ragmeter.core.counters import Counts
 from ragmeter.core.errors import StateLostError
 from ragmeter.core.process import Heartbeat
 from ragmeter.embedded.intake import StateUnavailable, StateWriter
@@ -34,13 +34,9 @@ _STOP_SECONDS = 5.0  # for traces in progress; the rest is durable and resolved 
 
 
 class PassageResolution:
-    """The thread that resolves the passages of held traces.
+    """The thread that resolves the passages of held traces, which have at most `limit` bytes then.
 
-    Args:
-        limit: The most bytes of a trace with its texts.
-
-    Attributes:
-        fatal: Why the thread has ended; None in health.
+    `fatal` says why the thread has ended; it is None in health.
     """
 
     def __init__(
@@ -149,9 +145,14 @@ class PassageResolution:
             HeldTrace(row.id, self._make_body(row, task.result(), counts))
             for row, task in zip(rows, work, strict=True)
         ]
+
+        def release() -> Counts:
+            self._held.release(resolved, counts)
+            return counts
+
         while not self._stopping.is_set():
             try:
-                await asyncio.to_thread(self._queue, resolved, counts)
+                await asyncio.to_thread(self._write, release)
             except (StateUnavailable, sqlite3.OperationalError):
                 await asyncio.sleep(_RETRY_SECONDS)
             else:
@@ -170,13 +171,6 @@ class PassageResolution:
         assert isinstance(bare, DecodedTrace)
         missing = {**bare.trace.missing, "passages": "resolver_error"}
         return _encode(bare.trace.model_copy(update={"missing": missing}))
-
-    def _queue(self, rows: Sequence[HeldTrace], counts: Counts) -> None:
-        def write() -> Mapping[CounterKey, float]:
-            self._held.release(rows, counts)
-            return counts
-
-        self._write(write)
 
 
 async def _resolve(resolver: PassageResolver, row: HeldTrace) -> Trace | None:

@@ -36,19 +36,15 @@ _CHECK_SECONDS = 0.5  # between two checks whether a paused scorer is available 
 
 @dataclass(frozen=True, slots=True)
 class FinishedDraw:
-    """A draw with one result for each of its pairs.
-
-    Args:
-        trace: The trace; None if its bytes can no longer be read.
-        vectors: The vectors of its answer, or the reason why there are none, if the tier is
-            `embedding`.
-    """
+    """A draw with one result for each of its pairs."""
 
     row: StoredDraw
-    trace: Trace | None
+    trace: Trace | None  # None if its bytes can no longer be read
     results: list[Score]
     cost: ScoringCost
-    vectors: AnswerVectors | str = "internal_error"
+    vectors: AnswerVectors | str = (
+        "internal_error"  # of the tier `embedding`, or why there are none
+    )
 
 
 def complete_draw(
@@ -118,11 +114,8 @@ class TierWorker:
         loop = self._loop
         if loop is not None:
             with contextlib.suppress(RuntimeError):  # it has ended
-                loop.call_soon_threadsafe(self._wake_all)
-
-    def _wake_all(self) -> None:
-        for event in self._wakeups.values():
-            event.set()
+                for event in self._wakeups.values():
+                    loop.call_soon_threadsafe(event.set)
 
     def take(self) -> list[FinishedDraw]:
         """Return the draws that were finished since the last call."""
@@ -181,7 +174,9 @@ class TierWorker:
             held = self._is_held(tier)
             room = self._in_flight[tier] - len(tasks)
             if held:
-                room = 1 if self._takes_trial(tier) and not tasks else 0
+                scorer = self._scorers.get(tier)
+                trial = isinstance(scorer, PausableScorer) and scorer.trying
+                room = 1 if trial and not tasks else 0
             rows: Sequence[StoredDraw] = ()
             if room > 0:
                 # not in the loop: a commit may hold the state file for the time of an fsync
@@ -203,10 +198,6 @@ class TierWorker:
     def _is_paused(self, tier: Tier) -> bool:
         scorer = self._scorers.get(tier)
         return isinstance(scorer, PausableScorer) and scorer.paused
-
-    def _takes_trial(self, tier: Tier) -> bool:
-        scorer = self._scorers.get(tier)
-        return isinstance(scorer, PausableScorer) and scorer.trying
 
     def _is_held(self, tier: Tier) -> bool:
         """Return whether draws are left in the store now."""

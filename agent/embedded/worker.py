@@ -113,8 +113,6 @@ class Worker:
         self.ended = False
         self._thread = threading.Thread(target=self._run, name="ragmeter-worker", daemon=True)
 
-    # State --------------------------------------------------------------------------------------
-
     def _start_aggregator(self) -> None:
         empty = self._new_aggregator()  # a mistake in the settings raises here, outside the try
         try:
@@ -147,8 +145,6 @@ class Worker:
         """Drop all changes that were not committed."""
         with self._intake_lock, self.lock:
             self.aggregator = self._load(self._new_aggregator())
-
-    # Other threads ------------------------------------------------------------------------------
 
     def start(self) -> None:
         """Start the worker and the slow tiers."""
@@ -246,8 +242,6 @@ class Worker:
         self.draws.tiers.close()
         return not self._thread.is_alive()
 
-    # The thread ---------------------------------------------------------------------------------
-
     def _run(self) -> None:
         after = 0
         try:
@@ -315,8 +309,6 @@ class Worker:
             alerts = self.aggregator.advance(event)
         if alerts or self._clocks.monotonic() - self._commits.saved_at >= _SAVE_IDLE_SECONDS:
             self._commits.commit(self.aggregator, upto, alerts=alerts)
-
-    # Traces -------------------------------------------------------------------------------------
 
     def _process_all(self, batch: Sequence[QueuedTrace]) -> None:
         process_isolated(batch, self._process, reset=self._reload, give_up=self._give_up_trace)
@@ -391,8 +383,6 @@ class Worker:
             feedback=feedback,
         )
 
-    # Feedback -----------------------------------------------------------------------------------
-
     def _join_feedback(self) -> None:
         """Count the labels that have come."""
         rows = self.feedback.take(_BATCH, self.aggregator.windows.now)
@@ -411,8 +401,6 @@ class Worker:
         with self.lock:
             changes = self.feedback.give_up(row, self.aggregator)
         self._commits.commit(self.aggregator, feedback=changes)
-
-    # Slow tiers ---------------------------------------------------------------------------------
 
     def _finish_all(self, finished: Sequence[FinishedDraw]) -> None:
         """Count the results of the slow tiers."""
@@ -454,8 +442,6 @@ class Worker:
                 self.aggregator.add_extra(replace(scored, timestamp=now, partial=True))
             self.aggregator.settle()
         self._commits.commit(self.aggregator)
-
-    # Commands -----------------------------------------------------------------------------------
 
     def _promote(self, service: str | None) -> dict[str, Any]:
         with self.lock:

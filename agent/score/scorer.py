@@ -26,25 +26,17 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class DrawTerms:
-    """The terms under which a tier drew a trace: all its results carry them.
+    """The terms under which a tier drew a trace: all its results carry them."""
 
-    Args:
-        probability: The inclusion probability, in (0, 1].
-        stratum: The stratum that the trace was drawn from; empty for canaries.
-    """
-
-    probability: float
-    stratum: str
+    probability: float  # of inclusion, in (0, 1]
+    stratum: str  # that the trace was drawn from; empty for canaries
 
 
 @dataclass(frozen=True, slots=True)
 class CheapScores:
     """A trace with its cheap scores, and the slow tiers that drew it.
 
-    Args:
-        trace: The scores that are known, and the results that are pending.
-        draws: The terms of each tier that drew the trace.
-        cheap: The built-in scores by metric; results of slow tiers carry them.
+    Results of slow tiers carry the built-in scores, which are in `cheap` by metric.
     """
 
     trace: ScoredTrace

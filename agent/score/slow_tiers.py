@@ -1,4 +1,4 @@
-"""Build the slow tiers (judge, local model, embeddings) from the settings and account for their spending."""
+"""Build the slow tiers (judge, local model, embeddings) and account for their spending."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any, ClassVar, Generic, TypeVar
 
-from aiohttp import hdrs, web
+from aiohttp import web
 
 from ragmeter.aggregate.index_events import IndexEvent, decode_index_events
 from ragmeter.aggregate.indexes import IndexOutcome
@@ -23,6 +23,8 @@ from ragmeter.embedded.endpoints.request_bodies import (
     BodyReader,
     GroupCommit,
     RequestRefused,
+    error_response,
+    refuse_request,
     send_continue,
 )
 from ragmeter.embedded.intake import IntakeItem, QueueFull, StateUnavailable, count_failures
@@ -82,7 +84,7 @@ class _JsonItemsEndpoint(ABC, Generic[_ItemT, _ResultT]):
         try:
             self._bodies.check_length(request)
         except RequestRefused as refused:
-            return _refuse(refused)
+            return refuse_request(refused)
         send_continue(request)
         return None
 
@@ -96,24 +98,18 @@ class _JsonItemsEndpoint(ABC, Generic[_ItemT, _ResultT]):
                     raise QueueFull
                 result = await self._group.commit(items, len(items))
         except BodyLimitExceeded as error:
-            return _refuse(RequestRefused(413, str(error)))
+            return refuse_request(RequestRefused(413, str(error)))
         except RequestRefused as refused:
-            return _refuse(refused)
+            return refuse_request(refused)
         except QueueFull:
-            return _error(429, self.full_message, QueueFull.retry_after)
+            return error_response(429, self.full_message, QueueFull.retry_after)
         except StateUnavailable as error:
-            return _error(503, str(error), StateUnavailable.retry_after)
+            return error_response(503, str(error), StateUnavailable.retry_after)
         return self._reply(items, result)
 
 
 class TracesEndpoint(_JsonItemsEndpoint[IntakeItem, tuple[bool, ...]]):
-    """The endpoint for traces.
-
-    Args:
-        body_limit: The most bytes of a body, before and after decompression.
-        trace_limit: The most bytes of one of its traces.
-        read_seconds: The most seconds that a client may take to send a body.
-    """
+    """The endpoint for traces of at most `trace_limit` bytes; see `BodyReader` for the others."""
 
     path = TRACES_PATH
     full_message = "the queue is full"
@@ -217,14 +213,3 @@ def _report(counts: dict[str, int], items: Sequence[object], good: bool) -> web.
     if rejected:
         body["errors"] = [{"index": at, **item.to_dict()} for at, item in rejected[:MAX_REJECTED]]
     return web.json_response(body, status=200 if good else 400)
-
-
-def _error(status: int, message: str, retry_after: int | None = None) -> web.Response:
-    headers = {} if retry_after is None else {hdrs.RETRY_AFTER: str(retry_after)}
-    return web.json_response({"error": message}, status=status, headers=headers)
-
-
-def _refuse(refused: RequestRefused) -> web.Response:
-    response = _error(refused.status, str(refused), refused.retry_after)
-    response.force_close()  # the rest of the body is not read
-    return response

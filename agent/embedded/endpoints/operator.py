@@ -9,7 +9,13 @@ from typing import Any, Protocol
 from aiohttp import web
 
 from ragmeter.embedded.commands import UnknownService
-from ragmeter.embedded.endpoints.request_bodies import READ_SECONDS, BodyReader, RequestRefused
+from ragmeter.embedded.endpoints.request_bodies import (
+    READ_SECONDS,
+    BodyReader,
+    RequestRefused,
+    error_response,
+    refuse_request,
+)
 from ragmeter.embedded.intake import StateUnavailable
 from ragmeter.ingest.live_inspection import MAX_LISTENERS, LiveInspection, TooManyListeners
 
@@ -54,22 +60,20 @@ class BaselinesEndpoint:
         """Promote the current values of a service, or of all."""
         # a page of another site cannot send this type without a preflight, which is not allowed
         if request.content_type != "application/json":
-            return _error(415, "send application/json")
+            return error_response(415, "send application/json")
         # nor can one whose name was rebound to this address, for which we are its own site
         if "Origin" in request.headers:
-            return _error(403, "not from a page in a browser")
+            return error_response(403, "not from a page in a browser")
         try:
             async with self._bodies.read(request) as body:
                 service = _decode_service(body)
             return web.json_response(await asyncio.to_thread(self._baselines.promote, service))
         except RequestRefused as refused:
-            response = _error(refused.status, str(refused))
-            response.force_close()  # the rest of the body is not read
-            return response
+            return refuse_request(refused)
         except UnknownService as error:
-            return _error(404, str(error))
+            return error_response(404, str(error))
         except StateUnavailable as error:
-            return _error(503, str(error))
+            return error_response(503, str(error))
 
 
 class InspectionEndpoint:
@@ -87,7 +91,7 @@ class InspectionEndpoint:
         """Stream traces until the client closes the connection."""
         # a page of another site must not read along
         if "Origin" in request.headers:
-            return _error(403, "not from a page in a browser")
+            return error_response(403, "not from a page in a browser")
         try:
             with self._inspection.listening() as listener:
                 response = web.StreamResponse(headers={"Content-Type": "application/x-ndjson"})
@@ -104,7 +108,7 @@ class InspectionEndpoint:
                     await response.write(line)
                 return response
         except TooManyListeners:
-            return _error(503, f"too many live inspectors: {MAX_LISTENERS} are connected")
+            return error_response(503, f"too many live inspectors: {MAX_LISTENERS} are connected")
         except ConnectionError:
             return web.Response()  # the client has gone
 
@@ -121,7 +125,3 @@ def _decode_service(body: bytes) -> str | None:
     if service is not None and not isinstance(service, str):
         raise RequestRefused(400, "service is a text")
     return service
-
-
-def _error(status: int, message: str) -> web.Response:
-    return web.json_response({"error": message}, status=status)

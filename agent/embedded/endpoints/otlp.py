@@ -46,12 +46,7 @@ SILENT_STATUSES = ("own", "no_content")
 
 
 class OtlpEndpoint:
-    """The endpoints for spans and log events.
-
-    Args:
-        body_limit: The most bytes of a body, before and after decompression.
-        read_seconds: The most seconds that a client may take to send a body.
-    """
+    """The endpoints for spans and log events; see `BodyReader` for the limits."""
 
     def __init__(
         self,

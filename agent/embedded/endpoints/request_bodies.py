@@ -1,4 +1,4 @@
-"""Read HTTP request bodies within bounds of size, time and memory, and commit concurrent requests in one transaction."""
+"""Read HTTP request bodies within bounds, and commit concurrent requests in one transaction."""
 
 from __future__ import annotations
 
@@ -32,6 +32,19 @@ class RequestRefused(RagmeterError):
         super().__init__(message)
         self.status = status
         self.retry_after = retry_after
+
+
+def error_response(status: int, message: str, retry_after: int | None = None) -> web.Response:
+    """Return a JSON response with an error message."""
+    headers = {} if retry_after is None else {hdrs.RETRY_AFTER: str(retry_after)}
+    return web.json_response({"error": message}, status=status, headers=headers)
+
+
+def refuse_request(refused: RequestRefused) -> web.Response:
+    """Return the JSON response to a refused request."""
+    response = error_response(refused.status, str(refused), refused.retry_after)
+    response.force_close()  # the rest of the body is not read
+    return response
 
 
 def send_continue(request: web.Request) -> None:
@@ -141,11 +154,9 @@ class BodyReader:
 
 
 class GroupCommit(Generic[_T, _R]):
-    """Commits of concurrent requests in one transaction.
+    """Commits of concurrent requests in one transaction, of at most `most` in size.
 
-    Args:
-        write: Makes the items of several requests durable, in a thread; returns a result for each.
-        most: The largest size of a group of several requests.
+    `write` makes the items of several requests durable, in a thread; it returns a result for each.
     """
 
     def __init__(self, write: Callable[[Sequence[_T]], Sequence[_R]], most: int) -> None:
