@@ -121,7 +121,7 @@ class SettingsReload:
         except (ConfigError, OSError) as error:
             log.error("configuration: %s; the settings stay as they were", error)
             return
-        # all changes that wait for a restart, but only the new settingss of those that do not
+        # all changes that wait for a restart, but only the new ones of those that do not
         started, last, read = (
             settings.model_dump() for settings in (self._started, self._last, new)
         )
