@@ -53,6 +53,7 @@ run: setup  ## replay the bundled traces through the whole pipeline and serve th
 	$(BIN)/ragmeter run --config examples/demo.yaml --fresh --replay examples/mtrag.jsonl
 
 test: setup  ## the fast tests
+	-@$(BIN)/python -m tests.deploy.tools --downloads >/dev/null  # tests of what is missing are skipped
 	$(BIN)/pytest -n auto -m "not slow"
 
 # Not all of tests/: two workers would import what has no test for them. By file, so that what a file

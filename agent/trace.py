@@ -1,8 +1,8 @@
-"""The data model of a trace as the agent receives it.
+"""The data model of a trace as the agent receives it: the native schema `ragmeter.trace/1`.
 
-`Trace` is the native schema `ragmeter.trace/1`. It is lenient where production data is untidy
-(unknown fields, numbers as ids, nulls) and strict where a number would otherwise lie (NaN,
-negative durations, a sampling probability outside (0, 1]).
+The model is lenient where production data is untidy (unknown fields, numbers as ids, nulls) and
+strict where a number would otherwise distort estimates (NaN, negative durations, a sampling
+probability outside (0, 1]).
 """
 
 from __future__ import annotations
@@ -12,51 +12,33 @@ import re
 from datetime import UTC, datetime
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import (
-    AfterValidator,
-    BaseModel,
-    BeforeValidator,
-    ConfigDict,
-    Field,
-    model_validator,
-)
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 SCHEMA = "ragmeter.trace/1"
 
 MAX_ID = 512  # characters; longer ids are a mistake of the sender, and ids reach labels and URLs
 MAX_TAGS = 64
-MAX_TAG_TEXT = 256  # characters of a tag's value: tags become label values, never prose
+_MAX_TAG_CHARS = 256  # characters of a tag's value: tags become label values, never prose
 
+# The tag that marks a canary whose reference is kept elsewhere; baggage and spans use this name
+# too. A bare `canary` would clash with releases that only a few users get.
 CANARY = "ragmeter.canary"
-"""The tag that marks a canary whose reference is elsewhere; under that name also in baggage and on
-spans. A bare `canary` is what many call a release that few users get."""
 
-MISSING_FIELDS = ("query", "passages", "answer")
-"""What `Trace.missing` may name."""
+MISSING_FIELDS = ("query", "passages", "answer")  # the keys of `Trace.missing`
 
-MISSING_REASONS = frozenset(
-    (
-        "answer_truncated",
-        "content_hidden",
-        "no_answer_captured",
-        "no_passages_captured",
-        "no_query_captured",
-        "not_captured",
-        "passages_id_only",
-        "passages_truncated",
-        "query_truncated",
-        "redaction_failed",
-        "resolver_error",
-        "resolver_timeout",
-    )
-)
-"""Why a field is missing: these and no others, because reasons become label values."""
+# Why a field is missing. The set is closed, because reasons become label values.
+MISSING_REASONS = frozenset((
+    *("answer_truncated", "passages_truncated", "query_truncated"),
+    *("no_answer_captured", "no_passages_captured", "no_query_captured", "not_captured"),
+    *("content_hidden", "passages_id_only", "redaction_failed"),
+    *("resolver_error", "resolver_timeout"),
+))  # fmt: skip
 
 Status = Literal["ok", "error", "timeout"]
 
 
 def _bound_tags(value: object) -> dict[str, str]:
-    """Scalars as text, bounded in number and length; whatever is nested is dropped."""
+    """Convert scalars to text, bound number and length, and drop nested values."""
     if not isinstance(value, dict):
         return {}
     tags: dict[str, str] = {}
@@ -67,29 +49,32 @@ def _bound_tags(value: object) -> dict[str, str]:
             text = str(item)
         else:
             continue
-        tags[str(key)[:MAX_TAG_TEXT]] = text[:MAX_TAG_TEXT]
+        tags[str(key)[:_MAX_TAG_CHARS]] = text[:_MAX_TAG_CHARS]
         if len(tags) == MAX_TAGS:
             break
     return tags
 
 
 def _read_missing(value: object) -> dict[str, str]:
-    """Known fields with known reasons. Another reason is `not_captured`: dropping it would turn
-    content that is hidden into content that is empty."""
+    """Keep known fields; an unknown reason becomes `not_captured`.
+
+    Dropping it would turn content that is hidden into content that is empty.
+    """
     if not isinstance(value, dict):
         return {}
-    found: dict[str, str] = {}
-    for field_name in MISSING_FIELDS:
-        reason = value.get(field_name)
-        if reason is not None and reason is not False:
-            known = isinstance(reason, str) and reason in MISSING_REASONS
-            found[field_name] = str(reason) if known else "not_captured"
-    return found
+    given = {name: value.get(name) for name in MISSING_FIELDS}
+    return {
+        name: reason if isinstance(reason, str) and reason in MISSING_REASONS else "not_captured"
+        for name, reason in given.items()
+        if reason is not None and reason is not False
+    }
 
 
 def _read_span_ids(value: object) -> object:
-    """Ids of OpenTelemetry in hex; None where they are not, zeros (its "no id") included: a trace
-    is worth more than the link to its span."""
+    """Return valid OpenTelemetry ids in hex, else None.
+
+    A trace is worth more than the link to its span, so bad ids (zeros mean "no id") are dropped.
+    """
     if not isinstance(value, dict):
         return value if isinstance(value, SpanRef) else None
     ids = [str(value.get(name)).lower() for name in ("trace_id", "span_id")]
@@ -100,7 +85,7 @@ def _read_span_ids(value: object) -> object:
 
 
 def _error_text(value: object) -> object:
-    """An error object becomes its JSON text, so that its words are not lost."""
+    """Convert an error object to JSON text, so that its content is not lost."""
     return json.dumps(value, default=str) if isinstance(value, dict | list) else value
 
 
@@ -111,9 +96,9 @@ def _to_utc(value: datetime) -> datetime:
 
 
 Id = Annotated[str, Field(min_length=1, max_length=MAX_ID)]
-Seconds = Annotated[float, Field(ge=0, le=1e9)]  # sums of such never overflow
+Seconds = Annotated[float, Field(ge=0, le=1e9)]  # bounded so that sums never overflow
 Tokens = Annotated[int, Field(ge=0, le=2**53)]  # beyond it a float skips whole numbers
-Tag = Annotated[str, AfterValidator(lambda text: text[:MAX_TAG_TEXT])]
+Tag = Annotated[str, AfterValidator(lambda text: text[:_MAX_TAG_CHARS])]
 Timestamp = Annotated[datetime, AfterValidator(_to_utc)]
 Tags = Annotated[dict[str, str], BeforeValidator(_bound_tags)]
 Missing = Annotated[dict[str, str], BeforeValidator(_read_missing)]
@@ -130,7 +115,7 @@ class _TraceModel(BaseModel):
 
 
 class Passage(_TraceModel):
-    """One retrieved passage, in rank order. `text` may be absent where only ids are traced."""
+    """One retrieved passage; `text` may be absent where only ids are traced."""
 
     id: Id
     text: str | None = None
@@ -140,7 +125,7 @@ class Passage(_TraceModel):
 
 
 class Citation(_TraceModel):
-    """A stretch of the answer, in characters [start, end), and the passages it cites."""
+    """A span of the answer, in characters [start, end), and the passages it cites."""
 
     start: int | None = Field(default=None, ge=0)
     end: int | None = Field(default=None, ge=0)
@@ -148,31 +133,35 @@ class Citation(_TraceModel):
 
 
 class Message(_TraceModel):
+    """One earlier message of the conversation."""
+
     role: str
     text: str = ""
 
 
 class SpanRef(_TraceModel):
-    """A span of OpenTelemetry, in lower-case hex: 32 and 16 digits."""
+    """A reference to an OpenTelemetry span, in lower-case hex (32 and 16 digits)."""
 
     trace_id: str
     span_id: str
 
 
 class Usage(_TraceModel):
+    """Tokens and cost of the request."""
+
     input_tokens: Tokens | None = None
     output_tokens: Tokens | None = None
     cost_usd: float | None = Field(default=None, ge=0, le=1e9)
 
 
 class Sampling(_TraceModel):
-    """What an upstream sampler says of the probability that this trace was kept."""
+    """The probability with which an upstream sampler kept this trace."""
 
     probability: float = Field(default=1.0, gt=0, le=1)
 
 
 class Support(_TraceModel):
-    """A place that holds the right answer or a part of it; what is None may be anything."""
+    """A source that holds the right answer or a part of it; a None field matches anything."""
 
     rel_path: str | None = Field(default=None, description="the document, as in passage metadata")
     heading_path: str | None = Field(
@@ -185,7 +174,7 @@ class Support(_TraceModel):
 
 
 class FactCheck(_TraceModel):
-    """Passes where every pattern is found in the answer and no forbidden phrase is."""
+    """A check that passes if every pattern matches the answer and no forbidden phrase occurs."""
 
     name: str = ""
     patterns: list[str] = Field(
@@ -195,7 +184,7 @@ class FactCheck(_TraceModel):
 
 
 class Calculation(_TraceModel):
-    """A number that the answer must give, and those that it shows on the way."""
+    """A number that the answer must give, and the intermediate results it should show."""
 
     result: float
     steps: list[float] = []
@@ -206,7 +195,7 @@ ConflictRule = Literal["cite_newer", "acknowledge_both", "cite_both"]
 
 
 class Reference(_TraceModel):
-    """What a canary's right answer looks like: as much of it as is known."""
+    """The expected answer of a canary, as far as it is known."""
 
     answer: str | None = None
     answerable: bool | None = None
@@ -241,10 +230,18 @@ class Reference(_TraceModel):
 
 
 class Trace(_TraceModel):
-    """One query with what was retrieved and answered.
+    """One query with the retrieved passages and the answer.
 
-    `passages` is None where retrieval was not captured, and empty where it found nothing: the
-    two are scored differently. What `missing` names is scored by nobody, whatever text is there.
+    Args:
+        trace_id: Id of the request, unique within its service.
+        timestamp: Event time in UTC.
+        passages: Retrieved passages in rank order; None where retrieval was not captured, empty
+            where it found nothing. The two are scored differently.
+        timings: Seconds by stage; `total` is the whole request.
+        sampling: Decision of an upstream sampler; estimates weight by its inverse probability.
+        reference: The expected answer; its presence makes the trace a canary.
+        missing: Fields that were not captured, with the reason; they are not scored even if they
+            have a text.
     """
 
     model_config = ConfigDict(title=SCHEMA)
@@ -286,14 +283,18 @@ class Trace(_TraceModel):
 
     @property
     def canary(self) -> bool:
-        """Whether the question was sent on purpose. A service that passes the mark on (the tag
-        `ragmeter.canary`) keeps its own record of such a request out of what is measured of
-        people's."""
+        """Whether the query is a test query.
+
+        A service that passes the tag `ragmeter.canary` on keeps its own record of such a request
+        out of the measurement of real traffic.
+        """
         return self.reference is not None or self.tags.get(CANARY) == "true"
 
     def tag(self, name: str) -> str | None:
-        """A tag by name; `model`, `prompt_version` and what the reference says of `answerable`
-        count as tags."""
+        """Return a tag by name.
+
+        `model`, `prompt_version` and the reference's `answerable` count as tags.
+        """
         if name == "model":
             return self.model or self.tags.get(name)
         if name == "prompt_version":

@@ -318,7 +318,7 @@ def cost(rate: float, hours: float = 2.5) -> dict[str, float]:
             spent += time.process_time() - looked
             batch = []
     state = json.dumps(monitor.dump())
-    streams = len(monitor.statistics("bot"))
+    streams = len(monitor.ratios())
     return {
         "traces_per_second": rate,
         "observe_us_per_trace": observing / count * 1e6,

@@ -49,7 +49,7 @@ class Partial(NamedTuple):
 def empty() -> Windows:
     settings = load_settings(environ={})
     found = Windows(settings.windows, specs=METRICS, min_samples=settings.limits.min_samples)
-    assert found._finest == GRAIN
+    assert found._state._finest == GRAIN
     return found
 
 
@@ -85,10 +85,10 @@ def merged(windows: Windows, partials: Iterable[Partial]) -> None:
     for one in partials:
         if windows.now is None or one.newest > windows.now:
             windows.advance(one.newest)
-        bucket = decode_bucket(one.data, windows._slots)
-        for ring in reversed(windows._rings):
+        bucket = decode_bucket(one.data, windows._state.slots)
+        for ring in reversed(windows._state.rings):
             ring.fold(one.bucket * GRAIN // ring.width, (SERVICE, ""), bucket)
-        windows.changes += 1
+        windows._state.changes += 1
 
 
 def direct(windows: Windows, records: Iterable[bytes]) -> None:

@@ -18,6 +18,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
+from ragmeter.aggregate import aggregator
 from ragmeter.aggregate.aggregator import Aggregator
 from ragmeter.config.loader import load_settings
 from ragmeter.core.score import Score, ScoredTrace, ScoreState
@@ -73,7 +74,8 @@ def _bare(one: Aggregator) -> None:
     """Leave out what is neither windows nor estimates nor detectors: counters, objectives, and what
     the draws are told of the traffic."""
     nothing: Any = lambda *_: None  # noqa: E731
-    one._count_operations = one._count_objectives = nothing  # type: ignore[method-assign]
+    aggregator.count_operations = nothing  # type: ignore[attr-defined]
+    one._count_objectives = nothing  # type: ignore[method-assign]
     one._learner.observe = nothing  # type: ignore[method-assign]
 
 

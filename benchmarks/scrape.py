@@ -26,9 +26,9 @@ from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.metrics_core import Metric
 from prometheus_client.parser import text_string_to_metric_families
 
+from ragmeter.aggregate.accounting import DURATION_EDGES
 from ragmeter.aggregate.agent_view import AgentHealth
-from ragmeter.aggregate.aggregator import DURATION_EDGES
-from ragmeter.aggregate.consistency import _AnswerComparison
+from ragmeter.aggregate.consistency import AnswerComparison
 from ragmeter.aggregate.indexes import IndexVersion
 from ragmeter.alerts.alert import Alert
 from ragmeter.core.counters import Counters, Exemplar
@@ -68,8 +68,8 @@ class BenchReading:
     def indexes(self) -> Sequence[IndexVersion]:
         return ()
 
-    def consistency(self, service: str, window: str) -> _AnswerComparison:
-        return _AnswerComparison(0, 0, {})
+    def consistency(self, service: str, window: str) -> AnswerComparison:
+        return AnswerComparison(0, 0, {})
 
     def alerts(self) -> Sequence[Alert]:
         return ()

@@ -77,7 +77,7 @@ def _shares(x: Floats, baseline: int) -> tuple[DriftStream, Floats]:
     tracker = SharesTracker("", "grounding", "builtin", 0.0)
     for row in cells[:hour]:
         counts = np.bincount(row, minlength=SCORE_CELLS).astype(float).tolist()
-        tracker._choose(counts, float(BUCKET), float(BUCKET))
+        tracker._choose_edges(counts, float(BUCKET), float(BUCKET))
     above = np.stack([(cells >= edge).sum(1) for edge in tracker.edges], 1).astype(float)
     learned = [_baseline(column, column, hour) for column in above[hour:known].T]
     return DriftStream(learned, 1, True, MIN_EDGE_SAMPLES), above[known:]

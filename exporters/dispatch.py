@@ -13,13 +13,12 @@ import math
 import random
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass
-from datetime import UTC
-from email.utils import parsedate_to_datetime
 from typing import Literal, Protocol
 from urllib.parse import unquote, urlsplit, urlunsplit
 
 import httpx
 
+from ragmeter.core.pacing import backoff_seconds, parse_retry_after
 from ragmeter.store.rows import OutboxItem
 
 log = logging.getLogger(__name__)
@@ -130,23 +129,7 @@ def classify_status(status: int, headers: httpx.Headers, now: float) -> Delivery
     reason = f"HTTP {status}"
     if 400 <= status < 500 and status not in (408, 429):
         return DeliveryOutcome("refused", reason)
-    return DeliveryOutcome("retry", reason, _retry_after(headers.get("Retry-After"), now))
-
-
-def _retry_after(text: str | None, now: float) -> float | None:
-    """Seconds to wait, from either form of the header; None where it is absent or unreadable."""
-    if text is None:
-        return None
-    text = text.strip()
-    if text.isascii() and text.isdigit():
-        return min(float(text[:9]), MAX_AGE)
-    try:
-        date = parsedate_to_datetime(text)
-    except ValueError:
-        return None
-    if date.tzinfo is None:
-        date = date.replace(tzinfo=UTC)
-    return min(max(date.timestamp() - now, 0.0), MAX_AGE)
+    return DeliveryOutcome("retry", reason, parse_retry_after(headers, now, MAX_AGE))
 
 
 class Dispatcher:
@@ -272,7 +255,9 @@ class Dispatcher:
             self._drop(item, "refused", outcome.reason)
             await self._done(item)
         else:
-            delay = max(self._backoff(item.attempts), outcome.after or 0.0)
+            # half random, so that many agents do not come back as one
+            pause = backoff_seconds(item.attempts, self._rng, BASE_DELAY, MAX_DELAY, jitter=0.5)
+            delay = max(pause, outcome.after or 0.0)
             due = self._clock() + delay
             await asyncio.to_thread(self._outbox.retry, item.id, due, outcome.reason)
             self._count(self._target, "retry")
@@ -293,11 +278,6 @@ class Dispatcher:
     def _drop(self, item: OutboxItem, outcome: str, reason: str) -> None:
         self._count(self._target, outcome)
         log.warning("notification %s to %s dropped: %s", item.id, self._target, reason)
-
-    def _backoff(self, attempts: int) -> float:
-        """Doubling with half of it random, so that many agents do not come back as one."""
-        full: float = min(BASE_DELAY * 2.0 ** min(attempts, 30), MAX_DELAY)
-        return full * (0.5 + 0.5 * self._rng.random())
 
 
 class MemoryOutbox:

@@ -15,7 +15,7 @@ from prometheus_client.exposition import generate_latest as text_latest
 from prometheus_client.openmetrics.exposition import generate_latest as openmetrics_latest
 
 from ragmeter import __version__
-from ragmeter.aggregate.aggregator import DURATION_EDGES
+from ragmeter.aggregate.accounting import DURATION_EDGES
 from ragmeter.core.counters import Exemplar
 from ragmeter.core.metric_specs import MetricSpec, base_name, parse_cutoff
 from ragmeter.core.series import split_scorer

@@ -6,10 +6,12 @@ import ast
 import json
 import re
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 from ragmeter.ingest.native import DecodedTrace, decode_trace_body
+from ragmeter.scorers.llm.questions import JudgeFailureReason
 from ragmeter.trace import MISSING_REASONS, Trace
 
 ROOT = Path(__file__).parents[1]
@@ -82,10 +84,7 @@ def test_every_reason_is_documented_and_every_documented_one_is_given() -> None:
     }  # agent/embedded/tier_worker.py, where a tier gave nothing
     given |= {"budget"}  # agent/score/scorer.py, of canaries that had no room left
     given |= {"no_verdict", "first_run"}  # of comparisons: agent/metrics/judge_agreement.py, probes
-    # what a judge's client may say stands in the contract between it and the metrics
-    seam = (ROOT / "agent" / "scorers" / "llm" / "questions.py").read_text()
-    listed = seam[seam.index('"""Why a call gave no verdict') : seam.index("class JudgeFailed")]
-    given |= set(re.findall(r"`([a-z_]+)`", listed))
+    given |= set(get_args(JudgeFailureReason))
     given |= MISSING_REASONS  # what a trace itself may say
     for part in ("core", "metrics", "scorers"):
         for path in (ROOT / "agent" / part).rglob("*.py"):

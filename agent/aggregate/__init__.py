@@ -1,1 +1,1 @@
-"""The state machine of a service: scored traces, feedback and index events in; windows, drift, alerts out."""
+"""The state machine of a service: scored traces, feedback and index events in; alerts out."""

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from ragmeter.aggregate.consistency import _AnswerComparison
+from ragmeter.aggregate.consistency import AnswerComparison
 from ragmeter.aggregate.indexes import IndexVersion
 from ragmeter.alerts.alert import Alert
 from ragmeter.core.counters import Counters, GaugeSample
@@ -16,9 +16,13 @@ from ragmeter.windows.windows import Windows
 
 @dataclass(frozen=True, slots=True)
 class AgentHealth:
-    """`problems` says in words why the agent is not ready; empty when it is.
+    """The health of the agent.
 
-    Seconds are None where nobody knows: nothing was processed yet, or what waits is on Kafka.
+    Seconds are None if they are unknown: nothing was processed yet, or the backlog is on Kafka.
+
+    Args:
+        problems: Descriptions of why the agent is not ready; empty when it is.
+        pending: Traces that wait for a slow tier, by tier.
     """
 
     problems: tuple[str, ...] = ()
@@ -26,49 +30,56 @@ class AgentHealth:
     oldest_unprocessed_seconds: float | None = None
     processing_lag_seconds: float | None = None
     pending: Mapping[str, int] = field(default_factory=dict)
-    """Traces that wait for a slow tier, by tier."""
 
     @property
     def ready(self) -> bool:
+        """Whether the agent has no problems."""
         return not self.problems
 
 
 class AgentView(Protocol):
-    """Hold `lock()` while reading `windows`, `counters` or `alerts`: another thread writes them."""
+    """The running agent as exporters read it.
+
+    Hold `lock()` while reading `windows`, `counters`, `alerts`, `indexes` or `consistency`: another
+    thread writes them.
+    """
 
     @property
-    def windows(self) -> Windows: ...
+    def windows(self) -> Windows:
+        """The windows of all services."""
 
     @property
-    def counters(self) -> Counters: ...
+    def counters(self) -> Counters:
+        """The counters of the agent."""
 
     @property
     def segments(self) -> Sequence[str]:
-        """Configured segment tags, for example `["model"]`."""
+        """The configured segment tags, for example `["model"]`."""
 
     @property
     def waiting(self) -> Mapping[tuple[str, str], int]:
-        """Results that slow tiers still owe, by (metric, scorer)."""
+        """How many results of slow tiers are pending, by (metric, scorer)."""
 
     def instruments(self) -> Sequence[Mapping[str, str]]:
-        """What each judge is, as labels: name, model as served, prompts, fingerprint."""
+        """Return labels of each judge: name, model as served, prompts, fingerprint."""
 
     def gauges(self) -> Sequence[GaugeSample]:
-        """How the slow tiers are: (name, label pairs, value)."""
+        """Return the gauges of the slow tiers: (name, label pairs, value)."""
 
     def indexes(self) -> Sequence[IndexVersion]:
-        """What indexing jobs have said, by service and index, the latest version first. Hold
-        `lock()`; what is returned must not change afterwards."""
+        """Return copies of the indexes by service and name, the latest version first."""
 
-    def consistency(self, service: str, window: str) -> _AnswerComparison:
-        """How much answers to one question differ. Hold `lock()`."""
+    def consistency(self, service: str, window: str) -> AnswerComparison:
+        """Return how much answers to one question agree."""
 
-    def lock(self) -> AbstractContextManager[Any]: ...
+    def lock(self) -> AbstractContextManager[Any]:
+        """Return the lock that the writing thread takes."""
 
     def alerts(self) -> Sequence[Alert]:
-        """Every alert that is pending or firing, and those resolved lately."""
+        """Return every alert that is pending, firing, or lately resolved."""
 
     def evidence(self, service: str, trace_id: str) -> dict[str, Any] | None:
-        """The kept trace (native JSON under `trace`, its scores under `results`), or None."""
+        """Return a stored trace (native JSON under `trace`, scores under `results`), or None."""
 
-    def health(self) -> AgentHealth: ...
+    def health(self) -> AgentHealth:
+        """Return the health of the agent."""

@@ -1,10 +1,9 @@
-"""The aggregator of one worker: scored traces in, windows, counters and alerts out; its changes as rows for a store.
+"""The aggregator of one worker: scored traces in; windows, counters and alerts out.
 
-The aggregate half: scored traces in, windows, counters and alerts out. Pure.
-
-Time is event time. Rules are evaluated at fixed steps of it, at the first event beyond each
-step, so the same traces in the same order give the same alerts whatever the wall clock, the
-batching or the restarts in between.
+Pure: it reads no clock and writes no file. Time is event time. Rules are evaluated at fixed steps
+of it, at the first event beyond each step, so the same traces in the same order give the same
+alerts whatever the wall clock, the batching or the restarts in between. `take_changes` gives what
+changed as rows for a store, `restore_aggregator` reads such rows back.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from ragmeter.aggregate.accounting import ResultAccounting
+from ragmeter.aggregate.accounting import ResultAccounting, count_operations
 from ragmeter.aggregate.consistency import AnswerMemory
 from ragmeter.aggregate.drift_detection import DriftDetection
 from ragmeter.aggregate.index_events import IndexEvent
@@ -29,7 +28,7 @@ from ragmeter.config.scoring import SamplingSettings
 from ragmeter.config.settings import Settings
 from ragmeter.core.arithmetic import WEIGHT_ONE
 from ragmeter.core.clocks import parse_whole_seconds, parse_window
-from ragmeter.core.counters import CounterKey, Counters, Exemplar, GaugeSample
+from ragmeter.core.counters import CounterKey, Counters, GaugeSample
 from ragmeter.core.label_bounds import LabelBounds
 from ragmeter.core.score import HashedWording, Score, ScoredTrace
 from ragmeter.core.series import FingerprintRegistry
@@ -42,13 +41,11 @@ from ragmeter.sampling.control import ControlLearner, SamplingControl
 from ragmeter.windows.state import BucketRow
 from ragmeter.windows.windows import Windows
 
-# Chosen on three latency mixes: `histogram_quantile` errs by at most 1 % at p50, 10 % at p95 and
-# 5 % at p99; the client library's default edges err by 23 % at p95 and 67 % at p99.
-DURATION_EDGES = (0.05, 0.1, 0.2, 0.35, 0.5, 0.75, 1, 1.5, 2, 3, 5, 7.5, 10, 15, 30, 60)
-
+IDLE_SECONDS = 1.0  # how often event time moves on while nothing arrives
+SAVE_IDLE_SECONDS = 60.0  # how often event time is written down when nothing else changed
 # Across a gap without traces the rules are stepped through the longest window and this much more
 # event time, then time jumps: by then every window is empty and every alert has ended.
-_AFTER_WINDOWS = 2 * 3600
+_SECONDS_AFTER_WINDOWS = 2 * 3600
 
 
 class AppliedTrace(NamedTuple):
@@ -56,7 +53,7 @@ class AppliedTrace(NamedTuple):
 
     Args:
         trace: The trace under its bounded service and stage names. Its `wording` is that of an
-            answer that is remembered, and None for others.
+            answer that is remembered, and empty for others.
         segments: The `tag=value` segments it was counted in; none if it came too late.
         alerts: The alerts that fired or resolved on the way to its time.
     """
@@ -69,18 +66,21 @@ class AppliedTrace(NamedTuple):
 class Aggregator:
     """Windows, counters and alerts of all services, by one clock.
 
-    `expected` are the (metric, scorer) pairs that each trace has a result for. Canaries have those
-    of `ragmeter.metrics.canary.scores.expected_of`: they enter the windows of their service in series
-    of their own, and neither its traffic, times and costs nor what is learnt from traffic.
+    Canaries enter the windows of their service in series of their own. They count neither in its
+    traffic, times and costs nor in what the sampler learns from traffic.
+
+    Args:
+        settings: The settings of the agent.
+        rules: The alert rules to evaluate.
+        expected: The (metric, scorer) pairs that each trace has a result for. Canaries have those
+            of `ragmeter.metrics.canary.scores.expected_canary_pairs`.
     """
 
     def __init__(
-        self,
-        settings: Settings,
-        rules: Sequence[AlertRule],
-        expected: Sequence[tuple[str, str]],
+        self, settings: Settings, rules: Sequence[AlertRule], expected: Sequence[MetricScorer]
     ) -> None:
         limits = settings.limits
+        window_seconds = {name: parse_window(name) for name in settings.windows}
         self.windows = Windows(
             settings.windows,
             specs=METRICS,
@@ -89,12 +89,11 @@ class Aggregator:
             worst_of={rule.segment for rule in rules if rule.segment},
         )
         self.counters = Counters()
-        of_canaries = expected_canary_pairs(
+        canary_pairs = expected_canary_pairs(
             settings.judge.k, expected, settings.judge.budget.canaries > 0
         )
-        self._accounting = ResultAccounting(self.counters, expected, of_canaries)
+        self._accounting = ResultAccounting(self.counters, expected, canary_pairs)
         self.waiting = self._accounting.pending
-        """Results that a slow tier still owes, by (metric, scorer)."""
         spans = [
             seconds
             for rule in rules
@@ -113,39 +112,23 @@ class Aggregator:
         self.indexing = Indexes(
             limits.services, limits.label_chars, lambda: self._overflow("index")
         )
+        embeds = embeds_answers(settings.consistency, settings.privacy)
         self.consistency = AnswerMemory(
             settings.consistency.queries,
-            {name: parse_window(name) for name in settings.windows},
+            window_seconds,
             limits.min_samples,
             wording_mode(settings.consistency, settings.privacy),
-            settings.consistency.embeddings.near
-            if embeds_answers(settings.consistency, settings.privacy)
-            else None,
+            settings.consistency.embeddings.near if embeds else None,
         )
         self._segments = settings.segments
         self._learner = ControlLearner(settings.sampling)
         self._slos = settings.slos
         self._step = settings.alerts.evaluation_seconds
-        self._longest_gap = max(map(parse_window, settings.windows)) + _AFTER_WINDOWS
+        self._longest_gap = max(window_seconds.values()) + _SECONDS_AFTER_WINDOWS
         self._next_step: float | None = None
         self._evaluated = -1  # `windows.changes` at the last evaluation
         self._fingerprints = FingerprintRegistry()
         self.windows.current = self._fingerprints.current
-
-    def _overflow(self, label: str) -> None:
-        self.counters.inc("ragmeter_label_overflow_total", (("label", label),))
-
-    def label(self, service: str) -> str:
-        """The bounded name that a service has in the windows, `__other__` where it has none."""
-        return self._bounds.service(service, admit=False)
-
-    def control(self, turn: int) -> SamplingControl:
-        """What the score half should know in this turn, when all earlier ones were applied."""
-        return self._learner.at(turn)
-
-    def resample(self, settings: SamplingSettings) -> None:
-        """Other settings of what is `low` and `rare`."""
-        self._learner.update(settings)
 
     def apply(
         self, scored: ScoredTrace, pending: Sequence[MetricScorer] = (), turn: int = 0
@@ -162,120 +145,71 @@ class Aggregator:
             return self._apply_canary(scored, pending, alerts)
         trace, segments, late = self._add_to_windows(scored, turn)
         self._accounting.count_trace()
-        if late:
-            self._accounting.count_late(pending)
-        else:
-            self._accounting.add_pending(pending)
+        self._accounting.count_pending(pending, late)
+        if not late:
             self.drift.observe(trace)
         remembered = self._remember_answer(trace)
-        self._count_operations(trace)
+        count_operations(self.counters, trace)
         self._count_objectives(trace)
         if trace.wording and not remembered:
             trace = replace(trace, wording=None)
         return AppliedTrace(trace, segments, alerts)
 
-    def _remember_answer(self, trace: ScoredTrace) -> bool:
-        """Remember the answer, to compare it with others to the same question."""
-        wording, now = trace.wording, self.windows.now
-        if wording is None:
-            outcome: str = trace.wording_reason
-        elif now is None:
-            outcome = "late"
-        else:
-            outcome = self.consistency.add(trace.service, wording, trace.timestamp, now)
-        if outcome:
-            self.counters.inc("ragmeter_consistency_answers_total", (("outcome", outcome),))
-        return wording is not None and outcome == "kept"
-
-    def embedded(
-        self,
-        service: str,
-        wording: HashedWording | str,
-        at: float,
-        context: str,
-        found: AnswerVectors | str,
-    ) -> None:
-        """Count what came of the embedding of an answer that was remembered at `at`: vectors, or
-        why there are none. `context`: see `Memory.embed`."""
-        outcome = found if isinstance(found, str) else "embedded"
-        self.counters.inc("ragmeter_consistency_embeddings_total", (("outcome", outcome),))
-        if isinstance(found, AnswerVectors) and isinstance(wording, HashedWording):
-            self.consistency.embed(self.label(service), wording, at, context, found)
-
     def _apply_canary(
         self, scored: ScoredTrace, pending: Sequence[MetricScorer], alerts: list[Alert]
     ) -> AppliedTrace:
-        """Count what its reference and the judge say of a canary, and nothing else: its results are
-        further ones of the service, without a trace that was seen, timed or paid for."""
+        # Only results of the reference and the judge count, without a trace that was seen, timed
+        # or paid for.
         results = [score for score in scored.results if is_canary_scorer(score.scorer)]
         bare = replace(scored, results=results, timings={}, partial=True)
         bare, segments, late = self._add_to_windows(bare)
         self._accounting.count_canary()
-        if late:
-            self._accounting.count_late(pending)
-        else:
-            self._accounting.add_pending(pending)
+        self._accounting.count_pending(pending, late)
         self._count_objectives(bare)
         status = (("service", bare.service), ("status", scored.status))
         self.counters.inc("rag_canaries_total", status)
         return AppliedTrace(replace(scored, service=bare.service), segments, alerts)
 
     def finish(self, scored: ScoredTrace) -> ScoredTrace:
-        """Count the results of a slow tier for a trace that was applied before.
+        """Count results of a slow tier in the buckets of the time of their trace.
 
-        They enter the buckets of the trace's own time.
-
-        Args:
-            scored: The results, with `partial` set; it is not changed.
-
-        Returns:
-            The same under its bounded names.
+        `scored.partial` must be set. Returns the same results under bounded names.
         """
         self._accounting.remove_pending(scored.results)
         trace, _, _ = self._add_to_windows(scored)
         self._count_objectives(trace)
         return trace
 
-    def index(self, event: IndexEvent, at: float) -> IndexOutcome:
-        """Count what an indexing job says, at Unix time `at`. It moves no event time: a job may end
-        while nobody asks anything."""
-        outcome = self.indexing.add(event, at)
-        self.counters.inc("ragmeter_index_events_total", (("outcome", outcome),))
-        return outcome
-
-    def amend(
-        self, counted: ScoredTrace | None, found: ScoredTrace, segments: Sequence[str]
-    ) -> bool:
-        """Count what labels say of a trace that was applied before, in place of what they had said
-        by then. Both are partial and under the names that the trace was placed by; a result that
-        is corrected is counted as another one. Whether there is a window for it."""
-        if self.windows.too_late(found.timestamp):
-            return False
-        self._accounting.count_unexpected(found.results)
-        self._accounting.count_final(found.results)
-        if counted is not None and counted.results:
-            self.windows.retract(counted, found.service, segments)
-        if found.results:
-            self.windows.add(found, found.service, segments)
-        return True
-
     def lose(self, results: Sequence[Score]) -> None:
-        """Count results that were owed for a trace that nobody can read any more."""
+        """Count pending results of a trace that cannot be read any more."""
         self._accounting.remove_pending(results)
         self._accounting.count_final(results)
 
     def add_extra(self, scored: ScoredTrace) -> None:
-        """Count results that no trace of the queue owes (probes of a judge)."""
+        """Count results that are expected of no trace: those of a judge's probes."""
         self._accounting.count_unexpected(scored.results)
         self._add_to_windows(scored)
+
+    def amend(self, old: ScoredTrace, new: ScoredTrace, segments: Sequence[str]) -> bool:
+        """Replace results of people's labels for a trace that was counted in `segments`.
+
+        Both are partial and under bounded names; a corrected result counts as another one. Returns
+        False if no window reaches back to the trace.
+        """
+        if self.windows.too_late(new.timestamp):
+            return False
+        self._accounting.count_unexpected(new.results)
+        self._accounting.count_final(new.results)
+        if old.results:
+            self.windows.retract(old, new.service, segments)
+        if new.results:
+            self.windows.add(new, new.service, segments)
+        return True
 
     def _add_to_windows(
         self, scored: ScoredTrace, turn: int | None = None
     ) -> tuple[ScoredTrace, tuple[str, ...], bool]:
-        """Add the results of a trace to the windows; `turn` is None unless it is a new trace.
-
-        Returns the trace under its bounded names, its segments, and whether it is too late.
-        """
+        """Return the trace under its bounded names, its segments, and whether it is too late."""
         late = self.windows.too_late(scored.timestamp)
         trace = self._bound_names(scored, late)
         if late:
@@ -309,30 +243,28 @@ class Aggregator:
         return replace(scored, service=service, timings=timings)
 
     def _in_series(self, score: Score) -> Score:
-        """The score under the name of the series that its fingerprint belongs to."""
+        """Name the scorer after the series that the score's fingerprint belongs to."""
         name, changed = self._fingerprints.assign_series(score)
         if changed:
             labels = (("metric", score.metric), ("scorer", score.scorer))
             self.counters.inc("ragmeter_instrument_changes_total", labels)
         return score if name == score.scorer else replace(score, scorer=name)
 
-    def _count_operations(self, scored: ScoredTrace) -> None:
-        counters, label = self.counters, ("service", scored.service)
-        counters.inc("rag_traces_total", (label, ("status", scored.status)))
-        for direction, tokens in (("input", scored.input_tokens), ("output", scored.output_tokens)):
-            if tokens:
-                counters.inc("rag_tokens_total", (label, ("direction", direction)), tokens)
-        if scored.cost_usd:
-            counters.inc("rag_cost_usd_total", (label,), scored.cost_usd)
-        total = scored.timings.get("total")
-        if total is not None:
-            exemplar = Exemplar(scored.trace_id, total, scored.timestamp)
-            counters.observe(
-                "rag_trace_duration_seconds", (label,), total, DURATION_EDGES, exemplar
-            )
+    def _remember_answer(self, trace: ScoredTrace) -> bool:
+        """Remember the answer, to compare it with others to the same question."""
+        wording, now = trace.wording, self.windows.now
+        if wording is None:
+            outcome: str = trace.wording_reason
+        elif now is None:
+            outcome = "late"
+        else:
+            outcome = self.consistency.add(trace.service, wording, trace.timestamp, now)
+        if outcome:
+            self.counters.inc("ragmeter_consistency_answers_total", (("outcome", outcome),))
+        return wording is not None and outcome == "kept"
 
     def _count_objectives(self, scored: ScoredTrace) -> None:
-        """One count for both who read it: counters for Prometheus, budgets for our own rules."""
+        """Count events in counters, for Prometheus, and in budgets, for the agent's own rules."""
         for event in objective_events(scored, self._slos):
             key = (("service", scored.service), ("slo", event.slo))
             weight = event.weight / WEIGHT_ONE
@@ -343,22 +275,36 @@ class Aggregator:
             self.counters.inc("rag_slo_bad_events_squared_total", key, bad * bad)
             self.budgets.add(scored.service, event.slo, scored.timestamp, event.weight, event.bad)
 
+    def embedded(
+        self,
+        service: str,
+        wording: HashedWording | str,
+        at: float,
+        context: str,
+        result: AnswerVectors | str,
+    ) -> None:
+        """Count the vectors of an answer remembered at event time `at`, or why it has none.
+
+        `service` is the name as it was sent; for `context` see `AnswerMemory.embed`.
+        """
+        outcome = result if isinstance(result, str) else "embedded"
+        self.counters.inc("ragmeter_consistency_embeddings_total", (("outcome", outcome),))
+        if isinstance(result, AnswerVectors) and isinstance(wording, HashedWording):
+            self.consistency.embed(self.label(service), wording, at, context, result)
+
+    def index(self, event: IndexEvent, at: float) -> IndexOutcome:
+        """Count an event of an indexing job at Unix time `at`; it moves no event time."""
+        outcome = self.indexing.add(event, at)
+        self.counters.inc("ragmeter_index_events_total", (("outcome", outcome),))
+        return outcome
+
     def advance(self, now: float) -> list[Alert]:
-        """Move event time to `now`, evaluating the rules at every step in between."""
+        """Move event time to `now`, evaluate the rules at every step, and return moved alerts."""
         transitions: list[Alert] = []
         if self._next_step is not None:
             last = min(now, self._next_step + self._longest_gap)
             while self._next_step <= last:
-                transitions += self.drift.advance(self._next_step)
-                self.windows.advance(self._next_step)
-                self.budgets.advance(self._next_step)
-                # without alerts that wait for their time, the same windows say the same again:
-                # a night without traffic is 234 expiries, not 6,240 evaluations
-                if self.engine.waiting or self.windows.changes != self._evaluated:
-                    moved = self.engine.evaluate(self.windows, self._next_step)
-                    transitions += [*moved, *self.drift.apply_alert_changes(moved, self._next_step)]
-                    self._evaluated = self.windows.changes
-                    self._forget_gone()
+                transitions += self._evaluate(self._next_step)
                 self._next_step += self._step
         if self._next_step is None or self._next_step <= now:
             self._next_step = math.floor(now / self._step) * self._step + self._step
@@ -368,51 +314,74 @@ class Aggregator:
         self.consistency.advance(now)
         return transitions
 
-    def promote(self, service: str | None) -> tuple[dict[str, Any], list[Alert]] | None:
-        """What is normal at the event time reached becomes the drift baseline of a service, or of
-        all. What came of it, and the alerts that ended; None where the service is not watched."""
-        return self.drift.promote(service, self.windows.now)
+    def _evaluate(self, at: float) -> list[Alert]:
+        transitions = self.drift.advance(at)
+        self.windows.advance(at)
+        self.budgets.advance(at)
+        # Without alerts that wait for their time, the same windows give the same result again:
+        # a night without traffic is 234 expiries, not 6,240 evaluations.
+        if self.engine.waiting or self.windows.changes != self._evaluated:
+            moved = self.engine.evaluate(self.windows, at)
+            transitions += [*moved, *self.drift.apply_alert_changes(moved, at)]
+            self._evaluated = self.windows.changes
+            self._free_slots()
+        return transitions
 
-    def _forget_gone(self) -> None:
-        """Free the places and counters of services and fingerprints that every window has
-        forgotten. At the steps of event time only: when it happens must not depend on batches."""
-        gone = self._bounds.retain_services(self.windows.services())
-        for service in gone:
+    def _free_slots(self) -> None:
+        """Free slots and counters of services and fingerprints that have left every window."""
+        # only at the steps of event time: when it happens must not depend on batches
+        services = self.windows.services()
+        expired = self._bounds.retain_services(services)
+        for service in expired:
             self.counters.forget("service", service)
-        if gone:
-            kept = self.windows.services()
-            self.drift.keep(kept)
-            self._learner.retain_services(kept)
+        if expired:
+            self.drift.retain_services(services)
+            self._learner.retain_services(services)
         for service in self._bounds.services_with_full_segments():
             self._bounds.retain_segments(service, self.windows.segments(service))
         if self._fingerprints.full:
-            services = self.windows.services()
             self._fingerprints.retain(
-                {pair for one in services for pair in self.windows.series(one)}
+                {pair for service in services for pair in self.windows.series(service)}
             )
 
+    def promote(self, service: str | None) -> tuple[dict[str, Any], list[Alert]] | None:
+        """Make the present the drift baseline of a service, or of all: `DriftDetection.promote`."""
+        return self.drift.promote(service, self.windows.now)
+
+    def label(self, service: str) -> str:
+        """Return the bounded name of a service in the windows, `__other__` if it has none."""
+        return self._bounds.service(service, admit=False)
+
+    def control(self, turn: int) -> SamplingControl:
+        """Return what the sampler should know in this turn, after all earlier ones."""
+        return self._learner.at(turn)
+
+    def resample(self, settings: SamplingSettings) -> None:
+        """Replace the settings of the strata `low` and `rare`."""
+        self._learner.update(settings)
+
     def settle(self) -> None:
-        """Bring the counters of results up to what was applied; once for many traces."""
+        """Bring the counters up to date with what was applied, once for many traces."""
         self._accounting.flush_counters()
         if self.windows.ignored_stages:
-            label = (("label", "stage"),)
-            self.counters.inc("ragmeter_label_overflow_total", label, self.windows.ignored_stages)
+            self._overflow("stage", self.windows.ignored_stages)
             self.windows.ignored_stages = 0
 
     def gauges(self) -> list[GaugeSample]:
-        """What is known of indexes and of repeated questions; how the detectors are, and the
-        alerts that found no room."""
-        lost = float(self.engine.overflow + self.engine.drift.overflow)
+        """Return the gauges of indexes, answer consistency, drift detectors and refused alerts."""
+        refused = float(self.engine.overflow + self.engine.drift.overflow)
         return [
             *self.indexing.gauges(),
             *self.consistency.gauges(),
             *self.drift.gauges(),
-            ("ragmeter_alerts_refused", (), lost),
+            ("ragmeter_alerts_refused", (), refused),
         ]
 
+    def _overflow(self, label: str, by: int = 1) -> None:
+        self.counters.inc("ragmeter_label_overflow_total", (("label", label),), by)
+
     def drain(self) -> dict[str, Any]:
-        """The large parts of the state that changed since the last call, by name; each replaces
-        the one of its name. Before `dump`."""
+        """Return the large parts of the state that changed, by name; call it before `dump`."""
         return {
             **self.drift.drain(),
             **self._learner.drain(),
@@ -421,8 +390,7 @@ class Aggregator:
         }
 
     def dump(self) -> dict[str, Any]:
-        """What a restart needs besides counters and windows, which hold the event time, and what
-        `drain` has given."""
+        """Return the small part of the state, JSON-able; counters and windows are saved apart."""
         return {
             "alerts": self.engine.dump(),
             "labels": self._bounds.dump(),
@@ -436,16 +404,14 @@ class Aggregator:
         }
 
     def load(self, state: dict[str, Any]) -> None:
-        """The inverse of `dump`, after `windows.load`."""
+        """Restore what `dump` and `drain` gave; call it after `windows.load`."""
         if "alerts" not in state:
             return
         self.engine.load(state["alerts"])
         self._bounds.load(state["labels"])
         self._fingerprints.load(state.get("fingerprints", []))
-        self.drift.load(state)
-        self._learner.load(state)
-        self.indexing.load(state)
-        self.consistency.load(state)
+        for part in (self.drift, self._learner, self.indexing, self.consistency):
+            part.load(state)
         if self.windows.now is not None:
             self.consistency.advance(self.windows.now)
         self._next_step = state["next_step"]
@@ -454,7 +420,7 @@ class Aggregator:
 
 
 class AggregatorChanges(NamedTuple):
-    """A bucket or counter of None is deleted; a part of `meta` replaces the one of its name."""
+    """Rows for a store: a bucket or counter of None is deleted, a part of `meta` replaced."""
 
     buckets: Sequence[BucketRow]
     counters: Sequence[tuple[CounterKey, float | None]]
@@ -462,8 +428,10 @@ class AggregatorChanges(NamedTuple):
 
 
 def take_changes(aggregator: Aggregator) -> AggregatorChanges:
-    """All that changed since the last call. What was taken counts as saved: if writing it fails,
-    the aggregator must be given up and restored anew."""
+    """Return all that changed since the last call.
+
+    It counts as saved: if writing it fails, give the aggregator up and restore a new one.
+    """
     return AggregatorChanges(
         [*aggregator.windows.drain(), *aggregator.budgets.drain()],
         aggregator.counters.drain(),
@@ -477,8 +445,11 @@ def restore_aggregator(
     counters: Iterable[tuple[CounterKey, float]],
     meta: Mapping[str, Any],
 ) -> None:
-    """Everything that was ever taken and not replaced or deleted, into a new aggregator. Raises
-    ValueError, KeyError, TypeError or AssertionError for what makes no sense."""
+    """Load all changes that were taken and neither replaced nor deleted into a new aggregator.
+
+    Raises:
+        ValueError, KeyError, TypeError, AssertionError: The rows make no sense.
+    """
     # the rows of the error budgets have negative widths
     aggregator.windows.load([row for row in buckets if row[2] >= 0])
     aggregator.budgets.load([row for row in buckets if row[2] < 0], aggregator.windows.now)
@@ -487,8 +458,7 @@ def restore_aggregator(
 
 
 def evidence_trace_ids(aggregator: Aggregator) -> set[tuple[str, str]]:
-    """(service, trace id) whose text to keep: what the page shows or may show next, and what
-    alerts name."""
+    """Return (service, trace id) of the traces that the page or an alert may show."""
     windows = aggregator.windows
     shown = {
         (service, trace_id)

@@ -1,10 +1,8 @@
 """Remember questions of a service and estimate how much the answers to each of them agree.
 
-Which questions of a service are remembered, and what their answers come to: pure.
-
-Of all different questions those with the smallest hashes are kept (a bottom-k sample). The hash
-knows nothing of answers, so every question has the same chance whatever its traffic, and the mean
-over those that were asked again needs no weights.
+Pure. Of all different questions those with the smallest hashes are kept (a bottom-k sample). The
+hash is independent of the answers, so every question has the same chance whatever its traffic, and
+the mean over those that were repeated needs no weights.
 """
 
 from __future__ import annotations
@@ -30,15 +28,22 @@ from ragmeter.core.vectors import AnswerVectors
 from ragmeter.metrics.consistency import SIMILARITIES, SimilaritySpread
 from ragmeter.windows.estimators import t975
 
-_UNIFORM = 1 / 12
-"""Variance of a value of which only the range 0..1 is known. One such observation is added, as the
-windows do: five equal values do not make a mean that is known exactly."""
+# Variance of a value of which only the range 0..1 is known. One such observation is added, as the
+# windows do: five equal values do not make a mean that is known exactly.
+_UNIFORM_VARIANCE = 1 / 12
+
+_EXPIRE_SECONDS = 60.0  # of event time between two passes over old answers
 
 
 class Agreement(NamedTuple):
-    """Over `queries` questions with answers to compare: the mean of their mean similarities with
-    its 95 % interval, and the means of their variances and coefficients of variation, of those that
-    have any (a question with two answers has neither)."""
+    """The mean similarity of answers to the same question, with its 95 % interval.
+
+    Args:
+        queries: How many questions have answers to compare.
+        mean: The mean over the questions of their mean similarities.
+        variance: The mean of their variances; None without any (two answers have none).
+        variation: The mean of their coefficients of variation, likewise.
+    """
 
     queries: int
     mean: float
@@ -48,57 +53,30 @@ class Agreement(NamedTuple):
     variation: float | None
 
 
-class _AnswerComparison(NamedTuple):
-    """Remembered questions with one answer in a window, and with several; by similarity what those
-    say."""
+class AnswerComparison(NamedTuple):
+    """Remembered questions in a window: `single` with one answer, `several` with more.
+
+    `by` has the agreement of the latter by similarity.
+    """
 
     single: int
     several: int
     by: dict[str, Agreement]
 
 
-def _estimate_agreements(
-    found: Sequence[Mapping[str, SimilaritySpread]], min_samples: int
-) -> dict[str, Agreement]:
-    """By similarity, from what each question has; one that too few questions have is left out."""
-    out: dict[str, Agreement] = {}
-    for name in SIMILARITIES:
-        values = [spreads[name] for spreads in found if name in spreads]
-        if len(values) >= min_samples:
-            out[name] = _agreement(values)
-    return out
-
-
-def _agreement(found: Sequence[SimilaritySpread]) -> Agreement:
-    number = len(found)
-    mean = math.fsum(one.mean for one in found) / number
-    squares = math.fsum((one.mean - mean) ** 2 for one in found) + _UNIFORM
-    half = t975(number - 1) * math.sqrt(squares / number / number)
-    variances = [one.variance for one in found if isinstance(one.variance, float)]
-    variations = [one.variation for one in found if isinstance(one.variation, float)]
-    return Agreement(
-        number,
-        mean,
-        max(0.0, mean - half),
-        min(1.0, mean + half),
-        _mean(variances),
-        _mean(variations),
-    )
-
-
-def _mean(values: Sequence[float]) -> float | None:
-    return math.fsum(values) / len(values) if values else None
-
-
 _MemoryOutcome = Literal["kept", "sampled_out", "enough", "late"]
-
-_EXPIRE_SECONDS = 60.0
 
 
 class AnswerMemory:
-    """`queries` of a service, for the longest of `windows` (seconds by name). What was kept under
-    another `mode` is dropped. An agreement needs `min_samples` questions. `near`: the cosine from
-    which two questions count as one, as soon as both are embedded."""
+    """Answers to the remembered questions of all services.
+
+    Args:
+        queries: How many questions of a service are remembered.
+        windows: The seconds of each window by name; answers are kept for the longest.
+        min_samples: How many questions an agreement needs.
+        mode: The rules of the wordings; state of another mode is dropped.
+        near: The cosine from which two questions count as one, once both are embedded.
+    """
 
     def __init__(
         self,
@@ -108,199 +86,225 @@ class AnswerMemory:
         mode: str,
         near: float | None = None,
     ) -> None:
-        self._most = queries
+        self._max_queries = queries
         self._windows = dict(windows)
         self._longest = max(self._windows.values())
         self._min = max(2, min_samples)
         self._mode = mode
         self._near = near
         self._pools: dict[tuple[str, tuple[str, ...]], AnswerPool] = {}
-        self._known: dict[str, dict[str, RememberedAnswers]] = {}
+        self._remembered: dict[str, dict[str, RememberedAnswers]] = {}  # by service and query
         self._largest: dict[str, str] = {}  # the largest hash of a service that is full
         self._changed: dict[tuple[str, str], None] = {}  # (service, slot)
-        self._places = ServiceSlots()
+        self._slots = ServiceSlots()
         self._now = -math.inf
         self._expired = -math.inf
 
     def wants(self, service: str, query: str) -> bool:
-        """Whether an answer to the question might be kept."""
+        """Return whether an answer to the question of this hash might be remembered."""
         largest = self._largest.get(service)
         return largest is None or query <= largest
 
     def add(self, service: str, wording: HashedWording, at: float, now: float) -> _MemoryOutcome:
-        """Remember an answer; `now` is the event time reached."""
+        """Remember an answer of event time `at`; `now` is the event time reached."""
         if at <= now - self._longest:
             return "late"
         self._now = max(self._now, now)
-        known = self._known.setdefault(service, {})
+        questions = self._remembered.setdefault(service, {})
         query = wording.query
-        if query not in known:
+        if query not in questions:
             if not self.wants(service, query):
                 return "sampled_out"
-            if len(known) >= self._most:
-                self._drop(service, max(known))
-            known[query] = RememberedAnswers()
-            if len(known) >= self._most:
-                self._largest[service] = max(known)
-        if not known[query].add(RememberedAnswer(at, wording.words)):
+            if len(questions) >= self._max_queries:
+                self._drop(service, max(questions))
+            questions[query] = RememberedAnswers()
+            if len(questions) >= self._max_queries:
+                self._largest[service] = max(questions)
+        if not questions[query].add(RememberedAnswer(at, wording.words)):
             return "enough"
         self._changed[service, query[0]] = None
         return "kept"
 
     def embed(
-        self, service: str, wording: HashedWording, at: float, context: str, by: AnswerVectors
+        self, service: str, wording: HashedWording, at: float, context: str, vectors: AnswerVectors
     ) -> None:
-        """The embeddings of an answer that was kept, and of its question; of one that has been let
-        go since nothing is remembered. `context`: what must be equal for questions to be near."""
-        known = self._known.get(service, {})
+        """Add the vectors of an answer of event time `at`, and of its question.
+
+        Nothing happens if the question was dropped since. `context` is a hash of all that must be
+        equal for questions to be near.
+        """
+        questions = self._remembered.get(service, {})
         query = wording.query
-        answers = known.get(query)
-        if answers is None:
+        if query not in questions:
             return
-        changed = answers.attach(at, wording.words, by.answer)
+        changed = questions[query].attach(at, wording.words, vectors.answer)
         if self._near is not None:
-            changed = (
-                link_near_questions(
-                    query, QuestionEmbedding(context, by.question), known, self._near
-                )
-                or changed
-            )
+            embedding = QuestionEmbedding(context, vectors.question)
+            changed |= link_near_questions(query, embedding, questions, self._near)
         if changed:
             self._changed[service, query[0]] = None
 
     def _drop(self, service: str, query: str) -> None:
-        unlink_question(query, self._known[service])
-        del self._known[service][query]
+        unlink_question(query, self._remembered[service])
+        del self._remembered[service][query]
         self._largest.pop(service, None)
         self._changed[service, query[0]] = None
 
     def advance(self, now: float) -> None:
-        """Let go, now and then, what is older than the longest window."""
+        """Drop, once a minute, the answers that are older than the longest window."""
         self._now = max(self._now, now)
         if now < self._expired + _EXPIRE_SECONDS:
             return
         self._expired = now
-        for service, known in list(self._known.items()):
-            for query, answers in list(known.items()):
+        for service, questions in list(self._remembered.items()):
+            for query, answers in list(questions.items()):
                 if answers.expire(now - self._longest):
                     self._changed[service, query[0]] = None
                 if not answers.answers:
                     self._drop(service, query)
-        self._pools = {key: pool for key, pool in self._pools.items() if self._known.get(key[0])}
+        self._pools = {
+            key: pool for key, pool in self._pools.items() if self._remembered.get(key[0])
+        }
         for pool in self._pools.values():
             pool.forget()
 
     def services(self) -> list[str]:
-        return sorted(service for service, known in self._known.items() if known)
+        """Return the services with remembered questions."""
+        return sorted(service for service, questions in self._remembered.items() if questions)
 
     def queries(self, service: str, window: str) -> tuple[int, int]:
-        """(with one answer, with several) in the window, of those that are remembered."""
+        """Return how many questions have one answer in the window, and how many have several."""
         after = self._now - self._windows[window]
         numbers = [len(one.within(after, self._now)) for one in self._questions(service)]
         return numbers.count(1), sum(number > 1 for number in numbers)
 
+    def agreement(self, service: str, window: str) -> dict[str, Agreement]:
+        """Return the agreement by similarity, without those that too few questions have."""
+        after = self._now - self._windows[window]
+        spreads = [one.spreads(after, self._now) or {} for one in self._questions(service)]
+        by_name = {name: [one[name] for one in spreads if name in one] for name in SIMILARITIES}
+        return {
+            name: _estimate_agreement(values)
+            for name, values in by_name.items()
+            if len(values) >= self._min
+        }
+
+    def compared(self, service: str, window: str) -> AnswerComparison:
+        """Return the counts and the agreement of a window."""
+        return AnswerComparison(*self.queries(service, window), self.agreement(service, window))
+
     def _questions(self, service: str) -> list[RememberedAnswers | AnswerPool]:
-        """Near ones as one."""
-        known = self._known.get(service, {})
+        """Return the answers to each question, those to near questions as one pool."""
+        questions = self._remembered.get(service, {})
         if self._near is None:
-            return list(known.values())
-        found: list[RememberedAnswers | AnswerPool] = []
-        pools: dict[tuple[str, tuple[str, ...]], AnswerPool] = {}
-        for group in group_questions(known):
+            return list(questions.values())
+        result: list[RememberedAnswers | AnswerPool] = []
+        pools = {key: pool for key, pool in self._pools.items() if key[0] != service}
+        for group in group_questions(questions):
             if len(group) == 1:
-                found.append(known[group[0]])
+                result.append(questions[group[0]])
                 continue
-            members = tuple(known[query] for query in group)
+            members = tuple(questions[query] for query in group)
             pool = self._pools.get((service, group))
             if pool is None or pool.members != members:
                 pool = AnswerPool(members)
             pools[service, group] = pool
-            found.append(pool)
-        others = {key: pool for key, pool in self._pools.items() if key[0] != service}
-        self._pools = {**others, **pools}
-        return found
-
-    def agreement(self, service: str, window: str) -> dict[str, Agreement]:
-        """By similarity; one that too few questions have is left out."""
-        after = self._now - self._windows[window]
-        found = [one.spreads(after, self._now) for one in self._questions(service)]
-        return _estimate_agreements(
-            [spreads for spreads in found if spreads is not None], self._min
-        )
-
-    def compared(self, service: str, window: str) -> _AnswerComparison:
-        return _AnswerComparison(*self.queries(service, window), self.agreement(service, window))
+            result.append(pool)
+        self._pools = pools
+        return result
 
     def gauges(self) -> Iterator[GaugeSample]:
+        """Yield the gauges of every service and window."""
         for service in self.services():
             for window in self._windows:
-                own = (("service", service), ("window", window))
+                labels = (("service", service), ("window", window))
                 single, several, by = self.compared(service, window)
                 for state, number in (("single_answer", single), ("compared", several)):
-                    yield "rag_consistency_queries", (*own, ("state", state)), float(number)
-                for name, found in by.items():
+                    yield "rag_consistency_queries", (*labels, ("state", state)), float(number)
+                for name, agreement in by.items():
                     rows = (
-                        ("mean", found.mean), ("ci_lower", found.lower), ("ci_upper", found.upper),
-                        ("variance", found.variance),
-                        ("coefficient_of_variation", found.variation),
-                    )  # fmt: skip
+                        ("mean", agreement.mean),
+                        ("ci_lower", agreement.lower),
+                        ("ci_upper", agreement.upper),
+                        ("variance", agreement.variance),
+                        ("coefficient_of_variation", agreement.variation),
+                    )
                     for suffix, value in rows:
                         if value is not None:
-                            yield f"rag_consistency_{name}_{suffix}", own, value
-
-    # State --------------------------------------------------------------------------------------
+                            yield f"rag_consistency_{name}_{suffix}", labels, value
 
     def drain(self) -> dict[str, Any]:
-        """By name, the parts that changed since the last call, the questions of a service by the
-        first digit of their hash. Before `dump`: it gives places."""
+        """Return the parts that changed since the last call, by name; call it before `dump`.
+
+        A part holds the questions of a service whose hash begins with one digit.
+        """
         changed, self._changed = self._changed, {}
         out: dict[str, Any] = {}
         for service, slot in changed:
-            queries = {
-                query: answers.answers
-                for query, answers in self._known.get(service, {}).items()
+            questions = {
+                query: answers
+                for query, answers in self._remembered.get(service, {}).items()
                 if query[0] == slot
             }
-            name = f"consistency.{self._places.slot_of(service)}.{slot}"
-            out[name] = {"service": service, "queries": queries}
+            part: dict[str, Any] = {
+                "service": service,
+                "queries": {query: answers.answers for query, answers in questions.items()},
+            }
             asked = {
                 query: [*answers.question, sorted(answers.near)]
-                for query, answers in self._known.get(service, {}).items()
-                if query[0] == slot and answers.question is not None
+                for query, answers in questions.items()
+                if answers.question is not None
             }
             if asked:
-                out[name]["asked"] = asked
-        self._known = {service: known for service, known in self._known.items() if known}
-        self._places.retain(self._known)  # after its parts were emptied
+                part["asked"] = asked
+            out[f"consistency.{self._slots.slot_of(service)}.{slot}"] = part
+        self._remembered = {name: own for name, own in self._remembered.items() if own}
+        self._slots.retain(self._remembered)  # after its parts were emptied
         return out
 
     def dump(self) -> dict[str, Any]:
-        """The small part, for every commit."""
-        return {"mode": self._mode, "places": self._places.dump()}
+        """Return the small part of the state, for every commit."""
+        return {"mode": self._mode, "places": self._slots.dump()}
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """Back from all that `dump` (under `consistency`) and every `drain` gave."""
+        """Restore what `dump` (under `consistency`) and every `drain` gave."""
         head = state.get("consistency")
         if head is None:
             return
-        self._places.load(head["places"])
-        for service, slot, part_ in self._places.saved_entries(state, "consistency"):
-            if not slot or part_["service"] != service:
+        self._slots.load(head["places"])
+        for service, slot, part in self._slots.saved_entries(state, "consistency"):
+            if not slot or part["service"] != service:
                 continue
             if head["mode"] != self._mode:
                 self._changed[service, slot] = None  # the next commit empties it
                 continue
-            known = self._known.setdefault(service, {})
-            for query, kept in part_["queries"].items():
-                known[query] = RememberedAnswers(
-                    [RememberedAnswer(float(at), *map(str, said)) for at, *said in kept]
+            questions = self._remembered.setdefault(service, {})
+            for query, saved in part["queries"].items():
+                questions[query] = RememberedAnswers(
+                    [RememberedAnswer(float(at), *map(str, texts)) for at, *texts in saved]
                 )
-            for query, (context, vector, near) in part_.get("asked", {}).items():
-                known[query].question = QuestionEmbedding(str(context), str(vector))
-                known[query].near = set(map(str, near))
-        for service, known in self._known.items():
-            repair_links(known)
-            for query in sorted(known)[self._most :]:  # the settings may have changed
+            for query, (context, vector, near) in part.get("asked", {}).items():
+                questions[query].question = QuestionEmbedding(str(context), str(vector))
+                questions[query].near = set(map(str, near))
+        for service, questions in self._remembered.items():
+            repair_links(questions)
+            for query in sorted(questions)[self._max_queries :]:  # the settings may have changed
                 self._drop(service, query)
-            if len(known) >= self._most:
-                self._largest[service] = max(known)
+            if len(questions) >= self._max_queries:
+                self._largest[service] = max(questions)
+
+
+def _estimate_agreement(spreads: Sequence[SimilaritySpread]) -> Agreement:
+    number = len(spreads)
+    mean = math.fsum(spread.mean for spread in spreads) / number
+    squares = math.fsum((spread.mean - mean) ** 2 for spread in spreads) + _UNIFORM_VARIANCE
+    half = t975(number - 1) * math.sqrt(squares / number / number)
+    return Agreement(
+        *(number, mean, max(0.0, mean - half), min(1.0, mean + half)),
+        variance=_mean([one.variance for one in spreads if isinstance(one.variance, float)]),
+        variation=_mean([one.variation for one in spreads if isinstance(one.variation, float)]),
+    )
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return math.fsum(values) / len(values) if values else None

@@ -1,9 +1,10 @@
-"""Run the drift monitor on the windows of the running agent: schedule, series, alerts, saved state.
+"""Run the drift monitor on the windows of the running agent.
 
-It looks at whole minutes of event time, so batches and restarts change nothing. State is kept in
-parts, for a service has some 300 kB of it: what every commit writes is the small head and the open
-score buckets of the last seconds; detectors are written when they have read a bucket, once a
-minute.
+This module holds the schedule, the choice of series, the link to alerts and the saved state. The
+monitor reads at whole minutes of event time, so batches and restarts change nothing. The state of
+a service takes some 300 kB, so it is saved in parts: every commit writes the small head and the
+open score buckets of the last seconds; detectors are written after they have read a bucket, once
+a minute.
 """
 
 from __future__ import annotations
@@ -30,66 +31,22 @@ from ragmeter.metrics.judge_agreement import PROBE_SERVICE
 from ragmeter.metrics.ranking import UMBRELA
 from ragmeter.metrics.registry import METRICS
 from ragmeter.windows.intervals import is_assisted
-from ragmeter.windows.log_histogram import LogHistogram
-from ragmeter.windows.sums import ScoreSums
 from ragmeter.windows.windows import Windows
 
+# After so long without a trace everything was read: a night without traffic costs no readings.
 _SILENCE = HOUR + 10 * MINUTE
-"""After so long without a trace all has been read; a night without traffic costs no looks."""
 
-_PROBED = "judge_probe_change"
-"""What an alert of it says of the judge is told to the monitor."""
+# The metric of the alerts on probes that the monitor is informed of.
+_PROBE_METRIC = "judge_probe_change"
 
-_JUDGES = (JUDGE_SCORER, UMBRELA, AUTONUGGETIZER)
-"""The scorers behind which the judge of the probes is."""
-
-
-class _DriftSeries:
-    """The windows as the monitor reads them: every series once, under the name of its scorer. What
-    an older version of an instrument has scored gets no new data; the estimates with help are made
-    of the same sums."""
-
-    def __init__(self, windows: Windows) -> None:
-        self._windows = windows
-
-    def services(self) -> Sequence[str]:
-        # probes are no traffic, and a rule watches them
-        return [name for name in self._windows.services() if name != PROBE_SERVICE]
-
-    def segments(self, service: str) -> Sequence[str]:
-        return self._windows.segments(service)
-
-    def series(self, service: str, segment: str = "") -> Sequence[tuple[str, str]]:
-        """Not those of canaries: the same few questions again and again are no sample of anything,
-        and each series takes its part of the false alarms that all share. Not those of people's
-        labels either: what is labelled when is no matter of chance, and words are taken back."""
-        return [
-            (metric, scorer)
-            for metric, scorer in self._windows.series(service, segment)
-            if not is_assisted(scorer)
-            and not split_scorer(scorer)[1]
-            and not is_canary_scorer(scorer)
-            and scorer in RESERVED_SCORERS
-        ]
-
-    def stages(self, service: str, segment: str = "") -> Sequence[str]:
-        return self._windows.stages(service, segment)
-
-    def bucket(
-        self, service: str, segment: str, metric: str, scorer: str, width: int, start: float
-    ) -> ScoreSums | None:
-        return self._windows.bucket(service, segment, metric, scorer, width, start)
-
-    def bucket_latency(
-        self, service: str, segment: str, stage: str, width: int, start: float
-    ) -> LogHistogram | None:
-        return self._windows.bucket_latency(service, segment, stage, width, start)
+# The scorers that ask the judge which the probes test.
+_JUDGE_SCORERS = (JUDGE_SCORER, UMBRELA, AUTONUGGETIZER)
 
 
 class DriftDetection:
-    """Watches `windows`; alerts go to `alerts`, their number to `counters`.
+    """The drift monitor of all services: it watches windows and turns alarms into alerts.
 
-    `enabled` is False where it is switched off and where no window has buckets of a minute.
+    It is disabled by the settings, or if no window has buckets of a minute.
     """
 
     def __init__(
@@ -116,26 +73,26 @@ class DriftDetection:
         self._source = _DriftSeries(windows)
         self._alerts = alerts
         self._counters = counters
-        self._next: float | None = None
-        self._heard = -math.inf  # the latest trace
-        self._places = ServiceSlots()
-        self._probed: list[str] = []  # alerts that fire on the probes
-        self._moved = False  # whether detectors have read since the last drain
+        self._next: float | None = None  # the next reading
+        self._latest_trace = -math.inf
+        self._slots = ServiceSlots()
+        self._probe_alerts: list[str] = []  # ids of the alerts that fire on the probes
+        self._changed = False  # whether detectors have read since the last drain
 
     def observe(self, scored: ScoredTrace) -> None:
-        """Count a trace that has a place in the windows, under its bounded name."""
+        """Count a trace that entered the windows under its bounded name."""
         if self.enabled:
-            self._heard = max(self._heard, scored.timestamp)
+            self._latest_trace = max(self._latest_trace, scored.timestamp)
             self.monitor.observe((scored,))
 
     def advance(self, until: float) -> list[Alert]:
-        """Look at every whole minute up to event time `until`; what fired or resolved."""
+        """Read every whole minute up to event time `until` and return moved alerts."""
         moved: list[Alert] = []
         for at in self._due(until):
             self._windows.advance(at)
-            said = self.monitor.advance(at, self._source)
-            self._moved = True
-            moved += self._alerts.apply_alarms(said, self.monitor.active(), self._windows, at)
+            alarms = self.monitor.advance(at, self._source)
+            self._changed = True
+            moved += self._alerts.apply_alarms(alarms, self.monitor.active(), self._windows, at)
         for alert in moved:
             if alert.state == "firing" and alert.drift is not None:
                 stage = alert.labels.get("stage", alert.metric)
@@ -143,51 +100,57 @@ class DriftDetection:
                 self._counters.inc("ragmeter_drift_alarms_total", key)
         return moved
 
-    def apply_alert_changes(self, moved: Sequence[Alert], at: float) -> list[Alert]:
-        """What rules fired or resolved at event time `at`: alerts on the probes hold back the drift
-        alerts of the judge's scores. The alerts that this moved."""
-        was = bool(self._probed)
-        for alert in moved:
-            if alert.service == PROBE_SERVICE and alert.metric == _PROBED:
-                self._probed = [name for name in self._probed if name != alert.id]
-                if alert.state == "firing":
-                    self._probed.append(alert.id)
-        if not self.enabled or bool(self._probed) == was:
-            return []
-        said = self.monitor.apply_probes(_JUDGES, not was, at)
-        return self._alerts.apply_alarms(said, self.monitor.active(), self._windows, at)
-
     def _due(self, until: float) -> Iterator[float]:
         while self.enabled and self._next is not None and self._next <= until:
             at = self._next
-            if at > self._heard + _SILENCE:
+            if at > self._latest_trace + _SILENCE:
                 self.skip(until)
                 return
             self._next += MINUTE
             yield at
 
     def skip(self, to: float) -> None:
-        """Event time begins or jumps: look next at the first whole minute after it."""
+        """Continue with the first whole minute after `to`: event time begins or jumps."""
         if self._next is None or self._next <= to:
             self._next = math.floor(to / MINUTE) * MINUTE + MINUTE
 
+    def apply_alert_changes(self, moved: Sequence[Alert], at: float) -> list[Alert]:
+        """Hold back the drift alerts of the judge's scores while rules fire on its probes.
+
+        `moved` are alerts of rules that fired or resolved at event time `at`. Returns the drift
+        alerts that this moved.
+        """
+        was_drifting = bool(self._probe_alerts)
+        for alert in moved:
+            if alert.service == PROBE_SERVICE and alert.metric == _PROBE_METRIC:
+                self._probe_alerts = [name for name in self._probe_alerts if name != alert.id]
+                if alert.state == "firing":
+                    self._probe_alerts.append(alert.id)
+        if not self.enabled or bool(self._probe_alerts) == was_drifting:
+            return []
+        alarms = self.monitor.apply_probes(_JUDGE_SCORERS, not was_drifting, at)
+        return self._alerts.apply_alarms(alarms, self.monitor.active(), self._windows, at)
+
     def baselines(self) -> list[dict[str, Any]]:
-        """What each series is compared with."""
+        """Return the baseline of each series."""
         return self.monitor.baselines()
 
     def promote(
         self, service: str | None, at: float | None
     ) -> tuple[dict[str, Any], list[Alert]] | None:
-        """A new baseline of one service or of all at event time `at`: how many series have it at
-        once, how many learn it, and the versions; and the alerts that this ended. None where the
-        service is not watched."""
+        """Make the present, event time `at`, the baseline of one service, or of all if None.
+
+        Returns:
+            By service how many series have the baseline at once, how many learn it, and its
+            version; and the alerts that ended. None if the service is not watched.
+        """
         watched = self.monitor.services()
         if service is not None and service not in watched:
             return None
         done: dict[str, Any] = {}
         moved: list[Alert] = []
         for name in watched if service is None else [service]:
-            assert at is not None  # what is watched has had a trace
+            assert at is not None  # a watched service has had a trace
             ready = self.monitor.promote(name, at)
             rows = [row for row in self.monitor.baselines() if row["service"] == name]
             done[name] = {
@@ -196,65 +159,99 @@ class DriftDetection:
                 "version": max((row["version"] for row in rows), default=0),
             }
         if done and at is not None:
-            self._moved = True
+            self._changed = True
             moved = self._alerts.apply_alarms([], self.monitor.active(), self._windows, at)
         return {"at": at, "services": done}, moved
 
-    def keep(self, services: Iterable[str]) -> None:
+    def retain_services(self, services: Iterable[str]) -> None:
         """Forget every other service."""
-        kept = set(services)
-        self.monitor.retain_services(kept)
-        self._places.retain(kept)
+        retained = set(services)
+        self.monitor.retain_services(retained)
+        self._slots.retain(retained)
 
     def gauges(self) -> list[GaugeSample]:
-        """How near each detector is to its alarm, and what there was no room for."""
-        found: list[GaugeSample] = [
+        """Return how near each detector is to its alarm, and how many series were refused."""
+        ratios: list[GaugeSample] = [
             ("ragmeter_drift_statistic", _labels(service, metric, scorer, kind), ratio)
             for service, metric, scorer, kind, ratio in self.monitor.ratios()
         ]
-        return [*found, ("ragmeter_drift_series_refused", (), float(self.monitor.refused))]
+        return [*ratios, ("ragmeter_drift_series_refused", (), float(self.monitor.refused))]
 
     def dump(self) -> dict[str, Any]:
-        """The small part, for every commit; `drain` has the rest."""
+        """Return the small part of the state, for every commit; `drain` has the rest."""
         return {
             "monitor": self.monitor.dump_head(),
             "next": self._next,
-            "heard": None if self._heard == -math.inf else self._heard,
-            "places": self._places.dump(),
-            "probed": self._probed,
+            "heard": None if self._latest_trace == -math.inf else self._latest_trace,
+            "places": self._slots.dump(),
+            "probed": self._probe_alerts,
         }
 
     def drain(self) -> dict[str, Any]:
-        """By name, the parts that changed since the last call. Before `dump`: it gives places."""
+        """Return the parts that changed since the last call, by name; call it before `dump`."""
         out: dict[str, Any] = {}
         for service, slot, rows in self.monitor.drain_scores():
-            out[f"drift.{self._places.slot_of(service)}.{slot}"] = rows
-        if self._moved:
-            self._moved = False
+            out[f"drift.{self._slots.slot_of(service)}.{slot}"] = rows
+        if self._changed:
+            self._changed = False
             for service, trackers in self.monitor.dump_services().items():
-                part = {"service": service, "trackers": trackers}
-                out[f"drift.{self._places.slot_of(service)}"] = part
+                name = f"drift.{self._slots.slot_of(service)}"
+                out[name] = {"service": service, "trackers": trackers}
         return out
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """Back from all that `dump` (under `drift`) and every `drain` gave. What another version
-        has written is left out: baselines are learned anew."""
+        """Restore what `dump` (under `drift`) and every `drain` gave.
+
+        The state of another version is left out: baselines are learned anew.
+        """
         head = state.get("drift")
         if not self.enabled or head is None or head["monitor"]["version"] != 1:
             return
         self._next = head["next"]
-        self._heard = -math.inf if head["heard"] is None else head["heard"]
-        self._places.load(head["places"])
-        self._probed = list(head.get("probed", []))
-        parts = self._places.saved_states(state, "drift")
-        trackers = [tracker for _, part in parts for tracker in part["trackers"]]
+        self._latest_trace = -math.inf if head["heard"] is None else head["heard"]
+        self._slots.load(head["places"])
+        self._probe_alerts = list(head.get("probed", []))
+        saved = self._slots.saved_states(state, "drift")
+        trackers = [tracker for _, detectors in saved for tracker in detectors["trackers"]]
         scores = [
             row
-            for service, slot, rows in self._places.saved_entries(state, "drift")
+            for service, slot, rows in self._slots.saved_entries(state, "drift")
             for row in (rows if slot else ())
-            if row[0] == service  # a place may have had another service before
+            if row[0] == service  # a slot may have had another service before
         ]
         self.monitor.load({**head["monitor"], "trackers": trackers, "scores": scores})
+
+
+class _DriftSeries:
+    """The windows as the monitor reads them: every series once, under the name of its scorer.
+
+    The scores of an older version of an instrument get no new data, and assisted estimates are
+    made of the same sums, so neither is watched.
+    """
+
+    def __init__(self, windows: Windows) -> None:
+        self._windows = windows
+        self.segments = windows.segments
+        self.stages = windows.stages
+        self.bucket = windows.bucket
+        self.bucket_latency = windows.bucket_latency
+
+    def services(self) -> Sequence[str]:
+        # probes are no traffic, and a rule watches them
+        return [name for name in self._windows.services() if name != PROBE_SERVICE]
+
+    def series(self, service: str, segment: str = "") -> Sequence[tuple[str, str]]:
+        # Each series takes a share of the false alarms that all share. The few questions of
+        # canaries are no sample of anything; which traces people label when is no matter of
+        # chance, and labels are corrected.
+        return [
+            (metric, scorer)
+            for metric, scorer in self._windows.series(service, segment)
+            if not is_assisted(scorer)
+            and not split_scorer(scorer)[1]
+            and not is_canary_scorer(scorer)
+            and scorer in RESERVED_SCORERS
+        ]
 
 
 def _labels(service: str, metric: str, scorer: str, kind: str) -> tuple[tuple[str, str], ...]:

@@ -1,4 +1,4 @@
-"""Bounded copies of the worst traces of a window, kept so that an alert can show them."""
+"""Bounded copies of the worst traces of a window, stored so that an alert can show them."""
 
 from __future__ import annotations
 
@@ -11,30 +11,114 @@ from ragmeter.core.score import ScoredTrace
 from ragmeter.ingest.content_policy import ContentPolicy
 from ragmeter.trace import Passage, Trace
 
+# (service, trace id)
 EvidenceKey = tuple[str, str]
-"""(service, trace id)"""
+
+# Scores in their public JSON form.
+Results = Sequence[dict[str, Any]]
+
+# Traces that are no longer among the worst are dropped so often, or after so many new ones: an
+# import outruns the clock.
+COLLECT_SECONDS = 60.0
+COLLECT_ROWS = 5_000
 
 CUT_MARK = " … [cut]"
 _MAX_PASSAGES = 50
 
 
-def _cut(text: str | None, limit: int) -> str | None:
-    return text if text is None or len(text) <= limit else text[:limit] + CUT_MARK
+class EvidenceKeeper:
+    """Chooses which traces to write to the store and which to delete, one commit at a time.
+
+    Args:
+        stored: The traces in the store.
+        limit: How many bytes a body may have.
+        content: What texts may be stored; None: all.
+
+    Attributes:
+        added: How many rows were given since the last `forget`.
+    """
+
+    def __init__(
+        self, stored: Iterable[EvidenceKey], limit: int, content: ContentPolicy | None = None
+    ) -> None:
+        self._content = content
+        self._stored = set(stored)
+        self.added = 0
+        self._limit = limit
+
+    def rows(
+        self,
+        named: Set[EvidenceKey],
+        done: Iterable[tuple[EvidenceKey, Trace, ScoredTrace]],
+        earlier: Callable[[EvidenceKey, Trace], Results] = lambda key, trace: (),
+    ) -> list[tuple[str, str, float, bytes]]:
+        """Return the rows of counted traces that are `named` among the worst, or are stored.
+
+        Of stored traces those have rows that got more results; `earlier` gives the stored scores.
+        """
+        rows: dict[EvidenceKey, tuple[str, str, float, bytes]] = {}
+        for key, trace, scored in done:
+            if key in named or (scored.partial and key in self._stored):
+                before: Results = ()
+                if scored.partial:
+                    # two tiers may have ended in this commit: the store has neither yet
+                    before = (
+                        scores_in_evidence(rows[key][-1]) if key in rows else earlier(key, trace)
+                    )
+                body = encode_evidence(trace, scored, self._limit, before, self._content)
+                rows[key] = (*key, scored.timestamp, body)
+        self._stored.update(rows)
+        self.added += len(rows)
+        return list(rows.values())
+
+    def forget(self, worst: Set[EvidenceKey]) -> list[EvidenceKey]:
+        """Return the keys to delete: those in the store that are no longer among the `worst`."""
+        self.added = 0
+        forget = self._stored - worst
+        self._stored -= forget
+        return sorted(forget)
 
 
-def _resolved(passage: Passage) -> dict[str, str]:
-    """Who gave the text of a passage that had none, and what it was."""
-    metadata = passage.metadata or {}
-    found = {name: metadata.get(name) for name in ("resolved_by", "text_sha256")}
-    return {name: value[:64] for name, value in found.items() if isinstance(value, str)}
+def encode_evidence(
+    trace: Trace,
+    scored: ScoredTrace,
+    limit: int,
+    earlier: Results = (),
+    content: ContentPolicy | None = None,
+) -> bytes:
+    """Encode a trace and its scores as JSON, `earlier` scores first, as `content` allows.
+
+    Texts are cut until the body fits `limit` bytes. If even that does not fit (hundreds of long
+    ids), only the ids and scores are left.
+    """
+    new = [score.to_dict() for score in scored.results]
+    replaced = set(map(_series_key, new))
+    results = [item for item in earlier if _series_key(item) not in replaced] + new
+    # a hash is that of a whole text
+    characters = limit if content is None or content.full else sys.maxsize
+    while characters >= 50:
+        document = _document(trace, results, characters)
+        if content is not None:
+            document = content.document(document)
+        body = json.dumps(document, ensure_ascii=False).encode("utf-8", "replace")
+        if len(body) <= limit:
+            return body
+        characters = 0 if characters > limit else characters // 2
+    names = ("metric", "k", "scorer", "state")
+    document = {
+        "trace": {"trace_id": trace.trace_id, "service": trace.service, "passages": None},
+        "results": [{n: item[n] for n in names if n in item} for item in results],
+    }
+    return json.dumps(document).encode()
 
 
-Results = Sequence[dict[str, Any]]
-"""Scores in their public JSON form."""
+def scores_in_evidence(body: bytes | None) -> list[dict[str, Any]]:
+    """Return the scores in a stored body."""
+    return list(json.loads(body)["results"]) if body else []
 
 
 def _document(trace: Trace, results: Results, limit: int) -> dict[str, Any]:
-    """The trace with each text cut to `limit` characters, and its scores."""
+    """Build the document, with each text cut to `limit` characters."""
     return {
         "trace": {
             "trace_id": trace.trace_id,
@@ -76,90 +160,16 @@ def _document(trace: Trace, results: Results, limit: int) -> dict[str, Any]:
     }
 
 
-def _place(item: dict[str, Any]) -> tuple[object, ...]:
+def _cut(text: str | None, limit: int) -> str | None:
+    return text if text is None or len(text) <= limit else text[:limit] + CUT_MARK
+
+
+def _resolved(passage: Passage) -> dict[str, str]:
+    """Return which resolver gave the text of a passage, and its hash."""
+    metadata = passage.metadata or {}
+    values = {name: metadata.get(name) for name in ("resolved_by", "text_sha256")}
+    return {name: value[:64] for name, value in values.items() if isinstance(value, str)}
+
+
+def _series_key(item: dict[str, Any]) -> tuple[object, ...]:
     return item["metric"], item.get("k"), item["scorer"]
-
-
-def scores_in_evidence(body: bytes | None) -> list[dict[str, Any]]:
-    """The scores in what was kept of a trace."""
-    return list(json.loads(body)["results"]) if body else []
-
-
-def encode_evidence(
-    trace: Trace,
-    scored: ScoredTrace,
-    limit: int,
-    earlier: Results = (),
-    content: ContentPolicy | None = None,
-) -> bytes:
-    """JSON bytes of the trace and its scores, `earlier` ones first, as `content` allows; texts are
-    cut until it fits `limit` bytes.
-
-    Where even that does not fit (hundreds of long ids), only the ids and scores are kept.
-    """
-    found = [score.to_dict() for score in scored.results]
-    new = set(map(_place, found))
-    results = [item for item in earlier if _place(item) not in new] + found
-    # a hash is that of a whole text
-    characters = limit if content is None or content.full else sys.maxsize
-    while characters >= 50:
-        document = _document(trace, results, characters)
-        if content is not None:
-            document = content.document(document)
-        body = json.dumps(document, ensure_ascii=False).encode("utf-8", "replace")
-        if len(body) <= limit:
-            return body
-        characters = 0 if characters > limit else characters // 2
-    names = ("metric", "k", "scorer", "state")
-    document = {
-        "trace": {"trace_id": trace.trace_id, "service": trace.service, "passages": None},
-        "results": [{n: item[n] for n in names if n in item} for item in results],
-    }
-    return json.dumps(document).encode()
-
-
-class EvidenceKeeper:
-    """Which kept traces to write and which to forget, one step of work at a time.
-
-    `kept` are the (service, trace id) pairs in the store; a body has at most `limit` bytes.
-    """
-
-    def __init__(
-        self, kept: Iterable[EvidenceKey], limit: int, content: ContentPolicy | None = None
-    ) -> None:
-        self._content = content
-        self._kept = set(kept)
-        self.added = 0
-        """Rows given since the last `forget`."""
-        self._limit = limit
-
-    def rows(
-        self,
-        named: Set[EvidenceKey],
-        done: Iterable[tuple[EvidenceKey, Trace, ScoredTrace]],
-        earlier: Callable[[EvidenceKey, Trace], Results] = lambda key, trace: (),
-    ) -> list[tuple[str, str, float, bytes]]:
-        """Rows to write: those of `done` that were `named` among the worst, and those kept already
-        of which more is known now. `earlier` gives the scores that a partial one comes on top
-        of."""
-        rows: dict[EvidenceKey, tuple[str, str, float, bytes]] = {}
-        for key, trace, scored in done:
-            if key in named or (scored.partial and key in self._kept):
-                before: Results = ()
-                if scored.partial:
-                    # two tiers may have ended in this step: the store knows of neither yet
-                    before = (
-                        scores_in_evidence(rows[key][-1]) if key in rows else earlier(key, trace)
-                    )
-                body = encode_evidence(trace, scored, self._limit, before, self._content)
-                rows[key] = (*key, scored.timestamp, body)
-        self._kept.update(rows)
-        self.added += len(rows)
-        return list(rows.values())
-
-    def forget(self, worst: Set[EvidenceKey]) -> list[EvidenceKey]:
-        """Keys to delete: those kept that are no longer among the `worst`."""
-        self.added = 0
-        forget = self._kept - worst
-        self._kept -= forget
-        return sorted(forget)

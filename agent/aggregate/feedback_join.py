@@ -1,20 +1,16 @@
 """Join feedback to the traces that were counted, and count its labels.
 
-Feedback meets its trace: which labels belong to which trace, and what is counted of them.
-
-Feedback is durable from the moment it is accepted to the commit that counts it, a trace is known
-by its frame from the commit that counts it until the horizon ends; so a process that dies redoes
-what was not committed, and nothing counts twice. Labels are merged free of order
-(`ragmeter.aggregate.feedback_records`), and what they amount to is taken out of the windows and put in anew when
-it changes: late, repeated and corrected labels end in the same numbers.
-
-Where both are kept is the matter of a `LabelStore`: tables of the state file, or rows of a
-partition of the state on Kafka. Not safe to use from several threads but for `unread`.
+Feedback is durable from the moment it is accepted until the commit that counts it, and a trace is
+remembered from the commit that counts it until the horizon ends. So a process that dies repeats
+what was not committed, and nothing counts twice. Merging labels does not depend on their order
+(`ragmeter.aggregate.feedback_records`), and their results are taken out of the windows and added
+anew when they change: late, repeated and corrected labels end in the same numbers.
 """
 
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
@@ -39,108 +35,21 @@ from ragmeter.metrics.ranking import rank_order
 from ragmeter.store.pending import (
     FeedbackChanges,
     FeedbackStore,
+    NewFeedback,
     NewRememberedTrace,
+    RememberedTrace,
     StoredFeedback,
 )
 from ragmeter.trace import Trace
 from ragmeter.windows.intervals import is_assisted
 from ragmeter.windows.windows import Windows
 
+log = logging.getLogger(__name__)
 
-class WaitingFeedback:
-    """By the id of the feedback; what it says is kept elsewhere. Pure."""
-
-    def __init__(self) -> None:
-        self._since: dict[int, tuple[bytes, float]] = {}  # its trace, since when
-        self._of: dict[bytes, set[int]] = {}  # the ids by their trace
-        self._came: set[int] = set()
-
-    def __len__(self) -> int:
-        return len(self._since)
-
-    def __contains__(self, number: int) -> bool:
-        return number in self._since
-
-    def add(self, number: int, trace: bytes, since: float) -> None:
-        self._since[number] = (trace, since)
-        self._of.setdefault(trace, set()).add(number)
-
-    def forget(self, number: int) -> None:
-        self._came.discard(number)
-        waiting = self._since.pop(number, None)
-        if waiting is not None:
-            rest = self._of.get(waiting[0], set())
-            rest.discard(number)
-            if not rest:
-                self._of.pop(waiting[0], None)
-
-    def arrived(self, trace: bytes) -> None:
-        """The trace has come: what waits for it is in `ready`."""
-        self._came |= self._of.get(trace, set())
-
-    def ready(self, limit: int) -> list[int]:
-        """The oldest whose trace has come."""
-        return sorted(self._came)[:limit]
-
-    def waiting_for(self, trace: bytes) -> list[int]:
-        """What waits for this trace, oldest first."""
-        return sorted(self._of.get(trace, ()))
-
-    def waiting_since_before(self, past: float) -> list[int]:
-        """What waits since a time before `past`."""
-        return [number for number, (_, since) in self._since.items() if since < past]
-
-    def oldest(self, count: int) -> list[int]:
-        return sorted(self._since)[:count]
-
-
-class CountedTrace(NamedTuple):
-    """Its service as it was sent, the hashes of its passages in rank order (None: not captured),
-    and under which names it is in the windows."""
-
-    service: str
-    passages: tuple[str, ...] | None
-    scored: ScoredTrace
-    segments: tuple[str, ...]
-
-
-def ranked_passage_keys(trace: Trace) -> tuple[str, ...] | None:
-    """For `Placed.passages`."""
-    if trace.passages is None:
-        return None
-    return hash_passage_ids([trace.passages[index].id for index in rank_order(trace.passages)])
-
-
-class _ScorerAdmission:
-    """`most` names have a place at a time, each until every window has forgotten it."""
-
-    def __init__(self, most: int, ks: Sequence[int]) -> None:
-        self._most = most
-        self._labelled = set(map(base_name, labelled_metric_names(ks)))
-        self._known: set[str] = set()
-
-    def admit(self, scorer: str, windows: Windows) -> bool:
-        """Whether there is room for series of this scorer."""
-        if scorer in self._known:
-            return True
-        alive = {
-            split_scorer(name)[0]
-            for service in windows.services()
-            for metric, name in windows.series(service)
-            if base_name(metric) in self._labelled and not is_assisted(name)
-        }
-        self._known = alive - RESERVED_SCORERS
-        if scorer not in self._known and len(self._known) >= self._most:
-            return False
-        self._known.add(scorer)
-        return True
-
-
-log = logging.getLogger("ragmeter")
-
+# Each feedback ends in exactly one of these.
 OUTCOMES = {
     "joined": "its labels are counted",
-    "repeated": "they were counted before, word for word or by a later word",
+    "repeated": "its labels change nothing: they were counted before, or later ones were",
     "unmatched": "no trace of this id came within the horizon",
     "late": "its trace has left the longest window",
     "ambiguous": "several services have a trace of this id, and it names none",
@@ -149,211 +58,303 @@ OUTCOMES = {
     "shed": "too much feedback was waiting (feedback.waiting)",
     "internal_error": "counting it failed",
 }
-"""What becomes of feedback, each in exactly one way."""
 
-_LOOK = 60.0
-"""Seconds of event time between two looks at what has waited too long. At full minutes: what is
-found there hangs on event time alone, and not on when a process was started."""
+# Seconds of event time between two searches for feedback that has waited too long. At full
+# minutes, so that the result depends on event time alone and not on when the process started.
+_SEARCH_SECONDS = 60.0
+
+
+class CountedTrace(NamedTuple):
+    """A trace that was counted just now.
+
+    Args:
+        service: Its service as it was sent.
+        passages: The hashes of its passages in rank order; None: not captured.
+        scored: The trace under its bounded names.
+        segments: The segments it was counted in.
+    """
+
+    service: str
+    passages: tuple[str, ...] | None
+    scored: ScoredTrace
+    segments: tuple[str, ...]
+
+
+def ranked_passage_keys(trace: Trace) -> tuple[str, ...] | None:
+    """Return the value of `CountedTrace.passages`."""
+    if trace.passages is None:
+        return None
+    return hash_passage_ids([trace.passages[index].id for index in rank_order(trace.passages)])
 
 
 class FeedbackJoin:
-    """Joins what is in `rows` to the traces that were counted. `share`: of the room that the
-    settings give, for one of several that share the traces."""
+    """Joins the feedback in a store to the traces that were counted.
+
+    Not safe to use from several threads but for `unread` and `has_read_up_to`.
+
+    Args:
+        settings: The settings of the agent.
+        rows: The store: tables of the state file, or rows of a partition on Kafka.
+        share: How many such objects share the limits of the settings.
+    """
 
     def __init__(self, settings: Settings, rows: FeedbackStore, share: int = 1) -> None:
         self._rows = rows
-        self._most_frames = -(-settings.feedback.traces // share)
-        self._most_waiting = -(-settings.feedback.waiting // share)
-        self._most_scorers = settings.feedback.scorers
+        self._max_traces = -(-settings.feedback.traces // share)
+        self._max_waiting = -(-settings.feedback.waiting // share)
+        self._max_scorers = settings.feedback.scorers
         self._ks = sorted(set(settings.judge.k))
         longest = max(map(parse_window, settings.windows))
         wanted = settings.feedback.horizon
         self.horizon = float(min(longest, parse_window(wanted)) if wanted else longest)
-        self._frames = 0
-        self._forget_all()
+        self._traces = 0
+        self._reset()
 
     def restore(self) -> None:
-        """Begin with what the store holds: all feedback in it is looked at anew."""
-        self._forget_all()
-        self._frames = self._rows.count_remembered()
+        """Begin with the content of the store; all feedback in it is read anew."""
+        self._reset()
+        self._traces = self._rows.count_remembered()
 
-    def _forget_all(self) -> None:
-        self._after = self._taken = 0
+    def _reset(self) -> None:
+        self._read = self._taken = 0  # the last ids that were joined and that `take` gave
         self._waiting = WaitingFeedback()
-        self._looked = self._checked = float("-inf")
-        self._scorers = _ScorerAdmission(self._most_scorers, self._ks)
+        self._forgotten = self._searched = -math.inf
+        self._scorers = _ScorerAdmission(self._max_scorers, self._ks)
 
-    def _past(self, now: float) -> float:
-        """What is older at event time `now` is beyond the horizon."""
-        return now // _LOOK * _LOOK - self.horizon
+    def _horizon_start(self, now: float) -> float:
+        return now // _SEARCH_SECONDS * _SEARCH_SECONDS - self.horizon
 
     def unread(self) -> int:
-        """How much feedback nobody has looked at."""
-        return self._rows.count_feedback(self._after)
+        """Return how much feedback was never read."""
+        return self._rows.count_feedback(self._read)
 
     def has_read_up_to(self, number: int) -> bool:
-        """Whether the feedback of this id, and all before it, was looked at."""
-        return not self._rows.count_feedback(self._after, number)
+        """Return whether the feedback of this id, and all before it, was read."""
+        return not self._rows.count_feedback(self._read, number)
 
     def gauges(self) -> list[GaugeSample]:
+        """Return how much feedback waits and how many traces are remembered."""
         return [
             ("ragmeter_feedback_waiting", (), float(self._rows.count_feedback())),
-            ("ragmeter_feedback_traces", (), float(self._frames)),
+            ("ragmeter_feedback_traces", (), float(self._traces)),
         ]
 
-    # Traces ---------------------------------------------------------------------------------------
+    def remember(self, counted: Iterable[CountedTrace], aggregator: Aggregator) -> FeedbackChanges:
+        """Return the changes that remember traces which were counted just now.
 
-    def remember(self, done: Iterable[CountedTrace], aggregator: Aggregator) -> FeedbackChanges:
-        """What to remember of traces that were counted just now. Canaries are labelled by their
-        reference; what came too late for every window has nothing to join."""
+        Canaries are left out: their reference labels them. So are traces that came too late for
+        every window.
+        """
         now = aggregator.windows.now
-        past = float("-inf") if now is None else self._past(now)
-        frames: list[NewRememberedTrace] = []
-        for one in done if self._most_frames else ():
-            scored = one.scored
-            at = scored.timestamp
+        past = -math.inf if now is None else self._horizon_start(now)
+        remembered: list[NewRememberedTrace] = []
+        for one in counted if self._max_traces else ():
+            scored, at = one.scored, one.scored.timestamp
             if scored.canary or at < past or aggregator.windows.too_late(at):
                 continue
-            frame = FeedbackTrace(
+            trace = FeedbackTrace(
                 *(scored.trace_id, scored.service, one.segments, at, scored.probability),
                 one.passages,
             )
             key = trace_key(scored.trace_id)
-            frames.append(NewRememberedTrace(key, one.service, at, frame.dump()))
+            remembered.append(NewRememberedTrace(key, one.service, at, trace.dump()))
             self._waiting.arrived(key)
-        step = FeedbackChanges(frames)
-        if past > self._looked:
-            self._looked = step.before = past
-            self._frames -= self._rows.count_remembered(past)
-        self._frames += len(frames)
-        step.shed = max(0, self._frames - self._most_frames)
-        if step.shed:
-            self._frames -= step.shed
-            aggregator.counters.inc("ragmeter_feedback_traces_shed_total", by=step.shed)
-        return step
-
-    # Labels ---------------------------------------------------------------------------------------
+        changes = FeedbackChanges(remembered)
+        if past > self._forgotten:
+            self._forgotten = changes.before = past
+            self._traces -= self._rows.count_remembered(past)
+        self._traces += len(remembered)
+        changes.shed = max(0, self._traces - self._max_traces)
+        if changes.shed:
+            self._traces -= changes.shed
+            aggregator.counters.inc("ragmeter_feedback_traces_shed_total", by=changes.shed)
+        return changes
 
     def take(self, limit: int, now: float | None) -> list[StoredFeedback]:
-        """Feedback to be joined now: whose trace has come, whose time is up, and what is new."""
+        """Return feedback to join now: its trace has come, its time is up, or it is new."""
         due = self._waiting.ready(limit)
         for number in due:
             self._waiting.forget(number)
-        due += [one for one in self._overdue(now) if one not in due][: limit - len(due)]
+        due += [number for number in self._overdue(now) if number not in due][: limit - len(due)]
         rows = [row for row in map(self._rows.row, due) if row is not None]
-        new = self._rows.rows(self._after, limit - len(rows)) if len(rows) < limit else []
+        new = self._rows.rows(self._read, limit - len(rows)) if len(rows) < limit else []
         self._taken = new[-1].id if new else 0
-        known = {row.id for row in rows}  # after a failure all that waits is new again
-        return [*rows, *(row for row in new if row.id not in known)]
+        taken = {row.id for row in rows}  # after a failure all that waits is new again
+        return [*rows, *(row for row in new if row.id not in taken)]
 
     def mark_read(self) -> None:
-        """What `take` has given was joined, and that is durable."""
-        self._after = max(self._after, self._taken)
+        """Mark the feedback that `take` gave as joined; call it once that is durable."""
+        self._read = max(self._read, self._taken)
 
     def _overdue(self, now: float | None) -> list[int]:
-        over = max(0, len(self._waiting) - self._most_waiting)
+        over = max(0, len(self._waiting) - self._max_waiting)
         late: list[int] = []
-        if now is not None and (past := self._past(now)) > self._checked:
+        if now is not None and (past := self._horizon_start(now)) > self._searched:
             late = self._waiting.waiting_since_before(past)
-            self._checked = past if not late else self._checked
+            self._searched = past if not late else self._searched
         return sorted({*late, *(self._waiting.oldest(over) if over else ())})
 
     def join(self, rows: Sequence[StoredFeedback], aggregator: Aggregator) -> FeedbackChanges:
-        """Count what the labels say. Hold the lock of `aggregator`."""
-        found: dict[int, FeedbackTrace] = {}
+        """Count the labels of feedback; hold the lock of `aggregator`."""
+        traces: dict[int, FeedbackTrace] = {}  # by their id in the store
         changed: dict[int, None] = {}
         done: list[int] = []
         for row in rows:
-            outcome = self._join(row, aggregator, found, changed)
-            if outcome is None:
+            match = self._match(row, aggregator)
+            if match is None:
                 self._waiting.add(row.id, row.new.trace, row.new.since)
                 continue
+            outcome = match if isinstance(match, str) else ""
+            if not isinstance(match, str):
+                if match.id not in traces:
+                    traces[match.id] = FeedbackTrace.load(match.body)
+                outcome = self._count_labels(traces[match.id], row.new, aggregator)
+                if outcome == "joined":
+                    changed[match.id] = None
             self._waiting.forget(row.id)
             done.append(row.id)
-            self._count(aggregator, outcome)
-        return FeedbackChanges(
-            labelled=[(number, found[number].dump()) for number in changed], done=done
-        )
+            _count_outcome(aggregator, outcome)
+        labelled = [(number, traces[number].dump()) for number in changed]
+        return FeedbackChanges(labelled=labelled, done=done)
 
-    def give_up(self, row: StoredFeedback, aggregator: Aggregator) -> FeedbackChanges:
-        """What cannot be counted for a mistake of ours must not be tried for ever."""
-        log.error("feedback %d cannot be counted", row.id)
-        self._waiting.forget(row.id)
-        self._count(aggregator, "internal_error")
-        return FeedbackChanges(done=[row.id])
+    def _match(self, row: StoredFeedback, aggregator: Aggregator) -> RememberedTrace | str | None:
+        """Return the trace of a feedback, the outcome without one, or None to let it wait."""
+        traces = self._rows.remembered_traces(row.new.trace, row.new.service)
+        if traces:
+            return traces[0] if len(traces) == 1 else "ambiguous"
+        now = aggregator.windows.now
+        if now is not None and row.new.since < self._horizon_start(now):
+            return "unmatched"
+        # `take` gives feedback that has waited before its trace came only if too much waits
+        waited = row.id in self._waiting
+        return "shed" if waited and len(self._waiting) > self._max_waiting else None
 
-    def waiting_for(self, trace: bytes) -> list[StoredFeedback]:
-        """The feedback that waits for this trace."""
-        found = map(self._rows.row, self._waiting.waiting_for(trace))
-        return [row for row in found if row is not None]
-
-    @staticmethod
-    def _count(aggregator: Aggregator, outcome: str) -> None:
-        aggregator.counters.inc("ragmeter_feedback_total", (("outcome", outcome),))
-
-    def _join(
-        self,
-        row: StoredFeedback,
-        aggregator: Aggregator,
-        found: dict[int, FeedbackTrace],
-        changed: dict[int, None],
-    ) -> str | None:
-        """The outcome; None: it goes on waiting for its trace."""
-        kept = self._rows.remembered_traces(row.new.trace, row.new.service)
-        if not kept:
-            now = aggregator.windows.now
-            if now is not None and row.new.since < self._past(now):
-                return "unmatched"
-            # it is the oldest of too many: `take` has given it for this
-            waited = row.id in self._waiting
-            return "shed" if waited and len(self._waiting) > self._most_waiting else None
-        if len(kept) > 1:
-            return "ambiguous"
-        (one,) = kept
-        frame = found.get(one.id)
-        if frame is None:
-            frame = found[one.id] = FeedbackTrace.load(one.body)
-        if aggregator.windows.too_late(frame.timestamp):
+    def _count_labels(
+        self, trace: FeedbackTrace, feedback: NewFeedback, aggregator: Aggregator
+    ) -> str:
+        if aggregator.windows.too_late(trace.timestamp):
             return "late"
-        word = frame.restrict(FeedbackLabels.load(row.new.body))
-        if not word.label_values:
+        labels = trace.restrict(FeedbackLabels.load(feedback.body))
+        if not labels.label_values:
             return "no_such_passage"
-        scorer = row.new.scorer
+        scorer = feedback.scorer
         if not self._scorers.admit(scorer, aggregator.windows):
             return "too_many_scorers"
-        before = frame.by_scorer.get(scorer, ScorerFeedback())
-        said = before.add(word)
-        if said.label_values == before.label_values and said.probability == before.probability:
+        old = trace.by_scorer.get(scorer, ScorerFeedback())
+        new = old.add(labels)
+        if new.label_values == old.label_values and new.probability == old.probability:
             return "repeated"
-        frame.by_scorer[scorer] = self._counted(frame, scorer, before, said, aggregator)
-        changed[one.id] = None
+        trace.by_scorer[scorer] = new
+        self._amend(trace, scorer, old, aggregator)
         return "joined"
 
-    def _counted(
-        self,
-        frame: FeedbackTrace,
-        scorer: str,
-        before: ScorerFeedback,
-        said: ScorerFeedback,
-        aggregator: Aggregator,
-    ) -> ScorerFeedback:
-        """Amend the windows by what has changed."""
-        labels = said.labels()
-        scores = label_scores(labels_by_rank(frame, labels), labels.answer, self._ks)
-        said.counted = tuple(scores.items())
-        said.weighed = frame.probability * (said.probability[1] if said.probability else 1.0)
-        old, new = set(before.counted), set(said.counted)
-        if before.weighed == said.weighed:
-            old, new = old - new, new - old
+    def _amend(
+        self, trace: FeedbackTrace, scorer: str, old: ScorerFeedback, aggregator: Aggregator
+    ) -> None:
+        """Replace the results of a scorer in the windows as far as they changed."""
+        new = trace.by_scorer[scorer]
+        labels = new.labels()
+        scores = label_scores(labels_by_rank(trace, labels), labels.answer, self._ks)
+        new.counted = tuple(scores.items())
+        new.weighed = trace.probability * (new.probability[1] if new.probability else 1.0)
+        same = set(old.counted) & set(new.counted) if old.weighed == new.weighed else set()
 
-        def part(counted: ScorerFeedback, some: set[tuple[str, float | None]]) -> ScoredTrace:
-            values = [one for one in counted.counted if one in some]
+        def changed_results(feedback: ScorerFeedback) -> ScoredTrace:
+            values = [value for value in feedback.counted if value not in same]
             return ScoredTrace(
-                *(frame.trace_id, frame.service, frame.timestamp, "ok"),
-                label_results(values, scorer, counted.weighed),
-                frame.probability,
+                *(trace.trace_id, trace.service, trace.timestamp, "ok"),
+                label_results(values, scorer, feedback.weighed),
+                trace.probability,
                 partial=True,
             )
 
-        aggregator.amend(part(before, old), part(said, new), frame.segments)
-        return said
+        aggregator.amend(changed_results(old), changed_results(new), trace.segments)
+
+    def give_up(self, row: StoredFeedback, aggregator: Aggregator) -> FeedbackChanges:
+        """Return the changes that drop a feedback which cannot be counted."""
+        log.error("feedback %d cannot be counted and is dropped", row.id)
+        self._waiting.forget(row.id)
+        _count_outcome(aggregator, "internal_error")
+        return FeedbackChanges(done=[row.id])
+
+    def waiting_for(self, trace: bytes) -> list[StoredFeedback]:
+        """Return the feedback that waits for a trace."""
+        rows = map(self._rows.row, self._waiting.waiting_for(trace))
+        return [row for row in rows if row is not None]
+
+
+def _count_outcome(aggregator: Aggregator, outcome: str) -> None:
+    aggregator.counters.inc("ragmeter_feedback_total", (("outcome", outcome),))
+
+
+class WaitingFeedback:
+    """The ids of feedback that waits for its trace; its content is in the store."""
+
+    def __init__(self) -> None:
+        self._since: dict[int, tuple[bytes, float]] = {}  # its trace, since when
+        self._by_trace: dict[bytes, set[int]] = {}
+        self._ready: set[int] = set()
+
+    def __len__(self) -> int:
+        return len(self._since)
+
+    def __contains__(self, number: int) -> bool:
+        return number in self._since
+
+    def add(self, number: int, trace: bytes, since: float) -> None:
+        """Add a feedback that waits since a time."""
+        self._since[number] = (trace, since)
+        self._by_trace.setdefault(trace, set()).add(number)
+
+    def forget(self, number: int) -> None:
+        """Remove a feedback, if it is there."""
+        self._ready.discard(number)
+        trace, _ = self._since.pop(number, (b"", 0.0))
+        rest = self._by_trace.get(trace, set())
+        rest.discard(number)
+        if not rest:
+            self._by_trace.pop(trace, None)
+
+    def arrived(self, trace: bytes) -> None:
+        """Mark what waits for a trace as ready."""
+        self._ready |= self._by_trace.get(trace, set())
+
+    def ready(self, limit: int) -> list[int]:
+        """Return the oldest whose trace has come."""
+        return sorted(self._ready)[:limit]
+
+    def waiting_for(self, trace: bytes) -> list[int]:
+        """Return what waits for a trace, oldest first."""
+        return sorted(self._by_trace.get(trace, ()))
+
+    def waiting_since_before(self, past: float) -> list[int]:
+        """Return what waits since a time before `past`."""
+        return [number for number, (_, since) in self._since.items() if since < past]
+
+    def oldest(self, count: int) -> list[int]:
+        """Return the oldest, at most `count`."""
+        return sorted(self._since)[:count]
+
+
+class _ScorerAdmission:
+    """Admits at most `limit` scorers at a time, each until every window has forgotten it."""
+
+    def __init__(self, limit: int, ks: Sequence[int]) -> None:
+        self._limit = limit
+        self._labelled = set(map(base_name, labelled_metric_names(ks)))
+        self._admitted: set[str] = set()
+
+    def admit(self, scorer: str, windows: Windows) -> bool:
+        if scorer in self._admitted:
+            return True
+        alive = {
+            split_scorer(name)[0]
+            for service in windows.services()
+            for metric, name in windows.series(service)
+            if base_name(metric) in self._labelled and not is_assisted(name)
+        }
+        self._admitted = alive - RESERVED_SCORERS
+        if scorer not in self._admitted and len(self._admitted) >= self._limit:
+            return False
+        self._admitted.add(scorer)
+        return True

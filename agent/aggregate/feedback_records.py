@@ -1,17 +1,13 @@
-"""Merge the feedback on a trace and remember a trace until its feedback arrives.
+"""Merge the feedback on a trace, and remember a trace until its feedback arrives.
 
-Feedback that comes late, twice or out of order: what one scorer's labels of a trace amount to.
+Of each label the latest one holds; of two at the same time, yes holds. So merging does not depend
+on order, and a feedback that is delivered again changes nothing: exactly-once rests on that.
 
-Of each label the latest word holds; at one and the same time yes holds. So merging is free of
-order, and a feedback that is delivered again changes nothing: what exactly-once rests on.
+A feedback always carries what follows from its own labels (`ragmeter.core.feedback`), so of two
+that contradict each other the later one holds as a whole, and merged labels never contradict
+themselves.
 
-A feedback always says what follows from its own labels (`ragmeter.core.feedback`), so that of two
-that contradict each other the later one wins as a whole, and what is merged never contradicts
-itself.
-
-What is remembered of a trace until its labels come, and what they have said by then.
-
-No text and no passage id: a label names its passage, and the hash of the name finds its rank.
+No text and no passage id is stored: a label names its passage by a hash, which finds its rank.
 """
 
 from __future__ import annotations
@@ -31,55 +27,54 @@ from ragmeter.core.feedback import (
     PassageLabels,
 )
 
-_LabelKey = tuple[str, str]
-"""(passage id, label); the answer's labels stand under the empty id."""
-
-_TimedLabel = tuple[float, bool]
-"""(Unix time of the label, yes or no)"""
-
-TimedLabels = dict[_LabelKey, _TimedLabel]
+# By (passage id or hash, label): (Unix time of the label, yes or no). The labels of the answer
+# have an empty id.
+TimedLabels = dict[tuple[str, str], tuple[float, bool]]
 
 _ANSWER_KEY = ""
-"""In place of a passage: the label is one of the answer."""
 
 
-class _MergedLabels(NamedTuple):
+class MergedLabels(NamedTuple):
+    """The labels that hold, of passages by id or hash and of the answer."""
+
     passages: dict[str, PassageLabels]
     answer: AnswerLabels
 
 
 def read_labels(feedback: Feedback) -> TimedLabels:
-    """What a feedback says."""
+    """Return the labels of a feedback."""
     at = feedback.timestamp.timestamp()
-    said: TimedLabels = {
-        (_ANSWER_KEY, name): (at, value) for name, value in feedback.answer.given.items()
+    by_passage = {_ANSWER_KEY: feedback.answer, **feedback.passages}
+    return {
+        (passage, name): (at, value)
+        for passage, labels in by_passage.items()
+        for name, value in labels.given.items()
     }
-    for passage, labels in feedback.passages.items():
-        said |= {(passage, name): (at, value) for name, value in labels.given.items()}
-    return said
 
 
-def merge_labels(known: TimedLabels, more: TimedLabels) -> TimedLabels:
-    """Both together: the latest word of each label. Neither is changed."""
-    return known | {place: max(word, known.get(place, word)) for place, word in more.items()}
+def merge_labels(old: TimedLabels, new: TimedLabels) -> TimedLabels:
+    """Return the latest of each label; neither argument is changed."""
+    return old | {key: max(label, old.get(key, label)) for key, label in new.items()}
 
 
-def effective_labels(known: TimedLabels) -> _MergedLabels:
-    """The labels that hold."""
-    of: dict[str, dict[str, bool]] = {}
-    for (passage, name), (_, value) in known.items():
-        of.setdefault(passage, {})[name] = value
-    answer = AnswerLabels(**of.pop(_ANSWER_KEY, {}))
-    return _MergedLabels({passage: PassageLabels(**given) for passage, given in of.items()}, answer)
+def effective_labels(labels: TimedLabels) -> MergedLabels:
+    """Return the labels that hold."""
+    by_passage: dict[str, dict[str, bool]] = {}
+    for (passage, name), (_, value) in labels.items():
+        by_passage.setdefault(passage, {})[name] = value
+    answer = AnswerLabels(**by_passage.pop(_ANSWER_KEY, {}))
+    return MergedLabels(
+        {passage: PassageLabels(**given) for passage, given in by_passage.items()}, answer
+    )
 
 
-def dump_labels(known: TimedLabels) -> list[Any]:
-    """JSON-able, and the same for equal content."""
-    return [[*place, at, int(value)] for place, (at, value) in sorted(known.items())]
+def dump_labels(labels: TimedLabels) -> list[Any]:
+    """Return the labels as JSON-able values, the same for equal content."""
+    return [[*key, at, int(value)] for key, (at, value) in sorted(labels.items())]
 
 
 def load_labels(saved: Iterable[Any]) -> TimedLabels:
-    """What `dump` gave. A label of another version is left out: nobody could tell what it says."""
+    """Return the labels of a dump, without those that this version does not know."""
     return {
         (passage, name): (float(at), bool(value))
         for passage, name, at, value in saved
@@ -87,75 +82,87 @@ def load_labels(saved: Iterable[Any]) -> TimedLabels:
     }
 
 
-_CountedLabel = tuple[str, float | None]
-"""(metric, value) that is in the windows; None: the metric does not apply."""
-
-
 def trace_key(trace_id: str) -> bytes:
-    # 128 bits: no two of 10^9 ids collide but with probability 10^-20
+    """Return a hash of 128 bits: of 10^9 ids two collide with probability 10^-20."""
     return blake2b(trace_id.encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 
+def hash_passage_ids(passages: Sequence[str] | None) -> tuple[str, ...] | None:
+    """Return the hashes of passage ids in rank order, as many as can be labelled."""
+    return None if passages is None else tuple(map(_passage_key, passages[:MAX_PASSAGES]))
+
+
 def _passage_key(passage_id: str) -> str:
-    """64 bits: it has to be another one among the passages of one trace only."""
+    # 64 bits: it has to differ from those of one trace only
     return blake2b(passage_id.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
 
 
 class FeedbackLabels(NamedTuple):
-    """What one feedback says: its labels by hash of the passage, and when which probability was
-    named."""
+    """The labels of one feedback by hash of the passage, and (Unix time, probability) if given."""
 
     label_values: TimedLabels
     probability: tuple[float, float] | None
 
     def dump(self) -> str:
+        """Return the labels as JSON."""
         return json.dumps([dump_labels(self.label_values), self.probability], separators=(",", ":"))
 
     @classmethod
     def load(cls, text: str) -> FeedbackLabels:
-        known, probability = json.loads(text)
-        return cls(load_labels(known), tuple(probability) if probability else None)
+        """Return the labels of a dump."""
+        labels, probability = json.loads(text)
+        return cls(load_labels(labels), tuple(probability) if probability else None)
 
 
 def labels_at(feedback: Feedback, at: float) -> FeedbackLabels:
-    """The word of a feedback, as of Unix time `at`."""
-    known = {
+    """Return the labels of a feedback as of Unix time `at`."""
+    labels = {
         (_passage_key(passage) if passage != _ANSWER_KEY else _ANSWER_KEY, name): (at, value)
         for (passage, name), (_, value) in read_labels(feedback).items()
     }
     probability = feedback.probability
-    return FeedbackLabels(known, None if probability is None else (at, probability))
+    return FeedbackLabels(labels, None if probability is None else (at, probability))
 
 
 @dataclass(slots=True)
 class ScorerFeedback:
-    """All that one scorer has said of a trace, and what of it is counted."""
+    """All labels of one scorer for a trace, and which of their results are counted.
+
+    Args:
+        probability: The latest (Unix time, probability) given.
+        counted: (metric, value) in the windows under the probability `weighed`; a value is None
+            if the metric does not apply.
+    """
 
     label_values: TimedLabels = field(default_factory=dict)
     probability: tuple[float, float] | None = None
-    counted: tuple[_CountedLabel, ...] = ()
+    counted: tuple[tuple[str, float | None], ...] = ()
     weighed: float = 1.0
-    """The probability that what is counted was counted under."""
 
-    def add(self, word: FeedbackLabels) -> ScorerFeedback:
-        """With one word more, whatever the order in which they come."""
-        named = [one for one in (self.probability, word.probability) if one is not None]
+    def add(self, labels: FeedbackLabels) -> ScorerFeedback:
+        """Return the feedback with more labels; the order in which they come does not matter."""
+        given = [one for one in (self.probability, labels.probability) if one is not None]
         return ScorerFeedback(
-            merge_labels(self.label_values, word.label_values),
-            max(named, default=None),
+            merge_labels(self.label_values, labels.label_values),
+            max(given, default=None),
             self.counted,
             self.weighed,
         )
 
-    def labels(self) -> _MergedLabels:
+    def labels(self) -> MergedLabels:
+        """Return the labels that hold."""
         return effective_labels(self.label_values)
 
 
 @dataclass(slots=True)
 class FeedbackTrace:
-    """Of one trace: under which names and when it is in the windows, the probability with which it
-    came here, and the hashes of its passages in rank order (None: not captured). `said` is by
-    scorer."""
+    """A counted trace that feedback may arrive for, under its bounded names.
+
+    Args:
+        probability: The upstream inclusion probability of the trace.
+        passages: The hashes of its passages in rank order; None: not captured.
+        by_scorer: The feedback by scorer.
+    """
 
     trace_id: str
     service: str
@@ -165,54 +172,39 @@ class FeedbackTrace:
     passages: tuple[str, ...] | None
     by_scorer: dict[str, ScorerFeedback] = field(default_factory=dict)
 
-    def restrict(self, word: FeedbackLabels) -> FeedbackLabels:
-        """Without labels of passages that are none of this trace's: else anybody could make what
-        is kept of a trace as large as they like."""
-        mine = {_ANSWER_KEY, *(self.passages or ())}
-        return FeedbackLabels(
-            {p: said for p, said in word.label_values.items() if p[0] in mine}, word.probability
-        )
+    def restrict(self, labels: FeedbackLabels) -> FeedbackLabels:
+        """Return the labels without those of passages of other traces."""
+        # else a sender could make the record of a trace as large as they like
+        own = {_ANSWER_KEY, *(self.passages or ())}
+        values = {key: value for key, value in labels.label_values.items() if key[0] in own}
+        return labels._replace(label_values=values)
 
     def dump(self) -> bytes:
-        said = [
+        """Return the trace and its feedback as JSON."""
+        feedback = [
             [scorer, dump_labels(one.label_values), one.probability, one.counted, one.weighed]
             for scorer, one in sorted(self.by_scorer.items())
         ]
         body = [self.trace_id, self.service, self.segments, self.timestamp, self.probability]
-        return json.dumps([*body, self.passages, said], separators=(",", ":")).encode("ascii")
+        return json.dumps([*body, self.passages, feedback], separators=(",", ":")).encode("ascii")
 
     @classmethod
     def load(cls, body: bytes) -> FeedbackTrace:
-        """What `dump` gave."""
-        trace_id, service, segments, timestamp, probability, passages, said = json.loads(body)
-        return cls(
-            trace_id,
-            service,
-            tuple(segments),
-            timestamp,
-            probability,
-            None if passages is None else tuple(passages),
-            {scorer: _load_scorer_feedback(*fields) for scorer, *fields in said},
-        )
+        """Return the trace of a dump."""
+        trace_id, service, segments, timestamp, probability, passages, feedback = json.loads(body)
+        by_scorer = {
+            scorer: ScorerFeedback(
+                load_labels(labels),
+                None if given is None else (given[0], given[1]),
+                tuple((name, value) for name, value in counted),
+                weighed,
+            )
+            for scorer, labels, given, counted, weighed in feedback
+        }
+        names = None if passages is None else tuple(passages)
+        return cls(trace_id, service, tuple(segments), timestamp, probability, names, by_scorer)
 
 
-def _load_scorer_feedback(
-    known: Iterable[Any],
-    probability: Sequence[float] | None,
-    counted: Sequence[Sequence[Any]],
-    weighed: float,
-) -> ScorerFeedback:
-    named = None if probability is None else (probability[0], probability[1])
-    return ScorerFeedback(
-        load_labels(known), named, tuple((name, value) for name, value in counted), weighed
-    )
-
-
-def hash_passage_ids(passages: Sequence[str] | None) -> tuple[str, ...] | None:
-    """The hashes of passage ids in rank order, as many as can be labelled."""
-    return None if passages is None else tuple(map(_passage_key, passages[:MAX_PASSAGES]))
-
-
-def labels_by_rank(frame: FeedbackTrace, labels: _MergedLabels) -> list[PassageLabels | None]:
-    """The labels of each passage, in rank order; None where it has none."""
-    return [labels.passages.get(key) for key in frame.passages or ()]
+def labels_by_rank(trace: FeedbackTrace, labels: MergedLabels) -> list[PassageLabels | None]:
+    """Return the labels of each passage in rank order; None if it has none."""
+    return [labels.passages.get(key) for key in trace.passages or ()]

@@ -1,19 +1,16 @@
-"""The index event schema `ragmeter.index/1` and its decoder, with exact token statistics of chunks.
+"""The index event, schema `ragmeter.index/1`: the result of one run or batch of an indexing job.
 
-How many tokens chunks have: smallest, mean and largest exactly, quantiles within 1 %.
-
-The cells are those of the latency histograms (`ragmeter.windows.log_histogram`), which go from one to a
-million when they count thousandths: any two of these can be added up.
-
-The index event, schema `ragmeter.index/1`: what one run or batch of an indexing job has done.
-
-Events of one index version are summed, so each says what no other event has said: of a job that
-reports after every batch, that batch alone.
+Events of one index version are summed, so each holds what no other event has: a job that reports
+after every batch reports that batch alone. The numbers of tokens of chunks are summed with exact
+minimum, mean and maximum and with quantiles within 1 %. Their cells are those of the latency
+histograms (`ragmeter.windows.log_histogram`), which reach from one to a million if they count
+thousandths.
 """
 
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -35,12 +32,47 @@ from ragmeter.ingest.native import (
 from ragmeter.trace import Id, Tag, Timestamp
 from ragmeter.windows.log_histogram import cell_index, cell_value
 
-_UNIT = 1000  # tokens: what the histogram takes for a second
+_SCHEMA: Final = "ragmeter.index/1"
+
+# Of one event: a list of 100,000 chunks, and half of what Kafka takes as a message.
+MAX_BYTES = 2**19
+
+MAX_EVENTS = 1_000  # of one body: an indexing job sends one now and then
+
+_MAX_VALUES = 150_000  # JSON values in one event
+_MAX_REASONS = 1_000  # as they come; far fewer are kept
+_MAX_TOKENS = 10_000_000  # of one chunk
+_MAX_ERRORS = 10
+_MAX_DETAIL = 200  # characters
+_TOKEN_UNIT = 1000  # tokens that the histogram takes for a second
+
+_INVALID = "invalid_index_event"
+
+
+def _reject_bool(value: object) -> object:
+    if isinstance(value, bool):  # JSON's true is no 1
+        raise ValueError("a whole number is needed")
+    return value
+
+
+def _count_values(value: object) -> object:
+    """Count the values of a list; a mapping is returned as it is."""
+    if not isinstance(value, list):
+        return value
+    if any(isinstance(item, bool) or not isinstance(item, int) for item in value):
+        raise ValueError("whole numbers are needed")
+    return Counter(value)
+
+
+# Sums of a million of these are exact.
+_Count = Annotated[int, Field(ge=0, le=10**12), BeforeValidator(_reject_bool)]
+
+_TokenCount = Annotated[int, Field(ge=0, le=_MAX_TOKENS)]
 
 
 @dataclass(slots=True)
 class TokenStatistics:
-    """Of `number` chunks."""
+    """How many tokens `number` chunks have; `cells` are those of a histogram."""
 
     number: int = 0
     total: int = 0
@@ -50,20 +82,19 @@ class TokenStatistics:
 
     @classmethod
     def of(cls, counts: Mapping[int, int]) -> TokenStatistics:
-        """From how many chunks have so many tokens."""
-        new = cls()
-        for tokens, number in counts.items():
-            if number:
-                cell = cell_index(tokens / _UNIT)
-                new.cells[cell] = new.cells.get(cell, 0) + number
-        if new.cells:
-            there = [tokens for tokens, number in counts.items() if number]
-            new.smallest, new.largest = min(there), max(there)
-            new.number = sum(counts.values())
-            new.total = sum(tokens * number for tokens, number in counts.items())
+        """Return the statistics of how many chunks have how many tokens."""
+        present = {tokens: number for tokens, number in counts.items() if number}
+        if not present:
+            return cls()
+        total = sum(tokens * number for tokens, number in present.items())
+        new = cls(sum(present.values()), total, min(present), max(present))
+        for tokens, number in present.items():
+            cell = cell_index(tokens / _TOKEN_UNIT)
+            new.cells[cell] = new.cells.get(cell, 0) + number
         return new
 
     def add(self, other: TokenStatistics) -> None:
+        """Add those of other chunks."""
         if not other.number:
             return
         self.smallest = min(self.smallest, other.smallest) if self.number else other.smallest
@@ -75,73 +106,32 @@ class TokenStatistics:
 
     @property
     def mean(self) -> float | None:
+        """The mean number; None without chunks."""
         return self.total / self.number if self.number else None
 
     def quantile(self, level: float) -> float | None:
-        """The smallest number that so large a share of the chunks does not exceed."""
+        """Return the smallest number that this share of the chunks does not exceed."""
         if not self.number:
             return None
         rank = level * self.number * (1 - 1e-12)  # 0.95 of 20 is 19, though 0.95 is no binary
-        passed = 0
+        below = 0
         for cell in sorted(self.cells):
-            passed += self.cells[cell]
-            if passed >= rank:
+            below += self.cells[cell]
+            if below >= rank:
                 break
-        return min(max(cell_value(cell) * _UNIT, self.smallest), self.largest)
+        return min(max(cell_value(cell) * _TOKEN_UNIT, self.smallest), self.largest)
 
     def dump(self) -> list[Any]:
-        """JSON-able."""
+        """Return the statistics as JSON-able values."""
         cells = sorted(self.cells)
         counts = [self.cells[cell] for cell in cells]
         return [self.number, self.total, self.smallest, self.largest, cells, counts]
 
     @classmethod
     def load(cls, saved: list[Any]) -> TokenStatistics:
-        """The inverse of `dump`."""
+        """Return the statistics of a dump."""
         number, total, smallest, largest, cells, counts = saved
         return cls(number, total, smallest, largest, dict(zip(cells, counts, strict=True)))
-
-
-_SCHEMA: Final = "ragmeter.index/1"
-
-MAX_BYTES = 2**19
-"""Of one event: a list of 100,000 chunks, and half of what Kafka takes as a message."""
-
-MAX_EVENTS = 1_000
-"""Of one body: an indexing job sends one now and then."""
-
-_MAX_VALUES = 150_000  # JSON values in one event
-_MAX_REASONS = 1_000  # as they come; far fewer are kept
-_MAX_TOKENS = 10_000_000  # of one chunk
-_MAX_ERRORS = 10
-_MAX_WHY = 200  # characters
-
-_INVALID = "invalid_index_event"
-
-
-def _number(value: object) -> object:
-    """JSON's true is no 1."""
-    if isinstance(value, bool):
-        raise ValueError("a whole number is needed")
-    return value
-
-
-_Count = Annotated[int, Field(ge=0, le=10**12), BeforeValidator(_number)]
-"""Sums of a million of these are exact."""
-
-_TokenCount = Annotated[int, Field(ge=0, le=_MAX_TOKENS)]
-
-
-def _counted(value: object) -> object:
-    """A list of numbers of tokens as how often each comes; such a mapping as it is."""
-    if not isinstance(value, list):
-        return value
-    found: dict[Any, int] = {}
-    for item in value:
-        if isinstance(item, bool) or not isinstance(item, int):
-            raise ValueError("whole numbers are needed")
-        found[item] = found.get(item, 0) + 1
-    return found
 
 
 class _EventPart(BaseModel):
@@ -149,35 +139,33 @@ class _EventPart(BaseModel):
 
 
 class _Counts(_EventPart):
-    """A name that is not known is refused: a count under a name with a slip in it would be missing
-    from a sum, and a share too small."""
-
+    # Unknown names are refused: a count under a misspelt name would be missing from a sum.
     model_config = ConfigDict(extra="forbid")
 
 
 class _DocumentCounts(_Counts):
-    """`no_chunks` of the `processed` gave nothing to embed. Both are needed: a job that does not
-    count the second has not found none."""
+    # `no_chunks` of the `processed` gave nothing to embed. Both are needed: a job that does not
+    # count the second does not know that there are none.
 
     processed: _Count
     no_chunks: _Count
 
     @model_validator(mode="after")
-    def _part_of_all(self) -> Self:
+    def _check_total(self) -> Self:
         if self.no_chunks > self.processed:
             raise ValueError("more documents without chunks than were processed")
         return self
 
 
 class _ChunkCounts(_Counts):
-    """`skipped` counts by reason; what is neither embedded nor skipped was not reported."""
+    # `skipped` counts by reason; chunks neither embedded nor skipped were not reported.
 
     attempted: _Count
     embedded: _Count
     skipped: dict[str, _Count] = Field(default={}, max_length=_MAX_REASONS)
 
     @model_validator(mode="after")
-    def _part_of_all(self) -> Self:
+    def _check_total(self) -> Self:
         if self.embedded + sum(self.skipped.values()) > self.attempted:
             raise ValueError("more chunks embedded and skipped than were attempted")
         return self
@@ -198,10 +186,10 @@ class IndexEvent(_EventPart):
     embedding_model: Tag | None = None
     documents: _DocumentCounts | None = None
     chunks: _ChunkCounts | None = None
-    tokens_per_chunk: Annotated[dict[_TokenCount, _Count], BeforeValidator(_counted)] = {}
+    tokens_per_chunk: Annotated[dict[_TokenCount, _Count], BeforeValidator(_count_values)] = {}
 
     @model_validator(mode="after")
-    def _tokens_of_chunks(self) -> Self:
+    def _check_tokens(self) -> Self:
         if self.documents is None and self.chunks is None:
             raise ValueError("documents or chunks are needed")
         number = sum(self.tokens_per_chunk.values())
@@ -211,24 +199,24 @@ class IndexEvent(_EventPart):
 
     @cached_property
     def tokens(self) -> TokenStatistics:
-        """What is kept of `tokens_per_chunk`."""
+        """The statistics of `tokens_per_chunk`."""
         return TokenStatistics.of(self.tokens_per_chunk)
 
 
 def is_index_event(value: bytes) -> bool:
-    """Whether a message is meant as an index event, of whatever version: its `schema` says so.
-    The look at the bytes spares every trace a second parsing."""
+    """Return whether the `schema` of a message is that of an index event, of any version."""
+    # the search in the bytes spares every trace a second parsing
     if b"ragmeter.index/" not in value or len(value) > MAX_BYTES:
         return False
     try:
-        found = from_json(value)
+        document = from_json(value)
     except ValueError:
         return False
-    return isinstance(found, dict) and str(found.get("schema")).startswith("ragmeter.index/")
+    return isinstance(document, dict) and str(document.get("schema")).startswith("ragmeter.index/")
 
 
 def decode_index_event(raw: bytes) -> IndexEvent | DecodeFailure:
-    """One JSON object."""
+    """Decode one JSON object."""
     if len(raw) > MAX_BYTES or has_values_over(raw, _MAX_VALUES):
         why = f"more than {MAX_BYTES} bytes or {_MAX_VALUES} JSON values in one event"
         return DecodeFailure("too_large", (("", why),), raw)
@@ -236,7 +224,7 @@ def decode_index_event(raw: bytes) -> IndexEvent | DecodeFailure:
         event = IndexEvent.model_validate_json(raw)
     except ValidationError as error:
         return _describe_failure(raw, error)
-    _ = event.tokens  # here, and not where a lock is held
+    _ = event.tokens  # computed here, and not where a lock is held
     return event
 
 
@@ -245,15 +233,19 @@ def _describe_failure(raw: bytes, error: ValidationError) -> DecodeFailure:
         return DecodeFailure(_INVALID, (("", f"{error.error_count()} values are wrong"),), raw)
     errors = error.errors(include_url=False, include_context=False, include_input=False)
     reason = "invalid_json" if errors[0]["type"] == "json_invalid" else _INVALID
-    found = tuple(
-        (".".join(map(str, item["loc"]))[:_MAX_WHY], item["msg"][:_MAX_WHY])
+    details = tuple(
+        (".".join(map(str, item["loc"]))[:_MAX_DETAIL], item["msg"][:_MAX_DETAIL])
         for item in errors[:_MAX_ERRORS]
     )
-    return DecodeFailure(reason, found, raw)
+    return DecodeFailure(reason, details, raw)
 
 
 def decode_index_events(body: bytes) -> Iterator[IndexEvent | DecodeFailure]:
-    """Every event of a body: a JSON array, JSON lines, or one object. Raises `TooMuch`."""
+    """Decode every event of a body: a JSON array, JSON lines, or one object.
+
+    Raises:
+        BodyLimitExceeded: The body is too large or has too many events.
+    """
     body = body.strip().removeprefix(BOM).lstrip()
     check_body_limits(body)
     if not body or is_utf16(body):

@@ -1,9 +1,8 @@
 """Totals of index events by index and version, within bounds.
 
-All indexes that events tell of, within bounds: pure state of the aggregate half.
-
-An index is known by its service and name. Of each the latest versions are kept side by side, so
-that a new one can be compared with the one before. An event counts once: its id is remembered.
+Pure state of the aggregate half. An index is known by its service and name. The latest versions of
+each are kept side by side, so that a new one can be compared with the one before. An event counts
+once: its id is remembered.
 """
 
 from __future__ import annotations
@@ -18,18 +17,26 @@ from ragmeter.core.counters import GaugeSample
 from ragmeter.core.dedupe import hash_trace_id
 from ragmeter.core.label_bounds import OTHER_LABEL, ServiceSlots, bound_label
 
-_NOT_REPORTED = "not_reported"
-"""Of chunks that were attempted, and of which nothing else was said."""
+IndexOutcome = Literal["counted", "duplicate", "old_version"]
 
-_MAX_REASONS = 15  # a version; the rest are one: each is a series
-_MAX_WAYS = 4  # a version: there should be one
+KEPT_VERSIONS = 5  # of an index: the one in use, and those it may be compared with
+KEPT_IDS = 2_000  # event ids of a service: repeats come soon, and a row of the state holds them all
+KEPT_SECONDS = 90 * 86_400.0  # an index without events for so long makes room for others
+
+# The reason of chunks that were attempted and neither embedded nor skipped.
+_NOT_REPORTED = "not_reported"
+
+_MAX_REASONS = 15  # of a version; the rest are one: each is a series
+_MAX_PIPELINES = 4  # of a version: there should be one
 
 
 @dataclass(slots=True)
 class _IndexBuild:
-    """Sums over the events of a version. `ways` are the pairs of chunker and embedding model that
-    they named: more than one means that parts of the index cannot be compared. `last` is the time
-    of the latest event."""
+    """Sums over the events of a version.
+
+    `last` is the Unix time of the latest event; `pipelines` are the (chunker, embedding model)
+    that they named: more than one means that parts of the index cannot be compared.
+    """
 
     last: float = 0.0
     processed: int = 0
@@ -38,10 +45,10 @@ class _IndexBuild:
     embedded: int = 0
     skipped: dict[str, int] = field(default_factory=dict)
     tokens: TokenStatistics = field(default_factory=TokenStatistics)
-    ways: list[tuple[str, str]] = field(default_factory=list)
+    pipelines: list[tuple[str, str]] = field(default_factory=list)
 
     def add(self, event: IndexEvent, at: float, text: Callable[[str], str]) -> None:
-        """`text` makes a name a label value."""
+        """Add an event of Unix time `at`; `text` makes a name a label value."""
         self.last = max(self.last, at)
         if event.documents is not None:
             self.processed += event.documents.processed
@@ -52,15 +59,15 @@ class _IndexBuild:
             self.embedded += chunks.embedded
             for reason, number in chunks.skipped.items():
                 self._skip(text(reason), number)
-            told = chunks.embedded + sum(chunks.skipped.values())
-            self._skip(_NOT_REPORTED, chunks.attempted - told)
+            reported = chunks.embedded + sum(chunks.skipped.values())
+            self._skip(_NOT_REPORTED, chunks.attempted - reported)
         self.tokens.add(event.tokens)
         if event.chunker is not None or event.embedding_model is not None:
-            way = tuple(
-                text(name) if name else "" for name in (event.chunker, event.embedding_model)
-            )
-            if way not in self.ways and len(self.ways) < _MAX_WAYS:
-                self.ways.append((way[0], way[1]))
+            names = (event.chunker, event.embedding_model)
+            chunker, model = (text(name) if name else "" for name in names)
+            pipeline = (chunker, model)
+            if pipeline not in self.pipelines and len(self.pipelines) < _MAX_PIPELINES:
+                self.pipelines.append(pipeline)
 
     def _skip(self, reason: str, number: int) -> None:
         if not number:
@@ -71,32 +78,33 @@ class _IndexBuild:
 
     @property
     def no_chunk_ratio(self) -> float | None:
-        """Of the documents; None where none is known."""
+        """The share of documents without chunks; None without documents."""
         return self.no_chunks / self.processed if self.processed else None
 
     @property
     def skipped_ratio(self) -> float | None:
-        """Of the chunks that were attempted, those that were not embedded."""
+        """The share of attempted chunks that were not embedded; None without chunks."""
         return (self.attempted - self.embedded) / self.attempted if self.attempted else None
 
     def copy(self) -> _IndexBuild:
+        """Return a copy that shares nothing that changes."""
         tokens = replace(self.tokens, cells=dict(self.tokens.cells))
-        return replace(self, skipped=dict(self.skipped), tokens=tokens, ways=list(self.ways))
+        return replace(
+            self, skipped=dict(self.skipped), tokens=tokens, pipelines=list(self.pipelines)
+        )
 
     def dump(self) -> dict[str, Any]:
-        """JSON-able."""
         return {
             "last": self.last,
             "documents": [self.processed, self.no_chunks],
             "chunks": [self.attempted, self.embedded],
             "skipped": self.skipped,
             "tokens": self.tokens.dump(),
-            "ways": self.ways,
+            "ways": self.pipelines,
         }
 
     @classmethod
     def load(cls, saved: dict[str, Any]) -> _IndexBuild:
-        """The inverse of `dump`."""
         processed, no_chunks = saved["documents"]
         attempted, embedded = saved["chunks"]
         return cls(
@@ -107,19 +115,12 @@ class _IndexBuild:
             embedded=embedded,
             skipped=dict(saved["skipped"]),
             tokens=TokenStatistics.load(saved["tokens"]),
-            ways=[(chunker, model) for chunker, model in saved["ways"]],
+            pipelines=[(chunker, model) for chunker, model in saved["ways"]],
         )
 
 
-IndexOutcome = Literal["counted", "duplicate", "old_version"]
-
-KEPT_VERSIONS = 5  # of an index: the one in use, and those it may be compared with
-KEPT_IDS = 2_000  # event ids of a service: repeats come soon, and a row of the state holds them all
-KEPT_SECONDS = 90 * 86_400.0  # without an event, when others have some: then an index is forgotten
-
-
 class IndexVersion(NamedTuple):
-    """What is known of one version of the index `name`; `current`: it has the latest event."""
+    """The sums of one version of an index; the `current` one has the latest event."""
 
     service: str
     name: str
@@ -129,28 +130,33 @@ class IndexVersion(NamedTuple):
 
 
 class Indexes:
-    """At most `most` indexes, and one for what is beyond; names have at most `chars` characters.
-    `overflow` is called for each event of an index that there was no place for."""
+    """The indexes of all services.
 
-    def __init__(self, most: int, chars: int, overflow: Callable[[], None]) -> None:
-        self._most = most
+    Args:
+        limit: How many indexes are told apart; one more holds the events of all others.
+        chars: How many characters a name may have.
+        overflow: Called for each event of an index beyond the limit.
+    """
+
+    def __init__(self, limit: int, chars: int, overflow: Callable[[], None]) -> None:
+        self._limit = limit
         self._chars = chars
         self._overflow = overflow
-        self._known: dict[tuple[str, str], dict[str, _IndexBuild]] = {}
+        self._versions: dict[tuple[str, str], dict[str, _IndexBuild]] = {}
         self._ids: dict[str, dict[int, None]] = {}
-        self._places = ServiceSlots()
+        self._slots = ServiceSlots()
         self._changed: dict[str, None] = {}  # names of parts
 
     def _text(self, name: str) -> str:
         return bound_label(name, self._chars)
 
     def add(self, event: IndexEvent, at: float | None = None) -> IndexOutcome:
-        """Count an event; `at` (Unix seconds) replaces a time of it that cannot be."""
+        """Count an event; `at` (Unix time) replaces its own time if that is implausible."""
         at = event.timestamp.timestamp() if at is None else at
         key = (self._text(event.service), self._text(event.index))
-        if key not in self._known:
+        if key not in self._versions:
             self._forget(at)
-            if len(self._known) >= self._most:
+            if len(self._versions) >= self._limit:
                 self._overflow()
                 key = (OTHER_LABEL, OTHER_LABEL)
         ids = self._ids.setdefault(key[0], {})
@@ -160,8 +166,8 @@ class Indexes:
         ids[number] = None
         if len(ids) > KEPT_IDS:
             del ids[next(iter(ids))]
-        self._changed[_name(key[0])] = None
-        versions = self._known.setdefault(key, {})
+        self._changed[_part_name(key[0])] = None
+        versions = self._versions.setdefault(key, {})
         version = self._text(event.index_version)
         if version not in versions and len(versions) >= KEPT_VERSIONS:
             oldest = min(versions, key=lambda name: versions[name].last)
@@ -169,77 +175,76 @@ class Indexes:
                 return "old_version"
             del versions[oldest]
         versions.setdefault(version, _IndexBuild()).add(event, at, self._text)
-        self._changed[_name(*key)] = None
+        self._changed[_part_name(*key)] = None
         return "counted"
 
     def _forget(self, now: float) -> None:
-        """Make room: what has had no event for long goes."""
-        for key, versions in list(self._known.items()):
+        """Drop what had no event for long."""
+        for key, versions in list(self._versions.items()):
             if max(build.last for build in versions.values()) < now - KEPT_SECONDS:
-                del self._known[key]
-        services = {service for service, _ in self._known}
+                del self._versions[key]
+        services = {service for service, _ in self._versions}
         self._ids = {name: ids for name, ids in self._ids.items() if name in services}
-        self._places.retain([*(_name(*key) for key in self._known), *map(_name, self._ids)])
+        self._slots.retain(
+            [*(_part_name(*key) for key in self._versions), *map(_part_name, self._ids)]
+        )
 
     def versions(self, service: str | None = None) -> Iterator[IndexVersion]:
-        """By service and index, the latest first; what is given changes no more."""
-        for (owner, index), versions in sorted(self._known.items()):
+        """Yield copies by service and index, the latest version first."""
+        for (owner, index), versions in sorted(self._versions.items()):
             if service is None or owner == service:
                 order = sorted(versions, key=lambda name: (-versions[name].last, name))
                 for name in order:
                     build = versions[name].copy()
                     yield IndexVersion(owner, index, name, name == order[0], build)
 
-    # Gauges -------------------------------------------------------------------------------------
-
     def gauges(self) -> list[GaugeSample]:
+        """Return the gauges of every version."""
         return [gauge for version in self.versions() for gauge in _gauges(version)]
 
-    # State --------------------------------------------------------------------------------------
-
     def drain(self) -> dict[str, Any]:
-        """By name, the parts that changed since the last call. Before `dump`: it gives places."""
+        """Return the parts that changed since the last call, by name; call it before `dump`."""
         changed, self._changed = self._changed, {}
         out: dict[str, Any] = {}
         for name in changed:
             key = json.loads(name)
-            part: Any
+            content: Any
             if len(key) == 1:
-                part = list(self._ids.get(key[0], ()))
+                content = list(self._ids.get(key[0], ()))
             else:
-                part = {v: b.dump() for v, b in self._known.get((key[0], key[1]), {}).items()}
-            if part:  # else it was forgotten before it was saved
-                out[f"indexing.{self._places.slot_of(name)}"] = {"service": name, "part": part}
+                content = {v: b.dump() for v, b in self._versions.get((key[0], key[1]), {}).items()}
+            if content:  # else it was forgotten before it was saved
+                out[f"indexing.{self._slots.slot_of(name)}"] = {"service": name, "part": content}
         return out
 
     def dump(self) -> dict[str, int]:
-        """The small part, for every commit."""
-        return self._places.dump()
+        """Return the small part of the state, for every commit."""
+        return self._slots.dump()
 
     def load(self, state: dict[str, Any]) -> None:
-        """Back from all that `dump` (under `indexing`) and every `drain` gave."""
-        self._places.load(state.get("indexing", {}))
-        for name, part in self._places.saved_states(state, "indexing"):
+        """Restore what `dump` (under `indexing`) and every `drain` gave."""
+        self._slots.load(state.get("indexing", {}))
+        for name, saved_part in self._slots.saved_states(state, "indexing"):
             key = json.loads(name)
             if len(key) == 1:
-                self._ids[key[0]] = dict.fromkeys(part["part"])
+                self._ids[key[0]] = dict.fromkeys(saved_part["part"])
             else:
-                self._known[key[0], key[1]] = {
-                    version: _IndexBuild.load(saved) for version, saved in part["part"].items()
+                self._versions[key[0], key[1]] = {
+                    version: _IndexBuild.load(saved)
+                    for version, saved in saved_part["part"].items()
                 }
 
 
-def _name(*key: str) -> str:
-    """The name of a part: that of the ids of a service, or of an index."""
+def _part_name(*key: str) -> str:
+    """Return the name of a part of the state: the event ids of a service, or an index."""
     return json.dumps(key)
 
 
-def _gauges(found: IndexVersion) -> Iterator[GaugeSample]:
-    build, tokens = found.build, found.build.tokens
-    labels = (
-        ("service", found.service), ("index", found.name), ("index_version", found.version),
-    )  # fmt: skip
-    for chunker, model in build.ways:
+def _gauges(version: IndexVersion) -> Iterator[GaugeSample]:
+    build, tokens = version.build, version.build.tokens
+    index = (("service", version.service), ("index", version.name))
+    labels = (*index, ("index_version", version.version))
+    for chunker, model in build.pipelines:
         yield "rag_index_info", (*labels, ("chunker", chunker), ("embedding_model", model)), 1.0
     rows: list[tuple[str, float | None]] = [
         ("last_event_timestamp_seconds", build.last),

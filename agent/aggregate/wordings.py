@@ -1,8 +1,8 @@
 """Reduce a question and its answer to hashes that allow comparison without their texts.
 
-ROUGE asks only which words are equal and in what order. So a word becomes four bytes of a BLAKE2b
-hash, keyed where `privacy.content` is `hash`, and salted with the question: the same word is
-another number under another question, and what is frequent says nothing across questions.
+ROUGE needs only which words are equal and in what order. So a word becomes four bytes of a BLAKE2b
+hash, keyed if `privacy.content` is `hash`, and salted with the question: the same word has another
+hash under another question, and frequencies reveal nothing across questions.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ from ragmeter.metrics.consistency import normalise_query
 from ragmeter.metrics.text import tokenize
 from ragmeter.trace import Trace
 
+# Words of an answer that are compared: more than most have, and 1.1 kB.
 MAX_WORDS = 200
-"""Words of an answer that are compared: more than most have, and 1.1 kB."""
 
+# Of a text that is embedded, besides `MAX_WORDS`: 200 words are some 1,300 characters and 270
+# tokens, which fits models of 512; languages without spaces need a bound of their own.
 _MAX_CHARS = 2000
-"""Of a text that is embedded, besides `MAX_WORDS`: 200 words are some 1,300 characters and 270
-tokens, which fits models of 512; languages without spaces need a bound of their own."""
 
 _WORD_BYTES = 4  # two of 200 different words are taken for one with probability 5e-6
 _QUERY_BYTES = 16
 
 
 def wording_words(wording: str) -> list[str]:
-    """The words of an answer, as names that are equal where the words are."""
+    """Return the hashes of an answer's words in hex."""
     text = base64.b64decode(wording).hex()
     size = 2 * _WORD_BYTES
     return [text[at : at + size] for at in range(0, len(text), size)]
 
 
 def is_valid_wording(wording: HashedWording) -> bool:
-    """Whether this is what `Wordings` makes, and no longer."""
+    """Return whether a wording has the form and size that `WordingBuilder` gives."""
     try:
         size = len(base64.b64decode(wording.words, validate=True))
         query = bytes.fromhex(wording.query)
@@ -51,20 +51,22 @@ def is_valid_wording(wording: HashedWording) -> bool:
 
 
 def embedding_excerpt(text: str) -> str:
-    """What is embedded of a text: as much of it as is compared word by word."""
+    """Return the part of a text to embed: as much as is compared word by word."""
     return " ".join(text.split(maxsplit=MAX_WORDS)[:MAX_WORDS])[:_MAX_CHARS]
 
 
 def embeds_answers(settings: ConsistencySettings, privacy: PrivacySettings) -> bool:
-    """Whether answers are embedded. An embedding can be read back to much of its text: it is text,
-    and is kept only where text may be."""
-    there = settings.embeddings.base_url is not None
-    return settings.enabled and there and privacy.content == "full"
+    """Return whether answers are embedded."""
+    # much of a text can be recovered from its embedding, so it is stored only where text may be
+    configured = settings.embeddings.base_url is not None
+    return settings.enabled and configured and privacy.content == "full"
 
 
 def wording_mode(settings: ConsistencySettings, privacy: PrivacySettings) -> str:
-    """By what rules wordings are made: those of other rules cannot be compared, or must not be
-    kept."""
+    """Return by which rules wordings are made.
+
+    Those of other rules cannot be compared, or must not be stored.
+    """
     if not settings.enabled or privacy.content == "none":
         return "off"
     rules = [privacy.content, *settings.tags]
@@ -74,8 +76,11 @@ def wording_mode(settings: ConsistencySettings, privacy: PrivacySettings) -> str
 
 
 class WordingBuilder:
-    """Makes the wording of a trace. Raises ValueError where the key of the hashes cannot be
-    read."""
+    """Makes the wordings of traces.
+
+    Raises:
+        ValueError: The key of the hashes cannot be read.
+    """
 
     def __init__(self, settings: ConsistencySettings, privacy: PrivacySettings) -> None:
         self._tags = settings.tags
@@ -87,8 +92,16 @@ class WordingBuilder:
     def of(
         self, trace: Trace, wants: Callable[[str], bool] = lambda query: True
     ) -> HashedWording | str:
-        """Or why there is none: a word for a label, "" where nobody asks. `wants` spares the words
-        of an answer to a question (by its hash) that would not be remembered."""
+        """Return the wording of a trace, or the reason why it has none.
+
+        Args:
+            trace: The trace.
+            wants: Whether the answer to a question of this hash would be remembered; it spares the
+                work for others.
+
+        Returns:
+            The wording, a reason as a label value, or "" if answers are not compared.
+        """
         if not self.enabled or trace.canary:
             return ""
         if not trace.query or not trace.query.strip() or "query" in trace.missing:
@@ -101,26 +114,26 @@ class WordingBuilder:
         words = tokenize(trace.answer)[:MAX_WORDS]
         if not words:
             return "no_answer"
-        # 16 bytes, as many as BLAKE2b takes; where near questions are found, the words of answers
-        # to different questions are compared
+        # 16 bytes, as many as BLAKE2b takes; if near questions are found, answers to different
+        # questions are compared, so their words need the same salt
         salt = self._context(trace) if self._near else query
         hashed = partial(blake2b, digest_size=_WORD_BYTES, key=self._key, salt=salt)
-        found = {word: hashed(_bytes(word)).digest() for word in set(words)}
-        text = base64.b64encode(b"".join(found[word] for word in words)).decode("ascii")
+        digests = {word: hashed(_bytes(word)).digest() for word in set(words)}
+        text = base64.b64encode(b"".join(digests[word] for word in words)).decode("ascii")
         return HashedWording(query.hex(), text)
 
     def context(self, trace: Trace) -> str:
-        """What must be equal besides the question, in hex."""
+        """Return a hash, in hex, of all that must be equal besides the question."""
         return self._context(trace).hex()
 
     def _query(self, trace: Trace) -> bytes:
-        """The question with all that its answer hangs on: earlier turns, and the chosen tags."""
-        return self._hash(normalise_query(trace.query or ""), *self._around(trace))
+        return self._hash(normalise_query(trace.query or ""), *self._context_texts(trace))
 
     def _context(self, trace: Trace) -> bytes:
-        return self._hash(*self._around(trace))
+        return self._hash(*self._context_texts(trace))
 
-    def _around(self, trace: Trace) -> list[str]:
+    def _context_texts(self, trace: Trace) -> list[str]:
+        """Return what an answer depends on besides the question: earlier turns and chosen tags."""
         turns = [f"{turn.role}:{normalise_query(turn.text)}" for turn in trace.history or ()]
         return turns + [trace.tag(name) or "" for name in self._tags]
 

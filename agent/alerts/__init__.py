@@ -1,1 +1,1 @@
-"""Alerts: rules, and the state machine that turns windows into pending, firing and resolved alerts."""
+"""Alert rules, their conditions in the windows, and the state machine of their alerts."""

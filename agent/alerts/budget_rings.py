@@ -1,9 +1,9 @@
-"""Rings of event-time buckets with the weighted good and bad events of one objective of one service.
+"""Rings of event-time buckets with the weighted good and bad events of one objective.
 
-A bucket is five whole numbers, so that sums are exact (`ragmeter.core.arithmetic` says why) and a
-restart continues bit for bit: the count n of events; what their weights and squared weights are
-above 1 each (0 where nothing is sampled: such an int costs nothing to hold); and of the bad ones
-the sum of weights and of squared weights.
+A bucket is five whole numbers, so that sums are exact (see `ragmeter.core.arithmetic`) and a
+restart continues bit for bit: the count n of events; by how much their weights and squared weights
+are above 1 each (0 where nothing is sampled: such an int takes no memory); and of the bad ones the
+sum of weights and of squared weights.
 """
 
 from __future__ import annotations
@@ -13,21 +13,25 @@ from typing import NamedTuple
 
 from ragmeter.core.arithmetic import WEIGHT_ONE
 
+# Seconds a bucket: a tenth of the shortest window (5 m), and of the shortest of the long ones.
 FINE, COARSE = 30, 300
-"""Seconds a bucket: a tenth of the shortest window (5 m), and of the shortest of the long ones."""
 
+# Seconds that the fine ring and the coarse ring reach back.
 _FINE_LENGTH, LONGEST = 6 * 3600, 3 * 86400
-"""Seconds that the fine ring and the coarse ring reach back."""
 
-_CELL_FIELDS = 5
+CELL_FIELDS = 5
 _SQUARE_ONE = WEIGHT_ONE * WEIGHT_ONE
 
+# The five numbers of a bucket or of a sum of buckets.
 BudgetCells = list[int]
-"""The five numbers of a bucket or of a sum of buckets."""
 
 
 def ring_width(seconds: float) -> int:
-    """The bucket width of the ring that keeps a window of `seconds`; ValueError where none does."""
+    """Return the bucket width of the ring that keeps a window of `seconds`.
+
+    Raises:
+        ValueError: No ring keeps such a window.
+    """
     for width, length in ((FINE, _FINE_LENGTH), (COARSE, LONGEST)):
         if seconds <= length and seconds % width == 0 and seconds >= 2 * width:
             return width
@@ -37,22 +41,27 @@ def ring_width(seconds: float) -> int:
 
 
 class BudgetSums(NamedTuple):
-    """What a window holds, in natural units."""
+    """The content of a window, in natural units.
+
+    Args:
+        effective_samples: (sum w)^2 / sum w^2: events of equal weight that would know as much.
+        effective_errors: The same of the bad events alone; their number if weights are equal.
+    """
 
     samples: int
     weight: float
     bad: float
     effective_samples: float
-    """(sum w)^2 / sum w^2: events of equal weight that would know as much."""
     effective_errors: float
-    """The same of the bad events alone; their number where all weights are equal."""
 
     @property
     def ratio(self) -> float:
+        """The share of bad events by weight, 0 without events."""
         return self.bad / self.weight if self.weight else 0.0
 
     @classmethod
     def of(cls, cells: Sequence[int]) -> BudgetSums:
+        """Return the sums of five cells."""
         n, above, above2, bad, bad2 = cells
         w, w2 = n * WEIGHT_ONE + above, n * _SQUARE_ONE + above2
         return cls(
@@ -67,7 +76,7 @@ class BudgetSums(NamedTuple):
 class _BudgetRing:
     """Buckets of one width with a running total for each span (in buckets).
 
-    Totals cover [end - span, end); buckets from `end` on are there and not counted yet, so that
+    Totals cover [end - span, end). Buckets from `end` on are held and not counted yet, so that
     windows may end before the newest event.
     """
 
@@ -77,37 +86,37 @@ class _BudgetRing:
         self.width = width
         self.reach = length // width
         self._size = self.reach + -(-ahead // width) + 1
-        self._cells = [0] * (self._size * _CELL_FIELDS)
-        self.totals: dict[int, BudgetCells] = {span: [0] * _CELL_FIELDS for span in spans}
+        self._cells = [0] * (self._size * CELL_FIELDS)
+        self.totals: dict[int, BudgetCells] = {span: [0] * CELL_FIELDS for span in spans}
         self.end = 0
 
     def cells(self, index: int) -> BudgetCells:
-        at = index % self._size * _CELL_FIELDS
-        return self._cells[at : at + _CELL_FIELDS]
+        at = index % self._size * CELL_FIELDS
+        return self._cells[at : at + CELL_FIELDS]
 
     def holds(self, index: int) -> bool:
         return self.end - self.reach <= index < self.end - self.reach + self._size
 
     def add(self, index: int, cells: Sequence[int]) -> None:
-        at = index % self._size * _CELL_FIELDS
+        at = index % self._size * CELL_FIELDS
         own = self._cells
-        for place, by in enumerate(cells):
+        for offset, by in enumerate(cells):
             if by:
-                own[at + place] += by
+                own[at + offset] += by
         for span, total in self.totals.items():
             if self.end - span <= index < self.end:
-                for place, by in enumerate(cells):
-                    total[place] += by
+                for offset, by in enumerate(cells):
+                    total[offset] += by
 
     def advance(self, end: int) -> list[int]:
-        """Move the windows' end forward; the indexes of the buckets that were dropped."""
+        """Move the end of the windows forward and return the indexes of the dropped buckets."""
         dropped: list[int] = []
         if end - self.end >= self._size:
             first = self.end - self.reach
             dropped = [i for i in range(first, first + self._size) if self.cells(i)[0]]
-            self._cells = [0] * (self._size * _CELL_FIELDS)
+            self._cells = [0] * (self._size * CELL_FIELDS)
             for total in self.totals.values():
-                total[:] = [0] * _CELL_FIELDS
+                total[:] = [0] * CELL_FIELDS
             self.end = end
             return dropped
         while self.end < end:
@@ -121,8 +130,8 @@ class _BudgetRing:
             oldest = self.end - self.reach
             if self.cells(oldest)[0]:
                 dropped.append(oldest)
-                at = oldest % self._size * _CELL_FIELDS
-                self._cells[at : at + _CELL_FIELDS] = [0] * _CELL_FIELDS
+                at = oldest % self._size * CELL_FIELDS
+                self._cells[at : at + CELL_FIELDS] = [0] * CELL_FIELDS
             self.end += 1
         return dropped
 
@@ -135,10 +144,14 @@ class _BudgetRing:
 
 
 class BudgetRings:
-    """Both rings of one objective of one service; `spans` are the windows to total, in seconds.
+    """Both rings of one objective of one service.
 
-    Windows end `lag` seconds before the time given to `advance`. `dirty` collects the (width,
-    index) of buckets that have changed or gone since it was last cleared.
+    Args:
+        spans: The windows to total, in seconds.
+        lag: How many seconds before the time given to `advance` windows end.
+
+    Attributes:
+        dirty: The (width, index) of buckets that changed or went since the caller cleared it.
     """
 
     __slots__ = ("_lag", "_newest", "_open", "_open_at", "_rings", "dirty")
@@ -154,12 +167,12 @@ class BudgetRings:
         }
         self._lag = lag
         self._open_at: int | None = None  # a fine bucket whose events are not folded in yet
-        self._open: BudgetCells = [0] * _CELL_FIELDS
+        self._open: BudgetCells = [0] * CELL_FIELDS
         self._newest = 0
         self.dirty: set[tuple[int, int]] = set()
 
     def advance(self, now: float) -> None:
-        """Move to event time `now`; it never goes back."""
+        """Move to event time `now`, which never goes back."""
         # the bucket that `now` lies in counts as far as it is filled; one that begins at `now`
         # has nothing yet
         end = int(-(-(now - self._lag) // FINE))
@@ -171,8 +184,11 @@ class BudgetRings:
             self.dirty.update((width, index) for index in dropped)
 
     def add(self, timestamp: float, weight: int, bad: bool, count: int = 1) -> None:
-        """Count events of `weight` units each (`ragmeter.core.arithmetic.weight`). Those that are older
-        than a ring reaches are left out of that ring. `advance` must have passed their time."""
+        """Count `count` events of `weight` units each.
+
+        Those that are older than a ring reaches are left out of that ring. `advance` must have
+        passed their time.
+        """
         at = int(timestamp // FINE)
         if at != self._open_at:
             self.fold()
@@ -187,7 +203,7 @@ class BudgetRings:
             cells[4] += weight * weight * count
 
     def fold(self) -> None:
-        """Bring the buckets up to what was added."""
+        """Bring the buckets up to date with what was added."""
         if self._open_at is None:
             return
         self._newest = self.newest
@@ -196,32 +212,32 @@ class BudgetRings:
             if ring.holds(index):
                 ring.add(index, self._open)
                 self.dirty.add((width, index))
-        self._open_at, self._open = None, [0] * _CELL_FIELDS
+        self._open_at, self._open = None, [0] * CELL_FIELDS
 
     @property
     def newest(self) -> int:
-        """The time of the newest event, to the grain of the coarse ring: a restart finds the
-        same."""
+        """The time of the newest event, to the grain of the coarse ring."""
+        # a restart knows no finer time
         return max(self._newest, (self._open_at or 0) * FINE // COARSE * COARSE)
 
     @property
     def oldest(self) -> int | None:
-        """The time of the oldest event that is still held, to the grain of the coarse ring."""
+        """The time of the oldest event held, to the grain of the coarse ring."""
         self.fold()
         return next((index * COARSE for index, _ in self._rings[COARSE].rows()), None)
 
     def sums(self, seconds: int) -> BudgetSums:
-        """What the window of so many seconds holds; it must be one of `spans`."""
+        """Return the content of a window of so many seconds, which must be one of `spans`."""
         self.fold()
         width = ring_width(seconds)
         return BudgetSums.of(self._rings[width].totals[seconds // width])
 
     def cells(self, width: int, index: int) -> BudgetCells | None:
-        """A bucket's content, None where there is none (any more)."""
+        """Return the content of a bucket, or None if it is empty or gone."""
         self.fold()
         ring = self._rings[width]
-        found = ring.cells(index) if ring.holds(index) else None
-        return found if found and found[0] else None
+        cells = ring.cells(index) if ring.holds(index) else None
+        return cells if cells and cells[0] else None
 
     def restore(self, width: int, index: int, cells: Sequence[int]) -> None:
         """Put back a saved bucket, after `advance` to the time of the save."""
@@ -231,7 +247,7 @@ class BudgetRings:
             self._newest = max(self._newest, index * width // COARSE * COARSE)
 
     def rows(self) -> Iterator[tuple[int, int, BudgetCells]]:
-        """(width, index, content) of every bucket that holds something."""
+        """Yield (width, index, content) of every bucket that holds something."""
         self.fold()
         for width, ring in self._rings.items():
             for index, cells in ring.rows():

@@ -1,9 +1,7 @@
 """Which services, segments and series a rule covers, and the value of its condition there.
 
-What a rule sees: the reading of its condition in the windows, or that there is none.
-
-`None` means that the condition cannot be evaluated: the series does not exist, carries too few
-samples, or its interval bound is not known. It is never a 0 and never an "all is well".
+A value of None means that the condition cannot be evaluated: the series does not exist, has too
+few samples, or its interval bound is unknown. None is never a 0 and never an "all is well".
 """
 
 from __future__ import annotations
@@ -12,118 +10,37 @@ import operator
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from typing import Protocol
+from functools import cached_property
 
 from ragmeter.alerts.alert import format_number
-from ragmeter.alerts.error_budgets import BurnRateValue, ObjectiveEvidence
+from ragmeter.alerts.error_budgets import ErrorBudgets
 from ragmeter.alerts.rules import AlertRule
 from ragmeter.core.clocks import parse_duration, parse_whole_seconds
 from ragmeter.core.series import split_scorer
 from ragmeter.metrics.canary.scores import is_canary_scorer
 from ragmeter.metrics.judge_agreement import PROBE_SERVICE
 from ragmeter.windows.failures import FailedShare
-from ragmeter.windows.log_histogram import LogHistogram
-from ragmeter.windows.sums import ScoreSums
+from ragmeter.windows.series import Estimate, Quantile
+from ragmeter.windows.windows import Windows
 
-
-class EstimateLike(Protocol):
-    @property
-    def value(self) -> float: ...
-    @property
-    def lower(self) -> float: ...
-    @property
-    def upper(self) -> float: ...
-    @property
-    def effective_samples(self) -> float: ...
-    @property
-    def samples(self) -> int: ...
-
-
-class QuantileLike(Protocol):
-    @property
-    def quantile(self) -> float: ...
-    @property
-    def value(self) -> float: ...
-    @property
-    def lower(self) -> float | None: ...
-    @property
-    def upper(self) -> float | None: ...
-    @property
-    def samples(self) -> int: ...
-
-
-class WorstLike(Protocol):
-    @property
-    def trace_id(self) -> str: ...
-    @property
-    def value(self) -> float: ...
-
-
-class WindowsLike(Protocol):
-    """The part of `ragmeter.windows.Windows` that rules read."""
-
-    @property
-    def names(self) -> tuple[str, ...]: ...
-    def services(self) -> list[str]: ...
-    def segments(self, service: str) -> list[str]: ...
-    def series(self, service: str, segment: str = "") -> list[tuple[str, str]]: ...
-    def estimate(
-        self, service: str, segment: str, metric: str, scorer: str, window: str
-    ) -> EstimateLike | None: ...
-    def quantiles(
-        self, service: str, segment: str, stage: str, window: str
-    ) -> Sequence[QuantileLike]: ...
-    def count_traces(self, service: str, segment: str, window: str) -> int: ...
-    def worst(
-        self,
-        service: str,
-        metric: str,
-        scorer: str,
-        window: str,
-        limit: int = 5,
-        segment: str = "",
-    ) -> Sequence[WorstLike]: ...
-    def current_scorer(self, metric: str, scorer: str) -> str: ...
-    def cell(
-        self, service: str, segment: str, metric: str, scorer: str, window: str
-    ) -> ScoreSums | None: ...
-    def histogram(
-        self, service: str, segment: str, stage: str, window: str
-    ) -> LogHistogram | None: ...
-    def sums_before(
-        self, service: str, segment: str, metric: str, scorer: str, window: str
-    ) -> ScoreSums | None: ...
-    def histogram_before(
-        self, service: str, segment: str, stage: str, window: str
-    ) -> LogHistogram | None: ...
-    def value_of(self, cell: ScoreSums, service: str, metric: str, scorer: str) -> float | None: ...
-    def failing(self, service: str, window: str) -> Sequence[tuple[str, str]]: ...
-    def failed(
-        self, service: str, segment: str, metric: str, scorer: str, window: str
-    ) -> FailedShare | None: ...
-    def failed_before(
-        self, service: str, segment: str, metric: str, scorer: str, window: str
-    ) -> FailedShare | None: ...
-
-
-class ErrorBudgetsLike(Protocol):
-    """The part of `ragmeter.alerts.error_budgets.Budgets` that rules read."""
-
-    def names(self, service: str) -> list[str]: ...
-    def evidence(self, name: str) -> tuple[ObjectiveEvidence, ...]: ...
-    def burn(
-        self, service: str, name: str, long: int, short: int, factor: float, min_errors: float
-    ) -> BurnRateValue | None: ...
-    def ratio_before(self, service: str, name: str, long: int) -> float | None: ...
-    def spent_share(self, service: str, name: str) -> float | None: ...
+_OPERATORS: Mapping[str, Callable[[float, float], bool]] = {
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
 
 
 @dataclass(frozen=True, slots=True)
 class ConditionValue:
-    """An estimate and its interval, and `tested`: the one of them that the rule compares.
+    """The value of a rule's condition.
 
-    `threshold` replaces the rule's own, `notes` go to the annotations: of error budgets, where
-    both come from the objective. `reasons` count the results that failed.
+    Args:
+        tested: The one of `value`, `lower` and `upper` that the rule compares.
+        value: The estimate, with its 95 % interval `lower` to `upper`.
+        threshold: Of a burn rule: the threshold of the objective, in place of the rule's own.
+        notes: Of a burn rule: annotations for the alert.
+        reasons: Of an unscored rule: how many results failed, by reason.
     """
 
     tested: float
@@ -137,124 +54,101 @@ class ConditionValue:
     reasons: Mapping[str, int] = field(default_factory=dict)
 
 
-_OPS: Mapping[str, Callable[[float, float], bool]] = {
-    "<": operator.lt,
-    "<=": operator.le,
-    ">": operator.gt,
-    ">=": operator.ge,
-}
-
-
-def condition_holds(rule: AlertRule, reading: ConditionValue) -> bool:
-    """Whether the condition is true of the reading."""
+def condition_holds(rule: AlertRule, value: ConditionValue) -> bool:
+    """Return whether the condition of a rule is true of a value."""
     if rule.absence:
-        return reading.tested == 0
-    if rule.burn is not None:  # two windows and a floor on errors: found out when it was read
-        return reading.tested == 1
-    return _OPS[rule.op](reading.tested, rule.threshold)
+        return value.tested == 0
+    if rule.burn is not None:  # `read_burn_rate` has compared two windows and a floor on errors
+        return value.tested == 1
+    return _OPERATORS[rule.op](value.tested, rule.threshold)
 
 
 def read_condition(
-    rule: AlertRule, windows: WindowsLike, service: str, segment: str
+    rule: AlertRule, windows: Windows, service: str, segment: str
 ) -> ConditionValue | None:
-    """The reading of a rule for a service that the windows know; None: cannot be evaluated.
+    """Read the value of a rule on a metric, a latency or absence.
 
-    An absence rule looks for silence, so it reads 0 where others read None. It reads None where
-    the silent service was seen too rarely in the longest window for its silence to mean anything.
+    An absence rule looks for silence, so its value is 0 where others have None. It is None if the
+    silent service was seen too rarely in the longest window for its silence to mean anything.
     """
     if rule.absence:
-        return _absence(rule, windows, service)
+        return _read_absence(rule, windows, service)
     # An estimate costs tens of microseconds, a count none: most quiet services end here. Probes
     # are no traces of the name that they are counted under, canaries no traffic.
     seen = windows.count_traces(service, segment, rule.window)
-    apart = service == PROBE_SERVICE or (rule.metric is not None and is_canary_scorer(rule.scorer))
-    if not apart and (not seen or seen < rule.min_samples):
+    uncounted = service == PROBE_SERVICE or (rule.metric and is_canary_scorer(rule.scorer))
+    if not uncounted and (not seen or seen < rule.min_samples):
         return None
     if rule.latency is not None:
-        return _quantile(rule, windows, service, segment)
+        for quantile in windows.quantiles(service, segment, rule.latency.stage, rule.window):
+            if quantile.quantile == rule.latency.quantile:
+                return _compared_value(rule, quantile, float(quantile.samples))
+        return None
     assert rule.metric is not None  # a rule watches exactly one thing
-    found = windows.estimate(service, segment, rule.metric, rule.scorer, rule.window)
-    if found is None or found.samples < rule.min_samples:
+    estimate = windows.estimate(service, segment, rule.metric, rule.scorer, rule.window)
+    if estimate is None:
         return None
-    statistic = rule.statistic
-    tested = (
-        found.value
-        if statistic == "value"
-        else found.lower
-        if statistic == "lower"
-        else found.upper
-    )
-    return ConditionValue(
-        tested, found.value, found.lower, found.upper, found.samples, found.effective_samples
-    )
-
-
-def read_burn_rate(
-    rule: AlertRule, budgets: ErrorBudgetsLike, service: str, slo: str
-) -> ConditionValue | None:
-    """The reading of a burn rule for one objective: the ratio of bad events over its window.
-    None where a window has no event, which is no sign that the budget is safe."""
-    line = rule.burn
-    assert line is not None
-    long = parse_whole_seconds(rule.window)
-    found = budgets.burn(service, slo, long, line.seconds, line.factor, line.min_errors)
-    if found is None:
-        return None
-    spent = budgets.spent_share(service, slo) if found.holds else None
-    notes = {
-        "objective": f"{found.objective:g}",
-        "burn_rate": format_number(found.rate),
-        "factor": f"{line.factor:g}",
-        "short": line.short,
-        "short_value": format_number(found.short_ratio),
-        "errors": format_number(found.errors),
-    }
-    if spent is not None:
-        notes["budget_spent"] = format_number(spent)
-    return ConditionValue(
-        float(found.holds),
-        found.ratio,
-        found.lower,
-        found.upper,
-        found.samples,
-        found.effective_samples,
-        found.threshold,
-        notes,
-    )
+    return _compared_value(rule, estimate, estimate.effective_samples)
 
 
 def read_failed_share(
-    rule: AlertRule, windows: WindowsLike, service: str, metric: str, scorer: str
+    rule: AlertRule, windows: Windows, service: str, metric: str, scorer: str
 ) -> ConditionValue | None:
-    """The reading of a rule on results without a value, for the results of one scorer."""
-    found = windows.failed(service, "", metric, scorer, rule.window)
-    if found is None or found.samples < rule.min_samples:
+    """Read the value of a rule on results without a value, for the results of one scorer."""
+    share = windows.failed(service, "", metric, scorer, rule.window)
+    if share is None:
         return None
-    tested = {"value": found.value, "lower": found.lower, "upper": found.upper}[rule.statistic]
-    return ConditionValue(
-        tested, found.value, found.lower, found.upper, found.samples, found.effective_samples,
-        reasons=found.reasons,
-    )  # fmt: skip
+    return _compared_value(rule, share, share.effective_samples, share.reasons)
 
 
-def _quantile(
-    rule: AlertRule, windows: WindowsLike, service: str, segment: str
+def read_burn_rate(
+    rule: AlertRule, budgets: ErrorBudgets, service: str, slo: str
 ) -> ConditionValue | None:
-    assert rule.latency is not None
-    for found in windows.quantiles(service, segment, rule.latency.stage, rule.window):
-        if found.quantile == rule.latency.quantile:
-            break
-    else:
+    """Read the value of a burn rule for one objective: the ratio of bad events over its window.
+
+    None if a window has no event, which is no sign that the budget is safe.
+    """
+    burn = rule.burn
+    assert burn is not None
+    long = parse_whole_seconds(rule.window)
+    rate = budgets.burn(service, slo, long, burn.seconds, burn.factor, burn.min_errors)
+    if rate is None:
         return None
-    tested = {"value": found.value, "lower": found.lower, "upper": found.upper}[rule.statistic]
-    if tested is None or found.samples < rule.min_samples:
-        return None
+    notes = {
+        "objective": f"{rate.objective:g}",
+        "burn_rate": format_number(rate.rate),
+        "factor": f"{burn.factor:g}",
+        "short": burn.short,
+        "short_value": format_number(rate.short_ratio),
+        "errors": format_number(rate.errors),
+    }
+    spent = budgets.spent_share(service, slo) if rate.holds else None
+    if spent is not None:
+        notes["budget_spent"] = format_number(spent)
     return ConditionValue(
-        tested, found.value, found.lower, found.upper, found.samples, float(found.samples)
+        *(float(rate.holds), rate.ratio, rate.lower, rate.upper),
+        *(rate.samples, rate.effective_samples, rate.threshold),
+        notes=notes,
     )
 
 
-def _absence(rule: AlertRule, windows: WindowsLike, service: str) -> ConditionValue | None:
+def _compared_value(
+    rule: AlertRule,
+    estimate: Estimate | Quantile | FailedShare,
+    effective_samples: float,
+    reasons: Mapping[str, int] | None = None,
+) -> ConditionValue | None:
+    tested: float | None = getattr(estimate, rule.statistic)
+    if tested is None or estimate.samples < rule.min_samples:
+        return None
+    return ConditionValue(
+        *(tested, estimate.value, estimate.lower, estimate.upper),
+        *(estimate.samples, effective_samples),
+        reasons=reasons or {},
+    )
+
+
+def _read_absence(rule: AlertRule, windows: Windows, service: str) -> ConditionValue | None:
     seen = windows.count_traces(service, "", rule.window)
     if seen:
         return ConditionValue(float(seen), float(seen), None, None, seen, float(seen))
@@ -264,70 +158,86 @@ def _absence(rule: AlertRule, windows: WindowsLike, service: str) -> ConditionVa
     return ConditionValue(0.0, 0.0, None, None, 0, 0.0)
 
 
-_HeldPairs = Mapping[tuple[str, str], set[tuple[str, str]]]
-"""(metric, scorer) by (rule, service)."""
+# (metric, scorer) pairs by (rule, service)
+_AlertedPairs = Mapping[tuple[str, str], set[tuple[str, str]]]
 
 
 class RuleTargets:
-    """`rules` in the order of their importance within a severity; `budgets` knows the objectives
-    that burn rules look at, and without it they cover nothing."""
+    """The services and subjects that rules cover; without `budgets` burn rules cover nothing."""
 
-    def __init__(self, rules: Sequence[AlertRule], budgets: ErrorBudgetsLike | None) -> None:
+    def __init__(self, rules: Sequence[AlertRule], budgets: ErrorBudgets | None) -> None:
         self._rules = rules
         self._budgets = budgets
-        self._covering: dict[str, list[AlertRule]] = {}  # what the globs say, by service
+        self._covering: dict[str, list[AlertRule]] = {}  # by service
 
     def iterate(
-        self, windows: WindowsLike, held: _HeldPairs
+        self, windows: Windows, alerted: _AlertedPairs
     ) -> Iterator[tuple[AlertRule, str, str]]:
-        """Every rule with each service and subject it covers, in an order that is always the same.
+        """Yield every rule with each service and subject it covers, in a fixed order.
 
-        A rule without a series to look at is left out here, but for the pairs that it has `held`
-        alerts on.
+        The subject is a segment, or of an unscored rule "metric scorer". A rule is left out if it
+        has no series to read; an unscored rule covers the pairs that it has `alerted` on, too.
         """
         services = sorted(windows.services())
         if len(self._covering) > 2 * len(services) + 1_000:  # services come and go
             self._covering.clear()
         names = set(windows.names)
-        # Not rule by rule: a service's series are asked for once in each round.
+        # Not rule by rule: the series of a service are read once in each round.
         for severity in ("critical", "warning"):
             for service in services:
-                segments: list[str] | None = None
-                series: dict[str, set[tuple[str, str]]] = {}
+                series = _ServiceSeries(windows, service)
                 for rule in self._rules_of(service):
-                    if rule.burn is not None:
-                        if rule.severity == severity and self._budgets is not None:
-                            for name in self._budgets.names(service):
-                                if fnmatchcase(name, rule.burn.slo):
-                                    yield rule, service, f"slo={name}"
-                        continue
-                    if rule.severity != severity or rule.window not in names:
-                        continue
-                    if rule.unscored is not None:
-                        pairs = set(windows.failing(service, rule.window))
-                        for metric, scorer in sorted(pairs | held.get((rule.name, service), set())):
-                            if rule.unscored.matches(metric, scorer):
-                                yield rule, service, f"{metric} {scorer}"
-                        continue
-                    wanted = [""]
-                    if rule.segment is not None:
-                        if segments is None:
-                            segments = sorted(windows.segments(service))
-                        prefix = f"{rule.segment}="
-                        wanted = [name for name in segments if name.startswith(prefix)]
-                    for segment in wanted:
-                        if rule.metric is not None:
-                            if segment not in series:
-                                series[segment] = {
-                                    (metric, split_scorer(scorer)[0])
-                                    for metric, scorer in windows.series(service, segment)
-                                }
-                            if (rule.metric, rule.scorer) not in series[segment]:
-                                continue
-                        yield rule, service, segment
+                    # the windows of burn rules are those of the budgets
+                    if rule.severity == severity and (rule.burn or rule.window in names):
+                        for subject in self._subjects(rule, series, alerted):
+                            yield rule, service, subject
 
     def _rules_of(self, service: str) -> list[AlertRule]:
-        found = self._covering.get(service)
-        if found is None:
-            found = self._covering[service] = [rule for rule in self._rules if rule.covers(service)]
-        return found
+        rules = self._covering.get(service)
+        if rules is None:
+            rules = self._covering[service] = [rule for rule in self._rules if rule.covers(service)]
+        return rules
+
+    def _subjects(
+        self, rule: AlertRule, series: _ServiceSeries, alerted: _AlertedPairs
+    ) -> Iterator[str]:
+        if rule.burn is not None:
+            for name in self._budgets.names(series.service) if self._budgets else ():
+                if fnmatchcase(name, rule.burn.slo):
+                    yield f"slo={name}"
+        elif rule.unscored is not None:
+            failing = set(series.windows.failing(series.service, rule.window))
+            failing |= alerted.get((rule.name, series.service), set())
+            for metric, scorer in sorted(failing):
+                if rule.unscored.matches(metric, scorer):
+                    yield f"{metric} {scorer}"
+        else:
+            prefix = f"{rule.segment}="
+            segments = [""]
+            if rule.segment is not None:
+                segments = [name for name in series.segments if name.startswith(prefix)]
+            for segment in segments:
+                if rule.metric is None or (rule.metric, rule.scorer) in series.pairs(segment):
+                    yield segment
+
+
+class _ServiceSeries:
+    """The segments and series of a service, each read from the windows at most once."""
+
+    def __init__(self, windows: Windows, service: str) -> None:
+        self.windows = windows
+        self.service = service
+        self._pairs: dict[str, set[tuple[str, str]]] = {}
+
+    @cached_property
+    def segments(self) -> list[str]:
+        return sorted(self.windows.segments(self.service))
+
+    def pairs(self, segment: str) -> set[tuple[str, str]]:
+        """Return (metric, scorer without fingerprint) of the series of a segment."""
+        if segment not in self._pairs:
+            self._pairs[segment] = {
+                (metric, split_scorer(scorer)[0])
+                for metric, scorer in self.windows.series(self.service, segment)
+            }
+        return self._pairs[segment]

@@ -1,4 +1,4 @@
-"""The rules in force: defaults, rules of own metrics and the user file, with links to runbooks."""
+"""The rules in force: defaults, rules of custom metrics and the user's file, with runbook links."""
 
 from __future__ import annotations
 
@@ -11,10 +11,18 @@ from ragmeter.config.settings import Settings
 from ragmeter.metrics.custom import CUSTOM_METRICS, CustomMetric
 from ragmeter.metrics.registry import METRICS
 
-RUNBOOK_BASE = "docs/runbooks"
-"""Where the pages are in the repository. Whoever publishes them sets `alerts.runbook_url`."""
+log = logging.getLogger(__name__)
 
-_BY_PAGE: Mapping[str, tuple[str, ...]] = {
+# Names that begin with this are reserved for the rules of ragmeter.
+_RESERVED_PREFIX = "Rag"
+
+# Where the pages are in the repository. Whoever publishes them sets `alerts.runbook_url`.
+RUNBOOK_BASE = "docs/runbooks"
+
+# For an alert of a user's own rule: how to read any alert.
+_RUNBOOK_INDEX = "README.md"
+
+_ALERTS_BY_PAGE: Mapping[str, tuple[str, ...]] = {
     "errors.md": ("RagErrorsHigh", "RagErrorsElevated"),
     "timeouts.md": ("RagTimeoutsHigh", "RagTimeoutsElevated"),
     "empty-answers.md": ("RagEmptyAnswersHigh", "RagEmptyAnswersElevated"),
@@ -53,90 +61,84 @@ _BY_PAGE: Mapping[str, tuple[str, ...]] = {
     "sampling.md": ("RagmeterSamplingScaledDown",),
 }
 
+# The page by the name of the alert.
 RUNBOOK_PAGES: Mapping[str, str] = {
-    name: page for page, names in _BY_PAGE.items() for name in names
+    name: page for page, names in _ALERTS_BY_PAGE.items() for name in names
 }
-"""The page by the name of the alert."""
-
-_RUNBOOK_INDEX = "README.md"
-"""For an alert of a rule that somebody else wrote: how any alert is read."""
 
 
 def runbook_link(alert: str, base: str = RUNBOOK_BASE) -> str:
-    """Where to read about an alert."""
+    """Return the link to the runbook page of an alert."""
     return f"{base.rstrip('/')}/{RUNBOOK_PAGES.get(alert, _RUNBOOK_INDEX)}"
 
 
 def with_runbooks(rules: Iterable[AlertRule], base: str = RUNBOOK_BASE) -> list[AlertRule]:
-    """The rules, each with a link; one that a rule brings along stays."""
+    """Add the link of its runbook to each rule that has none of its own."""
     return [
         rule if rule.runbook else rule.model_copy(update={"runbook": runbook_link(rule.name, base)})
         for rule in rules
     ]
 
 
-_log = logging.getLogger("ragmeter.rules")
-
-RESERVED_PREFIX = "Rag"
-"""What the names of our rules begin with."""
-
-
 def load_configured_rules(settings: Settings) -> list[AlertRule]:
-    """Raises `RuleError` for a mistake in a rule.
+    """Load the rules that the settings ask for.
 
-    Users' own metrics may bring rules along; the user's file lies over those, too.
+    The user's file overrides the default rules and those of custom metrics. A default rule on a
+    window that is not configured is left out with a warning. Rules without a runbook get one of
+    ours if `alerts.runbook_url` is set.
 
-    A default rule on a window that is not configured is left out, and said so; a user's is a
-    mistake. Rules without a runbook get ours, where `alerts.runbook_url` says where they are.
+    Raises:
+        RuleError: A rule is invalid, or one of the user is on a window that is not configured.
     """
     alerts = settings.alerts
     rules = load_rules(
         alerts.rules,
         profile=alerts.profile,
-        brought=[_rules_of_own_metrics(CUSTOM_METRICS)],
+        brought=[_custom_metric_rules(CUSTOM_METRICS)],
         metrics=METRICS,
         segments=settings.segments,
     )
     defaults = {rule.name: rule for rule in load_default_rules(alerts.profile)}
-    kept = []
+    in_force = []
     for rule in rules:
         if rule.burn is not None or rule.window in settings.windows:
-            kept.append(rule)
+            in_force.append(rule)
         elif defaults.get(rule.name) == rule:
-            _log.warning("rule %s is off: there is no window %s", rule.name, rule.window)
+            log.warning("rule %s is off: no window %s is configured", rule.name, rule.window)
         else:
             allowed = ", ".join(settings.windows)
             raise RuleError(f"rule {rule.name!r}: window {rule.window!r} is not one of {allowed}")
-    return with_runbooks(kept, alerts.runbook_url) if alerts.runbook_url else kept
+    return with_runbooks(in_force, alerts.runbook_url) if alerts.runbook_url else in_force
 
 
 def load_default_rules(profile: str = "balanced") -> list[AlertRule]:
-    """The rules that hold without a file of the user's. Raises `RuleError`."""
-    return load_rules(profile=profile, brought=[_rules_of_own_metrics(CUSTOM_METRICS)])
+    """Load the rules in force without a file of the user, with those of custom metrics."""
+    return load_rules(profile=profile, brought=[_custom_metric_rules(CUSTOM_METRICS)])
 
 
 def describe_rule(rule: AlertRule) -> str:
-    """A rule about a metric in one line."""
-    of = "" if rule.statistic == "value" else f"{rule.statistic} end "
+    """Describe a rule on a metric in one line."""
+    statistic = "" if rule.statistic == "value" else f"{rule.statistic} end "
     return (
-        f"{rule.name}: {rule.severity} if {of}{rule.op} {rule.threshold:g} over {rule.window}"
-        f" ({rule.scorer})"
+        f"{rule.name}: {rule.severity} if {statistic}{rule.op} {rule.threshold:g}"
+        f" over {rule.window} ({rule.scorer})"
     )
 
 
-def _rules_of_own_metrics(metrics: Iterable[CustomMetric]) -> dict[str, object]:
-    """The rules that users' own metrics bring along, each about its own metric, as a document."""
+def _custom_metric_rules(metrics: Iterable[CustomMetric]) -> dict[str, object]:
+    """Return the rules that custom metrics define, each about its own metric, as a document."""
     entries: list[object] = []
     for metric in metrics:
-        about = {"metric": metric.spec.name, "scorer": metric.scorer}
+        name = metric.spec.name
+        own = {"metric": name, "scorer": metric.scorer}
         for rule in metric.rules:
-            other = {key: rule[key] for key in about if rule.get(key, about[key]) != about[key]}
+            other = {key: rule[key] for key in own if rule.get(key, own[key]) != own[key]}
             if other:
-                raise RuleError(f"metric {metric.spec.name!r} brings a rule about another: {other}")
-            if str(rule.get("name")).startswith(RESERVED_PREFIX):
+                raise RuleError(f"metric {name!r} brings a rule about another: {other}")
+            if str(rule.get("name")).startswith(_RESERVED_PREFIX):
                 raise RuleError(
-                    f"metric {metric.spec.name!r} brings rule {rule['name']!r}: names that begin"
-                    f" with {RESERVED_PREFIX} are those of ragmeter"
+                    f"metric {name!r} brings rule {rule['name']!r}: names that begin"
+                    f" with {_RESERVED_PREFIX} are those of ragmeter"
                 )
-            entries.append({**rule, **about})
+            entries.append({**rule, **own})
     return {"rules": entries}

@@ -1,7 +1,6 @@
 """Alert rules: the YAML schema, its validation, and the overlay of documents.
 
-A user's file adds rules to the defaults or changes them by name, key by key. `load_rules` is the
-only way in; what it returns is what `AlertEngine` takes.
+A user's file adds rules to the defaults or changes them by name, key by key.
 """
 
 from __future__ import annotations
@@ -30,39 +29,36 @@ from ragmeter.alerts.alert import Severity, check_template
 from ragmeter.alerts.budget_rings import ring_width
 from ragmeter.alerts.error_budgets import MIN_ERRORS
 from ragmeter.core.clocks import parse_duration, parse_whole_seconds
+from ragmeter.core.errors import RagmeterError
 from ragmeter.core.metric_specs import MetricSpec, base_name
 from ragmeter.metrics.judge_agreement import PROBE_SERVICE
 
 RuleProfile = Literal["conservative", "balanced", "lenient"]
+# From the strictest (alerts on small trouble) to the one that tolerates most.
 RULE_PROFILES: tuple[RuleProfile, ...] = get_args(RuleProfile)
-"""From the strictest (alerts on small trouble) to the one that bears most."""
 
-_QUANTILES = (0.5, 0.95, 0.99)
-"""Those that windows keep."""
+_QUANTILES = (0.5, 0.95, 0.99)  # those that windows hold
 
 _LABEL = re.compile(r"(?!__)[a-zA-Z_][a-zA-Z0-9_]*")  # `__` begins Prometheus' own
+# Labels that every notification carries itself.
 _RESERVED = frozenset({"alertname", "severity", "service", "slo", "metric", "scorer", "window"})
-"""Labels that every notification carries itself."""
 
-_WATCHES = ("metric", "latency", "absence", "burn", "unscored")
-_WATCH_KEYS = (*_WATCHES, "scorer", "statistic", "op", "threshold")
+_KINDS = ("metric", "latency", "absence", "burn", "unscored")
+_KIND_KEYS = (*_KINDS, "scorer", "statistic", "op", "threshold")
 
 
-class RuleError(ValueError):
+class RuleError(RagmeterError, ValueError):
     """A rule that cannot be used; the message names rule, key, value and what is allowed."""
 
 
 def _threshold(value: object, info: ValidationInfo) -> object:
-    """A number as it is; of a map, the entry of the profile in force."""
+    """Take the entry of the profile in force if the value is a map."""
     if isinstance(value, dict):
-        unknown = [key for key in value if key not in RULE_PROFILES]
-        missing = [key for key in RULE_PROFILES if key not in value]
-        if unknown or missing:
+        if set(value) != set(RULE_PROFILES):
             raise ValueError(f"a map needs exactly the keys {', '.join(RULE_PROFILES)}")
         for key in RULE_PROFILES:
             _finite(value[key])
-        profile = (info.context or {}).get("profile", "balanced")
-        value = value[profile]
+        value = value[(info.context or {}).get("profile", "balanced")]
     return _finite(value)
 
 
@@ -95,7 +91,7 @@ class LatencyCondition(_RuleModel):
 
     @field_validator("quantile")
     @classmethod
-    def _kept(cls, value: float) -> float:
+    def _check_quantile(cls, value: float) -> float:
         if value not in _QUANTILES:
             raise ValueError(f"one of {', '.join(map(str, _QUANTILES))} is needed")
         return value
@@ -114,24 +110,27 @@ class BurnRateCondition(_RuleModel):
 
     @property
     def seconds(self) -> int:
-        """The short window."""
+        """The length of the short window in seconds."""
         return parse_whole_seconds(self.short)
 
 
 class UnscoredCondition(_RuleModel):
-    """Results that got no value through a fault of ours; globs of metrics and of scorers, each
-    pair of which has an alert of its own."""
+    """Results without a value through a fault of the scorer.
+
+    `metric` and `scorer` are globs; each pair of a metric and a scorer has an alert of its own.
+    """
 
     metric: str = Field(default="*", min_length=1, max_length=100)
     scorer: str = Field(default="*", min_length=1, max_length=100)
 
     def matches(self, metric: str, scorer: str) -> bool:
+        """Return whether the globs match; a metric matches with or without its cut-off, too."""
         named = fnmatchcase(metric, self.metric) or fnmatchcase(base_name(metric), self.metric)
         return named and fnmatchcase(scorer, self.scorer)
 
 
 class AlertRule(_RuleModel):
-    """One rule, with its threshold already chosen by profile and its durations in seconds."""
+    """One rule, with the threshold of its profile and its durations in seconds."""
 
     name: str = Field(pattern=r"^[A-Za-z_][A-Za-z0-9_.-]{0,99}$")
     severity: Severity
@@ -160,7 +159,7 @@ class AlertRule(_RuleModel):
 
     @field_validator("labels", "annotations")
     @classmethod
-    def _names(cls, value: dict[str, str], info: ValidationInfo) -> dict[str, str]:
+    def _check_names(cls, value: dict[str, str], info: ValidationInfo) -> dict[str, str]:
         for name, text in value.items():
             if not _LABEL.fullmatch(name):
                 raise ValueError(f"{name!r} is not a label name ({_LABEL.pattern})")
@@ -172,29 +171,29 @@ class AlertRule(_RuleModel):
 
     @field_validator("summary")
     @classmethod
-    def _summary(cls, value: str) -> str:
+    def _check_summary(cls, value: str) -> str:
         return check_template(value)
 
     @field_validator("runbook")
     @classmethod
-    def _runbook(cls, value: str) -> str:
+    def _check_runbook(cls, value: str) -> str:
         if value and not value.startswith(("https://", "http://")):
             raise ValueError("a link that starts with https:// or http:// is needed")
         return value
 
     @model_validator(mode="after")
-    def _one_watch(self) -> AlertRule:
-        watched = [name for name in _WATCHES if getattr(self, name)]
-        if len(watched) != 1:
-            found = " and ".join(watched) or "none of them"
-            raise ValueError(f"exactly one of {', '.join(_WATCHES)} is needed, found {found}")
+    def _check_kind(self) -> AlertRule:
+        kinds = [name for name in _KINDS if getattr(self, name)]
+        if len(kinds) != 1:
+            given_kinds = " and ".join(kinds) or "none of them"
+            raise ValueError(f"exactly one of {', '.join(_KINDS)} is needed, found {given_kinds}")
         given = self.model_fields_set
         if self.absence:
             extra = sorted(given & {"scorer", "statistic", "op", "threshold", "segment"})
             if extra:
                 raise ValueError(f"an absence rule takes no {', '.join(extra)}")
         elif self.burn:
-            self._two_windows(self.burn)
+            self._check_burn(self.burn)
         elif not {"op", "threshold"} <= given:
             missing = sorted({"op", "threshold"} - given)
             raise ValueError(f"missing {' and '.join(missing)}")
@@ -204,7 +203,7 @@ class AlertRule(_RuleModel):
             raise ValueError(f"an unscored rule takes no {', '.join(extra)} beside it")
         return self
 
-    def _two_windows(self, burn: BurnRateCondition) -> None:
+    def _check_burn(self, burn: BurnRateCondition) -> None:
         taken = {"scorer", "statistic", "op", "threshold", "segment", "min_samples"}
         if extra := sorted(self.model_fields_set & taken):
             raise ValueError(f"a burn rule takes no {', '.join(extra)}")
@@ -218,23 +217,23 @@ class AlertRule(_RuleModel):
 
     @property
     def seconds(self) -> float:
-        """The length of its window."""
+        """The length of its window in seconds."""
         return parse_duration(self.window)
 
     @property
     def tag(self) -> str:
-        """What the segments of its alerts begin with; of a burn rule that is its objective."""
+        """The tag of the segments of its alerts; `slo` of a burn rule."""
         return "slo" if self.burn is not None else self.segment or ""
 
     def watches(self, metric: str, scorer: str, unscored: bool) -> bool:
-        """Whether an alert on this is still one of this rule."""
+        """Return whether an alert on this series still belongs to this rule."""
         if self.unscored is not None or unscored:
             return unscored and self.unscored is not None and self.unscored.matches(metric, scorer)
         return self.watched == (metric, scorer)
 
     @property
     def watched(self) -> tuple[str, str]:
-        """(metric, scorer) as an alert names them; of an unscored rule they are the alert's."""
+        """The (metric, scorer) of its alerts; those of an unscored rule have their own."""
         if self.metric is not None:
             return self.metric, self.scorer
         if self.burn is not None:
@@ -242,8 +241,8 @@ class AlertRule(_RuleModel):
         return ("latency", "") if self.latency is not None else ("traces", "")
 
     def covers(self, service: str) -> bool:
-        """Whether a service's name matches one of the globs. Probes are no traffic: that there are
-        none between two runs is no absence, unless somebody asks for just them."""
+        """Return whether the name of a service matches one of the globs."""
+        # Probes are no traffic: a pause between two runs is no absence, unless a rule names them.
         if self.absence and service == PROBE_SERVICE and PROBE_SERVICE not in self.services:
             return False
         return any(fnmatchcase(service, glob) for glob in self.services)
@@ -259,11 +258,19 @@ def load_rules(
     windows: Sequence[str] | None = None,
     segments: Sequence[str] | None = None,
 ) -> list[AlertRule]:
-    """The enabled rules: the defaults, then the documents `brought`, with the file at `path` laid
-    over them.
+    """Load the enabled rules from the defaults, the documents `brought` and a file, in this order.
 
-    `metrics`, `windows` and `segments` are what exists in this process; where one is given, a
-    rule that names anything else is an error. Raises RuleError.
+    Args:
+        path: The user's file, if any.
+        profile: The profile that chooses thresholds.
+        defaults: Whether to begin with the default rules.
+        brought: Documents between the defaults and the file.
+        metrics: The metrics that exist; if given, a rule may name no other one.
+        windows: The windows that exist, likewise.
+        segments: The segment tags that exist, likewise.
+
+    Raises:
+        RuleError: The file cannot be read or a rule is invalid.
     """
     layers: list[object] = []
     if defaults:
@@ -287,22 +294,22 @@ def parse_rules(
     windows: Sequence[str] | None = None,
     segments: Sequence[str] | None = None,
 ) -> list[AlertRule]:
-    """The enabled rules of documents laid over each other, in order; later ones win by key."""
+    """Return the enabled rules of documents; later ones override earlier ones key by key."""
     if profile not in RULE_PROFILES:
         raise RuleError(
             f"alert profile {profile!r} is not known; allowed: {', '.join(RULE_PROFILES)}"
         )
     merged: dict[str, dict[str, Any]] = {}
     for layer in layers:
-        for name, entry in _entries(layer).items():
+        for name, entry in _entries_of(layer).items():
             merged[name] = _overlay(merged.get(name, {}), entry)
-    rules = [_rule(entry, profile) for entry in merged.values()]
+    rules = [_validate(entry, profile) for entry in merged.values()]
     for rule in rules:
-        _exists(rule, metrics, windows, segments)
+        _check_existence(rule, metrics, windows, segments)
     return [rule for rule in rules if rule.enabled]
 
 
-def _entries(layer: object) -> dict[str, dict[str, Any]]:
+def _entries_of(layer: object) -> dict[str, dict[str, Any]]:
     if layer is None:  # an empty file
         return {}
     if not isinstance(layer, dict) or set(layer) - {"rules"}:
@@ -322,14 +329,14 @@ def _entries(layer: object) -> dict[str, dict[str, Any]]:
 
 
 def _overlay(base: dict[str, Any], entry: dict[str, Any]) -> dict[str, Any]:
-    """An entry that watches something of another kind drops what the base said of its own."""
-    kinds = [name for name in _WATCHES if entry.get(name)]
+    """Override a base; an entry of another kind drops the keys of the kind of the base."""
+    kinds = [name for name in _KINDS if entry.get(name)]
     if kinds and not any(base.get(name) for name in kinds):
-        base = {key: value for key, value in base.items() if key not in _WATCH_KEYS}
+        base = {key: value for key, value in base.items() if key not in _KIND_KEYS}
     return {**base, **entry}
 
 
-def _rule(entry: dict[str, Any], profile: str) -> AlertRule:
+def _validate(entry: dict[str, Any], profile: str) -> AlertRule:
     try:
         return AlertRule.model_validate(entry, context={"profile": profile})
     except ValidationError as error:
@@ -337,7 +344,7 @@ def _rule(entry: dict[str, Any], profile: str) -> AlertRule:
 
 
 def _explain(entry: dict[str, Any], item: Any) -> str:
-    """One line for one mistake, in the words of the file."""
+    """Describe one mistake in one line, in the terms of the file."""
     where = ".".join(str(part) for part in item["loc"])
     head = f"rule {entry['name']!r}" + (f": key {where}" if where else "")
     kind, context = item["type"], item.get("ctx", {})
@@ -360,7 +367,7 @@ def _explain(entry: dict[str, Any], item: Any) -> str:
     return f"{head}: {text}" if not where else f"{head}: {shown} is not allowed: {text}"
 
 
-def _exists(
+def _check_existence(
     rule: AlertRule,
     metrics: Mapping[str, MetricSpec] | None,
     windows: Sequence[str] | None,

@@ -35,87 +35,11 @@ from ragmeter.kafka.worker_view import WorkerBaselines, WorkerView
 from ragmeter.server.access import AccessPolicy
 from ragmeter.server.listener import limit_accept_errors, listen, mute_protocol_errors
 
-log = logging.getLogger("ragmeter.kafka")
+log = logging.getLogger(__name__)
 
 _POLL_SECONDS = 0.5
-FIRST_PAUSE, LONGEST_PAUSE = 1.0, 30.0  # between two tries to reach a broker
+FIRST_PAUSE, LONGEST_PAUSE = 1.0, 30.0  # between two attempts to reach a broker
 _SHUTDOWN_SECONDS = 10.0  # for a worker that has failed to leave the group; then it just ends
-
-
-class _LiveSettings:
-    """What a SIGHUP changes: see `ragmeter.embedded.commands`."""
-
-    def __init__(self, app: WorkerApp, tiers: InlineTiers, preparing: TracePreparer) -> None:
-        self._app = app
-        self._tiers = tiers
-        self._preparing = preparing
-
-    def resample(self, settings: SamplingSettings) -> None:
-        self._tiers.resample(settings)
-        self._app.resample(settings)
-
-    def redact(self, settings: PrivacySettings) -> None:
-        self._preparing.redactor.update(settings)
-
-
-class _WorkerProcess:
-    def __init__(self, settings: Settings) -> None:
-        self._settings = settings
-        self.signals = SignalHandlers()
-        self.stop = self.signals.stop
-        self.app: WorkerApp | None = None
-        self.problem: str | None = "not connected to Kafka yet"
-        self.stalled = 0.0
-
-    def problems(self) -> list[str]:
-        app = self.app
-        found = [self.problem, app.fatal if app else None]
-        if self.problem is None and app is not None and not app.ready:
-            found.append("the group forms anew or the state is loaded")
-        if is_unready(self.stalled, self._settings.limits.stalled_seconds):
-            found.append(f"nothing has moved for {self.stalled:.0f} s although messages wait")
-        return [text for text in found if text]
-
-    async def pause(self, seconds: float) -> None:
-        with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(self.stop.wait(), seconds)
-
-    async def connect(self) -> None:
-        """Returns when a broker lets us in and has our topics, or it is time to stop. Credentials
-        that are wrong today may be right tomorrow, too: the brokers may be restarting with them.
-        Topics that are not there may be made after the workers are started."""
-        pause = FIRST_PAUSE
-        while not self.stop.is_set():
-            try:
-                topics = await probe_brokers(self._settings.kafka)
-                problem = find_topic_problem(self._settings, topics)
-            except BrokersUnreachable as error:
-                problem = str(error)
-            self.problem = problem or None
-            if not problem:
-                return
-            log.warning("%s; next try in %.0f s", problem, pause)
-            await self.pause(pause)
-            pause = min(2 * pause, LONGEST_PAUSE)
-
-    async def watch(self, app: WorkerApp) -> int:
-        """The exit status, when it is time to end."""
-        topics = consumed_topics(self._settings)
-        stalls: Watchdog[TP] = Watchdog(time.monotonic)
-        limit = self._settings.limits.stalled_seconds
-        while not self.stop.is_set():
-            if app.fatal is None and app.should_stop:
-                app.fatal = f"Faust has stopped: {app.crash_reason!r}"
-                log.error("%s", app.fatal)
-            if app.fatal is not None:
-                return 1
-            found = stalls.update(offset_marks(app, topics), recovery_progress(app))
-            self.stalled = max(found.values(), default=0.0)
-            if self.stalled > limit:
-                log.error("stalled; a restart goes on where it stopped: %s", describe_consumer(app))
-                return 1
-            await self.pause(_POLL_SECONDS)
-        return 0
 
 
 async def run_worker(
@@ -125,60 +49,59 @@ async def run_worker(
     reread: Callable[[], Settings],
     say: Callable[[str], None],
 ) -> int:
-    """Run until stopped; the exit status. `reread` gives the settings as they are written by now.
-    Raises `ragmeter.server.listener.PortInUse`, `ragmeter.kafka.connection.SecurityError` and what the local model
-    raises."""
+    """Run a worker until it is stopped, and return the exit status.
+
+    `reread` returns the settings as they are written by now, on SIGHUP; `say` prints a line.
+
+    Raises:
+        ListenError: The port cannot be opened.
+        KafkaSecurityError: A file of `kafka.security` cannot be used.
+        ModelError: The local model cannot be loaded.
+    """
     access = AccessPolicy(settings, traces=False)
     limit_client_logs()
     asyncio.get_running_loop().set_exception_handler(limit_accept_errors())
     worker = _WorkerProcess(settings)
     senders = AlertSenders(settings.alerts)
-    empty = Aggregator(settings, rules, []).windows
-    tiers: list[InlineTiers] = []
-    reading = WorkerView(
+    tiers: InlineTiers | None = None
+    view = WorkerView(
         settings.segments,
-        empty,
+        Aggregator(settings, rules, []).windows,
         problems=worker.problems,
-        labels=lambda: tiers[0].instruments.labels() if tiers else (),
-        gauges=lambda: tiers[0].gauges() if tiers else (),
+        labels=lambda: tiers.instruments.labels() if tiers else (),
+        gauges=lambda: tiers.gauges() if tiers else (),
     )
     baselines = WorkerBaselines()
     status = 0
     async with contextlib.AsyncExitStack() as stack:
         datadir = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="ragmeter-")))
-        preparing = await stack.enter_async_context(TracePreparer(settings, reading.process))
-        tiers.append(await stack.enter_async_context(InlineTiers(settings, reading.process)))
+        preparer = await stack.enter_async_context(TracePreparer(settings, view.process))
+        tiers = await stack.enter_async_context(InlineTiers(settings, view.process))
         app = make_app(
             settings,
             rules,
-            preparing,
-            tiers[0],
-            reading.process,
+            preparer,
+            tiers,
+            view.process,
             datadir,
             notify=senders.notify,
             announced=senders.announced,
         )
-        reading.stage, reading.assemble = app.aggregate, app.assemble
-        baselines.stage = app.aggregate
+        view.aggregate, view.assemble = app.aggregate, app.assemble
+        baselines.processor = app.aggregate
         worker.signals.reload = SettingsReload(
-            settings, reread, _LiveSettings(app, tiers[0], preparing), access
+            settings, reread, _LiveSettings(app, tiers, preparer), access
         )
         mute_protocol_errors()
-        page = metrics_app(reading, refused=access.refused)
+        page = metrics_app(view, refused=access.refused)
         BaselinesEndpoint(baselines).add_to(page)
         http = settings.http
         await stack.enter_async_context(access.watch_files())
-        url = await stack.enter_async_context(
-            listen(
-                page,
-                http.host,
-                http.metrics_port,
-                access,
-                connections=settings.limits.connections,
-            )
-        )
+        connections = settings.limits.connections
+        listener = listen(page, http.host, http.metrics_port, access, connections=connections)
+        url = await stack.enter_async_context(listener)
         client = await stack.enter_async_context(httpx.AsyncClient())
-        senders.start(client, reading)
+        senders.start(client, view)
         stack.push_async_callback(senders.stop)
         say(f"metrics:     {url}/metrics")
         say(f"status page: {url}/")
@@ -195,8 +118,88 @@ async def run_worker(
     return status
 
 
+class _LiveSettings:
+    """What a SIGHUP changes: see `ragmeter.embedded.commands`."""
+
+    def __init__(self, app: WorkerApp, tiers: InlineTiers, preparer: TracePreparer) -> None:
+        self._app = app
+        self._tiers = tiers
+        self._preparer = preparer
+
+    def resample(self, settings: SamplingSettings) -> None:
+        self._tiers.resample(settings)
+        self._app.resample(settings)
+
+    def redact(self, settings: PrivacySettings) -> None:
+        self._preparer.redactor.update(settings)
+
+
+class _WorkerProcess:
+    """The health of a worker, from the first attempt to reach a broker to its end."""
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+        self.signals = SignalHandlers()
+        self.stop = self.signals.stop
+        self.app: WorkerApp | None = None
+        self.problem: str | None = "not connected to Kafka yet"
+        self.stalled = 0.0
+
+    def problems(self) -> list[str]:
+        app = self.app
+        problems = [self.problem, app.fatal if app else None]
+        if self.problem is None and app is not None and not app.ready:
+            problems.append("the group rebalances or the state is loaded")
+        if is_unready(self.stalled, self._settings.limits.stalled_seconds):
+            problems.append(f"nothing has moved for {self.stalled:.0f} s although messages wait")
+        return [text for text in problems if text]
+
+    async def pause(self, seconds: float) -> None:
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self.stop.wait(), seconds)
+
+    async def connect(self) -> None:
+        """Return when a broker accepts us and has our topics, or it is time to stop.
+
+        Nothing ends the wait: credentials that are wrong today may be right tomorrow, because the
+        brokers may be restarting with them, and topics may be made after the workers are started.
+        """
+        pause = FIRST_PAUSE
+        while not self.stop.is_set():
+            try:
+                topics = await probe_brokers(self._settings.kafka)
+                problem = find_topic_problem(self._settings, topics)
+            except BrokersUnreachable as error:
+                problem = str(error)
+            self.problem = problem or None
+            if not problem:
+                return
+            log.warning("%s; next try in %.0f s", problem, pause)
+            await self.pause(pause)
+            pause = min(2 * pause, LONGEST_PAUSE)
+
+    async def watch(self, app: WorkerApp) -> int:
+        """Return the exit status when it is time to end."""
+        topics = consumed_topics(self._settings)
+        watchdog: Watchdog[TP] = Watchdog(time.monotonic)
+        limit = self._settings.limits.stalled_seconds
+        while not self.stop.is_set():
+            if app.fatal is None and app.should_stop:
+                app.fatal = f"Faust has stopped: {app.crash_reason!r}"
+                log.error("%s", app.fatal)
+            if app.fatal is not None:
+                return 1
+            stalled = watchdog.update(offset_marks(app, topics), recovery_progress(app))
+            self.stalled = max(stalled.values(), default=0.0)
+            if self.stalled > limit:
+                log.error("stalled; a restart goes on where it stopped: %s", describe_consumer(app))
+                return 1
+            await self.pause(_POLL_SECONDS)
+        return 0
+
+
 async def _finish_work(app: WorkerApp, status: int, drain: float) -> None:
-    """What is under way is finished and committed; what is left is delivered again."""
+    """Finish and commit what is under way; the rest is delivered again."""
     if status:
         app.release()  # else Faust would wait for acks that never come
     seconds = _SHUTDOWN_SECONDS if status else drain

@@ -1,1 +1,1 @@
-"""Breakdown of a mean by segment: estimates, contributions to a change, one false-discovery budget. Pure."""
+"""Breakdown of a service by segment: estimates, differences and findings under one budget."""

@@ -1,14 +1,12 @@
 """The breakdown of one service under one budget of false discoveries, and its JSON document.
 
-One budget of false discoveries: Benjamini and Hochberg (1995, J. R. Stat. Soc. B 57: 289).
-
-All comparisons of a look are one family: each segment with its own past and with the rest, for
-each metric. Segments of different tags overlap, segments of one tag are compared with rests that
-hold each other, and metrics are of the same answers, so the p values depend on one another.
+All comparisons of a breakdown are one family: each segment with its own past and with the rest,
+for each metric. Segments of different tags overlap, segments of one tag are compared with rests
+that share traffic, and metrics are of the same answers, so the p values depend on one another.
 Benjamini and Yekutieli (2001, Ann. Stat. 29: 1165) hold under any dependence, for which they divide
-the budget by 1 + 1/2 + ... + 1/m, 5 to 7 here. Benjamini and Hochberg are proven for independent
-and for positively dependent p values only, so what they do with the dependence that there is here
-is measured (benchmarks/segments.py): the budget holds, and twice as much is found.
+the budget by 1 + 1/2 + ... + 1/m, 5 to 7 here. Benjamini and Hochberg (1995, J. R. Stat. Soc. B 57:
+289) are proven for independent and positively dependent p values only; with the dependence here
+the budget holds by measurement (benchmarks/segments.py), and twice as much is found.
 """
 
 from __future__ import annotations
@@ -26,47 +24,40 @@ from ragmeter.breakdown.segment_rows import (
     build_series_breakdown,
 )
 from ragmeter.breakdown.sources import BreakdownSource
+from ragmeter.core.errors import RagmeterError
 from ragmeter.core.metric_specs import METRIC_GROUPS, MetricSpec, base_name, display_rank, find_spec
 from ragmeter.core.series import series_labels
 from ragmeter.metrics.registry import METRICS
 from ragmeter.windows.intervals import is_assisted
 
+# The expected share of false ones among the findings of a breakdown. Not 0.1: a page that is left
+# open is looked at all day.
 DEFAULT_FDR = 0.05
-"""The expected share of false ones among the findings of a look. Not .1: a page that is left open
-is looked at all day."""
 
-
-def adjust_p_values(ps: Sequence[float]) -> list[float]:
-    """The adjusted p values, in the order of `ps`: findings are those of at most the budget."""
-    m = len(ps)
-    found = [1.0] * m
-    lowest = 1.0
-    for rank, index in enumerate(sorted(range(m), key=lambda i: -ps[i])):
-        lowest = min(lowest, ps[index] * m / (m - rank))
-        found[index] = lowest
-    return found
-
-
+# Metrics that measure the judge and not the service.
 _EXCLUDED_METRICS = frozenset(METRIC_GROUPS["Judge"])
-"""What is measured on the judge and not on the service."""
 
 
 class ComparedWith(StrEnum):
-    """What a segment is compared with: its own past, and how the rest has moved since; or the rest
-    as it is now."""
+    """Compare a segment with its own past and the move of the rest, or with the rest as it is."""
 
     BEFORE = "before"
     REST = "rest"
 
 
-class NoPastError(ValueError):
-    """The past was asked for and there is none."""
+class NoPastError(RagmeterError, ValueError):
+    """A comparison with the past was requested and there is no past."""
 
 
 @dataclass(frozen=True, slots=True)
 class BreakdownOptions:
-    """`metric` None: all of the service that have a better side. `against` None: the past where
-    there is one, else the rest. `fdr` is the budget of false discoveries."""
+    """The choice of comparisons.
+
+    Args:
+        metric: A metric with or without its cut-off; None: all that have a better side.
+        against: None: the past if there is one, else the rest.
+        fdr: The budget of false discoveries, 0..1.
+    """
 
     metric: str | None = None
     against: ComparedWith | None = None
@@ -75,8 +66,10 @@ class BreakdownOptions:
 
 @dataclass(slots=True)
 class Breakdown:
-    """`past` says in words what the past is, None where each segment is compared with the rest.
-    `comparisons` share the budget `fdr`; `findings` of them are findings."""
+    """The breakdown of a service: `comparisons` share the budget `fdr`, some are `findings`.
+
+    `past` describes the past; None: each segment is compared with the rest.
+    """
 
     service: str
     past: str | None
@@ -87,66 +80,81 @@ class Breakdown:
 
 
 def build_breakdown(source: BreakdownSource, options: BreakdownOptions | None = None) -> Breakdown:
-    """Raises `NoPast`."""
+    """Compare the segments of a service.
+
+    Raises:
+        NoPastError: A comparison with the past was requested and there is no past.
+    """
     options = options or BreakdownOptions()
     if options.against is ComparedWith.BEFORE and source.past is None:
-        raise NoPastError(f"of {source.service} nothing lies before that window")
+        raise NoPastError(f"{source.service} has no traffic before that window")
     past = None if options.against is ComparedWith.REST else source.past
     tags: dict[str, list[str]] = {}
     for name in source.segments():
         tags.setdefault(name.partition("=")[0], []).append(name)
-    found = Breakdown(source.service, past, options.fdr)
+    breakdown = Breakdown(source.service, past, options.fdr)
     for metric, scorer in sorted(source.series(), key=lambda pair: (display_rank(pair[0]), pair)):
         spec = find_spec(METRICS, metric)
-        if spec is None or not _wanted(metric, spec, options.metric):
+        if spec is None or not _is_included(metric, spec, options.metric):
             continue
         kind = SeriesKind(spec.kind == "ratio", spec.low, spec.high, is_assisted(scorer))
         now, before = source.periods(metric, scorer)
         name = source.current_scorer(metric, scorer)
         series = build_series_breakdown(metric, name, kind, tags, now, before if past else None)
         if series is not None:
-            found.series.append(series)
-    _adjust_comparisons(found)
-    return found
+            breakdown.series.append(series)
+    _find_discoveries(breakdown)
+    return breakdown
 
 
-def _wanted(metric: str, spec: MetricSpec, asked: str | None) -> bool:
-    """A metric is asked for by its whole name or without its cut-off."""
-    if asked is not None:
-        return asked in (metric, base_name(metric))
+def _is_included(metric: str, spec: MetricSpec, requested: str | None) -> bool:
+    if requested is not None:
+        return requested in (metric, base_name(metric))
     return spec.good is not None and spec.name not in _EXCLUDED_METRICS
 
 
-def _adjust_comparisons(found: Breakdown) -> None:
-    """Every difference is a question, that of the whole service too: all share one budget."""
-    rows = [row for series in found.series for row in series.rows]
-    asked = [(row, one) for row in rows for one in (row.change, row.unlike) if one is not None]
-    for (row, one), q in zip(asked, adjust_p_values([one.p for _, one in asked]), strict=True):
-        _set_q_value(row, one is row.change, q, found.fdr)
-        found.findings += q <= found.fdr
-    found.comparisons = len(asked)
-    for series in found.series:
+def _find_discoveries(breakdown: Breakdown) -> None:
+    """Mark the findings. Every difference shares the budget, those of the whole service too."""
+    rows = [row for series in breakdown.series for row in series.rows]
+    contrasts = [(row, one) for row in rows for one in (row.change, row.unlike) if one is not None]
+    qs = adjust_p_values([contrast.p for _, contrast in contrasts])
+    for (row, contrast), q in zip(contrasts, qs, strict=True):
+        finding = q <= breakdown.fdr
+        if contrast is row.change:
+            row.q_change, row.moved = q, finding
+        else:
+            row.q_unlike, row.stands_out = q, finding
+        breakdown.findings += finding
+    breakdown.comparisons = len(contrasts)
+    for series in breakdown.series:
         for tag in series.tags:
             tag.rows.sort(key=lambda row: (*row.order, row.segment))
 
 
-def _set_q_value(row: SegmentComparison, own: bool, q: float, fdr: float) -> None:
-    if own:
-        row.q_change, row.moved = q, q <= fdr
-    else:
-        row.q_unlike, row.stands_out = q, q <= fdr
+def adjust_p_values(ps: Sequence[float]) -> list[float]:
+    """Return the p values adjusted by Benjamini and Hochberg (1995), in the order of `ps`.
+
+    Findings are those of at most the budget.
+    """
+    m = len(ps)
+    adjusted = [1.0] * m
+    lowest = 1.0
+    for rank, index in enumerate(sorted(range(m), key=lambda i: -ps[i])):
+        lowest = min(lowest, ps[index] * m / (m - rank))
+        adjusted[index] = lowest
+    return adjusted
 
 
-def build_document(found: Breakdown) -> dict[str, Any]:
-    """JSON-able; absent is null."""
+def build_document(breakdown: Breakdown) -> dict[str, Any]:
+    """Return the breakdown as JSON-able values; absent ones are None."""
     return {
-        "service": found.service,
-        "past": found.past,
-        "fdr": found.fdr,
-        "comparisons": found.comparisons,
-        "findings": found.findings,
+        "service": breakdown.service,
+        "past": breakdown.past,
+        "fdr": breakdown.fdr,
+        "comparisons": breakdown.comparisons,
+        "findings": breakdown.findings,
         "least_samples": MIN_SAMPLES,
-        "series": [_series_document(series) for series in found.series],
+        "series": [_series_document(series) for series in breakdown.series],
     }
 
 
@@ -166,7 +174,6 @@ def _series_document(series: SeriesBreakdown) -> dict[str, Any]:
 
 
 def _row_document(row: SegmentComparison) -> dict[str, Any]:
-    added = row.added
     return {
         "segment": row.segment,
         "finding": row.finding,
@@ -182,29 +189,29 @@ def _row_document(row: SegmentComparison) -> dict[str, Any]:
         "before": _sample_document(row.before),
         "change": _contrast_document(row.change, row.q_change),
         "from_rest": _contrast_document(row.unlike, row.q_unlike),
-        "contribution": None
-        if added is None
-        else {name: _number(value) for name, value in added._asdict().items()},
+        "contribution": None if row.added is None else _numbers(row.added._asdict()),
     }
 
 
 def _sample_document(sample: MeanSample | None) -> dict[str, Any] | None:
-    """Of a side that is too few only how few."""
+    """Describe a side; one of too few samples only by their number."""
     if sample is None:
         return None
-    found: dict[str, Any] = {
+    document: dict[str, Any] = {
         "samples": sample.scored,
         "effective_samples": _number(sample.effective),
     }
     if sample.enough:
-        found |= {name: _number(getattr(sample, name)) for name in ("value", "lower", "upper")}
-    return found
+        document |= {name: _number(getattr(sample, name)) for name in ("value", "lower", "upper")}
+    return document
 
 
 def _contrast_document(contrast: Contrast | None, q: float | None) -> dict[str, Any] | None:
-    if contrast is None:
-        return None
-    return {**{name: _number(v) for name, v in contrast._asdict().items()}, "q": _number(q)}
+    return None if contrast is None else {**_numbers(contrast._asdict()), "q": _number(q)}
+
+
+def _numbers(values: dict[str, float]) -> dict[str, float | None]:
+    return {name: _number(value) for name, value in values.items()}
 
 
 def _number(value: float | None) -> float | None:

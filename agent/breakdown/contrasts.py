@@ -1,27 +1,23 @@
 """Samples of a mean, differences between them with p values, and the contribution of a segment.
 
-Differences of means, and differences of differences: interval and p value.
-
-The interval is the MOVER (Zou and Donner 2008; for two rates it is Newcombe's tenth method, 1998):
-it is made of the intervals that are shown beside it, and is lopsided where they are.
+The interval of a difference is the MOVER (Zou and Donner 2008; for two rates it is Newcombe's tenth
+method, 1998): it is made of the intervals that are shown beside it, and is lopsided if they are.
 
 The p value is the larger of two: with the variance that each side has of its own, and with the
 one that they have together. Where values are skewed or rates near 0 or 1 and one side is small,
 each of the two alone has p at most .001 ten times as often as it should, on opposite sides, and
 small p values are what many comparisons need; the larger one does not (docs/segments.md).
 
-What each segment adds to the change of a mean.
-
-With shares p and means m of the segments of a tag, before (0) and now (1), and the level c halfway
-between the two overall means:
+The contribution of a segment: with shares p and means m of the segments of a tag, before (0) and
+now (1), and the level c halfway between the two overall means:
 
     added = p1 (m1 - c) - p0 (m0 - c) = (p0 + p1) / 2 (m1 - m0) + (p1 - p0) ((m0 + m1) / 2 - c)
 
 The first term is the rate effect: its own mean has moved. The second is the mix effect: it has
 become more or less of the traffic, and is better or worse than the rest. Summed over the segments
 of a tag this is Kitagawa's decomposition (1955, J. Am. Stat. Assoc. 50: 1168), which has no
-interaction term and does not depend on which of the two is called the first; subtracting c changes
-no sum, for shares add up to 1, and says which segment the mix effect is of.
+interaction term and is symmetric in the two periods. Subtracting c changes no sum, since shares
+add up to 1, and attributes the mix effect to a segment.
 """
 
 from __future__ import annotations
@@ -35,14 +31,13 @@ from ragmeter.windows.estimators import VARIANCE_PRIOR, unit_variance, widen_for
 from ragmeter.windows.intervals import SeriesHistory, estimate_interval, stratified_spread
 from ragmeter.windows.sums import ScoreSums
 
+# Effective samples below which a side is not compared. The tests hold from 10 on
+# (docs/segments.md); 20 because a share of fewer has steps of more than .05.
 MIN_SAMPLES = 20
-"""Effective samples below which a side is too few to be compared. The tests hold from 10 on
-(docs/segments.md); 20 because a share of fewer has steps of more than .05."""
 
 
 class SeriesKind(NamedTuple):
-    """What a series is: a rate of yes or no or a mean, within which limits, and whether cheap
-    scores help its estimate."""
+    """A rate of yes or no (`ratio`) or a mean, its limits, and if cheap scores help to estimate."""
 
     ratio: bool
     low: float | None
@@ -51,9 +46,16 @@ class SeriesKind(NamedTuple):
 
 
 class MeanSample(NamedTuple):
-    """`lower` and `upper` are the 95 % interval, `least` and `most` the point whatever the values
-    that are missing would have been. `variance` is that of one effective sample, `size` the traffic
-    that the metric applies to."""
+    """An estimated mean.
+
+    Args:
+        value: The mean, with its 95 % interval `lower` to `upper`.
+        least: The lowest mean that the missing values leave possible; `most` is the highest.
+        effective: The effective number of samples.
+        variance: The variance of one effective sample, with `freedom` degrees of freedom.
+        size: The traffic that the metric applies to.
+        scored: The number of scored traces.
+    """
 
     value: float
     lower: float
@@ -69,14 +71,14 @@ class MeanSample(NamedTuple):
 
     @property
     def enough(self) -> bool:
-        """Whether it may be compared."""
+        """Whether it has enough samples to be compared."""
         return self.effective >= MIN_SAMPLES
 
 
 def estimate_sample(
     cell: ScoreSums | None, kind: SeriesKind, history: SeriesHistory
 ) -> MeanSample | None:
-    """None where nothing was scored."""
+    """Estimate the mean of a cell; None if nothing was scored."""
     if cell is None or not cell.scored:
         return None
     interval = estimate_interval(cell, kind.ratio, kind.low, kind.high, history, kind.helped)
@@ -111,7 +113,7 @@ def estimate_sample(
 
 
 class Contrast(NamedTuple):
-    """A difference with its 95 % interval; `p` of there being none."""
+    """A difference with its 95 % interval; `p` is the p value of no difference."""
 
     value: float
     lower: float
@@ -129,7 +131,7 @@ class WeightedTerm(NamedTuple):
 
 
 def combine_terms(terms: Sequence[WeightedTerm]) -> tuple[float, float, float]:
-    """(value, lower, upper) of a sum of independent estimates."""
+    """Return (value, lower, upper) of a sum of independent estimates."""
     value = below = above = 0.0
     for factor, middle, lower, upper in terms:
         value += factor * middle
@@ -142,8 +144,10 @@ def combine_terms(terms: Sequence[WeightedTerm]) -> tuple[float, float, float]:
 
 
 def student_p_value(t: float, freedom: float) -> float:
-    """The two-sided p value of Student's t, by Wallace's normal deviate (1959): within 3 % of it
-    from 10 degrees of freedom on, down to p = 0.0001."""
+    """Return the two-sided p value of Student's t by Wallace's normal deviate (1959).
+
+    It is within 3 % from 10 degrees of freedom on, down to p = 0.0001.
+    """
     z = abs(t)
     if math.isinf(z):
         return 0.0
@@ -152,10 +156,11 @@ def student_p_value(t: float, freedom: float) -> float:
     return math.erfc(z / math.sqrt(2))
 
 
-def compare_means(
-    one: tuple[MeanSample, MeanSample], other: tuple[MeanSample, MeanSample] | None = None
-) -> Contrast:
-    """`one[0]` less `one[1]`; with `other`, by how much more than `other[0]` less `other[1]`."""
+_SamplePair = tuple[MeanSample, MeanSample]
+
+
+def compare_means(one: _SamplePair, other: _SamplePair | None = None) -> Contrast:
+    """Return `one[0]` - `one[1]`, less `other[0]` - `other[1]` if there is another pair."""
     value, lower, upper = combine_terms(
         [
             WeightedTerm(factor, *sample[:3])
@@ -166,12 +171,10 @@ def compare_means(
     return Contrast(value, lower, upper, max(p_values(one, other)))
 
 
-def p_values(
-    one: tuple[MeanSample, MeanSample], other: tuple[MeanSample, MeanSample] | None = None
-) -> tuple[float, float]:
-    """With the variance that each side has of its own, and with the one that they have together.
+def p_values(one: _SamplePair, other: _SamplePair | None = None) -> tuple[float, float]:
+    """Return the p values with the variance of each side and with their common variance.
 
-    Where values are missing, the difference that is tested is the smallest that they leave: a
+    If values are missing, the difference that is tested is the smallest that they leave: a
     judge that fails never makes a finding.
     """
     least = most = 0.0
@@ -185,21 +188,17 @@ def p_values(
         inverse = 1 / a.effective + 1 / b.effective
         pooled.append((_pooled_variance(a, b) * inverse, a.freedom + b.freedom))
     distance = max(0.0, least, -most)
-    return (
-        (_welch_p_value(distance, own), _welch_p_value(distance, pooled))
-        if distance
-        else (1.0, 1.0)
-    )
+    if not distance:
+        return 1.0, 1.0
+    return _welch_p_value(distance, own), _welch_p_value(distance, pooled)
 
 
-def _signed_pairs(
-    one: tuple[MeanSample, MeanSample], other: tuple[MeanSample, MeanSample] | None
-) -> list[tuple[float, tuple[MeanSample, MeanSample]]]:
+def _signed_pairs(one: _SamplePair, other: _SamplePair | None) -> list[tuple[float, _SamplePair]]:
     return [(1.0, one)] if other is None else [(1.0, one), (-1.0, other)]
 
 
 def _pooled_variance(a: MeanSample, b: MeanSample) -> float:
-    """The variance of one sample if both sides are alike."""
+    """Return the variance of one sample if both sides are alike."""
     n = a.effective + b.effective
     if a.ratio:
         share = (a.value * a.effective + b.value * b.effective) / n
@@ -208,10 +207,11 @@ def _pooled_variance(a: MeanSample, b: MeanSample) -> float:
 
 
 def _welch_p_value(distance: float, errors: Sequence[tuple[float, float]]) -> float:
-    """With the squared errors and their degrees of freedom (Welch and Satterthwaite)."""
+    """Return the p value of a distance with (squared error, degrees of freedom) of its terms."""
     total = sum(error for error, _ in errors)
     if total <= 0.0:
         return 0.0
+    # Welch and Satterthwaite
     freedom = sum(error * error / df for error, df in errors)
     return student_p_value(
         distance / math.sqrt(total), total * total / freedom if freedom else math.inf
@@ -219,7 +219,7 @@ def _welch_p_value(distance: float, errors: Sequence[tuple[float, float]]) -> fl
 
 
 class Contribution(NamedTuple):
-    """`rate` + `mix` = `value`, with the 95 % interval of `value` for shares as they were."""
+    """`value` = `rate` + `mix`, with the 95 % interval of `value` for shares as they were."""
 
     value: float
     lower: float
@@ -234,8 +234,11 @@ def contribution_to_change(
     rests: tuple[MeanSample | None, MeanSample | None],
     wholes: tuple[MeanSample, MeanSample],
 ) -> Contribution:
-    """`now` or `before` is None where the segment had no traffic then: all is mix. `rests` and
-    `wholes`: (now, before) of the other traffic and of all."""
+    """Return the contribution of a segment to the change of the mean.
+
+    A side of None has no traffic: all is mix. `rests` and `wholes` are (now, before) of the other
+    traffic and of all traffic.
+    """
     whole1, whole0 = wholes
     level = (whole1.value + whole0.value) / 2
     p1 = now.size / whole1.size if now else 0.0
@@ -261,7 +264,7 @@ def contribution_to_change(
 
 
 def contribution_to_level(now: MeanSample, rest: MeanSample, whole: MeanSample) -> Contribution:
-    """How far the segment pulls the mean of all away from that of the rest, without a past."""
+    """Return how far a segment pulls the mean of all away from that of the rest."""
     p = now.size / whole.size
     value, lower, upper = combine_terms(
         [WeightedTerm(p * (1 - p), *now[:3]), WeightedTerm(-p * (1 - p), *rest[:3])]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ragmeter.breakdown.contrasts import (
     Contrast,
@@ -21,10 +21,15 @@ from ragmeter.windows.sums import ScoreSums
 
 @dataclass(slots=True)
 class SegmentComparison:
-    """One segment, `tag=value`; `tag=` holds the traffic without the tag, "" is the whole service.
+    """One segment compared with its past and with the rest.
 
-    `change` is against its own past, `unlike` how much more than the rest it has changed, or, where
-    there is no past to compare with, how far it is from the rest. `q` are their adjusted p values.
+    Args:
+        segment: `tag=value`; `tag=` is the traffic without the tag, "" the whole service.
+        change: The difference from its own past.
+        unlike: How much more than the rest it has changed; without a past to compare with, how far
+            it is from the rest.
+        added: What it adds to the change of the whole, or how far it pulls the whole from the rest.
+        q_change: The adjusted p value of `change`; `q_unlike` is that of `unlike`.
     """
 
     segment: str
@@ -48,38 +53,41 @@ class SegmentComparison:
 
     @property
     def too_few(self) -> bool:
-        """Whether there is too little of it for anything to be said."""
+        """Whether it has too few samples for any comparison."""
         compared = self.change is not None or self.unlike is not None
-        known = [side for side in (self.now, self.before) if side is not None]
-        return not (compared or self.gone) and not all(side.enough for side in known)
+        sides = [side for side in (self.now, self.before) if side is not None]
+        return not (compared or self.gone) and not all(side.enough for side in sides)
 
     @property
     def finding(self) -> str:
-        """What was found, in words; "" where nothing was."""
+        """A description of the findings; empty without any."""
         if self.too_few:
             return "too few"
-        words = ["gone"] if self.gone else ["new"] if self.new else []
-        words += ["moved"] if self.moved else []
-        words += ["unlike the rest"] if self.stands_out else []
-        return ", ".join(words)
+        findings = ["gone"] if self.gone else ["new"] if self.new else []
+        findings += ["moved"] if self.moved else []
+        findings += ["unlike the rest"] if self.stands_out else []
+        return ", ".join(findings)
 
     @property
     def reported(self) -> bool:
-        """Whether it is worth a line. Where one segment has moved, those that have not are unlike
-        the rest, too: a finding, and no news."""
+        """Whether it is worth a line of its own."""
+        # If one segment has moved, those that have not are unlike the rest: a finding, and no news.
         return self.moved or (self.stands_out and self.change is None)
 
     @property
     def order(self) -> tuple[int, float]:
-        """By what was found, then by what it adds; the first has most."""
-        found = 2 * self.reported + (self.reported and self.stands_out)
-        return -found, -abs(self.added.value) if self.added else 1.0
+        """The sort key: by findings, then by what it adds; the largest comes first."""
+        rank = 2 * self.reported + (self.reported and self.stands_out)
+        return -rank, -abs(self.added.value) if self.added else 1.0
 
 
 @dataclass(slots=True)
 class TagBreakdown:
-    """The segments of a tag. `unattributed` is what their `added` leave of the change of the mean:
-    what segments of too few add, and what strata weigh otherwise within a segment than over all."""
+    """The segments of a tag.
+
+    `unattributed` is what their `added` leave of the change of the mean: what segments of too few
+    samples add, and what strata weigh otherwise within a segment than over all.
+    """
 
     name: str
     rows: list[SegmentComparison]
@@ -88,7 +96,7 @@ class TagBreakdown:
 
 @dataclass(slots=True)
 class SeriesBreakdown:
-    """One metric by one scorer. Against the past if `past`, else each segment against the rest."""
+    """One metric by one scorer, against the past if `past`, else each segment against the rest."""
 
     metric: str
     scorer: str
@@ -98,13 +106,16 @@ class SeriesBreakdown:
 
     @property
     def rows(self) -> list[SegmentComparison]:
+        """The whole service and the segments of all tags."""
         return [self.whole, *(row for tag in self.tags for row in tag.rows)]
 
 
 @dataclass(slots=True, frozen=True)
 class PeriodSums:
-    """The sums of one period and what the longest window knows of each segment's values; "" is the
-    whole service, which stands for segments that are not there."""
+    """The sums of one period and the history of the values, by segment.
+
+    The segment "" is the whole service; its history stands for segments without one.
+    """
 
     cells: Mapping[str, ScoreSums | None]
     history: Mapping[str, SeriesHistory]
@@ -112,37 +123,28 @@ class PeriodSums:
 
 @dataclass(slots=True, frozen=True)
 class _PeriodEstimates:
-    """Estimates of a period."""
-
     period: PeriodSums
     kind: SeriesKind
 
-    @property
-    def cells(self) -> Mapping[str, ScoreSums | None]:
-        return self.period.cells
-
-    def sample(self, cell: ScoreSums | None, segment: str = "") -> MeanSample | None:
-        history = self.period.history
-        return estimate_sample(cell, self.kind, history.get(segment) or history[""])
-
     def own(self, segment: str) -> MeanSample | None:
-        return self.sample(self.cells.get(segment), segment)
+        return self._sample(self.period.cells.get(segment), segment)
 
     def rest(self, segment: str) -> MeanSample | None:
-        """All that is not of the segment."""
-        whole, own = self.cells.get(""), self.cells.get(segment)
-        if whole is None or own is None:
-            return self.sample(whole)
-        return self.sample(whole.without(own))
+        """Estimate all that is not of the segment."""
+        whole, own = self.period.cells.get(""), self.period.cells.get(segment)
+        return self._sample(whole if whole is None or own is None else whole.without(own))
 
     def with_untagged(self, tag: str, segments: Sequence[str]) -> _PeriodEstimates:
-        """With the traffic that is in none of the `segments`, as `tag=`."""
-        whole = self.cells.get("")
-        tagged = [cell for name in segments if (cell := self.cells.get(name)) is not None]
+        """Add the traffic that is in none of the `segments`, as `tag=`."""
+        cells = self.period.cells
+        whole = cells.get("")
+        tagged = [cell for name in segments if (cell := cells.get(name)) is not None]
         left = whole.without(ScoreSums.total(tagged)) if whole and tagged else whole
-        return _PeriodEstimates(
-            PeriodSums({**self.cells, f"{tag}=": left}, self.period.history), self.kind
-        )
+        return replace(self, period=replace(self.period, cells={**cells, f"{tag}=": left}))
+
+    def _sample(self, cell: ScoreSums | None, segment: str = "") -> MeanSample | None:
+        history = self.period.history
+        return estimate_sample(cell, self.kind, history.get(segment) or history[""])
 
 
 def build_series_breakdown(
@@ -153,34 +155,32 @@ def build_series_breakdown(
     now: PeriodSums,
     before: PeriodSums | None,
 ) -> SeriesBreakdown | None:
-    """`tags` has the segments of each tag. `before` None: no past, each is compared with the rest.
-    None where too few were scored over all, now or before."""
+    """Compare the segments of each of the `tags` with their past, or without one with the rest.
+
+    None if too few traces were scored over all, now or before.
+    """
     present = _PeriodEstimates(now, kind)
     past = _PeriodEstimates(before, kind) if before is not None else None
     whole1, whole0 = present.own(""), past.own("") if past else None
     if whole1 is None or not whole1.enough or (past and (whole0 is None or not whole0.enough)):
         return None
     change = compare_means((whole1, whole0)) if whole0 else None
-    found = SeriesBreakdown(
-        metric,
-        scorer,
-        past is not None,
-        SegmentComparison("", whole1, whole0, 1.0, 1.0 if past else None, change),
-    )
+    whole = SegmentComparison("", whole1, whole0, 1.0, 1.0 if past else None, change)
+    breakdown = SeriesBreakdown(metric, scorer, past is not None, whole)
     for tag, segments in tags.items():
-        one = present.with_untagged(tag, segments)
-        two = past.with_untagged(tag, segments) if past else None
+        tagged = present.with_untagged(tag, segments)
+        tagged_past = past.with_untagged(tag, segments) if past else None
         rows = [
             row
             for name in (*segments, f"{tag}=")
-            if (row := _build_row(name, one, two, whole1, whole0)) is not None
+            if (row := _build_row(name, tagged, tagged_past, whole1, whole0)) is not None
         ]
         if not rows:
             continue
         total = change.value if change else 0.0
         left = total - sum(row.added.value for row in rows if row.added)
-        found.tags.append(TagBreakdown(tag, rows, left))
-    return found
+        breakdown.tags.append(TagBreakdown(tag, rows, left))
+    return breakdown
 
 
 def _build_row(
@@ -190,15 +190,15 @@ def _build_row(
     whole1: MeanSample,
     whole0: MeanSample | None,
 ) -> SegmentComparison | None:
-    """None where the segment has no traffic that the metric applies to."""
+    """Compare one segment; None if it has no traffic that the metric applies to."""
     now, before = present.own(name), past.own(name) if past else None
     if now is None and before is None:
         return None
     row = SegmentComparison(name, now, before, now.size / whole1.size if now else 0.0, None)
     rest1 = present.rest(name)
-    rested = rest1 is not None and rest1.enough
+    has_rest = rest1 is not None and rest1.enough
     if past is None or whole0 is None:
-        if now and now.enough and rest1 and rested:
+        if now and now.enough and rest1 and has_rest:
             row.unlike = compare_means((now, rest1))
             row.added = contribution_to_level(now, rest1, whole1)
         return row
@@ -206,11 +206,11 @@ def _build_row(
     rest0 = past.rest(name)
     if now and now.enough and before and before.enough:
         row.change = compare_means((now, before))
-        if rest1 and rested and rest0 and rest0.enough:
+        if rest1 and has_rest and rest0 and rest0.enough:
             row.unlike = compare_means((now, before), (rest1, rest0))
-    elif now and now.enough and rest1 and rested:
+    elif now and now.enough and rest1 and has_rest:
         row.new, row.unlike = True, compare_means((now, rest1))
-    # of a side that is too few nothing is claimed; without traffic there is nothing to claim
+    # a side of too few samples supports no claim; one without traffic needs none
     if all(side is None or side.enough for side in (now, before)):
         row.added = contribution_to_change(now, before, (rest1, rest0), (whole1, whole0))
     return row

@@ -1,4 +1,4 @@
-"""Sums by segment, read from the windows of a running agent or of files."""
+"""Sources of sums by segment: the windows of a running agent, or of files."""
 
 from __future__ import annotations
 
@@ -15,44 +15,37 @@ _SeriesKey = tuple[str, str]
 
 
 class BreakdownSource(Protocol):
-    """The traffic of one service, now and before. `past` says in words what lies before, None
-    where nothing does."""
+    """The traffic of one service, now and before."""
 
     @property
-    def service(self) -> str: ...
+    def service(self) -> str:
+        """The name of the service."""
 
     @property
-    def past(self) -> str | None: ...
+    def past(self) -> str | None:
+        """A description of the traffic before; None without any."""
 
     def segments(self) -> Sequence[str]:
-        """Of now and of before."""
+        """Return the segments of now and of before."""
 
     def series(self) -> Sequence[_SeriesKey]:
-        """(metric, scorer), without those of several instruments."""
+        """Return (metric, scorer), without those of several instruments."""
 
     def current_scorer(self, metric: str, scorer: str) -> str:
-        """The scorer with the fingerprint of its instrument, where it has one."""
+        """Return the scorer with the fingerprint of its instrument, if it has one."""
 
     def periods(self, metric: str, scorer: str) -> tuple[PeriodSums, PeriodSums | None]:
-        """Now, and before."""
-
-
-def _series(windows: Windows, service: str) -> list[_SeriesKey]:
-    return [pair for pair in windows.series(service) if not is_overflow_series(pair[1])]
-
-
-def _histories(
-    windows: Windows, service: str, names: Sequence[str], key: _SeriesKey
-) -> dict[str, SeriesHistory]:
-    known = {name: windows.series_history(service, name, *key) for name in ("", *names)}
-    found = {name: history for name, history in known.items() if history is not None}
-    return {"": SeriesHistory(), **found}
+        """Return the sums of now and of before."""
 
 
 class WindowBreakdownSource:
-    """A window of a running agent and what the longest one holds besides. `lock` is taken anew for
-    each series: each is of one moment, and the writer never waits for all of them. KeyError for a
-    window that is not kept."""
+    """A window of a running agent, with the rest of its longest window as the past.
+
+    `lock` is taken anew for each series: each is of one moment, and the writer never waits for all.
+
+    Raises:
+        KeyError: There is no such window.
+    """
 
     def __init__(
         self,
@@ -64,30 +57,33 @@ class WindowBreakdownSource:
         self.service = service
         self._windows, self._window, self._lock = windows, window, lock
         with lock():
-            held = windows()
-            longest = held.names[-1]
-            if window not in held.names:
+            current = windows()
+            if window not in current.names:
                 raise KeyError(window)
-            self._segments = held.segments(service)
-            # canaries are no traffic that was seen, and have a past too
+            self._segments = current.segments(service)
+            # not by traces: canaries are no traffic that was seen, and have a past too
             earlier = (
-                held.sums_before(service, "", *key, window) for key in _series(held, service)
+                current.sums_before(service, "", *key, window) for key in _series(current, service)
             )
-            known = any(cell is not None and cell.scored for cell in earlier)
-        self.past = f"the rest of {longest}" if known else None
+            has_past = any(cell is not None and cell.scored for cell in earlier)
+            self.past = f"the rest of {current.names[-1]}" if has_past else None
 
     def segments(self) -> Sequence[str]:
+        """Return the segments of the longest window."""
         return self._segments
 
     def series(self) -> Sequence[_SeriesKey]:
+        """Return the series of the service."""
         with self._lock():
             return _series(self._windows(), self.service)
 
     def current_scorer(self, metric: str, scorer: str) -> str:
+        """Return the scorer with its fingerprint."""
         with self._lock():
             return self._windows().current_scorer(metric, scorer)
 
     def periods(self, metric: str, scorer: str) -> tuple[PeriodSums, PeriodSums | None]:
+        """Return the sums of the window and of the rest of the longest one."""
         names = ("", *self._segments)
         with self._lock():
             windows = self._windows()
@@ -101,7 +97,7 @@ class WindowBreakdownSource:
 
 
 class FileBreakdownSource:
-    """All that two windows hold, each filled from a file; without the first there is no past."""
+    """Two windows, each filled from a file; without the first there is no past."""
 
     def __init__(self, before: Windows | None, now: Windows, service: str) -> None:
         self.service = service
@@ -109,29 +105,33 @@ class FileBreakdownSource:
         self.past = "the first file" if before and service in before.services() else None
 
     def segments(self) -> Sequence[str]:
+        """Return the segments of both files."""
         both = [windows for windows in (self._now, self._before) if windows is not None]
         return sorted({name for windows in both for name in windows.segments(self.service)})
 
     def series(self) -> Sequence[_SeriesKey]:
+        """Return the series of the second file, without the `changed` ones."""
         changed = set(self.changed())
         return [key for key in _series(self._now, self.service) if key not in changed]
 
     def changed(self) -> list[_SeriesKey]:
-        """Series whose instrument is another one now: their difference may be the judge's."""
+        """Return the series whose instrument changed: their difference may be the judge's."""
         if self._before is None:
             return []
         before = self._before
-        known = set(_series(before, self.service))
+        past = set(_series(before, self.service))
         return [
             key
             for key in _series(self._now, self.service)
-            if key in known and before.current_scorer(*key) != self._now.current_scorer(*key)
+            if key in past and before.current_scorer(*key) != self._now.current_scorer(*key)
         ]
 
     def current_scorer(self, metric: str, scorer: str) -> str:
+        """Return the scorer with its fingerprint in the second file."""
         return self._now.current_scorer(metric, scorer)
 
     def periods(self, metric: str, scorer: str) -> tuple[PeriodSums, PeriodSums | None]:
+        """Return the sums of the second and of the first file."""
         before = self._period(self._before, metric, scorer) if self._before and self.past else None
         return self._period(self._now, metric, scorer), before
 
@@ -142,3 +142,17 @@ class FileBreakdownSource:
             name: windows.cell(self.service, name, metric, scorer, window) for name in ("", *names)
         }
         return PeriodSums(cells, _histories(windows, self.service, names, (metric, scorer)))
+
+
+def _series(windows: Windows, service: str) -> list[_SeriesKey]:
+    return [pair for pair in windows.series(service) if not is_overflow_series(pair[1])]
+
+
+def _histories(
+    windows: Windows, service: str, names: Sequence[str], key: _SeriesKey
+) -> dict[str, SeriesHistory]:
+    histories = {name: windows.series_history(service, name, *key) for name in ("", *names)}
+    return {
+        "": SeriesHistory(),
+        **{name: one for name, one in histories.items() if one is not None},
+    }

@@ -13,35 +13,42 @@ from ragmeter.core.label_bounds import bound_label
 from ragmeter.core.metric_specs import MetricSpec
 from ragmeter.metrics.registry import METRICS
 
+_Json = Mapping[str, Any]
+
 _MAX_LABEL = 60  # characters of a segment or service
 _TOP_SEGMENTS = 3  # segments of a metric that are shown without a finding, by what they add
 
-_BreakdownDocument = Mapping[str, Any]
 
+def describe_breakdown(breakdown: _Json, window: str | None) -> str:
+    """Describe in one line what was compared with what, and how often.
 
-def describe_breakdown(found: _BreakdownDocument, window: str | None) -> str:
-    """What was compared with what, and how often."""
-    past = found["past"]
+    Args:
+        breakdown: A document of `ragmeter.breakdown.breakdown.build_document`.
+        window: The window of now; None: a file.
+    """
+    past = breakdown["past"]
     against = f" against {past}" if past else ", each segment against the rest"
     now = f"last {window}" if window else "the last file"
-    number, findings = found["comparisons"], found["findings"]
-    told = f"{findings or 'no'} findings in {number} comparisons"
-    told = told if number else "nothing to compare"
-    fdr = f"false discovery rate {100 * found['fdr']:g} %"
-    return f"{bound_label(found['service'], _MAX_LABEL)}: {now}{against}; {told} ({fdr})"
+    result = "nothing to compare"
+    if breakdown["comparisons"]:
+        number = breakdown["findings"] or "no"
+        result = f"{number} findings in {breakdown['comparisons']} comparisons"
+    fdr = f"false discovery rate {100 * breakdown['fdr']:g} %"
+    return f"{bound_label(breakdown['service'], _MAX_LABEL)}: {now}{against}; {result} ({fdr})"
 
 
-def build_segments_table(
-    found: _BreakdownDocument, window: str | None, every: bool
-) -> Table | None:
-    """Per metric the whole service, then findings and the segments that add most; `every`: all.
-    None where nothing could be compared."""
+def build_segments_table(breakdown: _Json, window: str | None, every: bool) -> Table | None:
+    """Build a table of each metric for the whole service, then its segments.
+
+    Segments are those with findings and those that add most, or all of `every`. None if nothing
+    could be compared.
+    """
     table = Table(
-        title=Text(describe_breakdown(found, window), "bold"),
+        title=Text(describe_breakdown(breakdown, window), "bold"),
         title_justify="left",
         box=box.SIMPLE_HEAD,
     )
-    past = found["past"] is not None
+    past = breakdown["past"] is not None
     table.add_column("segment", overflow="fold", max_width=34)
     table.add_column("share", justify="right", no_wrap=True)
     if past:
@@ -50,15 +57,15 @@ def build_segments_table(
     table.add_column("change" if past else "from the rest", justify="right")
     table.add_column("adds" if past else "pulls", justify="right")
     table.add_column("finding", overflow="fold")
-    for series in found["series"]:
+    for series in breakdown["series"]:
         spec = METRICS.get(series["metric"])
         rows = list(_rows_to_show(series, every))
         if not rows and not every and not series["whole"]["moved"]:
             continue
         table.add_section()
-        _add(table, _name(series), series["whole"], spec, past, style="bold")
+        _add_row(table, _name(series), series["whole"], spec, past, style="bold")
         for row in rows:
-            _add(table, f"  {_segment(row['segment'])}", row, spec, past)
+            _add_row(table, f"  {_segment(row['segment'])}", row, spec, past)
         for tag in series["tags"]:
             left = tag["unattributed"]
             if every and past and abs(left) > 1e-9:
@@ -67,24 +74,23 @@ def build_segments_table(
     return table if table.row_count else None
 
 
-def _rows_to_show(series: _BreakdownDocument, every: bool) -> Iterator[_BreakdownDocument]:
-    """Rows come in the order of what was found."""
+def _rows_to_show(series: _Json, every: bool) -> Iterator[_Json]:
+    # rows come in the order of findings
     moved = series["whole"]["moved"]
     for tag in series["tags"]:
-        for place, row in enumerate(tag["segments"]):
-            if every or row["told"] or (moved and place < _TOP_SEGMENTS and not row["too_few"]):
+        for rank, row in enumerate(tag["segments"]):
+            if every or row["told"] or (moved and rank < _TOP_SEGMENTS and not row["too_few"]):
                 yield row
 
 
-def _add(
+def _add_row(
     table: Table,
     name: str,
-    row: _BreakdownDocument,
+    row: _Json,
     spec: MetricSpec | None,
     past: bool,
     style: str = "",
 ) -> None:
-    """Cells as text: what comes from traces must not be read as markup."""
     share = _share(row["share"])
     cells = [name, f"{_share(row['share_before'])} → {share}" if past else share]
     if past:
@@ -98,17 +104,18 @@ def _add(
         finding = f"{finding} ({_q(row)})"
         style = "bold" if row["unlike_the_rest"] else style
     cells.append(finding)
+    # as `Text`: values from traces must not be parsed as markup
     table.add_row(*(Text(cell, style) for cell in cells))
 
 
-def _q(row: _BreakdownDocument) -> str:
-    """The largest of those that the finding rests on."""
+def _q(row: _Json) -> str:
+    """Format the largest q value that the finding rests on."""
     pairs = ((row["moved"], row["change"]), (row["unlike_the_rest"], row["from_rest"]))
-    q = max(one["q"] for found, one in pairs if found)
+    q = max(contrast["q"] for is_finding, contrast in pairs if is_finding)
     return f"q {q:.2g}" if q >= 1e-4 else "q < 0.0001"
 
 
-def _name(series: _BreakdownDocument) -> str:
+def _name(series: _Json) -> str:
     k = f" at {series['k']}" if "k" in series else ""
     return f"{series['metric']}{k} ({bound_label(series['scorer'], 40)})"
 
@@ -119,31 +126,24 @@ def _segment(segment: str) -> str:
 
 
 def _share(share: float | None) -> str:
-    return (
-        "–"
-        if share is None
-        else f"{100 * share:.1f} %"
-        if 0 < share < 0.1
-        else f"{100 * share:.0f} %"
-    )
+    if share is None:
+        return "–"
+    return f"{100 * share:.1f} %" if 0 < share < 0.1 else f"{100 * share:.0f} %"
 
 
-def _side(side: _BreakdownDocument | None, spec: MetricSpec | None) -> str:
+def _side(side: _Json | None, spec: MetricSpec | None) -> str:
     if side is None:
         return "–"
     if "value" not in side:
         return f"{side['samples']} scored"
-    return _value(side["value"], spec)
-
-
-def _value(value: float, spec: MetricSpec | None) -> str:
+    value: float = side["value"]
     if spec is not None and spec.kind == "ratio":
         return f"{100 * value:.1f} %"
     return f"{value:.3f}" if spec is not None and spec.high is not None else f"{value:.4g}"
 
 
 def _step(value: float | None, spec: MetricSpec | None) -> str:
-    """A difference; of shares in percentage points."""
+    """Format a difference; of shares in percentage points."""
     if value is None:
         return "–"
     if spec is not None and spec.kind == "ratio":
@@ -151,8 +151,8 @@ def _step(value: float | None, spec: MetricSpec | None) -> str:
     return f"{value:+.3f}" if spec is not None and spec.high is not None else f"{value:+.3g}"
 
 
-def _interval(found: _BreakdownDocument | None, spec: MetricSpec | None) -> str:
-    if found is None or found["value"] is None:
+def _interval(contrast: _Json | None, spec: MetricSpec | None) -> str:
+    if contrast is None or contrast["value"] is None:
         return ""
-    ends = f"{_step(found['lower'], spec)} … {_step(found['upper'], spec)}".replace(" pp …", " …")
-    return f"{_step(found['value'], spec)}\n{ends}"
+    value, lower, upper = (_step(contrast[name], spec) for name in ("value", "lower", "upper"))
+    return f"{value}\n{lower.removesuffix(' pp')} … {upper}"

@@ -21,7 +21,7 @@ from ragmeter.canaries.suite import (
     ReplyPaths,
 )
 from ragmeter.canaries.templates import MISSING, fill_template, resolve_json_path, template_names
-from ragmeter.scorers.llm.exchange import parse_retry_after
+from ragmeter.core.pacing import parse_retry_after
 from ragmeter.trace import CANARY, MAX_TAGS, Trace
 
 MAX_PASSAGES = 200

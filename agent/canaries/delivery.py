@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
 import random
 import time
 from collections import deque
@@ -19,8 +18,9 @@ from typing import Any
 
 import httpx
 
+from ragmeter.core.atomic_files import replacing
+from ragmeter.core.pacing import backoff_seconds, parse_retry_after
 from ragmeter.embedded.endpoints.json_items import TRACES_PATH
-from ragmeter.scorers.llm.exchange import backoff_seconds, parse_retry_after
 from ragmeter.trace import Trace
 
 log = logging.getLogger("ragmeter.canary")
@@ -197,14 +197,10 @@ class TraceDelivery:
         """All that waits, in one piece: a process that dies in between leaves the one before."""
         if self._spool is None or not (self._waiting or self._spooled):
             return
-        part = self._spool.with_name(f"{self._spool.name}.part")
         try:
             if self._waiting:
-                with part.open("wb") as file:
-                    file.writelines(line + b"\n" for line in self._waiting)
-                    file.flush()
-                    os.fsync(file.fileno())
-                os.replace(part, self._spool)
+                with replacing(self._spool, sync=True) as part:
+                    part.write_bytes(b"".join(line + b"\n" for line in self._waiting))
             else:
                 self._spool.unlink(missing_ok=True)
             self._spooled = bool(self._waiting)

@@ -19,6 +19,7 @@ from ragmeter.canaries.client import CanaryClient
 from ragmeter.canaries.delivery import TraceDelivery
 from ragmeter.canaries.suite import CanaryQuestion, CanarySuite
 from ragmeter.canaries.verdicts import CanaryVerdict, evaluate_canary
+from ragmeter.core.pacing import Pace
 from ragmeter.score.scorer import Scorer
 from ragmeter.trace import Trace
 
@@ -86,7 +87,7 @@ class CanaryRunner:
         self._rng = rng or random.Random()
         self._monotonic = monotonic
         self._stopped = asyncio.Event()
-        self._next = 0.0  # when the next question may be asked
+        self._questions = Pace(pace.per_minute / 60, monotonic)
         self._lock = asyncio.Lock()
 
     def stop(self) -> None:
@@ -133,12 +134,12 @@ class CanaryRunner:
             return None
         asked = await self._asker.ask(question)
         if asked.pause is not None:
-            self._next = max(self._next, self._monotonic() + asked.pause)
+            self._questions.hold(asked.pause)
             log.info("the service wants to be left alone for %.0f s", asked.pause)
             if await self._wait_for_turn():
                 asked = await self._asker.ask(question)
                 if asked.pause is not None:
-                    self._next = max(self._next, self._monotonic() + asked.pause)
+                    self._questions.hold(asked.pause)
         trace = asked.trace if self._measure is None else await self._measure(asked.trace)
         self._delivery.put(trace)
         return evaluate_canary(self._suite, question, trace, self._scorer.score_reference(trace))
@@ -146,10 +147,10 @@ class CanaryRunner:
     async def _wait_for_turn(self) -> bool:
         """Wait for a place; whether there is one. A pause holds back everybody."""
         async with self._lock:
-            while (now := self._monotonic()) < self._next:
-                if not await self._wait_until(self._next):
+            while (seconds := self._questions.delay()) > 0:
+                if not await self._wait_until(self._monotonic() + seconds):
                     return False
-            self._next = now + 60 / self._pace.per_minute
+            self._questions.begin()
         return not self._stopped.is_set()
 
     async def _wait_until(self, due: float) -> bool:

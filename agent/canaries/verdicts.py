@@ -14,6 +14,7 @@ import httpx
 from pydantic import SecretStr
 
 from ragmeter.canaries.suite import CanaryQuestion, CanarySuite
+from ragmeter.config.scoring import EmbeddingSettings
 from ragmeter.core.arithmetic import cosine_similarity
 from ragmeter.core.metric_specs import base_name
 from ragmeter.core.score import Score, ScoreState
@@ -38,14 +39,15 @@ class AnswerSimilarity:
         seconds: float = 30.0,
         http: httpx.AsyncClient | None = None,
     ) -> None:
-        self._asked = EmbeddingClient(
-            base_url,
-            model,
+        # not validated: a URL of the command line that cannot be used fails at the first request
+        settings = EmbeddingSettings.model_construct(
+            base_url=base_url,
+            model=model,
             api_key=None if key is None else SecretStr(key),
-            seconds=seconds,
+            timeout_seconds=seconds,
             retries=1,
-            http=http,
         )
+        self._asked = EmbeddingClient(settings, http=http)
         self._failing = False
 
     async def close(self) -> None:

@@ -1,7 +1,5 @@
 """The commands `ragmeter worker` and `ragmeter kafka`: run and operate a Kafka deployment.
 
-The commands `ragmeter kafka ...`: for the operator, apart from the workers.
-
 Exit 0 done, 1 failed, 2 a mistake in the call or the configuration, 3 topics differ from the
 settings.
 """
@@ -39,6 +37,28 @@ from ragmeter.cli.replay import (
 from ragmeter.config.loader import ConfigError, load_settings
 from ragmeter.console.terminal import exit_error, print_message
 
+DIFFERENT_EXIT_CODE = 3
+
+kafka_app = typer.Typer(help="Topics, lag, replay and dead letters on Kafka.", no_args_is_help=True)
+dlq_app = typer.Typer(
+    help="The dead letters: what the workers could not read.", no_args_is_help=True
+)
+kafka_app.add_typer(dlq_app, name="dlq")
+
+ReasonOption = Annotated[
+    str | None, typer.Option("--reason", help="Only letters with this reason.")
+]
+FormatOption = Annotated[KafkaFormat, typer.Option("--format", "-f", help="table or json.")]
+
+
+class TailedTopic(StrEnum):
+    """The topics that `tail` shows."""
+
+    TRACES = "traces"
+    SCORES = "scores"
+    FEEDBACK = "feedback"
+    DEAD = "dead"
+
 
 def worker(
     config: Annotated[
@@ -65,7 +85,7 @@ def worker(
     try:
         settings = load_settings(config)
         rules = load_configured_rules(settings)
-        # a turn of its loop, and a task, take half the time that asyncio's do
+        # a turn of uvloop, and a task, take half the time that asyncio's do
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
             status = runner.run(
                 run_worker(settings, rules, reread=lambda: load_settings(config), say=print_message)
@@ -85,41 +105,32 @@ def worker(
         os._exit(status)
 
 
-dlq_app = typer.Typer(
-    help="The dead letters: what the workers could not read.", no_args_is_help=True
-)
-ReasonOption = Annotated[
-    str | None, typer.Option("--reason", help="Only letters with this reason.")
-]
-
-
 @dlq_app.command("list")
 def dlq_list(
     reason: ReasonOption = None,
     limit: Annotated[int, typer.Option("--limit", min=1, help="The newest so many.")] = 50,
     config: KafkaConfigOption = None,
-    form: Annotated[
-        KafkaFormat, typer.Option("--format", "-f", help="table or json.")
-    ] = KafkaFormat.TABLE,
+    form: FormatOption = KafkaFormat.TABLE,
 ) -> None:
     """List dead letters: offset, time, reason, where they were read, bytes, whether sent again."""
     from ragmeter.kafka.operator.dead_letters import read_letters
 
     with connected_settings(config) as settings:
-        found = read_letters(settings.kafka)
-    letters = [one for one in found.letters if reason in (None, one.reason)]
+        contents = read_letters(settings.kafka)
+    letters = [one for one in contents.letters if reason in (None, one.reason)]
+    sent = contents.sent
     if form is KafkaFormat.JSON:
-        rows = [asdict(one) | {"sent_again": one.offset in found.sent} for one in letters[-limit:]]
+        rows = [asdict(one) | {"sent_again": one.offset in sent} for one in letters[-limit:]]
         typer.echo(json.dumps(rows, indent=2))
         return
     for one in letters[-limit:]:
-        again = "  sent again" if one.offset in found.sent else ""
+        again = "  sent again" if one.offset in sent else ""
         attempt = f"  attempt {one.attempt}" if one.attempt > 1 else ""
         line = f"{one.offset}  {format_time(one.time)}  {one.reason}  {one.source}  {one.bytes} B"
         typer.echo(escape_line(f"{line}{attempt}{again}  {one.error}"))
-    open_ones = sum(one.offset not in found.sent for one in letters)
+    unsent = sum(one.offset not in sent for one in letters)
     print_message(
-        f"{len(letters)} dead letters, {open_ones} not sent again; {found.strangers} other records"
+        f"{len(letters)} dead letters, {unsent} not sent again; {contents.strangers} other records"
     )
 
 
@@ -130,10 +141,11 @@ def dlq_show(
     config: KafkaConfigOption = None,
 ) -> None:
     """Show one dead letter: headers, key and body as they came, with control characters escaped."""
-    from ragmeter.kafka.operator.clients import escape_record, read_record
+    from ragmeter.kafka.operator.clients import escape_record
+    from ragmeter.kafka.operator.dead_letters import read_letter
 
     with connected_settings(config) as settings:
-        record = read_record(settings.kafka, settings.kafka.topics.dead, offset)
+        record = read_letter(settings.kafka, offset)
     typer.echo(f"written {format_time(record.timestamp / 1000)}")
     for name, value in record.headers:
         typer.echo(f"{escape_record(name.encode(), 100)}: {escape_record(value, 1000)}")
@@ -158,22 +170,17 @@ def dlq_redrive(
     from ragmeter.kafka.operator.dead_letters import redrive
 
     with connected_settings(config) as settings:
-        done = redrive(settings, print_message, reason=reason, limit=limit, dry_run=dry_run)
-    for name, count in sorted(done.reasons.items()):
+        result = redrive(settings, print_message, reason=reason, limit=limit, dry_run=dry_run)
+    for name, count in sorted(result.reasons.items()):
         typer.echo(escape_line(f"{name}: {count}"))
-    for why, count in sorted(done.left.items()):
+    for why, count in sorted(result.left.items()):
         typer.echo(escape_line(f"not sent, {why}: {count}"))
-    left = f"{done.left.total()} cannot be"
+    left = f"{result.left.total()} cannot be"
     if dry_run:
-        print_message(f"{done.reasons.total()} would be sent, {left}")
+        print_message(f"{result.reasons.total()} would be sent, {left}")
         return
-    print_message(f"{done.sent} sent, {done.already} had been sent before an interruption, {left}")
-
-
-kafka_app = typer.Typer(help="Topics, lag, replay and dead letters on Kafka.", no_args_is_help=True)
-kafka_app.add_typer(dlq_app, name="dlq")
-
-DIFFERENT_EXIT_CODE = 3
+    sent = f"{result.sent} sent, {result.already} had been sent before an interruption"
+    print_message(f"{sent}, {left}")
 
 
 @kafka_app.command("init")
@@ -193,32 +200,29 @@ def init(
     from ragmeter.kafka.operator.administration import provision
 
     with connected_settings(config) as settings:
-        done = provision(settings, apply=apply, dry_run=dry_run)
-    for word, topics in (
-        ("is as it should be", done.sound),
-        ("was created", done.created),
-        ("is missing", done.missing),
+        result = provision(settings, apply=apply, dry_run=dry_run)
+    for outcome, topics in (
+        ("is as it should be", result.sound),
+        ("was created", result.created),
+        ("is missing", result.missing),
     ):
         for topic in topics:
-            kept = topic.configs.get("cleanup.policy", "")
-            print_message(
-                f"{topic.name} ({topic.what}, {topic.partitions} partitions, {kept}) {word}"
-            )
-    for row in done.applied:
-        print_message(f"{row.topic}: {row.key} was {row.found} and is {row.wanted} now")
-    for row in done.differ:
+            policy = topic.configs.get("cleanup.policy", "")
+            spec = f"{topic.what}, {topic.partitions} partitions, {policy}"
+            print_message(f"{topic.name} ({spec}) {outcome}")
+    for row in result.applied:
+        print_message(f"{row.topic}: {row.key} was {row.actual} and is {row.wanted} now")
+    for row in result.differ:
         hint = " (--apply does it)" if row.safe else ""
         print_message(f"{row}{hint}")
-    if done.differ or done.missing:
+    if result.differ or result.missing:
         raise typer.Exit(DIFFERENT_EXIT_CODE)
 
 
 @kafka_app.command("lag")
 def lag(
     config: KafkaConfigOption = None,
-    form: Annotated[
-        KafkaFormat, typer.Option("--format", "-f", help="table or json.")
-    ] = KafkaFormat.TABLE,
+    form: FormatOption = KafkaFormat.TABLE,
 ) -> None:
     """Show how far the workers are behind in each partition of traces, spans, scores and feedback.
 
@@ -230,12 +234,12 @@ def lag(
     with connected_settings(config) as settings:
         rows = read_lag(settings)
     if form is KafkaFormat.JSON:
-        found = {
+        document = {
             "group": settings.kafka.group,
             "lag": sum(row.lag for row in rows),
             "partitions": [row.to_dict() for row in rows],
         }
-        typer.echo(json.dumps(found, indent=2))
+        typer.echo(json.dumps(document, indent=2))
         return
     columns = ("topic", "partition", "end", "committed", "lag", "age_seconds", "lost")
     cells = [[name.removesuffix("_seconds") for name in columns]]
@@ -259,19 +263,9 @@ def replay_file(
     id_suffix: SuffixOption = "",
     config: KafkaConfigOption = None,
 ) -> None:
-    """Send the traces of a file to the topic of the traces: `ragmeter replay FILE --to kafka`.
-
-    They are keyed by trace id. A trace id that the workers have counted in the last
-    `kafka.dedupe_hours` is not counted again.
-    """
+    """Do what `ragmeter replay FILE --to kafka` does; deprecated, gone in the next release."""
+    print_message("`ragmeter kafka replay` is deprecated: use `ragmeter replay FILE --to kafka`")
     replay_to_kafka(ReplayCall(file, rate, start, shift, id_suffix), config)
-
-
-class TailedTopic(StrEnum):
-    TRACES = "traces"
-    SCORES = "scores"
-    FEEDBACK = "feedback"
-    DEAD = "dead"
 
 
 @kafka_app.command("tail")
@@ -288,12 +282,10 @@ def tail(
     with connected_settings(config) as settings:
         name = getattr(settings.kafka.topics, topic.value)
         for record in read_newest(settings.kafka, name, last, follow=follow):
-            where = f"{record.partition}/{record.offset}  {format_time(record.timestamp / 1000)}"
-            headers = " ".join(f"{k}={escape_record(v, 60)}" for k, v in record.headers)
-            parts = [
-                where,
+            parts = (
+                f"{record.partition}/{record.offset}  {format_time(record.timestamp / 1000)}",
                 escape_record(record.key, 80),
-                headers,
+                " ".join(f"{name}={escape_record(value, 60)}" for name, value in record.headers),
                 escape_record(record.value, most),
-            ]
-            typer.echo(escape_line("  ".join(part for part in parts if part)))
+            )
+            typer.echo(escape_line("  ".join(filter(None, parts))))

@@ -1,11 +1,7 @@
-"""Base class of settings sections, shared value types, and parsing of HTTP headers.
+"""The base class of settings sections, value types they share, and parsing of HTTP headers.
 
-What every section of the settings is: frozen, and strict about names and numbers; and the kinds
-of values that several of them have.
-
-Headers that sign in to a server, as settings and mounted secrets have them: shown nowhere.
-
-What is wrong with one raises ValueError, whose text names its place and no value.
+Headers hold credentials, from settings and mounted secrets. So the text of a ValueError about them
+names the line and never the value.
 """
 
 from __future__ import annotations
@@ -13,87 +9,124 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any, TypeVar
 from urllib.parse import urlsplit
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
+
+_MAX_HEADER_CHARS = 65_536  # a mounted secret has a few hundred; more is another file
+_HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+# Printable ASCII: for other values httpx would raise an error whose text holds the value.
+_HEADER_VALUE = re.compile(r"[\x20-\x7e]*")
+# A request needs these to be understood, so settings may not change them.
+_RESERVED_HEADERS = frozenset(
+    ("content-type", "content-encoding", "content-length", "transfer-encoding", "host")
+)
+
+_T = TypeVar("_T")
+_Items = TypeVar("_Items", bound=Sequence[Any])
 
 
 class SettingsSection(BaseModel):
+    """A section of the settings: frozen, and strict about names and numbers."""
+
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
+def setting(default: _T, description: str, **bounds: Any) -> _T:
+    """Declare a setting.
+
+    Args:
+        default: Its default.
+        description: Its meaning, for the configuration reference.
+        bounds: Constraints of pydantic's `Field`.
+    """
+    return Field(default, description=description, **bounds)  # type: ignore[no-any-return]
+
+
 def split_names(value: object) -> object:
-    """`a,b` from the environment is a list too."""
+    """Split `a,b`, the form of a list in the environment."""
     if isinstance(value, str):
         return [part.strip() for part in value.split(",") if part.strip()]
     return value
 
 
-def check_distinct(names: Sequence[str]) -> None:
-    """ValueError where a name comes twice."""
+def check_distinct(items: _Items) -> _Items:
+    """Return the items; a ValueError if two are equal or have the same name."""
+    names = [getattr(item, "name", item) for item in items]
     if len(set(names)) != len(names):
         raise ValueError("each name once")
+    return items
 
 
-NameList = Annotated[list[str], BeforeValidator(split_names)]
-Share = Annotated[float, Field(gt=0, le=1)]
+def check_exclusive(section: SettingsSection, *names: str) -> None:
+    """Raise a ValueError if both `name` and `name_file` are given."""
+    for name in names:
+        if getattr(section, name) is not None and getattr(section, f"{name}_file") is not None:
+            raise ValueError(f"{name} or {name}_file, not both")
 
 
-def check_http_url(value: str | None) -> str | None:
-    """ValueError, without the URL in it, where it is not http(s) with a host."""
-    if value is not None:
-        try:
-            parts = urlsplit(value)
-            sound = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
-        except ValueError:
-            sound = False
-        if not sound:
-            raise ValueError("an http:// or https:// URL with a host is needed")
+def check_http_url(value: str) -> str:
+    """Return an http(s) URL with a host; the ValueError for others does not show the URL."""
+    try:
+        parts = urlsplit(value)
+        sound = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
+    except ValueError:
+        sound = False
+    if not sound:
+        raise ValueError("an http:// or https:// URL with a host is needed")
     return value
 
 
-def check_base_url(value: str | None) -> str | None:
-    """The same for a URL to which paths are added."""
-    value = check_http_url(value)
-    if value is not None and re.search(r"[?#\s]", value):
+def check_base_url(value: str) -> str:
+    """Check a URL to which paths are added."""
+    if re.search(r"[?#\s]", check_http_url(value)):
         raise ValueError("a base URL has no query, no fragment and no space")
     return value
 
 
-MAX_HEADER_CHARS = 65_536  # a mounted secret has a few hundred; more is another file
-HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-# Printable ASCII, as httpx would else raise an error whose text holds the value.
-HEADER_VALUE = re.compile(r"[\x20-\x7e]*")
-
-RESERVED_HEADERS = frozenset(
-    ("content-type", "content-encoding", "content-length", "transfer-encoding", "host")
-)
-"""What a request needs to be understood is not for settings to change."""
+Distinct = AfterValidator(check_distinct)
+HttpUrl = Annotated[str, AfterValidator(check_http_url)]
+BaseUrl = Annotated[str, AfterValidator(check_base_url)]
+SplitList = Annotated[list[_T], BeforeValidator(split_names)]
+NameList = SplitList[str]
+Share = Annotated[float, Field(gt=0, le=1)]
 
 
 def read_headers(file: Path) -> dict[str, str]:
-    """Of a file of lines. OSError or ValueError where it is none."""
+    """Read headers from a file.
+
+    Raises:
+        OSError: It cannot be read.
+        ValueError: It is not UTF-8, too large, or a line is not a header.
+    """
     with file.open(encoding="utf-8") as source:
-        text = source.read(MAX_HEADER_CHARS + 1)
-    if len(text) > MAX_HEADER_CHARS:
+        text = source.read(_MAX_HEADER_CHARS + 1)
+    if len(text) > _MAX_HEADER_CHARS:
         raise ValueError("too large for a file of headers")
     return parse_headers(text)
 
 
 def parse_headers(text: str) -> dict[str, str]:
-    """`name: value`, one a line."""
+    """Parse lines of `name: value`; a ValueError names a line that is not a header."""
     lines = enumerate((line.strip() for line in text.splitlines()), 1)
     return dict(check_header(*line.partition(":"), f"line {n}") for n, line in lines if line)
 
 
-def check_header(name: str, mark: str, value: str, where: str) -> tuple[str, str]:
-    """One header. `mark` is what stood between name and value, "" where nothing did."""
+def check_header(name: str, separator: str, value: str, where: str) -> tuple[str, str]:
+    """Return a header with its name in lower case.
+
+    Args:
+        name: Its name.
+        separator: The separator between name and value, "" if there was none.
+        value: Its value.
+        where: The header's origin, for the text of a ValueError.
+    """
     name, value = name.strip().lower(), value.strip()
-    if not mark or not HEADER_NAME.fullmatch(name):
+    if not separator or not _HEADER_NAME.fullmatch(name):
         raise ValueError(f"{where} does not begin with the name of a header")
-    if name in RESERVED_HEADERS:
-        raise ValueError(f"{where}: {name} is not for settings to change")
-    if not HEADER_VALUE.fullmatch(value):
+    if name in _RESERVED_HEADERS:
+        raise ValueError(f"{where}: settings may not change {name}")
+    if not _HEADER_VALUE.fullmatch(value):
         raise ValueError(f"{where}: the value is not printable ASCII")
     return name, value

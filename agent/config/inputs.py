@@ -7,35 +7,44 @@ from pathlib import Path
 from typing import Annotated, Literal
 from urllib.parse import urlsplit
 
-from pydantic import BeforeValidator, Field, SecretStr, field_validator, model_validator
+from pydantic import AfterValidator, Field, SecretStr, field_validator, model_validator
 
 from ragmeter.config.base import (
+    Distinct,
     NameList,
     SettingsSection,
-    check_distinct,
+    SplitList,
+    check_exclusive,
     check_http_url,
     parse_headers,
-    split_names,
+    setting,
 )
 from ragmeter.core.clocks import parse_window
 
-PortNumber = Annotated[int, Field(ge=0, le=65535)]
-AcceptedRisk = Literal["open", "plain"]
+ID_PLACEHOLDER = "{id}"
+_PortNumber = Annotated[int, Field(ge=0, le=65535)]
+
+
+def _check_window(value: str) -> str:
+    parse_window(value)
+    return value
 
 
 class TlsSettings(SettingsSection):
-    cert_file: Path | None = Field(
-        None, description="PEM certificate with its chain, for both ports; none: no TLS"
+    """TLS of both ports."""
+
+    cert_file: Path | None = setting(
+        None, "PEM certificate with its chain, for both ports; none: no TLS"
     )
-    key_file: Path | None = Field(
-        None, description="PEM file of its key, not encrypted; none: it is in `cert_file`"
+    key_file: Path | None = setting(
+        None, "PEM file of its key, not encrypted; none: it is in `cert_file`"
     )
-    client_ca_file: Path | None = Field(
-        None, description="PEM authorities; whoever asks must show a certificate of theirs"
+    client_ca_file: Path | None = setting(
+        None, "PEM authorities; whoever asks must show a certificate of theirs"
     )
 
     @model_validator(mode="after")
-    def _whole(self) -> TlsSettings:
+    def _complete(self) -> TlsSettings:
         for name in ("key_file", "client_ca_file"):
             if getattr(self, name) is not None and self.cert_file is None:
                 raise ValueError(f"{name} needs cert_file")
@@ -43,116 +52,102 @@ class TlsSettings(SettingsSection):
 
 
 class HttpSettings(SettingsSection):
-    host: str = Field(
-        "127.0.0.1", min_length=1, description="address to listen on; loopback by default"
+    """Addresses, tokens and TLS of the HTTP ports."""
+
+    host: str = setting("127.0.0.1", "address to listen on; loopback by default", min_length=1)
+    otlp_host: str | None = setting(
+        None, "another one for the port for traces; none: as `host`", min_length=1
     )
-    otlp_host: str | None = Field(
-        None, min_length=1, description="another one for the port for traces; none: as `host`"
+    otlp_port: _PortNumber = setting(4318, "port for traces in; 0 picks a free one")
+    metrics_port: _PortNumber = setting(9464, "port of `/metrics` and the page; 0: a free one")
+    token: SecretStr | None = setting(
+        None, "bearer token for everything, or several; from the environment"
     )
-    otlp_port: PortNumber = Field(4318, description="port for traces in; 0 picks a free one")
-    metrics_port: PortNumber = Field(
-        9464, description="port of `/metrics` and the page; 0: a free one"
+    token_file: Path | None = setting(
+        None, "file with it; a change is noticed. Several, one a line: all are valid"
     )
-    token: SecretStr | None = Field(
-        None, description="bearer token for everything, or several; from the environment"
+    send_token: SecretStr | None = setting(
+        None, "token that opens sending traces only; from the environment"
     )
-    token_file: Path | None = Field(
-        None, description="file with it; a change is noticed. Several, one a line: all are valid"
+    send_token_file: Path | None = setting(None, "file with it")
+    scrape_token: SecretStr | None = setting(
+        None, "token that opens `/metrics` only; from the environment"
     )
-    send_token: SecretStr | None = Field(
-        None, description="token that opens sending traces only; from the environment"
-    )
-    send_token_file: Path | None = Field(None, description="file with it")
-    scrape_token: SecretStr | None = Field(
-        None, description="token that opens `/metrics` only; from the environment"
-    )
-    scrape_token_file: Path | None = Field(None, description="file with it")
+    scrape_token_file: Path | None = setting(None, "file with it")
     tls: TlsSettings = TlsSettings()
-    accept: Annotated[list[AcceptedRisk], BeforeValidator(split_names)] = Field(
+    accept: Annotated[SplitList[Literal["open", "plain"]], Distinct] = setting(
         [],
-        description="what you accept on an address that is not loopback: `open` (nobody is asked"
-        " for a token or a certificate), `plain` (no TLS)",
+        "what you accept on an address that is not loopback: `open` (nobody is asked for a token "
+        "or a certificate), `plain` (no TLS)",
     )
-    names: NameList = Field(
+    names: NameList = setting(
         [],
-        description="names by which a browser may open ports that ask for nothing; addresses,"
-        " single words and the host of `alerts.page_url` it may anyway",
+        "names by which a browser may open ports that ask for nothing; addresses, single words "
+        "and the host of `alerts.page_url` it may anyway",
     )
 
     @property
     def otlp_address(self) -> str:
-        """Where traces are taken."""
+        """The address of the port for traces."""
         return self.otlp_host or self.host
 
-    @field_validator("accept")
-    @classmethod
-    def _once(cls, value: list[AcceptedRisk]) -> list[AcceptedRisk]:
-        check_distinct(value)
-        return value
-
     @model_validator(mode="after")
-    def _one_source(self) -> HttpSettings:
-        for name in ("token", "send_token", "scrape_token"):
-            if getattr(self, name) is not None and getattr(self, f"{name}_file") is not None:
-                raise ValueError(f"{name} or {name}_file, not both")
+    def _exclude(self) -> HttpSettings:
+        check_exclusive(self, "token", "send_token", "scrape_token")
         return self
 
 
 class OtlpSettings(SettingsSection):
-    grace_seconds: float = Field(
-        2,
-        ge=0,
-        description="quiet time that closes a trace whose root has come, or idle_seconds if less",
+    """Assembly of traces from OTLP spans."""
+
+    grace_seconds: float = setting(
+        2, "quiet time that closes a trace whose root has come, or idle_seconds if less", ge=0
     )
-    logs_grace_seconds: float = Field(
-        6,
-        ge=0,
-        description="the same while log events carry content: exporters send them up to 5 s later",
+    logs_grace_seconds: float = setting(
+        6, "the same while log events carry content: exporters send them up to 5 s later", ge=0
     )
-    idle_seconds: float = Field(
-        30, gt=0, description="quiet time after which a trace without its root is closed"
+    idle_seconds: float = setting(
+        30, "quiet time after which a trace without its root is closed", gt=0
     )
-    max_age_seconds: float = Field(
-        300, gt=0, description="a trace is closed so long after its first span, whatever comes"
+    max_age_seconds: float = setting(
+        300, "a trace is closed so long after its first span, whatever comes", gt=0
     )
-    remember_seconds: float = Field(
-        3600, gt=0, description="how long a closed trace is known: spans that come later are late"
+    remember_seconds: float = setting(
+        3600, "how long a closed trace is known: spans that come later are late", gt=0
     )
-    max_remembered: int = Field(
-        100_000, ge=1, description="closed traces known at a time; the oldest are forgotten"
+    max_remembered: int = setting(
+        100_000, "closed traces known at a time; the oldest are forgotten", ge=1
     )
-    max_trace_spans: int = Field(
-        10_000, ge=1, description="a trace is closed at so many spans and log events"
+    max_trace_spans: int = setting(
+        10_000, "a trace is closed at so many spans and log events", ge=1
     )
-    max_trace_bytes: int = Field(
-        16 * 2**20, ge=1024, description="a trace is closed at so many bytes of spans"
+    max_trace_bytes: int = setting(
+        16 * 2**20, "a trace is closed at so many bytes of spans", ge=1024
     )
-    max_open_traces: int = Field(
-        10_000, ge=1, description="open traces; beyond it the oldest are closed early"
+    max_open_traces: int = setting(
+        10_000, "open traces; beyond it the oldest are closed early", ge=1
     )
-    max_open_bytes: int = Field(
+    max_open_bytes: int = setting(
         256 * 2**20,
+        "spans of all open traces on the disk; beyond it the oldest are closed early",
         ge=1024,
-        description="spans of all open traces on the disk; beyond it the oldest are closed early",
     )
-    max_copy_bytes: int = Field(
+    max_copy_bytes: int = setting(
         64 * 2**20,
+        "spans of open traces kept in memory too, which are not read from the disk",
         ge=0,
-        description="spans of open traces kept in memory too, which are not read from the disk",
     )
-    tool_names: NameList = Field(
-        [], description="tools whose results are passages, by name: without it only retrievers are"
+    tool_names: NameList = setting(
+        [], "tools whose results are passages, by name: without it only retrievers are"
     )
-    hash_ids: bool = Field(
-        True, description="keep sessions and users as keyed hashes; false keeps them as they come"
+    hash_ids: bool = setting(
+        True, "keep sessions and users as keyed hashes; false keeps them as they come"
     )
-    session_salt: SecretStr = Field(
-        SecretStr("ragmeter"), description="key of the hashes of sessions and users; set your own"
+    session_salt: SecretStr = setting(
+        SecretStr("ragmeter"), "key of the hashes of sessions and users; set your own"
     )
-    text_limit: int | None = Field(
-        None,
-        ge=1,
-        description="the senders' limit of attribute values: text of just this length was cut",
+    text_limit: int | None = setting(
+        None, "the senders' limit of attribute values: text of just this length was cut", ge=1
     )
 
     @model_validator(mode="after")
@@ -163,64 +158,54 @@ class OtlpSettings(SettingsSection):
 
 
 class FeedbackSettings(SettingsSection):
-    horizon: str | None = Field(
+    """Joining of feedback to traces."""
+
+    horizon: Annotated[str, AfterValidator(_check_window)] | None = setting(
         None,
-        description="how long a trace waits for labels, and labels for their trace; none, and at "
-        "most: the longest window, for later ones would have none to enter",
+        "how long a trace waits for labels, and labels for their trace; none, and at most: the "
+        "longest window, for later ones would have none to enter",
     )
-    traces: int = Field(
+    traces: int = setting(
         100_000,
+        "traces remembered for their labels, some 350 bytes each; beyond it the oldest are "
+        "forgotten. On Kafka each partition has an equal part. 0: no feedback",
         ge=0,
-        description="traces remembered for their labels, some 350 bytes each; beyond it the oldest "
-        "are forgotten. On Kafka each partition has an equal part. 0: no feedback",
     )
-    waiting: int = Field(
+    waiting: int = setting(
         10_000,
+        "feedback waiting for its trace; beyond it the oldest is shed. On Kafka each partition "
+        "has an equal part",
         ge=1,
-        description="feedback waiting for its trace; beyond it the oldest is shed. On Kafka each "
-        "partition has an equal part",
     )
-    scorers: int = Field(
-        8, ge=1, description="names of scorers in feedback with series of their own"
-    )
-
-    @field_validator("horizon")
-    @classmethod
-    def _duration(cls, value: str | None) -> str | None:
-        if value is not None:
-            parse_window(value)
-        return value
-
-
-ID_PLACEHOLDER = "{id}"
+    scorers: int = setting(8, "names of scorers in feedback with series of their own", ge=1)
 
 
 class ResolverSource(SettingsSection):
+    """A source of passage texts: a URL, a file or a SQLite database."""
+
     name: str = Field(pattern=r"^[a-z][a-z0-9_-]{0,39}$", description="label value")
-    services: NameList = Field([], description="only for these services; empty: all")
-    url: str | None = Field(None, description="`http://host/path/{id}`")
-    file: Path | None = Field(None, description="JSON lines, or CSV with a header (`.csv`)")
-    sqlite: Path | None = Field(None, description="a SQLite file, opened for reading only")
-    query: str | None = Field(
-        None, description="for `sqlite`: `SELECT text FROM chunks WHERE id = ?`"
+    services: NameList = setting([], "only for these services; empty: all")
+    url: str | None = setting(None, "`http://host/path/{id}`")
+    file: Path | None = setting(None, "JSON lines, or CSV with a header (`.csv`)")
+    sqlite: Path | None = setting(None, "a SQLite file, opened for reading only")
+    query: str | None = setting(None, "for `sqlite`: `SELECT text FROM chunks WHERE id = ?`")
+    id_field: str = setting("id", "for `file`: where the id is", min_length=1)
+    text_field: str = setting(
+        "text", "where the text is in JSON or CSV; dots between levels", min_length=1
     )
-    id_field: str = Field("id", min_length=1, description="for `file`: where the id is")
-    text_field: str = Field(
-        "text", min_length=1, description="where the text is in JSON or CSV; dots between levels"
+    headers: SecretStr | None = setting(
+        None, "for `url`: `Name: value`, one a line; from the environment"
     )
-    headers: SecretStr | None = Field(
-        None, description="for `url`: `Name: value`, one a line; from the environment"
+    headers_file: Path | None = setting(
+        None, "file of such lines, read anew when the server refuses the old ones"
     )
-    headers_file: Path | None = Field(
-        None, description="file of such lines, read anew when the server refuses the old ones"
-    )
-    timeout_seconds: float = Field(2, gt=0, le=60, description="longest wait for one text")
-    concurrency: int = Field(8, ge=1, le=64, description="texts that are fetched at a time")
-    max_bytes: int = Field(256 * 2**10, ge=1, le=16 * 2**20, description="largest text")
+    timeout_seconds: float = setting(2, "longest wait for one text", gt=0, le=60)
+    concurrency: int = setting(8, "texts that are fetched at a time", ge=1, le=64)
+    max_bytes: int = setting(256 * 2**10, "largest text", ge=1, le=16 * 2**20)
 
     @field_validator("url")
     @classmethod
-    def _template(cls, value: str | None) -> str | None:
+    def _check_template(cls, value: str | None) -> str | None:
         if value is None:
             return None
         if value.count(ID_PLACEHOLDER) != 1:
@@ -233,46 +218,37 @@ class ResolverSource(SettingsSection):
 
     @field_validator("query")
     @classmethod
-    def _reads(cls, value: str | None) -> str | None:
+    def _check_query(cls, value: str | None) -> str | None:
         if value is not None and (value.count("?") != 1 or not re.match(r"(?i)\s*select\b", value)):
             raise ValueError("a SELECT with one `?` for the id is needed")
         return value
 
     @field_validator("headers")
     @classmethod
-    def _lines(cls, value: SecretStr | None) -> SecretStr | None:
+    def _check_headers(cls, value: SecretStr | None) -> SecretStr | None:
         if value is not None:
             parse_headers(value.get_secret_value())
         return value
 
     @model_validator(mode="after")
-    def _one(self) -> ResolverSource:
-        if sum(place is not None for place in (self.url, self.file, self.sqlite)) != 1:
+    def _complete(self) -> ResolverSource:
+        if sum(source is not None for source in (self.url, self.file, self.sqlite)) != 1:
             raise ValueError("one of url, file and sqlite is needed")
         if (self.sqlite is None) != (self.query is None):
             raise ValueError("sqlite and query need each other")
         if self.url is None and (self.headers or self.headers_file):
             raise ValueError("headers are for a url")
-        if self.headers is not None and self.headers_file is not None:
-            raise ValueError("headers or headers_file, not both")
+        check_exclusive(self, "headers")
         return self
 
 
 class ResolverSettings(SettingsSection):
-    sources: list[ResolverSource] = Field(
-        [], max_length=16, description="where texts are looked up; the first that has one gives it"
-    )
-    cache_bytes: int = Field(64 * 2**20, ge=0, description="texts remembered")
-    cache_seconds: float = Field(3600, gt=0, description="how long a text is remembered")
-    negative_seconds: float = Field(
-        60, gt=0, description="how long it is remembered that there is none"
-    )
-    waiting: int = Field(
-        1000, ge=1, description="traces that wait for texts; others go on without them"
-    )
+    """Look-up of passage texts by id."""
 
-    @field_validator("sources")
-    @classmethod
-    def _distinct(cls, value: list[ResolverSource]) -> list[ResolverSource]:
-        check_distinct([source.name for source in value])
-        return value
+    sources: Annotated[list[ResolverSource], Distinct] = setting(
+        [], "where texts are looked up; the first that has one gives it", max_length=16
+    )
+    cache_bytes: int = setting(64 * 2**20, "texts remembered", ge=0)
+    cache_seconds: float = setting(3600, "how long a text is remembered", gt=0)
+    negative_seconds: float = setting(60, "how long it is remembered that there is none", gt=0)
+    waiting: int = setting(1000, "traces that wait for texts; others go on without them", ge=1)

@@ -4,66 +4,60 @@ from __future__ import annotations
 
 import re
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Literal
 
-from pydantic import (
-    BeforeValidator,
-    Field,
-    SecretStr,
-    field_validator,
-    model_validator,
-)
+from pydantic import Field, SecretStr, field_validator, model_validator
 
 from ragmeter.config.base import (
+    BaseUrl,
+    HttpUrl,
     NameList,
     SettingsSection,
-    check_base_url,
-    check_http_url,
-    split_names,
+    SplitList,
+    check_exclusive,
+    setting,
 )
 
 
 class AlertSettings(SettingsSection):
-    profile: Literal["conservative", "balanced", "lenient"] = Field(
-        "balanced", description="which thresholds of the rules hold"
-    )
-    rules: Path | None = Field(
-        None, description="YAML file of rules, laid over the default ones by name"
-    )
-    alertmanager_url: str | None = Field(None, description="base URL of an Alertmanager (API v2)")
-    webhook_url: str | None = Field(None, description="URL that gets every notification as JSON")
-    page_url: str | None = Field(
-        None, description="public URL of the status page, for links in notifications"
-    )
-    runbook_url: str | None = Field(
-        None,
-        description="base URL under which docs/runbooks is published, for links in notifications "
-        "and in the rules for Prometheus",
-    )
-    resend_seconds: float = Field(
-        60, gt=0, description="seconds between two sendings of what still fires to Alertmanager"
-    )
-    evaluation_seconds: float = Field(
-        15, ge=1, description="event-time seconds between two evaluations of the rules"
-    )
+    """Alert rules and receivers of notifications."""
 
-    _urls = field_validator("alertmanager_url", "webhook_url", "page_url", "runbook_url")(
-        check_http_url
+    profile: Literal["conservative", "balanced", "lenient"] = setting(
+        "balanced", "which thresholds of the rules hold"
+    )
+    rules: Path | None = setting(None, "YAML file of rules, laid over the default ones by name")
+    alertmanager_url: HttpUrl | None = setting(None, "base URL of an Alertmanager (API v2)")
+    webhook_url: HttpUrl | None = setting(None, "URL that gets every notification as JSON")
+    page_url: HttpUrl | None = setting(
+        None, "public URL of the status page, for links in notifications"
+    )
+    runbook_url: HttpUrl | None = setting(
+        None,
+        "base URL under which docs/runbooks is published, for links in notifications and in the "
+        "rules for Prometheus",
+    )
+    resend_seconds: float = setting(
+        60, "seconds between two sendings of what still fires to Alertmanager", gt=0
+    )
+    evaluation_seconds: float = setting(
+        15, "event-time seconds between two evaluations of the rules", ge=1
     )
 
 
 class SloSettings(SettingsSection):
+    """An objective: which events are bad, and the share that should be good."""
+
     name: str = Field(min_length=1, max_length=64, description="label value of the counters")
-    objective: float = Field(0.99, gt=0, lt=1, description="share of events that should be good")
+    objective: float = setting(0.99, "share of events that should be good", gt=0, lt=1)
     bad: Literal["failed", "error", "timeout", "slow", "low", "high"] = Field(
         description="`failed`: status is not ok; `error`, `timeout`: status is that one; "
         "`slow`: timings.total over `seconds`; `low`, `high`: the score of `metric` by `scorer` "
         "is below or above `threshold`"
     )
-    seconds: float | None = Field(None, gt=0, description="for `slow`: the objective in seconds")
-    metric: str | None = Field(None, min_length=1, description="for `low` and `high`")
-    scorer: str | None = Field(None, min_length=1, description="for `low` and `high`: `builtin`")
-    threshold: float | None = Field(None, description="for `low` and `high`")
+    seconds: float | None = setting(None, "for `slow`: the objective in seconds", gt=0)
+    metric: str | None = setting(None, "for `low` and `high`", min_length=1)
+    scorer: str | None = setting(None, "for `low` and `high`: `builtin`", min_length=1)
+    threshold: float | None = setting(None, "for `low` and `high`")
 
     @model_validator(mode="after")
     def _complete(self) -> SloSettings:
@@ -78,70 +72,61 @@ class SloSettings(SettingsSection):
 
 
 class DriftDetectionSettings(SettingsSection):
-    enabled: bool = Field(True, description="watch every series for drift")
-    false_alarm_days: float = Field(
-        30, gt=0, description="days with one false alarm per service, over all its series together"
-    )
-    baseline_days: float = Field(
-        7,
-        ge=0.25,
-        le=28,
-        description="days a baseline is learned from; of a week or more by hour of the day",
-    )
-    promote_days: float | None = Field(
-        None, gt=0, description="days until a new baseline is taken, in calm; none: never by itself"
-    )
-    max_series: int = Field(5_000, ge=1, description="series watched; those beyond it are not")
+    """Detection of drift."""
 
-
-ExportedTier = Literal["cheap", "model", "judge"]
-ExportedState = Literal["scored", "unscored", "not_applicable"]
+    enabled: bool = setting(True, "watch every series for drift")
+    false_alarm_days: float = setting(
+        30, "days with one false alarm per service, over all its series together", gt=0
+    )
+    baseline_days: float = setting(
+        7, "days a baseline is learned from; of a week or more by hour of the day", ge=0.25, le=28
+    )
+    promote_days: float | None = setting(
+        None, "days until a new baseline is taken, in calm; none: never by itself", gt=0
+    )
+    max_series: int = setting(5_000, "series watched; those beyond it are not", ge=1)
 
 
 class ResultsExportSettings(SettingsSection):
-    endpoint: str | None = Field(
-        None,
-        description="base URL of an OTLP/HTTP receiver, without `/v1/logs`; none: nothing is sent",
+    """Export of results to an OTLP receiver."""
+
+    endpoint: BaseUrl | None = setting(
+        None, "base URL of an OTLP/HTTP receiver, without `/v1/logs`; none: nothing is sent"
     )
-    headers: SecretStr | None = Field(
-        None,
-        description="`name=value,name=value`, values percent-encoded; from the environment",
+    headers: SecretStr | None = setting(
+        None, "`name=value,name=value`, values percent-encoded; from the environment"
     )
-    headers_file: Path | None = Field(
-        None, description="file of `name: value` lines, read anew for each request"
+    headers_file: Path | None = setting(
+        None, "file of `name: value` lines, read anew for each request"
     )
-    logs: bool = Field(True, description="send `gen_ai.evaluation.result` log events")
-    spans: bool = Field(
-        False, description="send OpenInference EVALUATOR spans for traces that name their span"
+    logs: bool = setting(True, "send `gen_ai.evaluation.result` log events")
+    spans: bool = setting(
+        False, "send OpenInference EVALUATOR spans for traces that name their span"
     )
-    metrics: NameList = Field([], description="only these metrics; empty: all")
-    scorers: NameList = Field([], description="only these scorers; empty: all")
-    tiers: Annotated[list[ExportedTier], BeforeValidator(split_names)] = Field(
-        [], description="only the scores of these tiers; empty: all"
+    metrics: NameList = setting([], "only these metrics; empty: all")
+    scorers: NameList = setting([], "only these scorers; empty: all")
+    tiers: SplitList[Literal["cheap", "model", "judge"]] = setting(
+        [], "only the scores of these tiers; empty: all"
     )
-    states: Annotated[list[ExportedState], BeforeValidator(split_names)] = Field(
-        ["scored", "unscored"], min_length=1, description="results in these states"
+    states: SplitList[Literal["scored", "unscored", "not_applicable"]] = setting(
+        ["scored", "unscored"], "results in these states", min_length=1
     )
-    explanation_chars: int = Field(
-        500,
-        ge=0,
-        le=10_000,
-        description="longest explanation; it may quote the trace. 0: none is sent",
+    explanation_chars: int = setting(
+        500, "longest explanation; it may quote the trace. 0: none is sent", ge=0, le=10_000
     )
-    queue: int = Field(
-        10_000, ge=1, le=1_000_000, description="results that wait; beyond it they are dropped"
+    queue: int = setting(
+        10_000, "results that wait; beyond it they are dropped", ge=1, le=1_000_000
     )
-    batch: int = Field(512, ge=1, le=10_000, description="most results in one request")
-    linger_seconds: float = Field(2, ge=0, le=60, description="longest wait for a full batch")
-    timeout_seconds: float = Field(10, gt=0, le=120, description="longest time for one request")
-    retry_seconds: float = Field(
-        120, ge=0, description="how long a batch is tried again before it is dropped"
+    batch: int = setting(512, "most results in one request", ge=1, le=10_000)
+    linger_seconds: float = setting(2, "longest wait for a full batch", ge=0, le=60)
+    timeout_seconds: float = setting(10, "longest time for one request", gt=0, le=120)
+    retry_seconds: float = setting(
+        120, "how long a batch is tried again before it is dropped", ge=0
     )
 
     @field_validator("endpoint")
     @classmethod
-    def _base(cls, value: str | None) -> str | None:
-        value = check_base_url(value)
+    def _check_endpoint(cls, value: str | None) -> str | None:
         if value is not None and re.search(r"/v1/(logs|traces|metrics)/*\Z", value):
             raise ValueError("the base URL is needed: `/v1/logs` and `/v1/traces` are added")
         return value
@@ -150,8 +135,7 @@ class ResultsExportSettings(SettingsSection):
     def _complete(self) -> ResultsExportSettings:
         if self.endpoint is None and (self.headers is not None or self.headers_file):
             raise ValueError("headers and headers_file need endpoint: without it nothing is sent")
-        if self.headers is not None and self.headers_file is not None:
-            raise ValueError("headers or headers_file, not both")
+        check_exclusive(self, "headers")
         if self.endpoint is not None and not (self.logs or self.spans):
             raise ValueError("endpoint needs logs or spans: with neither nothing is sent")
         return self

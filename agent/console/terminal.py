@@ -9,7 +9,7 @@ import unicodedata
 from collections.abc import Iterable, Sequence
 from io import TextIOWrapper
 from pathlib import Path
-from types import TracebackType
+from typing import Self
 
 import typer
 from rich.console import Console
@@ -23,16 +23,23 @@ from rich.progress import (
 )
 from rich.table import Table
 
+from ragmeter.core.errors import RagmeterError
 from ragmeter.core.label_bounds import bound_label
 from ragmeter.ingest.files import STDIN
 
 stderr = Console(stderr=True, highlight=False, soft_wrap=True)
 
 _HIDDEN_CATEGORIES = ("Cc", "Cf", "Zl", "Zp")  # control, format (bidi overrides), line separators
+_MAX_PROGRESS_NAME = 40  # characters of a file name beside the bar
+_TABLE_WIDTH = 140  # of a table in a file or pipe
+
+
+class UsageError(RagmeterError):
+    """A mistake in the options of a command."""
 
 
 def escape_control(text: str) -> str:
-    """`text` on its lines, with every character that could steer a terminal written out."""
+    """Escape every character of `text` that could control a terminal, but keep line breaks."""
     if text.isprintable():
         return text
     return "".join(
@@ -44,28 +51,28 @@ def escape_control(text: str) -> str:
 
 
 def print_message(line: str) -> None:
-    """A line for people; it may hold names and texts from outside."""
+    """Print a line to stderr; it may hold names and texts from outside."""
     stderr.print(escape_control(line), markup=False, emoji=False)
 
 
 def exit_error(message: str, code: int = 1) -> typer.Exit:
-    """To be raised: the end of a command that could not do its work, and why."""
+    """Print why a command failed, and return the exception that ends it."""
     stderr.print(escape_control(f"ragmeter: {message}"), style="red", markup=False, emoji=False)
     return typer.Exit(code)
 
 
 def prepare_streams() -> None:
-    """Make the standard streams safe to use; called once, first of all.
+    """Make the standard streams safe to use; to be called once, before anything else.
 
-    Text that the terminal's encoding lacks is written as escapes. Streams that the caller has
-    closed get their number filled, so that no file of ours becomes "stdout": stderr is dropped,
-    writing to stdout is an error, and `sys.stdin` stays None, which says that it is closed.
+    Text that the terminal's encoding lacks is written as escapes. The file descriptors of closed
+    streams are filled, so that no other file becomes "stdout": output to stderr is dropped, output
+    to stdout is an error, and `sys.stdin` stays None to mark it as closed.
     """
     for number in (0, 1, 2):
         try:
             os.fstat(number)
         except OSError:
-            # the lowest free number is this one: those below are open
+            # opens this number, as it is the lowest free one
             os.open(os.devnull, os.O_WRONLY if number == 2 else os.O_RDONLY)
     if sys.stdout is None:
         sys.stdout = open(1, "w", encoding="utf-8", closefd=False)  # noqa: SIM115
@@ -77,17 +84,19 @@ def prepare_streams() -> None:
 
 
 def discard_stdout() -> None:
-    """Drop what is still to be written to stdout: it cannot be, and has been reported."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    os.dup2(nowhere, 1)
-    os.close(nowhere)
-
-
-_MAX_PROGRESS_NAME = 40  # characters of a file name beside the bar
+    """Drop buffered output after an error of stdout that was already reported."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, 1)
+    os.close(null)
 
 
 class FileProgress:
-    """A bar over `size` bytes (None: unknown) with the items read so far."""
+    """A progress bar of reading a file.
+
+    Args:
+        name: Name of the file.
+        size: Its bytes, None if unknown.
+    """
 
     def __init__(self, name: str, size: int | None) -> None:
         self.items = 0
@@ -99,7 +108,7 @@ class FileProgress:
             TaskProgressColumn(),
             TextColumn("{task.fields[items]} traces"),
             TimeElapsedColumn(),
-            console=stderr,  # the one for talk: lines said meanwhile stand above the bar
+            console=stderr,  # the same as for messages, so that they appear above the bar
             transient=True,
             disable=not stderr.is_terminal,
         )
@@ -108,31 +117,29 @@ class FileProgress:
         )
 
     def read(self, items: int, bad: int, position: int) -> None:
+        """Show the items read, good and bad, and the position in bytes."""
         self.items, self.bad = items, bad
         self._progress.update(self._task, completed=position, items=items)
 
-    def __enter__(self) -> FileProgress:
+    def __enter__(self) -> Self:
         self._progress.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *error: object) -> None:
         self._progress.stop()
 
 
-_TABLE_WIDTH = 140  # of a table that goes to no terminal
-
-
-class UsageError(Exception):
-    """The call cannot be meant."""
-
-
 def check_output_path(option: str, output: Path, others: Sequence[Path]) -> None:
-    """Raises `UsageError` where `output` is no file's name or would destroy one of `others`."""
+    """Check the path of an output file.
+
+    Args:
+        option: The option that gave it, for the error.
+        output: The path.
+        others: Files that are read.
+
+    Raises:
+        UsageError: It is stdout, or one of the others.
+    """
     if output == STDIN:
         raise UsageError(f"{option}: the name of a file is needed; stdout has the table")
     for other in others:
@@ -140,23 +147,8 @@ def check_output_path(option: str, output: Path, others: Sequence[Path]) -> None
             raise UsageError(f"{option}: {output} is what is read; write somewhere else")
 
 
-def write_atomically(path: Path, data: bytes) -> None:
-    """A file that appears under its name only when it is whole; pipes and devices as they are."""
-    path = Path(os.path.realpath(path))  # a link stays one
-    if path.exists() and not path.is_file():
-        path.write_bytes(data)
-        return
-    part = path.with_name(f".{path.name}.part")
-    try:
-        part.write_bytes(data)
-        os.replace(part, path)
-    finally:
-        part.unlink(missing_ok=True)
-
-
 def print_tables(tables: Iterable[Table], width: int = _TABLE_WIDTH) -> None:
-    """To stdout; to a file or pipe the same bytes whatever the environment says of colours and
-    widths."""
+    """Print tables to stdout; a file or pipe gets the same bytes in every environment."""
     if sys.stdout.isatty():
         console = Console(highlight=False)
         for table in tables:
@@ -173,7 +165,7 @@ def print_tables(tables: Iterable[Table], width: int = _TABLE_WIDTH) -> None:
 
 
 def print_text(text: str) -> None:
-    """To stdout, in UTF-8 whatever the locale."""
+    """Print a text to stdout, in UTF-8 whatever the locale."""
     sys.stdout.flush()
     with open(1, "wb", closefd=False) as out:
         out.write(text.encode("utf-8", "backslashreplace"))

@@ -1,1 +1,1 @@
-"""Types and services that every other folder uses: scores, metric specs, counters, clocks and errors."""
+"""Types and services that every other folder uses: scores, counters, clocks, errors and more."""

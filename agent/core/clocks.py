@@ -1,8 +1,4 @@
-"""Durations, window lengths, event time, steady clocks and deadlines.
-
-The wall clock of a start, going on evenly: for spans of time that no setting of the clock, nor
-its correction, may stretch or cut.
-"""
+"""Durations, window lengths, event time, steady clocks and deadlines."""
 
 from __future__ import annotations
 
@@ -14,61 +10,63 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import lru_cache
 
-_DURATION_UNITS = {"w": 604_800.0, "d": 86_400.0, "h": 3_600.0, "m": 60.0, "s": 1.0}
-_DURATION_PATTERN = re.compile(r"(?:(\d+)w)?(?:(\d+)d)?(?:(\d+)h)?(?:(\d+)m)?(?:(\d+)s)?")
+_UNITS = {"w": 604_800, "d": 86_400, "h": 3_600, "m": 60, "s": 1}
+_DURATION = re.compile("".join(rf"(?:(\d+){unit})?" for unit in _UNITS))
+_MAX_DURATION_CHARS = 20  # bounds the numbers in it
+
+_MIN_WINDOW, _MAX_WINDOW = 60, 90 * 86_400  # seconds
+
+# Bucket widths that divide an hour or a day, so that bucket edges fall on the clock.
+_BUCKET_SECONDS = (
+    *(86400, 43200, 21600, 14400, 10800, 7200, 3600, 1800, 1200, 900, 600, 300, 120),
+    *(60, 30, 20, 15, 10, 5, 2, 1),
+)
 
 
 def parse_duration(text: object) -> float:
-    """Seconds. A bare 0 is allowed; any other bare number is not, as its unit would be a guess."""
-    if text == 0 and not isinstance(text, bool):
+    """Parse a duration like `30s`, `5m` or `1h30m` to seconds.
+
+    Raises:
+        ValueError: Not a duration. A bare number other than 0 is none: its unit would be a guess.
+    """
+    if text == "0" or (text == 0 and not isinstance(text, bool)):
         return 0.0
-    match = _DURATION_PATTERN.fullmatch(text) if isinstance(text, str) and len(text) <= 20 else None
-    if text == "0":
-        return 0.0
-    if match is None or not text:
+    match = None
+    if isinstance(text, str) and 0 < len(text) <= _MAX_DURATION_CHARS:
+        match = _DURATION.fullmatch(text)
+    if match is None:
         raise ValueError("a duration like 30s, 5m, 1h or 1h30m is needed")
-    return sum(
-        int(number) * unit
-        for number, unit in zip(match.groups(), _DURATION_UNITS.values(), strict=True)
-        if number is not None
+    return float(
+        sum(int(n or 0) * unit for n, unit in zip(match.groups(), _UNITS.values(), strict=True))
     )
 
 
 @lru_cache(maxsize=1_000)
 def parse_whole_seconds(text: str) -> int:
-    """The same of a duration that is known to be one; evaluations ask for it all the time."""
+    """Parse a duration to whole seconds, cached: evaluations need it all the time."""
     return int(parse_duration(text))
 
 
-_WINDOW_UNITS = {"s": 1, "m": 60, "h": 3600, "d": 86400, "w": 604800}
-
-_BUCKET_SECONDS = (
-    *(86400, 43200, 21600, 14400, 10800, 7200, 3600, 1800, 1200, 900, 600, 300, 120),
-    *(60, 30, 20, 15, 10, 5, 2, 1),
-)
-"""Grains that divide an hour or a day, so that bucket edges fall on the clock."""
-
-
 def parse_window(name: str) -> int:
-    """The length of "5m", "1h", "24h", "7d": a whole number and one of s, m, h, d, w.
+    """Parse the length of a window, a duration from 60s to 90d, to seconds.
 
-    Between one minute and 90 days; ValueError says what is allowed.
+    Raises:
+        ValueError: Not a duration, or out of bounds.
     """
-    match = re.fullmatch(r"([1-9][0-9]{0,6})([smhdw])", name)
-    seconds = int(match[1]) * _WINDOW_UNITS[match[2]] if match else 0
-    if not 60 <= seconds <= 90 * 86400:
-        raise ValueError(
-            f"window {name!r}: a whole number and one of s, m, h, d, w, from 60s to 90d"
-        )
-    return seconds
+    with contextlib.suppress(ValueError):
+        if _MIN_WINDOW <= (seconds := parse_whole_seconds(name)) <= _MAX_WINDOW:
+            return seconds
+    raise ValueError(
+        f"window {name!r}: a duration like 5m, 24h or 1h30m is needed, from 60s to 90d"
+    )
 
 
 def bucket_seconds(seconds: int) -> int:
-    """The bucket width of a window, in seconds; it divides the window.
+    """Return the bucket width of a window of this length, in seconds; it divides the window.
 
-    A window ends with the open bucket, so its true length wavers by one grain: at least 30 buckets
+    A window ends with the open bucket, so its true length varies by one bucket: at least 30 buckets
     up to 15 minutes, 60 up to six hours, 120 above. That gives 5m by 10 s, 1h by 60 s, 24h by
-    600 s, where the error from the grain is a quarter of the sampling error at 10 traces/s or less.
+    600 s, where the error from the width is a quarter of the sampling error at 10 traces/s or less.
     """
     buckets = 30 if seconds <= 900 else 60 if seconds <= 6 * 3600 else 120
     return next(g for g in _BUCKET_SECONDS if seconds % g == 0 and seconds >= g * buckets)
@@ -76,35 +74,38 @@ def bucket_seconds(seconds: int) -> int:
 
 @dataclass(slots=True)
 class EventClock:
-    """Remembers when the newest event time was reached.
+    """The newest event time, and the tick at which it was reached.
 
-    `tick` times are seconds of a clock that never jumps (`time.monotonic`): an NTP correction of
-    the wall clock must not empty the windows. The lag between events and their arrival is kept:
-    events that come 30 s late keep event time 30 s behind the clock.
+    Ticks are seconds of a clock that never jumps (`time.monotonic`): an NTP correction of the wall
+    clock must not empty the windows. The lag between events and their arrival is kept: events that
+    come 30 s late keep event time 30 s behind the clock.
     """
 
     event: float | None = None
     tick: float = 0.0
 
     def observe(self, event: float | None, tick: float) -> None:
-        """The events have reached `event`; an earlier one than before changes nothing."""
+        """Move event time forward to `event`; an earlier one changes nothing."""
         if event is not None and (self.event is None or event > self.event):
             self.event, self.tick = event, tick
 
     def restore(self, event: float | None, down: float, tick: float) -> None:
-        """After a restart: `down` seconds of wall time passed since event time was `event`."""
+        """Restore after a restart, `down` seconds of wall time after event time was `event`."""
         if event is not None:
             self.event, self.tick = event + max(0.0, down), tick
 
     def now(self, tick: float) -> float | None:
-        """Event time at `tick`; None before the first event."""
+        """Return event time at `tick`, None before the first event."""
         return None if self.event is None else self.event + max(0.0, tick - self.tick)
 
 
 def make_steady_clock(
     clock: Callable[[], float], monotonic: Callable[[], float]
 ) -> Callable[[], float]:
-    """What `clock` says now, and from there on as `monotonic` goes."""
+    """Make a clock that starts at the wall clock's time and follows the monotonic one.
+
+    Setting or correcting the wall clock does not stretch or cut its spans of time.
+    """
     begin = clock() - monotonic()
     return lambda: begin + monotonic()
 
@@ -114,18 +115,20 @@ _DEADLINE: ContextVar[float | None] = ContextVar("end", default=None)
 
 @contextlib.asynccontextmanager
 async def time_limit(seconds: float) -> AsyncIterator[None]:
-    """The block is cut off after so long, with `TimeoutError`; what it calls can ask how long is
-    `left`, and come back sooner with what it has."""
+    """Cancel the block after `seconds` with `TimeoutError`.
+
+    Code inside may ask for `remaining_seconds`, to return earlier with a partial result.
+    """
     end = asyncio.get_running_loop().time() + seconds
-    mark = _DEADLINE.set(end)
+    token = _DEADLINE.set(end)
     try:
         async with asyncio.timeout_at(end):
             yield
     finally:
-        _DEADLINE.reset(mark)
+        _DEADLINE.reset(token)
 
 
 def remaining_seconds(most: float) -> float:
-    """Seconds until the end of the innermost block, `most` where there is none."""
+    """Return the seconds until the innermost `time_limit` ends, at most `most`."""
     end = _DEADLINE.get()
     return most if end is None else min(most, end - asyncio.get_running_loop().time())

@@ -1,7 +1,7 @@
 """Persistent counters and histograms, identified by name and labels.
 
-A counter is a name with label pairs. A histogram is kept as its cumulative Prometheus buckets
-(`NAME_bucket{le}`, `NAME_sum`, `NAME_count`), so that both live in one table.
+A counter is a name with label pairs. A histogram is stored as counters `NAME_bucket{le}` and
+`NAME_sum`, so that both live in one table.
 """
 
 from __future__ import annotations
@@ -10,58 +10,62 @@ from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-CounterKey = tuple[str, tuple[tuple[str, str], ...]]
-"""(name, ((label, value), ...)) with the labels in a fixed order."""
-
-Counts = dict[CounterKey, float]
-"""By how much each is to grow."""
-
-GaugeSample = tuple[str, tuple[tuple[str, str], ...], float]
-"""(name, labels, value)"""
+Labels = tuple[tuple[str, str], ...]  # (label, value) pairs in a fixed order
+CounterKey = tuple[str, Labels]  # (name, labels)
+Counts = dict[CounterKey, float]  # increments
+GaugeSample = tuple[str, Labels, float]  # (name, labels, value)
 
 
 @dataclass(frozen=True, slots=True)
 class Exemplar:
+    """A trace that stands for a histogram bucket; `timestamp` is Unix time."""
+
     trace_id: str
     value: float
     timestamp: float
 
 
 class Counters:
-    """Monotone counts by name and labels.
-
-    `drain` gives what changed since the last drain, with its whole value: writing a row twice is
-    harmless.
-    """
+    """Monotonic counts by name and labels."""
 
     def __init__(self) -> None:
         self._values: dict[CounterKey, float] = {}
         self._changed: set[CounterKey] = set()
         self.exemplars: dict[CounterKey, Exemplar] = {}
 
-    def inc(self, name: str, labels: tuple[tuple[str, str], ...] = (), by: float = 1) -> None:
+    def inc(self, name: str, labels: Labels = (), by: float = 1) -> None:
+        """Increase a counter."""
         key = (name, labels)
         # a float: counts from outside may pass what SQLite takes as a whole number
         self._values[key] = self._values.get(key, 0.0) + float(by)
         self._changed.add(key)
 
-    def get(self, name: str, labels: tuple[tuple[str, str], ...] = ()) -> float:
+    def get(self, name: str, labels: Labels = ()) -> float:
+        """Return a count; 0 for a counter that was never increased."""
         return self._values.get((name, labels), 0)
 
     def items(self) -> Iterator[tuple[CounterKey, float]]:
+        """Iterate over all counters."""
         yield from self._values.items()
 
     def observe(
         self,
         name: str,
-        labels: tuple[tuple[str, str], ...],
+        labels: Labels,
         value: float,
         edges: Sequence[float],
         exemplar: Exemplar | None = None,
     ) -> None:
-        """Add a value to the histogram `name`; `edges` are its upper bounds without +Inf.
+        """Add a value to a histogram.
 
         Buckets hold their own count, not the cumulative one: the exporter adds them up.
+
+        Args:
+            name: Name of the histogram.
+            labels: Labels of its counters.
+            value: The value.
+            edges: Ascending upper bounds of the buckets, without +Inf.
+            exemplar: Replaces the bucket's exemplar.
         """
         index = bisect_left(edges, value)
         edge = "+Inf" if index == len(edges) else repr(float(edges[index]))
@@ -73,20 +77,23 @@ class Counters:
             self.exemplars[key] = exemplar
 
     def forget(self, label: str, value: str) -> None:
-        """Drop every counter that has this label value; the next drain says so."""
+        """Drop every counter with this label value; the next drain reports them."""
         for key in [key for key in self._values if (label, value) in key[1]]:
             del self._values[key]
             self.exemplars.pop(key, None)
             self._changed.add(key)
 
     def drain(self) -> list[tuple[CounterKey, float | None]]:
-        """What changed since the last drain, with its whole value; None where it was dropped."""
+        """Return counters changed since the last drain, None for dropped ones.
+
+        Values are totals, not increments, so that writing one twice is harmless.
+        """
         changed = [(key, self._values.get(key)) for key in self._changed]
         self._changed.clear()
         return changed
 
     def add_saved(self, counts: Mapping[CounterKey, float]) -> None:
-        """Add what the store has added already, in a transaction of its own.
+        """Add counts that the store has already added in a transaction of its own.
 
         A key is counted either this way or by `inc`, never both: `drain` writes whole values.
         """
@@ -94,4 +101,5 @@ class Counters:
             self._values[key] = self._values.get(key, 0) + by
 
     def load(self, rows: Iterable[tuple[CounterKey, float]]) -> None:
+        """Restore saved totals."""
         self._values.update(rows)

@@ -1,10 +1,8 @@
 """Deduplication of trace ids by two generations of event time.
 
-When the older generation of known trace ids is given up: one rule for file and memory. Pure.
-
-Ids are kept in two generations; the older one is dropped when the newer has lasted a horizon of
-event time, so an id is known for one to two horizons. Time is read from traces, and a trace may
-be dated wrongly: were one enough to move the clock, two of them would empty both generations.
+The older generation is dropped when the newer has lasted a horizon of event time, so an id is
+remembered for one to two horizons. `DedupeClock` holds this rule for the state file and for
+`DedupeIds`, the ids in memory.
 """
 
 from __future__ import annotations
@@ -13,22 +11,34 @@ from array import array
 from dataclasses import dataclass
 from hashlib import blake2b
 
+# Consecutive traces that must lie outside the generation to end it. A trace may carry a wrong date:
+# if one could move the clock, two would empty both generations. With a tenth of the traces dated
+# wrongly, 8 in a row come by chance once in 10^8 traces.
 CONSECUTIVE_TRACES = 8
-"""So many traces one after the other must say that time is elsewhere. Where a tenth of the traces
-is dated wrongly, that comes about by mistake once in 10^8 traces."""
+
+# Ids a generation. At 16 to 32 bytes each that is 64 MiB, twice: beyond four million traces in
+# 48 hours the older ones are forgotten sooner.
+MAX_GENERATION_IDS = 2**22
+
+_INITIAL_SLOTS = 2**10  # slots of an empty set
 
 
 @dataclass(slots=True)
 class DedupeClock:
-    """`start` is when the newer generation began, in event-time seconds; `outside` the traces in a
-    row that were a horizon after it (positive) or before it (negative)."""
+    """The start of the newer generation.
+
+    Args:
+        horizon: Length of a generation in event-time seconds.
+        start: Event time at which the newer generation began.
+        outside: Consecutive traces a horizon after `start` (positive) or before it (negative).
+    """
 
     horizon: float
     start: float | None = None
     outside: int = 0
 
     def rotate(self, timestamp: float) -> bool:
-        """Whether a new generation begins with the trace of this time."""
+        """Observe a trace's event time; return whether a new generation begins with it."""
         if self.start is None:
             self.start = timestamp
         side = (timestamp >= self.start + self.horizon) - (timestamp < self.start - self.horizon)
@@ -42,15 +52,8 @@ class DedupeClock:
         return side > 0  # time that went back makes no id older
 
 
-MAX_GENERATION_IDS = 2**22
-"""Ids a generation. At 16 to 32 bytes each that is 64 MiB, twice: beyond four million traces in
-48 hours the older ones are forgotten sooner."""
-
-_INITIAL_SLOTS = 2**10  # slots of an empty set
-
-
 class _IntegerSet:
-    """Numbers of 64 bits by open addressing: a `set` of Python's takes six times the memory."""
+    """64-bit numbers by open addressing; a Python `set` takes six times the memory."""
 
     def __init__(self) -> None:
         self.size = 0
@@ -60,14 +63,14 @@ class _IntegerSet:
         return bool(self._slots[self._find(number)])
 
     def add(self, number: int) -> None:
-        """Put in a number that is not there."""
+        """Add a number that is not in the set."""
         if 2 * self.size >= len(self._slots):
             self._grow()
         self._slots[self._find(number)] = number
         self.size += 1
 
     def _find(self, number: int) -> int:
-        """The slot of a number, or the free one where it belongs."""
+        """Return the slot of a number, or the free slot for it."""
         slots, mask = self._slots, len(self._slots) - 1
         at = number & mask
         while slots[at] not in (0, number):
@@ -82,7 +85,12 @@ class _IntegerSet:
 
 
 class DedupeIds:
-    """`horizon` is in event-time seconds; `most` ids a generation."""
+    """The trace ids of the last one to two horizons, in memory.
+
+    Args:
+        horizon: Length of a generation in event-time seconds.
+        most: Most ids a generation.
+    """
 
     def __init__(self, horizon: float, most: int = MAX_GENERATION_IDS) -> None:
         self._clock = DedupeClock(horizon)
@@ -90,7 +98,7 @@ class DedupeIds:
         self._new, self._old = _IntegerSet(), _IntegerSet()
 
     def add(self, service: str, trace_id: str, timestamp: float) -> bool:
-        """Whether the id is new to its service; it is known from now on."""
+        """Remember an id; return whether it is new to its service."""
         if self._clock.rotate(timestamp) or self._new.size >= self._most:
             self._old, self._new = self._new, _IntegerSet()
         number = hash_trace_id(service, trace_id)
@@ -101,6 +109,6 @@ class DedupeIds:
 
 
 def hash_trace_id(service: str, trace_id: str) -> int:
-    """64 bits, never 0: no two of a million ids collide but with probability 3e-8."""
+    """Hash to 64 bits, never 0: any two of a million ids collide with probability 3e-8."""
     text = f"{len(service)}:{service}{trace_id}".encode("utf-8", "surrogatepass")
     return int.from_bytes(blake2b(text, digest_size=8).digest(), "big") or 1

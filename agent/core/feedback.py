@@ -1,9 +1,9 @@
-"""The feedback schema: yes/no labels of passages and answers that people, tickets or an annotation judge give to a trace.
+"""The feedback schema: yes/no labels of a trace's passages and answer.
 
-The taxonomy is that of pragmata (github.com/bertelsmannstift/pragmata, metrics taxonomy): three
-labels of every retrieved passage, ten of the answer. Each may be missing: who only says "helpful"
-has said nothing of the rest. Labels that contradict each other are refused, and what one label
-says of another is filled in: a passage that is sufficient evidence is on the topic.
+People, tickets or the annotation judge give them. The taxonomy is that of pragmata
+(github.com/bertelsmannstift/pragmata, metrics taxonomy): three labels of every retrieved passage,
+ten of the answer. Each may be missing. Contradictory labels are refused, and labels that follow
+from others are filled in: a passage that is sufficient evidence is topically relevant.
 """
 
 from __future__ import annotations
@@ -17,27 +17,20 @@ from ragmeter.trace import MAX_ID, Timestamp
 
 SCHEMA = "ragmeter.feedback/1"
 
-HUMAN = "human"
-"""The scorer where feedback names none."""
-ANNOTATION = "annotation"
-"""The scorer of our own annotation judge."""
+HUMAN = "human"  # the default scorer of feedback
+ANNOTATION = "annotation"  # the scorer of the agent's annotation judge
 
-RESERVED_SCORERS = frozenset(
-    (
-        *("builtin", "judge", "umbrela", "autonuggetizer", "hhem", "hhem_fulltext"),
-        *("reference", "own", ANNOTATION),
-    )
-)
-"""Our own scorers: their series are theirs, and nobody's labels may pose as them."""
+# The agent's own scorers; labels from outside may not enter their series.
+RESERVED_SCORERS = frozenset((
+    *("builtin", "judge", "umbrela", "autonuggetizer", "hhem", "hhem_fulltext"),
+    *("reference", "own", ANNOTATION),
+))  # fmt: skip
 
 MAX_PASSAGES = 1000  # labelled in one feedback; more than any retriever returns
 _SCORER = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")  # no "+": that names combined estimates
 
-_Implication = tuple[str, str]
-"""Where the first label is yes, so is the second; where the second is no, so is the first."""
 
-
-def _scorer(name: str) -> str:
+def _check_scorer(name: str) -> str:
     if name in RESERVED_SCORERS:
         raise ValueError(f"{name} is a scorer of the agent itself; choose another name")
     if not _SCORER.fullmatch(name):
@@ -48,7 +41,8 @@ def _scorer(name: str) -> str:
 class _Labels(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True)
 
-    implications: ClassVar[tuple[_Implication, ...]] = ()
+    # pairs of labels: if the first is yes, so is the second; if the second is no, so is the first
+    implications: ClassVar[tuple[tuple[str, str], ...]] = ()
 
     @model_validator(mode="after")
     def _complete(self) -> Self:
@@ -56,7 +50,7 @@ class _Labels(BaseModel):
             is_first, is_second = getattr(self, first), getattr(self, second)
             if is_first and is_second is False:
                 raise ValueError(f"{first} is yes, so {second} can't be no")
-            # the model is frozen for its readers, not for the one who makes it
+            # the model is frozen after validation only
             if is_first:
                 object.__setattr__(self, second, True)
             elif is_second is False:
@@ -65,12 +59,12 @@ class _Labels(BaseModel):
 
     @property
     def given(self) -> dict[str, bool]:
-        """The labels that are known."""
+        """The labels that are not missing."""
         return {name: value for name, value in self if value is not None}
 
 
 class PassageLabels(_Labels):
-    """Labels of one retrieved passage, for the query. None: not labelled."""
+    """Labels of one retrieved passage with regard to the query; None is not labelled."""
 
     implications = (("evidence_sufficient", "topically_relevant"),)
 
@@ -130,7 +124,7 @@ _Id = Annotated[str, Field(min_length=1, max_length=MAX_ID)]
 
 
 class Feedback(BaseModel):
-    """What one scorer said of one trace at one time. `passages` is keyed by passage id."""
+    """The labels of one scorer for one trace; `passages` is keyed by passage id."""
 
     model_config = ConfigDict(
         title=SCHEMA, extra="ignore", frozen=True, coerce_numbers_to_str=True, allow_inf_nan=False
@@ -138,7 +132,7 @@ class Feedback(BaseModel):
 
     trace_id: _Id
     timestamp: Timestamp = Field(description="when it was labelled; of two labels the later holds")
-    scorer: Annotated[str, AfterValidator(_scorer)] = Field(
+    scorer: Annotated[str, AfterValidator(_check_scorer)] = Field(
         default=HUMAN, description="who labelled; labels of two scorers are never mixed"
     )
     service: _Id | None = Field(

@@ -1,9 +1,8 @@
 """Bounds on label values from outside, and slots that number services in saved state.
 
-Label values come from outside: bounded in length and in number.
-
-Over the number a value becomes `__other__` and is counted, so that no sender can make the agent
-or Prometheus grow without bound.
+Label values come from senders, so they are bounded in length and in number. A value over the number
+becomes `__other__` and is counted, so that no sender can make the agent or Prometheus grow without
+bound.
 """
 
 from __future__ import annotations
@@ -17,9 +16,9 @@ OTHER_LABEL = "__other__"
 
 
 def bound_label(text: str, limit: int) -> str:
-    """`text` without control characters, at most `limit` characters long.
+    """Return `text` without control characters and at most `limit` characters long.
 
-    A longer one keeps its start and gets a hash of the whole, so that two stay two.
+    A longer text keeps its start and gets a hash of the whole, so that two values stay distinct.
     """
     if not text.isprintable():
         text = "".join(
@@ -34,9 +33,13 @@ def bound_label(text: str, limit: int) -> str:
 
 
 class LabelBounds:
-    """Admits label values first come, first served.
+    """Admission of label values, first come, first served.
 
-    `overflow(label)` is called for each value that became `__other__`.
+    Args:
+        services: Most services with labels of their own.
+        segment_values: Most values of a segment tag, per service.
+        chars: Longest label value.
+        overflow: Called with the label's name for each value that became `__other__`.
     """
 
     def __init__(
@@ -49,36 +52,36 @@ class LabelBounds:
         self._services: set[str] = set()
         self._segments: dict[tuple[str, str], set[str]] = {}
 
-    def _admit(self, known: set[str], value: str, limit: int, label: str) -> str:
+    def _admit(self, admitted: set[str], value: str, limit: int, label: str) -> str:
         name = self.bound(value)
-        if name not in known:
-            if len(known) >= limit:
+        if name not in admitted:
+            if len(admitted) >= limit:
                 self._overflow(label)
                 return OTHER_LABEL
-            known.add(name)
+            admitted.add(name)
         return name
 
     def service(self, name: str, admit: bool = True) -> str:
-        """The label of a service; a new one is given no place unless `admit`."""
+        """Return the label of a service; a new one is admitted only if `admit`."""
         if not admit and self.bound(name) not in self._services:
             return OTHER_LABEL
         return self._admit(self._services, name, self._max_services, "service")
 
     def segment(self, service: str, tag: str, value: str) -> str:
-        """`tag=value` with the value bounded."""
-        known = self._segments.setdefault((service, tag), set())
-        return f"{tag}={self._admit(known, value, self._max_values, tag)}"
+        """Return `tag=value` with the value bounded."""
+        admitted = self._segments.setdefault((service, tag), set())
+        return f"{tag}={self._admit(admitted, value, self._max_values, tag)}"
 
     def fits(self, text: str) -> bool:
-        """Whether `text` may be a label value as it is."""
+        """Return whether `text` may be a label value unchanged."""
         return len(text) <= self._chars and text.isprintable() and text == text.strip() != ""
 
     def bound(self, text: str) -> str:
-        """`text` as a label value."""
+        """Return `text` as a label value."""
         return text if self.fits(text) else bound_label(text, self._chars)
 
     def retain_services(self, active: Iterable[str]) -> list[str]:
-        """Free the places of services that have no data in any window any more; their names."""
+        """Forget services without data in any window, and return their names."""
         gone = self._services.difference(active)
         self._services -= gone
         for key in [key for key in self._segments if key[0] in gone]:
@@ -86,72 +89,82 @@ class LabelBounds:
         return sorted(gone)
 
     def services_with_full_segments(self) -> list[str]:
-        """Services of which a tag has no place left."""
-        full = {key[0] for key, known in self._segments.items() if len(known) >= self._max_values}
+        """Return the services with a tag that takes no further value."""
+        full = {key[0] for key, values in self._segments.items() if len(values) >= self._max_values}
         return sorted(full)
 
     def retain_segments(self, service: str, active: Iterable[str]) -> None:
-        """Free the places of a service's `tag=value` segments that no window holds any more."""
+        """Forget segments `tag=value` of a service that no window holds any more."""
         active = set(active)
-        for (name, tag), known in self._segments.items():
+        for (name, tag), values in self._segments.items():
             if name == service:
-                known.intersection_update([value for value in known if f"{tag}={value}" in active])
+                values.intersection_update([one for one in values if f"{tag}={one}" in active])
 
     def dump(self) -> list[Any]:
+        """Return the admitted values as JSON-able data."""
         return [
             sorted(self._services),
             sorted([*key, sorted(values)] for key, values in self._segments.items()),
         ]
 
     def load(self, state: list[Any]) -> None:
+        """Restore what `dump` returned."""
         services, segments = state
         self._services = set(services)
         self._segments = {(service, tag): set(values) for service, tag, values in segments}
 
 
 class ServiceSlots:
-    """The smallest free number for each new service: as many parts are kept as there were services
-    at once, however many come and go."""
+    """The smallest free number for each new service.
+
+    Saved state thus has as many parts as there were services at once, however many come and go.
+    """
 
     def __init__(self) -> None:
-        self._places: dict[str, int] = {}
+        self._slots: dict[str, int] = {}
 
     def slot_of(self, service: str) -> int:
-        place = self._places.get(service)
-        if place is None:
-            taken = set(self._places.values())
-            place = next(n for n in range(len(taken) + 1) if n not in taken)
-            self._places[service] = place
-        return place
+        """Return the slot of a service; a new one gets the smallest free slot."""
+        slot = self._slots.get(service)
+        if slot is None:
+            taken = set(self._slots.values())
+            slot = next(n for n in range(len(taken) + 1) if n not in taken)
+            self._slots[service] = slot
+        return slot
 
     def retain(self, services: Iterable[str]) -> None:
-        """Free the places of every other service."""
-        kept = set(services)
-        self._places = {name: place for name, place in self._places.items() if name in kept}
+        """Free the slots of every other service."""
+        active = set(services)
+        self._slots = {name: slot for name, slot in self._slots.items() if name in active}
 
     def saved_states(
         self, state: Mapping[str, Any], kind: str
     ) -> Iterator[tuple[str, dict[str, Any]]]:
-        """Each service with its part `KIND.PLACE` of a saved state; a part that still holds what a
-        service before it has left is passed over."""
-        for service, slot, part in self.saved_entries(state, kind):
-            if not slot and part["service"] == service:
+        """Yield each service with its part `KIND.SLOT` of a saved state.
+
+        A part that still holds the state of the slot's previous service is skipped.
+        """
+        for service, suffix, part in self.saved_entries(state, kind):
+            if not suffix and part["service"] == service:
                 yield service, part
 
     def saved_entries(self, state: Mapping[str, Any], kind: str) -> Iterator[tuple[str, str, Any]]:
-        """(service, slot, part) of every part `KIND.PLACE` (slot "") and `KIND.PLACE.SLOT` of a
-        saved state whose place has a service now; whose it was is for the caller to tell."""
-        services = {str(place): service for service, place in self._places.items()}
+        """Yield (service, suffix, part) of every part `KIND.SLOT` and `KIND.SLOT.SUFFIX`.
+
+        Only slots that a service has now; the part may be from the slot's previous service, which
+        the caller must check. The suffix is "" where there is none.
+        """
+        services = {str(slot): service for service, slot in self._slots.items()}
         for name, part in state.items():
-            found, _, rest = name.partition(".")
-            place, _, slot = rest.partition(".")
-            if found == kind and place in services:
-                yield services[place], slot, part
+            part_kind, _, rest = name.partition(".")
+            slot, _, suffix = rest.partition(".")
+            if part_kind == kind and slot in services:
+                yield services[slot], suffix, part
 
     def dump(self) -> dict[str, int]:
-        """JSON-able."""
-        return dict(self._places)
+        """Return the slots as JSON-able data."""
+        return dict(self._slots)
 
     def load(self, saved: Mapping[str, int]) -> None:
-        """The inverse of `dump`."""
-        self._places = {name: int(place) for name, place in saved.items()}
+        """Restore what `dump` returned."""
+        self._slots = {name: int(slot) for name, slot in saved.items()}

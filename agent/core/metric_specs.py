@@ -1,9 +1,7 @@
 """Specifications of metrics, metric names with a cut-off, and the display order of metrics.
 
-Names of metrics with a cut-off: `precision_at_k:5` is precision_at_k with k = 5.
-
-Windows, rules and scores use the whole name; the registry knows the base; in Prometheus the
-cut-off is the label `k`.
+A metric with a cut-off is named `precision_at_k:5` (k = 5). Windows, rules and scores use the whole
+name, the registry uses the base name, and in Prometheus the cut-off is the label `k`.
 """
 
 from __future__ import annotations
@@ -18,13 +16,18 @@ MetricTier = Literal["cheap", "model", "judge", "feedback"]
 
 @dataclass(frozen=True, slots=True)
 class MetricSpec:
-    """One quantity. `kind` says how values combine: a `ratio` is the mean of 0/1 values.
+    """The definition of one metric.
 
-    `low` and `high` bound a value (`high` None: unbounded). `good` says which way is better;
-    None where neither is (token counts). `unit` follows Prometheus base units ("" for a share).
-    `labels` are those that its series have beside the usual ones: `k` of a cut-off (see `names`).
-    `needs` says what is read, `source` who has defined it so. The rule that holds by default, if
-    any, stands with all rules, in agent/alerts/default_rules.yaml.
+    Args:
+        name: Base name, without a cut-off.
+        kind: How values combine: a `ratio` is the mean of 0/1 values.
+        needs: The fields that it reads.
+        low: Smallest value.
+        high: Largest value; None if unbounded.
+        good: Which direction is better; None where neither is (token counts).
+        unit: Prometheus base unit; empty for a share.
+        labels: Labels of its series beside the usual ones: `k` of a cut-off.
+        source: Who defined it.
     """
 
     name: str
@@ -48,55 +51,42 @@ class MetricSpec:
 
     @property
     def range(self) -> str:
-        """What a value can be, in words."""
+        """The range of values, for people."""
         top = "…" if self.high is None else f"{self.high:g}"
         return f"{self.low:g} to {top}{' ' + self.unit if self.unit else ''}"
 
 
 def name_at_cutoff(name: str, k: int) -> str:
-    """The name of the metric `name` cut off at rank `k`."""
+    """Return the name of a metric cut off at rank `k`."""
     return f"{name}:{k}"
 
 
 def base_name(metric: str) -> str:
-    """The name in the registry."""
+    """Return the name in the registry, without a cut-off."""
     return metric.partition(":")[0]
 
 
 def parse_cutoff(metric: str) -> str | None:
-    """The cut-off, where the metric has one."""
+    """Return the cut-off, None for a metric without one."""
     return metric.partition(":")[2] or None
 
 
 def find_spec(specs: Mapping[str, MetricSpec], metric: str) -> MetricSpec | None:
-    """The spec of a metric by its whole name; None where nobody has declared it."""
+    """Return the spec of a metric by its whole name, None if it is not declared."""
     return specs.get(base_name(metric))
 
 
+# Sections of the page and the table, in the order of the question "how good are the answers".
 METRIC_GROUPS = {
     "Quality": (
-        "grounding",
-        "relevance",
-        "answered",
-        "precision_at_k",
-        "average_precision_at_k",
-        "reciprocal_rank",
-        "ndcg_at_k",
-        "nugget_all",
-        "nugget_all_strict",
-        "nugget_vital",
-        "nugget_vital_strict",
-        "nugget_weighted",
-        "nugget_weighted_strict",
+        *("grounding", "relevance", "answered"),
+        *("precision_at_k", "average_precision_at_k", "reciprocal_rank", "ndcg_at_k"),
+        *("nugget_all", "nugget_all_strict", "nugget_vital", "nugget_vital_strict"),
+        *("nugget_weighted", "nugget_weighted_strict"),
         *("faithfulness", "answer_relevancy", "groundedness_grade", "correctness_grade"),
         *("groundedness", "context_relevancy", "context_precision", "context_recall"),
-        "citation_f1",
-        "citation_precision",
-        "citation_recall",
-        "citation_passage_f1",
-        "citation_passage_precision",
-        "citation_presence",
-        "citation_fabricated",
+        *("citation_f1", "citation_precision", "citation_recall", "citation_passage_f1"),
+        *("citation_passage_precision", "citation_presence", "citation_fabricated"),
         "source_indicators",
     ),
     "Labels": (
@@ -117,10 +107,7 @@ METRIC_GROUPS = {
     "Judge": ("judge_disagreement", "judge_probe_agreement", "judge_probe_change"),
     "Use": ("input_tokens", "output_tokens", "cost_usd"),
 }
-"""Sections in the order of the question "how good are the answers"."""
-
-OTHER_GROUP = "More"
-"""The section of metrics that belong to none of these."""
+OTHER_GROUP = "More"  # the section of all other metrics
 
 _DISPLAY_RANK = {
     name: rank for rank, name in enumerate(n for group in METRIC_GROUPS.values() for n in group)
@@ -128,5 +115,5 @@ _DISPLAY_RANK = {
 
 
 def display_rank(metric: str) -> int:
-    """The place of a metric on the page and in the table; metrics of no group come last."""
+    """Return the sort key of a metric on the page and in the table; ungrouped ones come last."""
     return _DISPLAY_RANK.get(base_name(metric), len(_DISPLAY_RANK))

@@ -11,9 +11,13 @@ from typing import Any
 
 from ragmeter.trace import Status, Trace
 
+BUILTIN_SCORER = "builtin"
+JUDGE_SCORER = "judge"
+REFERENCE_SCORER = "reference"  # compares with a canary's reference
+
 
 class ScoreState(StrEnum):
-    """Where a (trace, metric) pair ends: in exactly one of these."""
+    """The final state of a (trace, metric) pair."""
 
     SCORED = "scored"
     NOT_APPLICABLE = "not_applicable"
@@ -25,15 +29,18 @@ class ScoreState(StrEnum):
 
 @dataclass(slots=True)
 class Score:
-    """One result: `value` is there if and only if `state` is `scored`.
+    """One result of a scorer for a metric of a trace.
 
-    `probability` is the inclusion probability pi in (0, 1] under which the value was taken, all
-    causes multiplied; an estimate weights the value by 1/pi. `fingerprint` says which version of
-    a judge or model gave the value: another one starts another series. The name of a metric with
-    a cut-off ends in it: `precision_at_k:5`.
-
-    Results of a tier that samples carry, whatever their state, the `stratum` that the trace was
-    drawn from, and as `cheap` what the built-in scorer says of the same metric, if it does.
+    Args:
+        metric: Name of the metric; one with a cut-off ends in it: `precision_at_k:5`.
+        value: The value, in the range of the metric, if and only if `state` is `scored`.
+        reason: A label that says why there is no value.
+        probability: Inclusion probability pi in (0, 1] under which the value was taken, the
+            product of all samplers; estimates weight the value by 1/pi.
+        detail: JSON-able data that explains the value.
+        fingerprint: Version of the judge or model; another one starts another series.
+        stratum: The stratum that a sampling tier drew the trace from, whatever the state.
+        cheap: The built-in scorer's value of the same metric, for results of a sampling tier.
     """
 
     metric: str
@@ -48,7 +55,7 @@ class Score:
     cheap: float | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """The public JSON form: absent fields are left out."""
+        """Return the public JSON form, without absent fields."""
         name, _, k = self.metric.partition(":")
         out: dict[str, Any] = {"metric": name, "scorer": self.scorer, "state": str(self.state)}
         if k:
@@ -72,39 +79,38 @@ class Score:
 
 @dataclass(frozen=True, slots=True)
 class HashedWording:
-    """What stands for a question and its answer where answers are compared, without their text
-    (`ragmeter.aggregate.wordings`): a hash in hex, and hashes of the words in base64."""
+    """A question and its answer as hashes, to compare answers without keeping their text.
+
+    Args:
+        query: Hash of the question in hex.
+        words: Hashes of the answer's words in base64 (`ragmeter.aggregate.wordings`).
+    """
 
     query: str
     words: str
 
 
-# (metric, scorer, stratum, built-in score) of a result that a slow tier will bring.
+# (metric, scorer, stratum, cheap score) of a result that is still to come
 PendingResult = tuple[str, str, str, float | None]
 
 
 @dataclass(frozen=True, slots=True)
 class ScoredTrace:
-    """The scores and numbers of one trace, without its text, as scoring hands it to aggregation.
+    """The results of one trace, without its texts: scoring's output and aggregation's input.
 
     Args:
-        trace_id: Id of the trace.
-        service: Name of the service; the aggregator bounds it.
         timestamp: Event time in Unix seconds.
-        status: Status of the trace.
-        results: One score a metric and scorer.
-        probability: Upstream inclusion probability; operational counts are weighted by its inverse.
+        probability: Upstream inclusion probability in (0, 1]; operational counts are weighted by
+            its inverse.
         timings: Seconds by stage.
-        tags: Tags of the trace, with model and prompt version among them.
-        input_tokens: Tokens of the prompt.
-        output_tokens: Tokens of the answer.
-        cost_usd: What the trace cost, in US dollars.
-        partial: Whether these are further results of a trace that was aggregated before.
-        canary: Whether it is no traffic: its reference and the judge score it, apart from the rest.
-        pending: The results that slow tiers will bring. The trace belongs to their strata from the
-            start, however long that takes.
-        wording: Hashes of its question and answer, to compare answers.
-        wording_reason: Why there is no wording: a label, empty if answers are not compared.
+        cost_usd: Cost of the request in US dollars.
+        partial: Whether this adds results to a trace that was handed over before.
+        canary: Whether the trace is a test query; only its reference metrics are counted, apart
+            from real traffic.
+        pending: The results that will follow; a trace belongs to its strata from the start, however
+            long a judge takes.
+        wording: Hashes of the query and answer, to compare answers.
+        wording_reason: Why there is no wording, a label; empty if answers are not compared.
     """
 
     trace_id: str
@@ -131,7 +137,7 @@ class ScoredTrace:
         return replace(self, wording=wording, wording_reason="")
 
     def to_dict(self) -> dict[str, Any]:
-        """The line that `ragmeter score` writes."""
+        """Return the line that `ragmeter score` writes, as JSON-able data."""
         out: dict[str, Any] = {
             "trace_id": self.trace_id,
             "service": self.service,
@@ -141,7 +147,7 @@ class ScoredTrace:
             "status": self.status,
             "results": [score.to_dict() for score in self.results],
         }
-        # what a backtest of operational rules and objectives needs besides the results
+        # a backtest of operational rules and objectives needs these besides the results
         if self.timings:
             out["timings"] = self.timings
         if self.probability != 1:
@@ -153,17 +159,14 @@ class ScoredTrace:
         return out
 
 
-BUILTIN_SCORER = "builtin"
-JUDGE_SCORER = "judge"
-REFERENCE_SCORER = "reference"
-"""What a canary's reference says is right."""
-
-
 @dataclass(frozen=True, slots=True)
 class NoScore:
-    """Where a number is missing, why. `applies` is False where there is none by nature.
+    """The absence of a value.
 
-    The first becomes `unscored`, the second `not_applicable`.
+    Args:
+        reason: A label that says why.
+        applies: Whether the metric has a meaning for the trace: True makes the score `unscored`,
+            False `not_applicable`.
     """
 
     reason: str
@@ -178,7 +181,7 @@ def make_scored(
     scorer: str = BUILTIN_SCORER,
     fingerprint: str | None = None,
 ) -> Score:
-    """A value, taken under the trace's upstream inclusion probability."""
+    """Make a score with a value, taken under the trace's upstream inclusion probability."""
     probability = trace.probability
     return Score(metric, scorer, ScoreState.SCORED, value, None, probability, detail, fingerprint)
 
@@ -186,12 +189,12 @@ def make_scored(
 def make_not_applicable(
     metric: str, trace: Trace, reason: str, scorer: str = BUILTIN_SCORER
 ) -> Score:
-    """The metric has no meaning for this trace: it counts as seen and enters no estimate."""
+    """Make the score of a metric without a meaning for this trace; it enters no estimate."""
     return Score(metric, scorer, ScoreState.NOT_APPLICABLE, None, reason, trace.probability)
 
 
 def make_unscored(metric: str, trace: Trace, reason: str, scorer: str = BUILTIN_SCORER) -> Score:
-    """The metric has a meaning here, but what it needs was not captured or not understood."""
+    """Make the score of a metric whose input was not captured or not understood."""
     return Score(metric, scorer, ScoreState.UNSCORED, None, reason, trace.probability)
 
 
@@ -204,29 +207,31 @@ def make_score(
     detail: dict[str, Any] | None = None,
     fingerprint: str | None = None,
 ) -> Score:
-    """The score of a value or of the gap in its place; a gap keeps the detail, too."""
+    """Make a score from a value or its absence; both keep the detail."""
     if not isinstance(value, NoScore):
         return make_scored(metric, trace, value, detail, scorer, fingerprint)
-    score = (make_unscored if value.applies else make_not_applicable)(
-        metric, trace, value.reason, scorer
-    )
-    score.detail = detail
-    return score
+    state = ScoreState.UNSCORED if value.applies else ScoreState.NOT_APPLICABLE
+    return Score(metric, scorer, state, None, value.reason, trace.probability, detail)
 
 
 def most_common_reason(gaps: Iterable[NoScore]) -> NoScore:
-    """The most frequent of the gaps, the first of equals. ValueError without any."""
-    counted = Counter(gaps).most_common(1)
-    if not counted:
-        raise ValueError("no gaps")
-    return counted[0][0]
+    """Return the most frequent of the gaps, the first of equals.
+
+    Raises:
+        ValueError: There is none.
+    """
+    for gap, _ in Counter(gaps).most_common(1):
+        return gap
+    raise ValueError("no gaps")
 
 
 def find_answer_reason(trace: Trace, answered: float | None) -> NoScore | None:
-    """Why a metric of answers can't be scored on this trace; None where it can.
+    """Return why metrics of answers cannot be scored on this trace, None if they can.
 
-    `answered` is the verdict of `ragmeter.metrics.abstention.verdict`: 1, 0, or None where the answer
-    was not captured.
+    Args:
+        trace: The trace.
+        answered: 1 for an answer, 0 for none (`ragmeter.metrics.abstention`); None if the answer
+            was not captured.
     """
     if trace.status != "ok":
         return NoScore(trace.status, applies=False)
@@ -239,6 +244,6 @@ def find_answer_reason(trace: Trace, answered: float | None) -> NoScore | None:
 
 
 def make_answer_score(metric: str, trace: Trace, answered: float | None) -> Score | None:
-    """`hindrance` as a built-in score."""
+    """Return `find_answer_reason` as a built-in score."""
     gap = find_answer_reason(trace, answered)
     return None if gap is None else make_score(metric, trace, gap, BUILTIN_SCORER)

@@ -1,15 +1,14 @@
 """Series names and the registry of scorer fingerprints that belong to each series.
 
-A judge that answers with another model, or is asked with another prompt, is another instrument:
-its scores must not be averaged with those of the old one. So the scores of a scorer with
-fingerprints go to series of their own, named `scorer@fingerprint`, and one of them is the current
-one, which readers get who ask for the scorer. At a change, results of traces that were under way
-come in between those of the new instrument, and some rest on verdicts of both; so current becomes
-only what has stood its ground (`CONFIRMED`).
+Scores of a judge with another model or prompt must not be averaged with those from before the
+change. So the scores of each fingerprint go to a series of their own, named `scorer@fingerprint`,
+and readers who ask for the scorer get its current series. At a change, results of traces under way
+come in between those of the new version, so a fingerprint becomes current only after
+`CONFIRMING_SCORES`.
 
-What has no fingerprint (a call that failed, a blank answer) goes to a series by the scorer's name,
-which readers add to the current one: by then, and not here, for the order in which verdicts come
-back must not decide where anything counts.
+Scores without a fingerprint (a failed call, a blank answer) go to a series with the scorer's name,
+which readers add to the current one. Adding them here instead would let the order in which verdicts
+come back decide where they count.
 """
 
 from __future__ import annotations
@@ -22,35 +21,35 @@ from ragmeter.core.metric_specs import base_name, parse_cutoff
 from ragmeter.core.score import Score
 from ragmeter.core.tiers import MetricScorer
 
+# Series per metric and scorer at a time. Fingerprints come from a server: one that makes up a new
+# one for each reply must not fill the memory.
 MAX_FINGERPRINTS = 16
-"""Series per metric and scorer at a time. Fingerprints come from a server: one that makes up a new
-one for each reply must not fill the memory."""
 
+# Stands for the fingerprints beyond that, until `retain` makes room. Its results are counted, but a
+# mean over several versions has no meaning, so its series is never current and never shown.
 OTHER_FINGERPRINT = "other"
-"""In place of the fingerprints beyond: a series of several instruments, until `keep` makes room.
-Its results are counted, its mean would say nothing: it is never current and never shown."""
 
+# Scores of a fingerprint, without one of the current in between, that make it current. An estimate
+# needs 5 by default (`limits.min_samples`), so readers lose little. While old and new are equally
+# likely, 10 such scores come by chance once in a thousand; a late one never moves it back.
 CONFIRMING_SCORES = 10
-"""Scores of a fingerprint without one of the current in between, after which it is the current one.
-An estimate needs 5 by default (`limits.min_samples`), so readers lose little. Where old and new are
-as likely, 10 such scores come by chance once in a thousand; a late one never moves it back."""
 
 
 def split_scorer(scorer: str) -> tuple[str, str]:
-    """("umbrela", "3f2a…") of the name of a series; ("builtin", "") where it has no fingerprint."""
+    """Split a series name into scorer and fingerprint, "" where it has none."""
     name, _, fingerprint = scorer.partition("@")
     return name, fingerprint
 
 
 def is_overflow_series(scorer: str) -> bool:
-    """Whether the series of this name holds scores of several instruments."""
+    """Return whether the series holds scores of several fingerprints."""
     return split_scorer(scorer)[1] == OTHER_FINGERPRINT
 
 
 def series_labels(metric: str, scorer: str) -> dict[str, Any]:
-    """A series as JSON names it: metric, scorer, `k` and `fingerprint` where it has them."""
-    who, fingerprint = split_scorer(scorer)
-    labels: dict[str, Any] = {"metric": base_name(metric), "scorer": who}
+    """Return the JSON labels of a series: metric, scorer, and `k` and `fingerprint` if any."""
+    name, fingerprint = split_scorer(scorer)
+    labels: dict[str, Any] = {"metric": base_name(metric), "scorer": name}
     if k := parse_cutoff(metric):
         labels["k"] = int(k)
     if fingerprint:
@@ -59,21 +58,16 @@ def series_labels(metric: str, scorer: str) -> dict[str, Any]:
 
 
 class FingerprintRegistry:
-    """The fingerprints known of each (metric, scorer), oldest first.
-
-    `current` maps it to the name of its current series.
-    """
+    """The fingerprints of each (metric, scorer); `current` maps it to its current series."""
 
     def __init__(self) -> None:
         self._seen: dict[MetricScorer, list[str]] = {}
-        self._since: dict[
-            MetricScorer, Counter[str]
-        ] = {}  # scores since the last one of the current
+        # scores by fingerprint since the last one of the current series
+        self._since: dict[MetricScorer, Counter[str]] = {}
         self.current: dict[MetricScorer, str] = {}
 
     def assign_series(self, score: Score) -> tuple[str, bool]:
-        """The name of the series that `score` belongs to, and whether that took the place of
-        another as the current one."""
+        """Return the name of a score's series, and whether it has just become the current one."""
         pair = (score.metric, score.scorer)
         if score.fingerprint is None:
             return score.scorer, False
@@ -98,11 +92,11 @@ class FingerprintRegistry:
 
     @property
     def full(self) -> bool:
-        """Whether a new fingerprint of any pair would have no series of its own."""
+        """Whether a pair has no room for a new fingerprint."""
         return any(len(seen) >= MAX_FINGERPRINTS for seen in self._seen.values())
 
     def retain(self, alive: Container[MetricScorer]) -> None:
-        """Forget the fingerprints whose series (metric, name) is neither `alive` nor current."""
+        """Forget fingerprints whose series (metric, name) is neither `alive` nor current."""
         for (metric, scorer), seen in self._seen.items():
             current = self.current.get((metric, scorer))
             names = {mark: f"{scorer}@{mark}" for mark in seen}
@@ -114,13 +108,14 @@ class FingerprintRegistry:
                 del since[mark]
 
     def dump(self) -> list[list[Any]]:
-        """JSON-able."""
+        """Return the registry as JSON-able data."""
         return [
             [*pair, seen, self.current.get(pair), dict(self._since.get(pair, {}))]
             for pair, seen in self._seen.items()
         ]
 
     def load(self, rows: list[list[Any]]) -> None:
+        """Restore what `dump` returned."""
         for metric, scorer, seen, current, *since in rows:
             self._since[metric, scorer] = Counter(*since)  # absent in states of older versions
             self._seen[metric, scorer] = list(seen)

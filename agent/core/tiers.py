@@ -10,22 +10,22 @@ from ragmeter.core.score import Score
 from ragmeter.core.vectors import AnswerVectors
 from ragmeter.trace import Trace
 
+# `embedding` has no results and draws no sample: it returns the vectors of the answers that
+# `ragmeter.aggregate` remembers.
 Tier = Literal["model", "judge", "embedding"]
-"""`embedding` owes no results and draws no sample: it is given the answers that
-`ragmeter.aggregate` remembers, and gives back their vectors."""
-
 TIERS: tuple[Tier, ...] = ("model", "judge", "embedding")
 
-MetricScorer = tuple[str, str]
-"""(metric, scorer)"""
+MetricScorer = tuple[str, str]  # (metric, scorer)
 
 
 @dataclass(slots=True)
 class ScoringCost:
-    """What the scoring of a trace has used, failed attempts too.
+    """The cost of scoring a trace, failed attempts included.
 
-    `seconds` is the time that calls were in flight or cores were busy, added up: two calls side
-    by side for one second are two seconds.
+    Args:
+        usd: Price of the tokens in US dollars.
+        seconds: Sum of the times that calls were in flight or cores were busy: two calls side by
+            side for one second are two seconds.
     """
 
     requests: int = 0
@@ -35,6 +35,7 @@ class ScoringCost:
     seconds: float = 0.0
 
     def add(self, other: ScoringCost) -> None:
+        """Add another cost to this one."""
         self.requests += other.requests
         self.input_tokens += other.input_tokens
         self.output_tokens += other.output_tokens
@@ -43,41 +44,51 @@ class ScoringCost:
 
 
 class TierScorer(Protocol):
-    """A scorer of the `model` or `judge` tier: it sees only the traces its tier has drawn.
+    """A scorer of the `model` or `judge` tier, given only the traces that its tier has drawn.
 
-    `pairs` are the (metric, scorer) pairs it answers for. `score` gives at most one result for
-    each pair and adds what that cost to `cost`; a pair it leaves out or that makes it raise is
-    `unscored` with `internal_error`. It runs in an event loop that it must not block, many traces
-    side by side. Probabilities are not its business. It may be `Pausing`.
+    It leaves inclusion probabilities to its caller. It may also be a `PausableScorer`.
     """
 
     @property
-    def tier(self) -> Tier: ...
+    def tier(self) -> Tier:
+        """Its tier."""
 
     @property
-    def pairs(self) -> Sequence[MetricScorer]: ...
+    def pairs(self) -> Sequence[MetricScorer]:
+        """The pairs that it scores."""
 
-    async def score(self, trace: Trace, cost: ScoringCost) -> list[Score]: ...
+    async def score(self, trace: Trace, cost: ScoringCost) -> list[Score]:
+        """Score a trace, many of them side by side, without blocking the event loop.
+
+        Args:
+            trace: The trace.
+            cost: The cost of the call is added to it.
+
+        Returns:
+            At most one score for each pair. A pair that is left out, and every pair if it raises,
+            is `unscored` with the reason `internal_error`.
+        """
 
 
 @runtime_checkable
 class PausableScorer(Protocol):
-    """What a `TierScorer` may say of itself: whether traces should wait for it.
-
-    `paused`: what it asks is down. `trying`: it is paused, and one trace taken now would find out
-    whether it still is.
-    """
+    """A `TierScorer` that knows whether traces should wait for it."""
 
     @property
-    def paused(self) -> bool: ...
+    def paused(self) -> bool:
+        """Whether its server is down."""
 
     @property
-    def trying(self) -> bool: ...
+    def trying(self) -> bool:
+        """Whether it is paused, and one trace sent now would tell if its server is back."""
 
 
 @runtime_checkable
 class EmbeddingScorer(Protocol):
-    """The scorer of the tier `embedding`: the vectors of a trace's question and answer, or why
-    there are none, as a label. It does not raise."""
+    """The scorer of the tier `embedding`."""
 
-    async def embed(self, trace: Trace) -> AnswerVectors | str: ...
+    async def embed(self, trace: Trace) -> AnswerVectors | str:
+        """Return the vectors of a trace's question and answer, or the reason for none as a label.
+
+        It does not raise.
+        """

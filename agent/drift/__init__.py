@@ -1,1 +1,1 @@
-"""Drift detection: sequential detectors with a bounded false-alarm rate against frozen baselines."""
+"""Drift detection: sequential detectors with a bounded false-alarm rate against baselines."""

@@ -1,11 +1,8 @@
-"""Drift alarms, and the decision which alarms of judged metrics are raised and which are held back.
-
-Quality or judge? Which of a judged metric's alarms are raised, and which are held back.
+"""Drift alarms, and the decision which alarms of judged metrics are raised and which are held.
 
 A residual alarm while the cheap score has been quiet for a day is judge drift, and so are stored
-probes that the judge judges otherwise; the judged score's own alarm is then a consequence and held.
-Where the judged score moves first, it waits a while for what tells: the cheap score (quality,
-raised) or the residual (judge).
+probes that the judge judges otherwise; the judged score's own alarm is then a consequence and
+held. A judged score that moves first waits for the cheap score (quality) or the residual (judge).
 """
 
 from __future__ import annotations
@@ -14,22 +11,36 @@ from collections.abc import Callable, Collection, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Literal
 
-from ragmeter.drift.judge_drift import QUIET_SECONDS
-
 AlarmKind = Literal["rate", "mean", "distribution", "latency", "judge"]
 
+# `held`: the series has moved, but another alarm explains it (`cause` names it), or it waits for
+# evidence that tells quality from judge.
 _AlarmState = Literal["firing", "held", "cleared"]
-"""`held`: true of the series, but explained by another alarm (`cause` says which) or waiting for
-what tells quality from judge."""
+
+_JudgedKey = tuple[str, str, str]  # (service, metric, judge)
+
+# Returns when the cheap score of a (service, metric) last alarmed, None if it is not watched.
+_CheapAlarmTime = Callable[[str, str], float | None]
+
+# Seconds without an alarm of the cheap score for its being quiet to mean something.
+QUIET_SECONDS = 86400.0
+
+# Seconds that a judged score's alarm waits for the residual or the cheap score. The residual finds
+# a moderate swap of the judge (10 to 16 % bad) in 160 minutes, a hard one in 70.
+HOLD_SECONDS = 6 * 3600.0
+
+_CHEAP_MOVED = "the cheap score has moved, too"
 
 
 @dataclass(frozen=True, slots=True)
 class Alarm:
-    """`metric` is the stage for latency. `before` and `after` are means; for a distribution or
-    latency the share of values above `edge`, where it changed most, and for judge drift the mean
-    of judge minus calibrated cheap score. The shift was picked because it is large: `after` tends
-    to overstate it a little. `at` is event time, `since` the estimated time of the change with
-    its 95 % set.
+    """A change that a detector has found in one series.
+
+    `metric` is the stage for latency. `before` and `after` are means; for a distribution or latency
+    the share of values above `edge`, where it changed most; for judge drift the mean of judge minus
+    calibrated cheap score. The shift was picked because it is large, so `after` tends to overstate
+    it a little. `at` is event time (Unix seconds), `since` the estimated time of the change with
+    its 95 % set. `statistic` and `threshold` are the detector's.
     """
 
     service: str
@@ -58,106 +69,112 @@ class Alarm:
 
     @property
     def key(self) -> tuple[str, str, str, str]:
-        """Which alarm this is, whatever its state."""
+        """The identity of the alarm, whatever its state: service, metric, scorer, kind."""
         return self.service, self.metric, self.scorer, self.kind
 
     def describe(self) -> str:
-        """What happened, in a sentence or two."""
-        what = {
-            "rate": f"{self.metric} went from {self.before:.3g} to {self.after:.3g}",
-            "mean": f"{self.metric} went from {self.before:.3g} to {self.after:.3g}",
-            "judge": f"{self.scorer} judges {self.metric} differently: its distance from the cheap "
-            f"score went from {self.before:.3g} to {self.after:.3g}",
-        }.get(
-            self.kind,
-            f"the share of {self.metric} above {self.edge or 0.0:.3g} went from {self.before:.3g} "
-            f"to {self.after:.3g}",
-        )
-        return ". ".join(part for part in (what, self.cause, self.segment_words) if part)
+        """Describe the change in a sentence or two."""
+        moved = f"went from {self.before:.3g} to {self.after:.3g}"
+        if self.kind in ("rate", "mean"):
+            change = f"{self.metric} {moved}"
+        elif self.kind == "judge":
+            change = f"{self.scorer} judges {self.metric} differently: its distance from the cheap "
+            change += f"score {moved}"
+        else:
+            change = f"the share of {self.metric} above {self.edge or 0.0:.3g} {moved}"
+        return ". ".join(text for text in (change, self.cause, self.segment_words) if text)
 
     def to_dict(self) -> dict[str, Any]:
+        """Return the fields for JSON."""
         return asdict(self)
 
 
 def with_state(alarm: Alarm, state: _AlarmState, cause: str = "", at: float | None = None) -> Alarm:
-    """The same alarm in another state, from `at` on."""
+    """Return the alarm in another state, from `at` (Unix seconds) on if given."""
     return replace(alarm, state=state, cause=cause, at=alarm.at if at is None else at)
 
 
-HOLD_SECONDS = 6 * 3600.0
-"""Seconds that a judged score's alarm waits for the residual or the cheap score: the residual finds
-a moderate swap (10 to 16 % bad) in 160 minutes, a hard one in 70."""
-
-_JudgedKey = tuple[str, str, str]  # service, metric, judge
-_CheapAlarmTime = Callable[[str, str], float | None]
-"""When the cheap score of a (service, metric) was last alarmed, None where it is not watched."""
-
-
 class JudgedAlarms:
-    """Per judged series: the judged alarm that waits, and whether its judge is known to drift."""
+    """Decides about the alarms of judged series.
+
+    Args:
+        hold: Seconds that a judged score's alarm waits for an explanation.
+        quiet: Seconds without an alarm after which the cheap score counts as quiet.
+    """
 
     def __init__(self, hold: float = HOLD_SECONDS, quiet: float = QUIET_SECONDS) -> None:
         self._hold, self._quiet = hold, quiet
-        self._waiting: dict[_JudgedKey, Alarm] = {}
-        self._drifting: dict[_JudgedKey, float] = {}
-        self._probed: dict[str, float] = {}
-        """Judges whose probes say that they have changed, and since when."""
+        self._waiting: dict[_JudgedKey, Alarm] = {}  # alarms of judged scores that are held
         self._raised: dict[_JudgedKey, Alarm] = {}
-        """Judged alarms that are out."""
+        self._drifting: dict[_JudgedKey, float] = {}  # judge drift, and since when
+        self._probed: dict[str, float] = {}  # judges that have changed on the probes, since when
 
-    def on_quality_alarm(self, alarm: Alarm, cheap: float | None, has_residual: bool) -> Alarm:
-        """The judged score's own alarm. `cheap` is when the cheap score was last alarmed, None
-        where it is not watched."""
-        key = alarm.service, alarm.metric, alarm.scorer
-        if key in self._drifting:
-            self._waiting[key] = alarm
-            return with_state(alarm, "held", f"explained by the drift of {alarm.scorer}")
-        if alarm.scorer in self._probed and not self._moved(cheap, alarm.at):
-            self._waiting[key] = alarm
-            return with_state(alarm, "held", _probe_cause(alarm.scorer))
-        if cheap is None or not has_residual:
-            self._raised[key] = alarm
-            return alarm
-        if self._moved(cheap, alarm.at):
-            self._raised[key] = alarm
-            return with_state(alarm, "firing", "the cheap score has moved, too")
-        self._waiting[key] = alarm
-        return with_state(alarm, "held", "waiting for what tells quality from judge")
-
-    def _moved(self, cheap: float | None, at: float) -> bool:
+    def _has_moved(self, cheap: float | None, at: float) -> bool:
         return cheap is not None and at - cheap <= self._quiet
 
-    def on_judge_alarm(self, alarm: Alarm, cheap: float | None) -> list[Alarm]:
-        """The residual's alarm."""
+    def on_quality_alarm(self, alarm: Alarm, cheap: float | None, has_residual: bool) -> Alarm:
+        """Return an alarm of the judged score itself, firing or held.
+
+        Args:
+            alarm: The alarm.
+            cheap: When the cheap score last alarmed (Unix seconds), None if it is not watched.
+            has_residual: Whether a residual is watched, which could explain the alarm.
+        """
         key = alarm.service, alarm.metric, alarm.scorer
-        if cheap is None or self._moved(cheap, alarm.at):
+        moved = self._has_moved(cheap, alarm.at)
+        if key in self._drifting:
+            held_for = f"explained by the drift of {alarm.scorer}"
+        elif alarm.scorer in self._probed and not moved:
+            held_for = _probe_cause(alarm.scorer)
+        elif cheap is not None and has_residual and not moved:
+            held_for = (
+                "waiting for the cheap score or the residual to tell quality from judge drift"
+            )
+        else:
+            self._raised[key] = alarm
+            explained = moved and has_residual
+            return with_state(alarm, "firing", _CHEAP_MOVED) if explained else alarm
+        self._waiting[key] = alarm
+        return with_state(alarm, "held", held_for)
+
+    def on_judge_alarm(self, alarm: Alarm, cheap: float | None) -> list[Alarm]:
+        """Decide about an alarm of the residual; `cheap` is as in `on_quality_alarm`.
+
+        Returns:
+            The alarm, and that of the judged score if it is held from now on.
+        """
+        key = alarm.service, alarm.metric, alarm.scorer
+        if cheap is None or self._has_moved(cheap, alarm.at):
             why = "is not watched" if cheap is None else "has moved: quality, not the judge"
             return [with_state(alarm, "held", f"the cheap score {why}")]
         self._drifting[key] = alarm.at
         cause = "the cheap score has been quiet for a day: the judge has changed, not the answers"
-        out = [with_state(alarm, "firing", cause)]
+        alarms = [with_state(alarm, "firing", cause)]
         waiting = self._waiting.get(key) or self._raised.pop(key, None)
         if waiting is not None:
             self._waiting[key] = waiting
             reason = f"explained by the drift of {alarm.scorer}"
-            out.append(with_state(waiting, "held", reason, alarm.at))
-        return out
+            alarms.append(with_state(waiting, "held", reason, alarm.at))
+        return alarms
 
     def on_probes(
         self, judges: Collection[str], drifting: bool, at: float, cheap: _CheapAlarmTime
     ) -> list[Alarm]:
-        """Stored items, which no drift of a service can move, are judged otherwise from `at` on,
-        or no longer. What is raised of those judges is held, but where the cheap score has moved,
-        too."""
+        """Take in that stored probes, which no service can move, are judged otherwise or no longer.
+
+        Returns:
+            The alarms of these judges that are held from `at` (Unix seconds) on, those raised
+            before included unless the cheap score moved.
+        """
         if not drifting:
             for judge in judges:
                 self._probed.pop(judge, None)
             for key in [key for key in self._waiting if key[2] in judges]:
-                self._wait_anew(key, at)
+                self._restart_wait(key, at)
             return []
         self._probed.update(dict.fromkeys(judges, at))
         for key, alarm in list(self._raised.items()):
-            if key[2] in judges and not self._moved(cheap(key[0], key[1]), at):
+            if key[2] in judges and not self._has_moved(cheap(key[0], key[1]), at):
                 del self._raised[key]
                 self._waiting[key] = alarm
         return [
@@ -167,47 +184,45 @@ class JudgedAlarms:
         ]
 
     def on_judge_cleared(self, key: _JudgedKey, at: float) -> None:
-        """The judge is itself again. What its drift held waits once more."""
+        """Take in that the residual is normal again: alarms that it explained wait once more."""
         self._drifting.pop(key, None)
-        self._wait_anew(key, at)
+        self._restart_wait(key, at)
 
-    def _wait_anew(self, key: _JudgedKey, at: float) -> None:
-        """From `at` on: the judged score takes hours to be seen to be back, too."""
+    def _restart_wait(self, key: _JudgedKey, at: float) -> None:
+        # the judged score takes hours to be seen to be back, too
         if key in self._waiting:
             self._waiting[key] = with_state(self._waiting[key], "held", at=at)
 
     def on_quality_cleared(self, key: _JudgedKey) -> None:
-        """The judged score is back."""
+        """Take in that the judged score is normal again."""
         self._waiting.pop(key, None)
         self._raised.pop(key, None)
 
     def release(self, now: float, cheap: _CheapAlarmTime) -> list[Alarm]:
-        """Waiting alarms that are raised by now: the cheap score has moved since, or time is up and
-        no judge drift explains them."""
-        out = []
+        """Raise waiting alarms if the cheap score has moved since, or nothing explained them."""
+        alarms = []
         for key, alarm in sorted(self._waiting.items()):
             if key in self._drifting:
                 continue
-            if self._moved(cheap(key[0], key[1]), now):
-                cause = "the cheap score has moved, too"
-            elif key[2] in self._probed:
-                continue
-            elif now - alarm.at >= self._hold:
-                cause = "neither the cheap score nor the residual says why"
+            if self._has_moved(cheap(key[0], key[1]), now):
+                cause = _CHEAP_MOVED
+            elif key[2] not in self._probed and now - alarm.at >= self._hold:
+                cause = "neither the cheap score nor the residual explains it"
             else:
                 continue
             del self._waiting[key]
             self._raised[key] = alarm
-            out.append(with_state(alarm, "firing", cause, now))
-        return out
+            alarms.append(with_state(alarm, "firing", cause, now))
+        return alarms
 
     def forget(self, service: str) -> None:
-        """A new baseline: what was out or waiting is settled."""
+        """Drop the alarms of a service, which has a new baseline."""
         self._waiting = {k: v for k, v in self._waiting.items() if k[0] != service}
         self._drifting = {k: v for k, v in self._drifting.items() if k[0] != service}
         self._raised = {k: v for k, v in self._raised.items() if k[0] != service}
 
     def dump(self) -> dict[str, Any]:
+        """Return the state for JSON."""
         return {
             "waiting": [alarm.to_dict() for alarm in self._waiting.values()],
             "drifting": [[*key, at] for key, at in self._drifting.items()],
@@ -216,6 +231,7 @@ class JudgedAlarms:
         }
 
     def load(self, state: Mapping[str, Any]) -> None:
+        """Restore what `dump` returned."""
         self._waiting, self._raised = (
             {(a.service, a.metric, a.scorer): a for a in (Alarm(**item) for item in state[name])}
             for name in ("waiting", "raised")

@@ -1,19 +1,7 @@
 """Sequential e-SR detectors, the stream of buckets that feeds them, and change-point estimation.
 
-Sequential detectors: the bucketed e-SR, always on, with a false-alarm rate set in time.
-
-Each closed bucket becomes a standardised distance z from the baseline. With y = (z - tol) / 3, cut
-to [-1, 10], and five bets l, a Shiryaev-Roberts e-detector keeps M_l = (M_l + 1)(1 + l y) and
-alarms when the mean of the M_l reaches H. As long as E[y] <= 0 given the past, M less the number of
-steps is a supermartingale: at most one false alarm per H steps is expected, for any distribution,
-any number of samples per bucket, and however often somebody looks. H counts buckets, so the promise
-is one in time.
-
-Since when: the most likely time of the change behind an alarm, and how sure that is.
-
-With a known level before it, the likelihood ratio of a change at tau is Z**2 / 2, where Z is the
-standardised sum of deviations from the baseline since tau. The estimate is the tau with the
-largest; the 95 % set holds every tau whose ratio is within `DROP` of it.
+The detectors are bucketed Shiryaev-Roberts e-detectors (Shin, Ramdas, Rinaldo 2023), whose false
+alarms are bounded in time for any distribution, however often somebody looks.
 """
 
 from __future__ import annotations
@@ -24,30 +12,50 @@ from typing import Any, NamedTuple
 
 from ragmeter.drift.baseline import Baseline
 
+# Small bets find small shifts late, large ones large shifts early; none needs tuning.
 BETS = (0.05, 0.1, 0.2, 0.4, 0.8)
-"""Small bets find small shifts late, large ones large shifts early; none needs tuning."""
 
+# Divisor of a distance in standard errors. 1 + l y must stay positive for l = 0.8: three standard
+# errors below cost that bet four fifths of its stake, and no bucket costs more.
 _CLIP = 3.0
-"""1 + l y must stay positive for l = 0.8: three standard errors below cost it four fifths of its
-stake, and no bucket costs more."""
 
+# The most that one freak bucket may count (30 standard errors): cutting above only lowers E[y].
 _MAX_BET = 10.0
-"""The most that one freak bucket may count (30 standard errors): cutting above only lowers E[y]."""
 
-_DetectorState = list[list[float]]
+# Least samples of a step: the mean of fewer is too far from normal for its standard error to tell
+# much. Shares beyond an edge, some of which are near 0 or 1, need more.
+MIN_MEAN_SAMPLES = 10
+MIN_EDGE_SAMPLES = 20
+
+# Drop of the log likelihood ratio that bounds the 95 % set of change times. Around the true change
+# the ratio drops like two random walks, each of which exceeds x with probability at most exp(-x):
+# 1 - (1 - exp(-3.7))**2 = .05.
+_RATIO_DROP = 3.7
 
 
 def detector_threshold(seconds_per_alarm: float, width: float, streams: int) -> float:
-    """H: steps of `width` seconds in the time of one false alarm, times the streams that share
-    the allowance (each gets an equal part of it)."""
+    """Return the threshold H of a detector.
+
+    Args:
+        seconds_per_alarm: Expected time to one false alarm over all streams.
+        width: Seconds of a step.
+        streams: Detectors that share the allowance; each gets an equal part.
+    """
     return seconds_per_alarm / width * max(1, streams)
 
 
 class EsrDetector:
-    """The mean of e-SRs over `edges` statistics, each up or, if `two_sided`, up and down.
+    """The mean of e-SRs over several statistics.
 
-    An average of e-detectors is an e-detector, so one threshold serves one edge or five, one side
-    or two.
+    Each closed bucket gives a standardised distance z from the baseline. With y = (z - tol) / 3,
+    cut to [-1, 10], and bets l, the detector holds M_l = (M_l + 1)(1 + l y) and alarms when the
+    mean of the M_l reaches H. As long as E[y] <= 0 given the past, M less the number of steps is a
+    supermartingale: at most one false alarm per H steps is expected. An average of e-detectors is
+    an e-detector, so one threshold serves any number of edges and sides.
+
+    Args:
+        edges: Number of statistics.
+        two_sided: Watch each statistic down as well as up.
     """
 
     __slots__ = ("_down", "_up", "statistic")
@@ -58,8 +66,11 @@ class EsrDetector:
         self.statistic = 0.0
 
     def update(self, zs: Iterable[tuple[float, float]]) -> float:
-        """Take in one closed bucket: (z, tol) per edge, z > 0 in the direction that is watched.
-        Returns the statistic, to be held against H."""
+        """Take in one closed bucket; return the statistic to compare with `detector_threshold`.
+
+        Args:
+            zs: (z, tolerance) of each statistic, z > 0 in the direction that is watched.
+        """
         total = 0.0
         down = self._down
         for edge, (z, tol) in enumerate(zs):
@@ -76,21 +87,21 @@ class EsrDetector:
         self.statistic = 0.0
 
     def strongest(self) -> tuple[int, int]:
-        """(edge, direction +1 or -1) that contributes most."""
-        best, found = -1.0, (0, 1)
+        """Return (edge, direction +1 or -1) of the largest contribution."""
+        best, strongest = -1.0, (0, 1)
         for sign, side in ((1, self._up), (-1, self._down)):
             for edge, stake in enumerate(side):
                 if sum(stake) > best:
-                    best, found = sum(stake), (edge, sign)
-        return found
+                    best, strongest = sum(stake), (edge, sign)
+        return strongest
 
-    def dump(self) -> _DetectorState:
-        """All state, as JSON keeps it: floats written in full come back bit for bit."""
+    def dump(self) -> list[list[float]]:
+        """Return the state for JSON, which restores floats bit for bit."""
         return [[self.statistic, float(bool(self._down))], *map(list, self._up + self._down)]
 
     @classmethod
     def load(cls, state: Sequence[Sequence[float]]) -> EsrDetector:
-        """Back from `dump`. ValueError if it is not one."""
+        """Restore what `dump` returned; raises ValueError for anything else."""
         (statistic, two_sided), *stakes = state
         edges = len(stakes) // 2 if two_sided else len(stakes)
         new = cls(edges, bool(two_sided))
@@ -105,7 +116,7 @@ class EsrDetector:
 
 
 def _update_stakes(stake: list[float], y: float) -> float:
-    """Move one mixture on; returns its sum. NaN loses the stake's growth and nothing else."""
+    """Update one mixture and return its sum. NaN loses the stake's growth and nothing else."""
     y = _MAX_BET if y > _MAX_BET else y if y > -1.0 else -1.0
     a, b, c, d, e = stake
     stake[0] = a = (a + 1.0) * (1.0 + 0.05 * y)
@@ -116,18 +127,15 @@ def _update_stakes(stake: list[float], y: float) -> float:
     return a + b + c + d + e
 
 
-MIN_MEAN_SAMPLES = 10
-"""Samples of a step: the mean of fewer is too far from normal for standard errors to say much."""
-
-MIN_EDGE_SAMPLES = 20
-"""The same for shares beyond an edge, some of which are near 0 or 1."""
-
-
 class DriftStream:
-    """A mean (one baseline) or the shares above several edges (a baseline each).
+    """Closed buckets of one mean, or of the shares above several edges, fed to a detector.
 
-    `sign` -1 watches for lower values, `two_sided` for both. Thin buckets are merged until `least`
-    samples are there. `indifference` is the smallest change worth an alarm, in units of the mean.
+    Args:
+        baselines: The baseline of each statistic.
+        sign: -1 watches for lower values.
+        two_sided: Watch both directions.
+        least: Thin buckets are merged until so many samples make a step.
+        indifference: Smallest change worth an alarm, in units of the mean.
     """
 
     __slots__ = ("_n", "_totals", "baselines", "esr", "indifference", "least", "sign")
@@ -152,37 +160,44 @@ class DriftStream:
         self._totals = [0.0] * len(self.baselines)
 
     def add(self, start: float, n: float, totals: Sequence[float]) -> float | None:
-        """A closed bucket: n samples and the sum of each statistic. The detector's statistic if
-        that made a step, None while samples are gathered."""
+        """Take in a closed bucket.
+
+        Args:
+            start: Start of the bucket, Unix seconds.
+            n: Its samples.
+            totals: The sum of each statistic over them.
+
+        Returns:
+            The detector's statistic if that made a step, None while samples are gathered.
+        """
         gathered = self.gather(n, totals)
-        return None if gathered is None else self.esr.update(self.standardise(start, *gathered))
+        if gathered is None:
+            return None
+        n, totals = gathered
+        zs = []
+        for baseline, total in zip(self.baselines, totals, strict=True):
+            z, tol = baseline.z(n, total / n, baseline.slot(start), self.indifference)
+            zs.append((self.sign * z, tol))
+        return self.esr.update(zs)
 
     def gather(self, n: float, totals: Sequence[float]) -> tuple[float, list[float]] | None:
-        """What a step is made of, once there is enough."""
+        """Collect samples; return (n, totals) of a step once there are enough."""
         self._n += n
         for i, total in enumerate(totals):
             self._totals[i] += total
         if self._n < self.least:
             return None
-        found = self._n, self._totals
+        step = self._n, self._totals
         self._clear()
-        return found
-
-    def standardise(
-        self, start: float, n: float, totals: Sequence[float]
-    ) -> list[tuple[float, float]]:
-        """(z, tol) of each statistic, z > 0 the way that is watched."""
-        sign, out = self.sign, []
-        for baseline, total in zip(self.baselines, totals, strict=True):
-            z, tol = baseline.z(n, total / n, baseline.slot(start), self.indifference)
-            out.append((sign * z, tol))
-        return out
+        return step
 
     def restart(self) -> None:
+        """Start the detector anew and drop the gathered samples."""
         self.esr.reset()
         self._clear()
 
     def dump(self) -> dict[str, Any]:
+        """Return the state for JSON."""
         return {
             "baselines": [baseline.dump() for baseline in self.baselines],
             "sign": self.sign,
@@ -194,6 +209,7 @@ class DriftStream:
 
     @classmethod
     def load(cls, state: Mapping[str, Any]) -> DriftStream:
+        """Restore what `dump` returned."""
         baselines = [Baseline.load(item) for item in state["baselines"]]
         new = cls(baselines, state["sign"], False, state["least"], state["indifference"])
         new.esr = EsrDetector.load(state["esr"])
@@ -201,14 +217,11 @@ class DriftStream:
         return new
 
 
-_RATIO_DROP = 3.7
-"""Around the true change the log ratio drops like two random walks, each of which exceeds x with
-probability at most exp(-x): 1 - (1 - exp(-3.7))**2 = .05."""
-
-
 class BucketDeviation(NamedTuple):
-    """A bucket: its start, samples, sum of the deviations from the baseline (positive the way that
-    the alarm looks), and the variance of that sum."""
+    """A bucket's start, samples, and sum of deviations from the baseline with its variance.
+
+    Deviations are positive in the direction of the alarm.
+    """
 
     start: float
     n: float
@@ -217,8 +230,11 @@ class BucketDeviation(NamedTuple):
 
 
 class ChangePoint(NamedTuple):
-    """`since` lies in [earliest, latest]; `shift` is the mean deviation after it, `error` its
-    standard error, `n` the samples. `open` says that the change may be older than what is kept."""
+    """The estimated time of a change (Unix seconds) and the shift that it brought.
+
+    `since` lies in the 95 % set [earliest, latest]; `shift` is the mean deviation after it, `error`
+    its standard error, `n` the samples. `open`: the change may be older than the stored buckets.
+    """
 
     since: float
     earliest: float
@@ -230,7 +246,15 @@ class ChangePoint(NamedTuple):
 
 
 def find_change(steps: Sequence[BucketDeviation]) -> ChangePoint:
-    """`steps` in order of time, at least one."""
+    """Estimate the time of the change behind an alarm.
+
+    With a known level before it, the log likelihood ratio of a change at tau is Z**2 / 2, Z being
+    the standardised sum of deviations since tau. The estimate is the tau with the largest ratio;
+    the 95 % set holds every tau whose ratio is within `_RATIO_DROP` of it.
+
+    Args:
+        steps: Buckets in order of time, at least one.
+    """
     n = deviation = variance = 0.0
     ratios: list[tuple[float, int, float, float, float]] = []
     for i in range(len(steps) - 1, -1, -1):
@@ -240,11 +264,10 @@ def find_change(steps: Sequence[BucketDeviation]) -> ChangePoint:
         variance += step.variance
         ratio = deviation * deviation / (2 * variance) if deviation > 0 and variance > 0 else 0.0
         ratios.append((ratio, i, n, deviation, variance))
-    best = max(ratios)
-    near = [i for ratio, i, *_ in ratios if ratio >= best[0] - _RATIO_DROP]
-    _, at, n, deviation, variance = best
+    best, first, n, deviation, variance = max(ratios)
+    near = [i for ratio, i, *_ in ratios if ratio >= best - _RATIO_DROP]
     return ChangePoint(
-        since=steps[at].start,
+        since=steps[first].start,
         earliest=steps[min(near)].start,
         latest=steps[max(near)].start,
         shift=deviation / n,

@@ -1,43 +1,58 @@
 """The drift monitor: every series of every service against its baseline, in event time.
 
-It is asked to `advance` and reads what has closed since; how often it is asked changes nothing.
-The operator's allowance of false alarms is per service: a service's detectors share it equally.
+It reads on `advance` what has closed since; how often that is called changes nothing. The
+operator's allowance of false alarms is per service: a service's detectors share it equally.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from ragmeter.core.metric_specs import MetricSpec, find_spec
 from ragmeter.core.score import ScoredTrace
-from ragmeter.drift.alarms import HOLD_SECONDS, Alarm, AlarmKind, JudgedAlarms, with_state
+from ragmeter.drift.alarms import (
+    HOLD_SECONDS,
+    QUIET_SECONDS,
+    Alarm,
+    AlarmKind,
+    JudgedAlarms,
+    with_state,
+)
 from ragmeter.drift.baseline import DAY, HOUR, MINUTE
 from ragmeter.drift.detectors import detector_threshold
-from ragmeter.drift.judge_drift import QUIET_SECONDS
-from ragmeter.drift.moments import BucketSource
+from ragmeter.drift.moments import BucketSource, find_segment_of_alarm
 from ragmeter.drift.score_histograms import ScoreHistograms
-from ragmeter.drift.series import MILESTONES
+from ragmeter.drift.series import MILESTONES, DriftSeries, SeriesAlarm
 from ragmeter.drift.trackers import (
     JudgedTracker,
     MeanTracker,
     SharesTracker,
     Tracker,
     TrackerEvent,
-    find_segment_of_alarm,
     load_tracker,
 )
 
+# How far back fine buckets can still be read: after a longer silence the rest is skipped.
 _RETENTION = HOUR
-"""How far back fine buckets can still be read: after a longer silence the rest is skipped."""
+
+# The .975 quantile of the normal distribution as alarms have always used it: limits are saved and
+# exported, so `windows.estimators.Z_95` would change what old and new state say.
+_Z = 1.96
 
 
 @dataclass(frozen=True, slots=True)
 class DriftSettings:
-    """`seconds_per_alarm` is the allowance: one false alarm per service in that time, over all its
-    series together. `promote_every` is the schedule of new baselines, None for never."""
+    """Settings of the monitor; times are seconds.
+
+    `seconds_per_alarm` is the allowance: one false alarm per service in that time, over all its
+    series. Buckets are read `lateness` after their end, those of judged scores `judged_lateness`.
+    `milestones` are those of `DriftSeries`, `promote_every` schedules new baselines (None: never),
+    `quiet` and `hold` are those of `JudgedAlarms`. `finest` is the narrowest bucket of the source,
+    10 or 60 seconds.
+    """
 
     seconds_per_alarm: float = 30 * DAY
     lateness: float = 60.0
@@ -49,14 +64,20 @@ class DriftSettings:
     hold: float = HOLD_SECONDS
     max_series: int = 5000
     finest: int = 10
-    """The narrowest bucket that the source has, 10 or 60 seconds."""
+
+
+_TrackerKey = tuple[str, str, str, str]  # (service, metric, scorer, name of the class)
 
 
 class DriftMonitor:
-    """Feed it closed buckets (`advance`) and the traces themselves for distributions (`observe`).
+    """Watches series for drift, fed with closed buckets (`advance`) and traces (`observe`).
 
-    `specs` say which way of a metric is bad. Series beyond `max_series` are not watched; `refused`
-    is how many there were at the last look.
+    Series beyond `settings.max_series` are not watched; `refused` is how many there were at the
+    last discovery.
+
+    Args:
+        settings: Settings of the monitor.
+        specs: Metric specs by base name; they say which way of a metric is bad.
     """
 
     def __init__(self, settings: DriftSettings, specs: Mapping[str, MetricSpec]) -> None:
@@ -64,58 +85,66 @@ class DriftMonitor:
         self.refused = 0
         self._specs = specs
         self._scores = ScoreHistograms(specs)
-        self._trackers: dict[tuple[str, str, str, str], Tracker] = {}
-        self._verdicts = JudgedAlarms(settings.hold, settings.quiet)
+        self._trackers: dict[_TrackerKey, Tracker] = {}
+        self._judged_alarms = JudgedAlarms(settings.hold, settings.quiet)
         self._alarms: dict[tuple[str, str, str, str], Alarm] = {}
-        self._discover = -math.inf
-        self._streams: dict[str, int] = {}
+        self._next_discovery = -math.inf
+        self._streams: dict[str, int] = {}  # detectors by service
 
     def observe(self, traces: Iterable[ScoredTrace]) -> None:
-        """Count the scores of traces; before `advance` reaches past their lateness."""
+        """Count the scores of traces; call it before `advance` reaches past their lateness."""
         self._scores.add(traces)
 
     def advance(self, now: float, source: BucketSource) -> list[Alarm]:
-        """Read what has closed by event time `now`. Alarms that fire, are held or clear, in order
-        of time. The source must still have the buckets: call it at least once a minute."""
-        out: list[Alarm] = []
-        if now >= self._discover:
+        """Read what has closed by event time `now` (Unix seconds).
+
+        The source must still have the buckets, so call this at least once a minute.
+
+        Returns:
+            Alarms that fire, are held or clear, in order of time.
+        """
+        alarms: list[Alarm] = []
+        if now >= self._next_discovery:
             self._discover_series(now, source)
-            self._discover = now - now % MINUTE + MINUTE
+            self._next_discovery = now - now % MINUTE + MINUTE
         trackers = [self._trackers[key] for key in sorted(self._trackers)]
         while trackers:
-            due = min([t.next + t.wait for t in trackers])
+            due = min([t.next_start + t.wait for t in trackers])
             if due > now:
                 break
             if due < now - _RETENTION:
                 self._skip(now)
                 continue
             for tracker in trackers:
-                if tracker.next + tracker.wait <= due:
-                    sharing, streams = self._streams.get(tracker.service, 1), tracker.streams
-                    h = detector_threshold(self.settings.seconds_per_alarm, 1.0, sharing)
-                    for event in tracker.read(source, self._scores, h):
-                        out += self._event(tracker, event, source)
+                if tracker.next_start + tracker.wait <= due:
+                    streams = tracker.streams
+                    for event in tracker.read(source, self._scores, self._threshold(tracker, 1.0)):
+                        alarms += self._handle_event(tracker, event, source)
                     if tracker.streams != streams:
-                        self._count()
-            out += self._record(self._verdicts.release(due, self._cheap_alarm))
-            self._scheduled(due)
+                        self._count_streams()
+            alarms += self._record(self._judged_alarms.release(due, self._cheap_alarm))
+            self._promote_scheduled(due)
         for service in {tracker.service for tracker in trackers}:
             self._scores.forget(service, now - self.settings.lateness - 2 * MINUTE)
-        return out
+        return alarms
+
+    def _threshold(self, tracker: Tracker, width: float) -> float:
+        """Return the threshold for buckets of `width` seconds."""
+        sharing = self._streams.get(tracker.service, 1)
+        return detector_threshold(self.settings.seconds_per_alarm, width, sharing)
 
     def _skip(self, now: float) -> None:
         for tracker in self._trackers.values():
-            if tracker.next + tracker.wait < now - _RETENTION:
-                tracker.next = now - _RETENTION - (now - _RETENTION) % HOUR + HOUR
+            if tracker.next_start + tracker.wait < now - _RETENTION:
+                tracker.next_start = now - _RETENTION - (now - _RETENTION) % HOUR + HOUR
 
     def _discover_series(self, now: float, source: BucketSource) -> None:
-        """Begin to watch what has turned up, from the last whole bucket on."""
+        """Begin to watch new series, from the last whole bucket on."""
         self.refused = 0
-        cheap = self.settings.cheap_scorer
         for service in sorted(source.services()):
             for metric, scorer in source.series(service):
                 spec = find_spec(self._specs, metric)
-                if scorer != cheap:
+                if scorer != self.settings.cheap_scorer:
                     self._begin(JudgedTracker(service, metric, scorer, 0.0, spec), now)
                     continue
                 self._begin(MeanTracker(service, metric, scorer, 0.0, spec), now)
@@ -123,85 +152,82 @@ class DriftMonitor:
                     self._begin(SharesTracker(service, metric, scorer, 0.0), now)
             for stage in source.stages(service):
                 self._begin(SharesTracker(service, stage, "", 0.0), now)
-        self._count()
+        self._count_streams()
 
-    def _count(self) -> None:
+    def _count_streams(self) -> None:
         self._streams = {}
         for key, tracker in self._trackers.items():
             self._streams[key[0]] = self._streams.get(key[0], 0) + tracker.streams
 
     def _begin(self, tracker: Tracker, now: float) -> None:
-        key = (tracker.service, tracker.metric, tracker.scorer, type(tracker).__name__)
+        key = _key(tracker)
         if key in self._trackers:
             return
         if len(self._trackers) >= self.settings.max_series:
             self.refused += 1
             return
         self._set_up(tracker)
-        # what has not closed yet, on the grid of its width
-        tracker.next = now - now % tracker.width - tracker.width
+        # the bucket that has not closed yet, on the grid of its width
+        tracker.next_start = now - now % tracker.width - tracker.width
         self._trackers[key] = tracker
 
     def _set_up(self, tracker: Tracker) -> None:
-        tracker.milestones = self.settings.milestones
-        tracker.finest = self.settings.finest
-        judged = isinstance(tracker, JudgedTracker)
-        late = self.settings.judged_lateness if judged else self.settings.lateness
+        settings = self.settings
+        tracker.milestones = settings.milestones
+        tracker.finest = settings.finest
+        late = settings.judged_lateness if tracker.judged else settings.lateness
         tracker.set_pace(tracker.width, late)
 
-    def _event(self, tracker: Tracker, event: TrackerEvent, source: BucketSource) -> list[Alarm]:
+    def _handle_event(
+        self, tracker: Tracker, event: TrackerEvent, source: BucketSource
+    ) -> list[Alarm]:
         key = tracker.service, tracker.metric, tracker.scorer
-        judged = isinstance(tracker, JudgedTracker)
-        if event.found is None:
-            if judged:
-                if event.kind == "judge":
-                    self._verdicts.on_judge_cleared(key, event.at)
-                else:
-                    self._verdicts.on_quality_cleared(key)
+        if event.alarm is None:
+            if tracker.judged and event.kind == "judge":
+                self._judged_alarms.on_judge_cleared(key, event.at)
+            elif tracker.judged:
+                self._judged_alarms.on_quality_cleared(key)
             last = self._alarms.pop((*key, event.kind), None)
             return [with_state(last, "cleared", "", event.at)] if last else []
-        alarm = self._alarm(tracker, event, source)
-        if not judged:
+        alarm = self._make_alarm(tracker, event, event.alarm, source)
+        if not tracker.judged:
             return self._record([alarm])
         cheap = self._cheap_alarm(tracker.service, tracker.metric)
         if event.kind == "judge":
-            return self._record(self._verdicts.on_judge_alarm(alarm, cheap))
-        return self._record(
-            [self._verdicts.on_quality_alarm(alarm, cheap, "judge" in tracker.series)]
-        )
+            return self._record(self._judged_alarms.on_judge_alarm(alarm, cheap))
+        has_residual = "judge" in tracker.series
+        return self._record([self._judged_alarms.on_quality_alarm(alarm, cheap, has_residual)])
 
     def _record(self, alarms: Sequence[Alarm]) -> list[Alarm]:
         for alarm in alarms:
             self._alarms[alarm.key] = alarm
         return list(alarms)
 
-    def _alarm(self, tracker: Tracker, event: TrackerEvent, source: BucketSource) -> Alarm:
-        found = event.found
-        assert found is not None
-        change, baseline = found.change, found.baseline
-        shift = found.direction * change.shift
-        weighted = isinstance(tracker, JudgedTracker)
-        samples = change.n * tracker.spread(event.kind) if weighted else change.n  # type: ignore[attr-defined]
+    def _make_alarm(
+        self, tracker: Tracker, event: TrackerEvent, alarm: SeriesAlarm, source: BucketSource
+    ) -> Alarm:
+        key = tracker.service, tracker.metric, tracker.scorer
+        change, baseline = alarm.change, alarm.baseline
         hours = (baseline.end - baseline.start) / HOUR
         edge, cell = None, 0
         if isinstance(tracker, SharesTracker):
-            cell = tracker.edges[found.edge]
+            cell = tracker.edges[alarm.edge]
             edge = tracker.edge_value(self._scores, cell)
-        move = find_segment_of_alarm(source, tracker, event.kind, change.since, event.at, cell)
-        after = found.level + shift
+        move = find_segment_of_alarm(source, key, event.kind, change.since, event.at, cell)
+        after = alarm.level + alarm.direction * change.shift
         return Alarm(
-            *(tracker.service, tracker.metric, tracker.scorer, event.kind, "firing"),
+            *(*key, event.kind, "firing"),
             at=event.at,
             since=change.since,
             since_earliest=change.earliest,
             since_latest=change.latest,
-            before=found.level,
+            before=alarm.level,
             after=after,
-            after_lower=after - 1.96 * change.error,
-            after_upper=after + 1.96 * change.error,
-            statistic=found.statistic,
+            after_lower=after - _Z * change.error,
+            after_upper=after + _Z * change.error,
+            statistic=alarm.statistic,
             threshold=event.threshold,
-            effective_samples=samples,
+            effective_samples=change.n * tracker.sample_variance(event.kind),
             baseline_version=baseline.version,
             baseline_hours=hours,
             provisional=hours < 24 * 0.98,
@@ -211,8 +237,10 @@ class DriftMonitor:
         )
 
     def _cheap_alarm(self, service: str, metric: str) -> float | None:
-        """When the cheap score of a metric was last alarmed: infinity while it is, None where it
-        is not watched."""
+        """Return when the cheap score of a metric last alarmed.
+
+        That is infinity while the alarm stands, None if the score is not watched.
+        """
         last: float | None = None
         for name in ("MeanTracker", "SharesTracker"):
             tracker = self._trackers.get((service, metric, self.settings.cheap_scorer, name))
@@ -222,7 +250,7 @@ class DriftMonitor:
                     last = own if last is None else max(last, own)
         return last
 
-    def _scheduled(self, now: float) -> None:
+    def _promote_scheduled(self, now: float) -> None:
         every = self.settings.promote_every
         for tracker in self._trackers.values() if every else ():
             for series in tracker.series.values():
@@ -230,124 +258,125 @@ class DriftMonitor:
                     series.promote(now)
 
     def promote(self, service: str, now: float) -> int:
-        """On command (a deploy, an acknowledged alarm): what is normal now becomes the baseline of
-        every series of the service, at once where six hours of it are known, else as soon as they
-        are (until then the series is silent). Alarms end. Returns how many have one at once."""
+        """Make the present state the baseline of every series of a service, and end its alarms.
+
+        Returns:
+            The number of series with a new baseline at once; the others are silent until six hours
+            are known.
+        """
         ready = 0
         for key, tracker in self._trackers.items():
             if key[0] == service:
                 ready += sum(series.promote(now) for series in tracker.series.values())
-        self._verdicts.forget(service)
-        self._count()
+        self._judged_alarms.forget(service)
+        self._count_streams()
         self._alarms = {key: a for key, a in self._alarms.items() if key[0] != service}
         return ready
 
     def apply_probes(self, judges: Collection[str], drifting: bool, at: float) -> list[Alarm]:
-        """The stored probes say from `at` on that these judges have changed, or no longer: holds
-        back, or lets go, the alarms of what they score. What that moved."""
-        return self._record(self._verdicts.on_probes(judges, drifting, at, self._cheap_alarm))
+        """Hold the alarms of the `judges`' scores while stored probes are judged otherwise.
+
+        Returns:
+            The alarms that this changed.
+        """
+        return self._record(self._judged_alarms.on_probes(judges, drifting, at, self._cheap_alarm))
 
     def active(self) -> list[Alarm]:
-        """Alarms that are out or held."""
+        """Return the alarms that fire or are held, sorted by key."""
         return [self._alarms[key] for key in sorted(self._alarms)]
 
     def services(self) -> list[str]:
-        """What is watched."""
+        """Return the watched services, sorted."""
         return sorted({key[0] for key in self._trackers})
 
-    def baselines(self) -> list[dict[str, Any]]:
-        """A row a series: what it is, and what it is compared with (`Series.describe`)."""
-        out = []
+    def _all_series(self) -> Iterator[tuple[Tracker, AlarmKind, DriftSeries]]:
         for key in sorted(self._trackers):
             for kind, series in self._trackers[key].series.items():
-                names = zip(("service", "metric", "scorer"), key, strict=False)
-                out.append({**dict(names), "kind": kind, **series.describe()})
-        return out
+                yield self._trackers[key], kind, series
 
-    def statistics(self, service: str) -> list[tuple[str, str, AlarmKind, float, float, int]]:
-        """(metric, scorer, kind, statistic, threshold, baseline version) of what is watched."""
-        out = []
-        for key in sorted(self._trackers):
-            tracker = self._trackers[key]
-            h = detector_threshold(
-                self.settings.seconds_per_alarm, tracker.width, self._streams.get(service, 1)
-            )
-            for kind, series in tracker.series.items() if key[0] == service else ():
-                if series.stream is not None:
-                    statistic = series.stream.esr.statistic
-                    out.append((tracker.metric, tracker.scorer, kind, statistic, h, series.version))
-        return out
+    def baselines(self) -> list[dict[str, Any]]:
+        """Return a row per series: its labels, kind and baseline (`DriftSeries.describe`)."""
+        return [
+            {
+                "service": tracker.service,
+                "metric": tracker.metric,
+                "scorer": tracker.scorer,
+                "kind": kind,
+                **series.describe(),
+            }
+            for tracker, kind, series in self._all_series()
+        ]
 
     def ratios(self) -> list[tuple[str, str, str, AlarmKind, float]]:
-        """(service, metric, scorer, kind, statistic / threshold) of what is watched. A detector
-        begins anew with its alarm: while that stands, its ratio is 1 at least."""
-        out = []
-        for key in sorted(self._trackers):
-            tracker = self._trackers[key]
-            sharing = self._streams.get(tracker.service, 1)
-            h = detector_threshold(self.settings.seconds_per_alarm, tracker.width, sharing)
-            for kind, series in tracker.series.items():
-                if series.stream is not None:
-                    alarm = self._alarms.get((*key[:3], kind))
-                    least = 1.0 if alarm is not None and alarm.state == "firing" else 0.0
-                    out.append((*key[:3], kind, max(least, series.stream.esr.statistic / h)))
-        return out
+        """Return (service, metric, scorer, kind, statistic / threshold) of each detector.
+
+        A detector begins anew with its alarm: while that stands, its ratio is at least 1.
+        """
+        rows = []
+        for tracker, kind, series in self._all_series():
+            if series.stream is not None:
+                key = tracker.service, tracker.metric, tracker.scorer, kind
+                alarm = self._alarms.get(key)
+                least = 1.0 if alarm is not None and alarm.state == "firing" else 0.0
+                ratio = series.stream.esr.statistic / self._threshold(tracker, tracker.width)
+                rows.append((*key, max(least, ratio)))
+        return rows
 
     def retain_services(self, services: Iterable[str]) -> None:
-        """Forget every other service: nobody has heard of it for the longest window."""
-        kept = set(services)
-        if all(key[0] in kept for key in self._trackers):
+        """Forget every other service."""
+        retained = set(services)
+        if all(key[0] in retained for key in self._trackers):
             return
-        self._trackers = {key: t for key, t in self._trackers.items() if key[0] in kept}
-        for service in {key[0] for key in self._alarms} - kept:
-            self._verdicts.forget(service)
-        self._alarms = {key: a for key, a in self._alarms.items() if key[0] in kept}
-        self._count()
+        self._trackers = {key: t for key, t in self._trackers.items() if key[0] in retained}
+        for service in {key[0] for key in self._alarms} - retained:
+            self._judged_alarms.forget(service)
+        self._alarms = {key: a for key, a in self._alarms.items() if key[0] in retained}
+        self._count_streams()
 
     def dump_services(self) -> dict[str, list[Any]]:
-        """The trackers' part of `dump`, by service; `dump_head` is the small rest."""
-        out: dict[str, list[Any]] = {}
+        """Return the state of the trackers by service, for JSON."""
+        trackers: dict[str, list[Any]] = {}
         for key in sorted(self._trackers):
-            out.setdefault(key[0], []).append(self._trackers[key].dump())
-        return out
+            trackers.setdefault(key[0], []).append(self._trackers[key].dump())
+        return trackers
 
     def dump_head(self) -> dict[str, Any]:
-        """What `dump` has besides trackers and scores."""
+        """Return the small state besides trackers and scores, for JSON."""
+        discover = self._next_discovery
         return {
             "version": 1,
-            "verdicts": self._verdicts.dump(),
+            "verdicts": self._judged_alarms.dump(),
             "alarms": [alarm.to_dict() for alarm in self._alarms.values()],
             "refused": self.refused,
-            "discover": None if self._discover == -math.inf else self._discover,
+            "discover": None if discover == -math.inf else discover,
         }
 
     def drain_scores(self) -> list[tuple[str, int, Any]]:
-        """(service, slot, content) of the score buckets that were added to since the last call:
-        for `load`'s `scores`. There are as many slots as buckets may be open."""
+        """Return (service, slot, rows for `load`) of score buckets that changed since."""
         return self._scores.drain()
 
     def dump(self) -> dict[str, Any]:
-        """All state, for JSON: a monitor that loads it goes on bit for bit."""
-        return {
-            **self.dump_head(),
-            "trackers": [self._trackers[key].dump() for key in sorted(self._trackers)],
-            "scores": self._scores.dump(),
-        }
+        """Return all state for JSON: a monitor that loads it continues bit for bit."""
+        trackers = [state for states in self.dump_services().values() for state in states]
+        return {**self.dump_head(), "trackers": trackers, "scores": self._scores.dump()}
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """Back to the state of `dump`. ValueError on another version."""
+        """Restore what `dump` returned; raises ValueError for another version."""
         if state.get("version") != 1:
             raise ValueError(f"drift state of version {state.get('version')!r}; this reads 1")
         self._trackers = {}
         for item in state["trackers"]:
             tracker = load_tracker(item)
             self._set_up(tracker)
-            key = (tracker.service, tracker.metric, tracker.scorer, type(tracker).__name__)
-            self._trackers[key] = tracker
+            self._trackers[_key(tracker)] = tracker
         self._scores.load(state["scores"])
-        self._verdicts.load(state["verdicts"])
-        alarms = [Alarm(**item) for item in state["alarms"]]
-        self._alarms = {alarm.key: alarm for alarm in alarms}
+        self._judged_alarms.load(state["verdicts"])
+        self._alarms = {alarm.key: alarm for alarm in (Alarm(**item) for item in state["alarms"])}
         self.refused = state["refused"]
-        self._discover = -math.inf if state["discover"] is None else state["discover"]
-        self._count()
+        discover = state["discover"]
+        self._next_discovery = -math.inf if discover is None else discover
+        self._count_streams()
+
+
+def _key(tracker: Tracker) -> _TrackerKey:
+    return tracker.service, tracker.metric, tracker.scorer, type(tracker).__name__

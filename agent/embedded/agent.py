@@ -18,7 +18,7 @@ from contextlib import AbstractContextManager
 from typing import Any
 
 from ragmeter.aggregate.agent_view import AgentHealth
-from ragmeter.aggregate.consistency import _AnswerComparison
+from ragmeter.aggregate.consistency import AnswerComparison
 from ragmeter.aggregate.index_events import IndexEvent
 from ragmeter.aggregate.indexes import IndexOutcome, IndexVersion
 from ragmeter.alerts.alert import Alert
@@ -51,6 +51,7 @@ from ragmeter.ingest.requests.extraction import ExtractedRequests, extract_reque
 from ragmeter.ingest.spans import Span
 from ragmeter.score.slow_tiers import MakeTiers, SlowTiers
 from ragmeter.store.pending import FeedbackTable, OpenSpanTable
+from ragmeter.store.rows import StoreOptions
 from ragmeter.store.sqlite import SqliteStore, add_counts
 from ragmeter.windows.windows import Windows
 
@@ -88,9 +89,11 @@ class EmbeddedAgent:
         content = ContentPolicy(settings.privacy)
         self._store = SqliteStore(
             settings.state.path,
-            overwrite=not content.full,
-            horizon=settings.limits.dedupe_hours * 3600,
-            synchronous=settings.state.synchronous,
+            StoreOptions(
+                horizon=settings.limits.dedupe_hours * 3600,
+                synchronous=settings.state.synchronous,
+                overwrite=not content.full,
+            ),
             warn=log.error,
         )
         self._feedback = FeedbackTable(self._store)
@@ -224,7 +227,7 @@ class EmbeddedAgent:
         """Return the versions of all indexes, the latest first. Hold `lock()`."""
         return list(self._worker.aggregator.indexing.versions())
 
-    def consistency(self, service: str, window: str) -> _AnswerComparison:
+    def consistency(self, service: str, window: str) -> AnswerComparison:
         """Return how much answers to one question differ. Hold `lock()`."""
         return self._worker.aggregator.consistency.compared(service, window)
 

@@ -11,7 +11,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ragmeter.aggregate.aggregator import Aggregator, evidence_trace_ids, take_changes
-from ragmeter.aggregate.evidence import EvidenceKeeper, EvidenceKey, scores_in_evidence
+from ragmeter.aggregate.evidence import (
+    COLLECT_ROWS,
+    COLLECT_SECONDS,
+    EvidenceKeeper,
+    EvidenceKey,
+    scores_in_evidence,
+)
 from ragmeter.alerts.alert import Alert
 from ragmeter.core.process import Heartbeat
 from ragmeter.core.score import ScoredTrace
@@ -24,9 +30,6 @@ from ragmeter.store.sqlite import SqliteStore
 from ragmeter.trace import Trace
 
 log = logging.getLogger(__name__)
-
-_COLLECT_SECONDS = 60.0  # how often the text of traces that are no longer the worst is deleted
-_COLLECT_ROWS = 5_000  # or after so many new rows: a replay outruns the clock
 
 CountedTraces = Sequence[tuple[Trace, ScoredTrace]]
 
@@ -165,7 +168,7 @@ class Commits:
             )
             worst = aggregator.windows.take_new_worst()
             idle = self._clocks.monotonic() - self._collected_at
-            if idle >= _COLLECT_SECONDS or self._keeper.added >= _COLLECT_ROWS or self._writes.last:
+            if idle >= COLLECT_SECONDS or self._keeper.added >= COLLECT_ROWS or self._writes.last:
                 step.forget_evidence = self._keeper.forget(evidence_trace_ids(aggregator))
                 self._collected_at = self._clocks.monotonic()
         keyed = [((scored.service, scored.trace_id), trace, scored) for trace, scored in traces]

@@ -14,7 +14,12 @@ from dataclasses import replace
 from itertools import groupby
 from typing import Any, TypeVar
 
-from ragmeter.aggregate.aggregator import Aggregator, restore_aggregator
+from ragmeter.aggregate.aggregator import (
+    IDLE_SECONDS,
+    SAVE_IDLE_SECONDS,
+    Aggregator,
+    restore_aggregator,
+)
 from ragmeter.aggregate.feedback_join import CountedTrace, FeedbackJoin, ranked_passage_keys
 from ragmeter.aggregate.index_events import IndexEvent
 from ragmeter.aggregate.indexes import IndexOutcome
@@ -48,9 +53,7 @@ _T = TypeVar("_T")
 
 _BATCH = 256  # traces a commit: one fsync for many, and under 0.3 s of work to redo after a kill
 _LOCK_SLICE = 16  # traces scored between two chances for a scrape to read: a turn of the control
-_IDLE_SECONDS = 1.0  # how often event time moves on while nothing arrives
 _LINGER_SECONDS = 0.2  # live traffic is gathered so long: a commit costs more than a trace
-_SAVE_IDLE_SECONDS = 60.0  # how often event time is written down when nothing else changed
 
 # Reasons of dead letters that the worker counts; the others are counted where traces come in.
 _OLD_SCHEMA, _INTERNAL_ERROR = "old_schema", "internal_error"
@@ -257,7 +260,7 @@ class Worker:
                     self.fatal = self.draws.thread.fatal
                     return
                 if not self.draws.live and self.draws.full:
-                    self._wake.wait(_IDLE_SECONDS)  # a replay goes no faster than its judge
+                    self._wake.wait(IDLE_SECONDS)  # a replay goes no faster than its judge
                     continue
                 batch = self._store.take(after, _BATCH)
                 if batch:
@@ -267,7 +270,7 @@ class Worker:
                         self._hurry.wait(_LINGER_SECONDS)
                 else:
                     self.oldest_received = None
-                    self._wake.wait(_IDLE_SECONDS)
+                    self._wake.wait(IDLE_SECONDS)
                     self._advance_time(after)
                     self._probe_disk()
             self._finish_all(self.draws.thread.take())
@@ -307,7 +310,7 @@ class Worker:
             return
         with self.lock:
             alerts = self.aggregator.advance(event)
-        if alerts or self._clocks.monotonic() - self._commits.saved_at >= _SAVE_IDLE_SECONDS:
+        if alerts or self._clocks.monotonic() - self._commits.saved_at >= SAVE_IDLE_SECONDS:
             self._commits.commit(self.aggregator, upto, alerts=alerts)
 
     def _process_all(self, batch: Sequence[QueuedTrace]) -> None:

@@ -1,10 +1,10 @@
-"""Exchange control records between the aggregate and the score processors over a compacted topic.
+"""Control records from the aggregate to the score processors, over a compacted topic.
 
-A trace may be scored by any worker, and what is low, new or rare of its service is learned by the
-one that counts the service. So each state partition has a key of its own in `rag.control`, whose
-last value is its record (`ragmeter.sampling.control`); every worker reads all of them, from the beginning when
-it starts. A record that is late, lost or comes twice changes what is drawn and no estimate: each
-draw carries its probability. So nobody waits for any of this.
+Any worker may score a trace, but only the worker that aggregates a service learns which of its
+segments and versions are low, new or rare. Each partition of the state has a key in `rag.control`
+whose last value is its record (`ragmeter.sampling.control`), and every worker reads all of them,
+from the beginning when it starts. A record that is late, lost or repeated changes which traces are
+drawn and no estimate, because each draw carries its probability. So nothing waits for this topic.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from ragmeter.config.kafka import KafkaSettings
 from ragmeter.kafka.connection import aiokafka_options
 from ragmeter.sampling.control import SamplingControl
 
-log = logging.getLogger("ragmeter.kafka")
+log = logging.getLogger(__name__)
 
 VERSION = 1
+BATCH = 500
 _PAUSE_SECONDS = 1.0  # between two values of a partition: a deploy shows many versions at once
 _RETRY_SECONDS = 5.0
-BATCH = 500
 
 
 @dataclass(slots=True)
@@ -42,19 +42,20 @@ _WIRE = TypeAdapter(_ControlWire)
 
 
 def encode_control(control: SamplingControl) -> bytes:
+    """Return a record as the value of a message."""
     document = {"v": VERSION, "control": control.to_dict()}
     return json.dumps(document, separators=(",", ":")).encode()
 
 
-class ControlBoard:
-    """The last record of each of `partitions` state partitions, and all of them as one. Pure."""
+class ControlRecords:
+    """The last control record of each partition of the state, and all of them merged."""
 
     def __init__(self, partitions: int) -> None:
         self._partitions = partitions
         self._records: dict[int, SamplingControl] = {}
 
     def put(self, key: bytes | None, value: bytes | None) -> bool:
-        """A message of the topic; False for one that is none of ours, which changes nothing."""
+        """Take in a message of the topic; return False for one that is no control record."""
         try:
             partition = int(key or b"")
         except ValueError:
@@ -65,22 +66,22 @@ class ControlBoard:
             self._records.pop(partition, None)
             return True
         try:
-            found = _WIRE.validate_json(value)
+            wire = _WIRE.validate_json(value)
         except ValidationError:
             return False
-        if found.v != VERSION:
+        if wire.v != VERSION:
             return False
-        self._records[partition] = found.control
+        self._records[partition] = wire.control
         return True
 
     def version(self, partition: int) -> int:
-        """Of the record that is known of a partition."""
+        """Return the version of a partition's record; 0 without one."""
         record = self._records.get(partition)
         return record.version if record is not None else 0
 
     @property
     def control(self) -> SamplingControl:
-        """A service is counted in one partition, so there is nothing to decide between records."""
+        """All records as one: a service is counted in one partition, so they cannot disagree."""
         low: dict[str, Mapping[str, float]] = {}
         first: dict[str, Mapping[str, float]] = {}
         rare: dict[str, Sequence[str]] = {}
@@ -88,73 +89,81 @@ class ControlBoard:
             low.update(record.low)
             first.update(record.first)
             rare.update(record.rare)
-        return SamplingControl(sum(one.version for one in self._records.values()), low, first, rare)
+        version = sum(record.version for record in self._records.values())
+        return SamplingControl(version, low, first, rare)
 
 
 class ControlPublisher:
-    """Sends what states have learned: the newest of each partition, some time after it was said."""
+    """Sends the newest record of each owned partition, unless the topic has it (`records`).
+
+    `send` delivers key and value; `pause` are the seconds between two values of a partition.
+    """
 
     def __init__(
         self,
-        board: ControlBoard,
+        records: ControlRecords,
         send: Callable[[bytes, bytes], Awaitable[None]],
         *,
         pause: float = _PAUSE_SECONDS,
         retry: float = _RETRY_SECONDS,
     ) -> None:
-        self._board = board
+        self._records = records
         self._send = send
         self._pause = pause
         self._retry = retry
-        self._said: dict[int, int] = {}
-        self._waiting: dict[int, SamplingControl] = {}
-        self._news = asyncio.Event()
+        self._sent_versions: dict[int, int] = {}
+        self._pending: dict[int, SamplingControl] = {}
+        self._published = asyncio.Event()
 
     def publish(self, partition: int, control: SamplingControl) -> None:
-        """The record of a partition that this worker owns is durable. Cheap where it is no news."""
-        if control.version == self._said.get(partition, 0):
+        """Queue the durable record of a partition that this worker owns, if its version is new."""
+        if control.version == self._sent_versions.get(partition, 0):
             return
-        if control.version == self._board.version(partition):  # by the owner before us
+        if control.version == self._records.version(partition):  # sent by the owner before us
             return
-        self._waiting[partition] = control
-        self._news.set()
+        self._pending[partition] = control
+        self._published.set()
 
     async def run(self) -> None:
-        """Until cancelled."""
+        """Send queued records until cancelled."""
         while True:
-            await self._news.wait()
-            self._news.clear()
-            await asyncio.sleep(await self._turn())
+            await self._published.wait()
+            self._published.clear()
+            await asyncio.sleep(await self._send_pending())
 
-    async def _turn(self) -> float:
-        """Seconds until the next."""
-        for partition, control in list(self._waiting.items()):
+    async def _send_pending(self) -> float:
+        """Return the seconds until the next turn."""
+        for partition, control in list(self._pending.items()):
             try:
                 await self._send(b"%d" % partition, encode_control(control))
             except MessageSizeTooLargeError:
                 log.warning(
-                    "what partition %d has learned is larger than a message: its traces are drawn"
-                    " by older knowledge of services, versions and segments", partition,
-                )  # fmt: skip
+                    "the control record of partition %d is larger than a message and was not sent:"
+                    " its traces are drawn by older knowledge of services, versions and segments",
+                    partition,
+                )
             except Exception as error:
                 log.warning("cannot send to the topic of the control records: %r", error)
-                self._news.set()
+                self._published.set()
                 return self._retry
-            self._said[partition] = control.version
-            if self._waiting.get(partition) is control:
-                del self._waiting[partition]
+            self._sent_versions[partition] = control.version
+            if self._pending.get(partition) is control:
+                del self._pending[partition]
         return self._pause
 
 
 async def follow_control_topic(
     kafka: KafkaSettings,
-    board: ControlBoard,
-    learn: Callable[[SamplingControl], None],
+    records: ControlRecords,
+    apply: Callable[[SamplingControl], None],
     *,
     retry: float = _RETRY_SECONDS,
 ) -> None:
-    """Put the whole topic on the board, then what comes; `learn` gets it. Until cancelled: where
-    the topic cannot be read, what was learned holds on."""
+    """Read the topic into `records` and call `apply` with each change, until cancelled.
+
+    Where the topic cannot be read, the last records stay in force; reading restarts after `retry`
+    seconds.
+    """
     while True:
         consumer = AIOKafkaConsumer(
             kafka.topics.control,
@@ -169,7 +178,8 @@ async def follow_control_topic(
             await consumer.start()
             while True:
                 batch = await consumer.getmany(timeout_ms=1000, max_records=BATCH)
-                _read(board, [record for records in batch.values() for record in records], learn)
+                messages = [message for found in batch.values() for message in found]
+                _take_in(records, messages, apply)
         except Exception as error:
             log.warning("cannot read the topic of the control records: %r", error)
         finally:
@@ -177,11 +187,11 @@ async def follow_control_topic(
         await asyncio.sleep(retry)
 
 
-def _read(
-    board: ControlBoard, records: list[Any], learn: Callable[[SamplingControl], None]
+def _take_in(
+    records: ControlRecords, messages: list[Any], apply: Callable[[SamplingControl], None]
 ) -> None:
-    taken = [board.put(record.key, record.value) for record in records]
-    if not all(taken):
-        log.warning("%d messages are no control records; left out", taken.count(False))
-    if any(taken):
-        learn(board.control)
+    accepted = [records.put(message.key, message.value) for message in messages]
+    if not all(accepted):
+        log.warning("%d messages are no control records; left out", accepted.count(False))
+    if any(accepted):
+        apply(records.control)

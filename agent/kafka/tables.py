@@ -1,36 +1,20 @@
 """Faust tables with awaited, idempotent changelog writes and a recovery without message loss.
 
-A batch that a broker refuses as too large leaves no hole in the numbers of a producer.
-
-An idempotent producer numbers its records by partition, and brokers take no number but the next.
-aiokafka numbers a batch when it goes out and does not take that back when the broker has refused
-it: whatever is sent to the partition afterwards is "out of order", and the producer of no more use.
-A worker would end at the record behind each one that is too large, again and again.
-
-Size is checked before anything is stored or any number is used, and no other batch of the partition
-is under way meanwhile, so the numbers can be given again.
-
-The tables of the stages: raw bytes that reach the changelog before anybody relies on them.
-
 `table[key] = value` of Faust hides what becomes of the changelog record, and the source offset is
 committed whether or not it was delivered: a flush gives up after 0.1 s, a failed send is only
 logged. Here a write is awaited, and enters the table when the broker has it. No windowed tables:
 after a recovery nothing in them expires.
 
-Faust's table recovery without the races that lose messages.
-
-**Of the streams** (Faust issue 596). When a table is recovered, Faust 0.15 resumes the partitions
-of the streams while messages still flow from reading the changelog, then seeks to the committed
-offsets, one round trip each, and then clears the queues. What was delivered in between is thrown
-away although the position has moved on; the next message makes it look like a gap that compaction
-has left, and the commit goes past it. On a real broker three of six chaos runs lost traces or stood
-still; with the flow off first, none of six did.
-
-**Of the changelog.** Whoever delivers a record of the changelog waits for room in a queue. A
-rebalance empties the queue, but where there has just been room for the one that waits, its record
-goes into the queue behind that. To Faust all before it is read then, goes on behind it, and a part
-of the state is missing, silently. So what another generation has left is dropped, and a record in
-front of which others are missing ends the worker.
+Faust's recovery has two races. **Streams** (Faust issue 596): when a table is recovered, Faust 0.15
+resumes the partitions of the streams while messages of the changelog still flow, then seeks to the
+committed offsets, one round trip each, and then clears the queues. What was delivered in between is
+thrown away although the position has moved on; the next message makes it look like a gap that
+compaction has left, and the commit passes it. On a real broker three of six chaos runs lost traces
+or stood still; with the flow off first, none of six did. **Changelog**: a sender of changelog
+records waits for room in a queue. A rebalance empties the queue, but if room had just been made,
+the waiting record enters it afterwards. Faust then takes all before it for read, and a part of the
+state is missing, silently. So records of another generation are dropped, and a record in front of
+which others are missing ends the worker.
 """
 
 from __future__ import annotations
@@ -50,6 +34,7 @@ from faust.tables.recovery import Recovery
 from faust.transport.drivers.aiokafka import Producer
 from faust.types import TP, EventT
 
+from ragmeter.kafka.connection import FAUST_LOG
 from ragmeter.kafka.consumer import ContiguousFrom, OffsetGap
 from ragmeter.kafka.state.ledger import LogRecord, partition_of_key
 
@@ -57,9 +42,17 @@ _SendProduceHandler: Any = sender.SendProduceReqHandler
 
 
 class SequenceRestoringHandler(_SendProduceHandler):  # type: ignore[misc]
-    """Instead of aiokafka's handler of one request, for it has no hook."""
+    """A handler of one produce request that takes back the numbers of a refused batch.
+
+    An idempotent producer numbers its records by partition, and brokers accept no number but the
+    next. aiokafka numbers a batch when it goes out and keeps that when the broker refuses the batch
+    as too large; every later record of the partition is then "out of order", and the worker would
+    end. The size is checked before any number is used, and no other batch of the partition is under
+    way meanwhile, so the numbers can be given again.
+    """
 
     def handle_response(self, response: Any) -> None:
+        """Process the response of a broker."""
         numbers = self._sender._txn_manager
         for topic, partitions in response.topics:
             for partition, code, *_ in partitions:
@@ -70,8 +63,12 @@ class SequenceRestoringHandler(_SendProduceHandler):  # type: ignore[misc]
 
 
 class IdempotentProducer(Producer):
-    """A retry of the changelog must not bring back what was overwritten since: Faust's producer is
-    idempotent in its transactions only."""
+    """A producer whose retries never bring back a value that was overwritten since.
+
+    Faust's own is idempotent in its transactions only.
+    """
+
+    logger = FAUST_LOG
 
     def _settings_extra(self) -> Mapping[str, Any]:
         return {"acks": "all", "enable_idempotence": True}
@@ -82,21 +79,19 @@ class IdempotentProducer(Producer):
 
 
 class StateTable(faust.Table[bytes, bytes]):
-    """One dictionary for all partitions that are owned; keys begin with `PARTITION/`.
+    """One dictionary for all owned partitions; keys begin with `PARTITION/`.
 
-    The content is what was read from the changelog at the last takeover and what this worker has
-    written and got acknowledged since.
+    It holds what was read from the changelog at the last takeover, and this worker's acknowledged
+    writes since.
     """
+
+    logger = FAUST_LOG
 
     @classmethod
     def add_to(cls, app: faust.App, name: str, partitions: int) -> StateTable:
+        """Make a table of an app."""
         table = cls(
-            app,
-            name=name,
-            partitions=partitions,
-            key_type=bytes,
-            value_type=bytes,
-            default=None,
+            app, name=name, partitions=partitions, key_type=bytes, value_type=bytes, default=None
         )
         app.tables.add(table)
         return table
@@ -108,8 +103,10 @@ class StateTable(faust.Table[bytes, bytes]):
         newly_assigned: set[TP],
         generation_id: int = 0,
     ) -> None:
-        """What is read anew must not meet what it has replaced: a row that was deleted meanwhile
-        would be back. Faust forgets such keys at the end of a recovery only, which may not come."""
+        """Forget partitions that are read anew, or rows deleted meanwhile would be back.
+
+        Faust forgets such keys at the end of a recovery only, which may not come.
+        """
         topic = self.changelog_topic_name
         gone = {tp.partition for tp in revoked | newly_assigned if tp.topic == topic}
         for key in [key for key in self.data if partition_of_key(key) in gone]:
@@ -117,21 +114,22 @@ class StateTable(faust.Table[bytes, bytes]):
         await super().on_rebalance(assigned, revoked, newly_assigned, generation_id)
 
     def by_partition(self) -> dict[int, list[tuple[bytes, bytes | None]]]:
-        found: dict[int, list[tuple[bytes, bytes | None]]] = defaultdict(list)
+        """Return keys and values by partition."""
+        rows: dict[int, list[tuple[bytes, bytes | None]]] = defaultdict(list)
         for key, value in self.data.items():
-            found[partition_of_key(key)].append((key, value))
-        return found
+            rows[partition_of_key(key)].append((key, value))
+        return rows
 
     async def send_changelog(  # type: ignore[override]
         self, partition: int, key: bytes, value: bytes | None
     ) -> None:
-        """Returns when the broker has it. Faust's goes through a buffer and costs 100 us more."""
+        """Write a record and wait for the broker; Faust's own buffer costs 100 us more."""
         producer = await self.app.maybe_start_producer()
         topic = self.changelog_topic_name
         await (await producer.send(topic, key, value, partition, None, {}))
 
     async def write(self, partition: int, writes: Iterable[LogRecord]) -> None:
-        """Returns when the broker has all of them. Raises what the producer does."""
+        """Write records and wait until the broker has all; raises what the producer does."""
         writes = list(writes)
         await asyncio.gather(
             *(self.send_changelog(partition, write.key, write.value) for write in writes)
@@ -144,25 +142,28 @@ class StateTable(faust.Table[bytes, bytes]):
 
 
 class PartitionedApp(Protocol):
-    """What an app is that owns state by partition."""
+    """An app that owns state by partition."""
 
     def take_over(self, generation: int, assigned: set[TP]) -> None:
-        """The tables hold all that the changelogs did when `generation` was formed: those of
-        `assigned`. Nothing of the streams is delivered before this returns."""
+        """Load states: the tables hold the changelogs of `assigned` as of this generation.
+
+        Nothing of the streams is delivered before this returns.
+        """
 
     def start_owners(self, generation: int) -> None:
-        """The positions are the committed ones, and messages flow."""
+        """Start: the positions are the committed ones, and messages flow."""
 
     async def fail(self, error: BaseException) -> None:
-        """The worker ends."""
+        """End the worker."""
 
 
 class ChangelogQueue(ThrowableQueue[EventT[Any]]):
-    """Gives what continues what was read before, in this generation."""
+    """A queue that yields only records that continue what was read in this generation."""
 
     manager: TableManager
 
     async def get(self) -> EventT[Any]:
+        """Return the next record."""
         while True:
             event: EventT[Any] = await super().get()
             if await self._follows(event.message):
@@ -170,7 +171,7 @@ class ChangelogQueue(ThrowableQueue[EventT[Any]]):
 
     async def _follows(self, message: Any) -> bool:
         app, consumer = self.manager.app, cast(Any, self.manager.app.consumer)
-        # what comes when the flow is off is read again when it is on
+        # records that come while the flow is off are read again when it is on
         if message.generation_id != app.consumer_generation_id or not consumer.flow_active:
             return False
         recovery = self.manager.recovery
@@ -181,8 +182,8 @@ class ChangelogQueue(ThrowableQueue[EventT[Any]]):
         if isinstance(since, ContiguousFrom) and since > seen + 1:
             await cast(PartitionedApp, app).fail(
                 OffsetGap(
-                    f"{message.topic}/{message.partition}: of the changelog offset"
-                    f" {message.offset} came, and of those from {seen + 1} on none did"
+                    f"{message.topic}/{message.partition}: offset {message.offset} of the changelog"
+                    f" was delivered without those from {seen + 1} on"
                 )
             )
             return False
@@ -190,12 +191,14 @@ class ChangelogQueue(ThrowableQueue[EventT[Any]]):
 
 
 class _SafeRecovery(Recovery):
+    logger = FAUST_LOG
+
     async def on_recovery_completed(self, generation_id: int = 0) -> None:
         consumer, flow = self.app.consumer, self.app.flow_control
         consumer.stop_flow()
         flow.suspend()
         await consumer.wait_for_stopped_flow()  # type: ignore[attr-defined]
-        await asyncio.sleep(0)  # what the fetcher had in hand is put into the queues by now
+        await asyncio.sleep(0)  # by now the fetcher has put its last batch into the queues
         owner = cast(PartitionedApp, self.app)
         if self.app.consumer_generation_id == generation_id:
             tps: set[TP] = self.active_tps
@@ -206,10 +209,13 @@ class _SafeRecovery(Recovery):
 
 
 class SafeTableManager(TableManager):
-    """To be given to the app as `TableManager`."""
+    """The table manager of the app, with this module's queue and recovery."""
+
+    logger = FAUST_LOG
 
     @property
     def changelog_queue(self) -> Any:
+        """The queue of changelog records."""
         if self._changelog_queue is None:
             queue = ChangelogQueue(
                 self.app.conf.stream_buffer_maxsize,
@@ -222,6 +228,7 @@ class SafeTableManager(TableManager):
 
     @property
     def recovery(self) -> Recovery:
+        """The recovery service."""
         if self._recovery is None:
             self._recovery = _SafeRecovery(self.app, self, beacon=self.beacon, loop=self.loop)
         return self._recovery

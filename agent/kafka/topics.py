@@ -1,4 +1,4 @@
-"""Specify the topics that the workers need, and compare them with those of the cluster."""
+"""The topics that the workers need, and their differences from those of the cluster."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _FEEDBACK = "feedback"
 
 @dataclass(frozen=True, slots=True)
 class TopicSpec:
-    """`grows`: more partitions are only more room, because no state hangs on a key's partition."""
+    """A topic as it should be; `grows`: partitions may be added, as no state depends on them."""
 
     name: str
     what: str
@@ -47,61 +47,48 @@ class ActualTopic:
 
 @dataclass(frozen=True, slots=True)
 class TopicDifference:
-    """`safe` to apply: nothing is deleted, nothing is counted anew, no worker stops."""
+    """A difference; `safe` to apply: nothing is deleted or counted anew, and no worker stops."""
 
     topic: str
     key: str
-    found: str
+    actual: str
     wanted: str
     cost: str
     safe: bool
 
     def __str__(self) -> str:
-        return f"{self.topic}: {self.key} is {self.found}, not {self.wanted}: {self.cost}"
+        return f"{self.topic}: {self.key} is {self.actual}, not {self.wanted}: {self.cost}"
 
 
 def required_topics(settings: Settings) -> list[TopicSpec]:
-    """Every topic, those of Faust too: the workers create none."""
+    """Return every topic, including Faust's own: the workers create none."""
     kafka = settings.kafka
     names, keep, many = kafka.topics, kafka.retention, kafka.partitions
     # A trace may be larger than the megabyte that Kafka takes by default, a dead one is no smaller.
     large = {"max.message.bytes": str(max(2**20, settings.limits.trace_bytes) + _OVERHEAD)}
     # a producer whose clock is wrong must not move event time on with its traces
     arrival = {"message.timestamp.type": "LogAppendTime"}
-    labels = {"max.message.bytes": str(FEEDBACK_BYTES + _OVERHEAD)}
+    feedback = {"max.message.bytes": str(FEEDBACK_BYTES + _OVERHEAD)} | arrival
     compact = {
         "cleanup.policy": "compact",
         "segment.ms": str(_SEGMENT_MS),
         "segment.bytes": str(_SEGMENT_BYTES),
         "min.cleanable.dirty.ratio": _DIRTY,
     }
-    changelog = f"{kafka.group}-spans-changelog"
     spans = (
-        (names.spans, SPANS, many, _retention_config(keep.spans_hours) | large, False),
-        (changelog, _OPEN_SPANS, many, compact | large, False),
+        (names.spans, SPANS, many, _kept(keep.spans_hours) | large, False),
+        (f"{kafka.group}-spans-changelog", _OPEN_SPANS, many, compact | large, False),
     )
-    state, leader = f"{kafka.group}-state-changelog", f"{kafka.group}-__assignor-__leader"
+    leader = f"{kafka.group}-__assignor-__leader"
     rows = [
-        (
-            names.traces,
-            "traces in",
-            many,
-            _retention_config(keep.traces_hours) | large | arrival,
-            True,
-        ),
+        (names.traces, "traces in", many, _kept(keep.traces_hours) | large | arrival, True),
         *(spans if kafka.traces_encoding != "native" else ()),
-        (names.scores, SCORED, many, _retention_config(keep.scores_hours), False),
+        (names.scores, SCORED, many, _kept(keep.scores_hours), False),
         # one partition: an offset alone then names a dead letter
-        (names.dead, "dead letters", 1, _retention_config(keep.dead_hours) | large, False),
-        (
-            names.feedback,
-            _FEEDBACK,
-            many,
-            _retention_config(keep.feedback_hours) | labels | arrival,
-            True,
-        ),
+        (names.dead, "dead letters", 1, _kept(keep.dead_hours) | large, False),
+        (names.feedback, _FEEDBACK, many, _kept(keep.feedback_hours) | feedback, True),
         (names.control, "control", 1, compact, False),
-        (state, STATE, many, compact, False),
+        (f"{kafka.group}-state-changelog", STATE, many, compact, False),
         (leader, _LEADER, 1, {"cleanup.policy": "delete"}, False),
     ]
     # With three copies, what is acknowledged by two outlives the loss of any one broker.
@@ -113,40 +100,39 @@ def required_topics(settings: Settings) -> list[TopicSpec]:
 
 
 def consumed_topics(settings: Settings) -> tuple[str, ...]:
-    """What the workers read and commit."""
+    """Return the topics that the workers read and commit."""
     feedback = (settings.kafka.topics.feedback,) if settings.feedback.traces else ()
     return (*settings.kafka.counted_topics, *feedback)
 
 
-def _retention_config(hours: float) -> dict[str, str]:
+def _kept(hours: float) -> dict[str, str]:
     return {"cleanup.policy": "delete", "retention.ms": str(int(hours * _HOUR_MS))}
 
 
-def match_partitions(topics: list[TopicSpec], found: dict[str, ActualTopic]) -> list[TopicSpec]:
-    """The topics of states with as many partitions as those have that they are the states of:
-    Faust ends otherwise."""
-    there = {topic.what: found[topic.name] for topic in topics if topic.name in found}
+def match_partitions(topics: list[TopicSpec], actual: dict[str, ActualTopic]) -> list[TopicSpec]:
+    """Give changelogs the partitions that the topics of their states have: Faust ends otherwise."""
+    by_use = {topic.what: actual[topic.name] for topic in topics if topic.name in actual}
     return [
-        replace(topic, partitions=there[_STATE_OF[topic.what]].partitions)
-        if _STATE_OF.get(topic.what) in there
+        replace(topic, partitions=by_use[_STATE_OF[topic.what]].partitions)
+        if _STATE_OF.get(topic.what) in by_use
         else topic
         for topic in topics
     ]
 
 
-def find_topic_problem(settings: Settings, found: Mapping[str, int]) -> str:
-    """Why a worker cannot begin with these topics, given their partitions; "" if it can."""
-    spared = (_LEADER,) if settings.feedback.traces else (_LEADER, _FEEDBACK)
-    needed = [topic for topic in required_topics(settings) if topic.what not in spared]
-    missing = [topic.name for topic in needed if topic.name not in found]
+def find_topic_problem(settings: Settings, actual: Mapping[str, int]) -> str:
+    """Return why a worker cannot start, given the partitions of the cluster's topics, or ""."""
+    optional = (_LEADER,) if settings.feedback.traces else (_LEADER, _FEEDBACK)
+    needed = [topic for topic in required_topics(settings) if topic.what not in optional]
+    missing = [topic.name for topic in needed if topic.name not in actual]
     if missing:
         return f"there is no topic {', '.join(missing)}; make it with `ragmeter kafka init`"
-    # of traces, feedback and dead letters any number will do: no state hangs on it
+    # of traces, feedback and dead letters any number will do: no state depends on it
     wrong = [
-        f"{topic.name} has {found[topic.name]} partitions"
+        f"{topic.name} has {actual[topic.name]} partitions"
         for topic in needed
         if topic.what in (*_STATE_OF, *_STATE_OF.values())
-        if found[topic.name] != topic.partitions
+        if actual[topic.name] != topic.partitions
     ]
     if wrong:
         number = settings.kafka.partitions
@@ -157,14 +143,15 @@ def find_topic_problem(settings: Settings, found: Mapping[str, int]) -> str:
     return ""
 
 
-def compare_topic(topic: TopicSpec, found: ActualTopic) -> list[TopicDifference]:
-    rows = [_partitions(topic, found), _replication(topic, found)]
-    rows += [_config(topic, key, found) for key in topic.configs]
+def compare_topic(topic: TopicSpec, actual: ActualTopic) -> list[TopicDifference]:
+    """Return all differences of a topic."""
+    rows = [_compare_partitions(topic, actual), _compare_replication(topic, actual)]
+    rows += [_compare_config(topic, key, actual) for key in topic.configs]
     return [row for row in rows if row is not None]
 
 
-def _partitions(topic: TopicSpec, found: ActualTopic) -> TopicDifference | None:
-    if topic.partitions == found.partitions:
+def _compare_partitions(topic: TopicSpec, actual: ActualTopic) -> TopicDifference | None:
+    if topic.partitions == actual.partitions:
         return None
     cost, safe = "Kafka cannot take partitions away; set kafka.partitions to what is there", False
     if topic.what == STATE:
@@ -176,27 +163,27 @@ def _partitions(topic: TopicSpec, found: ActualTopic) -> TopicDifference | None:
     elif topic.what == SPANS:
         cost = "traces that are open would be torn in two; stop the senders, and change it when"
         cost += " ragmeter_otlp_open_traces is 0, together with its changelog"
-    elif topic.partitions > found.partitions and topic.grows:
+    elif topic.partitions > actual.partitions and topic.grows:
         cost, safe = "what is new goes to the new ones as well; nothing else changes", True
-    elif topic.partitions > found.partitions:
+    elif topic.partitions > actual.partitions:
         cost = "services would move away from their state; take another group and other topics"
         cost = cost if topic.what == SCORED else "only one is of use"
     return TopicDifference(
-        topic.name, "partitions", str(found.partitions), str(topic.partitions), cost, safe
+        topic.name, "partitions", str(actual.partitions), str(topic.partitions), cost, safe
     )
 
 
-def _replication(topic: TopicSpec, found: ActualTopic) -> TopicDifference | None:
-    if topic.replication in (None, found.replication):
+def _compare_replication(topic: TopicSpec, actual: ActualTopic) -> TopicDifference | None:
+    if topic.replication in (None, actual.replication):
         return None
     cost = "every byte is copied between brokers; use kafka-reassign-partitions"
     return TopicDifference(
-        topic.name, "replication", str(found.replication), str(topic.replication), cost, False
+        topic.name, "replication", str(actual.replication), str(topic.replication), cost, False
     )
 
 
-def _config(topic: TopicSpec, key: str, found: ActualTopic) -> TopicDifference | None:
-    want, have = topic.configs[key], found.configs.get(key)
+def _compare_config(topic: TopicSpec, key: str, actual: ActualTopic) -> TopicDifference | None:
+    want, have = topic.configs[key], actual.configs.get(key)
     if have == want:
         return None
     cost, safe = "takes effect at once, nothing is deleted", True
@@ -204,18 +191,18 @@ def _config(topic: TopicSpec, key: str, found: ActualTopic) -> TopicDifference |
         cost = "what the old policy has deleted of it is lost; from now on the last of each key"
         cost += " is kept"
     elif key == "cleanup.policy":
-        cost, safe = "what is older than its retention is deleted", found.empty
-    elif key == "retention.ms" and _less(want, have):
+        cost, safe = "what is older than its retention is deleted", actual.empty
+    elif key == "retention.ms" and _is_less(want, have):
         cost = f"what is older than {int(want) / _HOUR_MS:g} h is deleted"
-        safe = found.empty
+        safe = actual.empty
     elif key == "retention.ms":
         cost = "more disk"
-    elif key == "max.message.bytes" and _less(want, have):
+    elif key == "max.message.bytes" and _is_less(want, have):
         cost, safe = "larger messages, as they are taken now, are refused", False
     return TopicDifference(topic.name, key, str(have), want, cost, safe)
 
 
-def _less(want: str, have: str | None) -> bool:
+def _is_less(want: str, have: str | None) -> bool:
     try:
         return have is None or int(have) < 0 or int(want) < int(have)
     except ValueError:

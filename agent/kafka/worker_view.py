@@ -1,22 +1,20 @@
-"""Present the services of the partitions that a worker owns to the exporters and the admin endpoints.
+"""The services of the partitions that a worker owns, for the exporters and the admin endpoints.
 
-What the exporters read of a worker: the services of the partitions that it owns.
-
-A service lives in one partition, so its windows are found there. Counters with equal labels are
-summed over the partitions, and with the worker's own, which begin anew with the process.
+A service lives in one partition, so its windows are looked up there. Counters with equal labels
+are summed over the partitions, with the worker's own, which begin anew with the process.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
-from collections import Counter
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from typing import Any, cast
 
 from ragmeter.aggregate.agent_view import AgentHealth
-from ragmeter.aggregate.consistency import _AnswerComparison
+from ragmeter.aggregate.consistency import AnswerComparison
 from ragmeter.aggregate.indexes import IndexVersion
 from ragmeter.alerts.alert import Alert
 from ragmeter.core.counters import CounterKey, Counters, GaugeSample
@@ -29,13 +27,15 @@ from ragmeter.kafka.state.partition import PartitionState
 from ragmeter.store.rows import OutboxItem
 from ragmeter.windows.windows import Windows
 
-_BY_SERVICE = {"segments", "series", "stages", "count_traces", "estimate"}
-_BY_SERVICE |= {"unscored", "quantiles", "states", "history", "worst"}
-_BY_SERVICE |= {"cell", "sums_before", "series_history"}  # of breakdowns
+# methods of `Windows` whose first argument is a service; the last three are of breakdowns
+_BY_SERVICE = {
+    *("segments", "series", "stages", "count_traces", "estimate", "unscored", "quantiles"),
+    *("states", "history", "worst", "cell", "sums_before", "series_history"),
+}
 
 
 class _OwnedWindows:
-    """`Windows` by service. `empty` answers for a service that nobody here has."""
+    """`Windows` of all partitions; `empty` answers for a service that none of them has."""
 
     def __init__(self, states: Callable[[], list[PartitionState]], empty: Windows) -> None:
         self._states = states
@@ -52,87 +52,81 @@ class _OwnedWindows:
     @property
     def now(self) -> float | None:
         """The newest event time: partitions without traffic stand still."""
-        return max((found.now for found in self._all() if found.now is not None), default=None)
+        return max((one.now for one in self._all() if one.now is not None), default=None)
 
     def current_scorer(self, metric: str, scorer: str) -> str:
-        for windows in self._all():
-            found = windows.current_scorer(metric, scorer)
-            if found != scorer:
-                return found
-        return scorer
+        current = (windows.current_scorer(metric, scorer) for windows in self._all())
+        return next((name for name in current if name != scorer), scorer)
 
     def __getattr__(self, name: str) -> Any:
         if name not in _BY_SERVICE:
             raise AttributeError(name)
 
-        def ask(service: str, *args: Any, **options: Any) -> Any:
+        def call(service: str, *args: Any, **options: Any) -> Any:
             own = (windows for windows in self._all() if service in windows.services())
             return getattr(next(own, self._empty), name)(service, *args, **options)
 
-        return ask
+        return call
 
 
 class _OwnedCounters(Counters):
-    """`inc` counts for the process; reading adds what the partitions hold."""
+    """Counters of the process and all partitions; `inc` counts for the process."""
 
-    def __init__(
-        self,
-        states: Callable[[], list[PartitionState]],
-        opened: Callable[[], list[AssemblyState]],
-    ) -> None:
+    def __init__(self, view: WorkerView) -> None:
         super().__init__()
-        self._states = states
-        self._opened = opened
+        self._view = view
 
     def items(self) -> Iterator[tuple[CounterKey, float]]:
-        total: Counter[CounterKey] = Counter()
-        for key, value in super().items():
-            total[key] += value  # type: ignore[assignment]
-        kept = [state.aggregator.counters for state in self._states()]
-        for counters in (*kept, *(state.counters for state in self._opened())):
-            for key, value in counters.items():
-                total[key] += value  # type: ignore[assignment]
+        total: dict[CounterKey, float] = defaultdict(float, super().items())
+        counters = [state.aggregator.counters for state in self._view.partition_states()]
+        counters += [state.counters for state in self._view.assembly_states()]
+        for key, value in (item for one in counters for item in one.items()):
+            total[key] += value
         yield from total.items()
 
     def get(self, name: str, labels: tuple[tuple[str, str], ...] = ()) -> float:
         return dict(self.items()).get((name, labels), 0)
 
-    def show_exemplars(self) -> None:
+    def update_exemplars(self) -> None:
         self.exemplars = {
             key: value
-            for state in self._states()
+            for state in self._view.partition_states()
             for key, value in state.aggregator.counters.exemplars.items()
         }
 
 
 class _OwnedOutbox:
-    """The outboxes of the partitions as one; `ragmeter.kafka.state.rows` says what they promise."""
+    """The outboxes of all partitions; `ragmeter.kafka.state.rows` says what they guarantee."""
 
-    def __init__(self, reading: WorkerView) -> None:
-        self._reading = reading
+    def __init__(self, view: WorkerView) -> None:
+        self._view = view
 
     def due(self, now: float, limit: int) -> Sequence[OutboxItem]:
-        with self._reading.lock():
-            found = [
+        with self._view.lock():
+            items = [
                 item
-                for state in self._reading.partition_states()
+                for state in self._view.partition_states()
                 for item in state.outbox.due(now, limit)
             ]
-        return sorted(found, key=lambda item: item.created)[:limit]
+        return sorted(items, key=lambda item: item.created)[:limit]
 
     def done(self, item_id: str) -> None:
-        with self._reading.lock():
-            for state in self._reading.partition_states():
+        with self._view.lock():
+            for state in self._view.partition_states():
                 state.outbox.done(item_id)
 
     def retry(self, item_id: str, at: float, error: str) -> None:
-        with self._reading.lock():
-            for state in self._reading.partition_states():
+        with self._view.lock():
+            for state in self._view.partition_states():
                 state.outbox.retry(item_id, at)
 
 
 class WorkerView:
-    """`ragmeter.aggregate.agent_view.Reading` of a worker; `empty` are windows without content."""
+    """The `ragmeter.aggregate.agent_view` of a worker.
+
+    `aggregate` and `assemble` are set when the app is made; they share a lock. Hold it for
+    everything but `evidence`, `outbox` and `health`. `empty` are windows without content.
+    """
 
     def __init__(
         self,
@@ -144,133 +138,148 @@ class WorkerView:
         gauges: Callable[[], Sequence[GaugeSample]] = lambda: (),
     ) -> None:
         self.segments = tuple(segments)
-        self.stage: AggregateProcessor | None = None
-        """Set when the app is made."""
+        self.aggregate: AggregateProcessor | None = None
         self.assemble: AssembleProcessor | None = None
-        """As well, where there is one; its lock is the other's."""
         self.outbox = _OwnedOutbox(self)
         self._problems = problems
         self._labels = labels
         self._gauges = gauges
-        self._counters = _OwnedCounters(self.partition_states, self.assembly_states)
+        self._counters = _OwnedCounters(self)
         self._windows = _OwnedWindows(self.partition_states, empty)
 
     def partition_states(self) -> list[PartitionState]:
-        """Hold the lock."""
-        return [owner.state for owner in self.stage.owners.values()] if self.stage else []
+        """Return the states of the scores topic."""
+        return [owner.state for owner in self.aggregate.owners.values()] if self.aggregate else []
 
     def assembly_states(self) -> list[AssemblyState]:
-        """Open traces that came as OTLP. Hold the lock."""
+        """Return the states of the spans topic."""
         return [owner.state for owner in self.assemble.owners.values()] if self.assemble else []
 
     @property
     def windows(self) -> Windows:
+        """The windows of all partitions."""
         return cast(Windows, self._windows)
 
     @property
     def counters(self) -> Counters:
-        self._counters.show_exemplars()
+        """The counters of the process and all partitions."""
+        self._counters.update_exemplars()
         return self._counters
 
     @property
     def process(self) -> Counters:
-        """What `inc` counts for this process alone."""
+        """Counters to increment for this process alone."""
         return self._counters
 
     @property
     def waiting(self) -> Mapping[tuple[str, str], int]:
+        """Nothing waits for slow tiers: they score inline."""
         return {}
 
     def instruments(self) -> Sequence[Mapping[str, str]]:
+        """Return the labels of the configured tiers."""
         return self._labels()
 
     def gauges(self) -> Sequence[GaugeSample]:
-        total: Counter[tuple[str, tuple[tuple[str, str], ...]]] = Counter()
-        found = [gauge for state in self.partition_states() for gauge in state.gauges()]
-        found += [gauge for state in self.assembly_states() for gauge in state.gauges()]
-        for name, labels, value in found:
-            total[name, labels] += value  # type: ignore[assignment]
-        return [*((*key, float(value)) for key, value in total.items()), *self._gauges()]
+        """Return gauges, summed over the partitions."""
+        gauges = [gauge for state in self.partition_states() for gauge in state.gauges()]
+        gauges += [gauge for state in self.assembly_states() for gauge in state.gauges()]
+        total: dict[CounterKey, float] = defaultdict(float)
+        for name, labels, value in gauges:
+            total[name, labels] += value
+        return [*((*key, value) for key, value in total.items()), *self._gauges()]
 
     def indexes(self) -> Sequence[IndexVersion]:
-        return [
-            one for state in self.partition_states() for one in state.aggregator.indexing.versions()
-        ]
+        """Return the index versions of all services."""
+        states = self.partition_states()
+        return [version for state in states for version in state.aggregator.indexing.versions()]
 
-    def consistency(self, service: str, window: str) -> _AnswerComparison:
+    def consistency(self, service: str, window: str) -> AnswerComparison:
+        """Return the answer comparison of a service."""
         for state in self.partition_states():
             if service in state.aggregator.consistency.services():
                 return state.aggregator.consistency.compared(service, window)
-        return _AnswerComparison(0, 0, {})
+        return AnswerComparison(0, 0, {})
 
     def lock(self) -> AbstractContextManager[Any]:
-        assert self.stage is not None
-        return self.stage.lock
+        """Return the lock of all states."""
+        assert self.aggregate is not None
+        return self.aggregate.lock
 
     def alerts(self) -> list[Alert]:
-        return [
-            alert for state in self.partition_states() for alert in state.aggregator.engine.alerts()
-        ]
+        """Return the alerts of all partitions."""
+        states = self.partition_states()
+        return [alert for state in states for alert in state.aggregator.engine.alerts()]
 
     def evidence(self, service: str, trace_id: str) -> dict[str, Any] | None:
+        """Return what is known of a worst trace."""
         with self.lock():
             for state in self.partition_states():
-                body = state.evidence((service, trace_id))
+                body = state.evidence.get((service, trace_id))
                 if body is not None:
-                    found: dict[str, Any] = json.loads(body)
-                    return found
+                    document: dict[str, Any] = json.loads(body)
+                    return document
         return None
 
     def health(self) -> AgentHealth:
-        waiting = sum(stage.waiting for stage in (self.stage, self.assemble) if stage)
+        """Return why the worker is not ready, and how many records wait."""
+        waiting = sum(one.waiting for one in (self.aggregate, self.assemble) if one)
         return AgentHealth(problems=tuple(self._problems()), queue_depth=waiting)
 
 
 class WorkerBaselines:
-    """`ragmeter.embedded.endpoints.operator.Baselines` of a worker; its methods are called in threads. To be
-    made in the loop of the stage."""
+    """The drift baselines of a worker, for `ragmeter.embedded.endpoints.operator`.
+
+    Make it in the loop of the processor; its methods are called in threads. `processor` is set
+    when the app is made.
+    """
 
     def __init__(self) -> None:
-        self.stage: AggregateProcessor | None = None
-        """Set when the app is made."""
+        self.processor: AggregateProcessor | None = None
         self._loop = asyncio.get_running_loop()
 
     def baselines(self) -> list[dict[str, Any]]:
-        stage = self.stage
-        if stage is None:
+        """Return the baselines of the services that this worker counts."""
+        processor = self.processor
+        if processor is None:
             return []
-        with stage.lock:
+        with processor.lock:
             return [
                 row
-                for _, owner in sorted(stage.owners.items())
+                for _, owner in sorted(processor.owners.items())
                 for row in owner.state.aggregator.drift.baselines()
             ]
 
     def promote(self, service: str | None) -> dict[str, Any]:
-        """Of a service that this worker counts, or of all of those. Raises `UnknownService` and
-        `Unavailable`."""
+        """Make new baselines of a service, or of all here.
+
+        Raises `UnknownService`, or `StateUnavailable` if they cannot be made durable now.
+        """
         return asyncio.run_coroutine_threadsafe(self._promote(service), self._loop).result()
 
     async def _promote(self, service: str | None) -> dict[str, Any]:
-        stage = self.stage
-        if stage is None or not stage.owners:
+        processor = self.processor
+        if processor is None or not processor.owners:
             raise StateUnavailable("this worker owns no services now")
-        orders = [
-            found
-            for owner in stage.owners.values()
-            if isinstance(owner, AggregateOwner) and (found := owner.promote(service))
+        promotions = [
+            promotion
+            for owner in processor.owners.values()
+            if (promotion := cast(AggregateOwner, owner).promote(service))
         ]
-        if not orders:
-            raise UnknownService(f"no service {service!r} is watched for drift {self._here()}")
+        if not promotions:
+            here = ", ".join(sorted({row["service"] for row in self.baselines()})) or "none"
+            raise UnknownService(
+                f"no service {service!r} is watched for drift here, but {here}:"
+                " ask the other workers"
+            )
         try:
             async with asyncio.timeout(COMMAND_PATIENCE):
-                await asyncio.gather(*(durable for _, durable in orders))
+                await asyncio.gather(*(durable for _, durable in promotions))
         except TimeoutError:
             raise StateUnavailable("applied, but Kafka does not take it yet") from None
-        services = {name: done for found, _ in orders for name, done in found["services"].items()}
-        times = [found["at"] for found, _ in orders if found["at"] is not None]
+        documents = [document for document, _ in promotions]
+        services = {
+            name: row for document in documents for name, row in document["services"].items()
+        }
+        times = [document["at"] for document in documents if document["at"] is not None]
         return {"at": max(times, default=None), "services": services}
-
-    def _here(self) -> str:
-        names = sorted({row["service"] for row in self.baselines()})
-        return f"here, but {', '.join(names) or 'none'}: ask the other workers"

@@ -22,8 +22,8 @@ from ragmeter.console.terminal import (
     check_output_path,
     print_tables,
     print_text,
-    write_atomically,
 )
+from ragmeter.core.atomic_files import write_atomically
 from ragmeter.core.label_bounds import bound_label
 from ragmeter.core.metric_specs import base_name, find_spec, parse_cutoff
 from ragmeter.core.series import split_scorer

@@ -11,6 +11,7 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 from ragmeter.core.clocks import parse_duration
+from ragmeter.core.pacing import Pace
 from ragmeter.ingest.files import STDIN, InputFile, ReadAhead
 from ragmeter.ingest.native import DecodedTrace, DecodeFailure, decode_trace
 
@@ -62,31 +63,9 @@ class TraceShift:
         return shift + suffix
 
 
+# Seconds of delay that a replay makes up for. Without any, each late wake-up would lower the rate;
+# with more, an agent that was away for minutes would be met by a burst.
 SLACK_SECONDS = 1.0
-"""Seconds that are made up for after a delay. Without any, each late wake-up would lower the rate;
-with more, an agent that was away for minutes would be met by a burst."""
-
-
-class RateLimiter:
-    """`rate` in traces a second, None: as fast as it goes. `clock` never jumps."""
-
-    def __init__(
-        self, rate: float | None, clock: Callable[[], float], sleep: Callable[[float], None]
-    ) -> None:
-        self._pause = None if rate is None else 1 / rate
-        self._clock, self._sleep = clock, sleep
-        self._due: float | None = None
-
-    def wait(self) -> None:
-        """Until the next trace is due."""
-        if self._pause is None:
-            return
-        now = self._clock()
-        due = now if self._due is None else max(self._due, now - SLACK_SECONDS)
-        if due > now:
-            self._sleep(due - now)
-        self._due = due + self._pause
-
 
 PROGRESS_SECONDS = 5.0  # between two lines of progress
 MAX_NAMED = 20  # items named on the terminal: a file of anything else must not fill it
@@ -150,7 +129,7 @@ def read_traffic(
     done: ReplayState,
     telling: ReplayReporter,
     *,
-    pace: RateLimiter,
+    pace: Pace,
     moving: TraceShift,
     wall: Callable[[], float] = time.time,
 ) -> Iterator[tuple[DecodedTrace, int] | None]:

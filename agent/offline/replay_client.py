@@ -10,16 +10,16 @@ from typing import Any
 import httpx
 
 from ragmeter.config.settings import Settings
+from ragmeter.core.pacing import Pace, backoff_seconds, parse_retry_after
 from ragmeter.embedded.endpoints.json_items import TRACES_PATH
 from ragmeter.ingest.files import InputFile
 from ragmeter.offline.replay import (
-    RateLimiter,
+    SLACK_SECONDS,
     ReplayReporter,
     ReplayState,
     TraceShift,
     read_traffic,
 )
-from ragmeter.scorers.llm.exchange import backoff_seconds, parse_retry_after
 
 BATCH = 256  # traces in one body, as many as the agent commits at a time from a file
 BATCH_BYTES = 4 * 2**20  # of one body, or one trace that is larger
@@ -74,7 +74,7 @@ def replay_to_agent(
         settings.limits.trace_bytes,
         done,
         telling,
-        pace=RateLimiter(rate, clock, sleep),
+        pace=Pace(rate, clock, sleep, SLACK_SECONDS),
         moving=moving or TraceShift(),
         wall=wall,
     )

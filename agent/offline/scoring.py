@@ -18,6 +18,7 @@ from typing import IO, Any, Protocol
 
 from ragmeter.config.settings import Settings
 from ragmeter.console.terminal import FileProgress
+from ragmeter.core.atomic_files import replacing
 from ragmeter.core.counters import Counts
 from ragmeter.core.feedback import Feedback
 from ragmeter.core.score import Score, ScoredTrace, ScoreState
@@ -67,18 +68,8 @@ def _open_atomically(output: Path) -> Iterator[IO[str]]:
         with open(1, "w", closefd=False, **text) as file:
             yield file
         return
-    output = Path(os.path.realpath(output))  # a link stays one
-    if output.exists() and not output.is_file():
-        with output.open("w", **text) as file:
-            yield file
-        return
-    part = output.with_name(f".{output.name}.part")
-    try:
-        with part.open("w", **text) as file:
-            yield file
-        os.replace(part, output)
-    finally:
-        part.unlink(missing_ok=True)
+    with replacing(output) as part, part.open("w", **text) as file:
+        yield file
 
 
 def _is_scorer_failure(score: Score) -> bool:

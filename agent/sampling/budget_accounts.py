@@ -1,23 +1,8 @@
 """Accounts of what a tier and its canaries may spend: income, spend and pace.
 
-Accounts of what a tier may spend: how much has come in, how much has gone, how fast to go on.
-
-An account speaks in units of one resource (requests, tokens, USD, seconds). Its balance is what
-has come in less what was settled; what is drawn and not yet settled (`pending`) is taken off by
-the reader, priced as of now. The pace it allows is the incoming rate, corrected by the balance:
-
-    pace = rate * clamp(1 + (balance - pending) / (tau * rate), FLOOR, CEILING)
-
-which is integral control of cumulative spend. Pure: time comes in as Unix seconds.
-
-How much of the judge's budget canaries may take. Pure.
-
-Canaries are sent on purpose and judged at once, each of them, while there is something left of
-their part; what comes beyond is `unscored` for the reason `budget`. They never wait for the pace of
-the traffic, and a suite that has become too large, or a service that sends its own traffic with
-references, takes no more than the part from it. What they spend is charged to the budget like that
-of probes: the whole stays what it is, and the traffic is judged a little less, for it alone is
-drawn by chance and so can be.
+An account counts units of one resource (requests, tokens, USD, seconds). Its balance is what has
+come in less what was settled; what is drawn and not yet settled (`pending`) is subtracted by the
+reader, priced as of now. Time is Unix seconds and comes from the caller.
 """
 
 from __future__ import annotations
@@ -27,41 +12,64 @@ from collections.abc import Mapping
 from typing import Any
 
 from ragmeter.config.scoring import JudgeBudgetSettings
-from ragmeter.sampling.service_demand import CAPACITY_INDEX
+from ragmeter.sampling.service_demand import (
+    CAPACITY_INDEX,
+    RESOURCES,
+    CostVector,
+    blend_costs,
+    parse_cost,
+)
 
+HOUR, DAY = 3600.0, 86400.0
+
+# Least pace, as a share of the income, while a debt is paid back: it keeps every minute judged. It
+# cannot overspend: at any pace below the income the debt shrinks.
 PACE_FLOOR = 0.25
-"""Least pace, as a part of the incoming rate, while a debt is paid back: it is what keeps every
-minute judged. It cannot overspend: at any pace below the rate the debt shrinks."""
 
+# Greatest pace, as a share of the income, while a credit is used up.
 PACE_CEILING = 1.5
-"""Greatest pace, while a credit is used up."""
 
+# Most credit, in seconds of income: it bounds what a minute may spend above its income to 20 %
+# after a lull. A smaller one gives up income to the chance in the draws: at 9 a budget that on/off
+# bursts barely use falls 2 % short instead of 1 %.
 CREDIT_SECONDS = 12.0
-"""Credit kept, in seconds of income: it bounds what a minute may spend above its income to 20 %
-after a lull. A smaller one gives up income to the chance in the draws: at 9 a budget that on/off
-bursts barely use falls 2 % short instead of 1 %."""
 
+# Or so many draws, if they cost more: with one draw a minute, seconds of income hold none.
 _CREDIT_DRAWS = 8.0
-"""Or so many draws, if they cost more: with one draw a minute, seconds of income hold none."""
 
+# Seconds in which a debt or a credit is worked off. A shorter time makes the probability follow the
+# chance in the draws (a spread of 1/sqrt(2 * draws within tau)), a longer one lets a minute
+# overspend.
 _TAU_SECONDS = 20.0
-"""Time in which a debt or a credit is worked off. Shorter makes the probability follow the chance
-in the draws (a spread of 1/sqrt(2 * draws within tau)), longer lets a minute overspend."""
-
 _TAU_DRAWS = 16.0
 _TAU_MAX = 600.0
 
-DAY = 86400.0
+# The rest of a day counts as at least so many seconds: no rush before midnight.
 _MIN_SECONDS_LEFT = 60.0
-"""What is left of a day counts as at least so many seconds: no rush before midnight."""
 
+# Share of a day's even pace that is left when the day's money is gone (a lowered budget, a late
+# bill): never zero, and at most 1 % of the budget.
 _MIN_DAY_PACE = 0.01
-"""Part of the even pace of a day that is left when the day's money is gone (a budget that was
-lowered, a bill that came late): never zero, and at most 1 % of the budget."""
+
+# Seconds of income that canaries have at a start: a suite's first round (every 15 minutes by
+# default) comes up to a minute after it. Not more, for a Kafka worker begins anew at each start.
+START_SECONDS = 900.0
+
+# Settled canaries that the cost of one is averaged over.
+_CANARY_MEMORY = 32
 
 
 class BudgetAccount:
-    """Income of `rate` units a second; credit beyond the limit is given up."""
+    """An account with a steady income; credit beyond a limit is given up.
+
+    `balance` is income less settled spend, in units.
+
+    Args:
+        rate: Units that come in per second, above 0.
+
+    Raises:
+        ValueError: `rate` is not positive and finite.
+    """
 
     def __init__(self, rate: float) -> None:
         if not rate > 0 or not math.isfinite(rate):
@@ -75,21 +83,30 @@ class BudgetAccount:
         return self._rate
 
     def advance(self, now: float, seconds: float, pending: float) -> None:
-        """Take in the income of the `seconds` up to `now`; `pending` is what is not settled."""
+        """Take in the income of the `seconds` up to `now`; `pending` units are not settled."""
         self.balance += self._rate * seconds
 
     def settle(self, units: float) -> None:
+        """Subtract spent units."""
         self.balance -= units
 
     def resize(self, factor: float) -> None:
-        """So many times the income from now on. What was spent too much is still to be paid."""
+        """Multiply the income from now on; a debt is still to be paid."""
         self._rate *= factor
 
     def begin(self, now: float) -> None:
-        """What came in before `now` was spent elsewhere."""
+        """Assume that the income before `now` was spent."""
 
     def pace(self, pending: float, draw: float) -> float:
-        """Units a second to spend from now on, above 0; `draw` is what one draw costs."""
+        """Return the units per second to spend from now on, above 0.
+
+        This is integral control of cumulative spend: pace = rate * clamp(1 + (balance - pending) /
+        (tau * rate), `PACE_FLOOR`, `PACE_CEILING`).
+
+        Args:
+            pending: Units drawn and not yet settled.
+            draw: Units that one draw costs.
+        """
         rate = self.rate
         free = self.balance - pending
         surplus = free - max(CREDIT_SECONDS * rate, _CREDIT_DRAWS * draw)
@@ -103,33 +120,40 @@ class BudgetAccount:
         self.balance -= surplus
 
     def dump(self) -> dict[str, float]:
+        """Return the state for JSON."""
         return {"balance": self.balance}
 
-    def load(self, state: dict[str, float]) -> None:
+    def load(self, state: Mapping[str, float]) -> None:
+        """Restore what `dump` returned."""
         self.balance = float(state["balance"])
 
 
 class DailyBudgetAccount(BudgetAccount):
-    """`units` for each UTC day, spread evenly over what is left of the day.
+    """An account of a sum for each UTC day, spread evenly over what is left of the day.
 
     Credit that is given up goes back into the rest of the day. At midnight a debt is carried over,
-    what was not spent is not.
+    unspent income is not.
+
+    Args:
+        units: Units per day.
     """
 
     def __init__(self, units: float) -> None:
         super().__init__(units / DAY)
         self._units = units
-        self._came = 0.0
+        self._came = 0.0  # today's income so far
         self._now: float | None = None
 
     @property
     def rate(self) -> float:
+        """Units that come in per second now."""
         left = DAY if self._now is None else DAY - self._now % DAY
         return max(
             (self._units - self._came) / max(left, _MIN_SECONDS_LEFT), _MIN_DAY_PACE * self._rate
         )
 
     def advance(self, now: float, seconds: float, pending: float) -> None:
+        """Take in the income of the `seconds` up to `now`; `pending` units are not settled."""
         before = self._now
         if before is not None and now // DAY > before // DAY:
             debt = min(0.0, self._units - self._came + self.balance - pending)
@@ -146,24 +170,27 @@ class DailyBudgetAccount(BudgetAccount):
         self._now = now
 
     def resize(self, factor: float) -> None:
-        # what is left of the day is divided anew, and not what was
+        """Multiply the day's sum; what is left of the day is divided anew, the past is not."""
         super().resize(factor)
         self._units *= factor
         self._came *= factor
 
     def begin(self, now: float) -> None:
+        """Assume that today's income before `now` was spent."""
         self._came = self._units * (now % DAY) / DAY
         self._now = now
 
     def _give_up(self, surplus: float) -> None:
-        self.balance -= surplus
+        super()._give_up(surplus)
         self._came = max(0.0, self._came - surplus)
 
     def dump(self) -> dict[str, float]:
+        """Return the state for JSON."""
         state = {"balance": self.balance, "came": self._came}
         return state if self._now is None else {**state, "now": self._now}
 
-    def load(self, state: dict[str, float]) -> None:
+    def load(self, state: Mapping[str, float]) -> None:
+        """Restore what `dump` returned."""
         super().load(state)
         self._came = min(float(state["came"]), self._units)
         self._now = float(state["now"]) if "now" in state else None
@@ -172,8 +199,16 @@ class DailyBudgetAccount(BudgetAccount):
 def open_accounts(
     budget: JudgeBudgetSettings, share: float, capacity: float | None
 ) -> dict[int, BudgetAccount]:
-    """Accounts for `share` of a budget, by the place of their resource (`costs.RESOURCES`), for
-    those that are limited. `capacity`: seconds of calls or of cores a second."""
+    """Open an account for each limited resource.
+
+    Args:
+        budget: The limits.
+        share: Share (0..1] of each limit, the capacity included.
+        capacity: Seconds of calls or of cores per second, None without a limit.
+
+    Returns:
+        Accounts by the index of their resource in `RESOURCES`.
+    """
     accounts: dict[int, BudgetAccount] = {}
     if budget.requests_per_minute is not None:
         accounts[0] = BudgetAccount(share * budget.requests_per_minute / 60)
@@ -186,87 +221,81 @@ def open_accounts(
     return accounts
 
 
-START_SECONDS = 900.0
-"""Seconds of income to begin with: a suite's first round (every 15 minutes by default) comes up to
-a minute after a start. Not more, for a worker on Kafka begins anew at each start."""
-
-HOUR, CANARY_DAY = 3600.0, 86400.0
-"""Seconds of income that are kept for later: a round comes in a burst. Of money a day's, so that a
-suite once a day has all of its part; of calls an hour's, for they hold up the traffic's."""
-
-_CANARY_MEMORY = 32
-"""Settled canaries that the cost of one is averaged over."""
-
-
 class CanaryShare:
-    """One balance for each limited resource, by its place in a cost. `rates`: units a second that
-    come in, of which those of the places in `daily` are kept for a day. `cost` is what a canary
-    takes until the first is settled."""
+    """The share of a budget that canaries may spend.
+
+    Canaries are judged at once while there is something left of their share; beyond it they are
+    `unscored` for the reason `budget`. Their spend is charged to the budget like that of probes:
+    the whole stays what it is, and the traffic, which alone is drawn by chance, is judged less.
+
+    Args:
+        rates: Units that come in per second by index of resource.
+        cost: Cost of a canary until the first is settled.
+        daily: Resources (money) whose income is retained for a day, so that a suite once a day has
+            all of its share. That of others is retained for an hour: calls hold up the traffic's.
+    """
 
     def __init__(
-        self,
-        rates: Mapping[int, float],
-        cost: tuple[float, ...],
-        daily: frozenset[int] = frozenset(),
+        self, rates: Mapping[int, float], cost: CostVector, daily: frozenset[int] = frozenset()
     ) -> None:
         self._rates = dict(rates)
-        self._keeps = {place: CANARY_DAY if place in daily else HOUR for place in rates}
-        self._balances = {place: START_SECONDS * rate for place, rate in rates.items()}
+        self._retention = {index: DAY if index in daily else HOUR for index in rates}
+        self._balances = {index: START_SECONDS * rate for index, rate in rates.items()}
         self._cost = cost
         self._settled = 0
         self._pending = 0
         self._now: float | None = None
 
     def admit(self, now: float) -> bool:
-        """A canary has come at Unix time `now`: whether it may ask. What it is expected to cost is
-        committed then, and must be settled."""
+        """Decide whether a canary may be judged at `now` (Unix seconds).
+
+        If so, its expected cost is committed, and `settle` must follow.
+        """
         passed = 0.0 if self._now is None else max(0.0, now - self._now)
         self._now = now
-        for place, rate in self._rates.items():
-            most = rate * self._keeps[place]
-            self._balances[place] = min(most, self._balances[place] + rate * passed)
-        # one more than there is, at most: else a part below the cost of one would admit none, ever
-        if any(left <= self._pending * self._cost[p] for p, left in self._balances.items()):
+        for index, rate in self._rates.items():
+            income = self._balances[index] + rate * passed
+            self._balances[index] = min(rate * self._retention[index], income)
+        # at most one more than the balance covers: else a share below the cost of one admits none
+        if any(left <= self._pending * self._cost[i] for i, left in self._balances.items()):
             return False
         self._pending += 1
         return True
 
-    def settle(self, cost: tuple[float, ...]) -> None:
-        """A canary is done, and has taken this."""
-        for place in self._balances:
-            self._balances[place] -= cost[place]
+    def settle(self, cost: CostVector) -> None:
+        """Subtract what an admitted canary has cost."""
+        for index in self._balances:
+            self._balances[index] -= cost[index]
         self._pending = max(0, self._pending - 1)
         self._settled += 1
-        part = max(1 / self._settled, 1 / _CANARY_MEMORY)
-        self._cost = tuple(a + part * (b - a) for a, b in zip(self._cost, cost, strict=True))
+        self._cost = blend_costs(self._cost, cost, max(1 / self._settled, 1 / _CANARY_MEMORY))
 
     def resize(self, factor: float, but: int) -> None:
-        """All incomes `but` that of one place are others from now on, and what is left of them."""
-        for place in self._rates.keys() - {but}:
-            self._rates[place] *= factor
-            self._balances[place] *= factor
+        """Multiply the incomes and balances of all resources `but` one."""
+        for index in self._rates.keys() - {but}:
+            self._rates[index] *= factor
+            self._balances[index] *= factor
 
-    def dump(self, names: tuple[str, ...]) -> dict[str, Any]:
-        """For JSON; `names` are those of the resources by place."""
+    def dump(self) -> dict[str, Any]:
+        """Return the state for JSON."""
         return {
             "now": self._now,
             "cost": list(self._cost),
             "settled": self._settled,
-            "balances": {names[place]: left for place, left in self._balances.items()},
+            "balances": {RESOURCES[index]: left for index, left in self._balances.items()},
         }
 
-    def load(
-        self,
-        state: Mapping[str, Any],
-        names: tuple[str, ...],
-        cost: tuple[float, ...],
-        pending: int,
-    ) -> None:
-        """What `dump` gave, with its `cost` read. A resource that was not limited then begins."""
+    def load(self, state: Mapping[str, Any], pending: int) -> None:
+        """Restore what `dump` returned; a resource that was not limited then begins anew.
+
+        Args:
+            state: The saved state.
+            pending: Admitted canaries that are not settled.
+        """
         self._now = None if state["now"] is None else float(state["now"])
-        self._cost = cost
+        self._cost = parse_cost(state["cost"])
         self._settled = int(state["settled"])
         self._pending = pending
-        for place in self._balances:
-            if names[place] in state["balances"]:
-                self._balances[place] = float(state["balances"][names[place]])
+        for index in self._balances:
+            if RESOURCES[index] in state["balances"]:
+                self._balances[index] = float(state["balances"][RESOURCES[index]])

@@ -1,24 +1,9 @@
 """Scale the sampling rate of a tier so that spend follows its budget.
 
-How much of the traffic a tier may judge now, so that spend follows the budget.
-
 A worker draws each arriving trace with probability pi = rate * scale * upstream probability; this
-module finds the scale. A drawn trace is judged later and costs what it costs: then it is settled.
-Feed-forward (what comes in per second, shared fairly over services, over what the arrivals of a
-service would cost) keeps the spend right while traffic changes; integral control of cumulative
-spend (`ragmeter.sampling.budget_accounts`) removes what is left of the error.
-
-Why weights of 1/pi stay unbiased although pi follows the spend: pi of a trace is a function of the
-traces (what has arrived, and the stratum of its own) and of earlier draws and their costs, never of
-its own draw, which is a hash that no earlier draw depends on. So E[taken / pi | the past, all
-traces] = 1 for every trace, and (taken / pi - 1) are martingale differences: their covariances are
-0, and the variance estimators for independent draws hold too. No later trace, cost or verdict may
-ever enter a pi that is already given out.
-
-Never a pause: the pace never falls below `accounts.FLOOR` of the income. With m = FLOOR * income
-a minute / cost of a trace, at least m traces a minute are expected, and a minute has none with
-probability exp(-m). The floor is one of pace and not of pi, so it cannot overspend however much
-arrives: while a debt is paid back the pace is below the income.
+module finds the scale. Feed-forward (income, shared fairly over services, over what their arrivals
+would cost) keeps spend right while traffic changes; integral control of cumulative spend
+(`BudgetAccount.pace`) removes the rest of the error.
 """
 
 from __future__ import annotations
@@ -26,6 +11,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 from ragmeter.config.scoring import HhemSettings, JudgeBudgetSettings, JudgeSettings
@@ -45,37 +31,55 @@ from ragmeter.sampling.service_demand import (
     parse_cost,
 )
 
+# All possible scales: 321 values from 1 to 2**-20 in ratios of 2**(1/16). Windows group scores by
+# distinct probability, so these must be few; the balance makes up for rounding down.
 _STEPS_PER_OCTAVE, _OCTAVES = 16, 20
 SCALE_GRID = tuple(
     2.0 ** (-step / _STEPS_PER_OCTAVE) for step in range(_STEPS_PER_OCTAVE * _OCTAVES + 1)
 )
-"""The scales there are: 321 values from 1 to 2**-20 in ratios of 2**(1/16). Windows group scores
-by distinct probability, so these must be few; rounding down is made up for by the balance."""
 
+# Seconds between two updates of the scales. A draw that spends ahead brings the next one forward.
 _TICK = 0.5
-"""Seconds between two looks at the rates. A draw that spends ahead brings the next look forward."""
 
+# Settled traces of all services that the cost of one trace is averaged over.
 _COST_MEMORY = 64
-"""Settled traces of all services that the cost of one trace is averaged over."""
 
+# Services beyond `MAX_SERVICES` are counted together: names come from outside.
 MAX_SERVICES = 256
 REST_SERVICES = OTHER_LABEL
-"""Where services beyond `MAX_SERVICES` are counted together: names come from outside."""
 
+# Seconds between two searches for services that are gone.
 _SWEEP_SECONDS = 60.0
 
+# Share of the queue that may fill before the scale falls, by the square of what is left of the
+# rest: half full it is 0.44, and the queue is full only once nothing is drawn any more.
 _QUEUE_ROOM = 0.25
-"""Part of the queue that may fill before the scale falls, by the square of what is left of the
-rest: at a half full it is 0.44, and the queue is full only where nothing is drawn any more."""
+
+# Share of the slots or cores that is planned for: at 1.0 the queue before them never empties.
+_UTILISATION = 0.9
+
+_Accounts = dict[int, BudgetAccount]  # by index of resource
 
 
 class BudgetController:
     """The scale of one tier's sampling rates. Without any limit it is always 1.
 
-    `budget` are the limits in money and calls, `capacity` the seconds of calls or of cores that
-    can be worked off per second, `prior` what a trace costs before the first is settled. Time is
-    Unix seconds by the caller's clock, the same one for all methods. `settle`, `charge` and
-    `scales` may be called from any thread; all else belongs to the thread that draws.
+    Weights of 1/pi stay unbiased although pi follows the spend. The pi of a trace is a function of
+    the traces (arrivals, its own stratum) and of earlier draws and their costs, never of its own
+    draw, which is a hash. So E[taken / pi | the past, all traces] = 1, (taken / pi - 1) are
+    martingale differences with covariances 0, and variance estimators for independent draws hold.
+    No later trace, cost or verdict may ever enter a pi that is already given out.
+
+    There is never a pause: the pace stays above `PACE_FLOOR` of the income. With m = PACE_FLOOR *
+    income per minute / cost of a trace, a minute without a draw has probability exp(-m).
+
+    `settle`, `charge` and `scales` may be called from any thread; everything else belongs to the
+    thread that draws. Times are Unix seconds of one clock.
+
+    Args:
+        budget: The limits in money and calls.
+        capacity: Seconds of calls or of cores that can be worked off per second, None: unlimited.
+        prior: Cost of a trace until the first is settled.
     """
 
     def __init__(
@@ -87,222 +91,215 @@ class BudgetController:
     ) -> None:
         self._cost = cost_vector(prior)
         self._settled = 0
-        self._accounts = open_accounts(budget, 1.0, capacity)
+        self._accounts: _Accounts = open_accounts(budget, 1.0, capacity)
         # The share of a service is one of the budget, and of the capacity too: a slot is spent.
-        self._own = {
+        self._service_accounts: dict[str, _Accounts] = {
             name: open_accounts(budget, share, capacity)
             for name, share in budget.shares.items()
             if share < 1
         }
-        # with money spread evenly over the day: at what hour a suite is sent is its own affair
-        # (0: nobody asks)
-        own = open_accounts(budget, budget.canaries, capacity) if budget.canaries else {}
-        self._canaries = CanaryShare(
-            {place: account.rate for place, account in own.items()},
-            self._cost,
-            daily=frozenset({2}),
-        )
+        canaries = open_accounts(budget, budget.canaries, capacity) if budget.canaries else {}
+        # Money comes evenly over the day: the hour of a suite is its owner's choice.
+        rates = {index: account.rate for index, account in canaries.items()}
+        self._canaries = CanaryShare(rates, self._cost, daily=frozenset({2}))
         self._services: dict[str, ServiceDemand] = {}
-        self._inbox: deque[tuple[str, CostVector, bool]] = deque()
+        self._inbox: deque[tuple[str, CostVector, bool]] = deque()  # (service, cost, drawn)
         self._updated: float | None = None
         self._last = self._due = self._swept = -math.inf
-        self._ahead = 0.0
-        self._room = 1.0
-        self._part = 1.0
-
-    # What happens ------------------------------------------------------------------------------
+        self._ahead = 0.0  # seconds of income drawn since the last update
+        self._room = 1.0  # scale that the queue allows
+        self._share = 1.0
 
     def offer(self, service: str, now: float, rate: float = 1.0) -> float:
-        """A trace of `service` has arrived: the scale in (0, 1] that holds for its draw.
+        """Take in an arriving trace; return the scale (0, 1] for its draw.
 
-        `rate` is the sampling rate that the scale multiplies: the configured one times the ratio
-        of the trace's stratum. Above 1 it only counts as far as the scale lets it.
+        `rate` is the sampling rate that the scale multiplies: the configured one times the ratio of
+        the trace's stratum. Above 1 it counts only as far as the scale lets it.
         """
-        state = self._services.get(service)
-        if state is None:
-            state = self._find(service, now)
-        state.arrived(rate)
+        demand = self._services.get(service)
+        if demand is None:
+            demand = self._find(service, now)
+        demand.count_arrival(rate)
         if now >= self._due or now < self._last:
             self._update(now)
-        return state.scale
+        return demand.scale
 
     def reserve(self, service: str, now: float) -> None:
-        """The trace offered last was drawn: what it is expected to cost is committed."""
-        state = self._services.get(service) or self._find(service, now)
-        state.pending += 1
-        self._ahead += state.seconds
-        if self._ahead > 2 * _TICK:  # spent ahead of the income: look again at once
+        """Commit the expected cost of the trace offered last, which was drawn."""
+        demand = self._services.get(service) or self._find(service, now)
+        demand.pending += 1
+        self._ahead += demand.seconds
+        if self._ahead > 2 * _TICK:  # spent ahead of the income: update at once
             self._due = now
 
     def settle(self, service: str, cost: ScoringCost, now: float) -> None:
-        """A drawn trace is done, whatever came of it; `cost` is what it took, maybe nothing."""
+        """Take in what a drawn trace has cost, maybe nothing, once it is done."""
         self._inbox.append((service, cost_vector(cost), True))
 
     def charge(self, service: str, cost: ScoringCost, now: float) -> None:
-        """Spend that no draw has caused: probes."""
+        """Take in spend without a draw, such as that of probes."""
         self._inbox.append((service, cost_vector(cost), False))
 
     def admit_canary(self, now: float) -> bool:
-        """A canary has come: whether it may ask. If so, `settle_canary` must follow."""
+        """Decide whether a canary may be judged; if so, `settle_canary` must follow."""
         return self._canaries.admit(now)
 
     def settle_canary(self, service: str, cost: ScoringCost, now: float) -> None:
-        """An admitted canary is done. The whole budget pays for it, out of the canaries' part."""
+        """Charge an admitted canary to the canaries' share and to the whole budget."""
         self._canaries.settle(cost_vector(cost))
         self.charge(service, cost, now)
 
     def backlog(self, waiting: int, bound: int) -> None:
-        """Of at most `bound` drawn traces that the queue takes, so many wait."""
+        """Take in that `waiting` drawn traces are in the queue, which holds `bound` at most."""
         left = max(0.0, 1 - waiting / bound)
         self._room = max(SCALE_GRID[-1], min(1.0, left / (1 - _QUEUE_ROOM)) ** 2)
 
-    def set_share(self, part: float) -> None:
-        """This is one of several controllers, and has so much of the budget from now on, in (0, 1].
-        Slots and cores are our own: of the capacity all is left."""
-        factor, self._part = part / self._part, part
-        for accounts in (self._accounts, *self._own.values()):
-            for place, account in accounts.items():
-                if place != CAPACITY_INDEX:
+    def set_share(self, share: float) -> None:
+        """Set this controller's share (0, 1] of a budget that several controllers divide.
+
+        The capacity is not divided: slots and cores are our own.
+        """
+        factor, self._share = share / self._share, share
+        for accounts in (self._accounts, *self._service_accounts.values()):
+            for index, account in accounts.items():
+                if index != CAPACITY_INDEX:
                     account.resize(factor)
         self._canaries.resize(factor, but=CAPACITY_INDEX)
         self._due = -math.inf
 
     def begin(self, now: float) -> None:
-        """Before the first trace, where nobody knows what was spent today: an even pace is
-        assumed. Else each restart would have all of the day's money once more."""
-        for accounts in (self._accounts, *self._own.values()):
+        """Assume an even spend so far today, before the first trace of unknown state.
+
+        Otherwise each restart would have all of the day's money once more.
+        """
+        for accounts in (self._accounts, *self._service_accounts.values()):
             for account in accounts.values():
                 account.begin(now)
-
-    # What to know ------------------------------------------------------------------------------
 
     @property
     def pending(self) -> dict[str, int]:
         """Traces drawn and not yet settled, by service."""
         self._take_in()
-        return {name: state.pending for name, state in self._services.items() if state.pending}
+        return {name: demand.pending for name, demand in self._services.items() if demand.pending}
 
     def scales(self) -> dict[str, float]:
-        """The scale in force, by service."""
-        services = self._services.copy()  # in one step: the thread that draws finds new ones
-        return {name: state.scale for name, state in services.items()}
+        """Return the scale in force by service."""
+        services = self._services.copy()  # in one step: the thread that draws adds new ones
+        return {name: demand.scale for name, demand in services.items()}
 
     def balances(self) -> dict[str, tuple[float, float]]:
-        """By limited resource: units that come in per second, and the balance in units (below 0:
-        a debt), what is under way taken off."""
+        """Return (units per second of income, balance) by limited resource.
+
+        A balance is in units, below 0 a debt; what is under way is subtracted.
+        """
         self._take_in()
         return {
-            RESOURCES[place]: (account.rate, account.balance - self._pending(place))
-            for place, account in self._accounts.items()
+            RESOURCES[index]: (account.rate, account.balance - self._pending_units(index))
+            for index, account in self._accounts.items()
         }
-
-    # Control -----------------------------------------------------------------------------------
 
     def _find(self, service: str, now: float) -> ServiceDemand:
         if service not in self._services and len(self._services) >= MAX_SERVICES:
             self._sweep(now)
             if len(self._services) >= MAX_SERVICES:
                 service = REST_SERVICES
-        state = self._services.get(service)
-        if state is None:
-            state = self._services[service] = ServiceDemand(now, self._cost)
+        demand = self._services.get(service)
+        if demand is None:
+            demand = self._services[service] = ServiceDemand(now, self._cost)
             self._due = -math.inf
-        return state
+        return demand
 
     def _sweep(self, now: float) -> None:
-        """Forget services of which nothing has come for long."""
+        """Forget services without traffic, at most once in `_SWEEP_SECONDS`."""
         if now < self._swept + _SWEEP_SECONDS:
             return
         self._swept = now
-        for name, state in list(self._services.items()):
-            if state.gone:
+        for name, demand in list(self._services.items()):
+            if demand.gone:
                 del self._services[name]
 
-    def _pending(self, place: int) -> float:
-        return sum(s.pending * s.cost[place] for s in self._services.values())
+    def _pending_units(self, index: int) -> float:
+        return sum(d.pending * d.cost[index] for d in self._services.values())
 
     def _take_in(self) -> None:
         """Settle what has come in. What is still under way is priced at the new cost."""
         while self._inbox:
             name, cost, drawn = self._inbox.popleft()
-            for place, account in self._accounts.items():
-                account.settle(cost[place])
-            for place, account in self._own.get(name, {}).items():
-                account.settle(cost[place])
+            for accounts in (self._accounts, self._service_accounts.get(name, {})):
+                for index, account in accounts.items():
+                    account.settle(cost[index])
             if not drawn:
                 continue
             self._settled += 1
             self._cost = blend_costs(self._cost, cost, max(1 / self._settled, 1 / _COST_MEMORY))
-            state = self._services.get(name) or self._services.get(REST_SERVICES)
-            if state is not None:
-                state.settle(cost)
+            demand = self._services.get(name) or self._services.get(REST_SERVICES)
+            if demand is not None:
+                demand.settle(cost)
 
     def _update(self, now: float) -> None:
         self._take_in()
-        states = list(self._services.items())
+        demands = list(self._services.items())
         if now < self._last or self._last == -math.inf:  # the clock was set back, or a restart
-            for _, state in states:
-                state.arrivals.resume(now)
+            for _, demand in demands:
+                demand.arrivals.resume(now)
         passed = 0.0 if self._updated is None else max(0.0, now - self._updated)
         self._updated = self._last = now
         self._due = now + _TICK
         self._ahead = 0.0
-        for _, state in states:
-            state.arrivals.update(now, _TICK)
-            state.seconds = 0.0
-        scales = [self._room] * len(states)
-        for place, account in self._accounts.items():
-            self._limit(place, account, now, passed, states, scales)
-        for (_, state), scale in zip(states, scales, strict=True):
+        for _, demand in demands:
+            demand.arrivals.update(now, _TICK)
+            demand.seconds = 0.0
+        scales = [self._room] * len(demands)
+        for index, account in self._accounts.items():
+            account.advance(now, passed, self._pending_units(index))
+            limits = self._limit(index, account, now, passed, demands)
+            scales = [min(scale, limit) for scale, limit in zip(scales, limits, strict=True)]
+        for (_, demand), scale in zip(demands, scales, strict=True):
             step = math.ceil(-_STEPS_PER_OCTAVE * math.log2(min(1.0, scale)) - 1e-9)
-            state.scale = SCALE_GRID[min(max(step, 0), len(SCALE_GRID) - 1)]
+            demand.scale = SCALE_GRID[min(max(step, 0), len(SCALE_GRID) - 1)]
 
     def _limit(
         self,
-        place: int,
+        index: int,
         account: BudgetAccount,
         now: float,
         passed: float,
-        states: list[tuple[str, ServiceDemand]],
-        scales: list[float],
-    ) -> None:
-        """Lower `scales` to what one resource allows."""
-        pending = self._pending(place)
-        account.advance(now, passed, pending)
-        wanted = [s.arrivals.rate * s.rate for _, s in states]
-        demands = [draws * s.cost[place] for draws, (_, s) in zip(wanted, states, strict=True)]
-        asked = list(demands)
-        for index, (name, state) in enumerate(states):
-            own = self._own.get(name)
+        demands: list[tuple[str, ServiceDemand]],
+    ) -> list[float]:
+        """Return the scale of each service that one resource allows."""
+        draws = [d.arrivals.rate * d.rate for _, d in demands]
+        wanted = [n * d.cost[index] for n, (_, d) in zip(draws, demands, strict=True)]
+        asked = list(wanted)
+        for number, (name, demand) in enumerate(demands):
+            own = self._service_accounts.get(name)
             if own is not None:
-                held = state.pending * state.cost[place]
-                own[place].advance(now, passed, held)
-                asked[index] = min(demands[index], own[place].pace(held, state.cost[place]))
-        draws = sum(wanted)
-        draw = sum(demands) / draws if draws > 0 else self._cost[place]
-        given = divide_fairly(account.pace(pending, draw), asked)
+                pending = demand.pending * demand.cost[index]
+                own[index].advance(now, passed, pending)
+                asked[number] = min(asked[number], own[index].pace(pending, demand.cost[index]))
+        total = sum(draws)
+        cost = sum(wanted) / total if total > 0 else self._cost[index]
+        given = divide_fairly(account.pace(self._pending_units(index), cost), asked)
         rate = account.rate
-        for index, (_, state) in enumerate(states):
-            if given[index] < demands[index]:
-                scales[index] = min(scales[index], given[index] / demands[index] * self._room)
-            state.seconds = max(state.seconds, state.cost[place] / rate)
-
-    # State -------------------------------------------------------------------------------------
+        for _, demand in demands:
+            demand.seconds = max(demand.seconds, demand.cost[index] / rate)
+        return [
+            units / want * self._room if units < want else math.inf
+            for units, want in zip(given, wanted, strict=True)
+        ]
 
     def dump(self) -> dict[str, Any]:
-        """All that must survive a restart, for JSON: balances, the day's spend, costs learned."""
+        """Return the state for JSON: balances, the day's spend, learned costs."""
         self._take_in()
         return {
             "updated": self._updated,
             "cost": list(self._cost),
             "settled": self._settled,
-            "canaries": self._canaries.dump(RESOURCES),
-            "accounts": {RESOURCES[p]: account.dump() for p, account in self._accounts.items()},
+            "canaries": self._canaries.dump(),
+            "accounts": _dump_accounts(self._accounts),
             "own": {
-                name: {RESOURCES[p]: account.dump() for p, account in accounts.items()}
-                for name, accounts in self._own.items()
+                name: _dump_accounts(accounts) for name, accounts in self._service_accounts.items()
             },
-            "services": {name: state.dump() for name, state in self._services.items()},
+            "services": {name: demand.dump() for name, demand in self._services.items()},
         }
 
     def load(
@@ -311,58 +308,55 @@ class BudgetController:
         pending: Mapping[str, int] | None = None,
         canaries: int = 0,
     ) -> None:
-        """Restore what `dump` gave, into a new controller. Limits are those of the settings now.
+        """Restore what `dump` returned into a new controller, with the limits of its settings.
 
-        `pending`: what the queue really holds, by service, if the caller knows it; `canaries`: how
-        many of these it holds besides. Raises ValueError, KeyError or TypeError for what `dump` has
-        not written.
+        Args:
+            state: The saved state.
+            pending: The drawn traces that the queue holds by service, if the caller knows them.
+            canaries: The canaries that the queue holds besides.
+
+        Raises:
+            ValueError: The state is not one (or KeyError or TypeError).
         """
         updated = state["updated"]
         self._updated = None if updated is None else float(updated)
         self._cost = parse_cost(state["cost"])
         self._settled = int(state["settled"])
-        for place, account in self._accounts.items():
-            if RESOURCES[place] in state["accounts"]:
-                account.load(state["accounts"][RESOURCES[place]])
-        for name, accounts in self._own.items():
-            for place, account in accounts.items():
-                saved = state["own"].get(name, {}).get(RESOURCES[place])
-                if saved is not None:
-                    account.load(saved)
+        _load_accounts(self._accounts, state["accounts"])
+        for name, accounts in self._service_accounts.items():
+            _load_accounts(accounts, state["own"].get(name, {}))
         if "canaries" in state:  # absent in states of older versions
-            saved = state["canaries"]
-            self._canaries.load(saved, RESOURCES, parse_cost(saved["cost"]), canaries)
+            self._canaries.load(state["canaries"], canaries)
         for name, saved in state["services"].items():
             self._services[name] = ServiceDemand.load(saved, self._updated or 0.0)
         if pending is not None:
-            for service in self._services.values():
-                service.pending = 0
+            for demand in self._services.values():
+                demand.pending = 0
             for name, number in pending.items():
                 self._find(name, self._updated or 0.0).pending += number
 
 
-_UTILISATION = 0.9
-"""Part of the slots or cores that is planned for: at 1.0 the queue before them never empties."""
+def _dump_accounts(accounts: _Accounts) -> dict[str, dict[str, float]]:
+    return {RESOURCES[index]: account.dump() for index, account in accounts.items()}
+
+
+def _load_accounts(accounts: _Accounts, saved: Mapping[str, Mapping[str, float]]) -> None:
+    for index, account in accounts.items():
+        if RESOURCES[index] in saved:
+            account.load(saved[RESOURCES[index]])
 
 
 def judge_controller(settings: JudgeSettings) -> BudgetController:
-    """The controller of the judge tier: its budget, and its slots as the capacity."""
-    prior = JUDGE_PRIOR
+    """Return the controller of the judge tier: its budget, and its slots as the capacity."""
     usd = (
-        prior.input_tokens * settings.input_usd_per_million
-        + prior.output_tokens * settings.output_usd_per_million
+        JUDGE_PRIOR.input_tokens * settings.input_usd_per_million
+        + JUDGE_PRIOR.output_tokens * settings.output_usd_per_million
     ) / 1e6
-    return BudgetController(
-        settings.budget,
-        capacity=_UTILISATION * settings.concurrency,
-        prior=ScoringCost(
-            prior.requests, prior.input_tokens, prior.output_tokens, usd, prior.seconds
-        ),
-    )
+    capacity = _UTILISATION * settings.concurrency
+    return BudgetController(settings.budget, capacity=capacity, prior=replace(JUDGE_PRIOR, usd=usd))
 
 
 def model_controller(settings: HhemSettings) -> BudgetController:
-    """The controller of the model tier: its workers are the capacity, and nothing costs money."""
-    return BudgetController(
-        JudgeBudgetSettings(), capacity=_UTILISATION * settings.workers, prior=MODEL_PRIOR
-    )
+    """Return the controller of the model tier: its workers are the capacity."""
+    capacity = _UTILISATION * settings.workers
+    return BudgetController(JudgeBudgetSettings(), capacity=capacity, prior=MODEL_PRIOR)

@@ -1,11 +1,8 @@
 """The versioned control record of traffic statistics that sampling needs, and how it is learned.
 
-The aggregate half learns it from the traces it counts (`ControlLearner`) and hands it back now and
-then; the score half reads the last one it got (`Control`). One that comes late changes which traces
-are drawn, and no estimate: each draw carries its probability. Pure, on event time.
-
-So that the draws of a replay depend on its traces alone, and not on batches and restarts, a record
-holds from the turn after the one it was learned in; a turn is a fixed stretch of the queue.
+The aggregate half learns it from traces (`ControlLearner`) and publishes it now and then; the score
+half draws by the last one it has. A late record changes which traces are drawn and no estimate,
+since each draw carries its probability. Pure, on event time.
 """
 
 from __future__ import annotations
@@ -21,32 +18,36 @@ from ragmeter.core.metric_specs import find_spec
 from ragmeter.core.score import Score, ScoredTrace, ScoreState
 from ragmeter.metrics.registry import METRICS
 
+# Tags that a deployment changes.
 VERSION_TAGS = ("model", "prompt_version")
-"""What a deployment changes."""
 
+# Bins of a cheap score's range: the cut then lies within half a per cent of the range.
 _CHEAP_BINS = 200
-"""Of a cheap score's range: the cut then lies within half a per cent of the range."""
 
+# Traces that a cut or a share is read from: the 20 % quantile then has an error of 1.8 points.
 MIN_TRACES = 500
-"""Traces that a cut or a share is read from: the 20 % quantile then has an error of 1.8 points."""
 
+# At so many traces all counts are halved: low and rare follow the last days, slowly.
 _MEMORY_TRACES = 20_000
-"""At so many traces all counts are halved: what is low and rare follows the last days, slowly."""
 
+# Seconds of event time between two records, so that strata keep their meaning for an hour.
 REVISE_SECONDS = 3600.0
-"""Seconds of event time between two records, so that strata keep their meaning for an hour."""
 
-_STATE_NAME = "control"
-"""The name of this state."""
-
+# Models, prompt versions and segments that are remembered of a service.
 MAX_VALUES = 64
-"""Of models, prompt versions and segments that are remembered of a service."""
+
+# The name of the saved state.
+_STATE_NAME = "control"
 
 
 @dataclass(frozen=True, slots=True)
 class SamplingControl:
-    """`low` is the cut of each cheap score by service and metric, `first` when a version was first
-    seen (`"model=x"`; the service itself by ""), `rare` the segments with little traffic."""
+    """The statistics of traffic that sampling needs.
+
+    `low` is the cut of each cheap score by service and metric, `first` the event time (Unix
+    seconds) when a version (`"model=x"`) or the service itself ("") first came, `rare` the segments
+    with little traffic.
+    """
 
     version: int = 0
     low: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
@@ -54,7 +55,7 @@ class SamplingControl:
     rare: Mapping[str, Sequence[str]] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
-        """JSON-able."""
+        """Return the record for JSON."""
         return {
             "version": self.version,
             "low": {service: dict(cuts) for service, cuts in self.low.items()},
@@ -64,11 +65,16 @@ class SamplingControl:
 
     @classmethod
     def from_dict(cls, saved: Mapping[str, Any]) -> SamplingControl:
+        """Restore what `to_dict` returned."""
         return cls(saved["version"], saved["low"], saved["first"], saved["rare"])
 
 
 class _ServiceTraffic:
-    """`cheap` holds counts by bin and metric, `segments` counts by segment."""
+    """Counts of a service's traces.
+
+    `cheap` holds counts by bin and metric, `segments` counts by segment, `first` and `last` the
+    event times of each version.
+    """
 
     __slots__ = ("cheap", "first", "last", "segments", "traces")
 
@@ -80,7 +86,7 @@ class _ServiceTraffic:
         self.last: dict[str, float] = {}
 
     def appear(self, name: str, now: float) -> bool:
-        """Whether this version was never seen, or so long ago that others took its place."""
+        """Note a version; return whether it is new, or others have displaced it since."""
         self.last[name] = now
         if name in self.first:
             return False
@@ -90,10 +96,24 @@ class _ServiceTraffic:
         self.first[name] = now
         return True
 
+    def halve(self) -> None:
+        self.traces //= 2
+        for counts in self.cheap.values():
+            counts[:] = [count // 2 for count in counts]
+        # segments that stay away altogether make room for others
+        self.segments = {name: half for name, n in self.segments.items() if (half := n // 2)}
+
 
 class ControlLearner:
-    """Counts traces and makes a new `Control` of it, `record`, when there is something to say: when
-    a version appears, else every hour of event time."""
+    """Counts traces and makes control records of them.
+
+    There is a new `record` when a version appears, else every hour of event time. A record holds
+    from the turn after the one it was learned in; a turn is a fixed stretch of the queue. So the
+    draws of a replay depend on its traces alone, and not on batches and restarts.
+
+    Args:
+        settings: The metrics and shares that records are about.
+    """
 
     def __init__(self, settings: SamplingSettings) -> None:
         self._settings = settings
@@ -101,52 +121,54 @@ class ControlLearner:
         self._due = -math.inf
         self.record = SamplingControl()
         self._turn = -1
-        self._before = self.record  # what held before `_turn`
-        self._places = ServiceSlots()
+        self._before = self.record  # the record that held before `_turn`
+        self._slots = ServiceSlots()
         self._touched: set[str] = set()
-        self._where: dict[str, int] = {}  # position of a built-in score in a trace's results
+        self._positions: dict[str, int] = {}  # of a built-in score in a trace's results
 
     def update(self, settings: SamplingSettings) -> None:
-        """Other settings from the next trace on."""
+        """Use other settings from the next trace on."""
         self._settings = settings
 
     def at(self, turn: int) -> SamplingControl:
-        """The record that holds in `turn`, when all earlier turns have been observed."""
+        """Return the record that holds in `turn`, when all earlier turns have been observed."""
         return self.record if turn > self._turn else self._before
 
     def observe(
         self, scored: ScoredTrace, service: str, segments: Sequence[str] = (), turn: int = 0
     ) -> None:
-        """Count a trace that was handed over for the first time, under its bounded names. Turns
-        never go back."""
-        known = self._services.get(service)
-        if known is None:
-            known = self._services[service] = _ServiceTraffic()
+        """Count a trace that arrives for the first time, under its bounded names.
+
+        Turns never go back.
+        """
+        traffic = self._services.get(service)
+        if traffic is None:
+            traffic = self._services[service] = _ServiceTraffic()
         self._touched.add(service)
-        known.traces += 1
-        if known.traces >= _MEMORY_TRACES:
-            _halve(known)
-        appeared = known.appear("", scored.timestamp)
+        traffic.traces += 1
+        if traffic.traces >= _MEMORY_TRACES:
+            traffic.halve()
+        appeared = traffic.appear("", scored.timestamp)
         for tag in VERSION_TAGS:
             if tag in scored.tags:
-                appeared |= known.appear(f"{tag}={scored.tags[tag]}", scored.timestamp)
+                appeared |= traffic.appear(f"{tag}={scored.tags[tag]}", scored.timestamp)
         for segment in segments:
-            if segment in known.segments or len(known.segments) < MAX_VALUES:
-                known.segments[segment] = known.segments.get(segment, 0) + 1
+            if segment in traffic.segments or len(traffic.segments) < MAX_VALUES:
+                traffic.segments[segment] = traffic.segments.get(segment, 0) + 1
         for metric in self._settings.low:
-            value = self._cheap(metric, scored.results)
-            place = None if value is None else _bin(metric, value)
-            if place is not None:
-                known.cheap.setdefault(metric, [0] * _CHEAP_BINS)[place] += 1
+            value = self._cheap_value(metric, scored.results)
+            index = None if value is None else _bin(metric, value)
+            if index is not None:
+                traffic.cheap.setdefault(metric, [0] * _CHEAP_BINS)[index] += 1
         if appeared or scored.timestamp >= self._due:
             self._revise(scored.timestamp, turn)
 
-    def _cheap(self, metric: str, results: Sequence[Score]) -> float | None:
-        """The built-in score of a metric; almost always where the last trace had it."""
-        at = self._where.get(metric, 0)
+    def _cheap_value(self, metric: str, results: Sequence[Score]) -> float | None:
+        """Return the built-in score of a metric, almost always where the last trace had it."""
+        at = self._positions.get(metric, 0)
         if at >= len(results) or not _is_builtin(results[at], metric):
-            found = (n for n, score in enumerate(results) if _is_builtin(score, metric))
-            at = self._where[metric] = next(found, len(results))
+            matches = (n for n, score in enumerate(results) if _is_builtin(score, metric))
+            at = self._positions[metric] = next(matches, len(results))
             if at == len(results):
                 return None
         score = results[at]
@@ -160,85 +182,83 @@ class ControlLearner:
         if now >= self._due:
             self._due = now + REVISE_SECONDS
             low = {name: cuts for name in self._services if (cuts := self._cuts(name))}
-            rare = {name: found for name in self._services if (found := self._rare(name))}
-        first = {name: dict(known.first) for name, known in self._services.items()}
+            rare = {name: names for name in self._services if (names := self._rare_segments(name))}
+        first = {name: dict(traffic.first) for name, traffic in self._services.items()}
         self.record = SamplingControl(old.version + 1, low, first, rare)
 
     def _cuts(self, service: str) -> dict[str, float]:
-        cheap = self._services[service].cheap
+        """Return the cut of each metric: at most the configured share of traces is below it."""
         share = self._settings.low_share / max(1, len(self._settings.low))
-        found = {}
-        for metric, counts in cheap.items():
+        cuts = {}
+        for metric, counts in self._services[service].cheap.items():
             total, below = sum(counts), 0
             if total < MIN_TRACES:
                 continue
-            for place, count in enumerate(counts):
-                # the cut that leaves at most the share below it: of a score that is mostly 0
-                # nothing is low, for it would be most of the traffic
+            for index, count in enumerate(counts):
                 if below + count > share * total:
                     low, high = _range(metric) or (0.0, 1.0)
+                    # of a score that is mostly 0 nothing is low: it would be most of the traffic
                     if below:
-                        found[metric] = low + (high - low) * place / _CHEAP_BINS
+                        cuts[metric] = low + (high - low) * index / _CHEAP_BINS
                     break
                 below += count
-        return found
+        return cuts
 
-    def _rare(self, service: str) -> list[str]:
-        known = self._services[service]
-        if known.traces < MIN_TRACES:
+    def _rare_segments(self, service: str) -> list[str]:
+        traffic = self._services[service]
+        if traffic.traces < MIN_TRACES:
             return []
-        bar = self._settings.rare_share * known.traces
-        return sorted(name for name, count in known.segments.items() if count < bar)
+        bar = self._settings.rare_share * traffic.traces
+        return sorted(name for name, count in traffic.segments.items() if count < bar)
 
     def retain_services(self, services: Iterable[str]) -> None:
         """Forget every other service."""
-        kept = set(services)
-        self._services = {name: s for name, s in self._services.items() if name in kept}
-        self._places.retain(kept)
+        retained = set(services)
+        self._services = {name: t for name, t in self._services.items() if name in retained}
+        self._slots.retain(retained)
 
     def drain(self) -> dict[str, Any]:
-        """What is known of each service that was observed since the last call, by place. Before
-        `dump`: it gives places."""
+        """Return the state of services observed since the last call; call it before `dump`."""
         touched, self._touched = self._touched, set()
         return {
-            f"{_STATE_NAME}.{self._places.slot_of(name)}": {
+            f"{_STATE_NAME}.{self._slots.slot_of(name)}": {
                 "service": name,
-                "traces": known.traces,
-                "cheap": known.cheap,
-                "segments": known.segments,
-                "first": known.first,
-                "last": known.last,
+                "traces": traffic.traces,
+                "cheap": traffic.cheap,
+                "segments": traffic.segments,
+                "first": traffic.first,
+                "last": traffic.last,
             }
             for name in sorted(touched)
-            if (known := self._services.get(name)) is not None
+            if (traffic := self._services.get(name)) is not None
         }
 
     def dump(self) -> dict[str, Any]:
-        """The small part, JSON-able; `drain` has the rest."""
+        """Return the small state besides `drain`'s, for JSON."""
         return {
             "record": self.record.to_dict(),
             "before": self._before.to_dict(),
             "turn": self._turn,
             "due": None if self._due == -math.inf else self._due,
-            "places": self._places.dump(),
+            "places": self._slots.dump(),
         }
 
     def load(self, state: Mapping[str, Any]) -> None:
-        """Back from all that `dump` (under `control`) and every `drain` gave. KeyError, TypeError
-        or ValueError for what they have not written."""
+        """Restore what `dump` (under `control`) and every `drain` returned."""
         saved = state.get(_STATE_NAME)
         if saved is None:
             return
         self.record = SamplingControl.from_dict(saved["record"])
         self._before, self._turn = SamplingControl.from_dict(saved["before"]), int(saved["turn"])
         self._due = -math.inf if saved["due"] is None else float(saved["due"])
-        self._places.load(saved["places"])
-        for name, fields in self._places.saved_states(state, _STATE_NAME):
-            known = self._services[name] = _ServiceTraffic()
-            known.traces = int(fields["traces"])
-            known.segments = dict(fields["segments"])
-            known.first, known.last = dict(fields["first"]), dict(fields["last"])
-            known.cheap = {m: list(c) for m, c in fields["cheap"].items() if len(c) == _CHEAP_BINS}
+        self._slots.load(saved["places"])
+        for name, fields in self._slots.saved_states(state, _STATE_NAME):
+            traffic = self._services[name] = _ServiceTraffic()
+            traffic.traces = int(fields["traces"])
+            traffic.segments = dict(fields["segments"])
+            traffic.first, traffic.last = dict(fields["first"]), dict(fields["last"])
+            cheap = fields["cheap"].items()
+            traffic.cheap = {m: list(counts) for m, counts in cheap if len(counts) == _CHEAP_BINS}
 
 
 def _is_builtin(score: Score, metric: str) -> bool:
@@ -255,11 +275,3 @@ def _bin(metric: str, value: float) -> int | None:
     if ends is None or not ends[0] <= value <= ends[1]:
         return None
     return min(_CHEAP_BINS - 1, int((value - ends[0]) / (ends[1] - ends[0]) * _CHEAP_BINS))
-
-
-def _halve(known: _ServiceTraffic) -> None:
-    known.traces //= 2
-    for counts in known.cheap.values():
-        counts[:] = [count // 2 for count in counts]
-    # what stays away altogether makes room for others
-    known.segments = {name: half for name, n in known.segments.items() if (half := n // 2)}

@@ -1,17 +1,8 @@
 """Assign traces to sampling strata and draw which of them a tier scores.
 
-From which stratum a trace is drawn, and how much more often than the rest. Pure.
-
-The cheap scores are known when a slow tier draws, so what an operator wants to be judged can be
-drawn more often: errors, what a new model or prompt has answered, the lowest cheap scores, rare
-segments. Every stratum keeps a part of its own in the estimate (see `windows`), so none of this
-bends it. A ratio is at least 1 and at most 5: from 10 on it costs more width than it ever saves.
-
-Which traces a tier scores, and with what probability.
-
-The decision is a keyed hash of the trace id: the same everywhere and for every metric of a tier.
-The key is our own. A hash shared with an upstream head sampler at 10 % turned a nominal 5 % into
-50 % of what arrived, because both kept the same ids.
+The cheap scores are known when a slow tier draws, so errors, the traffic of a new model or prompt,
+low scores and rare segments can be drawn more often; every stratum keeps its weight in the
+estimate. A ratio is at least 1 and at most 5: from 10 on it costs more width than it ever saves.
 """
 
 from __future__ import annotations
@@ -29,12 +20,13 @@ from ragmeter.sampling.control import VERSION_TAGS, SamplingControl
 from ragmeter.trace import Trace
 from ragmeter.windows.sums import RATE_CLASS_SEPARATOR
 
-_STRATUM_NAMES = ("error", "new", "low", "rare", "rest")
-"""A trace belongs to the first that fits."""
+# The scale never falls below this: whatever the budget, no stratum is without any draw for long,
+# and no weight above 500 times the usual one dominates an estimate.
+RATE_FLOOR = 0.002
 
 
 class Stratum(NamedTuple):
-    """`ratio` multiplies the sampling rate."""
+    """A sampling stratum: `error`, `new`, `low`, `rare` or `rest`; `ratio` multiplies the rate."""
 
     name: str
     ratio: float
@@ -44,19 +36,25 @@ REST_STRATUM = Stratum("rest", 1.0)
 
 
 def drawn_stratum(name: str, rate: float) -> str:
-    """The name of the part of a stratum that was drawn at about `rate`, our own share of the
-    inclusion probability: `low:3` is 2**-3.
+    """Return the name of the part of a stratum that was drawn at about `rate`: `low:3` is 2**-3.
 
-    Where a budget has lowered the rate (a burst of traffic), a few traces stand for many. How many
-    there were is known, so they are a stratum of their own; left to their weights, a budget that
-    follows tenfold bursts covers .87 instead of .95.
+    After a budget has lowered the rate (a burst of traffic), a few traces stand for many. Their
+    number is known, so they are a stratum of their own; left to their weights, intervals under a
+    budget that follows tenfold bursts cover .87 instead of .95.
+
+    Args:
+        name: Name of the stratum.
+        rate: Our own share (0, 1] of the inclusion probability.
     """
     return f"{name}{RATE_CLASS_SEPARATOR}{max(0, round(-math.log2(rate)))}"
 
 
 class StratumClassifier:
-    """Decides by the settings and the last `Control`. `segments` are the tags that windows are
-    kept for. Both may be replaced at any time, from any thread."""
+    """Assigns traces to strata by the settings and the last control record.
+
+    Both may be replaced at any time, from any thread.
+    `segments` are the tags that windows distinguish.
+    """
 
     def __init__(
         self,
@@ -69,15 +67,15 @@ class StratumClassifier:
         self._control = control or SamplingControl()
 
     def update(self, settings: SamplingSettings) -> None:
-        """Other settings from the next trace on."""
+        """Use other settings from the next trace on."""
         self._settings = settings
 
     def apply_control(self, control: SamplingControl) -> None:
-        """Another record from the next trace on."""
+        """Use another record from the next trace on."""
         self._control = control
 
     def classify(self, trace: Trace, scores: Sequence[Score], timestamp: float) -> Stratum:
-        """The stratum of a trace with the scores that are known at once."""
+        """Return the first stratum that fits a trace, given its scores that are known at once."""
         settings, control = self._settings, self._control
         ratios = settings.ratios
         service = trace.service
@@ -101,12 +99,12 @@ class StratumClassifier:
         if first is None or timestamp - first.get("", timestamp) < settings.new_seconds:
             return False  # the service itself is new: all of it would be
         since = timestamp - settings.new_seconds
-        for tag in VERSION_TAGS:
-            value = trace.tag(tag)
-            # one that the record does not know yet has come since it was made
-            if value and first.get(f"{tag}={value}", timestamp) > since:
-                return True
-        return False
+        # a version that the record does not contain yet has come since it was made
+        return any(
+            first.get(f"{tag}={value}", timestamp) > since
+            for tag in VERSION_TAGS
+            if (value := trace.tag(tag))
+        )
 
     @staticmethod
     def _is_low(
@@ -122,11 +120,6 @@ class StratumClassifier:
         )
 
 
-RATE_FLOOR = 0.002
-"""The scale never falls below this: whatever the budget, no stratum is without any draw for long,
-and no weight above 500 times the usual one owns an estimate."""
-
-
 def _key(salt: bytes) -> blake2b:
     return blake2b(key=salt, digest_size=8)
 
@@ -138,12 +131,12 @@ def _fraction(trace_id: str, key: blake2b) -> float:
 
 
 def uniform_fraction(trace_id: str, salt: bytes) -> float:
-    """A number in [0, 1), fixed by trace id and salt (at most 64 bytes), uniform over ids."""
+    """Return a number in [0, 1) uniform over trace ids; `salt` is a key of at most 64 bytes."""
     return _fraction(trace_id, _key(salt))
 
 
 class SamplingDraw(NamedTuple):
-    """`probability` is pi for this tier: our rate times the upstream probability."""
+    """The decision about a trace; `probability` is our rate times the upstream probability."""
 
     taken: bool
     probability: float
@@ -152,11 +145,22 @@ class SamplingDraw(NamedTuple):
 class Sampler:
     """Draws by service and tier.
 
-    A tier that has a controller in `controllers` is drawn, while `paced`, at its configured rate
-    times the scale that the controller allows at that moment; the others at their configured rate.
-    `clock` gives Unix seconds and is what the controllers live by. Draws of tiers with a controller
-    depend on what was drawn before: draw each trace once, in the order of arrival, and keep the
-    result.
+    The decision is a keyed hash of the trace id: the same everywhere and for every metric of a
+    tier. The key is our own. A hash shared with an upstream head sampler at 10 % turned a nominal
+    5 % into 50 % of what arrived, because both took the same ids.
+
+    A tier with a controller is drawn, while `paced`, at its configured rate times the scale of the
+    controller, other tiers at their configured rate. Such draws depend on those before: draw each
+    trace once, in order of arrival, and store the result. Replays are not `paced`, so that their
+    draws depend on the traces alone and not on when they are read.
+
+    Args:
+        settings: Rates by tier and service, and the salt of the hash.
+        controllers: The budget controllers by tier.
+        clock: Returns Unix seconds for the controllers.
+
+    Raises:
+        ValueError: There are controllers and no clock.
     """
 
     def __init__(
@@ -170,14 +174,14 @@ class Sampler:
         self._controllers = dict(controllers or {})
         self._clock = clock
         self.paced = True
-        """Whether the controllers hold. A replay is drawn by its rates alone: so its draws depend
-        on the traces and not on when they are read."""
         self.update(settings)
 
     def update(self, settings: SamplingSettings) -> None:
-        """Other rates, or another salt, from the next draw on. No estimate jumps: each draw
-        carries the probability that held, and its weight is the inverse. Any thread may call."""
-        # blake2b keys are at most 64 bytes: a longer salt is folded, not cut
+        """Use other rates, or another salt, from the next draw on; any thread may call this.
+
+        No estimate jumps: each draw carries the probability that held.
+        """
+        # blake2b keys are at most 64 bytes: a longer salt is hashed, not cut
         keys = {tier: _key(blake2b(f"{tier}:{settings.salt}".encode()).digest()) for tier in TIERS}
         services: dict[str, SamplingRates] = settings.services
         # in one step: another thread may be drawing
@@ -187,17 +191,20 @@ class Sampler:
         }
 
     def admits_canary(self, tier: Tier) -> bool:
-        """Whether a canary may ask `tier` now: no draw by chance, but the canaries' part of the
-        budget. Where it may, its cost must be settled with the controller as a canary's."""
+        """Decide whether a tier may score a canary: by the canaries' share, not by chance.
+
+        If so, its cost must be settled with the controller as a canary's.
+        """
         controller = self._controllers.get(tier)
         if controller is None or self._clock is None or not self.paced:
             return True
         return controller.admit_canary(self._clock())
 
     def draw(self, trace: Trace, tier: Tier, ratio: float = 1.0) -> SamplingDraw:
-        """Whether `tier` scores `trace`, which is drawn `ratio` times as often as the rest. Where
-        it does, the expected cost is committed and must be settled with the controller when it is
-        done."""
+        """Decide whether a tier scores a trace, whose stratum is drawn `ratio` times as often.
+
+        If so, the expected cost is committed and must be settled with the tier's controller.
+        """
         service = trace.service
         key, default, rates = self._plan[tier]
         rate = rates.get(service, default) * ratio

@@ -75,23 +75,9 @@ def build_answer_embedder(
     settings: ConsistencySettings, privacy: PrivacySettings
 ) -> AnswerEmbedder | None:
     """Build the embedder of the configured endpoint; None if answers are not embedded."""
-    embeddings = settings.embeddings
     if embeds_answers(settings, privacy):
-        assert embeddings.base_url is not None
-        assert embeddings.model is not None  # the settings require it with an address
-        return AnswerEmbedder(
-            EmbeddingClient(
-                embeddings.base_url,
-                embeddings.model,
-                api_key=embeddings.api_key,
-                api_key_file=embeddings.api_key_file,
-                dimensions=embeddings.dimensions,
-                seconds=embeddings.timeout_seconds,
-                concurrency=embeddings.concurrency,
-                retries=embeddings.retries,
-            )
-        )
-    if embeddings.base_url is not None:
+        return AnswerEmbedder(EmbeddingClient(settings.embeddings))
+    if settings.embeddings.base_url is not None:
         why = "consistency is off" if not settings.enabled else "privacy.content is not full"
         log.warning("answers are not embedded: %s", why)
     return None

@@ -1,10 +1,8 @@
 """Access policy of the HTTP ports: bearer tokens, TLS certificate and exposure checks.
 
-Who may ask a port for what: the settings `http.*` as things that decide.
-
 Three tokens, from wide to narrow: `token` opens everything, `send_token` sending traces,
-`scrape_token` `/metrics`. What no token opens is open on loopback, and otherwise only with
-`accept: open` or to whoever has a certificate of `http.tls.client_ca_file`.
+`scrape_token` `/metrics`. Paths without a token are open on loopback, and elsewhere only with
+`accept: open` or to clients with a certificate of `http.tls.client_ca_file`.
 """
 
 from __future__ import annotations
@@ -19,7 +17,7 @@ import logging
 import re
 import ssl
 from collections import Counter
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import AsyncIterator, Coroutine, Iterable
 from hashlib import sha256
 from pathlib import Path
 from typing import Literal
@@ -31,152 +29,152 @@ from ragmeter.config.inputs import HttpSettings, TlsSettings
 from ragmeter.config.loader import ConfigError
 from ragmeter.config.settings import Settings
 
-_MIN_TOKEN_CHARS = 16  # 64 bits of hexadecimal: not to be found by trying over a network
-_MAX_TOKENS = 16  # old and new while they are rotated; each is compared for each request
-MAX_TOKEN_FILE_CHARS = 8192  # of a file; more is another file
-_TOKEN_PATTERN = re.compile(r"[\x21-\x7e]+")
+log = logging.getLogger(__name__)
 
+AccessScope = Literal["send", "scrape", "read"]
 
-def parse_authorization(header: str | None) -> bytes | None:
-    """The token of an `Authorization` header: `Bearer TOKEN`, or the password of `Basic`, which is
-    what a browser can ask for; the user's name does not matter."""
-    scheme, _, value = (header or "").strip().partition(" ")
-    value = value.strip()
-    if scheme.lower() == "bearer":
-        return value.encode("utf-8", "surrogateescape")
-    if scheme.lower() != "basic":
-        return None
-    try:
-        _, colon, password = base64.b64decode(value, validate=True).partition(b":")
-    except (binascii.Error, ValueError):
-        return None
-    return password if colon else None
+_MIN_TOKEN_CHARS = 16  # 64 bits in hexadecimal: too many to try over a network
+_MAX_TOKENS = 16  # old and new during a rotation; each is compared for each request
+_MAX_TOKEN_FILE_CHARS = 8192  # a longer file is another file
+_TOKEN = re.compile(r"[\x21-\x7e]+")
+_REREAD_SECONDS = (
+    10.0  # mounted secrets change without a signal; reading a few small files is cheap
+)
+_SINGLE_LABEL_NAME = re.compile(r"[a-z0-9_]([a-z0-9_-]*[a-z0-9_])?")
 
 
 class BearerTokens:
-    """The tokens of one setting (`http.token`), separated by blanks or lines.
+    """The tokens of one setting, separated by whitespace.
 
-    Raises `ConfigError`, whose text shows none of them.
+    Bad tokens raise a `ConfigError` whose text shows none of them.
+
+    Args:
+        key: The setting, `http.token`.
+        text: Its value.
+        file: Its file, read instead of the value.
     """
 
     def __init__(self, key: str, text: SecretStr | None = None, file: Path | None = None) -> None:
         self._key = key
         self._file = file
-        self._held: tuple[bytes, ...] = ()
+        self._hashes: tuple[bytes, ...] = ()
         if file is not None:
-            self._held = self._read()
+            self._hashes = self._read(file)
         elif text is not None:
-            self._held = self._hashes(text.get_secret_value(), key)
+            self._hashes = _hash_tokens(text.get_secret_value(), key)
 
     def __bool__(self) -> bool:
-        return bool(self._held)
+        return bool(self._hashes)
 
     def __repr__(self) -> str:
-        return f"Tokens({self._key}, {len(self._held)})"
+        return f"Tokens({self._key}, {len(self._hashes)})"
 
     def match(self, token: bytes) -> bool:
-        """Whether it is one of them. The time says neither which nor how much of it is right."""
-        found = False
+        """Return whether it is one of them, in a time that shows neither which nor how nearly."""
         digest = sha256(token).digest()
-        for held in self._held:
-            found |= hmac.compare_digest(held, digest)
-        return found
+        return sum(hmac.compare_digest(one, digest) for one in self._hashes) > 0
 
     def reread(self) -> bool:
-        """Reads the file again; whether other tokens hold now. Raises `ConfigError` where it
-        cannot be: then the old ones still hold."""
+        """Read the file again and return whether the tokens changed.
+
+        Raises:
+            ConfigError: It cannot be used; the old tokens stay valid.
+        """
         if self._file is None:
             return False
-        before, self._held = self._held, self._read()
-        return self._held != before
+        before, self._hashes = self._hashes, self._read(self._file)
+        return self._hashes != before
 
-    def _read(self) -> tuple[bytes, ...]:
-        assert self._file is not None
-        where = f"{self._key}_file: {self._file}"
+    def _read(self, file: Path) -> tuple[bytes, ...]:
+        where = f"{self._key}_file: {file}"
         try:
-            with self._file.open(encoding="utf-8") as source:
-                text = source.read(MAX_TOKEN_FILE_CHARS + 1)
+            with file.open(encoding="utf-8") as source:
+                text = source.read(_MAX_TOKEN_FILE_CHARS + 1)
         except OSError as error:
             raise ConfigError(f"{where}: {error.strerror or 'cannot be read'}") from None
         except UnicodeDecodeError:
-            raise ConfigError(f"{where}: no UTF-8 text") from None
-        return self._hashes(text, where)
+            raise ConfigError(f"{where}: it is not UTF-8 text") from None
+        return _hash_tokens(text, where)
 
-    @staticmethod
-    def _hashes(text: str, where: str) -> tuple[bytes, ...]:
-        tokens = text.split()
-        if not tokens:
-            raise ConfigError(f"{where}: there is no token in it")
-        if len(text) > MAX_TOKEN_FILE_CHARS or len(tokens) > _MAX_TOKENS:
+
+def _hash_tokens(text: str, where: str) -> tuple[bytes, ...]:
+    tokens = text.split()
+    if not tokens:
+        raise ConfigError(f"{where}: there is no token in it")
+    if len(text) > _MAX_TOKEN_FILE_CHARS or len(tokens) > _MAX_TOKENS:
+        raise ConfigError(
+            f"{where}: at most {_MAX_TOKENS} tokens in {_MAX_TOKEN_FILE_CHARS} characters"
+        )
+    for number, token in enumerate(tokens, 1):
+        if len(token) < _MIN_TOKEN_CHARS or not _TOKEN.fullmatch(token):
             raise ConfigError(
-                f"{where}: at most {_MAX_TOKENS} tokens in {MAX_TOKEN_FILE_CHARS} characters"
+                f"{where}: token {number} needs {_MIN_TOKEN_CHARS} or more characters of printable"
+                " ASCII; `openssl rand -hex 32` makes a good one"
             )
-        for number, token in enumerate(tokens, 1):
-            if len(token) < _MIN_TOKEN_CHARS or not _TOKEN_PATTERN.fullmatch(token):
-                raise ConfigError(
-                    f"{where}: token {number} needs {_MIN_TOKEN_CHARS} or more characters of printable"
-                    " ASCII; `openssl rand -hex 32` makes a good one"
-                )
-        return tuple(sha256(token.encode("ascii")).digest() for token in tokens)
+    return tuple(sha256(token.encode("ascii")).digest() for token in tokens)
 
 
 class ServerCertificate:
-    """`context` is for connections that begin now. Raises `ConfigError`."""
+    """The certificate of both ports; `context` is for new connections.
+
+    Args:
+        tls: Settings with a `cert_file`. Unusable files raise `ConfigError`.
+    """
 
     def __init__(self, tls: TlsSettings) -> None:
-        assert tls.cert_file is not None, "without a certificate there is no TLS"
         self._tls = tls
-        self._read = self._digest()
+        self._digest = self._hash_files()
         self.context = self._make()
 
     def __repr__(self) -> str:
         return f"Certificate({self._tls.cert_file})"
 
     def reread(self) -> bool:
-        """Whether the files have changed, and hold from now on. Raises `ConfigError` where they
-        do not fit together (being replaced just now, perhaps): then the old ones still hold."""
-        digest = self._digest()
-        if digest == self._read:
+        """Use the files anew if they changed; return whether they did.
+
+        Raises:
+            ConfigError: They do not fit together, perhaps in the middle of a replacement; the old
+                certificate stays in use.
+        """
+        digest = self._hash_files()
+        if digest == self._digest:
             return False
         self.context = self._make()
-        self._read = digest
+        self._digest = digest
         return True
 
-    def _files(self) -> dict[str, Path]:
-        files = {name: getattr(self._tls, name) for name in type(self._tls).model_fields}
-        return {name: file for name, file in files.items() if file is not None}
-
-    def _digest(self) -> bytes:
-        found = sha256()
-        for name, file in self._files().items():
-            try:
-                found.update(sha256(file.read_bytes()).digest())
-            except OSError as error:
-                raise _certificate_error(name, file, error) from None
-        return found.digest()
+    def _hash_files(self) -> bytes:
+        whole = sha256()
+        for name, file in self._tls:
+            if file is not None:
+                try:
+                    whole.update(sha256(file.read_bytes()).digest())
+                except OSError as error:
+                    raise _certificate_error(name, file, error) from None
+        return whole.digest()
 
     def _make(self) -> ssl.SSLContext:
-        tls = self._tls
+        cert, key = self._tls.cert_file, self._tls.key_file or self._tls.cert_file
+        assert cert is not None, "without a certificate there is no TLS"
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         context.minimum_version = ssl.TLSVersion.TLSv1_2
-        # a session that is taken up again would outlive the authorities that let it in
+        # a resumed session would outlive the authorities that admitted it
         context.options |= ssl.OP_NO_TICKET
         context.num_tickets = 0
         context.set_alpn_protocols(["http/1.1"])
-        key = tls.key_file or tls.cert_file
         try:
-            # an empty password: without one OpenSSL would ask at the terminal for that of a key
-            context.load_cert_chain(str(tls.cert_file), key, password="")
+            # an empty password: without one OpenSSL would ask for a key's password at the terminal
+            context.load_cert_chain(cert, key, password="")
         except (OSError, ValueError) as error:
-            where = tls.cert_file if key == tls.cert_file else f"{tls.cert_file} with {key}"
+            where = cert if key == cert else f"{cert} with {key}"
             raise _certificate_error("cert_file", where, error) from None
-        if tls.client_ca_file is not None:
-            # not required in the handshake: probes come without one, and `Guard` asks the rest
+        if authorities := self._tls.client_ca_file:
+            # optional in the handshake, as probes have none; `RequestGuard` refuses the others
             context.verify_mode = ssl.CERT_OPTIONAL
             try:
-                context.load_verify_locations(cafile=tls.client_ca_file)
+                context.load_verify_locations(cafile=authorities)
             except (OSError, ValueError) as error:
-                raise _certificate_error("client_ca_file", tls.client_ca_file, error) from None
+                raise _certificate_error("client_ca_file", authorities, error) from None
         return context
 
 
@@ -191,30 +189,132 @@ def _certificate_error(name: str, where: object, error: Exception) -> ConfigErro
     return ConfigError(f"http.tls.{name}: {where}: {why}")
 
 
-log = logging.getLogger("ragmeter")
+class AccessPolicy:
+    """Tokens and certificate of a process's ports.
 
-_REREAD_SECONDS = 10.0  # mounted secrets change without a signal; a look is a few small files
+    Args:
+        settings: The settings. An exposed address without protection, and bad tokens or
+            certificates raise `ConfigError`.
+        traces: Whether there is a port for traces.
+    """
 
-AccessScope = Literal["send", "scrape", "read"]
-_SINGLE_LABEL_NAME = re.compile(r"[a-z0-9_]([a-z0-9_-]*[a-z0-9_])?")
+    def __init__(self, settings: Settings, *, traces: bool = True) -> None:
+        http = settings.http
+        if missing := _find_exposure(http, traces=traces):
+            raise ConfigError(missing)
+        page = settings.alerts.page_url
+        page_host = urlsplit(page).hostname if page else None
+        self.http = http
+        self.names = frozenset((*http.names, *([page_host] if page_host else [])))
+        token, send, scrape = (
+            BearerTokens(f"http.{name}", getattr(http, name), getattr(http, f"{name}_file"))
+            for name in ("token", "send_token", "scrape_token")
+        )
+        self._tokens: dict[AccessScope, tuple[BearerTokens, ...]] = {
+            "read": (token,),
+            "send": (token, send),
+            "scrape": (token, scrape),
+        }
+        self.certificate = ServerCertificate(http.tls) if http.tls.cert_file else None
+        self.wants_certificate = http.tls.client_ca_file is not None
+        self.refused: dict[str, Counter[str]] = {}  # by the name of the port and the reason
+        self._problems: frozenset[str] = frozenset()
+
+    def requires_token(self, scope: AccessScope) -> bool:
+        """Return whether there are tokens that open the scope."""
+        return any(self._tokens[scope])
+
+    def accepts_token(self, scope: AccessScope, token: bytes) -> bool:
+        """Return whether the token opens the scope, in a time that does not show which it is."""
+        return sum(tokens.match(token) for tokens in self._tokens[scope]) > 0
+
+    def is_open_to_all(self, host: str) -> bool:
+        """Return whether scopes without a token are open to everybody on that address."""
+        return is_loopback(host) or "open" in self.http.accept
+
+    def refusals(self, port: str) -> Counter[str]:
+        """Return the counter of a port's refusals, by reason."""
+        return self.refused.setdefault(port, Counter())
+
+    @contextlib.asynccontextmanager
+    async def watch_files(self) -> AsyncIterator[None]:
+        """Reread the files regularly inside the block."""
+
+        async def watch() -> None:
+            while True:
+                await asyncio.sleep(_REREAD_SECONDS)
+                await asyncio.to_thread(self.reread)
+
+        async with background_task(watch()):
+            yield
+
+    def reread(self) -> None:
+        """Read tokens and certificate again; log a bad file once, and keep its old content."""
+        problems: set[str] = set()
+        holders: list[tuple[str, BearerTokens | ServerCertificate]] = [
+            ("tokens", one) for one in {*self._tokens["send"], *self._tokens["scrape"]}
+        ]
+        if self.certificate is not None:
+            holders.append(("certificate", self.certificate))
+        for name, holder in holders:
+            try:
+                if holder.reread():
+                    log.warning("%s read again, in force from now on: %r", name, holder)
+            except ConfigError as error:
+                problems.add(str(error))
+        for problem in sorted(problems - self._problems):
+            log.error("%s; what was there before holds", problem)
+        self._problems = frozenset(problems)
+
+
+@contextlib.asynccontextmanager
+async def background_task(work: Coroutine[object, object, None]) -> AsyncIterator[None]:
+    """Run a coroutine beside the block and cancel it at the block's end."""
+    task = asyncio.create_task(work)
+    try:
+        yield
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
+
+
+def parse_authorization(header: str | None) -> bytes | None:
+    """Return the token of an `Authorization` header, None if it has none.
+
+    `Bearer TOKEN`, or the password of `Basic` with any user name, which browsers can ask for.
+    """
+    scheme, _, value = (header or "").strip().partition(" ")
+    value = value.strip()
+    if scheme.lower() == "bearer":
+        return value.encode("utf-8", "surrogateescape")
+    if scheme.lower() != "basic":
+        return None
+    try:
+        _, colon, password = base64.b64decode(value, validate=True).partition(b":")
+    except (binascii.Error, ValueError):
+        return None
+    return password if colon else None
 
 
 def is_loopback(host: str) -> bool:
-    """Whether nobody but this machine (or Pod) reaches what listens there."""
+    """Return whether only this machine (or Pod) reaches a listener on that address."""
     if host == "localhost":
         return True
     try:
         address = ipaddress.ip_address(host.partition("%")[0])
     except ValueError:
-        return False  # a name may mean anything by tomorrow
+        return False  # a name may resolve to anything tomorrow
     mapped = getattr(address, "ipv4_mapped", None)
     return (mapped or address).is_loopback
 
 
 def is_own_name(host: str, names: Iterable[str]) -> bool:
-    """Whether the `Host` of a request is one that a page of another site cannot have: an address,
-    a single word (no public name is one), or one of `names`. Else its name may have been pointed
-    here (DNS rebinding), and its scripts would read what we answer."""
+    """Return whether no page of another site can have this `Host` header.
+
+    True for an address, a single word (no public name is one), or one of `names`. Another name may
+    have been pointed here (DNS rebinding), and the page's scripts would read the answers.
+    """
     name = host.strip().lower()
     if name.startswith("["):
         name = name[1:].partition("]")[0]
@@ -229,13 +329,17 @@ def is_own_name(host: str, names: Iterable[str]) -> bool:
     return True
 
 
-def find_exposure(http: HttpSettings, *, traces: bool) -> str | None:
-    """What is missing for listening where `http` says; `traces`: on the port for traces, too."""
+def _find_exposure(http: HttpSettings, *, traces: bool) -> str | None:
+    """Return what the settings lack to listen on their addresses."""
+    given = any(
+        getattr(http, key) or getattr(http, f"{key}_file")
+        for key in ("token", "send_token", "scrape_token")
+    )
     for key, host in [("host", http.host), *([("otlp_host", http.otlp_address)] if traces else [])]:
         if is_loopback(host):
             continue
         what = f"http.{key} is {host}, which is reachable from other machines"
-        if not (_has_any_token(http) or http.tls.client_ca_file or "open" in http.accept):
+        if not (given or http.tls.client_ca_file or "open" in http.accept):
             return (
                 f"{what}: set http.token_file (or RAGMETER_HTTP__TOKEN), or http.tls with"
                 " client_ca_file; or say that anybody who reaches it may read traces and send"
@@ -247,97 +351,3 @@ def find_exposure(http: HttpSettings, *, traces: bool) -> str | None:
                 " cross the network unencrypted: http.accept: [plain]"
             )
     return None
-
-
-def _has_any_token(http: HttpSettings) -> bool:
-    given = ("token", "send_token", "scrape_token")
-    return any(getattr(http, key) or getattr(http, f"{key}_file") for key in given)
-
-
-class AccessPolicy:
-    """Tokens and certificate of a process's ports.
-
-    `traces`: whether there is a port for traces. Raises `ConfigError`.
-    """
-
-    def __init__(self, settings: Settings, *, traces: bool = True) -> None:
-        http = settings.http
-        if missing := find_exposure(http, traces=traces):
-            raise ConfigError(missing)
-        self.http = http
-        self.names = frozenset((*http.names, *_host_of(settings.alerts.page_url)))
-        everything = BearerTokens("http.token", http.token, http.token_file)
-        self._tokens: dict[AccessScope, tuple[BearerTokens, ...]] = {
-            "read": (everything,),
-            "send": (
-                everything,
-                BearerTokens("http.send_token", http.send_token, http.send_token_file),
-            ),
-            "scrape": (
-                everything,
-                BearerTokens("http.scrape_token", http.scrape_token, http.scrape_token_file),
-            ),
-        }
-        self.certificate = ServerCertificate(http.tls) if http.tls.cert_file else None
-        self.wants_certificate = http.tls.client_ca_file is not None
-        self.refused: dict[str, Counter[str]] = {}
-        """How often what was not let in, by the name of the port and the reason."""
-        self._problems: frozenset[str] = frozenset()
-
-    def requires_token(self, scope: AccessScope) -> bool:
-        """Whether there are tokens that open it."""
-        return any(self._tokens[scope])
-
-    def accepts_token(self, scope: AccessScope, token: bytes) -> bool:
-        """Every token is compared, so that the time does not say which one it is like."""
-        return sum(tokens.match(token) for tokens in self._tokens[scope]) > 0
-
-    def is_open_to_all(self, host: str) -> bool:
-        """Whether what no token opens is open to all on that address."""
-        return is_loopback(host) or "open" in self.http.accept
-
-    def refusals(self, port: str) -> Counter[str]:
-        return self.refused.setdefault(port, Counter())
-
-    @contextlib.asynccontextmanager
-    async def watch_files(self) -> AsyncIterator[None]:
-        """Changes of the files are noticed."""
-
-        async def watch() -> None:
-            while True:
-                await asyncio.sleep(_REREAD_SECONDS)
-                await asyncio.to_thread(self.reread)
-
-        watching = asyncio.create_task(watch())
-        try:
-            yield
-        finally:
-            watching.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await watching
-
-    def reread(self) -> None:
-        """Tokens and certificate as their files have them now. What is unsound is logged once,
-        and what was there before holds."""
-        problems: set[str] = set()
-        files = {*self._tokens["send"], *self._tokens["scrape"]}
-        for name, one in (("tokens", each) for each in files):
-            self._reread_one(name, one, problems)
-        if self.certificate is not None:
-            self._reread_one("certificate", self.certificate, problems)
-        for problem in sorted(problems - self._problems):
-            log.error("%s; what was there before holds", problem)
-        self._problems = frozenset(problems)
-
-    @staticmethod
-    def _reread_one(name: str, one: BearerTokens | ServerCertificate, problems: set[str]) -> None:
-        try:
-            if one.reread():
-                log.warning("%s read again, in force from now on: %r", name, one)
-        except ConfigError as error:
-            problems.add(str(error))
-
-
-def _host_of(url: str | None) -> Iterable[str]:
-    host = urlsplit(url).hostname if url else None
-    return (host,) if host else ()

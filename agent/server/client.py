@@ -1,4 +1,4 @@
-"""HTTP client with which the commands query a running agent."""
+"""The HTTP client of commands that query a running agent."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from ragmeter.config.loader import ConfigError
 
 
 def agent_url(http: HttpSettings, port: int | None = None) -> str:
-    """The base URL of the metrics port on this machine, or of its port for traces, `port`."""
+    """Return the base URL of the agent on this machine: of `port`, or its metrics port."""
     host = http.host if port is None else http.otlp_address
     with suppress(ValueError):
         address = ipaddress.ip_address(host)
@@ -27,17 +27,25 @@ def agent_url(http: HttpSettings, port: int | None = None) -> str:
 def agent_client(
     http: HttpSettings, url: str, seconds: float, *, sending: bool = False
 ) -> httpx.Client:
-    """For that agent; `sending` traces to it may do with the token for that. Raises `ConfigError`
-    where a file of the settings cannot be read."""
+    """Make a client of the agent.
+
+    Args:
+        http: Settings of the agent's ports.
+        url: Its base URL.
+        seconds: Time limit of a request.
+        sending: Whether the token for sending traces is enough.
+
+    Raises:
+        ConfigError: A file of the settings cannot be read.
+    """
     headers = {}
     if token := _token(http, "token") or (_token(http, "send_token") if sending else None):
         headers["Authorization"] = f"Bearer {token}"
-    # no environment: a proxy would be asked for the loopback address
+    # trust_env would send requests for the loopback address to a proxy
     return httpx.Client(timeout=seconds, trust_env=False, headers=headers, verify=_trust(http, url))
 
 
 def _token(http: HttpSettings, name: str) -> str | None:
-    """The first of those of a setting."""
     given, path = getattr(http, name), getattr(http, f"{name}_file")
     text = given.get_secret_value() if given else ""
     if path is not None:
@@ -60,7 +68,7 @@ def _trust(http: HttpSettings, url: str) -> ssl.SSLContext | bool:
     except OSError as error:
         raise ConfigError(f"http.tls.cert_file: {tls.cert_file}: {error.strerror}") from None
     if url in (agent_url(http), agent_url(http, http.otlp_port)):
-        # it is that very certificate that is trusted, whatever name stands in it
+        # trust exactly this certificate, whatever name it has
         context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
         context.check_hostname = False
     return context

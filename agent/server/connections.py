@@ -1,8 +1,8 @@
 """Limits on the number and the idle time of a port's connections.
 
-A connection that is not sending a request, or is too slow with it, holds a file descriptor and
-nothing else; aiohttp would let it for an hour. `Connections` closes it, and where there are too
-many, the one that has waited longest goes first: so a crowd of idle ones keeps nobody out.
+A connection that sends no request, or sends one too slowly, holds a file descriptor; aiohttp would
+let it for an hour. `ConnectionLimiter` closes it. At the limit it closes the connection that has
+been idle longest, so that a crowd of idle connections keeps nobody out.
 """
 
 from __future__ import annotations
@@ -16,17 +16,25 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from typing import cast
 
-log = logging.getLogger("ragmeter")
+log = logging.getLogger(__name__)
 
 HEAD_SECONDS = 10.0  # from the connection, or a request's first byte, to the end of its head
 IDLE_SECONDS = 75.0  # between requests: longer than a Prometheus' and an exporter's interval of 60
-WRITE_SECONDS = 30.0  # without taking a byte of an answer
-CHECK_SECONDS = 1.0  # between two looks at the deadlines
-REPORT_SECONDS = 60.0  # between two reports that the port is full
+WRITE_SECONDS = 30.0  # until a client takes a byte of a response
+CHECK_SECONDS = 1.0  # between two checks of the deadlines
+_REPORT_SECONDS = 60.0  # between two reports that the port is full
+_NEVER = float("inf")
 
 
 class ConnectionLimiter:
-    """Those of one port. `clock` is monotonic, in seconds; `refused` counts by reason."""
+    """The open connections of one port.
+
+    Args:
+        name: Name of the port, for logs.
+        limit: Most open connections.
+        refused: Counts closed connections by reason.
+        clock: A clock that never jumps, in seconds.
+    """
 
     def __init__(
         self,
@@ -48,7 +56,7 @@ class ConnectionLimiter:
 
     @contextlib.contextmanager
     def working(self, transport: asyncio.BaseTransport | None) -> Iterator[None]:
-        """While a request of that connection is handled: nobody waits for its client."""
+        """Suspend the deadlines of a connection while its request is handled."""
         connection = None if transport is None else self._by_transport.get(transport)
         if connection is not None:
             connection.begin()
@@ -59,20 +67,16 @@ class ConnectionLimiter:
                 connection.end()
 
     def enter(self, connection: LimitedConnection) -> bool:
-        """Whether there is room for it."""
+        """Admit a connection, closing an idle one at the limit; return False if all are busy."""
         if len(self._open) >= self._limit:
             self.refused["connections"] += 1
             now = self.clock()
-            if now - self._reported >= REPORT_SECONDS:
+            if now - self._reported >= _REPORT_SECONDS:
                 self._reported = now
-                log.warning(
-                    "%s: %d connections (limits.connections): the idlest are closed",
-                    self._name,
-                    self._limit,
-                )
-            idle = min(
-                (one for one in self._open if not one.busy), key=_waiting_since, default=None
-            )
+                text = "%s: %d connections (limits.connections): the idlest are closed"
+                log.warning(text, self._name, self._limit)
+            waiting = [one for one in self._open if not one.busy]
+            idle = min(waiting, key=lambda one: one.since, default=None)
             if idle is None:
                 return False
             self.leave(idle)
@@ -83,95 +87,103 @@ class ConnectionLimiter:
     def register_transport(
         self, connection: LimitedConnection, transport: asyncio.BaseTransport
     ) -> None:
-        """Requests will name it by that transport."""
+        """Register the transport by which requests refer to the connection."""
         self._by_transport[transport] = connection
 
     def leave(self, connection: LimitedConnection) -> None:
+        """Forget a closed connection."""
         self._open.discard(connection)
         if connection.transport is not None:
             self._by_transport.pop(connection.transport, None)
 
     def close_overdue(self) -> None:
-        """Close those that are over their time."""
+        """Close the connections past their deadline."""
         now = self.clock()
         for connection in [one for one in self._open if one.deadline <= now]:
-            # one that is idle is no slower than it may be
+            # an idle client was not slow
             if not connection.idle or connection.stuck:
                 self.refused["slow"] += 1
             self.leave(connection)
             connection.abort()
 
     async def watch(self) -> None:
-        """Look again and again."""
+        """Close overdue connections for ever."""
         while True:
             await asyncio.sleep(CHECK_SECONDS)
             self.close_overdue()
 
 
 class LimitedConnection(asyncio.Protocol):
-    """One of them, between the socket and `inner`, which speaks HTTP."""
+    """One connection, between the socket and the HTTP protocol.
+
+    Args:
+        limiter: The port's connections.
+        inner: The HTTP protocol.
+        context: TLS context; None for plain text.
+    """
 
     def __init__(
         self,
-        room: ConnectionLimiter,
+        limiter: ConnectionLimiter,
         inner: asyncio.Protocol,
         context: ssl.SSLContext | None = None,
     ) -> None:
-        self._room = room
+        self._limiter = limiter
         self._inner = inner
         self._context = context
         self._raw: asyncio.Transport | None = None
-        self.transport: asyncio.Transport | None = None
-        """What `inner` writes to; None while TLS is agreed on."""
+        self.transport: asyncio.Transport | None = None  # of `inner`; None during the handshake
         self._early: list[bytes] = []
         self._handshake: asyncio.Task[None] | None = None
         self._gone = False
-        self.busy = False
-        self.idle = False
-        """Between two requests, of which nothing has come yet."""
-        self.since = self._room.clock()
+        self.busy = False  # a request is handled
+        self.idle = False  # between two requests
+        self.since = self._limiter.clock()
         self._until = self.since + HEAD_SECONDS
-        self._take_until = float("inf")
+        self._take_until = _NEVER
 
     @property
     def stuck(self) -> bool:
-        """Whether it does not take what we write."""
-        return self._take_until < float("inf")
+        """Whether the client does not take the response."""
+        return self._take_until < _NEVER
 
     @property
     def deadline(self) -> float:
+        """The time at which to close the connection, by the limiter's clock."""
         return min(self._until, self._take_until)
 
     def begin(self) -> None:
+        """Note that a request is handled."""
         self.busy, self.idle = True, False
-        self._until = float("inf")
+        self._until = _NEVER
 
     def end(self) -> None:
+        """Note that a request was handled."""
         self.busy, self.idle = False, True
-        self.since = self._room.clock()
+        self.since = self._limiter.clock()
         self._until = self.since + IDLE_SECONDS
 
     def abort(self) -> None:
-        """Now, whatever is still to be written."""
+        """Close the connection at once, without writing what is left."""
         for transport in (self.transport, self._raw):
             if transport is not None:
                 transport.abort()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Start the TLS handshake, or hand a plain connection to the HTTP protocol."""
         # a stream's transport, though uvloop's is no subclass of asyncio's
         self._raw = raw = cast(asyncio.Transport, transport)
-        if not self._room.enter(self):
+        if not self._limiter.enter(self):
             raw.abort()
         elif self._context is None:
             self._connected(raw)
         else:
-            raw.pause_reading()  # what comes from now on is for the handshake
+            raw.pause_reading()  # all that follows belongs to the handshake
             self._handshake = asyncio.get_running_loop().create_task(
                 self._shake(raw, self._context)
             )
 
     async def _shake(self, raw: asyncio.Transport, context: ssl.SSLContext) -> None:
-        """TLS for this connection, by the certificate of this moment."""
         loop = asyncio.get_running_loop()
         try:
             secure = await loop.start_tls(
@@ -179,11 +191,11 @@ class LimitedConnection(asyncio.Protocol):
                 server_side=True, ssl_handshake_timeout=HEAD_SECONDS,
                 ssl_shutdown_timeout=HEAD_SECONDS,
             )  # fmt: skip
-        except OSError:  # ssl.SSLError is one: no TLS, or a certificate of nobody we know
-            self._room.refused["tls"] += 1
+        except OSError:  # ssl.SSLError is one: no TLS, or a certificate of an unknown authority
+            self._limiter.refused["tls"] += 1
             secure = None
         if secure is None or self._gone:
-            self._room.leave(self)
+            self._limiter.leave(self)
             raw.abort()
             return
         self._connected(secure)
@@ -193,37 +205,38 @@ class LimitedConnection(asyncio.Protocol):
 
     def _connected(self, transport: asyncio.Transport) -> None:
         self.transport = transport
-        self._room.register_transport(self, transport)
+        self._limiter.register_transport(self, transport)
         self._inner.connection_made(transport)
 
     def data_received(self, data: bytes) -> None:
+        """Pass data on; the first of a request starts the time limit of its head."""
         if self.idle:
             self.idle = False
-            self._until = self._room.clock() + HEAD_SECONDS
+            self._until = self._limiter.clock() + HEAD_SECONDS
         if self.transport is None:
-            self._early.append(data)  # it came along with the end of the handshake
+            self._early.append(data)  # came together with the end of the handshake
         else:
             self._inner.data_received(data)
 
     def eof_received(self) -> bool | None:
+        """Pass the end of the client's data on."""
         return self._inner.eof_received() if self.transport is not None else None
 
     def connection_lost(self, exc: Exception | None) -> None:
+        """Forget the connection."""
         self._gone = True
-        self._room.leave(self)
+        self._limiter.leave(self)
         if self.transport is not None:
             self._inner.connection_lost(exc)
 
     def pause_writing(self) -> None:
-        self._take_until = self._room.clock() + WRITE_SECONDS
+        """Give the client a time limit to take more of the response."""
+        self._take_until = self._limiter.clock() + WRITE_SECONDS
         if self.transport is not None:
             self._inner.pause_writing()
 
     def resume_writing(self) -> None:
-        self._take_until = float("inf")
+        """Lift the time limit of `pause_writing`."""
+        self._take_until = _NEVER
         if self.transport is not None:
             self._inner.resume_writing()
-
-
-def _waiting_since(connection: LimitedConnection) -> float:
-    return connection.since

@@ -1,10 +1,8 @@
-"""HTTP listener with a request guard in front of every handler.
+"""The HTTP listener, with a request guard in front of every handler.
 
-What stands before every handler of a port: who asks, from where, and what the answer carries.
-
-A path is closed unless it is named here, so a route that somebody adds is closed, too. Liveness and
-readiness alone are open: who asks them (a kubelet, a load balancer) has no token, and they say
-nothing but one word.
+A path is closed unless it is listed here, so new routes are closed, too. Only liveness and
+readiness are open: their clients (a kubelet, a load balancer) have no token, and the answer is one
+word.
 """
 
 from __future__ import annotations
@@ -20,8 +18,17 @@ from typing import Any
 from aiohttp import hdrs, web
 from aiohttp.http_exceptions import HttpProcessingError
 
-from ragmeter.server.access import AccessPolicy, AccessScope, is_own_name, parse_authorization
+from ragmeter.core.errors import RagmeterError
+from ragmeter.server.access import (
+    AccessPolicy,
+    AccessScope,
+    background_task,
+    is_own_name,
+    parse_authorization,
+)
 from ragmeter.server.connections import IDLE_SECONDS, ConnectionLimiter, LimitedConnection
+
+log = logging.getLogger(__name__)
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -33,9 +40,9 @@ PATH_SCOPES: dict[str, AccessScope] = {
     "/v1/rag/traces": "send",
     "/v1/feedback": "send",
     "/v1/index": "send",
-}
-"""The rest is `read`."""
+}  # the scope of all other paths is `read`
 
+# Of every response that does not set them itself.
 SECURITY_HEADERS = {
     "Content-Security-Policy": "default-src 'none'; base-uri 'none'; form-action 'none'; "
     "frame-ancestors 'none'",
@@ -47,103 +54,13 @@ SECURITY_HEADERS = {
     "Cross-Origin-Opener-Policy": "same-origin",
     "Permissions-Policy": "camera=(), geolocation=(), microphone=(), payment=(), usb=()",
 }
-"""Of every answer that does not say otherwise."""
+
+_BACKLOG = 128  # connections that wait to be accepted, aiohttp's default
+_ACCEPT_REPORT_SECONDS = 60.0  # between two reports that there are no file descriptors left
 
 
-class RequestGuard:
-    """For one port, on `host`."""
-
-    def __init__(self, access: AccessPolicy, host: str, port: str, room: ConnectionLimiter) -> None:
-        self._access = access
-        self._free = access.is_open_to_all(host)
-        self._refused = access.refusals(port)
-        self._room = room
-
-    def add_to(self, app: web.Application) -> None:
-        """Before everything that is there already."""
-        app.middlewares.insert(0, self._middleware())
-        app.on_response_prepare.append(_set_headers)
-
-    def _middleware(self) -> Any:
-        @web.middleware
-        async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
-            with self._room.working(request.transport):
-                resource = request.match_info.route.resource
-                path = resource.canonical if resource is not None else ""
-                problem = self._find_problem(request, PATH_SCOPES.get(path, "read"))
-                if path in OPEN_PATHS:
-                    done = await handler(request)
-                    # why it is not ready names paths and addresses: not for whoever happens to ask
-                    short = problem is not None and done.status != 200
-                    return web.Response(status=done.status, text="no\n") if short else done
-                if problem is None:
-                    return await handler(request)
-                return self._refuse(PATH_SCOPES.get(path, "read"), *problem)
-
-        return guard
-
-    def _refuse(self, scope: AccessScope, reason: str, status: int, text: str) -> web.Response:
-        self._refused[reason] += 1
-        headers = {}
-        if status == 401:
-            # a browser can ask a person for a password; programs send the token
-            kind = "Basic" if scope == "read" else "Bearer"
-            headers[hdrs.WWW_AUTHENTICATE] = f'{kind} realm="ragmeter"'
-        answer = web.Response(status=status, text=f"{text}\n", headers=headers)
-        answer.force_close()  # a body that comes with it is not read
-        return answer
-
-    def _find_problem(
-        self, request: web.Request, scope: AccessScope
-    ) -> tuple[str, int, str] | None:
-        """Why not: a reason to count, a status, a text. None: it may."""
-        access = self._access
-        if request.method not in ("GET", "HEAD") and hdrs.ORIGIN in request.headers:
-            # a browser sends it along, and may send along what it remembers of a person
-            return "origin", 403, "not from a page in a browser"
-        if access.wants_certificate and not _has_client_certificate(request):
-            return "certificate", 403, "a client certificate is needed"
-        if access.requires_token(scope):
-            token = parse_authorization(request.headers.get(hdrs.AUTHORIZATION))
-            if token is None:
-                return "no_token", 401, "a token is needed"
-            if not access.accepts_token(scope, token):
-                return "wrong_token", 401, "this token does not open it"
-            return None
-        if access.wants_certificate:
-            return None
-        if not self._free:
-            return "closed", 403, "no token opens this: http.token is not set"
-        # who sends from a page has told so by `Origin`; what is left is who reads
-        hosts = request.headers.getall(hdrs.HOST, [])
-        if scope != "send" and not all(is_own_name(host, access.names) for host in hosts):
-            return (
-                "host", 403,
-                "this name is not known to be its own: see http.names, or ask by address",
-            )  # fmt: skip
-        return None
-
-
-def _has_client_certificate(request: web.Request) -> bool:
-    transport = request.transport
-    return transport is not None and bool(transport.get_extra_info("peercert"))
-
-
-async def _set_headers(request: web.Request, response: web.StreamResponse) -> None:
-    for name, value in SECURITY_HEADERS.items():
-        response.headers.setdefault(name, value)
-    # what it is made of, and in which version, is nobody's business
-    response.headers.popall(hdrs.SERVER, None)
-
-
-log = logging.getLogger("ragmeter")
-
-_BACKLOG = 128  # connections that wait to be accepted, as aiohttp has it
-ACCEPT_REPORT_SECONDS = 60.0  # between two reports that there are no file descriptors left
-
-
-class ListenError(Exception):
-    """An address that cannot be listened on, and why."""
+class ListenError(RagmeterError):
+    """An address that cannot be listened on; the text says why."""
 
 
 @contextlib.asynccontextmanager
@@ -156,13 +73,28 @@ async def listen(
     name: str = "metrics",
     connections: int = 400,
 ) -> AsyncIterator[str]:
-    """Serve `app` to whom `access` lets in; yields its base URL. Raises `PortInUse`."""
-    room = ConnectionLimiter(f"{name} port", connections, access.refusals(name))
-    RequestGuard(access, host, name, room).add_to(app)
+    """Serve `app` to permitted clients inside the block.
+
+    Args:
+        app: The application.
+        host: Address to listen on.
+        port: Port; 0 picks a free one.
+        access: Tokens and certificate.
+        name: Name of the port, for counters and logs.
+        connections: Most open connections.
+
+    Yields:
+        The base URL.
+
+    Raises:
+        ListenError: The address is in use or invalid.
+    """
+    limiter = ConnectionLimiter(f"{name} port", connections, access.refusals(name))
+    RequestGuard(access, host, name, limiter).add_to(app)
     runner = web.AppRunner(
         app,
         access_log=None,
-        # compressed bodies are unpacked by the handler, which bounds what they may grow to
+        # the handler unpacks compressed bodies, as it bounds their unpacked size
         auto_decompress=False,
         shutdown_timeout=2,
         keepalive_timeout=IDLE_SECONDS,
@@ -173,7 +105,7 @@ async def listen(
 
     def connection() -> LimitedConnection:
         secure = access.certificate
-        return LimitedConnection(room, http(), None if secure is None else secure.context)
+        return LimitedConnection(limiter, http(), None if secure is None else secure.context)
 
     try:
         try:
@@ -185,43 +117,135 @@ async def listen(
             ) from None
         except UnicodeError:  # from the resolver: an empty label, or one of more than 63 characters
             raise ListenError(f"cannot listen on {host}:{port}: this is no host name") from None
-        watching = asyncio.create_task(room.watch())
-        try:
-            shown = f"[{host}]" if ":" in host else host
-            scheme = "http" if access.certificate is None else "https"
-            yield f"{scheme}://{shown}:{server.sockets[0].getsockname()[1]}"
-        finally:
-            server.close()
-            watching.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await watching
+        async with background_task(limiter.watch()):
+            try:
+                shown = f"[{host}]" if ":" in host else host
+                scheme = "http" if access.certificate is None else "https"
+                yield f"{scheme}://{shown}:{server.sockets[0].getsockname()[1]}"
+            finally:
+                server.close()
     finally:
         await runner.cleanup()
 
 
-def _is_worth_logging(record: logging.LogRecord) -> bool:
-    return not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError))
+class RequestGuard:
+    """The check of every request to one port.
+
+    Args:
+        access: Tokens and certificate.
+        host: The port's address.
+        port: The port's name.
+        limiter: The port's connections.
+    """
+
+    def __init__(
+        self, access: AccessPolicy, host: str, port: str, limiter: ConnectionLimiter
+    ) -> None:
+        self._access = access
+        self._open_to_all = access.is_open_to_all(host)
+        self._refused = access.refusals(port)
+        self._limiter = limiter
+
+    def add_to(self, app: web.Application) -> None:
+        """Put the guard before all middlewares of the application."""
+
+        @web.middleware
+        async def guard(request: web.Request, handler: Handler) -> web.StreamResponse:
+            with self._limiter.working(request.transport):
+                return await self._handle(request, handler)
+
+        app.middlewares.insert(0, guard)
+        app.on_response_prepare.append(_set_headers)
+
+    async def _handle(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        resource = request.match_info.route.resource
+        path = resource.canonical if resource is not None else ""
+        scope = PATH_SCOPES.get(path, "read")
+        problem = self._find_problem(request, scope)
+        if path in OPEN_PATHS:
+            response = await handler(request)
+            # the reason for not being ready names paths and addresses: only for permitted clients
+            hidden = problem is not None and response.status != 200
+            return web.Response(status=response.status, text="no\n") if hidden else response
+        if problem is None:
+            return await handler(request)
+        return self._refuse(scope, *problem)
+
+    def _refuse(self, scope: AccessScope, reason: str, status: int, text: str) -> web.Response:
+        self._refused[reason] += 1
+        headers = {}
+        if status == 401:
+            # a browser can ask a person for a password; programs send the token
+            kind = "Basic" if scope == "read" else "Bearer"
+            headers[hdrs.WWW_AUTHENTICATE] = f'{kind} realm="ragmeter"'
+        response = web.Response(status=status, text=f"{text}\n", headers=headers)
+        response.force_close()  # the request's body is not read
+        return response
+
+    def _find_problem(
+        self, request: web.Request, scope: AccessScope
+    ) -> tuple[str, int, str] | None:
+        """Return the reason for a refusal, its status and text; None if the request may pass."""
+        access = self._access
+        if request.method not in ("GET", "HEAD") and hdrs.ORIGIN in request.headers:
+            # a browser sends `Origin` along, and perhaps a person's stored credentials
+            return "origin", 403, "not from a page in a browser"
+        if access.wants_certificate and not _has_client_certificate(request):
+            return "certificate", 403, "a client certificate is needed"
+        if access.requires_token(scope):
+            token = parse_authorization(request.headers.get(hdrs.AUTHORIZATION))
+            if token is None:
+                return "no_token", 401, "a token is needed"
+            if not access.accepts_token(scope, token):
+                return "wrong_token", 401, "this token does not open it"
+            return None
+        if access.wants_certificate:
+            return None
+        if not self._open_to_all:
+            return "closed", 403, "no token opens this: http.token is not set"
+        # pages that send were refused by their `Origin`; this is about pages that read
+        hosts = request.headers.getall(hdrs.HOST, [])
+        if scope != "send" and not all(is_own_name(host, access.names) for host in hosts):
+            text = "this name is not known to be its own: see http.names, or ask by address"
+            return "host", 403, text
+        return None
+
+
+def _has_client_certificate(request: web.Request) -> bool:
+    transport = request.transport
+    return transport is not None and bool(transport.get_extra_info("peercert"))
+
+
+async def _set_headers(request: web.Request, response: web.StreamResponse) -> None:
+    for name, value in SECURITY_HEADERS.items():
+        response.headers.setdefault(name, value)
+    response.headers.popall(hdrs.SERVER, None)  # do not reveal the server's version
 
 
 def mute_protocol_errors() -> None:
-    """Keep what is no HTTP out of the log: it is answered with 400, and anybody can send it."""
-    logging.getLogger("aiohttp.server").addFilter(_is_worth_logging)
+    """Keep requests that are not HTTP out of the log: they get a 400, and anybody can send them."""
+    logging.getLogger("aiohttp.server").addFilter(_is_no_protocol_error)
+
+
+def _is_no_protocol_error(record: logging.LogRecord) -> bool:
+    return not (record.exc_info and isinstance(record.exc_info[1], HttpProcessingError))
 
 
 def limit_accept_errors(
     clock: Callable[[], float] = time.monotonic,
 ) -> Callable[[asyncio.AbstractEventLoop, dict[str, Any]], None]:
-    """An exception handler of the event loop that reports a lack of file descriptors at most once
-    a minute: asyncio would write a traceback for every try to accept a connection.
+    """Make an exception handler that reports a lack of file descriptors at most once a minute.
+
+    Asyncio would write a traceback for every try to accept a connection.
     """
-    last: float | None = None
+    last = float("-inf")
 
     def handle(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         nonlocal last
         error = context.get("exception")
         if not isinstance(error, OSError) or error.errno not in (errno.EMFILE, errno.ENFILE):
             loop.default_exception_handler(context)
-        elif last is None or clock() - last >= ACCEPT_REPORT_SECONDS:
+        elif clock() - last >= _ACCEPT_REPORT_SECONDS:
             last = clock()
             log.error("no connection can be accepted: %s", error.strerror)
 

@@ -1,22 +1,26 @@
 """Tables of pending input: open spans, traces without passage texts, and feedback.
 
-Spans of traces that are not complete yet, in the state file.
-
-What a request brings of one trace is one row: a dozen spans cost one insert. The memory keeps ids
-and sizes (`ragmeter.ingest.assembler`) and some copies (`ragmeter.embedded.open_traces`); the bodies of other
-traces are read when they are closed.
+A request's spans of one trace are one row: a dozen spans cost one insert. Memory holds their ids
+and sizes (`ragmeter.ingest.assembler`) and copies of some (`ragmeter.embedded.open_traces`); the
+bodies of other traces are read when the trace is closed.
 """
 
 from __future__ import annotations
 
 import sqlite3
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Protocol
 
 from ragmeter.core.counters import CounterKey
 from ragmeter.ingest.assembler import RestoredTrace
-from ragmeter.store.sqlite import SqliteStore, TransactionStatements, add_counts
+from ragmeter.store.sqlite import (
+    SqliteStore,
+    TransactionStatements,
+    add_counts,
+    delete_ids,
+    insert_rows,
+)
 
 TRACE_BYTES = 16
 _KEY_BYTES = 8
@@ -24,8 +28,14 @@ _KEY_BYTES = 8
 
 @dataclass(frozen=True, slots=True)
 class OpenSpanRow:
-    """What one request brought of one trace: the keys in `keys`, `size` as the assembler
-    counts it, and the body."""
+    """The spans of one trace in one request.
+
+    Args:
+        trace: The OpenTelemetry trace id.
+        root: Whether the root span is among them.
+        size: Bytes as the assembler counts them.
+        keys: Keys of the spans, eight bytes each.
+    """
 
     trace: bytes
     arrived: float
@@ -36,88 +46,82 @@ class OpenSpanRow:
 
 
 class OpenSpanTable:
-    """The tables `open_spans` and `closed_traces` of an open state file. Safe from any thread."""
+    """The tables `open_spans` and `closed_traces`; safe to use from any thread."""
 
     def __init__(self, store: SqliteStore) -> None:
         self._store = store
 
     def add(self, rows: Iterable[OpenSpanRow], counts: Mapping[CounterKey, float]) -> None:
-        """Make them durable, together with the counts of what came."""
+        """Store rows, and increase counters in the same step."""
+        values = (
+            (row.trace, row.arrived, row.root, row.size, b"".join(row.keys), row.body)
+            for row in rows
+        )
         with self._store.transaction() as db:
-            db.executemany(
-                "INSERT INTO open_spans(trace, arrived, root, size, keys, body)"
-                " VALUES(?, ?, ?, ?, ?, ?)",
-                [
-                    (row.trace, row.arrived, row.root, row.size, b"".join(row.keys), row.body)
-                    for row in rows
-                ],
-            )
+            insert_rows(db, "open_spans", "trace, arrived, root, size, keys, body", values)
             add_counts(db, counts)
 
     def bodies(self, trace: bytes) -> list[tuple[int, Any]]:
-        """Row ids and bodies of a trace in the order in which they came; a body of a damaged file
-        may be anything that SQLite knows."""
-        with self._store.reading() as db:
-            return db.execute(
-                "SELECT id, body FROM open_spans WHERE trace=? ORDER BY id", (trace,)
-            ).fetchall()
+        """Return (id, body) of a trace's rows in order of arrival.
+
+        A body of a damaged file may be of any type that SQLite has.
+        """
+        return self._store.fetch("SELECT id, body FROM open_spans WHERE trace=? ORDER BY id", trace)
 
     def position(self, trace: bytes) -> int:
-        """The id of a trace's first row, 0 where it has none."""
-        with self._store.reading() as db:
-            (found,) = db.execute(
-                "SELECT MIN(id) FROM open_spans WHERE trace=?", (trace,)
-            ).fetchone()
-        return found or 0
+        """Return the id of a trace's first row, 0 if it has none."""
+        query = "SELECT coalesce(min(id), 0) FROM open_spans WHERE trace=?"
+        return int(self._store.fetch(query, trace)[0][0])
 
     def ids(self) -> set[int]:
-        """Of all rows."""
-        with self._store.reading() as db:
-            return {number for (number,) in db.execute("SELECT id FROM open_spans")}
+        """Return the ids of all rows."""
+        return {id_ for (id_,) in self._store.fetch("SELECT id FROM open_spans")}
 
     @staticmethod
     def closing(
         closed: Sequence[tuple[bytes, float]], forgotten: Sequence[bytes]
     ) -> TransactionStatements:
-        """What closes traces: their spans go, their ids are remembered with the time, and other
-        ids are forgotten."""
+        """Return the statements that close traces.
+
+        Args:
+            closed: (trace id, time) of traces whose spans are deleted and whose ids are remembered.
+            forgotten: Ids of closed traces to forget.
+        """
 
         def run(db: sqlite3.Connection) -> None:
-            db.executemany(
-                "DELETE FROM open_spans WHERE trace=?", [(trace,) for trace, _ in closed]
-            )
+            traces = [(trace,) for trace, _ in closed]
+            db.executemany("DELETE FROM open_spans WHERE trace=?", traces)
             db.executemany("INSERT OR REPLACE INTO closed_traces VALUES(?, ?)", closed)
-            db.executemany(
-                "DELETE FROM closed_traces WHERE trace=?", [(trace,) for trace in forgotten]
-            )
+            forget = [(trace,) for trace in forgotten]
+            db.executemany("DELETE FROM closed_traces WHERE trace=?", forget)
 
         return run
 
     def restore(self) -> tuple[list[RestoredTrace], list[tuple[bytes, float]], int]:
-        """The open traces by first arrival, the closed ids by time, and how many rows made no
-        sense: those are deleted, since they can belong to no trace."""
+        """Return the open traces by first arrival, the closed ids by time, and the broken rows.
+
+        Broken rows belong to no trace; they are deleted and counted.
+        """
         opened: dict[bytes, RestoredTrace] = {}
         broken: list[int] = []
-        with self._store.reading() as db:
-            rows = db.execute(
-                "SELECT id, trace, arrived, root, size, keys FROM open_spans ORDER BY id"
-            )
-            for number, trace, arrived, root, size, keys in rows:
-                if not _is_sound_row(trace, arrived, root, size, keys):
-                    broken.append(number)
-                    continue
-                one = opened.setdefault(trace, RestoredTrace(trace, arrived, [], 0, False))
-                one.keys += [keys[at : at + _KEY_BYTES] for at in range(0, len(keys), _KEY_BYTES)]
-                one.size += size
-                one.root |= bool(root)
-            closed = [
-                (trace, at)
-                for trace, at in db.execute("SELECT trace, at FROM closed_traces ORDER BY at")
-                if _is_trace_id(trace) and isinstance(at, float)
-            ]
+        for id_, trace, arrived, root, size, keys in self._store.fetch(
+            "SELECT id, trace, arrived, root, size, keys FROM open_spans ORDER BY id"
+        ):
+            if not _is_sound_row(trace, arrived, root, size, keys):
+                broken.append(id_)
+                continue
+            restored = opened.setdefault(trace, RestoredTrace(trace, arrived, [], 0, False))
+            restored.keys += [keys[at : at + _KEY_BYTES] for at in range(0, len(keys), _KEY_BYTES)]
+            restored.size += size
+            restored.root |= bool(root)
+        closed = [
+            (trace, at)
+            for trace, at in self._store.fetch("SELECT trace, at FROM closed_traces ORDER BY at")
+            if _is_trace_id(trace) and isinstance(at, float)
+        ]
         if broken:
             with self._store.transaction() as db:
-                db.executemany("DELETE FROM open_spans WHERE id=?", [(id_,) for id_ in broken])
+                delete_ids(db, "open_spans", broken)
         return list(opened.values()), closed, len(broken)
 
 
@@ -126,59 +130,59 @@ def _is_trace_id(trace: object) -> bool:
 
 
 def _is_sound_row(trace: object, arrived: object, root: object, size: object, keys: object) -> bool:
-    """Whether a row can be one of ours: SQLite takes anything into any column."""
+    """Return whether the agent can have written the row: SQLite takes any type in any column."""
     return (
         _is_trace_id(trace)
         and isinstance(arrived, float)
         and isinstance(root, int)
-        and isinstance(size, int)
-        and size > 0
-        and isinstance(keys, bytes)
-        and len(keys) > 0
-        and len(keys) % _KEY_BYTES == 0
+        and (isinstance(size, int) and size > 0)
+        and (isinstance(keys, bytes) and len(keys) > 0 and len(keys) % _KEY_BYTES == 0)
     )
 
 
 @dataclass(frozen=True, slots=True)
 class HeldTrace:
+    """A trace that waits for the texts of its passages."""
+
     id: int
     body: bytes
 
 
 class HeldTraceTable:
-    """The table `held` of an open state file. Safe from any thread."""
+    """The table `held`; safe to use from any thread."""
 
     def __init__(self, store: SqliteStore) -> None:
         self._store = store
 
     def rows(self, after: int, limit: int) -> list[HeldTrace]:
-        """The next ones with `id > after`, oldest first. They stay."""
-        with self._store.reading() as db:
-            found = db.execute(
-                "SELECT id, body FROM held WHERE id > ? ORDER BY id LIMIT ?", (after, limit)
-            ).fetchall()
-        return [HeldTrace(*row) for row in found]
+        """Return the next traces with `id > after`, oldest first; they stay."""
+        query = "SELECT id, body FROM held WHERE id > ? ORDER BY id LIMIT ?"
+        return [HeldTrace(*row) for row in self._store.fetch(query, after, limit)]
 
     def release(
         self, rows: Sequence[HeldTrace], counts: Mapping[CounterKey, float] | None = None
     ) -> None:
-        """Put them into the queue with these bodies, in one step with what is counted of them."""
+        """Queue traces with these bodies, and increase counters in the same step."""
         with self._store.transaction() as db:
-            for row in rows:
-                db.execute(
-                    "INSERT INTO inbox(timestamp, received, body)"
-                    " SELECT timestamp, received, ? FROM held WHERE id=?",
-                    (row.body, row.id),
-                )
-            db.executemany("DELETE FROM held WHERE id=?", [(row.id,) for row in rows])
+            db.executemany(
+                "INSERT INTO inbox(timestamp, received, body)"
+                " SELECT timestamp, received, ? FROM held WHERE id=?",
+                [(row.body, row.id) for row in rows],
+            )
+            delete_ids(db, "held", [row.id for row in rows])
             add_counts(db, counts or {})
         self._store.released(len(rows))
 
 
 @dataclass(frozen=True, slots=True)
 class NewFeedback:
-    """Feedback on its way in: the hash of the trace's id, its service where that is known, who
-    labelled, since when it waits (event time), and what it says."""
+    """Feedback on its way in.
+
+    Args:
+        trace: Hash of the trace's id.
+        since: Event time since when it waits.
+        body: The feedback as JSON.
+    """
 
     trace: bytes
     service: str | None
@@ -189,7 +193,7 @@ class NewFeedback:
 
 @dataclass(frozen=True, slots=True)
 class StoredFeedback:
-    """The same once it is durable; `id` orders them."""
+    """Stored feedback; `id` orders it."""
 
     id: int
     new: NewFeedback
@@ -197,7 +201,7 @@ class StoredFeedback:
 
 @dataclass(frozen=True, slots=True)
 class NewRememberedTrace:
-    """Of a trace that was counted: the hash of its id, its service as it was sent, event time."""
+    """A counted trace to remember for its labels, by the hash of its id and its event time."""
 
     trace: bytes
     service: str
@@ -207,7 +211,7 @@ class NewRememberedTrace:
 
 @dataclass(frozen=True, slots=True)
 class RememberedTrace:
-    """A frame in the table."""
+    """A stored trace that may get labels."""
 
     id: int
     service: str
@@ -216,110 +220,106 @@ class RememberedTrace:
 
 @dataclass(slots=True)
 class FeedbackChanges:
-    """What one commit changes: frames that are new, whose labels have changed (by id), that are
-    too old (`before` an event time), that are over the limit (so many of the oldest), and the
-    feedback that is done with."""
+    """The changes of one commit, called with its connection.
+
+    Args:
+        frames: Traces to remember.
+        labelled: (id, body) of remembered traces with new labels.
+        before: Forget traces from before this event time.
+        shed: Forget so many of the oldest traces, those over the limit.
+        done: Ids of feedback that is done.
+    """
 
     frames: Sequence[NewRememberedTrace] = ()
     labelled: Sequence[tuple[int, bytes]] = ()
     before: float | None = None
     shed: int = 0
-    done: Sequence[int] = field(default_factory=list)
+    done: Sequence[int] = ()
 
     def __call__(self, db: sqlite3.Connection) -> None:
+        """Run the statements."""
         if self.before is not None:
             db.execute("DELETE FROM frames WHERE at < ?", (self.before,))
-        db.executemany(
-            "INSERT INTO frames(trace, service, at, body) VALUES(?, ?, ?, ?)",
-            [(one.trace, one.service, one.at, one.body) for one in self.frames],
-        )
+        rows = [(one.trace, one.service, one.at, one.body) for one in self.frames]
+        insert_rows(db, "frames", "trace, service, at, body", rows)
         if self.shed:
             db.execute(
                 "DELETE FROM frames WHERE id IN (SELECT id FROM frames ORDER BY at, id LIMIT ?)",
                 (self.shed,),
             )
-        db.executemany(
-            "UPDATE frames SET body=? WHERE id=?", [(body, id_) for id_, body in self.labelled]
-        )
-        db.executemany("DELETE FROM feedback WHERE id=?", [(id_,) for id_ in self.done])
+        bodies = [(body, id_) for id_, body in self.labelled]
+        db.executemany("UPDATE frames SET body=? WHERE id=?", bodies)
+        delete_ids(db, "feedback", self.done)
 
 
 class FeedbackStore(Protocol):
-    """Feedback and frames as `ragmeter.aggregate` reads them; a `FeedbackStep` changes them."""
+    """Stored feedback and remembered traces, as `ragmeter.aggregate` reads them."""
 
     def rows(self, after: int, limit: int) -> list[StoredFeedback]:
-        """Feedback with `id > after`, oldest first."""
+        """Return the next feedback with `id > after`, oldest first; it stays."""
 
     def row(self, number: int) -> StoredFeedback | None:
-        """The feedback of this id."""
+        """Return the feedback with this id."""
 
     def count_feedback(self, after: int = 0, upto: int = 2**62) -> int:
-        """How much feedback there is with `id > after`, `upto` an id."""
+        """Count the feedback with `after < id <= upto`."""
 
     def remembered_traces(self, trace: bytes, service: str | None) -> list[RememberedTrace]:
-        """The frames of a trace id, of one service or of any: of each the latest."""
+        """Return the traces with this id, of one service or all; the latest of each service."""
 
     def count_remembered(self, before: float | None = None) -> int:
-        """All, or those from before an event time."""
+        """Count remembered traces, all or those from before an event time."""
 
 
 class FeedbackTable:
-    """The tables `feedback` and `frames` of an open state file. Safe from any thread; what a
-    `FeedbackStep` says happens in the commit that it is part of."""
+    """The tables `feedback` and `frames`; safe to use from any thread.
+
+    `FeedbackChanges` take effect in the commit that they are part of.
+    """
 
     def __init__(self, store: SqliteStore) -> None:
         self._store = store
 
     def add(self, rows: Iterable[NewFeedback], counts: Mapping[CounterKey, float]) -> None:
-        """Make them durable, with what is counted of them."""
+        """Store feedback, and increase counters in the same step."""
+        values = [(row.trace, row.service, row.scorer, row.since, row.body) for row in rows]
         with self._store.transaction() as db:
-            db.executemany(
-                "INSERT INTO feedback(trace, service, scorer, since, body) VALUES(?, ?, ?, ?, ?)",
-                [(row.trace, row.service, row.scorer, row.since, row.body) for row in rows],
-            )
+            insert_rows(db, "feedback", "trace, service, scorer, since, body", values)
             add_counts(db, counts)
 
     def rows(self, after: int, limit: int) -> list[StoredFeedback]:
-        """The next ones with `id > after`, oldest first. They stay."""
-        with self._store.reading() as db:
-            found = db.execute(
-                "SELECT id, trace, service, scorer, since, body FROM feedback WHERE id > ?"
-                " ORDER BY id LIMIT ?",
-                (after, limit),
-            ).fetchall()
-        return [StoredFeedback(number, NewFeedback(*fields)) for number, *fields in found]
+        """Return the next feedback with `id > after`, oldest first; it stays."""
+        rows = self._store.fetch(
+            "SELECT id, trace, service, scorer, since, body FROM feedback WHERE id > ?"
+            " ORDER BY id LIMIT ?",
+            after,
+            limit,
+        )
+        return [StoredFeedback(id_, NewFeedback(*fields)) for id_, *fields in rows]
 
     def row(self, number: int) -> StoredFeedback | None:
-        found = self.rows(number - 1, 1)
-        return found[0] if found and found[0].id == number else None
+        """Return the feedback with this id."""
+        rows = self.rows(number - 1, 1)
+        return rows[0] if rows and rows[0].id == number else None
 
     def count_feedback(self, after: int = 0, upto: int = 2**62) -> int:
-        """How much feedback with `id > after` is in the table, `upto` an id."""
-        with self._store.reading() as db:
-            (found,) = db.execute(
-                "SELECT count(*) FROM feedback WHERE id > ? AND id <= ?", (after, upto)
-            ).fetchone()
-        return int(found)
+        """Count the feedback with `after < id <= upto`."""
+        query = "SELECT count(*) FROM feedback WHERE id > ? AND id <= ?"
+        return int(self._store.fetch(query, after, upto)[0][0])
 
     def last(self) -> int:
-        """The id of the feedback that came last, here still or not."""
-        with self._store.reading() as db:
-            row = db.execute("SELECT seq FROM sqlite_sequence WHERE name='feedback'").fetchone()
-        return int(row[0]) if row else 0
+        """Return the id of the latest feedback, even if it is gone."""
+        return self._store.last_id("feedback")
 
     def remembered_traces(self, trace: bytes, service: str | None) -> list[RememberedTrace]:
-        """The frames of a trace id, of one service or of any: of each the latest."""
-        with self._store.reading() as db:
-            found = db.execute(
-                "SELECT id, service, body FROM frames WHERE trace=? ORDER BY id", (trace,)
-            ).fetchall()
-        of = {row[1]: RememberedTrace(*row) for row in found}
-        return [one for one in of.values() if service in (None, one.service)]
+        """Return the traces with this id, of one service or all; the latest of each service."""
+        rows = self._store.fetch(
+            "SELECT id, service, body FROM frames WHERE trace=? ORDER BY id", trace
+        )
+        latest = {row[1]: RememberedTrace(*row) for row in rows}
+        return [one for one in latest.values() if service in (None, one.service)]
 
     def count_remembered(self, before: float | None = None) -> int:
-        with self._store.reading() as db:
-            (found,) = db.execute(
-                "SELECT count(*) FROM frames WHERE at < ?",
-                (float("inf") if before is None else before,),
-            ).fetchone()
-        return int(found)
+        """Count remembered traces, all or those from before an event time."""
+        time = float("inf") if before is None else before
+        return int(self._store.fetch("SELECT count(*) FROM frames WHERE at < ?", time)[0][0])

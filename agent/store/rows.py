@@ -13,9 +13,28 @@ from ragmeter.windows.state import BucketRow
 
 
 @dataclass(frozen=True, slots=True)
+class StoreOptions:
+    """Options of the state store.
+
+    Args:
+        horizon: The dedupe horizon in event-time seconds (`ragmeter.core.dedupe`).
+        synchronous: SQLite's `synchronous` mode.
+        overwrite: Whether deleted content is overwritten with zeros.
+    """
+
+    horizon: float = 48 * 3600
+    synchronous: str = "full"
+    overwrite: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class TraceArrival:
-    """A valid trace on its way in. `timestamp` is event time after the clock check. `held`: it
-    waits for the texts of its passages before it joins the queue."""
+    """A valid trace on its way in.
+
+    Args:
+        timestamp: Event time after the clock check.
+        held: Whether it waits for the texts of its passages before it joins the queue.
+    """
 
     service: str
     trace_id: str
@@ -26,7 +45,7 @@ class TraceArrival:
 
 @dataclass(frozen=True, slots=True)
 class SourceProgress:
-    """How far a source has been read: durable together with what it delivered."""
+    """The position up to which a source was read; stored together with what it delivered."""
 
     source: str
     position: int
@@ -34,22 +53,24 @@ class SourceProgress:
 
 @dataclass(frozen=True, slots=True)
 class AcceptedArrivals:
-    """`fresh` says for each arrival whether it was new; the others were duplicates."""
+    """For each arrival whether it was new; the others were duplicates."""
 
     fresh: tuple[bool, ...]
 
     @property
     def accepted(self) -> int:
+        """Number of new traces."""
         return sum(self.fresh)
 
     @property
     def duplicates(self) -> int:
+        """Number of duplicates."""
         return len(self.fresh) - self.accepted
 
 
 @dataclass(frozen=True, slots=True)
 class QueuedTrace:
-    """A durable trace that waits for its score. `seq` orders the queue."""
+    """A stored trace that waits to be scored; `seq` orders the queue."""
 
     seq: int
     timestamp: float
@@ -59,11 +80,13 @@ class QueuedTrace:
 
 @dataclass(frozen=True, slots=True)
 class TierDraw:
-    """A trace that a slow tier has drawn, with the inclusion probability that held.
+    """A trace that a slow tier has drawn.
 
-    `pairs` are the (metric, scorer) pairs that were promised for it: each gets one result,
-    whatever the configuration says by then. `stratum` is what it was drawn from, `cheap` the
-    built-in scores by metric.
+    Args:
+        probability: Inclusion probability of the draw.
+        pairs: The promised (metric, scorer) pairs: each gets one result, even if the settings
+            change meanwhile.
+        cheap: Built-in scores by metric.
     """
 
     tier: Tier
@@ -78,7 +101,7 @@ class TierDraw:
 
 @dataclass(frozen=True, slots=True)
 class StoredDraw:
-    """A `Draw` that is durable; `id` orders them."""
+    """A stored `TierDraw`; `id` orders them."""
 
     id: int
     draw: TierDraw
@@ -86,7 +109,7 @@ class StoredDraw:
 
 @dataclass(frozen=True, slots=True)
 class PendingDraws:
-    """So many traces of a service wait for a tier, each for these pairs."""
+    """The number of traces of a service that wait for a tier, each for the same pairs."""
 
     tier: Tier
     service: str
@@ -96,9 +119,12 @@ class PendingDraws:
 
 @dataclass(frozen=True, slots=True)
 class OutboxItem:
-    """One notification. `id` is unique and its idempotency key; `created` is wall time.
+    """A notification.
 
-    Items of one `key` are delivered in order: "resolved" must not overtake "firing".
+    Args:
+        id: Its unique idempotency key.
+        key: Items of one key are delivered in order: "resolved" must not overtake "firing".
+        created: Wall time.
     """
 
     id: str
@@ -110,11 +136,17 @@ class OutboxItem:
 
 @dataclass(slots=True)
 class StateCommit:
-    """One atomic step: queue entries up to `upto` and the `finished` drawn traces (ids) are done,
-    and this is their effect. `draws` are the traces that wait for a slow tier from now on.
+    """One atomic step: the traces that are done, and their effect.
 
-    A bucket or counter of None is deleted. `evidence` rows are (service, trace id, event time,
-    JSON bytes). `meta` are JSON-able values by name. `also` runs in the same transaction.
+    Args:
+        upto: Queue entries with a `seq` up to this are done.
+        buckets: Changed buckets; those without data are deleted.
+        counters: Changed totals; those of None are deleted.
+        evidence: Rows of (service, trace id, event time, JSON).
+        forget_evidence: (service, trace id) of evidence to delete.
+        draws: Traces that wait for a slow tier from now on.
+        finished: Ids of drawn traces that are done.
+        also: Further statements of the transaction.
     """
 
     upto: int
@@ -131,7 +163,7 @@ class StateCommit:
 
 @dataclass(slots=True)
 class SavedState:
-    """All that a restart needs."""
+    """The state that a restart needs."""
 
     buckets: list[BucketRow]
     counters: list[tuple[CounterKey, float]]

@@ -7,6 +7,7 @@ import os
 import sqlite3
 import time
 from collections.abc import Callable
+from itertools import chain, count
 from pathlib import Path
 from typing import IO
 
@@ -37,7 +38,7 @@ CREATE TABLE progress(source TEXT PRIMARY KEY, position INTEGER NOT NULL) WITHOU
 CREATE TABLE meta(name TEXT PRIMARY KEY, value TEXT NOT NULL) WITHOUT ROWID;
 """
 
-# What version 2 added: traces that a slow tier has drawn, and verdicts of judges.
+# Version 2 added the traces that a slow tier has drawn, and verdicts of judges.
 _MIGRATION_2 = """
 CREATE TABLE drawn(
   id INTEGER PRIMARY KEY AUTOINCREMENT, tier TEXT NOT NULL, service TEXT NOT NULL,
@@ -49,15 +50,15 @@ CREATE TABLE verdicts(
 CREATE INDEX verdicts_by_age ON verdicts(at);
 """
 
-# What version 3 added: where a drawn trace belongs in the estimate, and what is known of it.
+# Version 3 added the stratum and the cheap scores of a drawn trace.
 _MIGRATION_3 = """
 ALTER TABLE drawn ADD COLUMN stratum TEXT NOT NULL DEFAULT '';
 ALTER TABLE drawn ADD COLUMN cheap TEXT NOT NULL DEFAULT '{}';
 """
 
-# What version 4 added: spans of traces that are not complete yet, and which traces were closed.
-# A row of spans is what one request brought of one trace; `keys` are eight bytes each. Held traces
-# wait for the texts of their passages.
+# Version 4 added the spans of incomplete traces, the ids of closed traces, and traces that wait for
+# the texts of their passages. A row of spans is one trace's part of one request; `keys` are eight
+# bytes each.
 _MIGRATION_4 = """
 CREATE TABLE open_spans(
   id INTEGER PRIMARY KEY AUTOINCREMENT, trace BLOB NOT NULL, arrived REAL NOT NULL,
@@ -69,8 +70,8 @@ CREATE TABLE held(
   body BLOB NOT NULL);
 """
 
-# What version 5 added: labels that came for a trace, by the hash of its id, and what is remembered
-# of traces so that labels can be joined to them.
+# Version 5 added feedback, by the hash of its trace's id, and the remembered traces that it is
+# joined to.
 _MIGRATION_5 = """
 CREATE TABLE feedback(
   id INTEGER PRIMARY KEY AUTOINCREMENT, trace BLOB NOT NULL, service TEXT, scorer TEXT NOT NULL,
@@ -82,27 +83,28 @@ CREATE INDEX frames_by_trace ON frames(trace);
 CREATE INDEX frames_by_time ON frames(at);
 """
 
+# By version: the statements that bring a file to the next one.
 _MIGRATIONS = {1: _MIGRATION_2, 2: _MIGRATION_3, 3: _MIGRATION_4, 4: _MIGRATION_5}
-"""By version: the statements that bring a file to the next one."""
 
-
+# SQLite's codes for a file that may be sound but cannot be read or written now.
 _DISK_ERRORS = {
     *(sqlite3.SQLITE_BUSY, sqlite3.SQLITE_CANTOPEN, sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR),
     *(sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_NOMEM, sqlite3.SQLITE_PERM, sqlite3.SQLITE_READONLY),
 }
-"""What SQLite says where the file may be sound and cannot be read or written now."""
 
 
 def is_disk_error(error: Exception) -> bool:
-    """Whether another try may succeed: the file is to be left where it is."""
+    """Return whether another try may succeed, so that the file must stay where it is."""
     code = getattr(error, "sqlite_errorcode", None)
-    return (
-        code is not None and code & 0xFF in _DISK_ERRORS
-    )  # the rest of the bits say more of the same
+    return code is not None and code & 0xFF in _DISK_ERRORS  # higher bits refine the code
 
 
 def lock_state_file(path: Path) -> IO[str]:
-    """Hold the returned file open while the state file is in use. Raises `StateError`."""
+    """Lock a state file until the returned file is closed.
+
+    Raises:
+        StateError: Another process holds the lock.
+    """
     handle = Path(f"{path}.lock").open("a+", encoding="ascii")  # noqa: SIM115 - held
     try:
         fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -118,17 +120,14 @@ def lock_state_file(path: Path) -> IO[str]:
 
 
 def quarantine_state_file(path: Path, reason: str) -> str:
-    """Move a corrupt state file and its journal aside, and say so."""
+    """Move a corrupt state file and its journal aside; return a text that says so."""
     stamp = time.strftime("%Y%m%dT%H%M%S", time.gmtime())
-    target = path.with_name(f"{path.name}.corrupt-{stamp}")
-    number = 1
-    while target.exists():
-        number += 1
-        target = path.with_name(f"{path.name}.corrupt-{stamp}-{number}")
-    for suffix in ("", "-wal", "-shm"):
-        part = Path(f"{path}{suffix}")
-        if part.exists():
-            part.rename(f"{target}{suffix}")
+    first = path.with_name(f"{path.name}.corrupt-{stamp}")
+    others = (first.with_name(f"{first.name}-{number}") for number in count(2))
+    target = next(one for one in chain([first], others) if not one.exists())
+    for file, suffix in _files(path):
+        if file.exists():
+            file.rename(f"{target}{suffix}")
     return (
         f"the state file {path} is corrupt ({reason}). It was moved to {target} and kept; "
         "ragmeter starts with an empty state. Traces that were accepted but not yet counted are "
@@ -153,9 +152,9 @@ def _connect(path: Path, synchronous: str) -> sqlite3.Connection:
 def _check_state(path: Path, synchronous: str) -> sqlite3.Connection:
     connection = _connect(path, synchronous)
     try:
-        found = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
-        if found != "ok":
-            raise sqlite3.DatabaseError(found)
+        check = connection.execute("PRAGMA quick_check(1)").fetchone()[0]
+        if check != "ok":
+            raise sqlite3.DatabaseError(check)
         empty = not connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
         owner = connection.execute("PRAGMA application_id").fetchone()[0]
         version = connection.execute("PRAGMA user_version").fetchone()[0]
@@ -185,9 +184,18 @@ def _check_state(path: Path, synchronous: str) -> sqlite3.Connection:
 def open_state(
     path: Path, synchronous: str, warn: Callable[[str], None]
 ) -> tuple[sqlite3.Connection, bool]:
-    """A checked connection in autocommit mode, and whether a corrupt file was quarantined.
+    """Open, check and migrate a state file; a corrupt one is moved aside.
 
-    Raises `StateError` where the file cannot be used and must not be touched.
+    Args:
+        path: The file.
+        synchronous: SQLite's `synchronous` mode.
+        warn: Called with a text if the file is moved aside.
+
+    Returns:
+        A connection in autocommit mode, and whether a corrupt file was moved aside.
+
+    Raises:
+        StateError: The file cannot be used and must not be touched.
     """
     try:
         return _check_state(path, synchronous), False
@@ -199,9 +207,12 @@ def open_state(
 
 
 def remove_state_file(path: Path) -> None:
-    """Delete a state file that no other ragmeter uses. Raises `StateError`."""
-    if not path.exists():
-        return
-    with lock_state_file(path):
-        for suffix in ("", "-wal", "-shm"):
-            Path(f"{path}{suffix}").unlink(missing_ok=True)
+    """Delete a state file; a StateError means that another process uses it."""
+    if path.exists():
+        with lock_state_file(path):
+            for file, _ in _files(path):
+                file.unlink(missing_ok=True)
+
+
+def _files(path: Path) -> list[tuple[Path, str]]:
+    return [(Path(f"{path}{suffix}"), suffix) for suffix in ("", "-wal", "-shm")]

@@ -1,7 +1,7 @@
 """A persistent cache of judge verdicts in the state file.
 
-A cache: what is lost of it costs money, never a number. So it has a connection of its own, whose
-commits wait for no disk, and a failure to write is logged and forgotten.
+A lost verdict costs money but never changes a number. So the cache has a connection of its own
+whose commits do not wait for the disk, and a failure to write is only logged.
 """
 
 from __future__ import annotations
@@ -15,25 +15,25 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from functools import cached_property
 from pathlib import Path
 
-log = logging.getLogger("ragmeter")
+log = logging.getLogger(__name__)
 
 DAY_SECONDS = 86_400.0
 
-_MAX_BUFFERED = 64
-"""Verdicts written at once: a transaction costs as much as some twenty rows."""
-
+_MAX_BUFFERED = 64  # verdicts written at once: a transaction costs as much as some twenty rows
 _FLUSH_SECONDS = 1.0
-
+# Flushes between two trims by size and age. Meanwhile the bound on entries may be exceeded by some
+# 4,000 verdicts of a few hundred bytes.
 _TRIM_EVERY = 64
-"""Flushes between two looks at size and age; the bound on entries may be passed by what they
-bring, some 4,000 verdicts of a few hundred bytes."""
 
 
 class SqliteVerdictStore:
-    """`ragmeter.scorers.judge.cache.VerdictStore` over the table of a state file that is open already.
+    """A verdict store in a state file that is open already; safe to use from several threads.
 
-    At most `entries` verdicts of at most `days` days. `clock` is Unix time. Safe to use from
-    several threads. `close` writes what waits.
+    Args:
+        path: The state file.
+        entries: Most verdicts; 0 stores none.
+        days: Longest age of a verdict.
+        clock: Unix time.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class SqliteVerdictStore:
         self._written = clock()
         self._flushes = 0
         self._path = path
-        # not in the event loop of the judge: a commit of the worker may hold the file for a while
+        # a thread, as a commit of the worker may block the file, and so the judge's event loop
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="ragmeter-verdicts")
         self._writing: Future[None] | None = None
 
@@ -59,14 +59,14 @@ class SqliteVerdictStore:
     @cached_property
     def _db(self) -> sqlite3.Connection:
         connection = sqlite3.connect(self._path, isolation_level=None, check_same_thread=False)
-        # A commit waits for no disk, a checkpoint does: whoever makes one (after any commit) puts
-        # the worker's pages into the file too, and unsynced they may not outlive a power cut.
+        # With `normal`, commits do not wait for the disk but checkpoints do. A checkpoint also
+        # writes the worker's pages to the file; unsynced, they could be lost in a power cut.
         connection.execute("PRAGMA synchronous=normal")
         connection.execute("PRAGMA busy_timeout=5000")
         return connection
 
     def get(self, key: bytes) -> tuple[str, bytes] | None:
-        """(fingerprint, body); None where there is none, or it is too old."""
+        """Return (fingerprint, body), None if there is no verdict or it is too old."""
         with self._mutex:
             row = self._waiting.get(key)
             if row is None:
@@ -75,12 +75,15 @@ class SqliteVerdictStore:
                         "SELECT fingerprint, body, at FROM verdicts WHERE key=?", (key,)
                     ).fetchone()
                 except sqlite3.Error as error:
-                    log.warning("cannot read the cache of verdicts: %s", error)
+                    log.warning(
+                        "the cache of verdicts cannot be read, asking the judge instead: %s", error
+                    )
         if row is None or self._clock() - row[2] > self._seconds:
             return None
         return row[0], row[1]
 
     def put(self, key: bytes, fingerprint: str, body: bytes, now: float) -> None:
+        """Store a verdict soon."""
         if self._entries == 0:
             return
         with self._mutex:
@@ -92,6 +95,7 @@ class SqliteVerdictStore:
                 self._writing = self._writer.submit(self._flush, now)
 
     def close(self) -> None:
+        """Write the waiting verdicts and close the connections."""
         self._writer.shutdown()
         if self._waiting:
             self._flush(self._clock())
@@ -116,7 +120,7 @@ class SqliteVerdictStore:
                 self._db.rollback()
                 raise
         except sqlite3.Error as error:
-            log.warning("cannot keep %d verdicts: %s", len(rows), error)
+            log.warning("%d verdicts cannot be written to the cache: %s", len(rows), error)
         self._flushes += 1
         with self._mutex:
             for key, row in rows.items():

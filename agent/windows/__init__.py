@@ -1,1 +1,1 @@
-"""Rolling windows of mergeable buckets: estimates with intervals, latency quantiles and worst traces."""
+"""Rolling windows of mergeable buckets: estimates, latency quantiles and worst traces."""

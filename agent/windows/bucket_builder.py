@@ -1,9 +1,8 @@
-"""Sum the traces of one service, segment combination and time slot into a bucket (the hot path).
+"""Sum the traces of one service, segment and time slot into a bucket (the hot path).
 
-Adding a trace appends it to one list, whatever the number of windows, segments and metrics. The
-sums are made when somebody reads, a column of scores at a time; because they are exact, when that
-happens changes nothing. Scores are grouped by their inclusion probability, so a weight is turned
-into its sums once per group. What was drawn from a stratum is summed in `framed`.
+Adding a trace appends it to one list, whatever the number of windows, segments and metrics. Sums
+are made when somebody reads, a column of scores at a time; they are exact, so the moment does not
+matter. Scores are grouped by inclusion probability: a weight enters the sums once per group.
 """
 
 from __future__ import annotations
@@ -33,8 +32,8 @@ from ragmeter.windows.worst import (
     tie_break,
 )
 
+# Up to so many traces a plain loop is faster than columns.
 _SMALL_COLUMN = 8
-"""Up to so many traces a plain loop is faster than columns."""
 
 _SCORED, _NOT_APPLICABLE, _SAMPLED_OUT = (
     ScoreState.SCORED,
@@ -48,21 +47,23 @@ _probability, _value = attrgetter("probability"), attrgetter("value")
 
 
 def build_bucket(traces: Sequence[ScoredTrace], slots: SeriesSlots) -> Bucket:
-    """The sums of `traces`. A score whose value cannot be averaged (none, not finite, beyond
-    1e15) or whose probability is outside (0, 1] counts as unscored: it is a fault of a scorer,
-    and it must neither poison the sums nor stop them."""
-    make = _BucketBuilder(slots)
+    """Sum traces of one owner and time slot.
+
+    A score whose value cannot be averaged (none, not finite, beyond 1e15) or whose probability is
+    outside (0, 1] counts as unscored: a faulty scorer must neither poison the sums nor stop them.
+    """
+    builder = _BucketBuilder(slots)
     if len(traces) <= _SMALL_COLUMN:
-        make.rows(traces)
+        builder.add_rows(traces)
     else:
         for key, scores, owners in group_scores(traces):
-            make.column(key, scores, owners)
+            builder.add_column(key, scores, owners)
     for trace in traces:
         if trace.pending:
-            make.owed(trace)
-    make.slowest(traces)
-    bucket = make.bucket()
-    bucket.seen = sum(not trace.partial for trace in traces)
+            builder.add_pending(trace)
+    builder.add_slowest(traces)
+    bucket = builder.finish()
+    bucket.trace_count = sum(not trace.partial for trace in traces)
     _add_timings(bucket, traces)
     return bucket
 
@@ -70,7 +71,7 @@ def build_bucket(traces: Sequence[ScoredTrace], slots: SeriesSlots) -> Bucket:
 def group_scores(
     traces: Sequence[ScoredTrace],
 ) -> Iterator[tuple[SeriesKey, Sequence[Score], Sequence[ScoredTrace]]]:
-    """Scores by (metric, scorer), each with its trace."""
+    """Yield ((metric, scorer), scores, the trace of each score) of every series."""
     rows = [trace.results for trace in traces]
     if len(set(map(len, rows))) == 1:
         # Almost always every trace has the same scores in the same order.
@@ -80,28 +81,22 @@ def group_scores(
             for (metrics, scorers), column in zip(keys, columns, strict=True):
                 yield (metrics.pop(), scorers.pop()), column, traces
             return
-    found: dict[SeriesKey, tuple[list[Score], list[ScoredTrace]]] = {}
+    groups: dict[SeriesKey, tuple[list[Score], list[ScoredTrace]]] = {}
     for trace in traces:
         for score in trace.results:
-            key = (score.metric, score.scorer)
-            scores, owners = found.setdefault(key, ([], []))
+            scores, owners = groups.setdefault((score.metric, score.scorer), ([], []))
             scores.append(score)
             owners.append(trace)
-    for key, (scores, owners) in found.items():
+    for key, (scores, owners) in groups.items():
         yield key, scores, owners
 
 
-def _is_valid(score: Score) -> bool:
-    value = score.value
-    return value is not None and -MAX_VALUE <= value <= MAX_VALUE and 0 < score.probability <= 1
-
-
 class _BucketBuilder:
-    """Fills a bucket's sums and worst traces."""
+    """Collects the sums and worst traces of a bucket."""
 
     def __init__(self, slots: SeriesSlots) -> None:
         self._slots = slots
-        self._counts = [0] * slots.size
+        self._counts = [0] * slots.size  # extended in place only: loops hold a reference
         self._ties: dict[str, int] = {}
         self._weighted: dict[int, list[int]] = {}
         self._strata: dict[int, StrataSums] = {}
@@ -115,111 +110,105 @@ class _BucketBuilder:
             self._counts += [0] * missing
         return column
 
-    def rows(self, traces: Sequence[ScoredTrace]) -> None:
-        """Trace by trace: written out in one loop, for this is the price of sparse traffic."""
+    def add_rows(self, traces: Sequence[ScoredTrace]) -> None:
+        """Add trace by trace, written out in one loop: sparse traffic pays this price."""
         counts, columns = self._counts, self._slots.columns
         for trace in traces:
             for score in trace.results:
                 key = (score.metric, score.scorer)
-                place, sign, bar = columns.get(key) or self._column(key)
+                offset, sign, bar = columns.get(key) or self._column(key)
                 if score.stratum:
-                    self._framed(key, [score], [trace])
-                    counts = self._counts
+                    self._add_stratified(key, [score], [trace])
                     continue
                 state = score.state
                 value = score.value
                 if state is _SCORED and value is not None and _is_valid(score):
                     y = round(value * VALUE_ONE)
                     if score.probability == 1.0:
-                        counts[place + 4] += 1
-                        counts[place + 5] += y
-                        counts[place + 6] += y * y
+                        counts[offset + 4] += 1
+                        counts[offset + 5] += y
+                        counts[offset + 6] += y * y
                     else:
-                        self._sum(place, score.probability, 1, y, y * y)
+                        self._add_values(offset, score.probability, 1, y, y * y)
                     if sign and sign * value <= bar:
-                        self._keep(key, sign * value, trace)
+                        self._add_worst(key, sign * value, trace)
                 elif state is _NOT_APPLICABLE:
-                    counts[place] += 1
+                    counts[offset] += 1
                 elif state is _SAMPLED_OUT:
-                    counts[place + 1] += 1
+                    counts[offset + 1] += 1
                 elif state is _SHED:
-                    counts[place + 3] += 1
+                    counts[offset + 3] += 1
                 else:
-                    counts[place + 2] += 1
-                    self._failed(score, trace)
+                    counts[offset + 2] += 1
+                    self._count_failure(score, trace)
 
-    def column(
+    def add_column(
         self, key: SeriesKey, scores: Sequence[Score], traces: Sequence[ScoredTrace]
     ) -> None:
-        place, sign, bar = self._column(key)
+        offset, sign, bar = self._column(key)
         if any(map(_stratum, scores)):
-            scores, traces = self._framed(key, scores, traces)
+            scores, traces = self._add_stratified(key, scores, traces)
             if not scores:
                 return
         counts = self._counts
-        asked = scores, traces
+        column = scores, traces
         states = list(map(_state, scores))
-        total = len(states)
-        if states.count(_SCORED) != total:
-            for offset, state in ((0, _NOT_APPLICABLE), (1, _SAMPLED_OUT), (3, _SHED)):
-                found = states.count(state)
-                counts[place + offset] += found
-                total -= found
-            live = [i for i, state in enumerate(states) if state is _SCORED]
-            scores, traces = [scores[i] for i in live], [traces[i] for i in live]
+        drawn = len(states)
+        if states.count(_SCORED) != drawn:
+            for state_offset, state in ((0, _NOT_APPLICABLE), (1, _SAMPLED_OUT), (3, _SHED)):
+                number = states.count(state)
+                counts[offset + state_offset] += number
+                drawn -= number
+            scored = [i for i, state in enumerate(states) if state is _SCORED]
+            scores, traces = [scores[i] for i in scored], [traces[i] for i in scored]
         values: list[float] = list(map(_value, scores))
         probabilities = set(map(_probability, scores))
         if not _all_valid(values, probabilities):
-            live = [i for i, score in enumerate(scores) if _is_valid(score)]
-            scores, traces = [scores[i] for i in live], [traces[i] for i in live]
-            values = [values[i] for i in live]
+            valid = [i for i, score in enumerate(scores) if _is_valid(score)]
+            scores, traces = [scores[i] for i in valid], [traces[i] for i in valid]
+            values = [values[i] for i in valid]
             probabilities = {score.probability for score in scores}
-        counts[place + 2] += total - len(values)
-        if total > len(values):
-            for score, trace in zip(*asked, strict=True):
+        counts[offset + 2] += drawn - len(values)
+        if drawn > len(values):
+            for score, trace in zip(*column, strict=True):
                 if score.state is _UNSCORED or (score.state is _SCORED and not _is_valid(score)):
-                    self._failed(score, trace)
+                    self._count_failure(score, trace)
         if len(probabilities) == 1:
-            self._sum(place, probabilities.pop(), len(values), *_sum_powers(values))
+            self._add_values(offset, probabilities.pop(), len(values), *_sum_powers(values))
         else:
             for p in probabilities:
-                some = [
+                group = [
                     v for v, score in zip(values, scores, strict=True) if score.probability == p
                 ]
-                self._sum(place, p, len(some), *_sum_powers(some))
+                self._add_values(offset, p, len(group), *_sum_powers(group))
         if values and sign:
-            self._keep_some(key, [sign * value for value in values], bar, traces)
+            self._add_worst_column(key, [sign * value for value in values], bar, traces)
 
-    def owed(self, trace: ScoredTrace) -> None:
-        """The strata of results that a slow tier will bring."""
+    def add_pending(self, trace: ScoredTrace) -> None:
+        """Count a trace in the strata of results that a slow tier will bring."""
         for metric, scorer, stratum, cheap in trace.pending:
             strata = self._strata.setdefault(self._column((metric, scorer))[0], {})
             add_stratum_traces(strata, stratum_key(stratum, cheap), trace.probability, [cheap])
 
-    def _framed(
+    def _add_stratified(
         self, key: SeriesKey, scores: Sequence[Score], traces: Sequence[ScoredTrace]
     ) -> tuple[list[Score], list[ScoredTrace]]:
-        """Sum the scores that belong to a sampling stratum; gives back the others."""
+        """Sum the scores that belong to a sampling stratum; return the others with their traces."""
         others: tuple[list[Score], list[ScoredTrace]] = [], []
-        place, sign, bar = self._column(key)
+        offset, sign, bar = self._column(key)
         name, _, version = key[1].partition("@")
-        whole = self._column((key[0], name))[0] if version else place
-        strata = self._strata.setdefault(place, {})
-        found: dict[tuple[str, float], list[float | None]] = {}
+        plain_offset = self._column((key[0], name))[0] if version else offset
+        strata = self._strata.setdefault(offset, {})
+        arrived: dict[tuple[str, float], list[float | None]] = {}
         counts = [0, 0, 0, 0]
         for score, trace in zip(scores, traces, strict=True):
             if not score.stratum:
                 others[0].append(score)
                 others[1].append(trace)
                 continue
-            cheap = score.cheap
-            stratum = stratum_key(score.stratum, cheap)
+            stratum = stratum_key(score.stratum, score.cheap)
             if not trace.partial:
-                group = (stratum, trace.probability)
-                if group in found:
-                    found[group].append(cheap)
-                else:
-                    found[group] = [cheap]
+                arrived.setdefault((stratum, trace.probability), []).append(score.cheap)
             state = score.state
             if state is _SAMPLED_OUT:
                 counts[1] += 1
@@ -228,39 +217,29 @@ class _BucketBuilder:
                 state = ScoreState.UNSCORED
             add_stratum_result(strata.setdefault(stratum, empty_sums()), score, state)
             if state is _SCORED and sign and sign * score.value <= bar:  # type: ignore[operator]
-                self._keep(key, sign * score.value, trace)  # type: ignore[operator]
+                self._add_worst(key, sign * score.value, trace)  # type: ignore[operator]
             elif state is not _SCORED:
                 counts[0 if state is _NOT_APPLICABLE else 3 if state is _SHED else 2] += 1
                 if state is _UNSCORED:
-                    self._failed(score, trace)
-        for (stratum, probability), cheaps in found.items():
-            add_stratum_traces(self._strata.setdefault(whole, {}), stratum, probability, cheaps)
-        self._counts[place : place + 4] = map(add, self._counts[place : place + 4], counts)
+                    self._count_failure(score, trace)
+        for (stratum, probability), cheaps in arrived.items():
+            traffic = self._strata.setdefault(plain_offset, {})
+            add_stratum_traces(traffic, stratum, probability, cheaps)
+        self._counts[offset : offset + 4] = map(add, self._counts[offset : offset + 4], counts)
         return others
 
-    def _sum(self, place: int, probability: float, n: int, y: int, yy: int) -> None:
+    def _add_values(self, offset: int, probability: float, n: int, y: int, yy: int) -> None:
         w = WEIGHT_ONE if probability == 1.0 else weight_units(probability)
         if w == WEIGHT_ONE:
             counts = self._counts
-            counts[place + 4] += n
-            counts[place + 5] += y
-            counts[place + 6] += yy
+            counts[offset + 4] += n
+            counts[offset + 5] += y
+            counts[offset + 6] += yy
         else:
-            add_scored(self._weighted.setdefault(place, empty_sums()), w, y, yy, n)
+            add_scored(self._weighted.setdefault(offset, empty_sums()), w, y, yy, n)
 
-    def _keep_some(
-        self, key: SeriesKey, ranks: list[float], bar: float, traces: Sequence[ScoredTrace]
-    ) -> None:
-        if min(ranks) > bar:
-            return
-        if len(ranks) > WORST_PER_BUCKET:
-            bar = min(bar, sorted(ranks)[WORST_PER_BUCKET - 1])
-        for rank, trace in zip(ranks, traces, strict=True):
-            if rank <= bar:
-                self._keep(key, rank, trace)
-
-    def slowest(self, traces: Sequence[ScoredTrace]) -> None:
-        """The slowest traces of each stage."""
+    def add_slowest(self, traces: Sequence[ScoredTrace]) -> None:
+        """Add the slowest traces of each stage to the worst."""
         stages: dict[str, tuple[list[float], list[ScoredTrace]]] = {}
         for trace in traces:
             for stage, seconds in trace.timings.items():
@@ -269,22 +248,31 @@ class _BucketBuilder:
                     ranks.append(-seconds)
                     owners.append(trace)
         for stage, (ranks, owners) in stages.items():
-            self._keep_some((LATENCY_METRIC, stage), ranks, 0.0, owners)
+            self._add_worst_column((LATENCY_METRIC, stage), ranks, 0.0, owners)
 
-    def _failed(self, score: Score, trace: ScoredTrace) -> None:
-        """Count a result without a usable value, where that is a fault, and name its trace."""
+    def _count_failure(self, score: Score, trace: ScoredTrace) -> None:
+        """Count a result without a usable value if that is a fault, and name its trace."""
         reason = failure_reason(score)
         if reason is None:
             return
         key = (score.metric, score.scorer.partition("@")[0])
         reasons = self._failures.setdefault(key, {})
         reasons[reason] = reasons.get(reason, 0) + 1
-        self._keep(failed_worst_key(*key), -1.0, trace)
+        self._add_worst(failed_worst_key(*key), -1.0, trace)
 
-    def _keep(self, key: SeriesKey, rank: float, trace: ScoredTrace) -> None:
-        entries = self._worst.get(key)
-        if entries is None:
-            entries = self._worst[key] = []
+    def _add_worst_column(
+        self, key: SeriesKey, ranks: list[float], bar: float, traces: Sequence[ScoredTrace]
+    ) -> None:
+        if min(ranks) > bar:
+            return
+        if len(ranks) > WORST_PER_BUCKET:
+            bar = min(bar, sorted(ranks)[WORST_PER_BUCKET - 1])
+        for rank, trace in zip(ranks, traces, strict=True):
+            if rank <= bar:
+                self._add_worst(key, rank, trace)
+
+    def _add_worst(self, key: SeriesKey, rank: float, trace: ScoredTrace) -> None:
+        entries = self._worst.setdefault(key, [])
         trace_id = trace.trace_id
         tie = self._ties.get(trace_id)
         if tie is None:
@@ -292,28 +280,34 @@ class _BucketBuilder:
         if len(entries) < WORST_PER_BUCKET or (rank, tie) <= entries[-1][:2]:
             insert_entry(entries, WorstEntry(rank, tie, trace_id, trace.timestamp))
 
-    def bucket(self) -> Bucket:
+    def finish(self) -> Bucket:
         bucket = Bucket()
         bucket.counts = self._counts
-        bucket.strata = {place: strata for place, strata in self._strata.items() if strata}
-        for place, sums in self._weighted.items():
-            bucket.strata.setdefault(place, {})[DEFAULT_STRATUM] = sums
+        bucket.strata = {offset: strata for offset, strata in self._strata.items() if strata}
+        for offset, sums in self._weighted.items():
+            bucket.strata.setdefault(offset, {})[DEFAULT_STRATUM] = sums
         bucket.worst.update(self._worst)
         bucket.failures = self._failures or None
         return bucket
 
 
+def _is_valid(score: Score) -> bool:
+    value = score.value
+    return value is not None and -MAX_VALUE <= value <= MAX_VALUE and 0 < score.probability <= 1
+
+
 def _all_valid(values: Sequence[float | None], probabilities: set[float]) -> bool:
-    """Whether all are valid, found at the speed of C."""
+    """Return `_is_valid` of all scores at the speed of C, or False if that is not certain."""
     try:
-        # Not a number compares false; a sum beyond the limit only means to look one by one.
-        return sum(map(abs, values)) <= MAX_VALUE and all(0 < p <= 1 for p in probabilities)  # type: ignore[arg-type]
+        # A NaN compares false, and so may a sum beyond the limit: then scores are looked at singly.
+        total = sum(map(abs, values))  # type: ignore[arg-type]
     except TypeError:
         return False
+    return total <= MAX_VALUE and all(0 < p <= 1 for p in probabilities)
 
 
 def _sum_powers(values: list[float]) -> tuple[int, int]:
-    """(sum, sum of squares) in units."""
+    """Return the sum in units of 2**-30 and the sum of squares in units of 2**-60."""
     ones = values.count(1.0)
     if ones + values.count(0.0) == len(values):
         return ones << VALUE_BITS, ones << (2 * VALUE_BITS)
@@ -322,18 +316,13 @@ def _sum_powers(values: list[float]) -> tuple[int, int]:
 
 
 def _add_timings(bucket: Bucket, traces: Sequence[ScoredTrace]) -> None:
-    """A timing is weighted by the upstream probability: every trace that arrives is timed."""
+    """Add timings, weighted by the upstream probability: every trace that arrives is timed."""
     cells: dict[tuple[str, float], list[int]] = {}
     for trace in traces:
         probability = trace.probability
         for stage, seconds in trace.timings.items():
-            if seconds >= 0:  # neither not a number nor from a clock that went back
-                found = cells.get((stage, probability))
-                if found is None:
-                    found = cells[stage, probability] = []
-                found.append(cell_index(seconds))
+            if seconds >= 0:  # neither NaN nor from a clock that was set back
+                cells.setdefault((stage, probability), []).append(cell_index(seconds))
     for (stage, probability), filled in cells.items():
-        sketch = bucket.sketches.get(stage)
-        if sketch is None:
-            sketch = bucket.sketches[stage] = SparseLogHistogram()
+        sketch = bucket.sketches.setdefault(stage, SparseLogHistogram())
         sketch.add(filled, weight_units(probability))

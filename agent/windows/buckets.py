@@ -1,10 +1,8 @@
 """Buckets of event time, the running totals of windows, and the rings that hold both.
 
-Rings of event-time buckets with running totals.
-
 A ring has one bucket width. A span is a window on it: the last `buckets` of the ring, the open one
-included. Its totals are kept by adding on arrival and subtracting on expiry, which is exact
-(see `exact`), so reading a window never walks its buckets.
+included. Its totals are maintained by adding on arrival and subtracting on expiry, which is exact
+(see `ragmeter.core.arithmetic`), so reading a window never walks its buckets.
 """
 
 from __future__ import annotations
@@ -35,109 +33,115 @@ from ragmeter.windows.worst import (
     worst_direction,
 )
 
-SeriesKey = tuple[str, str]
-"""(metric, scorer)"""
+SeriesKey = tuple[str, str]  # (metric, scorer)
+SegmentKey = tuple[str, str]  # (service, segment); the segment "" is the whole service
 
-_OF_RESULTS = 5
-"""The first numbers of a series, which count results: the rest are sums of values."""
+# The first numbers of a series count results; the rest are sums of values, which may be negative.
+_RESULT_COUNTS = 5
 
 
 class SeriesSlots:
-    """The place of each (metric, scorer) in the flat lists of all buckets.
+    """Offsets of each (metric, scorer) in the flat lists of numbers of all buckets.
 
-    One list of numbers per bucket, instead of an object per series, is half the memory, and
-    merging two is one pass in C. Places are given in order of arrival and never taken back.
+    One list of numbers per bucket, instead of an object per series, takes half the memory, and
+    merging two is one pass in C. Offsets are given in order of arrival and never taken back.
+    `columns` maps keys to what `column` returned, for a fast look-up.
+
+    Args:
+        specs: Metric specs by base name; they decide which values are worst.
     """
 
     def __init__(self, specs: Mapping[str, MetricSpec]) -> None:
         self._specs = specs
         self.columns: dict[SeriesKey, tuple[int, int, float]] = {}
-        """What `column` has given out, for a quick look."""
         self._sorted: list[tuple[SeriesKey, int]] = []
 
     def column(self, key: SeriesKey) -> tuple[int, int, float]:
-        """(place, sign, bar): where the numbers of `key` begin, a multiple of `WIDTH`, and what
-        `worst.direction` says of its metric."""
-        found = self.columns.get(key)
-        if found is None:
-            place = len(self.columns) * WIDTH
-            found = self.columns[key] = (place, *worst_direction(find_spec(self._specs, key[0])))
+        """Return (offset, sign, bar) of a series, the last two from `worst_direction`."""
+        column = self.columns.get(key)
+        if column is None:
+            direction = worst_direction(find_spec(self._specs, key[0]))
+            column = self.columns[key] = (self.size, *direction)
             self._sorted = sorted((key, column[0]) for key, column in self.columns.items())
-        return found
+        return column
 
     def find(self, key: SeriesKey) -> int | None:
-        """The place of `key` if it has one."""
-        found = self.columns.get(key)
-        return found[0] if found else None
+        """Return the offset of a series, None if it has none."""
+        column = self.columns.get(key)
+        return column[0] if column else None
 
     @property
     def size(self) -> int:
-        """The length of a list that has all places."""
+        """The length of a list with the numbers of all series."""
         return len(self.columns) * WIDTH
 
     def items(self) -> list[tuple[SeriesKey, int]]:
-        """(key, place) by key: whatever goes out must not show the order of arrival."""
+        """Return (key, offset) sorted by key, so that saved rows do not show order of arrival."""
         return self._sorted
 
 
 class _BucketSums:
-    """`seen` counts traces; `counts` holds `WIDTH` numbers per slot, `strata` what is weighted,
-    `failures` why results have no value (None: none has failed)."""
+    """Sums of the traces of one owner.
 
-    __slots__ = ("counts", "failures", "seen", "strata")
+    `trace_count` counts traces; `counts` holds `WIDTH` numbers per series, `strata` sums by offset
+    of series, `failures` the failed results by reason (None: none has failed).
+    """
+
+    __slots__ = ("counts", "failures", "strata", "trace_count")
 
     def __init__(self) -> None:
-        self.seen = 0
+        self.trace_count = 0
         self.counts: list[int] = []
         self.strata: dict[int, StrataSums] = {}
         self.failures: FailureCounts | None = None
 
     @property
     def empty(self) -> bool:
-        """Whether nothing is left, of results that came without their trace either."""
-        return not self.seen and not self.strata and not any(self.counts)
+        """True if no trace and no result is left."""
+        return not self.trace_count and not self.strata and not any(self.counts)
 
-    def cell(self, place: int) -> ScoreSums | None:
-        """The series in slot `place`; None where nothing was seen of it."""
-        counts = self.counts[place : place + WIDTH]
-        strata = self.strata.get(place) if self.strata else None
-        return ScoreSums(counts, strata) if strata or any(counts[:5]) else None
+    def cell(self, offset: int) -> ScoreSums | None:
+        """Return the sums of the series at `offset`, None without any."""
+        counts = self.counts[offset : offset + WIDTH]
+        strata = self.strata.get(offset) if self.strata else None
+        return ScoreSums(counts, strata) if strata or any(counts[:_RESULT_COUNTS]) else None
 
     def cells(self, slots: SeriesSlots) -> Iterator[tuple[SeriesKey, ScoreSums]]:
-        for key, place in slots.items():
-            cell = self.cell(place)
+        """Iterate over the series that have sums, sorted by key."""
+        for key, offset in slots.items():
+            cell = self.cell(offset)
             if cell is not None:
                 yield key, cell
 
-    def _add(self, other: _BucketSums) -> None:
-        self.seen += other.seen
-        self.counts = add_sums(self.counts, other.counts)
-        for place, strata in other.strata.items():
-            self.strata[place] = add_strata(self.strata.get(place), strata)
-        self.failures = add_failures(self.failures, other.failures)
-
-    def holds(self, other: _BucketSums) -> bool:
-        """Whether `other` can be a part of it: no number of results may fall below 0."""
-        numbers = [*self.counts, *[0] * max(0, len(other.counts) - len(self.counts))]
-        for place in range(0, len(other.counts), WIDTH):
-            end = place + _OF_RESULTS
-            if any(map(lt, numbers[place:end], other.counts[place:end])):
+    def contains(self, part: _BucketSums) -> bool:
+        """Return whether `part` can be subtracted without a number of results below 0."""
+        counts = [*self.counts, *[0] * max(0, len(part.counts) - len(self.counts))]
+        for offset in range(0, len(part.counts), WIDTH):
+            end = offset + _RESULT_COUNTS
+            if any(map(lt, counts[offset:end], part.counts[offset:end])):
                 return False
         return all(
-            self.strata.get(place, {}).get(name, empty_sums())[2] >= sums[2]
-            for place, strata in other.strata.items()
+            self.strata.get(offset, {}).get(name, empty_sums())[2] >= sums[2]
+            for offset, strata in part.strata.items()
             for name, sums in strata.items()
         )
 
-    def _subtract(self, other: _BucketSums) -> None:
-        self.seen -= other.seen
+    def _add_sums(self, other: _BucketSums) -> None:
+        self.trace_count += other.trace_count
+        self.counts = add_sums(self.counts, other.counts)
+        for offset, strata in other.strata.items():
+            self.strata[offset] = add_strata(self.strata.get(offset), strata)
+        self.failures = add_failures(self.failures, other.failures)
+
+    def _subtract_sums(self, other: _BucketSums) -> None:
+        self.trace_count -= other.trace_count
         self.counts = subtract_sums(self.counts, other.counts)
-        for place, strata in other.strata.items():
-            left = subtract_strata(self.strata[place], strata)
+        for offset, strata in other.strata.items():
+            left = subtract_strata(self.strata[offset], strata)
             if left:
-                self.strata[place] = left
+                self.strata[offset] = left
             else:
-                del self.strata[place]
+                del self.strata[offset]
         self.failures = add_failures(self.failures, other.failures, -1)
 
 
@@ -156,9 +160,8 @@ class Bucket(_BucketSums):
         self.saved = False
 
     def add(self, other: Bucket, with_worst: bool) -> None:
-        """Merge; nothing that is ever changed in place is shared afterwards (lists of numbers
-        and of worst traces are replaced, not changed)."""
-        self._add(other)
+        """Merge another bucket; afterwards the two share nothing that is changed in place."""
+        self._add_sums(other)
         for stage, sketch in other.sketches.items():
             own = self.sketches.get(stage)
             if own is None:
@@ -170,19 +173,19 @@ class Bucket(_BucketSums):
                 self.worst[key] = entries if old is None else merge_entries(old, entries)
 
     def subtract(self, other: Bucket) -> None:
-        """Undo `add` of one that has no latency. Its worst traces are gone, too; those that they
-        had pushed out do not come back."""
-        self._subtract(other)
+        """Undo `add` of a bucket without latency; displaced worst traces do not come back."""
+        self._subtract_sums(other)
         for key, entries in other.worst.items():
-            gone = unpack_entries(entries)
-            left = [entry for entry in unpack_entries(self.worst.get(key, [])) if entry not in gone]
+            removed = unpack_entries(entries)
+            own = unpack_entries(self.worst.get(key, []))
+            left = [entry for entry in own if entry not in removed]
             if left:
                 self.worst[key] = left
             else:
                 self.worst.pop(key, None)
 
     def seal(self) -> None:
-        """Make it small; a late trace opens it again."""
+        """Pack the contents to save memory; a late trace opens them again."""
         for sketch in self.sketches.values():
             sketch.seal()
         for key, entries in self.worst.items():
@@ -192,7 +195,7 @@ class Bucket(_BucketSums):
 class WindowTotal(_BucketSums):
     """The running total of a window.
 
-    `version` changes whenever the content does; `cache` is the reader's, emptied then.
+    `version` changes whenever the content does. `cache` belongs to the reader and is emptied then.
     """
 
     __slots__ = ("cache", "sketches", "version")
@@ -204,8 +207,9 @@ class WindowTotal(_BucketSums):
         self.cache: dict[object, Any] = {}
 
     def add(self, bucket: Bucket) -> None:
-        self._changed()
-        self._add(bucket)
+        """Add a bucket, in place."""
+        self._mark_changed()
+        self._add_sums(bucket)
         for stage, sketch in bucket.sketches.items():
             own = self.sketches.get(stage)
             if own is None:
@@ -213,27 +217,26 @@ class WindowTotal(_BucketSums):
             own.merge_sketch(sketch)
 
     def subtract(self, bucket: Bucket) -> None:
-        """Exactly undo `add`; what has become empty is forgotten."""
-        self._changed()
-        self._subtract(bucket)
+        """Undo `add` exactly; histograms that become empty are removed."""
+        self._mark_changed()
+        self._subtract_sums(bucket)
         for stage, sketch in bucket.sketches.items():
             own = self.sketches[stage]
             own.merge_sketch(sketch, -1)
             if not own.n:
                 del self.sketches[stage]
 
-    def _changed(self) -> None:
+    def _mark_changed(self) -> None:
         self.version += 1
         self.cache = {}
 
 
-SegmentKey = tuple[str, str]
-"""(service, segment); the segment "" is the whole service."""
-
-
 @dataclass(slots=True)
 class WindowSpan:
-    """A window: `oldest` is the index of its first bucket once time is known."""
+    """A window of `seconds` on a ring, with the running total of each owner.
+
+    `oldest` is the index of its first bucket once time is known.
+    """
 
     name: str
     seconds: int
@@ -243,59 +246,60 @@ class WindowSpan:
 
 
 class BucketRing:
-    """Buckets of `width` seconds by index (start = index * width), as many as its longest span.
+    """Buckets of `width` seconds by index (start = index * width), enough for the longest span.
 
-    `worst`: whether its buckets keep worst traces.
+    `worst` tells whether buckets hold worst traces.
     """
 
     def __init__(self, width: int, spans: list[WindowSpan], worst: bool) -> None:
         self.width = width
         self.spans = spans
         self.worst = worst
-        self.keep = max(span.buckets for span in spans)
         self.rows: dict[int, dict[SegmentKey, Bucket]] = {}
-        self.dirty: set[tuple[int, SegmentKey]] = set()
-        self.gone: list[tuple[int, SegmentKey]] = []
         self.newest: int | None = None
+        self._capacity = max(span.buckets for span in spans)
+        self._dirty: set[tuple[int, SegmentKey]] = set()
+        self._expired: list[tuple[int, SegmentKey]] = []
         self._open: set[int] = set()
 
     @property
     def oldest(self) -> int:
-        """The index of the oldest bucket kept; only once time is known."""
+        """The index of the oldest bucket of the ring; only once time is known."""
         assert self.newest is not None
-        return self.newest - self.keep + 1
+        return self.newest - self._capacity + 1
 
-    def fold(self, index: int, owner: SegmentKey, delta: Bucket, give: bool = False) -> None:
+    def fold(self, index: int, owner: SegmentKey, delta: Bucket, adopt: bool = False) -> None:
         """Add `delta` to its bucket and to the totals of every span that reaches back to it.
-        `give`: nobody else uses `delta`, it may become the bucket."""
+
+        An expired bucket is ignored. `adopt`: nobody else uses `delta`, it may become the bucket.
+        """
         if index < self.oldest:
             return
-        self._total(index, owner, delta)
+        self._add_to_totals(index, owner, delta)
         row = self.rows.setdefault(index, {})
         bucket = row.get(owner)
         if bucket is not None:
             bucket.add(delta, self.worst)
-        elif give:
+        elif adopt:
             row[owner] = delta
             if not self.worst:
                 delta.worst = {}
         else:
             row[owner] = bucket = Bucket()
             bucket.add(delta, self.worst)
-        self.dirty.add((index, owner))
+        self._dirty.add((index, owner))
         self._open.add(index)
 
     def retract(self, index: int, owner: SegmentKey, delta: Bucket) -> None:
-        """Undo `fold`, where it is still there: a bucket may have expired since, and one of a
-        window that is new in the configuration never had it."""
+        """Undo `fold`, unless the bucket has expired or began after those traces."""
         bucket = self.rows.get(index, {}).get(owner) if index >= self.oldest else None
-        if bucket is None or not bucket.holds(delta):
+        if bucket is None or not bucket.contains(delta):
             return
         bucket.subtract(delta)
         for span in self.spans:
             if index >= span.oldest:
                 span.totals[owner].subtract(delta)
-        self.dirty.add((index, owner))
+        self._dirty.add((index, owner))
         self._open.add(index)
 
     def restore(self, index: int, owner: SegmentKey, bucket: Bucket) -> None:
@@ -303,9 +307,9 @@ class BucketRing:
         bucket.saved = True
         bucket.seal()
         self.rows.setdefault(index, {})[owner] = bucket
-        self._total(index, owner, bucket)
+        self._add_to_totals(index, owner, bucket)
 
-    def _total(self, index: int, owner: SegmentKey, delta: Bucket) -> None:
+    def _add_to_totals(self, index: int, owner: SegmentKey, delta: Bucket) -> None:
         for span in self.spans:
             if index >= span.oldest:
                 total = span.totals.get(owner)
@@ -314,53 +318,54 @@ class BucketRing:
                 total.add(delta)
 
     def advance(self, newest: int) -> bool:
-        """Move on to the bucket `newest`; whether any total changed. Work is proportional to what
-        expires, not to the gap."""
+        """Move on to the bucket `newest`, expiring old ones; return whether any total changed.
+
+        The work is proportional to what expires, not to the gap.
+        """
         if self.newest is not None and newest <= self.newest:
             return False
         self.newest = newest
         changed = [self._expire(span, newest - span.buckets + 1) for span in self.spans]
-        for index in [i for i in self._expired(self.oldest) if i in self.rows]:
+        for index in self._indexes_before(self.oldest):
             for owner, bucket in self.rows.pop(index).items():
-                self.dirty.discard((index, owner))
+                self._dirty.discard((index, owner))
                 if bucket.saved:
-                    self.gone.append((index, owner))
+                    self._expired.append((index, owner))
         for index in [i for i in self._open if i < newest]:
             self._open.discard(index)
             for bucket in self.rows.get(index, {}).values():
                 bucket.seal()
         return any(changed)
 
-    def _expired(self, oldest: int) -> list[int]:
+    def _indexes_before(self, oldest: int) -> list[int]:
         return sorted(index for index in self.rows if index < oldest)
 
     def _expire(self, span: WindowSpan, oldest: int) -> bool:
-        changed = False
-        for index in self._expired(oldest):
-            if index < span.oldest:
-                continue
-            changed = True
+        expired = [index for index in self._indexes_before(oldest) if index >= span.oldest]
+        for index in expired:
             for owner, bucket in self.rows[index].items():
-                total = span.totals[owner]
+                total = span.totals.get(owner)
+                if total is None:  # already removed: what this bucket had was retracted
+                    continue
                 total.subtract(bucket)
                 if total.empty:
                     del span.totals[owner]
         span.oldest = oldest
-        return changed
+        return bool(expired)
 
     def buckets(self, span: WindowSpan) -> Iterator[tuple[int, dict[SegmentKey, Bucket]]]:
-        """The filled buckets of a span, oldest first."""
+        """Iterate over the filled buckets of a span as (index, buckets by owner), oldest first."""
         for index in sorted(self.rows):
             if index >= span.oldest:
                 yield index, self.rows[index]
 
     def drain(self) -> Iterator[tuple[int, SegmentKey, Bucket | None]]:
-        """What changed since the last drain, in a fixed order; None where it expired."""
-        for index, owner in sorted(self.gone):
+        """Iterate over what changed since the last drain, in a fixed order; None: it expired."""
+        for index, owner in sorted(self._expired):
             yield index, owner, None
-        for index, owner in sorted(self.dirty):
+        for index, owner in sorted(self._dirty):
             bucket = self.rows[index][owner]
             bucket.saved = True
             yield index, owner, bucket
-        self.gone.clear()
-        self.dirty.clear()
+        self._expired.clear()
+        self._dirty.clear()

@@ -1,8 +1,7 @@
 """Results without a value through a fault of the scorer, counted by reason.
 
-A trace without captured passages cannot be scored either, but that is so by how a service is
-traced, all day, and nobody has to get up for it. What is counted here has failed: the judge, the
-model, a scorer, or a limit of theirs.
+A trace without captured passages cannot be scored either, but that is a property of how a service
+is traced. Counted here is what failed: the judge, the model, a scorer, or one of their limits.
 """
 
 from __future__ import annotations
@@ -16,12 +15,42 @@ from ragmeter.windows.estimators import wilson_interval
 from ragmeter.windows.sums import ScoreSums
 from ragmeter.windows.worst import UNSCORED_METRIC
 
+_PIPELINE_REASONS = frozenset({"redaction_failed", "resolver_error", "resolver_timeout"})
+_REFERENCE_REASONS = frozenset({"bad_pattern", "no_anchor", "no_dates", "pattern_timeout"})
+
+# Reasons of `unscored` that are properties of the trace and not faults of the scorer.
+TRACE_REASONS = frozenset(
+    {"no_query", "no_text", "not_labelled", "not_reported", "unsupported_language"}
+    | _REFERENCE_REASONS
+    | (MISSING_REASONS - _PIPELINE_REASONS)
+)
+
+# The known faults; `docs/metrics.md` explains each.
+FAILURE_REASONS = frozenset(
+    {
+        *("judge_error", "judge_timeout", "judge_refused", "judge_unavailable", "unparsable"),
+        *("too_long", "model_error", "not_configured", "old_schema", "internal_error"),
+        "bad_value",  # of a function of the user's own
+        "budget",  # of canaries: all are meant to be judged, and their owner can send fewer
+        *_PIPELINE_REASONS,
+    }
+)
+
+# Replaces undeclared reasons: those in a file of scored traces come from outside, and every bucket
+# stores each of them.
+OTHER_REASON = "other"
+
+# Number of results by (metric, scorer without version) and reason. Never changed in place.
+FailureCounts = dict[tuple[str, str], dict[str, int]]
+
 
 @dataclass(frozen=True, slots=True)
 class FailedShare:
-    """The weighted share of the results that should have a value and got none through a fault of
-    ours, with its 95 % interval, of `samples` that should; `reasons` counts them, most frequent
-    first."""
+    """The weighted share (0..1) of expected results that a fault of ours prevented.
+
+    `lower` and `upper` are its 95 % limits, `samples` the results that should have a value,
+    `reasons` the number of failures by reason, most frequent first.
+    """
 
     value: float
     lower: float
@@ -31,38 +60,8 @@ class FailedShare:
     reasons: Mapping[str, int]
 
 
-_PIPELINE_REASONS = frozenset({"redaction_failed", "resolver_error", "resolver_timeout"})
-
-_REFERENCE_REASONS = frozenset({"bad_pattern", "no_anchor", "no_dates", "pattern_timeout"})
-
-TRACE_REASONS = frozenset(
-    {"no_query", "no_text", "not_labelled", "not_reported", "unsupported_language"}
-    | _REFERENCE_REASONS
-    | (MISSING_REASONS - _PIPELINE_REASONS)
-)
-"""Reasons of `unscored` that say something about the trace and nothing about the scorer."""
-
-FAILURE_REASONS = frozenset(
-    {
-        *("judge_error", "judge_timeout", "judge_refused", "judge_unavailable", "unparsable"),
-        *("too_long", "model_error", "not_configured", "old_schema", "internal_error"),
-        "bad_value",  # of a function of the user's own
-        "budget",  # of canaries: all are meant to be judged, and who sends them can send fewer
-        *_PIPELINE_REASONS,
-    }
-)
-"""The other ones that we know: `docs/metrics.md` says what each one means."""
-
-OTHER_REASON = "other"
-"""For a reason that nobody has declared: reasons in a file of scored traces come from outside, and
-each is kept in every bucket."""
-
-FailureCounts = dict[tuple[str, str], dict[str, int]]
-"""Number of results by (metric, scorer without its version) and reason. Never changed in place."""
-
-
 def failure_reason(score: Score) -> str | None:
-    """Why a score without a usable value has none; None where that is no fault of ours."""
+    """Return why a score has no usable value; None if that is no fault of ours."""
     if score.state is ScoreState.SCORED:  # a value that cannot be averaged
         return "internal_error"
     if score.state is not ScoreState.UNSCORED or score.reason in TRACE_REASONS:
@@ -71,20 +70,18 @@ def failure_reason(score: Score) -> str | None:
 
 
 def failed_worst_key(metric: str, scorer: str) -> tuple[str, str]:
-    """Where the worst traces of a bucket name those that failed."""
+    """Return the (metric, scorer) under which a bucket's worst traces name those that failed."""
     return UNSCORED_METRIC, f"{metric} {scorer}"
 
 
 def add_failures(
-    mine: FailureCounts | None,
-    other: Mapping[tuple[str, str], Mapping[str, int]] | None,
-    sign: int = 1,
+    first: FailureCounts | None, second: FailureCounts | None, sign: int = 1
 ) -> FailureCounts | None:
-    """Their sum, or with the sign -1 their difference; what has become 0 disappears."""
-    if not other:
-        return mine
-    new = dict(mine or {})
-    for key, reasons in other.items():
+    """Return the sum of two counts, or with sign -1 their difference; zeros are left out."""
+    if not second:
+        return first
+    new = dict(first or {})
+    for key, reasons in second.items():
         old = new.get(key, {})
         summed = {
             name: number
@@ -99,12 +96,20 @@ def add_failures(
 
 
 def estimate_failed_share(cell: ScoreSums, reasons: Mapping[str, int]) -> FailedShare | None:
-    """From the sums of a series and its failures by reason. None where no value was owed."""
+    """Estimate the share of failures with Wilson's interval on the effective number of samples.
+
+    Args:
+        cell: Sums of the series.
+        reasons: Number of its failures by reason. Reasons have no weights: each is taken to be as
+            heavy as any other loss.
+
+    Returns:
+        The share; None if no value was expected.
+    """
     lost = cell.unscored + cell.shed
     samples = cell.scored + lost
     if not samples:
         return None
-    # The share has weights, the reasons have none: as if each were as heavy as any other loss.
     ours = min(1.0, sum(reasons.values()) / lost) if lost else 0.0
     share = min(1.0, (cell.unscored_share() or 0.0) * ours)
     effective = samples * min(1.0, cell.kish / cell.scored) if cell.scored else float(samples)

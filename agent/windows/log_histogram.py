@@ -1,10 +1,9 @@
 """Latency histograms with logarithmic cells: 1 % relative error, exact merging and subtraction.
 
-The mapping is DDSketch's (Masson, Rim, Lee, VLDB 2019): cell i holds the values in
+The mapping is DDSketch's (Masson, Rim, Lee, VLDB 2019): cell i holds the seconds in
 (g**(i-1), g**i] with g = 1.01/0.99 and answers 2 g**i / (g + 1), at most 1 % from any of them.
-The range is fixed, 1 ms to 1000 s, so any two histograms have the same cells. Below lies one
-cell that answers 1 ms (zero timings are legal), above one that answers 1000 s. Counts are sums of
-weights in whole units (see `exact`), so a window's total stays the exact sum of its buckets.
+All histograms share the cells of 1 ms to 1000 s, with one cell below (zero timings are legal) and
+one above. Counts are whole-number sums of weights, so a total is the exact sum of its buckets.
 """
 
 from __future__ import annotations
@@ -21,31 +20,30 @@ from typing import NamedTuple
 from ragmeter.core.arithmetic import WEIGHT_BITS, WEIGHT_ONE
 from ragmeter.windows.estimators import Z_95
 
-_RELATIVE_ERROR = 0.01
 LOW, HIGH = 1e-3, 1e3
-
+_RELATIVE_ERROR = 0.01
 _LOG_G = math.log((1 + _RELATIVE_ERROR) / (1 - _RELATIVE_ERROR))
 _INV = 1 / _LOG_G
 # One less than the cell of LOW itself, so that every value above LOW gets a cell of its own kind.
 _OFFSET = math.ceil(math.log(LOW) * _INV) - 1
 HISTOGRAM_CELLS = math.ceil(math.log(HIGH) * _INV) - _OFFSET + 2
-_VALUES = [
+_VALUES = (
     LOW,
     *(
         2 * math.exp((i + _OFFSET) * _LOG_G) / (1 + math.exp(_LOG_G))
         for i in range(1, HISTOGRAM_CELLS - 1)
     ),
     HIGH,
-]
+)
+# A dictionary of so few cells is smaller than its text.
 _MAX_OPEN_CELLS = 4
-"""A dictionary of so few cells is small enough to stay open."""
 
 _encode = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
 _log, _ceil = math.log, math.ceil
 
 
 def cell_index(seconds: float) -> int:
-    """The cell of a value, 0 to CELLS - 1."""
+    """Return the cell of a value, 0 to `HISTOGRAM_CELLS` - 1."""
     if seconds <= LOW:
         return 0
     if seconds >= HIGH:
@@ -54,25 +52,26 @@ def cell_index(seconds: float) -> int:
 
 
 def cell_value(cell: int) -> float:
-    """Seconds: within 1 % of whatever the cell holds (the two end cells: their edge)."""
+    """Return the seconds that a cell stands for; the two end cells stand for their edge."""
     return _VALUES[cell]
 
 
 class SparseLogHistogram:
-    """The histogram of one bucket, sparse: a dictionary while it is written, text when sealed.
+    """The histogram of one bucket: a dictionary while it is written, JSON text once sealed.
 
-    A sealed ten-minute bucket of a busy service has some 150 filled cells and takes about 1 kB.
+    `n` is the number of samples, `w2` the sum of their squared weights. A sealed ten-minute bucket
+    of a busy service has some 150 filled cells and takes about 1 kB.
     """
 
     __slots__ = ("_counts", "n", "w2")
 
-    def __init__(self) -> None:
-        self.n = 0
-        self.w2 = 0
-        self._counts: dict[int, int] | bytes = {}
+    def __init__(self, n: int = 0, w2: int = 0, counts: dict[int, int] | None = None) -> None:
+        self.n = n
+        self.w2 = w2
+        self._counts: dict[int, int] | bytes = {} if counts is None else counts
 
     def add(self, cells: Sequence[int], w: int = WEIGHT_ONE) -> None:
-        """Add one sample of weight w to each of `cells`."""
+        """Add one sample of weight `w`, in weight units, to each of `cells`."""
         counts = self.counts()
         get = counts.get
         for cell in cells:
@@ -81,18 +80,19 @@ class SparseLogHistogram:
         self.w2 += len(cells) * w * w
 
     def counts(self) -> dict[int, int]:
-        """Weight by cell, writable: opens a sealed sketch."""
+        """Return the writable weight by cell; opens a sealed histogram."""
         if isinstance(self._counts, bytes):
             self._counts = dict(self.items())
         return self._counts
 
     def items(self) -> Iterable[tuple[int, int]]:
-        """(cell, weight) without opening a sealed sketch."""
+        """Iterate over (cell, weight) without opening a sealed histogram."""
         if not isinstance(self._counts, bytes):
             return self._counts.items()
-        return _pairs(*json.loads(self._counts))
+        return _cell_weights(*json.loads(self._counts))
 
     def merge(self, other: SparseLogHistogram) -> None:
+        """Add another histogram to this one, in place."""
         self.n += other.n
         self.w2 += other.w2
         counts = self.counts()
@@ -104,8 +104,10 @@ class SparseLogHistogram:
             counts[cell] = get(cell, 0) + w
 
     def content(self) -> tuple[int, list[int], list[int]]:
-        """(shift, cells in order, counts); a cell's weight is its count << shift. The shift makes
-        small numbers of the usual case, all weights 1."""
+        """Return (shift, cells in order, counts); a cell's weight is its count << shift.
+
+        The shift makes the numbers small in the usual case that all weights are 1.
+        """
         if isinstance(self._counts, bytes):
             shift, cells, counts = json.loads(self._counts)
             return shift, cells, counts
@@ -116,24 +118,33 @@ class SparseLogHistogram:
         return WEIGHT_BITS, cells, [count >> WEIGHT_BITS for count in counts]
 
     def seal(self) -> None:
+        """Turn the counts into text, unless they are small; a later `add` opens it again."""
         if not isinstance(self._counts, bytes) and len(self._counts) > _MAX_OPEN_CELLS:
             self._counts = _encode(self.content()).encode("ascii")
 
     @classmethod
-    def of(cls, n: int, w2: int, content: tuple[int, list[int], list[int]]) -> SparseLogHistogram:
-        """Back from `content`."""
-        new = cls()
-        new.n, new.w2 = n, w2
-        new._counts = dict(_pairs(*content))
-        return new
+    def from_content(
+        cls, n: int, w2: int, shift: int, cells: list[int], counts: list[int]
+    ) -> SparseLogHistogram:
+        """Restore a histogram of `n` samples and sum of squared weights `w2` from `content`."""
+        return cls(n, w2, dict(_cell_weights(shift, cells, counts)))
 
 
-def _pairs(shift: int, cells: list[int], counts: list[int]) -> Iterable[tuple[int, int]]:
+def _cell_weights(shift: int, cells: list[int], counts: list[int]) -> Iterable[tuple[int, int]]:
     return zip(cells, [count << shift for count in counts], strict=True)
 
 
+class QuantileLimits(NamedTuple):
+    """A quantile in seconds with 95 % limits; `upper` is None if too few samples lie beyond it."""
+
+    quantile: float
+    value: float
+    lower: float
+    upper: float | None
+
+
 class LogHistogram:
-    """The histogram of a window, dense: `n` samples, `w2` the sum of squared weights."""
+    """The dense histogram of a window: `n` samples, `w2` the sum of their squared weights."""
 
     __slots__ = ("_first", "_last", "counts", "n", "w2")
 
@@ -141,14 +152,14 @@ class LogHistogram:
         self.counts = [0] * HISTOGRAM_CELLS
         self.n = 0
         self.w2 = 0
-        self._first, self._last = HISTOGRAM_CELLS - 1, 0
+        self._first, self._last = HISTOGRAM_CELLS - 1, 0  # the range of cells ever filled
 
     def add(self, seconds: float, w: int = WEIGHT_ONE) -> None:
-        sketch = SparseLogHistogram()
-        sketch.add([cell_index(seconds)], w)
-        self.merge_sketch(sketch)
+        """Add one sample of weight `w` in weight units."""
+        self.merge_sketch(SparseLogHistogram(1, w * w, {cell_index(seconds): w}))
 
     def merge(self, other: LogHistogram, sign: int = 1) -> None:
+        """Add another histogram to this one, in place; subtract it if `sign` is -1."""
         self.counts = [a + sign * b for a, b in zip(self.counts, other.counts, strict=True)]
         self.n += sign * other.n
         self.w2 += sign * other.w2
@@ -156,6 +167,7 @@ class LogHistogram:
         self._last = max(self._last, other._last)
 
     def merge_sketch(self, sketch: SparseLogHistogram, sign: int = 1) -> None:
+        """Add the histogram of a bucket, in place; subtract it if `sign` is -1."""
         counts, first, last = self.counts, self._first, self._last
         for cell, w in sketch.items():
             counts[cell] += sign * w
@@ -167,31 +179,33 @@ class LogHistogram:
         self.n += sign * sketch.n
         self.w2 += sign * sketch.w2
 
-    def _cumulative(self) -> tuple[int, list[int]]:
-        """(the lowest cell ever filled, running sums from there to the highest)."""
-        return self._first, list(accumulate(self.counts[self._first : self._last + 1]))
-
-    def at(self, levels: Iterable[float]) -> list[float]:
-        """Seconds at each level in [0, 1]: the smallest value with that share of the weight at or
-        below it. Needs at least one sample."""
-        return _find_cell(levels, *self._cumulative())
-
     def quantile(self, q: float) -> float | None:
-        """Seconds, None without samples."""
-        return self.at([q])[0] if self.n else None
+        """Return the seconds at level `q` (0..1), None without samples.
+
+        The answer is the smallest value with that share of the weight at or below it.
+        """
+        return self._find_values([q], self._cumulative())[0] if self.n else None
 
     def limits(self, quantiles: Sequence[float]) -> list[QuantileLimits]:
-        """Those of `quantiles` that have a sample beyond them, with 95 % limits: binomial ranks
-        on Kish's effective number of samples, (sum w)**2 / sum w**2, widened by the 1 % of the
-        cells. Needs at least one sample."""
-        first, cumulative = self._cumulative()
+        """Estimate quantiles with 95 % limits from at least one sample.
+
+        Limits are at binomial ranks on Kish's effective number of samples (sum w)**2 / sum w**2,
+        widened by the 1 % of the cells.
+
+        Args:
+            quantiles: Levels between 0 and 1.
+
+        Returns:
+            Those of `quantiles` that have a sample beyond them, in the same order.
+        """
+        cumulative = self._cumulative()
         n = cumulative[-1] ** 2 / self.w2
-        carried = [q for q in quantiles if n * (1 - q) >= 1 - 1e-9]
+        supported = [q for q in quantiles if n * (1 - q) >= 1 - 1e-9]
         levels = []
-        for q in carried:
+        for q in supported:
             half = Z_95 * math.sqrt(q * (1 - q) / n)
             levels += [max(0.0, q - half), q, min(1.0, q + half + 1 / n)]
-        found = _find_cell(levels, first, cumulative)
+        values = self._find_values(levels, cumulative)
         return [
             QuantileLimits(
                 q,
@@ -202,22 +216,18 @@ class LogHistogram:
                 high * (1 + _RELATIVE_ERROR) if n * (1 - q) >= 5 - 1e-9 else None,
             )
             for q, low, value, high in zip(
-                carried, found[::3], found[1::3], found[2::3], strict=True
+                supported, values[::3], values[1::3], values[2::3], strict=True
             )
         ]
 
+    def _cumulative(self) -> list[int]:
+        """Return running sums from the lowest cell ever filled to the highest."""
+        return list(accumulate(self.counts[self._first : self._last + 1]))
 
-def _find_cell(levels: Iterable[float], first: int, cumulative: list[int]) -> list[float]:
-    # A hair below the rank: 0.95 * 20 must mean the 19th value although 0.95 is no binary
-    # fraction. At least 1 unit, so that level 0 is the smallest filled cell.
-    total = cumulative[-1] * (1 - 1e-12)
-    return [_VALUES[first + bisect_left(cumulative, max(1, int(q * total)))] for q in levels]
-
-
-class QuantileLimits(NamedTuple):
-    """A quantile in seconds and its interval; `upper` None where samples do not carry it."""
-
-    quantile: float
-    value: float
-    lower: float
-    upper: float | None
+    def _find_values(self, levels: Iterable[float], cumulative: list[int]) -> list[float]:
+        # A hair below the rank: 0.95 * 20 must mean the 19th value although 0.95 is no binary
+        # fraction. At least 1 unit, so that level 0 is the smallest filled cell.
+        total = cumulative[-1] * (1 - 1e-12)
+        return [
+            _VALUES[self._first + bisect_left(cumulative, max(1, int(q * total)))] for q in levels
+        ]

@@ -1,29 +1,45 @@
-"""The estimates that windows return, and the resolution of a scorer name to its series and sums.
+"""The estimates that windows return, and the resolution of a scorer's name to its series and sums.
 
-Which sums the windows hold, by service, segment, series, and window or bucket. The estimates
-that are made of them are in `windows`.
+Each version of a scorer has a series of its own, named `scorer@version`, of which one is current.
+Results that no version gave (sampled out, failed, or known in advance) and the strata of all
+traces are summed under the scorer's plain name.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from ragmeter.core.metric_specs import MetricSpec
-from ragmeter.windows.buckets import Bucket, SeriesKey, WindowTotal
-from ragmeter.windows.intervals import assisted_scorer, is_assisted, unassisted_scorer
-from ragmeter.windows.log_histogram import LogHistogram
-from ragmeter.windows.state import WindowState
-from ragmeter.windows.sums import ScoreSums
+from ragmeter.core.metric_specs import MetricSpec, base_name
+from ragmeter.windows.buckets import Bucket, SeriesKey, SeriesSlots, WindowTotal
+from ragmeter.windows.estimators import widen_for_missing
+from ragmeter.windows.failures import FailedShare, estimate_failed_share
+from ragmeter.windows.intervals import (
+    SeriesHistory,
+    assisted_scorer,
+    estimate_history,
+    estimate_interval,
+    is_assisted,
+    unassisted_scorer,
+)
+from ragmeter.windows.sums import STATE_NAMES, ScoreSums
+
+_QUANTILES = (0.5, 0.95, 0.99)
+_NO_HISTORY = SeriesHistory()
+
+# (ratio, low, high) of a metric without a spec: an unbounded mean.
+_UNKNOWN: tuple[bool, float | None, float | None] = (False, None, None)
 
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """A 95 % interval, with how many equal-weight samples would know as much.
+    """A 95 % interval of a mean over all traffic.
 
-    `samples` were scored; `states` counts all traces by state, and its sum is what was seen.
-    `unscored` is the weighted share of what should have a value and has none: `lower` and `upper`
-    hold whatever those values are, `value` is of those that are there.
+    `effective_samples` is the number of equal-weight samples that carry as much information,
+    `samples` the number of scored traces; `states` counts all traces by state. `unscored` is the
+    weighted share (0..1) of values that should exist and do not: `value` is of the others, `lower`
+    and `upper` hold whatever the missing values are.
     """
 
     value: float
@@ -37,7 +53,7 @@ class Estimate:
 
 @dataclass(frozen=True, slots=True)
 class Quantile:
-    """Seconds, within 1 %. A limit is None where the samples do not carry it."""
+    """A latency quantile in seconds, within 1 %; a limit is None if samples do not support it."""
 
     quantile: float
     value: float
@@ -46,174 +62,206 @@ class Quantile:
     samples: int
 
 
-class WindowSums(WindowState):
-    """Reading the sums of a series by the name of its scorer, whatever versions that has had."""
+class SeriesResolver:
+    """Maps names of scorers to stored series and their sums.
 
-    def __init__(
-        self,
-        windows: Sequence[str],
-        specs: Mapping[str, MetricSpec],
-        name_worst: bool,
-        worst_of: Collection[str] = (),
-    ) -> None:
-        super().__init__(windows, specs, name_worst, worst_of)
+    `current` maps (metric, scorer) to the scorer's newest series; the owner may replace it.
+
+    Args:
+        slots: Offsets of the stored series.
+    """
+
+    def __init__(self, slots: SeriesSlots) -> None:
+        self._slots = slots
         self.current: Mapping[SeriesKey, str] = {}
-        """By (metric, scorer): the scorer's newest series, where each version of an instrument has
-        one of its own. Readers that ask for the scorer get that one, with what has no version."""
-
-    def services(self) -> list[str]:
-        """Services with a trace in the longest window."""
-        self._fold()
-        return sorted(service for service, segment in self._longest.totals if not segment)
-
-    def segments(self, service: str) -> list[str]:
-        """Segments of a service with a trace in the longest window, without ""."""
-        self._fold()
-        return sorted(seg for name, seg in self._longest.totals if name == service and seg)
-
-    def series(self, service: str, segment: str = "") -> list[SeriesKey]:
-        """(metric, scorer) seen in the longest window. Of a scorer with several series the current
-        one goes by the scorer's name, the older ones by their own."""
-        total = self._total(service, segment, self._longest.name)
-        if total is None:
-            return []
-        names = {series: pair for pair, series in self._current_keys()}
-        found: dict[SeriesKey, None] = {}
-        for key, cell in total.cells(self._slots):
-            if not any(cell.states().values()):
-                continue  # traces of a scorer whose versions have series of their own
-            name = names.get(key, key)
-            found[name] = None
-            if cell.scored and cell.has_cheap:
-                found[name[0], assisted_scorer(name[1])] = None
-        return list(found)
 
     def current_scorer(self, metric: str, scorer: str) -> str:
-        """The series that a scorer's name stands for: its newest version, where it has versions."""
+        """Return the series that a scorer's name stands for: its newest version, if it has one."""
         plain = unassisted_scorer(scorer)
         series = self.current.get((metric, plain), plain)
         return assisted_scorer(series) if is_assisted(scorer) else series
 
-    def _current_keys(self) -> Iterator[tuple[SeriesKey, SeriesKey]]:
-        for pair, scorer in self.current.items():
-            yield pair, (pair[0], scorer)
-
-    def stages(self, service: str, segment: str = "") -> list[str]:
-        """Latency stages seen in the longest window."""
-        total = self._total(service, segment, self._longest.name)
-        return sorted(total.sketches) if total else []
-
-    def count_traces(self, service: str, segment: str, window: str) -> int:
-        """Traces in the window."""
-        total = self._total(service, segment, window)
-        return total.seen if total else 0
-
-    def cell(
-        self, service: str, segment: str, metric: str, scorer: str, window: str
-    ) -> ScoreSums | None:
-        """The sums of a window."""
-        return self._cell(self._total(service, segment, window), metric, scorer)
-
-    def histogram(self, service: str, segment: str, stage: str, window: str) -> LogHistogram | None:
-        """The latency histogram of a window; not to be changed."""
-        total = self._total(service, segment, window)
-        return total.sketches.get(stage) if total else None
-
-    def sums_before(
-        self, service: str, segment: str, metric: str, scorer: str, window: str
-    ) -> ScoreSums | None:
-        """The sums of the longest window without those of `window`: how it was before. None where
-        nothing is left."""
-        past, total = self._past_and_window(service, segment, window)
-        cell = self._cell(past, metric, scorer)
-        now = self._cell(total, metric, scorer)
-        return cell.without(now) if cell and now else cell
-
-    def histogram_before(
-        self, service: str, segment: str, stage: str, window: str
-    ) -> LogHistogram | None:
-        """The same of a stage's latency."""
-        past, total = self._past_and_window(service, segment, window)
-        if past is None or stage not in past.sketches:
-            return None
-        hist = LogHistogram()
-        hist.merge(past.sketches[stage])
-        if total and stage in total.sketches:
-            hist.merge(total.sketches[stage], -1)
-        return hist if hist.n else None
-
-    def _past_and_window(
-        self, service: str, segment: str, window: str
-    ) -> tuple[WindowTotal | None, WindowTotal | None]:
-        """The totals of the longest window and of `window`; every trace of this lies in that."""
-        return (
-            self._total(service, segment, self._longest.name),
-            self._total(service, segment, window),
-        )
-
-    def bucket(
-        self, service: str, segment: str, metric: str, scorer: str, width: int, start: float
-    ) -> ScoreSums | None:
-        """The sums of the traces of [start, start + width) as far as they have come: from the
-        coarsest ring that has them and whose grain divides both. None without any, and where they
-        have expired. When such a bucket is closed is for the caller to say."""
-        between = list(self._between(service, segment, width, start))
-        return self._sum(between, metric, scorer)
-
-    def bucket_latency(
-        self, service: str, segment: str, stage: str, width: int, start: float
-    ) -> LogHistogram | None:
-        """The latency histogram of a stage, from the same buckets; the caller may keep it."""
-        hist = LogHistogram()
-        for bucket in self._between(service, segment, width, start):
-            if stage in bucket.sketches:
-                hist.merge_sketch(bucket.sketches[stage])
-        return hist if hist.n else None
-
-    def _between(self, service: str, segment: str, width: int, start: float) -> Iterator[Bucket]:
-        if self._drafts:
-            self._fold()
-        for ring in reversed(self._rings):
-            first, offset = divmod(start, ring.width)
-            if width % ring.width or offset or ring.newest is None or first < ring.oldest:
-                continue
-            for index in range(int(first), int(first) + width // ring.width):
-                bucket = ring.rows.get(index, {}).get((service, segment))
-                if bucket is not None:
-                    yield bucket
-            return
-
-    def _cell(
-        self, sums: WindowTotal | Bucket | None, metric: str, scorer: str
-    ) -> ScoreSums | None:
-        return None if sums is None else self._sum([sums], metric, scorer)
-
-    def _key(self, metric: str, scorer: str) -> tuple[str, str, str]:
-        """(metric, scorer, its current series): what `_cell` is a function of."""
+    def cache_key(self, metric: str, scorer: str) -> tuple[str, str, str]:
+        """Return all that `cell` depends on besides the sums: (metric, scorer, current series)."""
         return metric, scorer, self.current.get((metric, unassisted_scorer(scorer)), scorer)
 
-    def _sum(
-        self, parts: Sequence[WindowTotal | Bucket], metric: str, scorer: str
+    def series_of(self, total: WindowTotal) -> list[SeriesKey]:
+        """Return (metric, scorer) of every series; the current one goes by the scorer's name."""
+        names = {
+            (metric, series): (metric, name) for (metric, name), series in self.current.items()
+        }
+        keys: dict[SeriesKey, None] = {}
+        for key, cell in total.cells(self._slots):
+            if not any(cell.states().values()):
+                continue  # traces of a scorer whose versions have series of their own
+            name = names.get(key, key)
+            keys[name] = None
+            if cell.scored and cell.has_cheap:
+                keys[name[0], assisted_scorer(name[1])] = None
+        return list(keys)
+
+    def cell(self, sums: WindowTotal | Bucket | None, metric: str, scorer: str) -> ScoreSums | None:
+        """Return the sums of one series in a total or bucket, None without any."""
+        return None if sums is None else self.sum_cells([sums], metric, scorer)
+
+    def sum_cells(
+        self, sums: Sequence[WindowTotal | Bucket], metric: str, scorer: str
     ) -> ScoreSums | None:
-        """The sums of a series. By a scorer's name: the current version's, with what no version
-        has found (sampled out, failed, or known without asking) and the strata of all traces. By
-        a version's name: its own, with those strata."""
+        """Add up the sums of one series over totals or buckets, None without any.
+
+        A scorer's plain name stands for the current version with what no version gave, that of a
+        version for its own results with the strata of all traces.
+        """
         scorer = unassisted_scorer(scorer)
         name, _, version = scorer.partition("@")
-        plain = self._stored_sums(parts, metric, name)
+        plain = self._stored_cell(sums, metric, name)
         if version:
-            cell = self._stored_sums(parts, metric, scorer)
-            return cell.joined(plain) if cell else None
+            cell = self._stored_cell(sums, metric, scorer)
+            return cell.join_traffic(plain) if cell else None
         series = self.current.get((metric, name), name)
-        current = self._stored_sums(parts, metric, series) if series != name else None
-        cells = [cell for cell in (plain, current) if cell is not None]
-        return ScoreSums.total(cells) if len(cells) > 1 else (cells[0] if cells else None)
+        current = self._stored_cell(sums, metric, series) if series != name else None
+        if plain is None or current is None:
+            return plain or current
+        return ScoreSums.total((plain, current))
 
-    def _stored_sums(
-        self, parts: Sequence[WindowTotal | Bucket], metric: str, scorer: str
+    def _stored_cell(
+        self, sums: Sequence[WindowTotal | Bucket], metric: str, scorer: str
     ) -> ScoreSums | None:
-        place = self._slots.find((metric, scorer))
-        if place is None:
+        offset = self._slots.find((metric, scorer))
+        if offset is None:
             return None
-        cells = [cell for part in parts if (cell := part.cell(place)) is not None]
+        cells = [cell for part in sums if (cell := part.cell(offset)) is not None]
         return cells[0] if len(cells) == 1 else ScoreSums.total(cells) if cells else None
+
+
+class SeriesEstimator:
+    """Estimates of series from window totals, cached in the totals.
+
+    Args:
+        resolver: Resolves names of scorers.
+        specs: Metric specs by base name; a metric without one is an unbounded mean.
+        min_samples: Estimates need at least so many samples.
+    """
+
+    def __init__(
+        self, resolver: SeriesResolver, specs: Mapping[str, MetricSpec], min_samples: int
+    ) -> None:
+        self._resolver = resolver
+        self._min_samples = min_samples
+        self._kinds: dict[str, tuple[bool, float | None, float | None]] = {
+            name: (spec.kind == "ratio", spec.low, spec.high) for name, spec in specs.items()
+        }
+
+    def states(self, total: WindowTotal | None, metric: str, scorer: str) -> dict[str, int]:
+        """Return the number of traces by state; all zero for an unknown series."""
+        scorer = unassisted_scorer(scorer)
+        cached = total.cache.get(self._resolver.cache_key(metric, scorer)) if total else None
+        if cached and cached[1] is not None:
+            return dict(cached[1].states)
+        cell = self._resolver.cell(total, metric, scorer)
+        return cell.states() if cell else dict.fromkeys(STATE_NAMES, 0)
+
+    def estimate(
+        self, total: WindowTotal, past: WindowTotal | None, metric: str, scorer: str
+    ) -> Estimate | None:
+        """Estimate a series of `total`; None with fewer than `min_samples` scored traces.
+
+        `past` is the total of the longest window, whose variance a mean borrows.
+        """
+        version = past.version if past else 0
+        key = self._resolver.cache_key(metric, scorer)
+        cached: tuple[int, Estimate | None] | None = total.cache.get(key)
+        if cached and cached[0] == version:
+            return cached[1]
+        cell = self._resolver.cell(total, metric, scorer)
+        estimate = None
+        if cell is not None and cell.scored >= self._min_samples:
+            estimate = self.interval(cell, metric, scorer, self.history(past, metric, scorer))
+        total.cache[key] = (version, estimate)
+        return estimate
+
+    def interval(
+        self, cell: ScoreSums, metric: str, scorer: str, history: SeriesHistory
+    ) -> Estimate | None:
+        """Estimate a series from its sums; None without a scored trace."""
+        states = cell.states()
+        samples = states["scored"]
+        if not samples:
+            return None
+        ratio, low, high = self._kinds.get(base_name(metric), _UNKNOWN)
+        missing = 0.0
+        interval = estimate_interval(cell, ratio, low, high, history, is_assisted(scorer))
+        if cell.unscored or cell.shed:
+            missing = cell.unscored_share() or 0.0
+            interval = widen_for_missing(interval, missing, *((0.0, 1.0) if ratio else (low, high)))
+        return Estimate(*interval, samples, states, missing)
+
+    def history(self, past: WindowTotal | None, metric: str, scorer: str) -> SeriesHistory:
+        """Estimate variance and slope from the total of the longest window.
+
+        A bounded score gets one pseudo-observation of the uniform variance.
+        """
+        if past is None:
+            return _NO_HISTORY
+        key = ("history", *self._resolver.cache_key(metric, scorer))
+        history: SeriesHistory | None = past.cache.get(key)
+        if history is None:
+            ratio, low, high = self._kinds.get(base_name(metric), _UNKNOWN)
+            history = _NO_HISTORY
+            if not ratio or is_assisted(scorer):
+                cell = self._resolver.cell(past, metric, scorer)
+                uniform = None if low is None or high is None else (high - low) ** 2 / 12
+                history = estimate_history(cell, uniform) if cell else _NO_HISTORY
+            past.cache[key] = history
+        return history
+
+    def unscored(self, total: WindowTotal, metric: str, scorer: str) -> tuple[float, int] | None:
+        """Return what `Windows.unscored` returns."""
+        key = ("unscored", *self._resolver.cache_key(metric, unassisted_scorer(scorer)))
+        cached: tuple[float, int] | None = total.cache.get(key)
+        if cached is None:
+            cell = self._resolver.cell(total, metric, scorer)
+            number = cell.scored + cell.unscored + cell.shed if cell else 0
+            share = cell.unscored_share() if cell else None
+            cached = total.cache[key] = (share or 0.0, number)
+        return cached if cached[1] >= self._min_samples else None
+
+    def failed(self, total: WindowTotal, metric: str, scorer: str) -> FailedShare | None:
+        """Estimate the part of `unscored` that is a fault of ours; None as there."""
+        scorer = unassisted_scorer(scorer)
+        key = ("failed", *self._resolver.cache_key(metric, scorer))
+        if key not in total.cache:
+            cell = self._resolver.cell(total, metric, scorer)
+            reasons = _failure_reasons(total, metric, scorer)
+            total.cache[key] = estimate_failed_share(cell, reasons) if cell else None
+        share: FailedShare | None = total.cache[key]
+        return share if share and share.samples >= self._min_samples else None
+
+    def failed_before(
+        self,
+        cell: ScoreSums,
+        past: WindowTotal,
+        total: WindowTotal | None,
+        metric: str,
+        scorer: str,
+    ) -> FailedShare | None:
+        """Estimate the failures in `past` that are not in `total`; `cell` has their sums."""
+        reasons = Counter(_failure_reasons(past, metric, scorer))
+        reasons -= Counter(_failure_reasons(total, metric, scorer))
+        return estimate_failed_share(cell, reasons)
+
+    def quantiles(self, total: WindowTotal, stage: str) -> list[Quantile]:
+        """Return those of the 50th, 95th and 99th percentile that have a sample beyond them."""
+        hist = total.sketches.get(stage)
+        if hist is None or hist.n < self._min_samples:
+            return []
+        cached: list[Quantile] | None = total.cache.get(stage)
+        if cached is None:
+            cached = [Quantile(*limits, hist.n) for limits in hist.limits(_QUANTILES)]
+            total.cache[stage] = cached
+        return list(cached)
+
+
+def _failure_reasons(total: WindowTotal | None, metric: str, scorer: str) -> Mapping[str, int]:
+    failures = (total.failures if total else None) or {}
+    return failures.get((metric, scorer.partition("@")[0]), {})

@@ -1,10 +1,8 @@
 """The mutable state of the windows: pending traces, rings, expiry, and its form as saved rows.
 
-Buckets as bytes: one version byte, then JSON.
-
-JSON because the sums are whole numbers of any size, because reading it can run no code, and
-because it has no byte order; the encoder is C, so a bucket of 16 metrics takes some 20 us. Keys
-are sorted: equal buckets give equal bytes.
+A saved bucket is one version byte, then JSON: the sums are whole numbers of any size, reading it
+can run no code, and it has no byte order. Keys are sorted, so equal buckets give equal bytes. The
+encoder is C: a bucket of 16 metrics takes some 20 us.
 """
 
 from __future__ import annotations
@@ -34,42 +32,37 @@ from ragmeter.windows.log_histogram import SparseLogHistogram
 from ragmeter.windows.sums import FIELDS, WIDTH
 from ragmeter.windows.worst import PackedEntries, WorstEntry, tie_break, unpack_entries
 
+# (service, segment, width, start, data): key and content of a saved bucket; data None: delete it.
+# The row ("", "", 0, 0) holds the stream time.
 BucketRow = tuple[str, str, int, int, bytes | None]
-"""(service, segment, width, start, data): key and content of a saved bucket; None: delete it.
-The row ("", "", 0, 0) holds the stream time."""
 
-
+# 1 had 14 sums a stratum, its N and SF in counts of traces; 2 had no failures.
 BUCKET_VERSION = 3
-"""1 had 14 sums a stratum, its N and SF in counts of traces; 2 had no failures."""
 
+_CLOCK = ("", "", 0, 0)
+
+# Latency stages per service: `total`, `retrieval`, `generation` and some of the user's own. Stage
+# names come from outside, and each has histograms in every window.
+_MAX_STAGES = 8
+_NO_STAGES: frozenset[str] = frozenset()
+
+# Least seconds of a bucket with worst traces (unless no window has such a grain): five per
+# ten-second bucket would be most of a small service's traffic.
+_WORST_GRAIN = 60
+
+# Fold when so many traces wait: bounds memory, and the time of the next reading.
+_MAX_PENDING = 1024
 
 _encode_json = json.JSONEncoder(separators=(",", ":"), check_circular=False).encode
 
 
-def _pack(content: object) -> bytes:
-    return bytes([BUCKET_VERSION]) + _encode_json(content).encode("ascii")
-
-
-def _unpack(data: bytes) -> tuple[int, Any]:
-    """(version, content)"""
-    if data and data[0] > BUCKET_VERSION:
-        raise UnknownVersion(
-            f"window state of format version {data[0]}; this program reads up to {BUCKET_VERSION}"
-        )
-    try:
-        if not data or not data[0]:
-            raise ValueError("its version is none of ours")
-        return data[0], json.loads(data[1:])
-    except ValueError as error:
-        raise ValueError(f"window state that cannot be read: {error}") from None
-
-
 def encode_bucket(bucket: Bucket, slots: SeriesSlots) -> bytes:
+    """Encode a bucket as it is saved; `slots` are those that it was built with."""
     cells = []
     counts, strata = bucket.counts, bucket.strata
-    for key, place in slots.items():
-        row = counts[place : place + WIDTH]
-        weighted = strata.get(place) if strata else None
+    for key, offset in slots.items():
+        row = counts[offset : offset + WIDTH]
+        weighted = strata.get(offset) if strata else None
         if weighted or any(row[:5]):
             cells.append([*key, row or [0] * WIDTH, sorted(weighted.items()) if weighted else []])
     sketches = [
@@ -83,11 +76,16 @@ def encode_bucket(bucket: Bucket, slots: SeriesSlots) -> bytes:
     failures = [
         [*key, sorted(reasons.items())] for key, reasons in sorted((bucket.failures or {}).items())
     ]
-    return _pack([bucket.seen, cells, sketches, worst, failures])
+    return _pack([bucket.trace_count, cells, sketches, worst, failures])
 
 
 def decode_bucket(data: bytes, slots: SeriesSlots) -> Bucket:
-    """ValueError for another version and for content that is no bucket."""
+    """Decode a saved bucket; its series get slots.
+
+    Raises:
+        UnknownVersion: A newer version has written it.
+        ValueError: The data is not a bucket.
+    """
     version, content = _unpack(data)
     try:
         return _decode_content(content, slots, version)
@@ -97,44 +95,41 @@ def decode_bucket(data: bytes, slots: SeriesSlots) -> Bucket:
 
 def _decode_content(content: Any, slots: SeriesSlots, version: int) -> Bucket:
     bucket = Bucket()
-    bucket.seen, cells, sketches, worst, *later = content
-    if version == 1:
-        cells = [
-            (*cell, [_upgrade_stratum_name(*named) for named in weighted])
-            for *cell, weighted in cells
-        ]
+    bucket.trace_count, cells, sketches, worst, *failures = content
     for metric, scorer, counts, weighted in cells:
-        place, _, _ = slots.column((metric, scorer))
-        missing = place + WIDTH - len(bucket.counts)
+        if version == 1:
+            weighted = [
+                (name, [sums[0] * WEIGHT_ONE, sums[1] * WEIGHT_ONE, *sums[2:], 0, 0])
+                for name, sums in weighted
+            ]
+        offset, _, _ = slots.column((metric, scorer))
         if len(counts) != WIDTH or any(len(sums) != len(FIELDS) for _, sums in weighted):
             raise ValueError("wrong number of sums")
-        if missing > 0:
-            bucket.counts += [0] * missing
-        bucket.counts[place : place + WIDTH] = counts
+        bucket.counts += [0] * (offset + WIDTH - len(bucket.counts))
+        bucket.counts[offset : offset + WIDTH] = counts
         if weighted:
-            bucket.strata[place] = dict(weighted)
-    for stage, n, w2, *counted in sketches:
-        shift, filled, weights = counted
-        bucket.sketches[stage] = SparseLogHistogram.of(n, w2, (shift, filled, weights))
+            bucket.strata[offset] = dict(weighted)
+    for stage, n, w2, shift, filled, weights in sketches:
+        sketch = SparseLogHistogram.from_content(n, w2, shift, filled, weights)
+        bucket.sketches[stage] = sketch
     for metric, scorer, entries in worst:
         bucket.worst[metric, scorer] = [
             WorstEntry(rank, tie_break(trace_id), trace_id, timestamp)
             for rank, trace_id, timestamp in entries
         ]
-    failures = {(metric, scorer): dict(found) for metric, scorer, found in (later or [[]])[0]}
-    bucket.failures = failures or None
+    bucket.failures = {
+        (metric, scorer): dict(reasons) for metric, scorer, reasons in (failures or [[]])[0]
+    } or None
     return bucket
 
 
-def _upgrade_stratum_name(name: str, sums: list[int]) -> tuple[str, list[int]]:
-    return name, [sums[0] * WEIGHT_ONE, sums[1] * WEIGHT_ONE, *sums[2:], 0, 0]
-
-
 def encode_clock(now: float) -> bytes:
+    """Encode the stream time (Unix seconds) as it is saved."""
     return _pack({"now": now})
 
 
 def decode_clock(data: bytes) -> float:
+    """Decode the stream time; raises ValueError if the data is none."""
     _, content = _unpack(data)
     try:
         return float(content["now"])
@@ -142,97 +137,109 @@ def decode_clock(data: bytes) -> float:
         raise ValueError(f"window state without a clock: {error}") from None
 
 
-_MAX_STAGES = 8
-"""Latency stages per service: `total`, `retrieval`, `generation` and some of the user's own.
-Stage names come from outside, and each has histograms in every window."""
+def _pack(content: object) -> bytes:
+    return bytes([BUCKET_VERSION]) + _encode_json(content).encode("ascii")
 
-_WORST_GRAIN = 60
-"""Seconds. Five traces per ten-second bucket would be most of a small service's traffic."""
 
-_MAX_DRAFTED = 1024
-"""Fold when so many traces wait: bounds memory, and the time of the next reading."""
-
-_CLOCK = ("", "", 0, 0)
-_NO_STAGES: frozenset[str] = frozenset()
+def _unpack(data: bytes) -> tuple[int, Any]:
+    """Return (version, content)."""
+    if data and data[0] > BUCKET_VERSION:
+        raise UnknownVersion(
+            f"window state of format version {data[0]}; this program reads up to {BUCKET_VERSION}"
+        )
+    try:
+        if not data or not data[0]:
+            raise ValueError("it has no format version")
+        return data[0], json.loads(data[1:])
+    except ValueError as error:
+        raise ValueError(f"window state that cannot be read: {error}") from None
 
 
 class WindowState:
-    """Writing, expiring, saving and restoring."""
+    """Writing, expiring, saving and restoring of the buckets of all windows.
+
+    The arguments are those of `Windows`. `now` is stream time in Unix seconds (None before the
+    first trace), `slots` the offsets of all series, `rings` the rings by rising width, `longest`
+    the longest window. `changes` grows whenever an estimate may have changed. `ignored_stages`
+    counts timings that were dropped because their service has `_MAX_STAGES` stages already.
+    """
 
     def __init__(
         self,
         windows: Sequence[str],
         specs: Mapping[str, MetricSpec],
         name_worst: bool,
-        worst_of: Collection[str] = (),
+        worst_of: Collection[str],
     ) -> None:
         if not windows or len(set(windows)) != len(windows):
-            raise ValueError("windows: at least one, and each once")
+            raise ValueError("windows: name at least one, and none twice")
         self.names: tuple[str, ...] = tuple(windows)
         self.now: float | None = None
+        self.changes = 0
         self.ignored_stages = 0
-        """Timings dropped because their service already has `MAX_STAGES` stages."""
+        self.worst_of = frozenset(worst_of)
+        self.slots = SeriesSlots(specs)
         by_width: dict[int, list[WindowSpan]] = {}
         for name in windows:
             seconds = parse_window(name)
             width = bucket_seconds(seconds)
             by_width.setdefault(width, []).append(WindowSpan(name, seconds, seconds // width))
         coarsest = max(by_width)
-        self._rings = [
+        self.rings = [
             BucketRing(width, by_width[width], worst=width >= _WORST_GRAIN or width == coarsest)
             for width in sorted(by_width)
         ]
-        self._spans = {span.name: (ring, span) for ring in self._rings for span in ring.spans}
-        self._longest = max((s for _, s in self._spans.values()), key=lambda span: span.seconds)
-        self.changes = 0
-        """Grows whenever an estimate may have changed: traces came in, or a bucket expired."""
+        self._spans = {span.name: (ring, span) for ring in self.rings for span in ring.spans}
+        self.longest = max((s for _, s in self._spans.values()), key=lambda span: span.seconds)
         self._finest = math.gcd(*by_width)
-        self._since = -math.inf
-        self._edge = -math.inf
-        self._slots = SeriesSlots(specs)
-        self._drafts: dict[tuple[str, tuple[str, ...], int], list[ScoredTrace]] = {}
-        self._drafted = 0
+        self._oldest_open = -math.inf  # start of the oldest bucket of any ring
+        self._next_edge = -math.inf  # when the next bucket of the finest grain begins
+        self._pending: dict[tuple[str, tuple[str, ...], int], list[ScoredTrace]] = {}
+        self._pending_count = 0
         self._stages: dict[str, set[str]] = {}
         self._name_worst = name_worst
-        self._worst_of = frozenset(worst_of)
-        self._named: set[tuple[str, str]] = set()
+        self._new_worst: set[tuple[str, str]] = set()
         self._saved_now: float | None = None
-        self._stray: list[tuple[str, str, int, int]] = []
+        self._stray_rows: list[tuple[str, str, int, int]] = []
 
     def advance(self, now: float) -> None:
-        """Move stream time to `now` (Unix seconds) and expire buckets; never goes back."""
+        """Move stream time to `now` (Unix seconds) and expire buckets; it never goes back."""
         if not math.isfinite(now):
             raise ValueError("stream time must be finite")
         if self.now is not None and now <= self.now:
             return
         self.now = now
-        if now < self._edge:
+        if now < self._next_edge:
             return
-        self._edge = (now // self._finest + 1) * self._finest
-        ring, _ = self._spans[self._longest.name]
+        self._next_edge = (now // self._finest + 1) * self._finest
+        ring, _ = self._spans[self.longest.name]
         forget = ring.newest is not None and int(now // ring.width) > ring.newest
         if forget:
-            self._fold()  # what waits must enter first, or its stages would be forgotten
-        for ring in self._rings:
+            self.fold()  # pending traces must enter first, or their stages would be forgotten
+        for ring in self.rings:
             self.changes += ring.advance(int(now // ring.width))
         if forget:
-            self._recall_stages()
-        self._since = min(float(ring.oldest * ring.width) for ring in self._rings)
+            self._restore_stages()
+        self._oldest_open = min(float(ring.oldest * ring.width) for ring in self.rings)
 
-    def _recall_stages(self) -> None:
-        """The stages that the longest window holds are those that keep their places."""
+    def _restore_stages(self) -> None:
+        """Let each service keep the stages that the longest window holds, and no others."""
         self._stages = {
             service: set(total.sketches)
-            for (service, segment), total in self._longest.totals.items()
+            for (service, segment), total in self.longest.totals.items()
             if not segment
         }
 
     def add(self, scored: ScoredTrace, service: str, segments: Sequence[str] = ()) -> bool:
-        """Count a trace in its bucket, for the whole service and for each of `segments`.
+        """Count a trace in its bucket, for the whole service and for each segment.
 
-        Each window takes it if its bucket is still inside; False if it is too late for all. The
-        caller advances the time first and has bounded `service` and `segments`. The trace is read
-        at the next fold and must not be changed afterwards.
+        The trace is read at the next fold and must not be changed afterwards.
+
+        Returns:
+            False if it is too late for all windows.
+
+        Raises:
+            ValueError: The trace's time is not finite, or its probability outside (0, 1].
         """
         timestamp = scored.timestamp
         if not math.isfinite(timestamp):
@@ -247,154 +254,179 @@ class WindowState:
         if not scored.timings.keys() <= self._stages.get(service, _NO_STAGES):
             scored = self._with_known_stages(service, scored)
         key = (service, tuple(segments), index)
-        draft = self._drafts.get(key)
-        if draft is None:
-            self._drafts[key] = [scored]
+        traces = self._pending.get(key)
+        if traces is None:
+            self._pending[key] = [scored]
         else:
-            draft.append(scored)
-        self._drafted += 1
+            traces.append(scored)
+        self._pending_count += 1
         self.changes += 1
-        if self._drafted >= _MAX_DRAFTED:
-            self._fold()
+        if self._pending_count >= _MAX_PENDING:
+            self.fold()
         return True
 
     def retract(self, scored: ScoredTrace, service: str, segments: Sequence[str] = ()) -> None:
-        """Undo `add` of a partial trace, given the same again: what it was counted as turned out
-        to be otherwise."""
+        """Undo `add` of a partial trace without timings, given the same arguments again."""
         assert scored.partial
         assert not scored.timings
-        self._fold()
+        self.fold()
         if self.now is None or self.too_late(scored.timestamp):
             return
         index = int(scored.timestamp // self._finest)
-        delta = build_bucket([scored], self._slots)
+        delta = build_bucket([scored], self.slots)
         for segment in dict.fromkeys(("", *segments)):
-            for ring in self._rings:
+            for ring in self.rings:
                 ring.retract(index * self._finest // ring.width, (service, segment), delta)
         self.changes += 1
 
     def too_late(self, timestamp: float) -> bool:
-        """Whether every window has closed for an event of this time."""
-        return timestamp // self._finest * self._finest < self._since
+        """Return whether every window has closed for an event of this time (Unix seconds)."""
+        return timestamp // self._finest * self._finest < self._oldest_open
 
     def _with_known_stages(self, service: str, scored: ScoredTrace) -> ScoredTrace:
-        """Learn the stages of a trace while there is room; without the others."""
-        known = self._stages.setdefault(service, set())
+        """Learn the stages of a trace while there is room; return it without the others."""
+        stages = self._stages.setdefault(service, set())
         for stage, seconds in scored.timings.items():
-            if seconds >= 0 and len(known) < _MAX_STAGES:
-                known.add(stage)
-        timings = {stage: t for stage, t in scored.timings.items() if stage in known}
+            if seconds >= 0 and len(stages) < _MAX_STAGES:
+                stages.add(stage)
+        timings = {stage: t for stage, t in scored.timings.items() if stage in stages}
         self.ignored_stages += len(scored.timings) - len(timings)
         return replace(scored, timings=timings)
 
-    def _fold(self) -> None:
-        """Bring what waits into the rings."""
-        if not self._drafts:
+    def fold(self) -> None:
+        """Bring pending traces into the rings; every reader calls this first."""
+        if not self._pending:
             return
-        drafts, self._drafts, self._drafted = self._drafts, {}, 0
-        for (service, segments, index), traces in drafts.items():
-            delta = build_bucket(traces, self._slots)
+        pending, self._pending, self._pending_count = self._pending, {}, 0
+        for (service, segments, index), traces in pending.items():
+            delta = build_bucket(traces, self.slots)
             worst = delta.worst
-            rings = [(ring, index * self._finest // ring.width) for ring in self._rings]
-            for ring, at in reversed(rings):
-                alone = ring is self._rings[0] and not segments
-                ring.fold(at, (service, ""), delta, give=alone)
+            targets = [(ring, index * self._finest // ring.width) for ring in self.rings]
+            for ring, at in reversed(targets):
+                alone = ring is self.rings[0] and not segments
+                ring.fold(at, (service, ""), delta, adopt=alone)
             if self._name_worst:
-                self._remember_worst((service, ""), worst, rings)
+                self._remember_worst((service, ""), worst, targets)
             for segment in dict.fromkeys(segments):
-                kept = segment.partition("=")[0] in self._worst_of
-                delta.worst = worst if kept else {}
-                for ring, at in rings:
+                with_worst = segment.partition("=")[0] in self.worst_of
+                delta.worst = worst if with_worst else {}
+                for ring, at in targets:
                     ring.fold(at, (service, segment), delta)
-                if kept and self._name_worst:
-                    self._remember_worst((service, segment), worst, rings)
+                if with_worst and self._name_worst:
+                    self._remember_worst((service, segment), worst, targets)
 
     def _remember_worst(
         self,
         owner: SegmentKey,
         worst: dict[SeriesKey, PackedEntries],
-        rings: list[tuple[BucketRing, int]],
+        targets: list[tuple[BucketRing, int]],
     ) -> None:
-        """Remember which of the `worst` of a fold a bucket has kept."""
-        for ring, at in rings:
+        """Remember which of the `worst` of a fold became entries of a bucket."""
+        for ring, at in targets:
             if ring.worst and at >= ring.oldest:
-                kept = ring.rows[at][owner].worst
+                of_bucket = ring.rows[at][owner].worst
                 for key, entries in worst.items():
-                    here = set(unpack_entries(kept[key]))
-                    self._named.update(
+                    present = set(unpack_entries(of_bucket[key]))
+                    self._new_worst.update(
                         (owner[0], entry.trace_id)
                         for entry in unpack_entries(entries)
-                        if entry in here
+                        if entry in present
                     )
 
     def take_new_worst(self) -> set[tuple[str, str]]:
-        """(service, trace id) of every trace that a bucket has named as one of its worst since
-        the last call: whose evidence to store. Cheap, unlike `worst_ids`; needs `name_worst`."""
-        self._fold()
-        named, self._named = self._named, set()
-        return named
+        """Return (service, trace id) of new worst traces of buckets since the last call."""
+        self.fold()
+        taken, self._new_worst = self._new_worst, set()
+        return taken
 
-    def _total(self, service: str, segment: str, window: str) -> WindowTotal | None:
-        if self._drafts:
-            self._fold()
+    def total(self, service: str, segment: str, window: str) -> WindowTotal | None:
+        """Return the running total of a window, None without traces; KeyError for its name."""
+        if self._pending:
+            self.fold()
         return self._spans[window][1].totals.get((service, segment))
 
-    def drain(self) -> list[BucketRow]:
-        """Rows that changed since the last drain, whole; writing one twice is harmless.
+    def past(self, service: str, segment: str) -> WindowTotal | None:
+        """Return the running total of the longest window."""
+        return self.total(service, segment, self.longest.name)
 
-        What was drained counts as saved: if writing fails, this object must be given up and the
-        state loaded anew. A row costs 100 to 200 us, so drain per second rather than per trace.
+    def owners(self) -> Iterable[SegmentKey]:
+        """Return every (service, segment) with a trace in the longest window."""
+        self.fold()
+        return self.longest.totals.keys()
+
+    def span(self, window: str) -> tuple[BucketRing, WindowSpan]:
+        """Return a window and the ring that holds its buckets."""
+        self.fold()
+        return self._spans[window]
+
+    def buckets_between(self, owner: SegmentKey, width: int, start: float) -> Iterator[Bucket]:
+        """Iterate over the filled buckets of [start, start + width), as coarse as possible."""
+        self.fold()
+        for ring in reversed(self.rings):
+            first, offset = divmod(start, ring.width)
+            if width % ring.width or offset or ring.newest is None or first < ring.oldest:
+                continue
+            for index in range(int(first), int(first) + width // ring.width):
+                bucket = ring.rows.get(index, {}).get(owner)
+                if bucket is not None:
+                    yield bucket
+            return
+
+    def drain(self) -> list[BucketRow]:
+        """Return whole rows that changed since the last drain; writing one twice is harmless.
+
+        Drained rows count as saved: if writing fails, discard this object and load the state anew.
+        A row costs 100 to 200 us, so drain per second rather than per trace.
         """
         return list(self._drain())
 
     def _drain(self) -> Iterator[BucketRow]:
-        self._fold()
+        self.fold()
         if self.now is not None and self.now != self._saved_now:
             self._saved_now = self.now
             yield (*_CLOCK, encode_clock(self.now))
-        for key in self._stray:
+        for key in self._stray_rows:
             yield (*key, None)
-        self._stray.clear()
-        for ring in self._rings:
+        self._stray_rows.clear()
+        for ring in self.rings:
             for index, (service, segment), bucket in ring.drain():
-                data = None if bucket is None else encode_bucket(bucket, self._slots)
+                data = None if bucket is None else encode_bucket(bucket, self.slots)
                 yield (service, segment, ring.width, index * ring.width, data)
 
     def load(self, rows: Iterable[BucketRow]) -> None:
-        """Restore from all saved rows, into an empty object; then everything is as it was.
+        """Restore all saved rows into an empty object.
 
-        Rows of no window (the windows were configured otherwise) are given up: the next drain
-        deletes them. ValueError for rows that cannot be read.
+        Rows of a window that is no longer configured are dropped: the next drain deletes them. A
+        new window begins with what finer buckets still hold.
+
+        Raises:
+            UnknownVersion: A newer version has written a row.
+            ValueError: A row cannot be read, or this object is not empty.
         """
         if self.now is not None:
             raise ValueError("window state can only be loaded into empty windows")
-        kept = [row for row in rows if row[4] is not None]
-        clocks = [decode_clock(data) for *key, data in kept if tuple(key) == _CLOCK and data]
-        buckets = [row for row in kept if row[:4] != _CLOCK]
+        filled = [row for row in rows if row[4] is not None]
+        clocks = [decode_clock(data) for *key, data in filled if tuple(key) == _CLOCK and data]
+        buckets = [row for row in filled if row[:4] != _CLOCK]
         now = max(clocks, default=max((float(row[3]) for row in buckets), default=None))
         if now is None:
             return
         self.advance(now)
         self._saved_now = clocks[0] if clocks else None
-        by_width = {ring.width: ring for ring in self._rings}
+        by_width = {ring.width: ring for ring in self.rings}
         saved: dict[int, list[tuple[SegmentKey, int, Bucket]]] = {}
         for service, segment, width, start, data in buckets:
             ring = by_width.get(width)
             index, offset = divmod(start, width) if width else (0, 1)
-            bucket = decode_bucket(data or b"", self._slots)
+            bucket = decode_bucket(data or b"", self.slots)
             saved.setdefault(width, []).append(((service, segment), start, bucket))
             if ring is None or offset or not ring.oldest <= index <= (ring.newest or 0):
-                self._stray.append((service, segment, width, start))
+                self._stray_rows.append((service, segment, width, start))
             else:
                 ring.restore(index, (service, segment), bucket)
-        for ring in self._rings:
-            if ring.width not in saved:
-                self._fill(ring, saved)
-        self._recall_stages()
-
-    @staticmethod
-    def _fill(ring: BucketRing, saved: dict[int, list[tuple[SegmentKey, int, Bucket]]]) -> None:
-        """A window that is new in the configuration begins with what finer buckets still hold."""
-        finer = [width for width in saved if width and ring.width % width == 0]
-        for owner, start, bucket in saved[max(finer)] if finer else ():
-            ring.fold(start // ring.width, owner, bucket)
+        for ring in self.rings:
+            finer = [width for width in saved if width and ring.width % width == 0]
+            if ring.width not in saved and finer:
+                for owner, start, bucket in saved[max(finer)]:
+                    ring.fold(start // ring.width, owner, bucket)
+        self._restore_stages()

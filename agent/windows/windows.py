@@ -1,53 +1,48 @@
 """Rolling event-time windows: add scored traces, read estimates. Time comes from the caller.
 
 Memory is bounded by the series, not by the traffic: a bucket exists per (service, segment) and
-time slot in which traces came, 234 slots for 5m, 1h and 24h. A (metric, scorer) takes about 100
-bytes of it, a busy latency stage about 1 kB, the ids of the five worst of a metric about 300
-bytes; `benchmarks/windows.py` measures the whole. How many services and segments there are is for
-the caller to bound.
-
-Reading folds what was added since the last reading, so readers need the same lock as writers.
+time slot with traces, 234 slots for 5m, 1h and 24h. Of it a (metric, scorer) takes about 100
+bytes, a busy latency stage 1 kB, the five worst of a metric 300 bytes (`benchmarks/windows.py`).
 """
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from heapq import nsmallest
 
-from ragmeter.core.metric_specs import MetricSpec, base_name
+from ragmeter.core.metric_specs import MetricSpec
 from ragmeter.windows.buckets import Bucket, SegmentKey, SeriesKey, WindowTotal
-from ragmeter.windows.estimators import widen_for_missing
-from ragmeter.windows.failures import FailedShare, estimate_failed_share
-from ragmeter.windows.intervals import (
-    SeriesHistory,
-    estimate_history,
-    estimate_interval,
-    is_assisted,
-    unassisted_scorer,
-)
-from ragmeter.windows.series import Estimate, Quantile, WindowSums
-from ragmeter.windows.sums import STATE_NAMES, ScoreSums
+from ragmeter.windows.failures import FailedShare
+from ragmeter.windows.intervals import SeriesHistory, unassisted_scorer
+from ragmeter.windows.log_histogram import LogHistogram
+from ragmeter.windows.series import Estimate, Quantile, SeriesEstimator, SeriesResolver
+from ragmeter.windows.state import WindowState
+from ragmeter.windows.sums import ScoreSums
 from ragmeter.windows.worst import RankedTrace, WorstEntry, unpack_entries, worst_sign
 
-_QUANTILES = (0.5, 0.95, 0.99)
-
-_NO_HISTORY = SeriesHistory()
-
-_UNKNOWN: tuple[bool, float | None, float | None] = (False, None, None)
-
+# The most points that a sparkline can show.
 _HISTORY_POINTS = 60
-"""What a sparkline can show."""
 
 
-class Windows(WindowSums):
-    """Rolling windows by service and segment.
+class Windows:
+    """Rolling windows by service and segment; the segment "" is the whole service.
 
-    `specs` says of each metric how it combines, its range and direction (default: the registry
-    `ragmeter.metrics.registry.METRICS`); a metric it does not know is an unbounded mean. Estimates need
-    `min_samples` scored traces. `name_worst` collects ids for `take_named`, which must then be
-    called. Worst traces are kept for the whole service, and for each segment of the tags in
-    `worst_of`. ValueError for window names that `periods` does not know.
+    Writing (`advance`, `add`, `retract`, `too_late`, `take_new_worst`, `drain`, `load`) is that of
+    `WindowState`. Reading folds what was added since, so readers need the same lock as writers.
+    Readers name a metric with its cut-off, a scorer by its plain name (its current series) or by
+    one of its series, and a window by one of `names` (else KeyError). The caller bounds the number
+    of services and segments.
+
+    Args:
+        windows: Names such as "5m"; at least one, and each once.
+        specs: How each metric combines, its range and direction; by default those of the registry.
+            A metric without a spec is an unbounded mean.
+        min_samples: Estimates need at least so many scored traces.
+        name_worst: Collect the ids of worst traces for `take_new_worst`, which must then be called.
+        worst_of: Tags whose segments have worst traces, besides the whole service.
+
+    Raises:
+        ValueError: A window has an unknown name, or `min_samples` is below 1.
     """
 
     def __init__(
@@ -60,193 +55,228 @@ class Windows(WindowSums):
         worst_of: Collection[str] = (),
     ) -> None:
         if specs is None:
-            from ragmeter.metrics.registry import (
-                METRICS,  # late: tests and tools bring specs of their own
-            )
+            from ragmeter.metrics.registry import METRICS  # late: tests and tools bring their own
 
             specs = METRICS
         if min_samples < 1:
-            raise ValueError("min_samples: at least 1")
-        super().__init__(windows, specs, name_worst, worst_of)
-        self._specs = specs
+            raise ValueError("min_samples must be at least 1")
         self.min_samples = min_samples
-        self._kinds: dict[str, tuple[bool, float | None, float | None]] = {
-            name: (spec.kind == "ratio", spec.low, spec.high) for name, spec in specs.items()
-        }
+        self._specs = specs
+        self._state = state = WindowState(windows, specs, name_worst, worst_of)
+        self._resolver = SeriesResolver(state.slots)
+        self._estimator = SeriesEstimator(self._resolver, specs, min_samples)
+        self.names = state.names
+        # bound once: a call of its own for each trace would cost time on the hot path
+        self.advance, self.too_late = state.advance, state.too_late
+        self.add, self.retract = state.add, state.retract
+        self.take_new_worst, self.drain, self.load = state.take_new_worst, state.drain, state.load
+
+    @property
+    def now(self) -> float | None:
+        """Stream time in Unix seconds, None before the first trace."""
+        return self._state.now
+
+    @property
+    def changes(self) -> int:
+        """A number that grows whenever an estimate may have changed."""
+        return self._state.changes
+
+    @property
+    def ignored_stages(self) -> int:
+        """Timings dropped because their service has too many stages; the reader may reset it."""
+        return self._state.ignored_stages
+
+    @ignored_stages.setter
+    def ignored_stages(self, number: int) -> None:
+        self._state.ignored_stages = number
+
+    @property
+    def current(self) -> Mapping[SeriesKey, str]:
+        """The newest series of a scorer by (metric, scorer); the owner may replace it."""
+        return self._resolver.current
+
+    @current.setter
+    def current(self, current: Mapping[SeriesKey, str]) -> None:
+        self._resolver.current = current
+
+    def services(self) -> list[str]:
+        """Return the services with a trace in the longest window, sorted."""
+        return sorted(service for service, segment in self._state.owners() if not segment)
+
+    def segments(self, service: str) -> list[str]:
+        """Return the segments of a service with a trace in the longest window, without ""."""
+        return sorted(seg for name, seg in self._state.owners() if name == service and seg)
+
+    def series(self, service: str, segment: str = "") -> list[SeriesKey]:
+        """Return each (metric, scorer) in the longest window; see `SeriesResolver.series_of`."""
+        total = self._state.past(service, segment)
+        return self._resolver.series_of(total) if total else []
+
+    def current_scorer(self, metric: str, scorer: str) -> str:
+        """Return the series that a scorer's name stands for: its newest version, if it has one."""
+        return self._resolver.current_scorer(metric, scorer)
+
+    def stages(self, service: str, segment: str = "") -> list[str]:
+        """Return the latency stages in the longest window, sorted."""
+        total = self._state.past(service, segment)
+        return sorted(total.sketches) if total else []
+
+    def count_traces(self, service: str, segment: str, window: str) -> int:
+        """Return the number of traces in a window."""
+        total = self._state.total(service, segment, window)
+        return total.trace_count if total else 0
 
     def states(
         self, service: str, segment: str, metric: str, scorer: str, window: str
     ) -> dict[str, int]:
-        """Traces in the window by state; all zero for what was never seen."""
-        scorer = unassisted_scorer(scorer)
-        total = self._total(service, segment, window)
-        cached = total.cache.get(self._key(metric, scorer)) if total else None
-        if cached and cached[1] is not None:
-            return dict(cached[1].states)
-        cell = self._cell(total, metric, scorer)
-        return cell.states() if cell else dict.fromkeys(STATE_NAMES, 0)
+        """Return the number of traces in a window by state; all zero for an unknown series."""
+        total = self._state.total(service, segment, window)
+        return self._estimator.states(total, metric, scorer)
 
     def estimate(
         self, service: str, segment: str, metric: str, scorer: str, window: str
     ) -> Estimate | None:
-        """None with fewer than `min_samples` scored traces in the window."""
-        if self._drafts:
-            self._fold()
-        owner = (service, segment)
-        total = self._spans[window][1].totals.get(owner)
+        """Estimate a series in a window; None with fewer than `min_samples` scored traces."""
+        total = self._state.total(service, segment, window)
         if total is None:
             return None
-        past = self._longest.totals.get(owner)
-        # A mean leans on the longest window's variance, so its version counts, too.
-        version = past.version if past else 0
-        key = self._key(metric, scorer)
-        cached: tuple[int, Estimate | None] | None = total.cache.get(key)
-        if cached and cached[0] == version:
-            return cached[1]
-        cell = self._cell(total, metric, scorer)
-        estimate = None
-        if cell is not None and cell.scored >= self.min_samples:
-            estimate = self._estimate(cell, metric, scorer, self._history(past, metric, scorer))
-        total.cache[key] = (version, estimate)
-        return estimate
+        return self._estimator.estimate(total, self._state.past(service, segment), metric, scorer)
 
     def unscored(
         self, service: str, segment: str, metric: str, scorer: str, window: str
     ) -> tuple[float, int] | None:
-        """(weighted share, number behind it) of the traces that should have a value and have none.
-        None with fewer than `min_samples` of those that should."""
-        total = self._total(service, segment, window)
-        if total is None:
-            return None
-        key = ("unscored", *self._key(metric, unassisted_scorer(scorer)))
-        found: tuple[float, int] | None = total.cache.get(key)
-        if found is None:
-            cell = self._cell(total, metric, scorer)
-            number = cell.scored + cell.unscored + cell.shed if cell else 0
-            share = cell.unscored_share() if cell else None
-            found = total.cache[key] = (share or 0.0, number)
-        return found if found[1] >= self.min_samples else None
+        """Return (weighted share 0..1 without a value, number of traces that should have one).
+
+        None with fewer than `min_samples` of those.
+        """
+        total = self._state.total(service, segment, window)
+        return self._estimator.unscored(total, metric, scorer) if total else None
 
     def failed(
         self, service: str, segment: str, metric: str, scorer: str, window: str
     ) -> FailedShare | None:
-        """The part of `unscored` that is a fault of ours. None with fewer than `min_samples`."""
-        total = self._total(service, segment, window)
-        return None if total is None else self._failed(total, metric, unassisted_scorer(scorer))
-
-    def _failed(self, total: WindowTotal, metric: str, scorer: str) -> FailedShare | None:
-        key = ("failed", *self._key(metric, scorer))
-        if key not in total.cache:
-            cell = self._cell(total, metric, scorer)
-            reasons = (total.failures or {}).get((metric, scorer.partition("@")[0]), {})
-            total.cache[key] = estimate_failed_share(cell, reasons) if cell else None
-        found: FailedShare | None = total.cache[key]
-        return found if found and found.samples >= self.min_samples else None
+        """Estimate the part of `unscored` that is a fault of ours; None as there."""
+        total = self._state.total(service, segment, window)
+        return self._estimator.failed(total, metric, scorer) if total else None
 
     def failing(self, service: str, window: str) -> list[SeriesKey]:
-        """(metric, scorer without version) with a result in the window that failed."""
-        total = self._total(service, "", window)
+        """Return each (metric, scorer without version) with a failed result in a window."""
+        total = self._state.total(service, "", window)
         return sorted(total.failures or ()) if total else []
+
+    def quantiles(self, service: str, segment: str, stage: str, window: str) -> list[Quantile]:
+        """Return those of the 50th, 95th and 99th percentile that have a sample beyond them."""
+        total = self._state.total(service, segment, window)
+        return self._estimator.quantiles(total, stage) if total else []
+
+    def cell(
+        self, service: str, segment: str, metric: str, scorer: str, window: str
+    ) -> ScoreSums | None:
+        """Return the sums of a series in a window."""
+        total = self._state.total(service, segment, window)
+        return self._resolver.cell(total, metric, scorer)
+
+    def histogram(self, service: str, segment: str, stage: str, window: str) -> LogHistogram | None:
+        """Return the latency histogram of a stage in a window; the caller must not change it."""
+        total = self._state.total(service, segment, window)
+        return total.sketches.get(stage) if total else None
+
+    def bucket(
+        self, service: str, segment: str, metric: str, scorer: str, width: int, start: float
+    ) -> ScoreSums | None:
+        """Return the sums of the traces of [start, start + width) that have come so far.
+
+        Both are seconds and multiples of some window's grain. None without sums, or once expired.
+        """
+        buckets = list(self._state.buckets_between((service, segment), width, start))
+        return self._resolver.sum_cells(buckets, metric, scorer)
+
+    def bucket_latency(
+        self, service: str, segment: str, stage: str, width: int, start: float
+    ) -> LogHistogram | None:
+        """Return a new latency histogram of a stage from the same buckets as `bucket`."""
+        hist = LogHistogram()
+        for bucket in self._state.buckets_between((service, segment), width, start):
+            if stage in bucket.sketches:
+                hist.merge_sketch(bucket.sketches[stage])
+        return hist if hist.n else None
+
+    def _past_and_window(
+        self, service: str, segment: str, window: str
+    ) -> tuple[WindowTotal | None, WindowTotal | None]:
+        return self._state.past(service, segment), self._state.total(service, segment, window)
+
+    def sums_before(
+        self, service: str, segment: str, metric: str, scorer: str, window: str
+    ) -> ScoreSums | None:
+        """Return the sums of the longest window without those of `window`; None if none is left."""
+        past, total = self._past_and_window(service, segment, window)
+        cell = self._resolver.cell(past, metric, scorer)
+        recent = self._resolver.cell(total, metric, scorer)
+        return cell.without(recent) if cell and recent else cell
+
+    def histogram_before(
+        self, service: str, segment: str, stage: str, window: str
+    ) -> LogHistogram | None:
+        """Return a new histogram of the longest window without the samples of `window`."""
+        past, total = self._past_and_window(service, segment, window)
+        if past is None or stage not in past.sketches:
+            return None
+        hist = LogHistogram()
+        hist.merge(past.sketches[stage])
+        if total and stage in total.sketches:
+            hist.merge(total.sketches[stage], -1)
+        return hist if hist.n else None
 
     def failed_before(
         self, service: str, segment: str, metric: str, scorer: str, window: str
     ) -> FailedShare | None:
-        """The same of `failed`."""
+        """Estimate `failed` over the longest window without `window`."""
         cell = self.sums_before(service, segment, metric, scorer, window)
         past, total = self._past_and_window(service, segment, window)
         if cell is None or past is None:
             return None
-        key = (metric, scorer.partition("@")[0])
-        reasons = Counter((past.failures or {}).get(key, {}))
-        reasons -= Counter((total.failures or {}).get(key, {}) if total else {})
-        return estimate_failed_share(cell, reasons)
+        return self._estimator.failed_before(cell, past, total, metric, scorer)
 
     def value_of(self, cell: ScoreSums, service: str, metric: str, scorer: str) -> float | None:
-        """The estimate of sums that were read; None with fewer than `min_samples`."""
+        """Return the point estimate of given sums; None with fewer than `min_samples`."""
         if cell.scored < self.min_samples:
             return None
-        past = self._total(service, "", self._longest.name)
-        found = self._estimate(cell, metric, scorer, self._history(past, metric, scorer))
-        return found.value if found else None
+        history = self._estimator.history(self._state.past(service, ""), metric, scorer)
+        estimate = self._estimator.interval(cell, metric, scorer, history)
+        return estimate.value if estimate else None
 
     def series_history(
         self, service: str, segment: str, metric: str, scorer: str
     ) -> SeriesHistory | None:
-        """What the longest window knows of one score; None of a segment that it does not hold."""
-        past = self._total(service, segment, self._longest.name)
-        return None if past is None else self._history(past, metric, scorer)
-
-    def _history(self, past: WindowTotal | None, metric: str, scorer: str) -> SeriesHistory:
-        """What the longest window knows of one score. Of a bounded score one pseudo-observation of
-        the uniform variance is added: five equal scores must not claim to know the mean exactly."""
-        if past is None:
-            return _NO_HISTORY
-        key = ("history", *self._key(metric, scorer))
-        found: SeriesHistory | None = past.cache.get(key)
-        if found is None:
-            ratio, low, high = self._kinds.get(base_name(metric), _UNKNOWN)
-            if ratio and not is_assisted(scorer):
-                found = _NO_HISTORY
-            else:
-                cell = self._cell(past, metric, scorer)
-                uniform = None if low is None or high is None else (high - low) ** 2 / 12
-                found = estimate_history(cell, uniform) if cell else _NO_HISTORY
-            past.cache[key] = found
-        return found
-
-    def _estimate(
-        self, cell: ScoreSums, metric: str, scorer: str, history: SeriesHistory
-    ) -> Estimate | None:
-        states = cell.states()
-        samples = states["scored"]
-        if not samples:
-            return None
-        ratio, low, high = self._kinds.get(base_name(metric), _UNKNOWN)
-        missing = 0.0
-        interval = estimate_interval(cell, ratio, low, high, history, is_assisted(scorer))
-        if cell.unscored or cell.shed:
-            missing = cell.unscored_share() or 0.0
-            interval = widen_for_missing(interval, missing, *((0.0, 1.0) if ratio else (low, high)))
-        return Estimate(*interval, samples, states, missing)
-
-    def quantiles(self, service: str, segment: str, stage: str, window: str) -> list[Quantile]:
-        """Of the 50th, 95th and 99th percentile those that have a sample beyond them."""
-        total = self._total(service, segment, window)
-        hist = total.sketches.get(stage) if total else None
-        if total is None or hist is None or hist.n < self.min_samples:
-            return []
-        found: list[Quantile] | None = total.cache.get(stage)
-        if found is None:
-            found = [Quantile(*limits, hist.n) for limits in hist.limits(_QUANTILES)]
-            total.cache[stage] = found
-        return list(found)
+        """Return variance and slope of a series in the longest window; None without traces."""
+        past = self._state.past(service, segment)
+        return None if past is None else self._estimator.history(past, metric, scorer)
 
     def history(
         self, service: str, segment: str, metric: str, scorer: str, window: str
     ) -> list[tuple[float, Estimate | None]]:
-        """(start, estimate) per bucket or group of buckets, oldest first: 30 to 60 points.
+        """Return (start in Unix seconds, estimate) at 30 to 60 points of a window, oldest first.
 
-        A point needs one scored trace, not `min_samples`: its interval says how little it knows.
+        A point needs one scored trace, not `min_samples`: its interval tells how uncertain it is.
         """
-        self._fold()
-        ring, span = self._spans[window]
+        ring, span = self._state.span(window)
         if ring.newest is None:
             return []
         # One bucket less, so that a group cut by either end of the window never makes it 61.
-        group = 1 if span.buckets <= _HISTORY_POINTS else -(-span.buckets // (_HISTORY_POINTS - 1))
-        first, last = span.oldest // group, ring.newest // group
-        points: dict[int, list[Bucket]] = {at: [] for at in range(first, last + 1)}
+        size = 1 if span.buckets <= _HISTORY_POINTS else -(-span.buckets // (_HISTORY_POINTS - 1))
+        first, last = span.oldest // size, ring.newest // size
+        groups: dict[int, list[Bucket]] = {number: [] for number in range(first, last + 1)}
         for index, row in ring.buckets(span):
             if (service, segment) in row:
-                points[index // group].append(row[service, segment])
-        past = self._longest.totals.get((service, segment))
-        known = self._history(past, metric, scorer)
-        found: list[tuple[float, Estimate | None]] = []
-        for at, buckets in points.items():
-            cell = self._sum(buckets, metric, scorer)
-            estimate = self._estimate(cell, metric, scorer, known) if cell else None
-            found.append((float(at * group * ring.width), estimate))
-        return found
+                groups[index // size].append(row[service, segment])
+        history = self._estimator.history(self._state.past(service, segment), metric, scorer)
+        points: list[tuple[float, Estimate | None]] = []
+        for number, buckets in groups.items():
+            cell = self._resolver.sum_cells(buckets, metric, scorer)
+            estimate = self._estimator.interval(cell, metric, scorer, history) if cell else None
+            points.append((float(number * size * ring.width), estimate))
+        return points
 
     def worst(
         self,
@@ -257,58 +287,52 @@ class Windows(WindowSums):
         limit: int = 5,
         segment: str = "",
     ) -> list[RankedTrace]:
-        """The worst traces of the window, worst first; at most 5 of each of its buckets are known.
-        Metric `latency` with a stage as scorer gives the slowest. Of a segment there are some if
-        its tag is in `worst_of`.
+        """Return up to `limit` worst traces of a window, worst first; each bucket knows five.
 
-        A window of finer grain than a minute reads the buckets of the next ring that has them.
+        Metric `latency` with a stage as scorer gives the slowest. Segments have worst traces if
+        their tag is in `worst_of`. A grain below a minute reads the next coarser ring.
         """
-        self._fold()
         sign = worst_sign(metric, self._specs)
         entries: set[WorstEntry] = set()
-        for name in dict.fromkeys(self._key(metric, unassisted_scorer(scorer))[1:]) if sign else ():
-            key = (metric, name)
+        names = self._resolver.cache_key(metric, unassisted_scorer(scorer))[1:]
+        for key in dict.fromkeys((metric, name) for name in names) if sign else ():
             entries |= self._entries((service, segment), window, key).get(key, set())
-        found: dict[str, RankedTrace] = {}
+        traces: dict[str, RankedTrace] = {}
         for entry in sorted(entries):
-            if len(found) == limit:
+            if len(traces) == limit:
                 break
-            # Plus zero: the negative of zero is no value to show.
-            worst = RankedTrace(entry.trace_id, sign * entry.rank + 0.0, entry.timestamp)
-            found.setdefault(entry.trace_id, worst)
-        return list(found.values())
+            # Adding zero avoids a negative zero.
+            trace = RankedTrace(entry.trace_id, sign * entry.rank + 0.0, entry.timestamp)
+            traces.setdefault(entry.trace_id, trace)
+        return list(traces.values())
 
     def worst_ids(self, service: str, depth: int = 25) -> set[str]:
-        """The ids of the `depth` worst traces of each metric and window, the five that are shown
-        and those that may follow them: whose evidence to keep."""
-        self._fold()
-        owners = [(service, "")]
-        if self._worst_of:
-            owners += [(service, name) for name in self.segments(service)]
+        """Return the ids whose evidence to store: the `depth` worst of each metric and window."""
+        segments = self.segments(service) if self._state.worst_of else []
         return {
             entry.trace_id
             for window in self.names
-            for owner in owners
-            for entries in self._entries(owner, window).values()
+            for segment in ("", *segments)
+            for entries in self._entries((service, segment), window).values()
             for entry in nsmallest(depth, entries)
         }
 
     def _entries(
         self, owner: SegmentKey, window: str, only: SeriesKey | None = None
     ) -> dict[SeriesKey, set[WorstEntry]]:
-        """What the buckets of a window know of its worst traces, of all series or of one."""
-        ring, span = self._spans[window]
-        found: dict[SeriesKey, set[WorstEntry]] = {}
+        """Return the worst entries in the buckets of a window, of all series or of one."""
+        ring, span = self._state.span(window)
+        by_series: dict[SeriesKey, set[WorstEntry]] = {}
         if ring.newest is None:
-            return found
+            return by_series
         since = span.oldest * ring.width
-        source = next(r for r in self._rings if r.worst and r.width >= ring.width)
+        source = next(r for r in self._state.rings if r.worst and r.width >= ring.width)
         for index, row in source.rows.items():
-            if (index + 1) * source.width > since and owner in row:
-                held = row[owner].worst
-                wanted = held if only is None else {only: held[only]} if only in held else {}
-                for key, entries in wanted.items():
-                    found.setdefault(key, set()).update(
-                        entry for entry in unpack_entries(entries) if entry.timestamp >= since
-                    )
-        return found
+            if (index + 1) * source.width <= since or owner not in row:
+                continue
+            worst = row[owner].worst
+            for key in worst if only is None else worst.keys() & {only}:
+                by_series.setdefault(key, set()).update(
+                    entry for entry in unpack_entries(worst[key]) if entry.timestamp >= since
+                )
+        return by_series

@@ -24,6 +24,7 @@ import httpx
 
 from ragmeter.config.reporting import ResultsExportSettings
 from ragmeter.core.counters import Counters
+from ragmeter.core.pacing import backoff_seconds
 from ragmeter.core.score import ScoredTrace
 from ragmeter.exporters.otel.encoding import (
     ExportedResult,
@@ -195,8 +196,8 @@ class ExportChannel:
 
     def _postpone(self, answer: ExportReply) -> None:
         self._failures += 1
-        full = min(BASE_DELAY * 2.0 ** min(self._failures - 1, 30), MAX_DELAY)
-        delay = full * (0.5 + 0.5 * self._rng.random())  # many agents must not come back as one
+        # half random: many agents must not come back as one
+        delay = backoff_seconds(self._failures - 1, self._rng, BASE_DELAY, MAX_DELAY, jitter=0.5)
         if answer.after is not None:
             delay = max(delay, min(answer.after, MAX_AFTER))
         self._not_before = self._monotonic() + delay

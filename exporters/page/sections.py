@@ -19,7 +19,7 @@ from ragmeter.metrics.consistency import EMBEDDING_SIMILARITY, SIMILARITIES
 from ragmeter.metrics.registry import METRICS
 
 if TYPE_CHECKING:
-    from ragmeter.aggregate.consistency import Agreement, _AnswerComparison
+    from ragmeter.aggregate.consistency import Agreement, AnswerComparison
     from ragmeter.aggregate.indexes import IndexVersion
     from ragmeter.breakdown.breakdown import Breakdown
     from ragmeter.breakdown.contrasts import Contrast, Contribution, MeanSample
@@ -181,7 +181,7 @@ SPOKEN = {
 
 
 def consistency_table(
-    compared: dict[str, _AnswerComparison], windows: Sequence[str]
+    compared: dict[str, AnswerComparison], windows: Sequence[str]
 ) -> Markup | None:
     """Nothing where no question was asked again."""
     if not any(found.several for found in compared.values()):
@@ -267,7 +267,7 @@ def indexes_section(versions: Sequence[IndexVersion]) -> Markup | None:
 
 def _index_row(one: IndexVersion) -> Markup:
     build, tokens = one.build, one.build.tokens
-    made = [" + ".join(name for name in way if name) for way in build.ways]
+    made = [" + ".join(name for name in way if name) for way in build.pipelines]
     state = "latest" if one.current else "before"
     reasons = sorted(build.skipped.items(), key=lambda item: (-item[1], item[0]))[
         :MAX_INDEX_REASONS

@@ -30,7 +30,7 @@ from ragmeter.metrics.registry import METRICS
 
 if TYPE_CHECKING:
     from ragmeter.aggregate.agent_view import AgentHealth, AgentView
-    from ragmeter.aggregate.consistency import _AnswerComparison
+    from ragmeter.aggregate.consistency import AnswerComparison
     from ragmeter.aggregate.indexes import IndexVersion
     from ragmeter.alerts.alert import Alert
     from ragmeter.breakdown.breakdown import Breakdown
@@ -139,7 +139,7 @@ class ServiceView:
     segments: list[SegmentRow] = field(default_factory=list)
     worst: list[WorstGroup] = field(default_factory=list)
     hidden_segments: int = 0
-    compared: dict[str, _AnswerComparison] = field(default_factory=dict)
+    compared: dict[str, AnswerComparison] = field(default_factory=dict)
     """Answers to one question, by window."""
     breakdown: Breakdown | None = None
     """Of the last `window`; None without segments, and where it is left to the service's page."""

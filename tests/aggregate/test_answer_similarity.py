@@ -104,10 +104,10 @@ def test_an_embedding_that_comes_too_late_is_forgotten() -> None:
     found.add("bot", wording, NOW, NOW)
     for number in range(MAX_ANSWERS):
         say(found, "q", f"a {number}", NOW + (1 + number) * THIN_SECONDS)
-    before = [answer.vector for answer in found._known["bot"][wording.query].answers]
+    before = [answer.vector for answer in found._remembered["bot"][wording.query].answers]
     vectors = AnswerVectors(pack_vector(NORTH, "m"), pack_vector(NORTH, "m"))
     found.embed("bot", wording, NOW, WORDINGS.context(trace), vectors)
-    assert [answer.vector for answer in found._known["bot"][wording.query].answers] == before
+    assert [answer.vector for answer in found._remembered["bot"][wording.query].answers] == before
     found.embed("nobody", wording, NOW, "", vectors)
 
 
@@ -150,7 +150,7 @@ def test_a_group_is_near_its_leader_whatever_came_first() -> None:
         found = memory()
         for query in order:
             say(found, query, "x", asked=asked[query])
-        known = found._known["bot"]
+        known = found._remembered["bot"]
         seen.add(tuple(group_questions(known)))
         for group in group_questions(known):
             assert all(member in known[group[0]].near for member in group[1:])
@@ -186,11 +186,11 @@ def test_a_restart_changes_nothing_and_leaves_no_stale_nearness() -> None:
             again.load(state)
             again.advance(NOW + at)
             assert list(again.gauges()) == list(found.gauges())
-            assert {q: one.near for q, one in again._known["bot"].items()} == {
-                q: one.near for q, one in found._known["bot"].items()
+            assert {q: one.near for q, one in again._remembered["bot"].items()} == {
+                q: one.near for q, one in found._remembered["bot"].items()
             }
             found = again
-    known = found._known["bot"]
+    known = found._remembered["bot"]
     assert any(len(group) > 1 for group in group_questions(known))
     for one, other in combinations(known, 2):
         assert (other in known[one].near) == (one in known[other].near)

@@ -106,7 +106,7 @@ def test_a_busy_question_costs_by_the_clock() -> None:
     outcomes = [found.add("bot", wording("q", f"a {at}"), NOW + at, NOW + at) for at in range(600)]
     assert outcomes[:MAX_ANSWERS] == ["kept"] * MAX_ANSWERS
     assert outcomes.count("kept") == MAX_ANSWERS + (600 - MAX_ANSWERS) // int(THIN_SECONDS)
-    known = found._known["bot"]
+    known = found._remembered["bot"]
     assert [len(one.answers) for one in known.values()] == [MAX_ANSWERS]
 
 
@@ -140,7 +140,7 @@ def test_what_is_kept_is_the_smallest_hashes_whatever_the_order() -> None:
         for one in said:
             wanted = found.wants("bot", one.query)
             assert (found.add("bot", one, NOW, NOW) == "kept") == wanted
-        assert sorted(found._known["bot"]) == smallest
+        assert sorted(found._remembered["bot"]) == smallest
 
 
 def test_a_restart_changes_nothing() -> None:
@@ -192,7 +192,7 @@ def test_fewer_questions_after_a_change_of_the_settings() -> None:
         found.add("bot", wording(f"q{number}", "x"), NOW, NOW)
     less = memory(queries=10)
     less.load(saved(found, {}))
-    assert sorted(less._known["bot"]) == sorted(found._known["bot"])[:10]
+    assert sorted(less._remembered["bot"]) == sorted(found._remembered["bot"])[:10]
 
 
 def test_hashes_are_spread_over_the_slots() -> None:

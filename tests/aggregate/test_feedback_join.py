@@ -287,14 +287,14 @@ def test_what_no_frame_can_hold_stops_nobody(
     with agent(tmp_path) as one:
         feed(one, 1, 2)
         labelling = one._worker.feedback
-        real = labelling._counted
+        real = labelling._amend
 
-        def broken(frame: Any, *rest: Any) -> Any:
-            if frame.trace_id == "t1":
+        def broken(trace: Any, *rest: Any) -> Any:
+            if trace.trace_id == "t1":
                 raise ValueError("a mistake of ours")
-            return real(frame, *rest)
+            return real(trace, *rest)
 
-        monkeypatch.setattr(labelling, "_counted", broken)
+        monkeypatch.setattr(labelling, "_amend", broken)
         hear(one, said(1), said(2))
         _until(lambda: outcomes(one) == {"internal_error": 1, "joined": 1})
         assert one.fatal is None

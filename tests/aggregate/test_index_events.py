@@ -87,9 +87,8 @@ def test_a_body_may_be_one_object_an_array_or_lines() -> None:
 
 def test_a_broken_line_costs_no_other() -> None:
     found = list(decode_index_events(event_line(1) + b"\n{broken\n[]\n" + event_line(2)))
-    assert [item.reason if isinstance(item, DecodeFailure) else item.event_id for item in found] == [
-        "run-1", "invalid_json", "invalid_index_event", "run-2",
-    ]  # fmt: skip
+    names = [item.reason if isinstance(item, DecodeFailure) else item.event_id for item in found]
+    assert names == ["run-1", "invalid_json", "invalid_index_event", "run-2"]
 
 
 def test_bodies_without_an_event() -> None:

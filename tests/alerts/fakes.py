@@ -3,52 +3,49 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from ragmeter.alerts.alert import Alert
 from ragmeter.alerts.engine import AlertEngine
 from ragmeter.alerts.rules import AlertRule, parse_rules
+from ragmeter.windows import series as real
 from ragmeter.windows.failures import FailedShare
+from ragmeter.windows.windows import Windows
+from ragmeter.windows.worst import RankedTrace
 
 
 @dataclass(frozen=True)
-class Estimate:
-    value: float
-    lower: float
-    upper: float
+class Estimate(real.Estimate):
     effective_samples: float = 90.0
     samples: int = 100
+    states: Mapping[str, int] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
-class Quantile:
-    quantile: float
-    value: float
-    lower: float | None
-    upper: float | None
+class Quantile(real.Quantile):
     samples: int = 100
 
 
 @dataclass(frozen=True)
-class Worst:
-    trace_id: str
-    value: float
+class Worst(RankedTrace):
+    timestamp: float = 0.0
 
 
 def around(value: float, half: float = 0.02) -> Estimate:
     return Estimate(value, value - half, value + half)
 
 
-class FakeWindows:
+class FakeWindows(Windows):
     """Series by (service, segment, metric, scorer), the same in every window."""
 
+    names: tuple[str, ...] = ("5m", "1h", "24h")
+
     def __init__(self) -> None:
-        self.names: tuple[str, ...] = ("5m", "1h", "24h")
-        self.estimates: dict[tuple[str, str, str, str], Estimate | None] = {}
-        self.latency: dict[tuple[str, str, str], list[Quantile]] = {}
+        self.estimates: dict[tuple[str, str, str, str], real.Estimate | None] = {}
+        self.latency: dict[tuple[str, str, str], list[real.Quantile]] = {}
         self.counts: dict[tuple[str, str], int] = {}  # (service, window)
-        self.bad: list[Worst] = []
+        self.bad: list[RankedTrace] = []
         self.asked_segment = ""
         self.series_names: dict[tuple[str, str], str] = {}
         self.failures: dict[tuple[str, str, str], FailedShare | None] = {}
@@ -69,10 +66,10 @@ class FakeWindows:
 
     def estimate(
         self, service: str, segment: str, metric: str, scorer: str, window: str
-    ) -> Estimate | None:
+    ) -> real.Estimate | None:
         return self.estimates.get((service, segment, metric, scorer))
 
-    def quantiles(self, service: str, segment: str, stage: str, window: str) -> Sequence[Quantile]:
+    def quantiles(self, service: str, segment: str, stage: str, window: str) -> list[real.Quantile]:
         return self.latency.get((service, segment, stage), [])
 
     def count_traces(self, service: str, segment: str, window: str) -> int:
@@ -88,7 +85,7 @@ class FakeWindows:
         window: str,
         limit: int = 5,
         segment: str = "",
-    ) -> list[Worst]:
+    ) -> list[RankedTrace]:
         self.asked = (service, metric, scorer, window)
         self.asked_segment = segment
         return self.bad[:limit]

@@ -130,6 +130,7 @@ def test_one_segment_that_is_all_has_no_rest() -> None:
     assert row.added is not None
     assert row.added.value == pytest.approx(-0.25)
     assert row.added.rate == pytest.approx(-0.25)
-    alone = both(build_series_breakdown("grounding", "builtin", MEAN, {"model": ["model=a"]}, period(
-        model_a=[0.5, 0.7] * 30), None))  # fmt: skip
+    period_now = period(model_a=[0.5, 0.7] * 30)
+    tags = {"model": ["model=a"]}
+    alone = both(build_series_breakdown("grounding", "builtin", MEAN, tags, period_now, None))
     assert alone.tags[0].rows[0].finding == "", "there is no rest, which is not too few"

@@ -107,7 +107,7 @@ def test_a_running_agent_is_asked(tmp_path: Path) -> None:
         (["--tag", "kind"], 2, "--tag goes with files"),
         (["FILE", "--fdr", "0"], 2, "a number between 0 and 1"),
         (["FILE", "--metric", "beauty"], 2, "metric 'beauty' is not known"),
-        (["FILE", "--tag", "kind", "--against", "before"], 2, "nothing lies before"),
+        (["FILE", "--tag", "kind", "--against", "before"], 2, "no traffic before"),
         (["FILE"], 1, "there are no segments; give --tag model"),
         (["FILE", "--tag", "kimd"], 1, "no trace has kimd"),
         (["FILE", "--tag", "kind", "--tag", "kimd"], 0, "no trace has kimd"),

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 
 import pytest
@@ -46,6 +47,8 @@ def test_objects_in_the_environment_are_json() -> None:
         ({"http": {"metric_port": 1}}, ["http.metric_port", "did you mean http.metrics_port"]),
         ({"windows": ["5x"]}, ["windows", "5x", "from 60s to 90d"]),
         ({"windows": ["30s"]}, ["windows", "30s", "from 60s to 90d"]),
+        ({"windows": 1}, ["windows: 1 is not allowed: a list is needed"]),
+        ({"judge": {"seed": "x"}}, ["judge.seed: 'x' is not allowed: a whole number is needed"]),
         ({"windows": ["5m", "5m"]}, ["windows", "each name once"]),
         ({"segments": [""]}, ["segments", "name of a tag"]),
         ({"http": {"host": ""}}, ["http.host"]),
@@ -78,6 +81,21 @@ def test_empty_variables_and_those_of_kubernetes_are_nobodys_mistake() -> None:
         "RAGMETER_PORT_9464_TCP_ADDR": "10.0.0.1",
     }
     assert load_settings(environ=environ) == load_settings(environ={})
+
+
+def test_a_window_may_have_several_units() -> None:
+    settings = load_settings(environ={"RAGMETER_WINDOWS": "1d,1h30m,5m"})
+    assert settings.windows == ["5m", "1h30m", "1d"]
+
+
+def test_no_value_is_logged(
+    caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """pydantic-settings would log every value where this variable is set."""
+    monkeypatch.setenv("PYDANTIC_SETTINGS_DEBUG", "1")
+    with caplog.at_level(logging.DEBUG):
+        load_settings(environ={"RAGMETER_HTTP__TOKEN": "hush"}, overrides={"segments": ["hush"]})
+    assert "hush" not in caplog.text
 
 
 def test_an_unknown_variable_is_a_mistake() -> None:

@@ -5,14 +5,15 @@ from itertools import pairwise
 from pathlib import Path
 
 from ragmeter.core.dedupe import DedupeIds
-from ragmeter.store.rows import TraceArrival
+from ragmeter.store.rows import StoreOptions, TraceArrival
 from ragmeter.store.sqlite import SqliteStore
 
 
 def test_the_rule_is_that_of_the_state_file(tmp_path: Path) -> None:
     rng = random.Random(4)
     ours = DedupeIds(100)
-    store = SqliteStore(tmp_path / "s.sqlite", horizon=100, synchronous="normal")
+    options = StoreOptions(horizon=100, synchronous="normal")
+    store = SqliteStore(tmp_path / "s.sqlite", options)
     now = 0.0
     for _ in range(60):
         rows = []

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from deploy.chart import CHART, DASHBOARDS, RULES
+from deploy.chart import CHART
 from ragmeter.config.loader import load_settings
 from tests.deploy.charts import (
     NEWEST,
@@ -225,7 +225,9 @@ def test_pods_are_replaced_when_the_settings_change() -> None:
 def test_rules_are_those_of_prometheus_and_dashboards_those_of_grafana() -> None:
     objects = rendered("standalone")
     rules = one(objects, "PrometheusRule")
-    assert rules["spec"] == yaml.safe_load(RULES.read_text(encoding="utf-8"))
+    assert rules["spec"] == yaml.safe_load(
+        (CHART / "files" / "ragmeter.rules.yaml").read_text(encoding="utf-8")
+    )
     assert rules["metadata"]["labels"]["release"] == "prometheus"
     maps = {
         name: json.loads(text)
@@ -233,7 +235,10 @@ def test_rules_are_those_of_prometheus_and_dashboards_those_of_grafana() -> None
         if item["kind"] == "ConfigMap" and "grafana_dashboard" in item["metadata"]["labels"]
         for name, text in item["data"].items()
     }
-    assert maps == {path.name: json.loads(path.read_text()) for path in DASHBOARDS.glob("*.json")}
+    assert maps == {
+        path.name: json.loads(path.read_text())
+        for path in (CHART / "files" / "dashboards").glob("*.json")
+    }
 
 
 def test_rules_link_to_where_the_runbooks_are_published() -> None:
@@ -277,7 +282,12 @@ def test_own_alert_rules_reach_the_agent() -> None:
     assert settings_of(objects)["alerts"]["rules"] == "/etc/ragmeter/config/rules.yaml"
     groups = one(objects, "PrometheusRule")["spec"]["groups"]
     assert groups[-1]["name"] == "ours"
-    assert groups[:-1] == yaml.safe_load(RULES.read_text(encoding="utf-8"))["groups"]
+    assert (
+        groups[:-1]
+        == yaml.safe_load((CHART / "files" / "ragmeter.rules.yaml").read_text(encoding="utf-8"))[
+            "groups"
+        ]
+    )
 
 
 def test_hhem_has_its_own_image_and_model() -> None:

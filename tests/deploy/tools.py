@@ -2,7 +2,8 @@
 dashboard-linter; and uPlot, which draws pictures for the docs.
 
 `python -m tests.deploy.tools` fetches them into `.cache`, ahead of the tests, which are bound in
-time: Go compiles the linter for minutes. It needs Go and a module proxy, and a package index.
+time: Go compiles the linter for minutes. With `--downloads` nothing is compiled, which takes
+seconds. It needs Go and a module proxy, and a package index.
 """
 
 from __future__ import annotations
@@ -104,15 +105,18 @@ def _definitions_are_there() -> bool:
     return CRDS_STAMP.is_file() and json.loads(CRDS_STAMP.read_text()) == DEFINITIONS
 
 
-def fetch() -> None:
-    """Make what is missing. Raises where a command fails."""
+def fetch(*, compiled: bool = True) -> None:
+    """Make what is missing: what is only downloaded first, then, if asked, what is compiled.
+
+    Raises OSError or subprocess.CalledProcessError where a command is missing or fails.
+    """
     CACHE.mkdir(exist_ok=True)
-    if not LINTER.is_file():
-        _fetch_linter()
-    if not _definitions_are_there():
-        _fetch_definitions()
     if not _tools_are_there():
         _fetch_tools()
+    if not _definitions_are_there():
+        _fetch_definitions()
+    if compiled and not LINTER.is_file():
+        _fetch_linter()
 
 
 def _run(*command: str, **environ: str) -> str:
@@ -162,5 +166,5 @@ def _fetch_tools() -> None:
 
 
 if __name__ == "__main__":
-    fetch()
-    sys.stdout.write(f"{LINTER}\n{TOOLS}\n{CRDS}\n")
+    fetch(compiled="--downloads" not in sys.argv[1:])
+    sys.stdout.write(f"{TOOLS}\n{CRDS}\n{LINTER}\n")

@@ -140,17 +140,6 @@ def test_nothing_learned_is_no_baseline() -> None:
     assert BaselineLearner(60).freeze(1, 1) is None
 
 
-def test_pieces_learned_apart_give_the_whole() -> None:
-    buckets = rates(26, seed=9)
-    cut = 11 * 60
-    one, two = learned(buckets[:cut]), learned(buckets[cut:])
-    one.merge(two)
-    whole, merged = frozen(learned(buckets)), frozen(one)
-    assert merged.levels == pytest.approx(whole.levels)
-    assert merged.phi == pytest.approx(whole.phi)
-    assert (merged.buckets, merged.start, merged.end) == (whole.buckets, whole.start, whole.end)
-
-
 @settings(max_examples=40)
 @given(
     st.lists(

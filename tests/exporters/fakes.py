@@ -8,9 +8,9 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
 
+from ragmeter.aggregate.accounting import DURATION_EDGES
 from ragmeter.aggregate.agent_view import AgentHealth, AgentView
-from ragmeter.aggregate.aggregator import DURATION_EDGES
-from ragmeter.aggregate.consistency import AnswerMemory, _AnswerComparison
+from ragmeter.aggregate.consistency import AnswerComparison, AnswerMemory
 from ragmeter.aggregate.index_events import IndexEvent
 from ragmeter.aggregate.indexes import Indexes, IndexVersion
 from ragmeter.aggregate.wordings import WordingBuilder
@@ -153,7 +153,7 @@ class FakeReading:
         assert self.mutex.locked()
         return self.known
 
-    def consistency(self, service: str, window: str) -> _AnswerComparison:
+    def consistency(self, service: str, window: str) -> AnswerComparison:
         assert self.mutex.locked()
         return self.agreed.compared(service, window)
 

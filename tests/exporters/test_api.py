@@ -56,7 +56,7 @@ def test_without_a_question_all_services_and_metrics() -> None:
         ("?fdr=nan", "fdr: a number between 0 and 1 is needed"),
         ("?fdr=much", "fdr: a number between 0 and 1 is needed"),
         ("?windows=1h", "'windows': one of service, metric, window, against, fdr is needed"),
-        ("?window=24h&against=before", "of bot nothing lies before that window"),
+        ("?window=24h&against=before", "bot has no traffic before that window"),
     ],
 )
 def test_what_cannot_be_answered_is_said(query: str, why: str) -> None:

@@ -328,7 +328,7 @@ NOW = 1_767_225_600.0  # Thu, 01 Jan 2026 00:00:00 GMT
         (503, "Thu, 01 Jan 2026 00:02:00 GMT", DeliveryOutcome("retry", "HTTP 503", 120.0)),
         (503, "Wed, 31 Dec 2025 00:00:00 GMT", DeliveryOutcome("retry", "HTTP 503", 0.0)),
         (503, "soon", DeliveryOutcome("retry", "HTTP 503")),
-        (503, "-5", DeliveryOutcome("retry", "HTTP 503")),
+        (503, "-5", DeliveryOutcome("retry", "HTTP 503", 0.0)),
         (503, "9" * 400, DeliveryOutcome("retry", "HTTP 503", 86_400.0)),
     ],
 )

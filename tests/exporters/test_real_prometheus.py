@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from ragmeter.aggregate.aggregator import DURATION_EDGES
+from ragmeter.aggregate.accounting import DURATION_EDGES
 from ragmeter.core.counters import Exemplar
 from tests.exporters.fakes import everything
 from tests.exporters.server import serving

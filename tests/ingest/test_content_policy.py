@@ -14,8 +14,7 @@ from ragmeter.ingest.content_policy import ContentPolicy
 from ragmeter.metrics.claims_and_nuggets import JudgedClaim
 from ragmeter.score.scorer import Scorer
 from ragmeter.scorers.judge import answers
-from ragmeter.scorers.judge.nuggets import NuggetFindings
-from ragmeter.scorers.judge.tier import nuggets_detail
+from ragmeter.scorers.judge.nuggets import NuggetFindings, nuggets_detail
 from ragmeter.trace import Trace
 from tests.metrics.help import KB
 

@@ -25,8 +25,8 @@ from ragmeter.kafka.state.partition import PartitionState
 def paused() -> None:
     handle = ScoreProcessor._handle
 
-    async def then_pause(stage: ScoreProcessor, event: Any) -> None:
-        await handle(stage, event)
+    async def then_pause(processor: ScoreProcessor, event: Any) -> None:
+        await handle(processor, event)
         consumer = event.app.consumer
         consumer.pause_partitions(
             {tp for tp in consumer.assignment() if tp.topic == event.message.topic}
@@ -48,14 +48,14 @@ def raises() -> None:
 
 
 def fat() -> None:
-    encode = vars(score)["encode_record"]
+    encode = vars(score)["encode_score"]
 
     def padded(record: ScoreRecord) -> bytes:
         name = record.scored.trace_id
         data: bytes = encode(record)
         return data.ljust(int(name.removeprefix("fat"))) if name.startswith("fat") else data
 
-    vars(score)["encode_record"] = padded
+    vars(score)["encode_score"] = padded
 
 
 def slow() -> None:
@@ -69,9 +69,9 @@ def stuck() -> None:
 def _before_each(seconds: Callable[[bytes], float]) -> None:
     handle = ScoreProcessor._handle
 
-    async def late(stage: ScoreProcessor, event: Any) -> None:
+    async def late(processor: ScoreProcessor, event: Any) -> None:
         await asyncio.sleep(seconds(event.message.value))
-        await handle(stage, event)
+        await handle(processor, event)
 
     ScoreProcessor._handle = late  # type: ignore[assignment,method-assign]
 

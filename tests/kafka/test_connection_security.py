@@ -18,9 +18,9 @@ from ragmeter.config.kafka import KafkaSecurity, KafkaSettings
 from ragmeter.kafka.connection import (
     BrokersUnreachable,
     KafkaSecurityError,
-    check_brokers,
     client_options,
     faust_options,
+    probe_brokers,
     read_password,
     tls_context,
 )
@@ -84,7 +84,7 @@ async def produce(options: dict[str, Any]) -> None:
 @pytest.mark.parametrize(("listener", "block"), CASES)
 def test_both_clients_are_let_in(broker: KafkaServer, listener: str, block: dict[str, Any]) -> None:
     settings = kafka(broker, listener, block)
-    check_brokers(settings)
+    asyncio.run(probe_brokers(settings))
     with KafkaAdminClient(**client_options(settings)) as admin:
         assert len(admin.describe_cluster()["brokers"]) == 1
     # what Faust makes of its options for its consumer and its producer
@@ -103,7 +103,7 @@ def test_who_is_not_let_in_is_told_why_in_one_line_and_in_time(
 ) -> None:
     began = time.monotonic()
     with pytest.raises(BrokersUnreachable) as raised:
-        check_brokers(kafka(broker, listener, block))
+        asyncio.run(probe_brokers(kafka(broker, listener, block)))
     text = str(raised.value)
     assert why in text
     assert getattr(broker, listener) in text
@@ -115,15 +115,14 @@ def test_who_is_not_let_in_is_told_why_in_one_line_and_in_time(
 
 def test_nobody_there_and_nobody_answering() -> None:
     with pytest.raises(BrokersUnreachable, match="nobody listens there"):
-        check_brokers(KafkaSettings(bootstrap_servers=["127.0.0.1:1"]))
+        asyncio.run(probe_brokers(KafkaSettings(bootstrap_servers=["127.0.0.1:1"])))
 
     async def silent() -> float:
         server = await asyncio.start_server(lambda reader, writer: asyncio.sleep(0), "127.0.0.1")
         port = server.sockets[0].getsockname()[1]
         began = time.monotonic()
         with pytest.raises(BrokersUnreachable, match="no answer within 1 s"):
-            await asyncio.to_thread(
-                check_brokers,
+            await probe_brokers(
                 KafkaSettings(bootstrap_servers=[f"127.0.0.1:{port}"], timeout_seconds=1),
             )
         server.close()

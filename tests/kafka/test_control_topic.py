@@ -8,7 +8,7 @@ from types import SimpleNamespace
 import pytest
 
 from ragmeter.config.settings import Settings
-from ragmeter.kafka.control_topic import ControlBoard, ControlPublisher, _read, encode_control
+from ragmeter.kafka.control_topic import ControlPublisher, ControlRecords, _take_in, encode_control
 from ragmeter.sampling.control import SamplingControl
 from ragmeter.sampling.sampler import StratumClassifier
 from tests.kafka.state.partition import record, state_of
@@ -18,29 +18,29 @@ ONE = SamplingControl(3, {"bot": {"m": 0.25}}, {"bot": {"": 5.0, "model=x": 7.5}
 TWO = SamplingControl(9, {}, {"shop": {"": 1.0}}, {"shop": ["t=b"]})
 
 
-def board_of(*messages: tuple[bytes | None, bytes | None]) -> ControlBoard:
-    board = ControlBoard(4)
+def records_of(*messages: tuple[bytes | None, bytes | None]) -> ControlRecords:
+    records = ControlRecords(4)
     for message in messages:
-        assert board.put(*message)
-    return board
+        assert records.put(*message)
+    return records
 
 
 def test_every_number_survives_and_partitions_are_one() -> None:
-    board = board_of((b"0", encode_control(ONE)), (b"3", encode_control(TWO)))
-    found = board.control
+    records = records_of((b"0", encode_control(ONE)), (b"3", encode_control(TWO)))
+    found = records.control
     assert found.low == ONE.low
     assert found.first == {**ONE.first, **TWO.first}
     assert found.rare == {"bot": ["t=a"], "shop": ["t=b"]}
-    assert (board.version(0), board.version(3), board.version(1)) == (3, 9, 0)
+    assert (records.version(0), records.version(3), records.version(1)) == (3, 9, 0)
 
 
 def test_the_last_of_a_partition_holds_and_a_repetition_changes_nothing() -> None:
     older = SamplingControl(2, {}, {}, {"bot": ["t=old"]})
-    board = board_of((b"0", encode_control(older)), (b"0", encode_control(ONE)))
-    board.put(b"0", encode_control(ONE))
-    assert board.control == SamplingControl(3, ONE.low, ONE.first, ONE.rare)
-    board.put(b"0", None)
-    assert board.control == SamplingControl()
+    records = records_of((b"0", encode_control(older)), (b"0", encode_control(ONE)))
+    records.put(b"0", encode_control(ONE))
+    assert records.control == SamplingControl(3, ONE.low, ONE.first, ONE.rare)
+    records.put(b"0", None)
+    assert records.control == SamplingControl()
 
 
 @pytest.mark.parametrize(
@@ -59,11 +59,11 @@ def test_the_last_of_a_partition_holds_and_a_repetition_changes_nothing() -> Non
     ],
 )
 def test_garbage_changes_nothing(key: bytes | None, value: bytes) -> None:
-    board = board_of((b"0", encode_control(TWO)))
+    records = records_of((b"0", encode_control(TWO)))
     learned: list[SamplingControl] = []
-    _read(board, [SimpleNamespace(key=key, value=value)], learned.append)
+    _take_in(records, [SimpleNamespace(key=key, value=value)], learned.append)
     assert not learned
-    assert board.control.first == TWO.first
+    assert records.control.first == TWO.first
 
 
 class Topic:
@@ -81,16 +81,16 @@ class Topic:
 
 
 def said(
-    topic: Topic, board: ControlBoard, *controls: SamplingControl
+    topic: Topic, records: ControlRecords, *controls: SamplingControl
 ) -> list[tuple[bytes, bytes]]:
     async def go() -> None:
-        voice = ControlPublisher(board, topic.send, pause=0.01, retry=0.01)
-        task = asyncio.create_task(voice.run())
+        publisher = ControlPublisher(records, topic.send, pause=0.01, retry=0.01)
+        task = asyncio.create_task(publisher.run())
         for control in controls:
-            voice.publish(2, control)
+            publisher.publish(2, control)
         await asyncio.sleep(0.1)
         for control in controls[-1:]:
-            voice.publish(2, control)  # no news
+            publisher.publish(2, control)  # no news
         await asyncio.sleep(0.1)
         assert not task.done()
         task.cancel()
@@ -100,19 +100,19 @@ def said(
 
 
 def test_only_the_newest_is_sent_and_only_once() -> None:
-    assert said(Topic(), ControlBoard(4), TWO, ONE) == [(b"2", encode_control(ONE))]
+    assert said(Topic(), ControlRecords(4), TWO, ONE) == [(b"2", encode_control(ONE))]
 
 
 def test_what_the_owner_before_has_said_is_not_said_again() -> None:
-    assert said(Topic(), board_of((b"2", encode_control(ONE))), ONE) == []
+    assert said(Topic(), records_of((b"2", encode_control(ONE))), ONE) == []
 
 
 def test_nothing_learned_is_nothing_to_say() -> None:
-    assert said(Topic(), ControlBoard(4), SamplingControl()) == []
+    assert said(Topic(), ControlRecords(4), SamplingControl()) == []
 
 
 def test_what_could_not_be_sent_is_sent_later() -> None:
-    assert said(Topic(failures=3), ControlBoard(4), ONE) == [(b"2", encode_control(ONE))]
+    assert said(Topic(failures=3), ControlRecords(4), ONE) == [(b"2", encode_control(ONE))]
 
 
 def test_a_rare_segment_is_known_to_a_score_half_elsewhere() -> None:
@@ -121,10 +121,10 @@ def test_a_rare_segment_is_known_to_a_score_half_elsewhere() -> None:
     for n in range(650):
         tenant = "small" if n % 100 == 0 else "big"
         state.apply([record(n, timestamp=START + 6 * n, tags={"tenant": tenant})])
-    board = board_of((b"1", encode_control(state.control)))
+    records = records_of((b"1", encode_control(state.control)))
     strata = StratumClassifier(settings.sampling, settings.segments)
     trace = make_trace(1, tags={"tenant": "small"})
     assert strata.classify(trace, [], START + 6000).name == "rest"
-    strata.apply_control(board.control)
+    strata.apply_control(records.control)
     assert strata.classify(trace, [], START + 6000).name == "rare"
     assert strata.classify(make_trace(2, tags={"tenant": "big"}), [], START + 6000).name == "rest"

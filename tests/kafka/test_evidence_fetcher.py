@@ -16,7 +16,7 @@ from ragmeter.core.counters import Counters
 from ragmeter.exporters.page.traces import trace_body
 from ragmeter.exporters.page.views import TraceView
 from ragmeter.ingest.content_policy import ContentPolicy
-from ragmeter.kafka.jobs import EvidenceFetcher
+from ragmeter.kafka.jobs import EvidenceFetcher, TraceTopicReader
 from ragmeter.kafka.processors.aggregate import AggregateProcessor
 from ragmeter.kafka.processors.delivery import TracePreparer
 from ragmeter.kafka.state.partition import PartitionState
@@ -54,7 +54,7 @@ def worst_of(count: int, settings: Settings | None = None) -> PartitionState:
     state = state_of(settings)
     state.apply([record(n, **WORST) for n in range(count)])
     commit(state, {})
-    assert len(state.missing_texts()) == count
+    assert len(state.evidence.missing_texts()) == count
     return state
 
 
@@ -63,14 +63,14 @@ class Fetching:
 
     def __init__(self, log: Log, *states: PartitionState, most: int = 64, **tree: Any) -> None:
         owners = {n: SimpleNamespace(state=state) for n, state in enumerate(states)}
-        stage = SimpleNamespace(owners=owners, lock=threading.RLock())
+        processor = SimpleNamespace(owners=owners, lock=threading.RLock())
         self.now = 0.0
         settings = settings_of(**tree)
         self.fetcher = EvidenceFetcher(
             settings,
-            cast(AggregateProcessor, stage),
+            cast(AggregateProcessor, processor),
             TracePreparer(settings, Counters()),
-            log,
+            cast(TraceTopicReader, log),
             most=most,
             pause=0.0,
             monotonic=lambda: self.now,
@@ -81,7 +81,7 @@ class Fetching:
 
 
 def kept(state: PartitionState, number: int) -> dict[str, Any]:
-    found: dict[str, Any] = json.loads(state.evidence(("bot", f"t{number}")) or b"{}")
+    found: dict[str, Any] = json.loads(state.evidence.get(("bot", f"t{number}")) or b"{}")
     return found
 
 
@@ -92,13 +92,13 @@ def test_texts_are_read_at_their_place_and_survive_the_owner() -> None:
     commit(state, rows)
     assert Fetching(Log(*lines(3)), state).turn() == 3
     assert state.changed
-    assert not state.missing_texts()
+    assert not state.evidence.missing_texts()
     state = reloaded(rows, commit(state, rows))
     found = kept(state, 2)
     assert found["trace"]["answer"] == WORST["answer"]
     assert found["trace"]["passages"]
     assert {item["metric"] for item in found["results"]} >= {"citation_precision"}
-    assert not state.missing_texts()
+    assert not state.evidence.missing_texts()
 
 
 @pytest.mark.parametrize(
@@ -157,7 +157,7 @@ def test_slow_turns_are_followed_by_long_rests(monkeypatch: pytest.MonkeyPatch) 
 def test_one_state_does_not_starve_another() -> None:
     states = [worst_of(5), worst_of(5)]
     Fetching(Log(*lines(5)), *states, most=4).turn()
-    assert [len(state.missing_texts()) for state in states] == [3, 3]
+    assert [len(state.evidence.missing_texts()) for state in states] == [3, 3]
 
 
 def test_what_cannot_be_read_now_is_left_alone_for_a_while_and_others_go_on() -> None:
@@ -188,7 +188,7 @@ def test_texts_have_so_much_room_and_more_when_others_have_gone() -> None:
     for n in range(40, 43):  # a day later all of them have been let go
         state.apply([record(n, timestamp=START + 90_000 + n * 100, **WORST)])
         commit(state, rows)
-    assert state.evidence(("bot", f"t{texts[0]}")) is None
+    assert state.evidence.get(("bot", f"t{texts[0]}")) is None
     log.messages |= {(0, n): line for n, line in enumerate(lines(43))}
     assert fetching.turn()
 
@@ -196,11 +196,11 @@ def test_texts_have_so_much_room_and_more_when_others_have_gone() -> None:
 def test_a_worker_that_lost_the_partition_meanwhile_is_no_trouble() -> None:
     state = worst_of(1)
     fetching = Fetching(Log(*lines(1)), state)
-    wanted = fetching.fetcher._wanted()
-    fetching.fetcher._stage.owners.clear()
-    fetching.fetcher._wanted = lambda: wanted  # type: ignore[method-assign]
+    wanted = fetching.fetcher._missing_texts()
+    fetching.fetcher._processor.owners.clear()
+    fetching.fetcher._missing_texts = lambda: wanted  # type: ignore[method-assign]
     assert fetching.turn() == 1
-    assert len(state.missing_texts()) == 1
+    assert len(state.evidence.missing_texts()) == 1
 
 
 def test_secrets_are_redacted_and_texts_kept_as_the_settings_say() -> None:
@@ -221,15 +221,17 @@ def test_a_stricter_setting_lets_go_of_what_was_kept() -> None:
     kept = EvidenceRows(ContentPolicy(), 10**6)
     kept.add(("bot", "t1"), record(1))
     kept.save_text(("bot", "t1"), b'{"trace": {}, "results": []}')
-    rows = {("bot", "t1"): next(iter(kept.drain().values())) or b""}
+    rows: list[tuple[list[Any], bytes]] = [
+        (["bot", "t1"], data) for data in kept.drain().values() if data
+    ]
     same, stricter = (
         EvidenceRows(ContentPolicy(), 10**6),
         EvidenceRows(ContentPolicy(PrivacySettings(content="none")), 10**6),
     )
-    same.load(rows.items(), kept.mode)
+    same.load(rows, kept.mode)
     assert same.get(("bot", "t1"))
     assert not same.changed
-    stricter.load(rows.items(), kept.mode)
+    stricter.load(rows, kept.mode)
     assert stricter.get(("bot", "t1")) is None
     assert list(stricter.drain().values()) == [None]
 

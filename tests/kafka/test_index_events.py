@@ -23,14 +23,14 @@ from ragmeter.kafka.span_records import MessageEncoding, message_encoding
 from tests.aggregate.index_event_samples import event, event_line
 from tests.kafka.cluster import workers
 from tests.kafka.place import Place
-from tests.kafka.processors.test_score import Stage
+from tests.kafka.processors.test_score import FakeProcessor
 from tests.kafka.state.partition import commit, record, reloaded, state_of
 from tests.traces import trace_line
 from tests.waiting import until
 
 
-class Sending(Stage):
-    """A stage whose broker takes everything at once."""
+class Sending(FakeProcessor):
+    """A processor whose broker takes everything at once."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -46,14 +46,14 @@ class Sending(Stage):
         message = SimpleNamespace(
             value=value, partition=0, offset=5, timestamp=arrived, timestamp_type=1, headers=()
         )
-        stage: ScoreProcessor = self.whole
-        asyncio.run(stage._handle(cast(Any, SimpleNamespace(message=message))))
+        processor: ScoreProcessor = self.whole
+        asyncio.run(processor._handle(cast(Any, SimpleNamespace(message=message))))
 
 
 def test_an_event_goes_to_the_partition_of_its_service() -> None:
-    stage = Sending()
-    stage.take(event_line(7))
-    ((key, value),) = stage.records
+    processor = Sending()
+    processor.take(event_line(7))
+    ((key, value),) = processor.records
     assert key == b"bot"
     found = decode_scores_message(value)
     assert found == IndexRecord(event(7), 1_790_000_007.0)
@@ -64,25 +64,25 @@ def test_an_event_goes_to_the_partition_of_its_service() -> None:
 
 
 def test_a_time_after_the_arrival_is_that_of_the_arrival() -> None:
-    stage = Sending()
-    stage.take(event_line(7), arrived=1_700_000_000.0)
-    found = decode_scores_message(stage.records[0][1])
+    processor = Sending()
+    processor.take(event_line(7), arrived=1_700_000_000.0)
+    found = decode_scores_message(processor.records[0][1])
     assert isinstance(found, IndexRecord)
     assert found.at == 1_700_000_000.0
 
 
 def test_a_bad_event_is_a_dead_letter_with_its_reason() -> None:
-    stage = Sending()
-    stage.take(event_line(7, index_version=""))
-    stage.take(event_line(7, schema="ragmeter.index/2"))
-    assert stage.buried == ["invalid_index_event"] * 2
-    assert stage.records == []
+    processor = Sending()
+    processor.take(event_line(7, index_version=""))
+    processor.take(event_line(7, schema="ragmeter.index/2"))
+    assert processor.buried == ["invalid_index_event"] * 2
+    assert processor.records == []
 
 
 def test_a_trace_that_speaks_of_events_is_a_trace() -> None:
-    stage = Sending()
-    stage.take(trace_line(1, answer="ragmeter.index/1"))
-    assert isinstance(decode_scores_message(stage.records[0][1]), ScoreRecord)
+    processor = Sending()
+    processor.take(trace_line(1, answer="ragmeter.index/1"))
+    assert isinstance(decode_scores_message(processor.records[0][1]), ScoreRecord)
 
 
 def test_an_event_is_not_taken_for_otlp() -> None:

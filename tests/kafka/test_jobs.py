@@ -1,4 +1,4 @@
-"""Jobs beside the stages."""
+"""Jobs beside the processors."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def test_a_job_that_fails_is_told_of_and_begins_anew(caplog: pytest.LogCaptureFi
         await asyncio.Event().wait()
 
     async def go() -> None:
-        async with run_jobs([job], again=0.01):
+        async with run_jobs([job], pause=0.01):
             await until_async(lambda: len(begun) == 3)
 
     asyncio.run(go())

@@ -10,8 +10,10 @@ from typing import Any, cast
 from aiokafka.partitioner import DefaultPartitioner
 
 from ragmeter.core.tiers import ScoringCost
-from ragmeter.kafka.jobs import PROBE_KEY, ProbeJob, probe_partition
+from ragmeter.kafka.jobs import PROBE_KEY, ProbeJob
 from ragmeter.kafka.processors.aggregate import AggregateProcessor
+from ragmeter.kafka.processors.delivery import partition_for_key
+from ragmeter.kafka.processors.slow_tiers import InlineTiers
 from ragmeter.kafka.score_records import ScoreRecord, decode_score, encode_score
 from ragmeter.kafka.state.partition import PartitionState
 from ragmeter.metrics.judge_agreement import PROBE_SERVICE
@@ -33,7 +35,7 @@ class Worker:
         self.judge = FakeJudge()
         self.newest: float | None = START
         self.charged = ScoringCost()
-        self.stage = SimpleNamespace(owners={}, lock=threading.RLock())
+        self.processor = SimpleNamespace(owners={}, lock=threading.RLock())
         runner = ProbeRunner(
             JudgeTier(self.judge, SETTINGS),
             FEW,
@@ -43,8 +45,8 @@ class Worker:
         )
         self.probing = ProbeJob(
             runner,
-            cast(AggregateProcessor, self.stage),
-            self,
+            cast(AggregateProcessor, self.processor),
+            cast(InlineTiers, self),
             cluster.send,
             2,
             clock=lambda: cluster.now,
@@ -55,7 +57,7 @@ class Worker:
         self.charged.add(cost)
 
     def own(self, state: PartitionState | None) -> None:
-        self.stage.owners = {} if state is None else {2: SimpleNamespace(state=state)}
+        self.processor.owners = {} if state is None else {2: SimpleNamespace(state=state)}
 
     def turn(self) -> bool:
         return asyncio.run(self.probing.run_once())
@@ -76,7 +78,7 @@ class Cluster:
 def test_the_results_go_where_a_producer_puts_the_key() -> None:
     for many in (1, 4, 7, 12):
         parts = list(range(many))
-        assert probe_partition(many) == DefaultPartitioner()(PROBE_KEY, parts, parts)
+        assert partition_for_key(PROBE_KEY, many) == DefaultPartitioner()(PROBE_KEY, parts, parts)
 
 
 def test_only_the_owner_of_the_home_partition_asks() -> None:

@@ -102,8 +102,8 @@ def test_damage_costs_the_record_or_a_span_and_nothing_else(at: int, put: bytes)
 @settings(max_examples=200, deadline=None)
 @given(st.integers(0, 2**32))
 def test_a_part_is_new_once(seed: int) -> None:
-    """Stage 1 sends all parts of a source before it goes on by more than K, and may go back by K;
-    the guard is saved and loaded at any time."""
+    """A score processor sends all parts of a source before it goes on by more than K, and may go
+    back by K; the guard is saved and loaded at any time."""
     rng = random.Random(seed)
     k = 4
     counts = [rng.choice([1, 1, 2, 3]) for _ in range(40)]

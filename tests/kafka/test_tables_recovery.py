@@ -143,7 +143,7 @@ def test_a_part_that_is_missing_ends_the_worker() -> None:
     found, failed = read(9, message(10, 6), message(12, 6))
     assert found == [10]
     assert failed == [
-        "state-changelog/0: of the changelog offset 12 came, and of those from 11 on none did"
+        "state-changelog/0: offset 12 of the changelog was delivered without those from 11 on"
     ]
 
 

@@ -35,19 +35,23 @@ def watched(service: str = "bot") -> PartitionState:
 class Owner(AggregateOwner):
     """Without a ledger and a broker: a step is durable when the test says so."""
 
-    def __init__(self, state: PartitionState, stage: Any) -> None:
-        self.durable, self.state = stage, state
+    def __init__(self, state: PartitionState, processor: Any) -> None:
+        self.processor, self.state = processor, state
         self.tp, self.queue, self._task = TP("rag.scores", 0), cast(Any, []), None
-        self._announced, self._learned = lambda: None, lambda partition, control: None
-        self._orders = []
+        self._promotions: list[Any] = []
 
 
 def asked(work: Callable[[WorkerBaselines, Owner], Awaitable[Any]], state: PartitionState) -> Any:
     async def go() -> Any:
-        stage: Any = SimpleNamespace(lock=threading.RLock(), owners={})
-        owner = stage.owners[0] = Owner(state, stage)
+        processor: Any = SimpleNamespace(
+            lock=threading.RLock(),
+            owners={},
+            announced=lambda: None,
+            learned=lambda partition, control: None,
+        )
+        owner = processor.owners[0] = Owner(state, processor)
         baselines = WorkerBaselines()
-        baselines.stage = cast(AggregateProcessor, stage)
+        baselines.processor = cast(AggregateProcessor, processor)
         return await work(baselines, owner)
 
     return asyncio.run(go())
@@ -83,7 +87,7 @@ def test_a_service_of_another_worker_is_refused_with_what_is_here(state: Partiti
     asked(work, state)
 
 
-@pytest.mark.parametrize("end", ["close", "_refuse"])
+@pytest.mark.parametrize("end", ["close", "_refuse_promotions"])
 def test_who_loses_the_partition_says_so(state: PartitionState, end: str) -> None:
     async def work(baselines: WorkerBaselines, owner: Owner) -> None:
         task = asyncio.create_task(asyncio.to_thread(baselines.promote, "bot"))

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from ragmeter.kafka.processors.slow_tiers import MAX_TIMEOUTS
+from ragmeter.kafka.processors.slow_tiers import TIMEOUT_POLICY
 from tests.kafka.cluster import SERVICES, workers
 from tests.kafka.place import Place
 from tests.scorers.judge.stub_process import stub_judge
@@ -93,9 +93,9 @@ def test_a_judge_that_hangs_is_left_alone(place: Place) -> None:
             assert "the judge tier does not answer" in worker.log
             found = results(worker.metrics())
             # what waits for the judge lowers what is drawn
-            assert found["timeout"] >= MAX_TIMEOUTS
+            assert found["timeout"] >= TIMEOUT_POLICY.streak
             assert found["timeout"] + found["sampled_out"] == sum(found.values()) == 400
-            assert judge.stats()["calls"] >= MAX_TIMEOUTS
+            assert judge.stats()["calls"] >= TIMEOUT_POLICY.streak
             # it is known now: of what comes next only a try in each pause of 30 s is asked
             before, began = judge.stats()["calls"], time.monotonic()
             place.produce(lines(400, 200))

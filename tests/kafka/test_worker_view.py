@@ -33,7 +33,7 @@ class _Owner:
         self.state = state
 
 
-class _Stage:
+class _FakeProcessor:
     def __init__(self, states: dict[int, PartitionState]) -> None:
         self.owners = {number: _Owner(state) for number, state in states.items()}
         self.lock = threading.RLock()
@@ -44,8 +44,8 @@ def reading_of(states: dict[int, PartitionState], **more: Any) -> WorkerView:
     settings = settings_of(Path("unused"))
     empty = Aggregator(settings, parse_rules([ERRORS]), []).windows
     reading = WorkerView(settings.segments, empty, **{"problems": list, **more})
-    stage: Any = _Stage(states)
-    reading.stage = stage
+    processor: Any = _FakeProcessor(states)
+    reading.aggregate = processor
     return reading
 
 
@@ -91,8 +91,8 @@ def test_a_service_is_broken_down_where_it_lives(pair: dict[int, PartitionState]
 
 def test_a_service_that_went_away_leaves_nothing(pair: dict[int, PartitionState]) -> None:
     reading = reading_of(pair)
-    stage: Any = reading.stage
-    del stage.owners[4]
+    processor: Any = reading.aggregate
+    del processor.owners[4]
     assert 'service="wiki"' not in str(exported(reading))
     assert reading.windows.services() == ["bot", "shop"]
     assert reading.windows.count_traces("bot", "", "1h") > 0

@@ -7,10 +7,10 @@ from pathlib import Path
 
 import pytest
 
+from ragmeter.core.pacing import Pace
 from ragmeter.ingest.files import STDIN, InputFile
 from ragmeter.offline.replay import (
     MAX_NAMED,
-    RateLimiter,
     ReplayReporter,
     ReplayState,
     TraceShift,
@@ -27,7 +27,7 @@ LIMIT = 2**20
 def read(path: Path, done: ReplayState, said: list[str]) -> list[tuple[str, int]]:
     source, hand = InputFile(path), Hand()
     telling = ReplayReporter(source, done, said.append, hand)
-    pace = RateLimiter(None, hand, hand.sleep)
+    pace = Pace(None, hand, hand.sleep)
     items = read_traffic(source, LIMIT, done, telling, pace=pace, moving=TraceShift())
     return [(found[0].trace.trace_id, found[1]) for found in items if found is not None]
 
@@ -75,7 +75,7 @@ def test_a_silent_stream_says_that_nothing_comes(tmp_path: Path) -> None:
     try:
         source, done, hand = InputFile(pipe), ReplayState(), Hand()
         telling = ReplayReporter(source, done, lambda _: None, hand)
-        pace = RateLimiter(None, hand, hand.sleep)
+        pace = Pace(None, hand, hand.sleep)
         items = read_traffic(source, LIMIT, done, telling, pace=pace, moving=TraceShift())
         found = next(item for item in items if item is not None)
         assert found[0].trace.trace_id == "t0"

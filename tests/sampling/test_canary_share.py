@@ -8,7 +8,7 @@ import pytest
 
 from ragmeter.config.scoring import JudgeBudgetSettings
 from ragmeter.core.tiers import ScoringCost
-from ragmeter.sampling.budget_accounts import CANARY_DAY, HOUR, START_SECONDS, CanaryShare
+from ragmeter.sampling.budget_accounts import DAY, HOUR, START_SECONDS, CanaryShare
 from ragmeter.sampling.budget_controller import BudgetController
 from ragmeter.sampling.service_demand import RESOURCES
 
@@ -44,14 +44,14 @@ def test_a_part_below_the_cost_of_one_still_admits_one_in_its_time() -> None:
     assert one.admit(NOW + 10_000)
 
 
-@pytest.mark.parametrize(("place", "kept"), [(0, HOUR), (2, CANARY_DAY)])
+@pytest.mark.parametrize(("place", "kept"), [(0, HOUR), (2, DAY)])
 def test_a_rare_suite_has_the_part_of_its_time_kept(place: int, kept: float) -> None:
     one = CanaryShare({place: 1.0}, (100.0,) * 4, daily=frozenset({2}))
     one.admit(NOW)
     one.settle((0.0,) * 4)  # it is learned at once that this one was free
     one.settle((200.0,) * 4)
     one.settle((100.0,) * 4)
-    assert admitted(one, 10_000, NOW + 10 * CANARY_DAY) == kept / 100
+    assert admitted(one, 10_000, NOW + 10 * DAY) == kept / 100
 
 
 def test_a_clock_that_is_set_back_takes_nothing_away_and_gives_what_has_passed_since() -> None:

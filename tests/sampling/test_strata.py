@@ -158,7 +158,7 @@ def test_a_rate_changed_at_run_time_does_not_move_the_estimate() -> None:
     for change in (False, True):
         told, truth, windows = run(change)
         assert abs(told[-1] - truth) < 0.02
-    cell = windows._cell(windows._total("bot", "", "1h"), "answered", "judge")
+    cell = windows.cell("bot", "", "answered", "judge", "1h")
     assert cell is not None
     plain = sum(sums[FIELDS.index("y")] for sums in cell.sums().values()) / VALUE_ONE
     assert plain / cell.scored < truth - 0.08  # what a mean of the judged would have said

@@ -8,7 +8,13 @@ import pytest
 
 from ragmeter.core.dedupe import CONSECUTIVE_TRACES
 from ragmeter.core.errors import StateError
-from ragmeter.store.rows import OutboxItem, SourceProgress, StateCommit, TraceArrival
+from ragmeter.store.rows import (
+    OutboxItem,
+    SourceProgress,
+    StateCommit,
+    StoreOptions,
+    TraceArrival,
+)
 from ragmeter.store.sqlite import SqliteStore
 from ragmeter.store.state_file import remove_state_file
 
@@ -28,7 +34,7 @@ def path(tmp_path: Path) -> Path:
 
 def opened(path: Path, said: list[str] | None = None) -> SqliteStore:
     warn = said.append if said is not None else lambda text: None
-    return SqliteStore(path, horizon=HORIZON, warn=warn)
+    return SqliteStore(path, StoreOptions(horizon=HORIZON), warn=warn)
 
 
 def test_what_is_accepted_is_there_after_a_restart(path: Path) -> None:
@@ -260,7 +266,7 @@ def test_a_clock_that_was_set_back_holds_no_notification_up(path: Path) -> None:
 
 
 def test_what_is_deleted_is_overwritten_where_asked_for(tmp_path: Path) -> None:
-    store = SqliteStore(tmp_path / "s.sqlite", overwrite=True)
-    with store.reading() as db:  # some builds of SQLite do it always: the bytes would not tell
-        assert db.execute("PRAGMA secure_delete").fetchone() == (1,)
+    store = SqliteStore(tmp_path / "s.sqlite", StoreOptions(overwrite=True))
+    # some builds of SQLite do it always: the bytes would not tell
+    assert store.fetch("PRAGMA secure_delete") == [(1,)]
     store.close()

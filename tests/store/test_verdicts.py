@@ -76,7 +76,7 @@ def test_a_state_file_that_cannot_be_written_costs_verdicts_only(
     kept.put(b"k1", "f", b"1", Clock.now)
     assert kept.get(b"k1") is not None
     kept.close()
-    assert "cannot keep 1 verdicts" in caplog.text
+    assert "1 verdicts cannot be written" in caplog.text
 
 
 def test_a_checkpoint_of_ours_is_as_durable_as_one_of_the_state_file(path: Path) -> None:

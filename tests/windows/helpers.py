@@ -59,7 +59,7 @@ def trace(
     )
 
 
-def reading(w: Windows) -> dict[str, object]:
+def read_all(w: Windows) -> dict[str, object]:
     """Everything that can be read, for comparison."""
     out: dict[str, object] = {"now": w.now}
     for service in w.services():

@@ -80,7 +80,7 @@ def test_sealing_and_content_lose_nothing(samples: list[tuple[int, float]]) -> N
     before = sorted(sketch.items())
     sketch.seal()
     assert sorted(sketch.items()) == before
-    again = SparseLogHistogram.of(sketch.n, sketch.w2, sketch.content())
+    again = SparseLogHistogram.from_content(sketch.n, sketch.w2, *sketch.content())
     assert sorted(again.items()) == before
     assert again.content() == sketch.content()
 

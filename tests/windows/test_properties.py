@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from ragmeter.core.score import ScoredTrace
 from ragmeter.windows.windows import Windows
-from tests.windows.helpers import SPECS, Store, reading, trace, windows
+from tests.windows.helpers import SPECS, Store, read_all, trace, windows
 from tests.windows.test_bucket_builder import some_score
 
 Event = tuple[ScoredTrace, str, tuple[str, ...]]
@@ -54,9 +54,9 @@ def test_order_batches_and_readings_change_no_byte(
     cuts = sorted(data.draw(st.lists(st.integers(0, len(stream)), max_size=5)))
     for start, stop in zip([0, *cuts], [*cuts, len(stream)], strict=True):
         feed(other, shuffled[start:stop])
-        reading(other)
+        read_all(other)
     assert other.drain() == plain.drain()
-    assert reading(other) == reading(plain)
+    assert read_all(other) == read_all(plain)
 
 
 @given(
@@ -78,7 +78,7 @@ def test_restarts_change_nothing(seed: int, span: float, stops: list[int]) -> No
             store.write(disturbed.drain())
             disturbed = windows()
             disturbed.load(store.read())
-            assert reading(disturbed) == reading(undisturbed)
+            assert read_all(disturbed) == read_all(undisturbed)
     store.write(disturbed.drain())
     clean = Store()
     clean.write(undisturbed.drain())
@@ -100,7 +100,7 @@ def test_running_totals_do_not_drift(seed: int, span: float) -> None:
     fresh = windows()
     fresh.advance(stream[-1][0].timestamp)
     feed(fresh, stream)
-    assert reading(fresh) == reading(rolled)
+    assert read_all(fresh) == read_all(rolled)
 
 
 @given(st.integers(0, 10**6))

@@ -97,3 +97,15 @@ def test_a_trace_that_is_no_longer_bad_is_no_longer_named() -> None:
     found.add(part(0, 0, 1.0), "bot")
     worst = found.worst("bot", "grounding", "builtin", "1h")
     assert [one.trace_id for one in worst] == ["trace-1", "trace-2"]
+
+
+def test_a_bucket_that_was_emptied_by_a_retraction_expires() -> None:
+    """The segment has no other trace, so its total is gone before the emptied bucket is."""
+    found = windows()
+    found.add(part(1, 0, 1.0), "bot", SEGMENTS)
+    found.retract(part(1, 0, 1.0), "bot", SEGMENTS)
+    found.add(part(2, 20, 1.0), "bot", SEGMENTS)
+    found.retract(part(2, 20, 1.0), "bot", SEGMENTS)
+    found.advance(BASE + 300)
+    found.advance(BASE + 400)
+    assert found.states("bot", SEGMENTS[0], "grounding", "builtin", "5m")["scored"] == 0

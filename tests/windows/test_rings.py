@@ -16,7 +16,7 @@ def delta(slots: SeriesSlots, number: int = 0) -> Bucket:
 
 
 def seen(r: BucketRing) -> list[int]:
-    return [span.totals[OWNER].seen if OWNER in span.totals else 0 for span in r.spans]
+    return [span.totals[OWNER].trace_count if OWNER in span.totals else 0 for span in r.spans]
 
 
 def test_each_span_takes_what_it_reaches() -> None:
@@ -64,10 +64,10 @@ def test_a_bucket_that_was_given_away_is_not_shared() -> None:
     r, slots = ring(3), SeriesSlots(SPECS)
     r.advance(10)
     given = delta(slots)
-    r.fold(10, OWNER, given, give=True)
+    r.fold(10, OWNER, given, adopt=True)
     r.fold(10, OWNER, delta(slots, 1))
     assert r.rows[10][OWNER] is given
-    assert (given.seen, seen(r)) == (2, [2])
+    assert (given.trace_count, seen(r)) == (2, [2])
 
 
 def test_closed_buckets_are_sealed_and_late_ones_open_again() -> None:

@@ -113,7 +113,7 @@ def test_the_unscored_share_weighs_strata_by_their_size() -> None:
 def test_a_version_of_a_scorer_has_the_strata_of_the_scorer() -> None:
     whole = ScoreSums([0, 9, 0, 0, 0, 0, 0], {"low": stratum(10, []), "rest": stratum(90, [])})
     own = ScoreSums([0, 0, 0, 0, 0, 0, 0], {"low": stratum(0, [0.5])})
-    joined = own.joined(whole)
+    joined = own.join_traffic(whole)
     assert sizes(joined) == {"low": 10, "rest": 90}
     assert (joined.scored, joined.sampled_out) == (1, 0)
-    assert own.joined(None) is own
+    assert own.join_traffic(None) is own

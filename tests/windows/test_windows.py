@@ -10,7 +10,7 @@ import pytest
 
 from ragmeter.core.score import ScoreState
 from ragmeter.windows.windows import Windows
-from tests.windows.helpers import BASE, SPECS, Store, reading, score, trace, windows
+from tests.windows.helpers import BASE, SPECS, Store, read_all, score, trace, windows
 
 
 def filled(number: int = 100, step: float = 1.0) -> Windows:
@@ -286,7 +286,7 @@ def test_two_windows_may_share_a_grain() -> None:
     store.write(w.drain())
     again = windows(windows=("5m", "6m", "1h"))
     again.load(store.read())
-    assert reading(again) == reading(w)
+    assert read_all(again) == read_all(w)
 
 
 @pytest.mark.parametrize("names", [[], ["5m", "5m"], ["soon"], ["1s"]])

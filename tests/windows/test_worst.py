@@ -92,7 +92,7 @@ def test_order_and_batches_change_no_tie(order: list[int], batch: int) -> None:
             when = 1_000_000.0 + number * 7
             windows.add(ScoredTrace(f"t{number}", "bot", when, "ok", [score]), "bot")
             if at % size == 0:
-                windows.series("bot")  # reading folds
+                windows.series("bot")  # read_all folds
         return [worst.trace_id for worst in windows.worst("bot", "error", "builtin", "1h")]
 
     assert named(order, batch) == named(list(range(40)), 40)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from ragmeter.config.kafka import KafkaSettings
@@ -23,40 +23,41 @@ if TYPE_CHECKING:
     from kafka import KafkaAdminClient
 
 _WAIT_MS = 30_000  # for leaders of new partitions
+_AGE_SECONDS = 5.0  # longest wait for the oldest records; their age is only additional information
 
 
 @dataclass(slots=True)
 class ProvisionResult:
+    """Topics by outcome; `missing` is filled by a dry run only."""
+
     created: list[TopicSpec] = field(default_factory=list)
     applied: list[TopicDifference] = field(default_factory=list)
     differ: list[TopicDifference] = field(default_factory=list)
     missing: list[TopicSpec] = field(default_factory=list)
-    """Only of a dry run."""
     sound: list[TopicSpec] = field(default_factory=list)
 
 
 def provision(settings: Settings, *, apply: bool = False, dry_run: bool = False) -> ProvisionResult:
-    """Creates what is missing; with `apply` also changes what can be changed without harm."""
-    done = ProvisionResult()
+    """Create missing topics and, with `apply`, change what can be changed without harm."""
+    result = ProvisionResult()
     with admin(settings.kafka) as client:
         topics = required_topics(settings)
-        found = _describe_topics(client, topics)
-        topics = match_partitions(topics, found)
-        for topic in topics:
-            if topic.name not in found:
-                (done.missing if dry_run else done.created).append(topic)
+        actual = _describe_topics(client, topics)
+        for topic in match_partitions(topics, actual):
+            if topic.name not in actual:
+                (result.missing if dry_run else result.created).append(topic)
                 continue
-            rows = compare_topic(topic, found[topic.name])
-            safe = [row for row in rows if row.safe and apply and not dry_run]
-            done.applied += safe
-            done.differ += [row for row in rows if row not in safe]
-            if not rows:
-                done.sound.append(topic)
-        if done.created:
-            _create(client, done.created)
-        for row in done.applied:
-            _apply(client, row)
-    return done
+            differences = compare_topic(topic, actual[topic.name])
+            safe = [one for one in differences if one.safe and apply and not dry_run]
+            result.applied += safe
+            result.differ += [one for one in differences if one not in safe]
+            if not differences:
+                result.sound.append(topic)
+        if result.created:
+            _create(client, result.created)
+        for difference in result.applied:
+            _apply(client, difference)
+    return result
 
 
 def _describe_topics(client: KafkaAdminClient, topics: list[TopicSpec]) -> dict[str, ActualTopic]:
@@ -64,44 +65,43 @@ def _describe_topics(client: KafkaAdminClient, topics: list[TopicSpec]) -> dict[
     from kafka.admin import ConfigResource, OffsetSpec
 
     names = {topic.name for topic in topics}
-    # asked for all: a broker that creates topics by itself would create those that we name
-    there = [one for one in client.describe_topics() if one["name"] in names]
-    if not there:
+    # all are asked for: a broker that creates topics by itself would create those that we name
+    described = {one["name"]: one for one in client.describe_topics() if one["name"] in names}
+    if not described:
         return {}
-    resources = [ConfigResource("topic", one["name"]) for one in there]
+    resources = [ConfigResource("topic", name) for name in described]
     configs = client.describe_configs(resources, config_filter="all")["topic"]
-    all_parts = [TopicPartition(one["name"], n) for one in there for n in _numbers(one)]
-    first = client.list_partition_offsets(dict.fromkeys(all_parts, OffsetSpec.EARLIEST))
-    last = client.list_partition_offsets(dict.fromkeys(all_parts, OffsetSpec.LATEST))
-    held = {part.topic for part in all_parts if last[part].offset > first[part].offset}
+    partitions = [
+        TopicPartition(name, part["partition_index"])
+        for name, topic in described.items()
+        for part in topic["partitions"]
+    ]
+    first = client.list_partition_offsets(dict.fromkeys(partitions, OffsetSpec.EARLIEST))
+    last = client.list_partition_offsets(dict.fromkeys(partitions, OffsetSpec.LATEST))
+    filled = {part.topic for part in partitions if last[part].offset > first[part].offset}
     return {
         name: ActualTopic(
-            len(one["partitions"]),
-            min(len(part["replica_nodes"]) for part in one["partitions"]),
+            len(topic["partitions"]),
+            min(len(part["replica_nodes"]) for part in topic["partitions"]),
             {key: value["value"] for key, value in configs[name].items()},
-            name not in held,
+            name not in filled,
         )
-        for one in there
-        for name in [one["name"]]
+        for name, topic in described.items()
     }
-
-
-def _numbers(topic: dict[str, list[dict[str, int]]]) -> list[int]:
-    return [part["partition_index"] for part in topic["partitions"]]
 
 
 def _create(client: KafkaAdminClient, topics: list[TopicSpec]) -> None:
     from kafka.errors import TopicAlreadyExistsError
 
-    # one by one: two who run this at once then both come to their end
+    # one by one: two commands that run at once then both succeed
     for topic in topics:
-        new = {
+        spec = {
             "num_partitions": topic.partitions,
             "replication_factor": topic.replication or -1,
             "configs": topic.configs,
         }
         try:
-            client.create_topics({topic.name: new})
+            client.create_topics({topic.name: spec})
         except TopicAlreadyExistsError:
             continue
     client.wait_for_topics([topic.name for topic in topics], _WAIT_MS)
@@ -117,15 +117,12 @@ def _apply(client: KafkaAdminClient, row: TopicDifference) -> None:
         client.alter_configs([ConfigResource("topic", row.topic, {row.key: row.wanted})])
 
 
-_AGE_SECONDS = 5.0  # longest wait for the oldest records; their age is a help, not the answer
-
-
 @dataclass(slots=True)
 class PartitionLag:
-    """`committed` is None where the group has committed nothing: it begins at `first`.
+    """How far the workers are behind in one partition.
 
-    `lost` were deleted by the retention before they were counted. `age_seconds` is how long ago the
-    oldest record that waits was written.
+    Records from `first` to before `end` are there. A group that has `committed` None begins at
+    `first`. `age_seconds` is how long ago the oldest waiting record was written, if known.
     """
 
     topic: str
@@ -137,61 +134,61 @@ class PartitionLag:
 
     @property
     def lag(self) -> int:
+        """Records that wait."""
         return self.end - max(self.committed or 0, self.first)
 
     @property
     def lost(self) -> int:
+        """Records that the retention deleted before they were counted."""
         return 0 if self.committed is None else max(0, self.first - self.committed)
 
     def to_dict(self) -> dict[str, Any]:
-        return {
-            "topic": self.topic,
-            "partition": self.partition,
-            "first": self.first,
-            "end": self.end,
-            "committed": self.committed,
-            "lag": self.lag,
-            "lost": self.lost,
-            "age_seconds": None if self.age_seconds is None else round(self.age_seconds, 1),
-        }
+        """Return the JSON form; the age is rounded to 0.1 s."""
+        fields = asdict(self)
+        age = fields.pop("age_seconds")
+        rounded = None if age is None else round(age, 1)
+        return {**fields, "lag": self.lag, "lost": self.lost, "age_seconds": rounded}
 
 
 def read_lag(settings: Settings) -> list[PartitionLag]:
-    """Of all that the workers read. Reads offsets only, and one record of each that lags."""
+    """Return the lag of every partition that the workers read.
+
+    Reads offsets only, and one record of each partition that lags.
+    """
     kafka = settings.kafka
-    committed = _committed(kafka)
+    committed = _committed_offsets(kafka)
     with consumer(kafka) as reader:
-        parts = partitions_of(reader, consumed_topics(settings))
-        # the offsets first: a record that comes in between must not make the lag negative
-        first, end = reader.beginning_offsets(parts), reader.end_offsets(parts)
+        partitions = partitions_of(reader, consumed_topics(settings))
+        # after the committed offsets: a record that comes in between must not make a lag negative
+        first, end = reader.beginning_offsets(partitions), reader.end_offsets(partitions)
         rows = {}
-        for part in parts:
-            known = committed.get(part)
-            offset = known.offset if known is not None and known.offset >= 0 else None
+        for part in partitions:
+            entry = committed.get(part)
+            offset = entry.offset if entry is not None and entry.offset >= 0 else None
             last = max(end[part], offset or 0)
             rows[part] = PartitionLag(part.topic, part.partition, first[part], last, offset)
-        _ages(reader, rows)
+        _measure_ages(reader, rows)
     return list(rows.values())
 
 
-def _committed(kafka: KafkaSettings) -> dict[Any, Any]:
-    """Asked again, by a client that looks for the coordinator anew, while a new cluster is still
-    making its topic of the offsets and while the group moves to another broker."""
+def _committed_offsets(kafka: KafkaSettings) -> dict[Any, Any]:
     from kafka.errors import RetriableError
 
+    # Retried with a new client, which looks the coordinator up again: a new cluster may still be
+    # making its topic of the offsets, and the group may be moving to another broker.
     deadline = time.monotonic() + kafka.timeout_seconds
     while True:
         try:
             with admin(kafka) as client:
-                found: dict[Any, Any] = client.list_group_offsets(kafka.group)[kafka.group]
-                return found
+                offsets: dict[Any, Any] = client.list_group_offsets(kafka.group)[kafka.group]
+                return offsets
         except RetriableError:
             if time.monotonic() > deadline:
                 raise
             time.sleep(0.2)
 
 
-def _ages(reader: Any, rows: dict[Any, PartitionLag]) -> None:
+def _measure_ages(reader: Any, rows: dict[Any, PartitionLag]) -> None:
     waiting = {part for part, row in rows.items() if row.lag}
     reader.assign(list(waiting))
     for part in waiting:

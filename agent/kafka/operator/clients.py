@@ -1,7 +1,8 @@
-"""Clients of kafka-python for the commands: read and show records, and send traces."""
+"""kafka-python clients of the commands: open and close them, read records, and send traces."""
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import time
 from collections import deque
@@ -12,15 +13,17 @@ from typing import TYPE_CHECKING, Any
 from ragmeter.config.kafka import KafkaSettings
 from ragmeter.config.settings import Settings
 from ragmeter.console.terminal import escape_control
+from ragmeter.core.errors import RagmeterError
+from ragmeter.core.pacing import Pace
 from ragmeter.ingest.files import InputFile
 from ragmeter.kafka.connection import (
     BrokersUnreachable,
     KafkaSecurityError,
-    check_brokers,
     client_options,
+    probe_brokers,
 )
 from ragmeter.offline.replay import (
-    RateLimiter,
+    SLACK_SECONDS,
     ReplayReporter,
     ReplayState,
     TraceShift,
@@ -30,58 +33,81 @@ from ragmeter.offline.replay import (
 if TYPE_CHECKING:
     from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer
 
-QUIET_SECONDS = 30.0  # without a record although there are some: the broker has gone
-
-
-def dead_letter_partition(reader: Any, kafka: KafkaSettings) -> Any:
-    parts = partitions_of(reader, [kafka.topics.dead])
-    if len(parts) > 1:
-        raise KafkaCommandError(f"{kafka.topics.dead} has {len(parts)} partitions; one is needed")
-    return parts[0]
-
-
-def records_between(reader: Any, part: Any, start: int, end: int) -> Iterator[Any]:
-    """What is there of the offsets from `start` to before `end`."""
-    reader.assign([part])
-    reader.seek(part, max(start, reader.beginning_offsets([part])[part]))
-    heard = time.monotonic()
-    while reader.position(part) < end:
-        for record in reader.poll(timeout_ms=500).get(part, ()):
-            heard = time.monotonic()
-            if record.offset < end:
-                yield record
-        if time.monotonic() - heard > QUIET_SECONDS:
-            raise KafkaCommandError(f"{part.topic}: nothing more was read for {QUIET_SECONDS:g} s")
-
-
+QUIET_SECONDS = 30.0  # without a record although there are some: the broker is gone
+SEND_SECONDS = 70.0  # to wait for an acknowledgement; more than the producer itself tries for
 _FETCH_BYTES = 8 * 2**20  # of a partition: more than the largest message, little for a process
+_MAX_UNACKNOWLEDGED = 1_000  # sends under way; bounds the memory that a slow broker costs
 
 
-class KafkaCommandError(Exception):
-    """What a command could not do, in one line."""
+class KafkaCommandError(RagmeterError):
+    """A command failed; the text gives the cause in one line."""
 
 
 @contextmanager
 def guarded(kafka: KafkaSettings) -> Iterator[None]:
-    """The brokers let us in; what a client raises is one line. Raises `Failed`."""
+    """Check the connection, and turn the clients' exceptions into one-line errors.
+
+    Raises:
+        KafkaCommandError: The brokers are unreachable, or a client failed within the block.
+    """
     try:
         from kafka.errors import KafkaError
     except ImportError:
         raise KafkaCommandError(
             "the commands need the extra: pip install 'ragmeter[kafka]'"
         ) from None
-    for name in ("kafka", "aiokafka"):
-        # what they would tell is in the one line; only -v wants to know of every attempt
-        if not logging.getLogger().isEnabledFor(logging.DEBUG):
+    if not logging.getLogger().isEnabledFor(logging.DEBUG):
+        for name in ("kafka", "aiokafka"):  # the one line has the cause; -v shows every attempt
             logging.getLogger(name).setLevel(logging.CRITICAL)
     try:
-        check_brokers(kafka)
+        asyncio.run(probe_brokers(kafka))
         yield
     except (BrokersUnreachable, KafkaSecurityError) as error:
         raise KafkaCommandError(str(error)) from None
     except KafkaError as error:
         text = str(error).splitlines()[0] if str(error) else ""
         raise KafkaCommandError(f"Kafka: {text[:500] or type(error).__name__}") from None
+
+
+@contextmanager
+def admin(kafka: KafkaSettings) -> Iterator[KafkaAdminClient]:
+    """Open an admin client for the block."""
+    from kafka import KafkaAdminClient
+
+    with _open(KafkaAdminClient, client_options(kafka)) as client:
+        yield client
+
+
+@contextmanager
+def consumer(kafka: KafkaSettings, **options: Any) -> Iterator[KafkaConsumer]:
+    """Open a consumer for the block, without a group unless `options` name one, or auto-commit."""
+    from kafka import KafkaConsumer
+
+    defaults = {
+        "enable_auto_commit": False,
+        "auto_offset_reset": "earliest",
+        "max_partition_fetch_bytes": _FETCH_BYTES,
+    }
+    with _open(KafkaConsumer, client_options(kafka) | defaults | options) as client:
+        yield client
+
+
+@contextmanager
+def producer(kafka: KafkaSettings, largest: int) -> Iterator[KafkaProducer]:
+    """Open an idempotent producer for messages of up to `largest` bytes, acknowledged by all."""
+    from kafka import KafkaProducer
+
+    options = {
+        "acks": "all",
+        "enable_idempotence": True,
+        "max_request_size": largest + 64 * 2**10,
+        "linger_ms": 20,  # larger batches: a command is in no hurry for a single message
+        "max_block_ms": int(kafka.timeout_seconds * 1000),
+        "delivery_timeout_ms": 60_000,
+        "request_timeout_ms": 20_000,
+    }
+    with _open(KafkaProducer, client_options(kafka) | options, timeout=0) as client:
+        yield client
 
 
 @contextmanager
@@ -93,107 +119,68 @@ def _open(kind: Callable[..., Any], options: dict[str, Any], **closing: Any) -> 
         client.close(**closing)
 
 
-@contextmanager
-def admin(kafka: KafkaSettings) -> Iterator[KafkaAdminClient]:
-    from kafka import KafkaAdminClient
-
-    with _open(KafkaAdminClient, client_options(kafka)) as client:
-        yield client
-
-
-@contextmanager
-def consumer(kafka: KafkaSettings, **options: Any) -> Iterator[KafkaConsumer]:
-    """Without a group, unless `options` name one; nothing is committed by itself."""
-    from kafka import KafkaConsumer
-
-    own = {
-        "enable_auto_commit": False,
-        "auto_offset_reset": "earliest",
-        "max_partition_fetch_bytes": _FETCH_BYTES,
-    }
-    with _open(KafkaConsumer, client_options(kafka) | own | options) as client:
-        yield client
-
-
-@contextmanager
-def producer(kafka: KafkaSettings, largest: int) -> Iterator[KafkaProducer]:
-    """Idempotent, acknowledged by all replicas in sync; messages of `largest` bytes."""
-    from kafka import KafkaProducer
-
-    own = {
-        "acks": "all",
-        "enable_idempotence": True,
-        "max_request_size": largest + 64 * 2**10,
-        "linger_ms": 20,  # larger batches: a command is in no hurry for a single one
-        "max_block_ms": int(kafka.timeout_seconds * 1000),
-        "delivery_timeout_ms": 60_000,
-        "request_timeout_ms": 20_000,
-    }
-    with _open(KafkaProducer, client_options(kafka) | own, timeout=0) as client:
-        yield client
-
-
 def partitions_of(client: Any, topics: Iterable[str]) -> list[Any]:
-    """The partitions of topics, in order. Raises `Failed` for a topic that is not there."""
+    """Return the partitions of topics, in order; raise `KafkaCommandError` without a topic."""
     from kafka import TopicPartition
 
-    found = []
+    partitions = []
     for topic in topics:
-        known = client.partitions_for_topic(topic)
-        if not known:
+        numbers = client.partitions_for_topic(topic)
+        if not numbers:
             raise KafkaCommandError(f"there is no topic {topic}; `ragmeter kafka init` makes it")
-        found += [TopicPartition(topic, number) for number in sorted(known)]
-    return found
+        partitions += [TopicPartition(topic, number) for number in sorted(numbers)]
+    return partitions
 
 
-def escape_record(data: bytes | None, most: int) -> str:
-    """On one line, at most `most` bytes of it: nothing in it can steer a terminal."""
-    if data is None:
-        return ""
-    text = escape_control(data[:most].decode("utf-8", "backslashreplace")).replace("\n", "\\n")
-    return text if len(data) <= most else f"{text}... ({len(data)} bytes)"
+def records_between(reader: Any, partition: Any, start: int, end: int) -> Iterator[Any]:
+    """Yield the records from `start` to before `end` that are still there.
 
-
-def read_record(kafka: KafkaSettings, topic: str, offset: int) -> Any:
-    """Raises `Failed` where it is no longer, or not yet."""
-    with consumer(kafka) as reader:
-        part = dead_letter_partition(reader, kafka)
-        first, end = reader.beginning_offsets([part])[part], reader.end_offsets([part])[part]
-        for record in records_between(reader, part, offset, end):
-            if record.offset == offset:
-                return record
-            break
-    raise KafkaCommandError(
-        f"{topic} has no record at offset {offset}; it has {first} to {end - 1}"
-    )
+    Raises `KafkaCommandError` if the broker sends nothing for `QUIET_SECONDS`.
+    """
+    reader.assign([partition])
+    reader.seek(partition, max(start, reader.beginning_offsets([partition])[partition]))
+    received_at = time.monotonic()
+    while reader.position(partition) < end:
+        for record in reader.poll(timeout_ms=500).get(partition, ()):
+            received_at = time.monotonic()
+            if record.offset < end:
+                yield record
+        if time.monotonic() - received_at > QUIET_SECONDS:
+            raise KafkaCommandError(
+                f"{partition.topic}: nothing more was read for {QUIET_SECONDS:g} s"
+            )
 
 
 def read_newest(
     kafka: KafkaSettings, topic: str, last: int, *, follow: bool = False
 ) -> Iterator[Any]:
-    """The `last` records of each partition, in the order of their times, and then what comes."""
+    """Yield the `last` records of each partition by time, then, with `follow`, new ones."""
     with consumer(kafka) as reader:
-        parts = partitions_of(reader, [topic])
-        first, end = reader.beginning_offsets(parts), reader.end_offsets(parts)
-        found = [
+        partitions = partitions_of(reader, [topic])
+        first, end = reader.beginning_offsets(partitions), reader.end_offsets(partitions)
+        records = [
             record
-            for part in parts
+            for partition in partitions
             for record in records_between(
-                reader, part, max(first[part], end[part] - last), end[part]
+                reader, partition, max(first[partition], end[partition] - last), end[partition]
             )
         ]
-        yield from sorted(found, key=lambda record: record.timestamp)
+        yield from sorted(records, key=lambda record: record.timestamp)
         if follow:
-            reader.assign(parts)
-            for part in parts:
-                reader.seek(part, end[part])
+            reader.assign(partitions)
+            for partition in partitions:
+                reader.seek(partition, end[partition])
             while True:
-                for records in reader.poll(timeout_ms=500).values():
-                    yield from records
+                for batch in reader.poll(timeout_ms=500).values():
+                    yield from batch
 
 
-_WINDOW = 1_000  # sends that wait for their acknowledgement; bounds what a slow broker piles up
-_SEND_SECONDS = 70.0  # more than the producer itself tries for
+def escape_record(data: bytes | None, most: int) -> str:
+    """Return up to `most` bytes as one line in which nothing can control a terminal."""
+    if data is None:
+        return ""
+    text = escape_control(data[:most].decode("utf-8", "backslashreplace")).replace("\n", "\\n")
+    return text if len(data) <= most else f"{text}... ({len(data)} bytes)"
 
 
 def send_traces(
@@ -205,36 +192,45 @@ def send_traces(
     moving: TraceShift | None = None,
     done: ReplayState | None = None,
 ) -> ReplayState:
-    """Send traces from `done.position` on. `done` is kept up to date, for whoever is interrupted.
-    Raises OSError, `Failed`.
+    """Send the traces of a file to the topic of the traces, keyed by trace id.
+
+    Args:
+        source: The file; OSError is raised where it cannot be read.
+        settings: Brokers, topic and size limit.
+        say: Prints a line of progress.
+        rate: Traces a second; None sends as fast as the brokers take them.
+        moving: The shift of the traces' times and ids.
+        done: Where to begin (`done.position`); kept up to date, for a caller that is interrupted.
     """
     done = done or ReplayState()
-    telling = ReplayReporter(source, done, say)
+    reporter = ReplayReporter(source, done, say)
     topic, limit = settings.kafka.topics.traces, settings.limits.trace_bytes
-    waiting: deque[tuple[Any, int]] = deque()
+    unacknowledged: deque[tuple[Any, int]] = deque()
 
-    def settle(most: int) -> None:
-        """Until at most this many wait; also whatever has arrived meanwhile."""
-        while waiting and (len(waiting) > most or waiting[0][0].is_done):
-            future, position = waiting.popleft()
-            future.get(timeout=_SEND_SECONDS)
+    def await_sends(most: int) -> None:
+        """Wait until at most `most` sends are under way, and count those that are done."""
+        while unacknowledged and (len(unacknowledged) > most or unacknowledged[0][0].is_done):
+            future, position = unacknowledged.popleft()
+            future.get(timeout=SEND_SECONDS)
             done.sent += 1
             done.position = position
-        telling.report_progress()
+        reporter.report_progress()
 
-    pace = RateLimiter(rate, time.monotonic, time.sleep)
-    # a producer would wait for the topic to come, and a broker might even make it
+    pace = Pace(rate, time.monotonic, time.sleep, SLACK_SECONDS)
+    # a producer would wait for the topic to appear, and a broker might even create it
     with consumer(settings.kafka) as reader:
         partitions_of(reader, [topic])
     with producer(settings.kafka, limit) as client:
-        items = read_traffic(source, limit, done, telling, pace=pace, moving=moving or TraceShift())
-        for found in items:
-            if found is not None:
-                item, position = found
+        items = read_traffic(
+            source, limit, done, reporter, pace=pace, moving=moving or TraceShift()
+        )
+        for entry in items:
+            if entry is not None:
+                item, position = entry
                 key = item.trace.trace_id.encode("utf-8", "replace")
-                waiting.append((client.send(topic, item.body, key), position))
-            settle(_WINDOW)
-        client.flush(timeout=_SEND_SECONDS)
-        settle(0)
+                unacknowledged.append((client.send(topic, item.body, key), position))
+            await_sends(_MAX_UNACKNOWLEDGED)
+        client.flush(timeout=SEND_SECONDS)
+        await_sends(0)
     done.finished = True
     return done

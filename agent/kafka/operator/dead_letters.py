@@ -1,24 +1,16 @@
-"""List dead letters, and send them to their source topic again, each once.
+"""Read the topic of the dead letters, and send letters to their source topic again, each once.
 
-The topic of the dead letters, read by an operator: what is in it, and what was sent again.
+A letter is a record with a `reason` header (`ragmeter.kafka.processors.delivery`). Between letters
+lie the receipts of `redrive`, with a `redrive` header: an intent before each batch, and its
+completion behind it, each naming the letters by their offsets. They share the topic because they
+then live as long as the letters.
 
-Beside the letters it holds *receipts* of `redrive`: before a batch goes out an intent, behind it
-that it is done, each naming the letters by their offsets. They are in the same topic because they
-then live as long as the letters do. A letter is a record with a `reason` header (written by
-`ragmeter.kafka.processors.delivery`), a receipt one with a `redrive` header.
-
-`ragmeter kafka dlq redrive`: dead letters back to where they came from, nothing twice.
-
-Without transactions: an unfinished one would hold back the traces of all producers for a minute.
-Instead every batch is noted in the topic of the dead letters before it goes out and when all of it
-has been acknowledged (`ragmeter.kafka.operator.dead_letters`). Whoever finds a note without its end
-looks in the source topic, from that time on, for what was sent: each message names its letter in
-the header `letter`.
-
-Membership of a consumer group keeps a second redrive out. A redrive that stalled for longer than
-the group waits, and wakes up within a batch, could still send that batch beside its successor;
-what it sends then carries trace ids that were counted, and is counted as a duplicate; labels that
-were counted are repeated.
+There are no transactions: an unfinished one would hold back the traces of all producers for a
+minute. A redrive that finds an intent without its completion searches the source topic, from that
+time on, for messages that name its letters in the header `letter`. A consumer group keeps a second
+redrive out. A redrive that stalls for longer than the group waits, and wakes up within a batch,
+could still send that batch beside its successor; the repeated trace ids are then counted as
+duplicates, and repeated labels twice.
 """
 
 from __future__ import annotations
@@ -34,23 +26,32 @@ from typing import Any
 from ragmeter.config.kafka import KafkaSettings, KafkaTopics
 from ragmeter.config.settings import Settings
 from ragmeter.kafka.operator.clients import (
+    SEND_SECONDS,
     KafkaCommandError,
     admin,
     consumer,
-    dead_letter_partition,
     partitions_of,
     producer,
     records_between,
 )
 from ragmeter.kafka.span_records import ENCODING_HEADER
 
+BATCH = 100  # letters between two receipts: what has to be searched for after a crash
 _RECEIPT, _INTENT, DONE = "redrive", b"intent", b"done"
-_MOST_LETTERS = 1_000_000  # about 300 MB of what is kept of each
+_MOST_LETTERS = 1_000_000  # about 300 MB in memory
+_SESSION_MS = 10_000  # after a crash the next redrive is kept out so long
+_JOIN_SECONDS = 30.0
+# a broker's clock may be behind ours by this much; few records are searched in vain
+_SKEW_MS = 600_000
 
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """`topic`, `partition`, `position`: where the message was read that became this letter."""
+    """A dead letter without its body.
+
+    `topic`, `partition` and `position` are the source of the message that became this letter, for
+    the `attempt`-th time; `time` is in Unix seconds; `truncated` means that the body was left out.
+    """
 
     offset: int
     time: float
@@ -65,95 +66,113 @@ class DeadLetter:
 
     @property
     def source(self) -> str:
+        """Topic, partition and offset of the message, as one string."""
         return f"{self.topic}/{self.partition}/{self.position}"
 
 
 @dataclass(slots=True)
 class DeadLetterContents:
-    """`sent`: offsets of letters that were sent again. `begun`: of letters that a redrive was about
-    to send when it ended, with the time it began (ms): they may have been sent."""
+    """Letters, the offsets of those that were sent again, and a count of other records.
+
+    `begun` are offsets of letters that an interrupted redrive may have sent, with the time at which
+    it began in Unix milliseconds.
+    """
 
     letters: list[DeadLetter] = field(default_factory=list)
     sent: set[int] = field(default_factory=set)
     begun: dict[int, int] = field(default_factory=dict)
     strangers: int = 0
 
-
-def read_letters(kafka: KafkaSettings) -> DeadLetterContents:
-    """The whole topic up to now, without the bodies. Raises `Failed`."""
-    found = DeadLetterContents()
-    with consumer(kafka) as reader:
-        part = dead_letter_partition(reader, kafka)
-        end = reader.end_offsets([part])[part]
-        for record in records_between(reader, part, 0, end):
-            headers = _headers_of(record)
-            if _RECEIPT in headers:
-                _receipt(found, headers[_RECEIPT], record.value)
-            elif (letter := _letter_of(record, headers)) is not None:
-                found.letters.append(letter)
-            else:
-                found.strangers += 1
-            if len(found.letters) > _MOST_LETTERS:
-                raise KafkaCommandError(
-                    f"more than {_MOST_LETTERS} dead letters; is the producer sound?"
-                )
-    return found
-
-
-def _headers_of(record: Any) -> dict[str, bytes]:
-    return {name: value or b"" for name, value in record.headers}
-
-
-def _letter_of(record: Any, headers: dict[str, bytes]) -> DeadLetter | None:
-    """None for a record that no worker wrote."""
-    try:
-        return DeadLetter(
-            record.offset,
-            record.timestamp / 1000,
-            headers["reason"].decode("utf-8", "replace"),
-            headers.get("error", b"").decode("utf-8", "replace"),
-            headers["topic"].decode(),
-            int(headers["partition"]),
-            int(headers["offset"]),
-            int(headers.get("attempt", b"1")),
-            len(record.value or b""),
-            "truncated" in headers,
-        )
-    except (KeyError, ValueError):  # a UnicodeDecodeError is one
-        return None
-
-
-def _receipt(found: DeadLetterContents, kind: bytes, value: bytes | None) -> None:
-    try:
-        body = json.loads(value or b"")
-        offsets, at = [int(one) for one in body["letters"]], int(body["at"])
-    except (ValueError, TypeError, KeyError):
-        found.strangers += 1
-        return
-    for offset in offsets:
-        if kind == DONE:
-            found.sent.add(offset)
-            found.begun.pop(offset, None)
-        elif offset not in found.sent:
-            found.begun.setdefault(offset, at)
-
-
-BATCH = 100  # letters between two receipts: what a crash leaves to be looked for
-_SESSION_MS = 10_000  # after a crash the next redrive is kept out so long
-_JOIN_SECONDS = 30.0
-_SEND_SECONDS = 70.0  # more than the producer itself tries for
-# a broker's clock may be behind ours by this much; the records that are looked through are few
-_SKEW_MS = 600_000
+    def add_receipt(self, kind: bytes, value: bytes | None) -> None:
+        """Apply an intent or a completion."""
+        try:
+            body = json.loads(value or b"")
+            offsets, at = [int(offset) for offset in body["letters"]], int(body["at"])
+        except (ValueError, TypeError, KeyError):
+            self.strangers += 1
+            return
+        for offset in offsets:
+            if kind == DONE:
+                self.sent.add(offset)
+                self.begun.pop(offset, None)
+            elif offset not in self.sent:
+                self.begun.setdefault(offset, at)
 
 
 @dataclass(slots=True)
 class RedriveResult:
+    """Counts of letters: sent, `already` sent by an interrupted redrive, and not sent by cause.
+
+    `reasons` counts those sent, or to be sent by a dry run, by the reason of the letter.
+    """
+
     sent: int = 0
     already: int = 0
-    """Found in the source topic: sent by a redrive that ended before it could say so."""
     left: Counter[str] = field(default_factory=Counter)
-    """Not sent, by why."""
     reasons: Counter[str] = field(default_factory=Counter)
+
+
+def dead_letter_partition(reader: Any, kafka: KafkaSettings) -> Any:
+    """Return the only partition of the topic; raise `KafkaCommandError` for more or none."""
+    partitions = partitions_of(reader, [kafka.topics.dead])
+    if len(partitions) > 1:
+        raise KafkaCommandError(
+            f"{kafka.topics.dead} has {len(partitions)} partitions; one is needed"
+        )
+    return partitions[0]
+
+
+def read_letter(kafka: KafkaSettings, offset: int) -> Any:
+    """Return one record of the topic; raise `KafkaCommandError` if it does not exist."""
+    with consumer(kafka) as reader:
+        part = dead_letter_partition(reader, kafka)
+        first, end = reader.beginning_offsets([part])[part], reader.end_offsets([part])[part]
+        record = next(records_between(reader, part, offset, end), None)
+    if record is None or record.offset != offset:
+        raise KafkaCommandError(
+            f"{kafka.topics.dead} has no record at offset {offset}; it has {first} to {end - 1}"
+        )
+    return record
+
+
+def read_letters(kafka: KafkaSettings) -> DeadLetterContents:
+    """Read the whole topic up to now, without the bodies; raise `KafkaCommandError`."""
+    contents = DeadLetterContents()
+    with consumer(kafka) as reader:
+        part = dead_letter_partition(reader, kafka)
+        end = reader.end_offsets([part])[part]
+        for record in records_between(reader, part, 0, end):
+            headers = {name: value or b"" for name, value in record.headers}
+            if _RECEIPT in headers:
+                contents.add_receipt(headers[_RECEIPT], record.value)
+            elif (letter := _parse_letter(record, headers)) is not None:
+                contents.letters.append(letter)
+            else:
+                contents.strangers += 1
+            if len(contents.letters) > _MOST_LETTERS:
+                raise KafkaCommandError(
+                    f"more than {_MOST_LETTERS} dead letters; is the producer sound?"
+                )
+    return contents
+
+
+def _parse_letter(record: Any, headers: dict[str, bytes]) -> DeadLetter | None:
+    """None for a record that no worker wrote."""
+    try:
+        return DeadLetter(
+            offset=record.offset,
+            time=record.timestamp / 1000,
+            reason=headers["reason"].decode("utf-8", "replace"),
+            error=headers.get("error", b"").decode("utf-8", "replace"),
+            topic=headers["topic"].decode(),
+            partition=int(headers["partition"]),
+            position=int(headers["offset"]),
+            attempt=int(headers.get("attempt", b"1")),
+            bytes=len(record.value or b""),
+            truncated="truncated" in headers,
+        )
+    except (KeyError, ValueError):  # a UnicodeDecodeError is one
+        return None
 
 
 def redrive(
@@ -164,43 +183,50 @@ def redrive(
     limit: int | None = None,
     dry_run: bool = False,
 ) -> RedriveResult:
-    """Sends what was not sent yet, oldest first. Raises `Failed`."""
-    done = RedriveResult()
+    """Send letters that were not sent yet to their source topic, oldest first.
+
+    `say` prints a line of progress; `reason` and `limit` select letters; a dry run only counts.
+    Raises `KafkaCommandError` if another redrive is running, or the topic cannot be read.
+    """
+    result = RedriveResult()
     if dry_run:
-        for letter in _pending(settings, read_letters(settings.kafka), done, reason, limit):
-            done.reasons[letter.reason] += 1
-        return done
+        for letter in _pending(settings, read_letters(settings.kafka), result, reason, limit):
+            result.reasons[letter.reason] += 1
+        return result
     with _sole_member(settings), producer(settings.kafka, settings.limits.trace_bytes) as client:
         contents = read_letters(settings.kafka)
-        _find_begun(settings, client, contents, done)
-        pending = _pending(settings, contents, done, reason, limit)
+        _settle_begun(settings, client, contents, result)
+        pending = _pending(settings, contents, result, reason, limit)
         for start in range(0, len(pending), BATCH):
-            _send(settings, client, pending[start : start + BATCH], done)
-            say(f"{done.sent} of {len(pending)} sent")
-    return done
+            _send(settings, client, pending[start : start + BATCH], result)
+            say(f"{result.sent} of {len(pending)} sent")
+    return result
 
 
 def _pending(
     settings: Settings,
     contents: DeadLetterContents,
-    done: RedriveResult,
+    result: RedriveResult,
     reason: str | None,
     limit: int | None,
 ) -> list[DeadLetter]:
-    found = []
+    pending = []
     for letter in contents.letters:
         if letter.offset in contents.sent or (reason is not None and letter.reason != reason):
             continue
-        if why := _why_not(letter, settings.kafka.topics):
-            done.left[why] += 1
+        if obstacle := _obstacle(letter, settings.kafka.topics):
+            result.left[obstacle] += 1
         else:
-            found.append(letter)
-    return found[:limit]
+            pending.append(letter)
+    return pending[:limit]
 
 
-def _why_not(letter: DeadLetter, topics: KafkaTopics) -> str:
-    """Why a letter cannot be sent again; "" if it can. Behind the traces a guard drops what comes
-    out of its order (`ragmeter.kafka.state.duplicates`): it would be lost, and look sent."""
+def _obstacle(letter: DeadLetter, topics: KafkaTopics) -> str:
+    """Return why a letter cannot be sent again, or "".
+
+    Behind the traces, a guard against repetitions (`ragmeter.kafka.state.duplicates`) drops what
+    comes out of order: the letter would be lost although it was sent.
+    """
     if letter.truncated:
         return "only their place is known (truncated)"
     if letter.topic == topics.spans:
@@ -214,7 +240,7 @@ def _why_not(letter: DeadLetter, topics: KafkaTopics) -> str:
 
 @contextmanager
 def _sole_member(settings: Settings) -> Iterator[None]:
-    """As the only member of the group of redrives."""
+    """Be the only member of the consumer group of redrives."""
     kafka = settings.kafka
     group = f"{kafka.group}-redrive"
     other = f"another redrive is running, or ended less than {_SESSION_MS // 1000} s ago"
@@ -239,10 +265,10 @@ def _sole_member(settings: Settings) -> Iterator[None]:
         yield
 
 
-def _find_begun(
-    settings: Settings, client: Any, contents: DeadLetterContents, done: RedriveResult
+def _settle_begun(
+    settings: Settings, client: Any, contents: DeadLetterContents, result: RedriveResult
 ) -> None:
-    """Settle what an earlier redrive had begun: what is found in the source topic was sent."""
+    """Search the source topics for letters that an interrupted redrive had begun to send."""
     begun = {offset: at for offset, at in contents.begun.items() if offset not in contents.sent}
     if not begun:
         return
@@ -261,20 +287,20 @@ def _find_begun(
                     if name == "letter" and value.isdigit() and int(value) in begun:
                         sent.add(int(value))
     if sent:
-        _note(settings, client, DONE, sorted(sent))
+        _write_receipt(settings, client, DONE, sorted(sent))
     contents.sent |= sent
-    done.already += len(sent)
+    result.already += len(sent)
 
 
-def _note(settings: Settings, client: Any, kind: bytes, letters: list[int]) -> None:
+def _write_receipt(settings: Settings, client: Any, kind: bytes, letters: list[int]) -> None:
     body = json.dumps({"letters": letters, "at": int(time.time() * 1000)}).encode()
     headers = [(_RECEIPT, kind)]
-    client.send(settings.kafka.topics.dead, body, headers=headers).get(timeout=_SEND_SECONDS)
+    client.send(settings.kafka.topics.dead, body, headers=headers).get(timeout=SEND_SECONDS)
 
 
-def _send(settings: Settings, client: Any, batch: list[DeadLetter], done: RedriveResult) -> None:
+def _send(settings: Settings, client: Any, batch: list[DeadLetter], result: RedriveResult) -> None:
     by_offset = {letter.offset: letter for letter in batch}
-    _note(settings, client, _INTENT, list(by_offset))
+    _write_receipt(settings, client, _INTENT, list(by_offset))
     futures, sent = [], []
     with consumer(settings.kafka) as reader:
         part = dead_letter_partition(reader, settings.kafka)
@@ -283,15 +309,15 @@ def _send(settings: Settings, client: Any, batch: list[DeadLetter], done: Redriv
             if letter is None:
                 continue
             headers = [
-                ("attempt", b"%d" % letter.attempt),  # of those behind it: a worker adds its own
+                ("attempt", b"%d" % letter.attempt),  # past ones: a worker adds its own
                 ("origin", letter.source.encode()),
                 ("letter", b"%d" % letter.offset),
-                *(found for found in record.headers if found[0] == ENCODING_HEADER),
+                *(header for header in record.headers if header[0] == ENCODING_HEADER),
             ]
             futures.append(client.send(letter.topic, record.value, record.key, headers))
             sent.append(letter)
     for future in futures:
-        future.get(timeout=_SEND_SECONDS)
-    _note(settings, client, DONE, [letter.offset for letter in sent])
-    done.sent += len(sent)
-    done.reasons.update(letter.reason for letter in sent)
+        future.get(timeout=SEND_SECONDS)
+    _write_receipt(settings, client, DONE, [letter.offset for letter in sent])
+    result.sent += len(sent)
+    result.reasons.update(letter.reason for letter in sent)

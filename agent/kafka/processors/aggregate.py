@@ -1,66 +1,50 @@
-"""Count batches of score records in the state of their partition."""
+"""The processor that counts records of the scores topic in the state of their partition."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Any
 
 import faust
 from faust.types import EventT
 
-from ragmeter.core.counters import Counters
+from ragmeter.aggregate.aggregator import IDLE_SECONDS
 from ragmeter.core.errors import is_item_fault
 from ragmeter.embedded.intake import StateUnavailable
-from ragmeter.kafka.processors.delivery import DeadLetterTopic
-from ragmeter.kafka.processors.durable import (
-    ChangelogRows,
-    DurableProcessor,
-    DurableStep,
-    PartitionOwner,
-)
+from ragmeter.kafka.processors.delivery import ProcessorContext
+from ragmeter.kafka.processors.durable import DurableProcessor, PartitionOwner
 from ragmeter.kafka.score_records import BadRecord, decode_scores_message
-from ragmeter.kafka.state.partition import PartitionState, PartitionStep, ScoresRecord
+from ragmeter.kafka.state.partition import PartitionState, ScoresRecord
+from ragmeter.kafka.state.rows import StateStep
 from ragmeter.kafka.tables import StateTable
 from ragmeter.sampling.control import SamplingControl
 
-log = logging.getLogger("ragmeter.kafka")
-
-IDLE_SECONDS = 1.0  # how often event time moves on while nothing arrives
-
-ControlSink = Callable[[int, SamplingControl], None]
+log = logging.getLogger(__name__)
 
 
 class AggregateOwner(PartitionOwner[PartitionState]):
-    """`announced` is told that alerts have moved, and `learned` what the score halves should know,
-    when that is durable."""
+    """One partition of the scores topic in one generation."""
 
+    processor: AggregateProcessor
     idle_seconds = IDLE_SECONDS
 
-    def __init__(
-        self,
-        stage: AggregateProcessor,
-        partition: int,
-        generation: int,
-        rows: ChangelogRows,
-        announced: Callable[[], None],
-        learned: ControlSink,
-    ) -> None:
-        super().__init__(stage, partition, generation, rows)
-        self._announced = announced
-        self._learned = learned
-        self._orders: list[tuple[PartitionState, int, asyncio.Future[None]]] = []
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        self._promotions: list[tuple[PartitionState, int, asyncio.Future[None]]] = []
 
     def start(self, position: int) -> None:
+        """Begin to process at an offset, and publish the control record."""
         super().start(position)
-        self._learned(self.tp.partition, self.state.control)  # the owner before may have died first
+        self._publish_control()  # the owner before may have died first
 
     async def process(self, events: list[EventT[Any]]) -> None:
-        read = [(event, await self._read(event)) for event in events]
-        records = [record for _, record in read if record is not None]
+        """Count the records of the events, or move event time on without events."""
+        decoded = [(event, await self._decode(event)) for event in events]
+        records = [record for _, record in decoded if record is not None]
         try:
-            with self.durable.lock:
+            with self.processor.lock:
                 if records:
                     self.state.apply(records)
                 else:
@@ -69,87 +53,89 @@ class AggregateOwner(PartitionOwner[PartitionState]):
             if not records or not is_item_fault(error):
                 raise
             log.exception("a batch failed; trying its records one by one")
-            await self._one_by_one([(event, record is not None) for event, record in read])
+            await self._process_singly([(event, record is not None) for event, record in decoded])
         else:
             await self.commit(events)
 
-    def on_committed(self, step: DurableStep) -> None:
-        with self.durable.lock:
+    def on_committed(self, step: StateStep) -> None:
+        """Release notifications, publish the control record, and answer durable promotions."""
+        with self.processor.lock:
             self.state.outbox.settled()
-        assert isinstance(step, PartitionStep)
         if step.transitions:
-            self._announced()
-        self._learned(self.tp.partition, self.state.control)
-        waiting, self._orders = self._orders, []
+            self.processor.announced()
+        self._publish_control()
+        waiting, self._promotions = self._promotions, []
         for state, number, durable in waiting:
             if state is not self.state or number > step.promotions:
-                self._orders.append((state, number, durable))
-            elif not durable.done():  # nobody may wait for it any more
+                self._promotions.append((state, number, durable))
+            elif not durable.done():  # the caller may have given up
                 durable.set_result(None)
 
     def promote(self, service: str | None) -> tuple[dict[str, Any], asyncio.Future[None]] | None:
-        """A new drift baseline, as `Aggregator.promote`, and what is done when it is durable; it
-        raises `Unavailable` where nobody can say that it will be."""
-        with self.durable.lock:
-            found = self.state.promote(service)
-        if found is None:
+        """Make new drift baselines, as `Aggregator.promote`.
+
+        The future ends when they are durable, or with `StateUnavailable` if the partition is lost.
+        """
+        with self.processor.lock:
+            promoted = self.state.promote(service)
+        if promoted is None:
             return None
         durable: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._orders.append((self.state, self.state.promotions, durable))
-        return found, durable
-
-    async def _read(self, event: EventT[Any]) -> ScoresRecord | None:
-        """None: it was buried."""
-        try:
-            return decode_scores_message(event.message.value or b"")
-        except BadRecord as error:
-            await self.durable.send_dead_letter(event, error.reason, str(error))
-            return None
+        self._promotions.append((self.state, self.state.promotions, durable))
+        return promoted, durable
 
     def close(self) -> None:
+        """Stop, and refuse promotions that are not durable."""
         super().close()
-        self._refuse()
+        self._refuse_promotions()
 
     def reload(self) -> None:
+        """Restore the last durable state, and refuse promotions that it lacks."""
         super().reload()
-        self._refuse()
+        self._refuse_promotions()
 
-    def _refuse(self) -> None:
-        waiting, self._orders = self._orders, []
+    def _refuse_promotions(self) -> None:
+        waiting, self._promotions = self._promotions, []
         for _, _, durable in waiting:
             if not durable.done():
-                durable.set_exception(StateUnavailable("the group forms anew: ask again"))
+                durable.set_exception(StateUnavailable("the group rebalances: ask again"))
 
-    async def _one_by_one(self, events: list[tuple[EventT[Any], bool]]) -> None:
-        """Events, and whether each is a record; those that are none were buried before."""
+    def _publish_control(self) -> None:
+        self.processor.learned(self.tp.partition, self.state.control)
+
+    async def _decode(self, event: EventT[Any]) -> ScoresRecord | None:
+        """None: the message became a dead letter."""
+        try:
+            return _record_of(event)
+        except BadRecord as error:
+            await self.processor.send_dead_letter(event, error.reason, str(error))
+            return None
+
+    async def _process_singly(self, events: list[tuple[EventT[Any], bool]]) -> None:
+        """Count each event that is a record by itself; the others are dead letters already."""
         self.reload()
-        for event, sound in events:
-            if sound:
-                await self._try(event)
+        for event, is_record in events:
+            if is_record:
+                await self._process_one(event)
             await self.commit([event])
 
-    async def _try(self, event: EventT[Any]) -> None:
-        error = self._failure(event)
+    async def _process_one(self, event: EventT[Any]) -> None:
+        error = self._apply_one(event)
         if error is not None:
-            with self.durable.lock:
-                forsaken = self.state.give_up_feedback(
-                    decode_scores_message(event.message.value or b"")
-                )
-            error = self._failure(event) if forsaken else error
+            with self.processor.lock:
+                given_up = self.state.give_up_feedback(_record_of(event))
+            error = self._apply_one(event) if given_up else error
         if error is not None:
-            await self.durable.send_dead_letter(
-                event, "internal_error", repr(error)[:200], count=False
-            )
-            with self.durable.lock:
-                self.state.give_up(decode_scores_message(event.message.value or b""))
+            text = repr(error)[:200]
+            await self.processor.send_dead_letter(event, "internal_error", text, count=False)
+            with self.processor.lock:
+                self.state.give_up(_record_of(event))
 
-    def _failure(self, event: EventT[Any]) -> Exception | None:
-        """Why a record cannot be counted: the state is then what it was before. None: it is."""
-        record = decode_scores_message(
-            event.message.value or b""
-        )  # what is applied becomes the state's own
+    def _apply_one(self, event: EventT[Any]) -> Exception | None:
+        """Count a record; the exception if that fails, with the state as it was before."""
+        record = _record_of(event)  # decoded anew: what is applied becomes the state's own
         try:
-            with self.durable.lock:
+            with self.processor.lock:
                 self.state.apply([record])
         except Exception as error:
             if not is_item_fault(error):
@@ -160,25 +146,30 @@ class AggregateOwner(PartitionOwner[PartitionState]):
         return None
 
 
+def _record_of(event: EventT[Any]) -> ScoresRecord:
+    return decode_scores_message(event.message.value or b"")
+
+
 class AggregateProcessor(DurableProcessor[PartitionState]):
-    """All partitions of the scores that this worker owns."""
+    """The partitions of the scores topic that this worker owns.
+
+    `announced` is called when alert transitions are durable, and `learned` with each durable
+    control record.
+    """
+
+    owner_type = AggregateOwner
 
     def __init__(
         self,
+        context: ProcessorContext,
         app: faust.App,
         table: StateTable,
         topic: str,
-        dead: DeadLetterTopic,
-        counters: Counters,
-        *,
         build: Callable[[], PartitionState],
-        failed: Callable[[BaseException], Awaitable[object]],
-        announced: Callable[[], None] = lambda: None,
-        learned: ControlSink = lambda partition, control: None,
+        *,
+        announced: Callable[[], None],
+        learned: Callable[[int, SamplingControl], None],
     ) -> None:
-        super().__init__(app, table, topic, dead, counters, build=build, failed=failed)
-        self._announced = announced
-        self._learned = learned
-
-    def make_owner(self, partition: int, generation: int, rows: ChangelogRows) -> AggregateOwner:
-        return AggregateOwner(self, partition, generation, rows, self._announced, self._learned)
+        super().__init__(context, app, table, topic, build)
+        self.announced = announced
+        self.learned = learned

@@ -1,23 +1,17 @@
-"""Redact and resolve traces before they are scored, and deliver records and dead letters to topics.
-
-Between reading a trace and scoring it, as in the embedded agent: redaction, the texts of
-passages that came as ids alone, and redaction of what a resolver gave.
-
-The embedded agent keeps what came out of this. Here the trace stays in its topic as it was sent, so
-whoever reads it there again (`ragmeter.kafka.jobs`) goes the same way.
-"""
+"""Delivery to topics: awaited sends, dead letters, and the preparation of traces before scoring."""
 
 from __future__ import annotations
 
 import asyncio
 import json
 import logging
-from collections.abc import Awaitable, Mapping
-from dataclasses import replace
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import dataclass, replace
 from typing import Any
 
 import faust
 from aiokafka.errors import MessageSizeTooLargeError
+from aiokafka.partitioner import murmur2
 from faust.exceptions import ProducerSendError
 from faust.types import EventT, RecordMetadata, TopicT
 
@@ -33,13 +27,25 @@ from ragmeter.kafka.span_records import ENCODING_HEADER
 from ragmeter.sampling.control import VERSION_TAGS
 from ragmeter.trace import Trace
 
+log = logging.getLogger(__name__)
+
+# For all passages of a trace. A source has a limit of its own for each text; here a trace is under
+# way meanwhile, and a rebalance waits for it and for the slow tiers behind (20 s).
 _RESOLVE_SECONDS = 10.0
-"""For all passages of a trace. A source has a limit of its own for each text; here a trace is under
-way meanwhile, and a rebalance waits for it and for the slow tiers behind (20 s)."""
+_MAX_ERROR = 500  # bytes of a header
+EMPTY_BODY = b""  # aiokafka sends no record without a key and a value
+
+ErrorPairs = tuple[tuple[str, str], ...]
+"""(field or "", message) of each error."""
 
 
 class TracePreparer:
-    """To be closed. `counters` get what was redacted and looked up."""
+    """Redaction and passage lookup between reading a trace and scoring it.
+
+    The trace stays in its topic as it was sent, so whoever reads it there again
+    (`ragmeter.kafka.jobs`) prepares it again. `counters` count redactions and lookups; `seconds`
+    bounds the lookup of all passages of a trace. Use it as a context manager.
+    """
 
     def __init__(
         self,
@@ -66,44 +72,46 @@ class TracePreparer:
         if self._resolver is not None:
             await self._resolver.close()
 
-    async def prepare(self, good: DecodedTrace, *, again: bool = False) -> Trace:
-        """The trace as it may be scored and shown; `again`: its redactions were counted before."""
-        trace = await self._redacted(good, again)
+    async def prepare(self, item: DecodedTrace, *, again: bool = False) -> Trace:
+        """Return the trace as it may be scored and shown; `again` counts no redactions twice."""
+        trace = await self._redact(item, again)
         resolver = self._resolver
         if resolver is None or not needs_passage_texts(self._resolvers, trace):
             return trace
         try:
             async with asyncio.timeout(self._seconds):
-                found = await resolver.resolve(trace)
+                resolved = await resolver.resolve(trace)
         except TimeoutError:
-            return _without(trace, "resolver_timeout")
+            return _without_passages(trace, "resolver_timeout")
         finally:
-            self._add(resolver.counts())
-        if found is trace:
+            self._count(resolver.counts())
+        if resolved is trace:
             return trace
-        found = await self._redacted(DecodedTrace(found, b""), again)
-        if len(found.model_dump_json(exclude_none=True).encode("utf-8", "replace")) > self._limit:
-            # more text than a trace may have: as if it could not be had
-            return _without(trace, "resolver_error")
-        return found
+        resolved = await self._redact(DecodedTrace(resolved, b""), again)
+        body = resolved.model_dump_json(exclude_none=True).encode("utf-8", "replace")
+        # more text than a trace may have: as if there were none
+        too_large = len(body) > self._limit
+        return _without_passages(trace, "resolver_error") if too_large else resolved
 
-    async def _redacted(self, good: DecodedTrace, again: bool) -> Trace:
+    async def _redact(self, item: DecodedTrace, again: bool) -> Trace:
         if not self.redactor.edits:
-            return good.trace
+            return item.trace
         counts: Counts = {}
         # in a thread: a text that a pattern is slow on must not hold up everything else
-        done = await asyncio.to_thread(self.redactor.trace, good, counts)
+        redacted = await asyncio.to_thread(self.redactor.trace, item, counts)
         if not again:
-            self._add(counts)
-        return done.trace
+            self._count(counts)
+        return redacted.trace
 
-    def _add(self, counts: Counts) -> None:
+    def _count(self, counts: Counts) -> None:
         for (name, labels), by in counts.items():
             self._counters.inc(name, labels, by)
 
     def publishable(self, scored: ScoredTrace) -> ScoredTrace:
-        """What may cross the topic of the scores, which keeps it for days: without quotes where
-        texts are not kept, and of the tags only those that something is counted by."""
+        """Return what may cross the topic of the scores, which keeps it for days.
+
+        Where texts are not kept, quotes go, and of the tags all that nothing is counted by.
+        """
         if self.content.full:
             return scored
         tags = {name: text for name, text in scored.tags.items() if name in self._tags}
@@ -111,22 +119,16 @@ class TracePreparer:
 
     @property
     def keeps_raw(self) -> bool:
-        """Whether what cannot be read may be kept as it came: it cannot be redacted for sure."""
+        """Whether an unreadable message may be kept as it came: it cannot be redacted for sure."""
         return self.content.full and not self.redactor.edits
 
 
-def _without(trace: Trace, reason: str) -> Trace:
+def _without_passages(trace: Trace, reason: str) -> Trace:
     return trace.model_copy(update={"missing": {**trace.missing, "passages": reason}})
 
 
-log = logging.getLogger("ragmeter.kafka")
-
-_MAX_ERROR = 500  # bytes of a header
-EMPTY_BODY = b""  # aiokafka sends no record without a key and a value
-
-
 class RawTopic(faust.Topic):
-    """Of bytes. Sends at once: what Faust does around a send costs more than the send."""
+    """A topic of bytes that sends at once: Faust's work around a send costs more than the send."""
 
     async def send(  # type: ignore[override]
         self,
@@ -136,16 +138,22 @@ class RawTopic(faust.Topic):
         partition: int | None = None,
         headers: Mapping[str, bytes] | None = None,
     ) -> Awaitable[RecordMetadata]:
+        """Hand a message to the producer; the result completes when the broker has it."""
         producer = await self._get_producer()
         name = self.get_topic_name()
         return await producer.send(name, key, value, partition, None, dict(headers or {}))
 
 
 def raw_topic(app: faust.App, name: str) -> TopicT:
-    """Keys and values as bytes: a typed topic acknowledges what it cannot decode."""
+    """Return a topic of bytes: a typed topic acknowledges messages that it cannot decode."""
     return app.topic(
         name, key_type=bytes, value_type=bytes, key_serializer="raw", value_serializer="raw"
     )
+
+
+def partition_for_key(key: bytes, partitions: int) -> int:
+    """Return the partition that Kafka's own clients choose for a key."""
+    return int((murmur2(key) & 0x7FFFFFFF) % partitions)
 
 
 async def deliver(
@@ -155,13 +163,13 @@ async def deliver(
     headers: Mapping[str, bytes] | None = None,
     partition: int | None = None,
 ) -> None:
-    """Returns when all replicas in sync have it; raises what the producer does."""
+    """Send a message and wait until all replicas in sync have it; raises what the producer does."""
     try:
         sent = await topic.send(
             key=key, value=value, headers=dict(headers or {}), partition=partition
         )
     except ProducerSendError as error:
-        # what is too large for the client itself is wrapped, what is for the broker is not
+        # wrapped where it is too large for the client itself, not where it is for the broker
         if isinstance(error.__cause__, MessageSizeTooLargeError):
             raise error.__cause__ from None
         raise
@@ -169,63 +177,75 @@ async def deliver(
 
 
 class DeadLetterTopic:
-    """Messages that cannot be read go there as they came, with headers that say why and whence.
+    """Sends messages that cannot be read to their topic, with headers that name cause and source.
 
-    Under any setting of privacy (`preparing`) only the headers do, as in the file of the embedded
-    agent: what cannot be read cannot be redacted for sure, and this topic is kept for longer.
+    Under any setting of privacy only the headers are sent, as in the file of the embedded agent:
+    an unreadable message cannot be redacted for sure, and this topic is kept for longer.
     """
 
-    def __init__(self, topic: TopicT, preparing: TracePreparer) -> None:
+    def __init__(self, topic: TopicT, preparer: TracePreparer) -> None:
         self._topic = topic
-        self._preparing = preparing
+        self._preparer = preparer
 
-    async def send(
-        self, event: EventT[Any], reason: str, errors: tuple[tuple[str, str], ...]
-    ) -> None:
+    async def send(self, event: EventT[Any], reason: str, errors: ErrorPairs) -> None:
+        """Deliver the message of an event."""
         message = event.message
-        said = {
+        received = dict(message.headers or ())
+        source = {
             "topic": message.topic.encode(),
             "partition": b"%d" % message.partition,
             "offset": b"%d" % message.offset,
             # of the delivery to this topic: `ragmeter kafka redrive` counts on
-            "attempt": _attempt(message.headers),
+            "attempt": _next_attempt(received.get("attempt", b"0")),
         }
-        if ENCODING_HEADER in (found := dict(message.headers or ())):
-            said[ENCODING_HEADER] = found[ENCODING_HEADER]
-        await self.put(message.key, message.value, reason, errors, said)
+        if ENCODING_HEADER in received:
+            source[ENCODING_HEADER] = received[ENCODING_HEADER]
+        await self.put(message.key, message.value, reason, errors, source)
 
     async def put(
         self,
         key: bytes | None,
         value: bytes | None,
         reason: str,
-        errors: tuple[tuple[str, str], ...],
-        said: Mapping[str, bytes],
+        errors: ErrorPairs,
+        source: Mapping[str, bytes],
     ) -> None:
-        """The same for what is no message of its own; `said` are headers."""
-        text = json.dumps(
-            strip_error_text(errors, self._preparing.redactor, self._preparing.content)
-        )
+        """Deliver what is no message of its own; `source` are headers: topic, partition, offset."""
+        stripped = strip_error_text(errors, self._preparer.redactor, self._preparer.content)
         headers = {
             "reason": reason.encode(),
-            "error": text.encode("utf-8", "replace")[:_MAX_ERROR],
-            **said,
+            "error": json.dumps(stripped).encode("utf-8", "replace")[:_MAX_ERROR],
+            **source,
         }
+        bare = {**headers, "truncated": b"1"}
         try:
-            if self._preparing.keeps_raw:
+            if self._preparer.keeps_raw:
                 await deliver(self._topic, key, value, headers)
             else:
-                await deliver(self._topic, None, EMPTY_BODY, {**headers, "truncated": b"1"})
+                await deliver(self._topic, None, EMPTY_BODY, bare)
         except MessageSizeTooLargeError:
-            # it must not stop the partition for ever: where it lies is said
-            await deliver(self._topic, None, EMPTY_BODY, {**headers, "truncated": b"1"})
-        where = b"/".join(said[name] for name in ("topic", "partition", "offset")).decode()
-        log.warning("%s is a dead letter: %s", where, reason)
+            # it must not stop the partition for ever; the headers name where it lies
+            await deliver(self._topic, None, EMPTY_BODY, bare)
+        place = b"/".join(source[name] for name in ("topic", "partition", "offset")).decode()
+        log.warning("%s is a dead letter: %s", place, reason)
 
 
-def _attempt(headers: Any) -> bytes:
-    found = dict(headers or {}).get("attempt", b"0")
+def _next_attempt(attempt: Any) -> bytes:
     try:
-        return b"%d" % (int(found) + 1)
+        return b"%d" % (int(attempt) + 1)
     except (TypeError, ValueError):
         return b"1"
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessorContext:
+    """What the processors of a worker share; `fail` ends the worker with an exception."""
+
+    settings: Settings
+    dead: DeadLetterTopic
+    counters: Counters
+    fail: Callable[[BaseException], Awaitable[object]]
+
+    def count_dead_letter(self, reason: str) -> None:
+        """Count a dead letter by its reason."""
+        self.counters.inc("ragmeter_dead_letters_total", (("reason", reason),))

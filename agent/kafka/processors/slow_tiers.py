@@ -1,11 +1,9 @@
 """Score a trace by its slow tiers inline, within a deadline and behind a breaker.
 
-A circuit breaker that counts deadlines: leaves a tier alone that does not answer in time.
-
-A trace waits in line for its tiers, and no offset goes further than `kafka.in_flight` beyond it.
-A judge that hangs would hold every partition to that many traces in each deadline, for ever; its
-own breaker does not see it, for what the deadline cuts off is no answer. So after some that were
-late in a row the tier is not asked, but by one trace now and then.
+A trace waits for its tiers, and no offset goes further than `kafka.in_flight` beyond it. A judge
+that hangs would hold every partition to that many traces in each deadline, for ever, and its own
+breaker does not see it, because a call that the deadline cuts off is no answer. So after several
+timeouts in a row only one trace now and then asks the tier.
 """
 
 from __future__ import annotations
@@ -35,68 +33,29 @@ from ragmeter.score.slow_tiers import (
     score_live_tier,
 )
 from ragmeter.scorers.hhem.workers import MAX_ADMITTED_TRACES
+from ragmeter.scorers.llm.admission import BreakerPolicy, CircuitBreaker
 from ragmeter.scorers.llm.billing import count_attempt, count_canary, count_verdict
 from ragmeter.trace import Trace
 
-MAX_TIMEOUTS = 5  # in a row; a tier that is slow, but answers, hardly gets there
-# Between two tries, the second when they fail. A try that fails holds up its partition for the 20 s
-# of a deadline: at most two fifths of the time at first, and a fifteenth of it in the end.
-FIRST_PAUSE, LONGEST_PAUSE = 30.0, 300.0
+# Five timeouts in a row open it: a tier that is slow, but answers, hardly gets there. A trial that
+# fails holds up its partition for the 20 s of a deadline: at most two fifths of the time at first,
+# and a fifteenth of it in the end.
+TIMEOUT_POLICY = BreakerPolicy(streak=5, first_pause=30.0, longest_pause=300.0)
 
+log = logging.getLogger(__name__)
 
-class DeadlineBreaker:
-    """`may` before the tier is asked; if so, `answered` or `late` afterwards, or `dropped` where
-    nobody waited for an answer."""
-
-    def __init__(self, monotonic: Callable[[], float]) -> None:
-        self._monotonic = monotonic
-        self._late = 0
-        self._next = 0.0
-        self._pause = FIRST_PAUSE
-        self._trying = False
-
-    @property
-    def is_open(self) -> bool:
-        return self._late >= MAX_TIMEOUTS
-
-    def allows(self) -> bool:
-        if not self.is_open:
-            return True
-        if self._trying or self._monotonic() < self._next:
-            return False
-        self._trying = True
-        return True
-
-    def succeeded(self) -> None:
-        self._late, self._pause, self._trying = 0, FIRST_PAUSE, False
-
-    def timed_out(self) -> bool:
-        """Whether the tier is left alone from now on."""
-        was, tried = self.is_open, self._trying
-        self._late += 1
-        if not self.is_open or (was and not tried):
-            return False  # those that were under way when it blew say nothing new
-        if was:
-            self._pause = min(2 * self._pause, LONGEST_PAUSE)
-        self._trying = False
-        self._next = self._monotonic() + self._pause
-        return not was
-
-    def abandoned(self) -> None:
-        self._trying = False
-
-
-log = logging.getLogger("ragmeter.kafka")
-
+# Seconds for all that a tier does with a trace. A rebalance waits for what is under way, and a
+# member that takes longer than `broker_rebalance_timeout` (60 s) for it is thrown out of the group:
+# model and judge, side by side, and the send of the record fit well below that.
 _DEADLINE = 20.0
-"""Seconds for all that a tier does with a trace. A rebalance waits for what is under way, and a
-member that takes longer than `broker_rebalance_timeout` (60 s) for it is thrown out of the group:
-model and judge, side by side, and the send of the record fit well below that."""
 
 
 class InlineTiers:
-    """`scorer` with the tiers that the settings ask for; `whole` completes a trace. Results of a
-    tier that did not answer within `deadline` are unscored with the reason `timeout`."""
+    """A `Scorer` with the slow tiers of the settings, which completes a trace at once.
+
+    Results of a tier that does not answer within `deadline` seconds are unscored with the reason
+    `timeout`. `newest` is the newest event time of all traces that were scored here.
+    """
 
     def __init__(
         self,
@@ -125,8 +84,8 @@ class InlineTiers:
             limits.services, limits.segment_values, limits.label_chars, lambda label: None
         )
         self._waiting: Counter[Tier] = Counter()  # for a place
-        self._fuses: dict[Tier, DeadlineBreaker] = {
-            tier: DeadlineBreaker(time.monotonic) for tier in scorers
+        self._breakers: dict[Tier, CircuitBreaker] = {
+            tier: CircuitBreaker(TIMEOUT_POLICY, time.monotonic) for tier in scorers
         }
         self._places = {
             "judge": asyncio.Semaphore(settings.judge.concurrency),
@@ -143,7 +102,6 @@ class InlineTiers:
             judge_canaries=settings.judge.budget.canaries > 0,
         )
         self.newest: float | None = None
-        """The newest event time of all traces that were read here."""
         self._stack = contextlib.AsyncExitStack()
 
     async def __aenter__(self) -> InlineTiers:
@@ -156,12 +114,12 @@ class InlineTiers:
         await self._stack.aclose()
 
     def resample(self, settings: SamplingSettings) -> None:
-        """Other rates, strata or salt, from the next trace on."""
+        """Apply other rates, strata or salt from the next trace on."""
         self._sampler.update(settings)
         self.strata.update(settings)
 
     async def score_trace(self, trace: Trace, timestamp: float) -> ScoredTrace:
-        """Score a trace by all tiers that draw it."""
+        """Return the trace with one result for each pair of the scorer."""
         self.newest = timestamp if self.newest is None else max(self.newest, timestamp)
         cheap = self.scorer.score(trace, timestamp)
         tiers = list(cheap.draws)
@@ -172,23 +130,24 @@ class InlineTiers:
 
     async def _ask(self, tier: Tier, trace: Trace) -> tuple[list[Score], str]:
         cost, scores, missing = ScoringCost(), list[Score](), "internal_error"
-        fuse = self._fuses[tier]
-        if not fuse.allows():
+        breaker = self._breakers[tier]
+        was_open, ticket = breaker.is_open, breaker.enter()
+        if ticket is None:
             missing = "timeout"
         else:
             try:
                 async with time_limit(self._deadline), self._place(tier):
                     scores = await score_live_tier(self.instruments.scorers[tier], trace, cost)
-                fuse.succeeded()
+                breaker.succeeded(ticket)
             except TimeoutError:
                 missing = "timeout"
-                if fuse.timed_out():
+                if breaker.failed(ticket) and not was_open:
                     log.error("the %s tier does not answer; it is tried now and then", tier)
             except Exception:
-                fuse.abandoned()
+                breaker.abandoned(ticket)
                 log.exception("the %s tier failed on trace %r", tier, trace.trace_id[:80])
             except BaseException:
-                fuse.abandoned()
+                breaker.abandoned(ticket)
                 raise
         if trace.canary:
             count_canary(self._counters.inc, cost)
@@ -200,8 +159,10 @@ class InlineTiers:
 
     @contextlib.asynccontextmanager
     async def _place(self, tier: Tier) -> AsyncIterator[None]:
-        """One of the places of a tier. What waits for one fills the window of the stage, so less is
-        drawn the more there is of it."""
+        """Hold one of the places of a tier.
+
+        Traces that wait for one fill the window of the processor, so less is drawn the more wait.
+        """
         self._wait(tier, 1)
         try:
             await self._places[tier].acquire()
@@ -218,20 +179,22 @@ class InlineTiers:
         if controller is not None:
             controller.backlog(self._waiting[tier], self._most)
 
-    def set_share(self, part: float) -> None:
-        """This worker reads so much of all traces, and has as much of the budgets."""
-        if part > 0:  # with nothing to read there is nothing to spend
+    def set_share(self, share: float) -> None:
+        """Take the share of the budgets that this worker reads of all traces, 0..1."""
+        if share > 0:  # with nothing to read there is nothing to spend
             for controller in self._controllers.values():
-                controller.set_share(part)
+                controller.set_share(share)
 
     def charge(self, service: str, cost: ScoringCost) -> None:
-        """What the judge was asked beside the traces."""
+        """Charge the judge's budget with requests beside the traces."""
         controller = self._controllers.get("judge")
         if controller is not None:
             controller.charge(service, cost, self._clock())
 
     def gauges(self) -> list[GaugeSample]:
-        """How the tiers are, and the scale of the sampling rates by tier and service; of services
-        that share a name the lowest counts."""
+        """Return the state of the tiers, and the scale of sampling rates by tier and service.
+
+        Of services that share a bounded name the lowest scale counts.
+        """
         scales = sampling_scale_gauges(self._controllers, self._names.service)
         return [*scales, *self.instruments.gauges()]

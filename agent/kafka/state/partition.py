@@ -1,9 +1,7 @@
 """The aggregate state of one partition of the scores topic, and its steps.
 
-The aggregate half of one partition of the scores: what it holds, and what a step has changed.
-
-Pure but for the clocks it is given. What it counts depends on the records of its partition and
-their order alone: batches, crashes and redeliveries leave no trace in it.
+What it counts depends on the records of its partition and their order alone: batches, crashes and
+redeliveries leave no trace in it.
 
     state = PartitionState(...); state.load(recovered.rows, recovered.head)
     state.apply(records); step = state.step(); (make `step` durable); acknowledge the records
@@ -12,31 +10,36 @@ their order alone: batches, crashes and redeliveries leave no trace in it.
 from __future__ import annotations
 
 import json
-import logging
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
-from ragmeter.aggregate.aggregator import Aggregator, evidence_trace_ids, take_changes
+from ragmeter.aggregate.aggregator import (
+    SAVE_IDLE_SECONDS,
+    Aggregator,
+    evidence_trace_ids,
+    take_changes,
+)
+from ragmeter.aggregate.evidence import EvidenceKey
 from ragmeter.alerts.alert import Alert
 from ragmeter.alerts.rules import AlertRule
 from ragmeter.config.settings import Settings
 from ragmeter.core.clocks import EventClock
 from ragmeter.core.counters import Counters, GaugeSample
-from ragmeter.core.errors import UnknownVersion
 from ragmeter.core.score import Score, ScoredTrace, ScoreState
 from ragmeter.core.tiers import MetricScorer
 from ragmeter.ingest.content_policy import ContentPolicy
-from ragmeter.kafka.score_records import FeedbackRecord, IndexRecord, ScoreRecord
+from ragmeter.kafka.score_records import SOURCE_LABELS, FeedbackRecord, IndexRecord, ScoreRecord
 from ragmeter.kafka.state.duplicates import RedeliveryGuard, SeenIdRows
 from ragmeter.kafka.state.feedback import PartitionFeedback
-from ragmeter.kafka.state.ledger import LedgerError
 from ragmeter.kafka.state.rows import (
     AggregatorRows,
     EvidenceRows,
     OutboxRows,
     Rows,
-    TraceKey,
+    StateStep,
+    dump_json,
+    load_head,
     row_key,
     split_row_key,
 )
@@ -44,55 +47,20 @@ from ragmeter.metrics.canary.scores import expected_canary_pairs
 from ragmeter.sampling.control import SamplingControl
 from ragmeter.store.rows import OutboxItem
 
-
-def _reconcile_pairs(
-    scored: ScoredTrace, expected: Sequence[MetricScorer], counters: Counters
-) -> ScoredTrace:
-    """While settings change, workers with other scorers send what this one does not expect: it is
-    dropped, and what is missing is said to be. Else a trace would be seen, and in no state."""
-    pairs = [(score.metric, score.scorer) for score in scored.results]
-    if pairs == expected:
-        return scored
-    found, known = set(pairs), set(expected)
-    results = list(scored.results)
-    if found - known:
-        results = [score for score in results if (score.metric, score.scorer) in known]
-        counters.inc("ragmeter_unexpected_results_total", by=len(pairs) - len(results))
-    if known - found:
-        results += [
-            Score(
-                *pair, ScoreState.UNSCORED, reason="not_configured", probability=scored.probability
-            )
-            for pair in expected
-            if pair not in found
-        ]
-    return replace(scored, results=results)
-
-
-log = logging.getLogger("ragmeter.kafka")
-
 ScoresRecord = ScoreRecord | IndexRecord | FeedbackRecord
-"""What stage 1 sends."""
-
-_SAVE_IDLE_SECONDS = 60.0  # how often event time is written down when nothing else changed
-
-
-class PartitionStep(NamedTuple):
-    """For `Ledger.begin` and `Ledger.marker`; `transitions` are the alerts that moved,
-    `orders` how many promotions are in it and the steps before."""
-
-    rows: Rows
-    head: bytes
-    transitions: Sequence[Alert]
-    promotions: int
+"""Any record of the scores topic."""
 
 
 class PartitionState:
-    """`expected` are the pairs that every record has one result for; `width` is that of the replay
-    guard, 2K; `dedupe` seconds of event time an id is known, at least.
+    """Windows, alerts, drift, feedback, evidence and notifications of a partition.
 
     An exception of `apply` spoils the state: it must be loaded anew, then the records applied one
-    by one, each with its step, and the one that fails given up (`give_up`).
+    by one, each with its step, and the one that fails given up (`give_up`). `promotions` counts
+    promotions since this object was made.
+
+    `expected` are the pairs for which every record has a result, `width` is that of the redelivery
+    guard, 2K, `dedupe` how many seconds of event time an id is known at least, and `notify` makes
+    the notifications of an alert that has moved.
     """
 
     def __init__(
@@ -121,25 +89,20 @@ class PartitionState:
         self._monotonic = monotonic
         self._notify = notify
         self.promotions = 0
-        """Promotions since this object was made."""
-        self._evidence = EvidenceRows(
-            ContentPolicy(settings.privacy), settings.kafka.evidence_bytes
-        )
+        self.evidence = EvidenceRows(ContentPolicy(settings.privacy), settings.kafka.evidence_bytes)
         self._notes: dict[str, Any] = {}
-        self._noted: Rows = {}  # since the last step
-        self._done: dict[TraceKey, ScoreRecord] = {}
+        self._note_rows: Rows = {}  # since the last step
+        self._counted: dict[EvidenceKey, ScoreRecord] = {}
         self._transitions: list[Alert] = []
         self._changed = False
         self._spoiled = False
         self._saved_at = monotonic()
 
-    # Records in ---------------------------------------------------------------------------------
-
     def apply(self, records: Sequence[ScoresRecord]) -> None:
-        """Count the records of the partition, in its order. They become the state's own."""
+        """Count records in the order of the partition. They become the state's own."""
         self._spoiled = True
         for record in records:
-            if isinstance(record, IndexRecord):  # what came again is known by its id
+            if isinstance(record, IndexRecord):  # repetitions are recognised by their id
                 self.aggregator.index(record.event, record.at)
                 self._changed = True
             elif isinstance(record, FeedbackRecord):
@@ -153,7 +116,7 @@ class PartitionState:
     def _apply(self, record: ScoreRecord) -> None:
         aggregator, scored, source = self.aggregator, record.scored, record.source
         now = aggregator.windows.now
-        if source is None:  # of a probe: at the time that has been reached here, if any
+        if source is None:  # of a probe: counted at the present event time, if any
             if self._ids.add(scored.service, scored.trace_id, scored.timestamp):
                 self._changed = True
                 at = scored.timestamp if now is None else now
@@ -164,8 +127,7 @@ class PartitionState:
             return
         self._changed = True
         if not self._ids.add(scored.service, scored.trace_id, scored.timestamp):
-            label = (("source", "kafka"),)
-            aggregator.counters.inc("ragmeter_traces_duplicate_total", label)
+            aggregator.counters.inc("ragmeter_traces_duplicate_total", SOURCE_LABELS)
             return
         scored = _reconcile_pairs(
             scored, self._canaries if scored.canary else self._expected, aggregator.counters
@@ -173,10 +135,11 @@ class PartitionState:
         applied = aggregator.apply(scored)
         self._transitions += applied.alerts
         self.labels.add_trace(scored.service, record.passages, applied, aggregator)
-        self._done[applied.trace.service, scored.trace_id] = replace(record, scored=applied.trace)
+        key = applied.trace.service, scored.trace_id
+        self._counted[key] = replace(record, scored=applied.trace)
 
     def give_up(self, record: ScoresRecord) -> None:
-        """It cannot be counted: it became a dead letter, and is not counted again."""
+        """Count a record that fails as a dead letter, and never again as a record."""
         if isinstance(record, FeedbackRecord):
             new = self.labels.give_up(record.source, self.aggregator)
         else:
@@ -188,131 +151,108 @@ class PartitionState:
             self.aggregator.counters.inc("ragmeter_dead_letters_total", label)
 
     def give_up_feedback(self, record: ScoresRecord) -> bool:
-        """Whether labels waited for this trace. They are given up: it may be for them that it
-        cannot be counted."""
+        """Give up feedback that waits for a trace that fails, perhaps because of it.
+
+        Returns whether there was any.
+        """
         if not isinstance(record, ScoreRecord):
             return False
-        found = self.labels.give_up_waiting(record.scored.trace_id, self.aggregator)
-        self._changed |= bool(found)
-        return bool(found)
+        given_up = self.labels.give_up_waiting(record.scored.trace_id, self.aggregator) > 0
+        self._changed |= given_up
+        return given_up
 
     def tick(self) -> None:
-        """Move event time on by the time that passed while nothing arrived."""
+        """Advance event time by the time that passed while nothing arrived."""
         event = self.time.now(self._monotonic())
         if event is None:
             return
         transitions = self.aggregator.advance(event)
         self._transitions += transitions
         moved = self.labels.join_waiting(self.aggregator) or bool(transitions)
-        if moved or self._monotonic() - self._saved_at >= _SAVE_IDLE_SECONDS:
+        if moved or self._monotonic() - self._saved_at >= SAVE_IDLE_SECONDS:
             self._changed = True
 
     def promote(self, service: str | None) -> dict[str, Any] | None:
-        """A new drift baseline, as `Aggregator.promote`."""
-        found = self.aggregator.promote(service)
-        if found is None:
+        """Make new drift baselines, as `Aggregator.promote`."""
+        promoted = self.aggregator.promote(service)
+        if promoted is None:
             return None
-        self._transitions += found[1]
+        document, transitions = promoted
+        self._transitions += transitions
         self._changed = True
         self.promotions += 1
-        return found[0]
+        return document
 
     def gauges(self) -> list[GaugeSample]:
+        """Return the gauges of aggregator and feedback."""
         return [*self.aggregator.gauges(), *self.labels.gauges()]
 
     @property
     def control(self) -> SamplingControl:
-        """What stage 1 should know; its version says whether it is new."""
+        """What the score processors should know; its version tells whether it is new."""
         return self.aggregator.control(1)
 
-    # Notes --------------------------------------------------------------------------------------
-
     def note(self, name: str) -> Any:
-        """What was last kept under this name; None without."""
+        """Return the value that was last saved under a name, or None."""
         return self._notes.get(name)
 
     def save_note(self, name: str, value: Any) -> None:
-        """Something small and JSON-able that is to live where this partition does. From the next
-        step on it is durable; `value` must not change any more."""
-        data = json.dumps(value, separators=(",", ":")).encode()
+        """Save a small JSON-able value with the next step; it moves with the partition."""
+        data = dump_json(value)
         self._notes[name] = json.loads(data)
-        self._noted[row_key("n", name)] = data
+        self._note_rows[row_key("n", name)] = data
         self._changed = True
 
-    # Evidence -----------------------------------------------------------------------------------
-
-    def missing_texts(
-        self, most: int | None = None, but: Container[TraceKey] = ()
-    ) -> list[tuple[TraceKey, ScoreRecord]]:
-        """The worst traces whose text is not kept yet: `KeptEvidence.wanted`."""
-        return self._evidence.missing_texts(most, but)
-
-    def save_text(self, key: TraceKey, body: bytes | None) -> None:
-        """From the next step on it is durable: `KeptEvidence.keep_text`."""
-        self._evidence.save_text(key, body)
-
-    def evidence(self, key: TraceKey) -> bytes | None:
-        """What is known of a worst trace, in the form of `ragmeter.aggregate.evidence`."""
-        return self._evidence.get(key)
-
-    def _collect(self) -> None:
+    def _collect_evidence(self) -> None:
         for key in self.aggregator.windows.take_new_worst():
-            record = self._done.get(key)
+            record = self._counted.get(key)
             if record is not None:
-                self._evidence.add(key, record)
-        self._done.clear()
-        self._evidence.collect(
+                self.evidence.add(key, record)
+        self._counted.clear()
+        self.evidence.collect(
             self.aggregator.windows.now, lambda: evidence_trace_ids(self.aggregator)
         )
 
-    # State --------------------------------------------------------------------------------------
-
     @property
     def changed(self) -> bool:
-        """Whether there is anything to make durable. Records that were all counted before need no
-        step: they may be acknowledged at once."""
-        return self._changed or self.outbox.changed or self._evidence.changed
+        """Whether there is anything to make durable.
 
-    def step(self) -> PartitionStep:
-        """All that changed since the last call. If it cannot be made durable, this object must be
-        given up and loaded anew."""
+        Records that were all counted before need no step and may be acknowledged at once.
+        """
+        return self._changed or self.outbox.changed or self.evidence.changed
+
+    def step(self) -> StateStep:
+        """Return all that changed since the last call.
+
+        If it cannot be made durable, this object must be given up and loaded anew.
+        """
         if self._spoiled:
             raise RuntimeError("a record has failed half-way: the state must be loaded anew")
         now = self._clock()
-        self._collect()
+        self._collect_evidence()
         transitions, self._transitions = self._transitions, []
         for alert in transitions:
             self.outbox.add(self._notify(alert, now))
         rows = self._rows.of(take_changes(self.aggregator))
-        rows.update(self._evidence.drain())
+        rows.update(self.evidence.drain())
         rows.update(self.labels.drain())
-        rows.update(self._noted)
-        rows.update((row_key("o", name), data) for name, data in self.outbox.drain().items())
-        rows.update((row_key("s", *key), data) for key, data in self._ids.drain().items())
+        rows.update(self._note_rows)
+        rows.update(self.outbox.drain())
+        rows.update(self._ids.drain())
         head = {
             "guard": self._guard.dump(),
             "seen": self._ids.dump(),
             "labels": self.labels.dump(),
             "wall_time": now,
-            "content": self._evidence.mode,
+            "content": self.evidence.mode,
         }
-        self._noted, self._changed = {}, False
+        self._note_rows, self._changed = {}, False
         self._saved_at = self._monotonic()
-        return PartitionStep(
-            rows, json.dumps(head, separators=(",", ":")).encode(), transitions, self.promotions
-        )
+        return StateStep(rows, dump_json(head), transitions, self.promotions)
 
     def load(self, rows: Mapping[bytes, bytes], head: bytes | None) -> None:
-        """What a ledger has recovered, into a new object. Raises `UnknownVersion` for what a newer
-        program has written, `LedgerError` for what makes no sense."""
-        if head is None:
-            return
-        try:
-            self._load(rows, json.loads(head))
-        except UnknownVersion:
-            raise
-        except (ValueError, KeyError, TypeError, AssertionError, AttributeError) as error:
-            raise LedgerError(f"rows of the state that make no sense: {error!r}") from None
+        """Restore what a ledger has recovered, in a new object; raises as `load_head`."""
+        load_head(head, "the state", lambda saved: self._load(rows, saved))
 
     def _load(self, rows: Mapping[bytes, bytes], head: dict[str, Any]) -> None:
         by_kind: dict[str, list[tuple[list[Any], bytes]]] = {}
@@ -320,14 +260,39 @@ class PartitionState:
             kind, parts = split_row_key(row)
             by_kind.setdefault(kind, []).append((parts, data))
         self._rows.load(self.aggregator, by_kind)
-        self.outbox.load([(name, data) for (name,), data in by_kind.get("o", ())])
-        seen = [((generation, chunk), data) for (generation, chunk), data in by_kind.get("s", ())]
-        self._ids.load(head["seen"], seen)
+        self.outbox.load(by_kind.get("o", ()))
+        self._ids.load(head["seen"], by_kind.get("s", ()))
         self._guard = RedeliveryGuard.load(self._guard.width, head["guard"])
         self._notes = {name: json.loads(data) for (name,), data in by_kind.get("n", ())}
-        kept = [((service, name), data) for (service, name), data in by_kind.get("e", ())]
-        self._evidence.load(kept, str(head.get("content", "full")))
-        if "labels" in head:  # not in what the version before has written
+        self.evidence.load(by_kind.get("e", ()), str(head.get("content", "full")))
+        if "labels" in head:  # missing in what the version before has written
             self._changed = self.labels.load(head["labels"], by_kind, self.aggregator)
         down = self._clock() - head["wall_time"]
         self.time.restore(self.aggregator.windows.now, down, self._monotonic())
+
+
+def _reconcile_pairs(
+    scored: ScoredTrace, expected: Sequence[MetricScorer], counters: Counters
+) -> ScoredTrace:
+    """Return a trace with one result for each of the expected pairs and no other.
+
+    While settings change, workers with other scorers send results that this one does not expect:
+    they are dropped, and missing ones are added as unscored, so that each trace is in one state.
+    """
+    pairs = [(score.metric, score.scorer) for score in scored.results]
+    if pairs == expected:
+        return scored
+    present, wanted = set(pairs), set(expected)
+    results = list(scored.results)
+    if present - wanted:
+        results = [score for score in results if (score.metric, score.scorer) in wanted]
+        counters.inc("ragmeter_unexpected_results_total", by=len(pairs) - len(results))
+    if wanted - present:
+        results += [
+            Score(
+                *pair, ScoreState.UNSCORED, reason="not_configured", probability=scored.probability
+            )
+            for pair in expected
+            if pair not in present
+        ]
+    return replace(scored, results=results)

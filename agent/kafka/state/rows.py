@@ -1,9 +1,7 @@
-"""Convert changes of the aggregator, the notification outbox and the evidence to rows and back.
+"""Rows of a partition's state: changes of the aggregator, notifications and evidence, and back.
 
-The state of a partition as rows: which there are, and how few a step can make do with.
-
-A record of a changelog costs Faust some 150 us, so counters go by the service that they count: a
-step that counts for one service writes one row of them, not forty.
+A record of a changelog costs Faust some 150 us, so a row holds as much as changes together: the
+counters of a service are one row, not forty.
 """
 
 from __future__ import annotations
@@ -14,126 +12,175 @@ from collections.abc import Callable, Container, Iterable, Mapping, Sequence, Se
 from dataclasses import replace
 from hashlib import blake2b
 from itertools import islice
-from typing import Any
+from typing import Any, NamedTuple
 
 from ragmeter.aggregate.aggregator import Aggregator, AggregatorChanges, restore_aggregator
+from ragmeter.aggregate.evidence import COLLECT_ROWS, COLLECT_SECONDS, EvidenceKey
+from ragmeter.alerts.alert import Alert
 from ragmeter.core.counters import CounterKey
+from ragmeter.core.errors import UnknownVersion
 from ragmeter.ingest.content_policy import ContentPolicy
 from ragmeter.kafka.score_records import RecordTooLarge, ScoreRecord, decode_score, encode_score
+from ragmeter.kafka.state.ledger import LedgerError
 from ragmeter.store.rows import OutboxItem
-from ragmeter.windows.state import BucketRow
 
 Rows = dict[bytes, bytes | None]
 """Row content by key; None where a row is deleted."""
 
 
+class StateStep(NamedTuple):
+    """What changed since the step before; `head` is saved beside the rows.
+
+    `transitions` are the alerts that moved, `promotions` counts those in this step and before it.
+    """
+
+    rows: Rows
+    head: bytes
+    transitions: Sequence[Alert] = ()
+    promotions: int = 0
+
+
+RowsByKind = Mapping[str, Sequence[tuple[list[Any], bytes]]]
+"""The rest of the key, and the content, of rows by their kind."""
+
+# In place of what `privacy.content` says of a trace without its texts: they are no longer in the
+# topic, were not read yet, or there is no room for them.
+_GONE, _PENDING, _CROWDED = "gone", "pending", "crowded"
+_RECORD, _TEXT = b"r", b"z"  # the scores alone, or the text as well, compressed
+_LEVEL = 1  # English passages shrink to 36 %; at the default 6 to 34 %
+
+
+def dump_json(value: Any) -> bytes:
+    """Return compact JSON."""
+    return json.dumps(value, separators=(",", ":")).encode()
+
+
 def row_key(kind: str, *parts: str | int) -> bytes:
-    return json.dumps([kind, *parts], separators=(",", ":")).encode()
+    """Return the key of a row."""
+    return dump_json([kind, *parts])
 
 
 def split_row_key(key: bytes) -> tuple[str, list[Any]]:
-    """The inverse of `key_of`. Raises ValueError."""
+    """Return kind and parts of a `row_key`. Raises ValueError."""
     kind, *parts = json.loads(key)
     return kind, parts
 
 
-def _group(key: CounterKey) -> str:
-    """The row that a counter is in: its service's (never empty), else its own name's."""
-    name, labels = key
-    service = next((value for label, value in labels if label == "service"), "")
-    return f"s{service}" if service else f"n{name}"
+def load_head(head: bytes | None, what: str, load: Callable[[dict[str, Any]], object]) -> None:
+    """Call `load` with the parsed head of a recovered state; nothing was saved where it is None.
+
+    Raises:
+        UnknownVersion: A newer program has written the state.
+        LedgerError: The state is malformed.
+    """
+    if head is None:
+        return
+    try:
+        load(json.loads(head))
+    except UnknownVersion:
+        raise
+    except (ValueError, KeyError, TypeError, AssertionError, AttributeError) as error:
+        raise LedgerError(f"rows of {what} are malformed: {error!r}") from None
 
 
 class AggregatorRows:
-    """Turns the changes of an `Aggregator` into rows and back. One for each aggregator."""
+    """Turns the changes of one `Aggregator` into rows and back."""
 
     def __init__(self) -> None:
         self._counters: dict[str, dict[CounterKey, float]] = {}
         self._digests: dict[str, bytes] = {}  # of the parts of `meta` as last written
 
     def of(self, changes: AggregatorChanges) -> Rows:
-        """One row for each key, and none for what is as it was."""
+        """Return one row for each key that changed."""
         rows: Rows = {
             row_key("b", service, segment, width, start): data
             for service, segment, width, start, data in changes.buckets
         }
         groups: dict[str, None] = {}
         for key, value in changes.counters:
-            group = _group(key)
+            group = _counter_group(key)
             groups[group] = None
-            known = self._counters.setdefault(group, {})
+            counters = self._counters.setdefault(group, {})
             if value is None:
-                known.pop(key, None)
+                counters.pop(key, None)
             else:
-                known[key] = value
+                counters[key] = value
         for group in groups:
             rows[row_key("c", group)] = self._counter_row(group)
         for name, part in changes.meta.items():
-            data = json.dumps(part, separators=(",", ":")).encode()
-            digest = blake2b(data, digest_size=16).digest()
+            data = dump_json(part)
+            digest = _digest(data)
             if self._digests.get(name) != digest:
                 self._digests[name] = digest
                 rows[row_key("m", name)] = data
         return rows
 
     def _counter_row(self, group: str) -> bytes | None:
-        known = self._counters[group]
-        if not known:
+        counters = self._counters[group]
+        if not counters:
             del self._counters[group]
             return None
-        content = [[name, labels, value] for (name, labels), value in sorted(known.items())]
-        return json.dumps(content, separators=(",", ":")).encode()
+        return dump_json(
+            [[name, labels, value] for (name, labels), value in sorted(counters.items())]
+        )
 
-    def load(
-        self, aggregator: Aggregator, rows: Mapping[str, Sequence[tuple[list[Any], bytes]]]
-    ) -> None:
-        """Restore an empty aggregator from rows by kind. Raises as `ragmeter.aggregate.aggregator.restore` does."""
-        buckets: list[BucketRow] = []
-        for (service, segment, width, start), data in rows.get("b", ()):
-            buckets.append((service, segment, width, start, data))
-        meta = {name: json.loads(data) for (name,), data in rows.get("m", ())}
+    def load(self, aggregator: Aggregator, rows: RowsByKind) -> None:
+        """Restore an empty aggregator; raises as `restore_aggregator`."""
+        buckets = [(*key, data) for key, data in rows.get("b", ())]
+        meta = {}
         for (name,), data in rows.get("m", ()):
-            self._digests[name] = blake2b(data, digest_size=16).digest()
+            meta[name], self._digests[name] = json.loads(data), _digest(data)
         for (group,), data in rows.get("c", ()):
             self._counters[group] = {
                 (name, tuple((label, value) for label, value in labels)): value
                 for name, labels, value in json.loads(data)
             }
-        counters = [item for known in self._counters.values() for item in known.items()]
+        counters = [item for group in self._counters.values() for item in group.items()]
         restore_aggregator(aggregator, buckets, counters, meta)
 
 
-class OutboxRows:
-    """Delivered at least once: a row goes with the step after its delivery. When to try again is
-    not kept: after a restart all that waits is due.
+def _counter_group(key: CounterKey) -> str:
+    """Return the row of a counter: its service's (never empty), else its own name's."""
+    name, labels = key
+    service = next((value for label, value in labels if label == "service"), "")
+    return f"s{service}" if service else f"n{name}"
 
-    Nothing is due before the step it came with is durable (`settled`). A step that never was is
-    done anew, perhaps at another event time: then the receiver would be told of two firings.
+
+def _digest(data: bytes) -> bytes:
+    return blake2b(data, digest_size=16).digest()
+
+
+class OutboxRows:
+    """Notifications that wait for delivery, at least once: a row goes with the step after it.
+
+    The time of the next attempt is not kept: after a restart all that waits is due. Nothing is due
+    before the step it came with is durable (`settled`): a lost step is repeated, perhaps at another
+    event time, and the receiver would be told of two firings.
     """
 
     def __init__(self) -> None:
         self._items: dict[str, OutboxItem] = {}
         self._due: dict[str, float] = {}
-        self._number: dict[str, int] = {}
+        self._numbers: dict[str, int] = {}
         self._last = 0
         self._changed: set[str] = set()
         self._unsettled: set[str] = set()
 
     def add(self, items: Iterable[OutboxItem]) -> None:
-        """One with a known id is the same again."""
+        """Add items; one with a known id is the same again."""
         for item in items:
             if item.id not in self._items:
                 self._last += 1
-                self._items[item.id], self._number[item.id] = item, self._last
+                self._items[item.id], self._numbers[item.id] = item, self._last
                 self._changed.add(item.id)
                 self._unsettled.add(item.id)
 
     def settled(self) -> None:
-        """The last step is durable."""
+        """Release the items of the last step, which is durable."""
         self._unsettled.clear()
 
     def due(self, now: float, limit: int) -> list[OutboxItem]:
-        """To be sent, oldest first; none before an older one of its key."""
+        """Return items to send, oldest first, and none before an older one of its key."""
         first: dict[str, OutboxItem] = {}
         for item in self._items.values():
             first.setdefault(item.key, item)
@@ -144,13 +191,15 @@ class OutboxRows:
         ][:limit]
 
     def done(self, item_id: str) -> None:
+        """Remove a delivered item."""
         if self._items.pop(item_id, None) is not None:
             self._due.pop(item_id, None)
             self._unsettled.discard(item_id)
-            del self._number[item_id]
+            del self._numbers[item_id]
             self._changed.add(item_id)
 
     def retry(self, item_id: str, at: float) -> None:
+        """Postpone an item to a time in Unix seconds."""
         item = self._items.get(item_id)
         if item is not None:
             self._items[item_id] = replace(item, attempts=item.attempts + 1)
@@ -158,146 +207,139 @@ class OutboxRows:
 
     @property
     def changed(self) -> bool:
+        """Whether rows have changed since the last `drain`."""
         return bool(self._changed)
 
-    def drain(self) -> dict[str, bytes | None]:
+    def drain(self) -> Rows:
+        """Return the rows that changed since the last call."""
         changed, self._changed = sorted(self._changed), set()
-        return {name: self._row(name) for name in changed}
+        return {row_key("o", name): self._row(name) for name in changed}
 
     def _row(self, name: str) -> bytes | None:
         item = self._items.get(name)
         if item is None:
             return None
-        return json.dumps([self._number[name], item.key, item.body, item.created]).encode()
+        return json.dumps([self._numbers[name], item.key, item.body, item.created]).encode()
 
-    def load(self, rows: Sequence[tuple[str, bytes]]) -> None:
-        read = sorted((json.loads(data), name) for name, data in rows)
-        for (number, key, body, created), name in read:
+    def load(self, rows: Iterable[tuple[list[Any], bytes]]) -> None:
+        """Restore all items."""
+        for (number, key, body, created), name in sorted((json.loads(d), n) for (n,), d in rows):
             self._items[name] = OutboxItem(name, key, body, created)
-            self._number[name] = self._last = number
-
-
-_COLLECT_SECONDS = 60.0  # of event time: how often what is no longer among the worst is let go
-_COLLECT_ROWS = 5_000  # or after so many more were kept
-
-TraceKey = tuple[str, str]
-"""(service by its bounded name, trace id)"""
-
-_GONE, _PENDING, _CROWDED = "gone", "pending", "crowded"
-"""In place of what `privacy.content` says of a trace whose texts are not there: it lies nowhere any
-more, it was not read yet, there is no room for it now."""
-
-_RECORD, _TEXT = b"r", b"z"  # the scores alone, or the text as well, compressed
-_LEVEL = 1  # English passages shrink to 36 %; at the default 6 to 34 %
+            self._numbers[name] = self._last = number
 
 
 class EvidenceRows:
-    """Rows by trace. Pure. Of texts at most about `room` bytes are kept: a service has some 300
-    worst traces by default, and all of this is in memory, in the table of the state once more."""
+    """The worst traces, by (bounded service name, trace id).
+
+    At most about `room` bytes of texts are kept: a service has some 300 worst traces by default,
+    and all of this is in memory, and in the table of the state once more.
+    """
 
     def __init__(self, content: ContentPolicy, room: int) -> None:
         self._content = content
         self._room = room
         self._bytes = 0
-        self._kept: dict[TraceKey, bytes] = {}
-        self._given: Rows = {}  # since the last `drain`
+        self._bodies: dict[EvidenceKey, bytes] = {}
+        self._pending_rows: Rows = {}  # since the last `drain`
         self._added = 0
         self._collected: float | None = None
 
     @property
     def changed(self) -> bool:
-        return bool(self._given)
+        """Whether rows have changed since the last `drain`."""
+        return bool(self._pending_rows)
 
-    def add(self, key: TraceKey, record: ScoreRecord) -> None:
-        """A trace has become one of the worst."""
+    def add(self, key: EvidenceKey, record: ScoreRecord) -> None:
+        """Keep a trace that has become one of the worst."""
         try:
-            data = encode_score(replace(record, passages=None))  # their place is among the frames
-        except RecordTooLarge:  # from a worker that knew no such limit: it counts, and is not shown
+            data = encode_score(replace(record, passages=None))  # feedback rows have those
+        except RecordTooLarge:  # from a worker without this limit: it counts, and is not shown
             return
         self._put(key, _RECORD + data)
         self._added += 1
 
-    def _put(self, key: TraceKey, data: bytes | None) -> None:
-        self._bytes += _text_bytes(data) - _text_bytes(self._kept.pop(key, None))
+    def _put(self, key: EvidenceKey, data: bytes | None) -> None:
+        self._bytes += _text_bytes(data) - _text_bytes(self._bodies.pop(key, None))
         if data is not None:
-            self._kept[key] = data
-        self._given[row_key("e", *key)] = data
+            self._bodies[key] = data
+        self._pending_rows[row_key("e", *key)] = data
 
-    def collect(self, now: float | None, worst: Callable[[], Set[TraceKey]]) -> None:
-        """Let go what is no longer among the worst. By event time, for what is kept must not
-        depend on batches."""
+    def collect(self, now: float | None, worst: Callable[[], Set[EvidenceKey]]) -> None:
+        """Drop traces that are no longer among the worst, now and then.
+
+        `now` is event time: what is kept must not depend on batches.
+        """
         if now is None:
             return
         if self._collected is None:
             self._collected = now
-        if now - self._collected >= _COLLECT_SECONDS or self._added >= _COLLECT_ROWS:
+        if now - self._collected >= COLLECT_SECONDS or self._added >= COLLECT_ROWS:
             self._collected, self._added = now, 0
-            for key in self._kept.keys() - worst():
+            for key in self._bodies.keys() - worst():
                 self._put(key, None)
 
-    # Texts --------------------------------------------------------------------------------------
-
     def missing_texts(
-        self, most: int | None = None, but: Container[TraceKey] = ()
-    ) -> list[tuple[TraceKey, ScoreRecord]]:
-        """Those whose text is not kept yet, and their records: where to read it. At most so many,
-        those that have waited longest, and none of `but`; none while there is no room."""
+        self, most: int | None = None, but: Container[EvidenceKey] = ()
+    ) -> list[tuple[EvidenceKey, ScoreRecord]]:
+        """Return up to `most` traces without a text, longest waiting first, and none of `but`.
+
+        There are none while there is no room. Their records tell where the text can be read.
+        """
         if self._bytes >= self._room:
             return []
         waiting = (
             (key, data)
-            for key, data in self._kept.items()
+            for key, data in self._bodies.items()
             if data[:1] == _RECORD and key not in but
         )
         return [(key, decode_score(data[1:])) for key, data in islice(waiting, most)]
 
-    def save_text(self, key: TraceKey, body: bytes | None) -> None:
-        """What was read, by `ragmeter.aggregate.evidence.evidence_body`; None: it is gone from the topic. One
-        that is no longer among the worst is left out."""
-        kept = self._kept.get(key)
-        if kept is not None and kept[:1] == _RECORD:
+    def save_text(self, key: EvidenceKey, body: bytes | None) -> None:
+        """Keep what `encode_evidence` made of the text, or None where it is gone from the topic.
+
+        A trace that is no longer among the worst is left out.
+        """
+        data = self._bodies.get(key)
+        if data is not None and data[:1] == _RECORD:
             if body is None:
-                body = json.dumps(self._bare(key, kept, _GONE)).encode()
+                body = json.dumps(self._without_text(key, data, _GONE)).encode()
             self._put(key, _TEXT + zlib.compress(body, _LEVEL))
 
-    def get(self, key: TraceKey) -> bytes | None:
-        """What is known of a worst trace, in the form of `ragmeter.aggregate.evidence`."""
-        kept = self._kept.get(key)
-        if kept is None:
+    def get(self, key: EvidenceKey) -> bytes | None:
+        """Return what is known of a worst trace, in the form of `ragmeter.aggregate.evidence`."""
+        data = self._bodies.get(key)
+        if data is None:
             return None
-        if kept[:1] == _TEXT:
-            return zlib.decompress(kept[1:])
+        if data[:1] == _TEXT:
+            return zlib.decompress(data[1:])
         why = _PENDING if self._bytes < self._room else _CROWDED
-        return json.dumps(self._bare(key, kept, why)).encode()
+        return json.dumps(self._without_text(key, data, why)).encode()
 
-    def _bare(self, key: TraceKey, kept: bytes, why: str) -> dict[str, Any]:
-        results = [score.to_dict() for score in decode_score(kept[1:]).scored.results]
+    def _without_text(self, key: EvidenceKey, data: bytes, why: str) -> dict[str, Any]:
+        results = [score.to_dict() for score in decode_score(data[1:]).scored.results]
         service, trace_id = key
         trace = {"trace_id": trace_id, "service": service, "passages": None, "content": why}
         return {"trace": trace, "results": self._content.results(results)}
 
-    # State --------------------------------------------------------------------------------------
-
     @property
     def mode(self) -> str:
-        """For `load`: under which setting the rows were made."""
+        """The setting of privacy under which the rows are made; saved for `load`."""
         return self._content.mode
 
     def drain(self) -> Rows:
-        """The rows that changed since the last call."""
-        given, self._given = self._given, {}
-        return given
+        """Return the rows that changed since the last call."""
+        rows, self._pending_rows = self._pending_rows, {}
+        return rows
 
-    def load(self, rows: Iterable[tuple[TraceKey, bytes]], mode: str) -> None:
-        """All rows that were not deleted, and the mode of whoever made them: what must not be kept
-        any longer is let go, and compaction takes away the last of it."""
-        self._kept = dict(rows)
-        self._bytes = sum(map(_text_bytes, self._kept.values()))
+    def load(self, rows: Iterable[tuple[list[Any], bytes]], mode: str) -> None:
+        """Restore all rows, made under `mode`; where that has changed since, they are deleted."""
+        self._bodies = {(service, name): data for (service, name), data in rows}
+        self._bytes = sum(map(_text_bytes, self._bodies.values()))
         if self._content.changed(mode):
-            for key in list(self._kept):
+            for key in list(self._bodies):
                 self._put(key, None)
 
 
 def _text_bytes(data: bytes | None) -> int:
-    """Of what counts for the room."""
+    """Return the size that counts for the room."""
     return len(data) if data is not None and data[:1] == _TEXT else 0

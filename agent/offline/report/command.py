@@ -16,8 +16,8 @@ from ragmeter.console.terminal import (
     check_output_path,
     print_tables,
     print_text,
-    write_atomically,
 )
+from ragmeter.core.atomic_files import write_atomically
 from ragmeter.core.counters import Counts
 from ragmeter.core.label_bounds import bound_label
 from ragmeter.core.score import ScoredTrace

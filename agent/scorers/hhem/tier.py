@@ -1,6 +1,6 @@
 """The model tier: grounding by HHEM, sentence by sentence and as the reference does it.
 
-How the value is made is in `agent/scorers/hhem/windowing.py` and docs/grounding.md.
+`ragmeter.scorers.hhem.windowing` and docs/grounding.md say how the value is made.
 """
 
 from __future__ import annotations
@@ -10,21 +10,21 @@ import hashlib
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from ragmeter.config.scoring import HhemSettings
 from ragmeter.core.score import NoScore, Score, ScoreState, find_answer_reason
 from ragmeter.core.tiers import MetricScorer, ScoringCost, Tier
-from ragmeter.metrics import abstention as answers
+from ragmeter.metrics import abstention
 from ragmeter.metrics.text import detect_script
 from ragmeter.metrics.text_index import MAX_ANSWER
 from ragmeter.scorers.hhem import windowing
-from ragmeter.scorers.hhem.model import ModelError
+from ragmeter.scorers.hhem.model import HhemModel, ModelError
 from ragmeter.scorers.hhem.windowing import TextTooLong
 from ragmeter.scorers.hhem.workers import AdmittedTrace, CpuTask, CpuWorkers, WorkersClosed
 from ragmeter.trace import Trace
 
-log = logging.getLogger("ragmeter.models")
+log = logging.getLogger(__name__)
 
 METRIC = "grounding"
 HHEM, FULLTEXT = "hhem", "hhem_fulltext"
@@ -38,76 +38,21 @@ _CHARS_PER_PLAN_WEIGHT = 250
 T = TypeVar("T")
 
 
-class PairScorer(Protocol):
-    """What is needed of `ragmeter.scorers.hhem.model.Hhem`; called from several threads."""
-
-    @property
-    def fingerprint(self) -> str: ...
-
-    def encode(self, premise: str, hypothesis: str) -> list[int]:
-        """Token ids of the pair as it is scored, prompt included."""
-        ...
-
-    def count(self, text: str) -> int:
-        """Tokens of a text by itself."""
-        ...
-
-    def score(self, premise: str, hypothesis: str) -> float:
-        """The probability that the premise supports the hypothesis."""
-        ...
-
-
-def _texts(trace: Trace) -> list[str]:
-    return [passage.text or "" for passage in trace.passages or ()]
-
-
-def _texts_script(texts: Sequence[str]) -> str:
-    return detect_script(" ".join([text[:100] for text in texts[:2]])) or detect_script(
-        " ".join(texts)
-    )
-
-
-def _missing_reason(trace: Trace) -> NoScore | None:
-    """Why the answer can't be held against its passages, as for the built-in grounding."""
-    gap = find_answer_reason(trace, answers.answered_value(trace))
-    if gap is not None:
-        goes_on = trace.abstained is None and answers.has_further_claims(trace.answer or "")
-        if gap.reason != "no_answer" or not goes_on:
-            return gap
-    if trace.passages is None:
-        return NoScore("no_passages_captured")
-    if not trace.passages:
-        return NoScore("no_passages", applies=False)
-    texts = _texts(trace)
-    if trace.answer is None or not any(text and not text.isspace() for text in texts):
-        return NoScore("no_text")
-    if "other" in (detect_script(trace.answer), _texts_script(texts)):
-        return NoScore("unsupported_language")
-    # both together: an answer alone is often too short to tell
-    if not answers.is_english(f"{trace.answer[:400]} {' '.join(texts)[:600]}"):
-        return NoScore("unsupported_language")
-    return None
-
-
-def _call_model(call: Callable[..., T], *texts: str) -> T:
-    """What the model says; whatever it raises is a `ModelError`, without the trace's text."""
-    try:
-        return call(*texts)
-    except ModelError:
-        raise
-    except Exception as error:  # runtime and tokenizer share no base
-        raise ModelError(f"{type(error).__name__} from the model") from error
-
-
 class HhemTier:
     """Scores `grounding` by HHEM: scorer `hhem`, and `hhem_fulltext` where the settings want it.
 
     An async context manager that ends the workers' threads; they begin at the first trace.
+
+    Args:
+        model: Model that scores pairs; several threads call it.
+        settings: Settings of the tier.
+        workers: Threads; None: as many as the settings say.
+        max_pairs: Most pairs of one trace.
     """
 
     def __init__(
         self,
-        model: PairScorer,
+        model: HhemModel,
         settings: HhemSettings,
         *,
         workers: CpuWorkers | None = None,
@@ -116,16 +61,17 @@ class HhemTier:
         self._model = model
         self._workers = workers or CpuWorkers(settings.workers)
         self._max_pairs = max_pairs
-        self._fulltext = settings.fulltext
-        method = f"windows {windowing.WINDOWING_VERSION} {windowing.TOKEN_BUDGET} {windowing.OVERLAP_TOKENS}"
-        self._fingerprint = self._print(
-            f"{method} {windowing.MAX_SENTENCE_TOKENS} {windowing.SUPPORTED_PROBABILITY}"
-        )
-        self._fulltext_print = self._print(f"fulltext {_FULLTEXT_CHARS}")
-
-    def _print(self, method: str) -> str:
-        text = f"{self._model.fingerprint} {method}"
-        return hashlib.sha256(text.encode()).hexdigest()[:12]
+        methods = {
+            HHEM: f"windows {windowing.WINDOWING_VERSION} {windowing.TOKEN_BUDGET}"
+            f" {windowing.OVERLAP_TOKENS} {windowing.MAX_SENTENCE_TOKENS}"
+            f" {windowing.SUPPORTED_PROBABILITY}"
+        }
+        if settings.fulltext:
+            methods[FULLTEXT] = f"fulltext {_FULLTEXT_CHARS}"
+        self._fingerprints = {
+            scorer: hashlib.sha256(f"{model.fingerprint} {method}".encode()).hexdigest()[:12]
+            for scorer, method in methods.items()
+        }
 
     async def __aenter__(self) -> HhemTier:
         return self
@@ -135,45 +81,47 @@ class HhemTier:
 
     @property
     def tier(self) -> Tier:
+        """The tier that draws traces for it."""
         return "model"
 
     @property
     def pairs(self) -> Sequence[MetricScorer]:
-        return [(METRIC, HHEM), *([(METRIC, FULLTEXT)] if self._fulltext else [])]
+        """The (metric, scorer) pairs that every trace gets a result for."""
+        return [(METRIC, scorer) for scorer in self._fingerprints]
 
     async def score(self, trace: Trace, cost: ScoringCost) -> list[Score]:
-        """One result for each of `pairs`. `cost.seconds` are busy seconds of the workers."""
-        gap = _missing_reason(trace)
-        if gap is not None:
-            return [self._missing(scorer, gap) for _, scorer in self.pairs]
+        """Return one result for each of `pairs`; `cost` grows by the workers' busy seconds."""
+        reason = _missing_reason(trace)
+        if reason is not None:
+            return [_missing(scorer, reason) for _, scorer in self.pairs]
         async with self._workers.turn() as turn:
-            ways = [self._guarded(HHEM, trace, self._windows(turn, trace, cost))]
-            if self._fulltext:
-                ways.append(self._guarded(FULLTEXT, trace, self._whole(turn, trace, cost)))
-            return list(await asyncio.gather(*ways))
+            runs = [self._guarded(HHEM, trace, self._score_windows(turn, trace, cost))]
+            if FULLTEXT in self._fingerprints:
+                whole = self._score_fulltext(turn, trace, cost)
+                runs.append(self._guarded(FULLTEXT, trace, whole))
+            return list(await asyncio.gather(*runs))
 
-    @staticmethod
-    def _missing(scorer: str, gap: NoScore) -> Score:
-        state = ScoreState.UNSCORED if gap.applies else ScoreState.NOT_APPLICABLE
-        return Score(METRIC, scorer, state, reason=gap.reason)
-
-    async def _guarded(self, scorer: str, trace: Trace, way: Awaitable[Score]) -> Score:
+    async def _guarded(
+        self, scorer: str, trace: Trace, run: Awaitable[tuple[float, dict[str, Any]] | NoScore]
+    ) -> Score:
         try:
-            return await way
+            result = await run
+            if isinstance(result, NoScore):
+                return _missing(scorer, result)
+            fingerprint = self._fingerprints[scorer]
+            # the probability is that of the tier's draw, which is not known here
+            return Score(METRIC, scorer, ScoreState.SCORED, result[0], detail=result[1],
+                         fingerprint=fingerprint)  # fmt: skip
         except TextTooLong:
-            return self._missing(scorer, NoScore("too_long"))
+            return _missing(scorer, NoScore("too_long"))
         except ModelError as error:
             log.error("%s failed on trace %r: %.200s", scorer, trace.trace_id[:80], error)
-            return self._missing(scorer, NoScore("model_error"))
+            return _missing(scorer, NoScore("model_error"))
         except WorkersClosed:
             raise
         except Exception:
             log.exception("%s failed on trace %r", scorer, trace.trace_id[:80])
-            return self._missing(scorer, NoScore("internal_error"))
-
-    def _scored(self, scorer: str, value: float, mark: str, detail: dict[str, Any]) -> Score:
-        # the probability is that of the tier's draw, which is not known here
-        return Score(METRIC, scorer, ScoreState.SCORED, value, detail=detail, fingerprint=mark)
+            return _missing(scorer, NoScore("internal_error"))
 
     def _length(self, premise: str, hypothesis: str) -> int:
         return len(_call_model(self._model.encode, premise, hypothesis))
@@ -184,7 +132,7 @@ class HhemTier:
             raise ModelError("the model gave no probability")
         return value
 
-    async def _ask(
+    async def _score_pairs(
         self, turn: AdmittedTrace, pairs: Sequence[windowing.WindowPair], cost: ScoringCost
     ) -> list[float]:
         tasks = [
@@ -193,44 +141,86 @@ class HhemTier:
         ]
         return await turn.run(tasks, cost)
 
-    async def _windows(self, turn: AdmittedTrace, trace: Trace, cost: ScoringCost) -> Score:
-        texts, answer = _texts(trace), trace.answer or ""
+    async def _score_windows(
+        self, turn: AdmittedTrace, trace: Trace, cost: ScoringCost
+    ) -> tuple[float, dict[str, Any]] | NoScore:
+        texts, answer = _passage_texts(trace), trace.answer or ""
+        count = partial(_call_model, self._model.count)
         prepare = partial(
-            windowing.plan_windows,
-            answer,
-            texts,
-            partial(_call_model, self._model.count),
-            self._length,
-            self._max_pairs,
+            windowing.plan_windows, answer, texts, count, self._length, self._max_pairs
         )
-        size = sum(map(len, texts)) + len(answer)
-        (plan,) = await turn.run([CpuTask(size / _CHARS_PER_PLAN_WEIGHT, prepare)], cost)
+        weight = (sum(map(len, texts)) + len(answer)) / _CHARS_PER_PLAN_WEIGHT
+        (plan,) = await turn.run([CpuTask(weight, prepare)], cost)
         if not plan.sentences:
-            return self._missing(HHEM, NoScore("no_claims", applies=False))
-        rows = plan.rows(await self._ask(turn, plan.pairs(), cost))
-        looks = windowing.plan_joint_checks(plan, rows)
-        values = await self._ask(turn, [look.pair for look in looks], cost)
-        reading = windowing.conclude_grounding(plan, rows, looks, values)
+            return NoScore("no_claims", applies=False)
+        rows = plan.rows(await self._score_pairs(turn, plan.pairs(), cost))
+        checks = windowing.plan_joint_checks(plan, rows)
+        values = await self._score_pairs(turn, [check.pair for check in checks], cost)
+        grounding = windowing.conclude_grounding(plan, rows, checks, values)
         ids = [passage.id for passage in trace.passages or ()]
-        detail = windowing.grounding_detail(reading, ids)
-        empty = sum(not text or text.isspace() for text in texts)
-        if empty:
-            detail["passages_without_text"] = empty
-        return self._scored(HHEM, reading.value, self._fingerprint, detail)
+        detail = windowing.grounding_detail(grounding, ids)
+        if blank := sum(not text or text.isspace() for text in texts):
+            detail["passages_without_text"] = blank
+        return grounding.value, detail
 
-    async def _whole(self, turn: AdmittedTrace, trace: Trace, cost: ScoringCost) -> Score:
+    async def _score_fulltext(
+        self, turn: AdmittedTrace, trace: Trace, cost: ScoringCost
+    ) -> tuple[float, dict[str, Any]]:
         """One pair: all passages in one text, cut where the reference cuts it, and the answer."""
-        premise, answer = " ".join(_texts(trace)), trace.answer or ""
+        premise, answer = " ".join(_passage_texts(trace)), trace.answer or ""
         if len(answer) > MAX_ANSWER:
             raise TextTooLong
-        read = premise[:_FULLTEXT_CHARS]
-        measure = partial(self._length, read, answer)
-        weight = (len(read) + len(answer)) / _CHARS_PER_PLAN_WEIGHT
-        (tokens,) = await turn.run([CpuTask(weight, measure)], cost)
+        cut = premise[:_FULLTEXT_CHARS]
+        weight = (len(cut) + len(answer)) / _CHARS_PER_PLAN_WEIGHT
+        (tokens,) = await turn.run([CpuTask(weight, partial(self._length, cut, answer))], cost)
         if tokens > _FULLTEXT_TOKENS:
             raise TextTooLong
-        (value,) = await self._ask(turn, [windowing.WindowPair(read, answer, tokens)], cost)
+        pair = windowing.WindowPair(cut, answer, tokens)
+        (value,) = await self._score_pairs(turn, [pair], cost)
         detail = {"tokens": tokens, "characters": len(premise)}
-        if len(premise) > len(read):
-            detail["unread"] = len(premise) - len(read)
-        return self._scored(FULLTEXT, value, self._fulltext_print, detail)
+        if len(premise) > len(cut):
+            detail["unread"] = len(premise) - len(cut)
+        return value, detail
+
+
+def _passage_texts(trace: Trace) -> list[str]:
+    return [passage.text or "" for passage in trace.passages or ()]
+
+
+def _missing_reason(trace: Trace) -> NoScore | None:
+    """Why the answer can't be held against its passages, as for the built-in grounding."""
+    reason = find_answer_reason(trace, abstention.answered_value(trace))
+    if reason is not None:
+        goes_on = trace.abstained is None and abstention.has_further_claims(trace.answer or "")
+        if reason.reason != "no_answer" or not goes_on:
+            return reason
+    if trace.passages is None:
+        return NoScore("no_passages_captured")
+    if not trace.passages:
+        return NoScore("no_passages", applies=False)
+    texts = _passage_texts(trace)
+    if trace.answer is None or not any(text and not text.isspace() for text in texts):
+        return NoScore("no_text")
+    start = " ".join(text[:100] for text in texts[:2])
+    script = detect_script(start) or detect_script(" ".join(texts))
+    # the language of both together: an answer alone is often too short to tell
+    if "other" in (detect_script(trace.answer), script) or not abstention.is_english(
+        f"{trace.answer[:400]} {' '.join(texts)[:600]}"
+    ):
+        return NoScore("unsupported_language")
+    return None
+
+
+def _call_model(call: Callable[..., T], *texts: str) -> T:
+    """Call the model; any error becomes a `ModelError`, without the trace's text."""
+    try:
+        return call(*texts)
+    except ModelError:
+        raise
+    except Exception as error:  # runtime and tokenizer share no base
+        raise ModelError(f"{type(error).__name__} from the model") from error
+
+
+def _missing(scorer: str, reason: NoScore) -> Score:
+    state = ScoreState.UNSCORED if reason.applies else ScoreState.NOT_APPLICABLE
+    return Score(METRIC, scorer, state, reason=reason.reason)

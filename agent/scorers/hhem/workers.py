@@ -1,6 +1,5 @@
 """CPU work off the event loop: single-threaded workers that run the shortest trace first.
 
-
 A network's forward pass gains nothing from batches or from a second thread on a CPU, so each worker
 runs one pair after another. Python's lock is free while ONNX Runtime computes.
 """
@@ -17,34 +16,35 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
+from ragmeter.core.errors import RagmeterError
 from ragmeter.core.tiers import ScoringCost
 
 T = TypeVar("T")
 
-MAX_ADMITTED_TRACES = (
-    64  # traces whose texts are held at a time; the others wait in the order they came
-)
-AGEING = (
-    500.0  # weight (tokens) that a second of waiting makes up for: about what a core scores in it
-)
-NICENESS = 10  # added to that of the process: the application beside us goes first
-_JOIN_SECONDS = 4.0  # for the task in hand; one that takes longer ends with the process
+# Traces whose texts are held at a time; the others wait in the order they came.
+MAX_ADMITTED_TRACES = 64
+# Weight (tokens) that a second of waiting makes up for: about what a core scores in it.
+AGEING = 500.0
+# Added to that of the process: the application beside us goes first.
+NICENESS = 10
+# For the task in hand; one that takes longer ends with the process.
+_JOIN_SECONDS = 4.0
 
 
-class WorkersClosed(RuntimeError):
-    """The workers have been closed."""
+class WorkersClosed(RagmeterError, RuntimeError):
+    """Work for workers that are closed."""
 
 
 @dataclass(frozen=True, slots=True)
 class CpuTask(Generic[T]):
-    """A call to be made in a worker. `weight` says how long it takes, in tokens of a pair."""
+    """A call to be made in a worker; `weight` is its duration in tokens of a pair."""
 
     weight: float
     call: Callable[[], T]
 
 
 class _Job:
-    """The tasks of one `Turn.run`. Its fields belong to the workers' lock."""
+    """The tasks of one `AdmittedTrace.run`. The workers' lock guards its fields."""
 
     __slots__ = ("arrived", "busy", "done", "error", "loop", "open", "results", "waiting", "weight")
 
@@ -64,31 +64,50 @@ class _Job:
     def rank(self) -> float:
         return self.weight + AGEING * self.arrived
 
+    def finish(self) -> None:
+        """Wake the waiting coroutine, from any thread."""
+
+        def finish() -> None:
+            if not self.done.done():
+                self.done.set_result(None)
+
+        if not self.loop.is_closed():
+            self.loop.call_soon_threadsafe(finish)
+
 
 class AdmittedTrace:
-    """A trace that has been admitted. All that it runs has the age of its admission."""
+    """A trace that has been admitted. All its tasks have the age of its admission."""
 
     def __init__(self, workers: CpuWorkers, arrived: float) -> None:
         self._workers = workers
         self._arrived = arrived
 
     async def run(self, tasks: Iterable[CpuTask[T]], cost: ScoringCost) -> list[T]:
-        """The results of the tasks, in their order; busy seconds are added to `cost`.
+        """Run tasks and return their results in order; busy seconds are added to `cost`.
 
-        The first task that raises ends the run: what has not begun of it is dropped, and `run`
-        raises the same. So does a cancelled run. Raises `Closed` once the workers are closed.
+        The first task that raises ends the run: its tasks that have not begun are dropped, and
+        `run` raises the same. Cancellation drops them too.
+
+        Raises:
+            WorkersClosed: The workers are closed.
         """
         return await self._workers._run(list(tasks), self._arrived, cost)
 
 
 class CpuWorkers:
-    """`count` threads, begun at first use; `admitted` traces at most have a turn. For one event
-    loop.
+    """Threads that begin at first use, for one event loop.
 
-    **Order.** Of all traces that have a turn, the next task is one of the trace with the least
-    weight left, and of its tasks the lightest. A second of waiting counts as `AGEING` of weight:
-    a trace of weight w that came at t waits for none that comes after t + w / `AGEING`, so that a
-    stream of short ones never starves it.
+    Of all admitted traces, the next task is one of the trace with the least weight left, and of
+    its tasks the lightest. A second of waiting counts as `AGEING` of weight: a trace of weight w
+    that came at t waits for none that comes after t + w / `AGEING`, so a stream of short ones never
+    starves it.
+
+    Args:
+        count: Number of threads.
+        admitted: Most traces that are admitted at a time.
+        clock: Seconds, for the age of traces.
+        timer: Seconds, for the duration of tasks. It is not CPU time: where cores are short, a task
+            takes its worker for longer, which the budget of the tier must see.
     """
 
     def __init__(
@@ -100,21 +119,19 @@ class CpuWorkers:
         timer: Callable[[], float] = time.monotonic,
     ) -> None:
         self._clock = clock
-        # not CPU time: where the cores are short, a task takes its worker for longer, and that is
-        # what the budget of the tier must see
         self._timer = timer
-        self._places = asyncio.Semaphore(admitted)
+        self._admissions = asyncio.Semaphore(admitted)
         self._change = threading.Condition()
-        self._jobs: list[_Job] = []  # those with tasks that no worker has taken
-        self._running: set[_Job] = set()  # those that someone awaits
+        self._jobs: list[_Job] = []  # with tasks that no worker has taken
+        self._running: set[_Job] = set()  # awaited by someone
         self._closed = False
         self._count = count
         self._threads: list[threading.Thread] = []
 
     @asynccontextmanager
     async def turn(self) -> AsyncIterator[AdmittedTrace]:
-        """A trace's turn; waits while there are `admitted` others."""
-        async with self._places:
+        """Admit a trace; wait while `admitted` others are."""
+        async with self._admissions:
             yield AdmittedTrace(self, self._clock())
 
     async def _run(self, tasks: list[CpuTask[T]], arrived: float, cost: ScoringCost) -> list[T]:
@@ -173,7 +190,7 @@ class CpuWorkers:
             try:
                 result = task.call()
             except BaseException as raised:
-                error = raised  # whatever it is, the trace hears of it and the worker lives on
+                error = raised  # whatever it is, the trace gets it and the worker lives on
             with self._change:
                 job.busy += self._timer() - began
                 job.results[index] = result
@@ -182,25 +199,17 @@ class CpuWorkers:
                     job.error = error
                     self._drop(job)
                 if error is not None or not job.open:
-                    self._settle(job)
+                    job.finish()
             del taken, job, task, result, error  # an idle worker holds no text
 
-    def _settle(self, job: _Job) -> None:
-        def settle() -> None:
-            if not job.done.done():
-                job.done.set_result(None)
-
-        if not job.loop.is_closed():
-            job.loop.call_soon_threadsafe(settle)
-
     async def close(self) -> None:
-        """End the threads after the task in hand of each; what waits raises `Closed`."""
+        """End each thread after the task in hand; waiting runs raise `WorkersClosed`."""
         with self._change:
             self._closed = True
             for job in self._running:
                 self._drop(job)
                 job.error = job.error or WorkersClosed()
-                self._settle(job)
+                job.finish()
             self._change.notify_all()
         deadline = time.monotonic() + _JOIN_SECONDS
         for thread in self._threads:

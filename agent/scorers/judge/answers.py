@@ -1,50 +1,56 @@
-"""Questions about an answer: is it an attempt, do its citations, claims and facts hold.
+"""Questions about an answer: is it an attempt, and do its citations, claims and facts hold.
 
-No-answer: an LLM judge says whether an answer attempts the question.
-
-A partial answer attempts it: the quantity is "share of answers that attempt the question", as in
-the reference, whose judge knows only yes and no. The label is kept in the detail.
-
-Claims: an LLM judge takes an answer apart, says of each claim whether the passages support it
-and whether the query asks for it, and then grades the whole. One call for a trace.
-
-Facts: an LLM judge collects what the passages hold on the query, and says of each fact whether
-the answer uses it. One call for a trace.
+Attempt: a partial answer attempts the question, as in the reference, whose judge knows only yes and
+no. Citations: one call for each citation. Claims: one call takes the answer apart, says of each
+claim whether the passages support it and the query asks for it, and then grades the whole. Facts:
+one call collects what the passages hold on the query, and says of each fact whether the answer
+uses it.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple, get_args
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, NamedTuple, TypeVar, get_args
 
-from ragmeter.core.score import JUDGE_SCORER, NoScore, Score, make_score
+from ragmeter.core.score import NoScore
 from ragmeter.core.tiers import ScoringCost
+from ragmeter.metrics import abstention
+from ragmeter.metrics.citations import resolve_citations
 from ragmeter.metrics.cited_statements import (
     WHOLE_ANSWER,
     CitationInstance,
     CitedStatements,
+    attach_citations,
+    citation_scores,
     list_citation_instances,
+    missing_citation_reason,
 )
 from ragmeter.metrics.claims_and_nuggets import (
-    CLAIM_METRICS,
     HIGHEST_RUBRIC,
     JudgedClaim,
     answer_relevancy,
     faithfulness,
     groundedness,
 )
+from ragmeter.metrics.operational import has_empty_answer
+from ragmeter.metrics.text import MAX_SENTENCES, find_sentence_spans
+from ragmeter.metrics.text_index import parse_answer
 from ragmeter.scorers.judge.calls import (
     MAX_ANSWER_CHARS,
     MAX_DETAIL_TEXT,
     MAX_LISTED,
     MAX_PASSAGE_CHARS,
+    MAX_QUERY_CHARS,
+    FamilyScores,
     JudgeMaterial,
     JudgeResult,
     ask_judge,
-    choice_schema,
     clean_list_item,
+    combined_fingerprint,
+    list_schema,
     missing_text_reason,
+    object_schema,
     prepare_material,
 )
 from ragmeter.scorers.judge.prompts import load_prompt
@@ -53,203 +59,167 @@ from ragmeter.trace import Trace
 
 AttemptLabel = Literal["answered", "partial", "none"]
 ATTEMPT_LABELS: tuple[AttemptLabel, ...] = get_args(AttemptLabel)
+CITATION_SUPPORT_VALUES = {"full": 1.0, "partial": 0.5, "none": 0.0}
+
+# Citations judged of one answer: it bounds the cost of an answer of nothing but markers.
+_MAX_INSTANCES = 100
+_MAX_DETAIL_PAIRS = 20
+# Claims of a kind that a result carries: a detail stays below 4 KiB in Latin script.
+MAX_SHOWN = 10
+
 _ATTEMPT_PROMPT = load_prompt("attempted", 1)
+_CITATION_PROMPT = load_prompt("citation-support", 1)
+_CLAIMS_PROMPT = load_prompt("claims", 1)
+_FACTS_PROMPT = load_prompt("facts", 1)
+
+_TEXT = {"type": "string"}
+
+
+def _enum(*values: str) -> dict[str, Any]:
+    return {"type": "string", "enum": list(values)}
+
+
+_GRADE = _enum(*map(str, range(HIGHEST_RUBRIC + 1)))
+_CLAIM = {
+    "claim": _TEXT,
+    "support": _enum("supported", "unsupported"),
+    "relevance": _enum("relevant", "irrelevant"),
+}
+# The claims stand first: models write properties in the order of the schema, and a grade that is
+# written before the claims rests on nothing.
+_CLAIMS_SCHEMA = object_schema(
+    {
+        "claims": list_schema(object_schema(_CLAIM)),
+        "groundedness": _GRADE,
+        "correctness": _GRADE,
+    }
+)
+_FACT = {"fact": _TEXT, "use": _enum("used", "unused")}
+_FACTS_SCHEMA = object_schema({"facts": list_schema(object_schema(_FACT))})
 
 
 def attempt_question(query: str, answer: str) -> JudgeQuestion[AttemptLabel]:
-    """How far the answer attempts the question."""
-
-    def read(reply: Any) -> AttemptLabel:
-        return ATTEMPT_LABELS[ATTEMPT_LABELS.index(reply["attempt"])]
-
-    return _ATTEMPT_PROMPT.ask(
-        {"question": query, "answer": answer},
-        schema=choice_schema("attempt", ATTEMPT_LABELS),
-        read=read,
-        max_output_tokens=200,
-    )
+    """Return the question how far the answer attempts the query."""
+    labels: dict[str, AttemptLabel] = {label: label for label in ATTEMPT_LABELS}
+    return _ATTEMPT_PROMPT.ask_label("attempt", labels, {"question": query, "answer": answer})
 
 
 def attempt_value(attempt: AttemptLabel) -> float:
-    """1 where anything of the question is attempted, else 0."""
+    """Return 1 where the answer attempts anything of the question, else 0."""
     return 0.0 if attempt == "none" else 1.0
 
 
-_MAX_INSTANCES = 100  # judged of one answer; bounds what an answer of nothing but markers costs
-CITATION_SUPPORT_VALUES = {"full": 1.0, "partial": 0.5, "none": 0.0}
-_CITATION_PROMPT = load_prompt("citation-support", 1)
+async def score_attempt(
+    judge: QuestionAnswerer, trace: Trace, cost: ScoringCost
+) -> FamilyScores | NoScore:
+    """Return the metric `answered`; its detail has the label."""
+    if trace.status != "ok":
+        return NoScore(trace.status, applies=False)
+    if has_empty_answer(trace):
+        # a blank answer attempts nothing; no judge need say so
+        return FamilyScores.build({"answered": 0.0}, None)
+    reason = missing_text_reason(trace.answer, MAX_ANSWER_CHARS) or missing_text_reason(
+        trace.query, MAX_QUERY_CHARS, "no_query"
+    )
+    if reason is not None:
+        return reason
+    question = attempt_question(trace.query or "", trace.answer or "")
+    result = await ask_judge(judge, question, cost)
+    if isinstance(result.value, NoScore):
+        return result.value
+    values = {"answered": attempt_value(result.value)}
+    return FamilyScores.build(values, result.fingerprint, answered={"attempt": result.value})
 
 
 def citation_question(statement: str, passage: str) -> JudgeQuestion[float]:
-    """How far the passage supports the statement: 1, 0.5 or 0."""
-
-    def read(reply: Any) -> float:
-        return CITATION_SUPPORT_VALUES[reply["support"]]
-
-    return _CITATION_PROMPT.ask(
-        {"statement": statement, "passage": passage},
-        schema=choice_schema("support", list(CITATION_SUPPORT_VALUES)),
-        read=read,
-        max_output_tokens=200,
-    )
+    """Return the question how far the passage supports the statement: 1, 0.5 or 0."""
+    data = {"statement": statement, "passage": passage}
+    return _CITATION_PROMPT.ask_label("support", CITATION_SUPPORT_VALUES, data)
 
 
-async def judge_citations(
-    asking: QuestionAnswerer,
+async def _judge_citations(
+    judge: QuestionAnswerer,
     statements: CitedStatements,
     passages: Sequence[str | None],
     cost: ScoringCost,
 ) -> dict[CitationInstance, JudgeResult[float]]:
-    """The support, or why there is none, of every citation; all calls side by side."""
     whole = " ".join(item.claim.text for item in statements.items)
 
-    async def one(number: int, instance: CitationInstance) -> JudgeResult[float]:
+    async def support(number: int, instance: CitationInstance) -> JudgeResult[float]:
         passage = passages[instance.passage]
         text = whole
         if instance.statement != WHOLE_ANSWER:
             text = statements.items[instance.statement].claim.text
-        gap = missing_text_reason(text, MAX_ANSWER_CHARS) or missing_text_reason(
+        reason = missing_text_reason(text, MAX_ANSWER_CHARS) or missing_text_reason(
             passage, MAX_PASSAGE_CHARS
         )
-        if gap is None and number >= _MAX_INSTANCES:
-            gap = NoScore("too_long")
-        return (
-            JudgeResult(gap)
-            if gap
-            else await ask_judge(asking, citation_question(text, passage or ""), cost)
-        )
+        if reason is None and number >= _MAX_INSTANCES:
+            reason = NoScore("too_long")
+        if reason is not None:
+            return JudgeResult(reason)
+        return await ask_judge(judge, citation_question(text, passage or ""), cost)
 
-    asked = list_citation_instances(statements)
-    found = await asyncio.gather(*[one(number, what) for number, what in enumerate(asked)])
-    return dict(zip(asked, found, strict=True))
+    instances = list_citation_instances(statements)
+    results = await asyncio.gather(*map(support, range(len(instances)), instances))
+    return dict(zip(instances, results, strict=True))
 
 
-_CLAIM_SUPPORT = ("supported", "unsupported")
-_CLAIM_RELEVANCE = ("relevant", "irrelevant")
-_RUBRIC_GRADES = tuple(str(grade) for grade in range(HIGHEST_RUBRIC + 1))
-MAX_SHOWN = 10  # claims of a kind that a result carries: a detail stays below 4 KiB in Latin script
-_CLAIMS_PROMPT = load_prompt("claims", 1)
+def _cited_statements(trace: Trace) -> CitedStatements | NoScore:
+    marks = resolve_citations(trace)
+    reason = missing_citation_reason(trace, abstention.answered_value(trace), marks)
+    if reason is not None:
+        return reason
+    answer = trace.answer or ""
+    if len(answer) > MAX_ANSWER_CHARS or len(find_sentence_spans(answer)) >= MAX_SENTENCES:
+        return NoScore("too_long")  # the rest would not be read
+    claims = parse_answer(answer).claims
+    if not claims:
+        return NoScore("no_claims", applies=False)
+    return attach_citations(answer, claims, marks)
+
+
+async def score_citations(
+    judge: QuestionAnswerer, trace: Trace, cost: ScoringCost
+) -> FamilyScores | NoScore:
+    """Return the citation metrics; the detail of the precision has the support of each citation."""
+    statements = _cited_statements(trace)
+    if isinstance(statements, NoScore):
+        return statements
+    passages = trace.passages or []
+    texts = [passage.text for passage in passages]
+    results = await _judge_citations(judge, statements, texts, cost)
+    supports = {instance: result.value for instance, result in results.items()}
+    detail = _citations_detail(supports, statements.dangling, [passage.id for passage in passages])
+    return FamilyScores.build(
+        citation_scores(statements, supports),
+        combined_fingerprint(results.values()),
+        citation_precision=detail,
+    )
+
+
+def _citations_detail(
+    supports: Mapping[CitationInstance, float | NoScore], dangling: int, ids: Sequence[str]
+) -> dict[str, Any]:
+    pairs = []
+    for instance, value in list(supports.items())[:_MAX_DETAIL_PAIRS]:
+        pair: dict[str, Any] = {
+            # None: a citation of the whole answer
+            "sentence": None if instance.statement == WHOLE_ANSWER else instance.statement,
+            "passage_id": ids[instance.passage],
+            "support": None if isinstance(value, NoScore) else value,
+        }
+        pairs.append(pair | ({"reason": value.reason} if isinstance(value, NoScore) else {}))
+    missing = sum(isinstance(value, NoScore) for value in supports.values())
+    counts = {"dangling": dangling, "missing": missing}
+    return {"pairs": pairs, **{name: count for name, count in counts.items() if count}}
 
 
 class ClaimsVerdict(NamedTuple):
-    """What the judge says of an answer."""
+    """The claims of an answer with their labels, and both grades."""
 
     claims: list[JudgedClaim]
     groundedness: int
     correctness: int
-
-
-def _enum_property(values: Sequence[str]) -> dict[str, Any]:
-    return {"type": "string", "enum": list(values)}
-
-
-# The claims stand first: models write properties in the order of the schema, and a grade that is
-# written before the claims rests on nothing.
-_CLAIM = {
-    "claim": {"type": "string"},
-    "support": _enum_property(_CLAIM_SUPPORT),
-    "relevance": _enum_property(_CLAIM_RELEVANCE),
-}
-_CLAIMS_PROPERTIES = {
-    "claims": {
-        "type": "array",
-        "items": {
-            "type": "object",
-            "properties": _CLAIM,
-            "required": list(_CLAIM),
-            "additionalProperties": False,
-        },
-    },
-    "groundedness": _enum_property(_RUBRIC_GRADES),
-    "correctness": _enum_property(_RUBRIC_GRADES),
-}
-_CLAIMS_SCHEMA = {
-    "type": "object",
-    "properties": _CLAIMS_PROPERTIES,
-    "required": list(_CLAIMS_PROPERTIES),
-    "additionalProperties": False,
-}
-
-
-def _read_claims(reply: Any) -> ClaimsVerdict:
-    """Each claim once, the first `MAX_LISTED`. Equal claims with unequal labels are no verdict."""
-    found: dict[str, JudgedClaim] = {}
-    for number, one in enumerate(reply["claims"], 1):
-        text = clean_list_item(one["claim"], f"claim {number}")
-        claim = JudgedClaim(
-            text, one["support"] == _CLAIM_SUPPORT[0], one["relevance"] == _CLAIM_RELEVANCE[0]
-        )
-        known = found.setdefault(text.casefold(), claim)
-        if known[1:] != claim[1:]:
-            raise ValueError(f"claim {number} stands there twice, with other labels")
-    return ClaimsVerdict(
-        list(found.values())[:MAX_LISTED], int(reply["groundedness"]), int(reply["correctness"])
-    )
-
-
-def claims_question(given: JudgeMaterial) -> JudgeQuestion[ClaimsVerdict]:
-    """The claims of the answer with their labels, and both grades."""
-    return _CLAIMS_PROMPT.ask(
-        {"query": given.query, "passages": given.passages, "answer": given.answer},
-        facts={"count": len(given.passages)},
-        schema=_CLAIMS_SCHEMA,
-        read=_read_claims,
-        max_output_tokens=3000,  # some 50 tokens a claim
-    )
-
-
-def claims_detail(found: ClaimsVerdict) -> dict[str, Any]:
-    """The claims by kind, unsupported ones first, and how many there are of each."""
-
-    def shown(claims: Sequence[JudgedClaim]) -> list[str]:
-        return [claim.text[:MAX_DETAIL_TEXT] for claim in claims[:MAX_SHOWN]]
-
-    supported = [claim for claim in found.claims if claim.supported]
-    unsupported = [claim for claim in found.claims if not claim.supported]
-    irrelevant = [claim for claim in found.claims if not claim.relevant]
-    out: dict[str, Any] = {
-        "claims": len(found.claims),
-        "unsupported": len(unsupported),
-        "irrelevant": len(irrelevant),
-        "unsupported_claims": shown(unsupported),
-        "supported_claims": shown(supported),
-    }
-    if irrelevant:
-        out["irrelevant_claims"] = shown(irrelevant)
-    return out
-
-
-async def score_claims(asking: QuestionAnswerer, trace: Trace, cost: ScoringCost) -> list[Score]:
-    """One result for each of `CLAIMS`."""
-    given = prepare_material(trace)
-    if isinstance(given, NoScore):
-        return [make_score(name, trace, given, JUDGE_SCORER) for name in CLAIM_METRICS]
-    asked = await ask_judge(asking, claims_question(given), cost)
-    found = asked.value
-    if isinstance(found, NoScore):
-        return [make_score(name, trace, found, JUDGE_SCORER) for name in CLAIM_METRICS]
-    values: dict[str, float | NoScore] = {
-        "faithfulness": faithfulness(found.claims),
-        "answer_relevancy": answer_relevancy(found.claims),
-        "groundedness_grade": float(found.groundedness),
-        "correctness_grade": float(found.correctness),
-    }
-    return [
-        make_score(
-            name,
-            trace,
-            values[name],
-            JUDGE_SCORER,
-            detail=claims_detail(found) if name == "faithfulness" else None,
-            fingerprint=None if isinstance(values[name], NoScore) else asked.fingerprint,
-        )
-        for name in CLAIM_METRICS
-    ]
-
-
-_FACTS_METRIC = "groundedness"
-_FACT_USE = ("used", "unused")
-_FACTS_PROMPT = load_prompt("facts", 1)
 
 
 class JudgedFact(NamedTuple):
@@ -259,41 +229,96 @@ class JudgedFact(NamedTuple):
     used: bool
 
 
-_FACT = {"fact": {"type": "string"}, "use": {"type": "string", "enum": list(_FACT_USE)}}
-_FACTS_SCHEMA = {
-    "type": "object",
-    "properties": {
-        "facts": {
-            "type": "array",
-            "items": {
-                "type": "object",
-                "properties": _FACT,
-                "required": list(_FACT),
-                "additionalProperties": False,
-            },
-        }
-    },
-    "required": ["facts"],
-    "additionalProperties": False,
-}
+_Item = TypeVar("_Item", JudgedClaim, JudgedFact)
+
+
+def _each_once(kind: str, items: Sequence[_Item]) -> list[_Item]:
+    """Each item once, the first `MAX_LISTED`. Equal texts with unequal labels are no verdict."""
+    first: dict[str, _Item] = {}
+    for number, item in enumerate(items, 1):
+        if first.setdefault(item.text.casefold(), item)[1:] != item[1:]:
+            raise ValueError(f"{kind} {number} stands there twice, with other labels")
+    return list(first.values())[:MAX_LISTED]
+
+
+def _read_claims(reply: Any) -> ClaimsVerdict:
+    claims = [
+        JudgedClaim(
+            clean_list_item(item["claim"], f"claim {number}"),
+            supported=item["support"] == "supported",
+            relevant=item["relevance"] == "relevant",
+        )
+        for number, item in enumerate(reply["claims"], 1)
+    ]
+    return ClaimsVerdict(
+        _each_once("claim", claims), int(reply["groundedness"]), int(reply["correctness"])
+    )
+
+
+def claims_question(material: JudgeMaterial) -> JudgeQuestion[ClaimsVerdict]:
+    """Return the question about the claims of the answer."""
+    return _CLAIMS_PROMPT.ask(
+        material._asdict(),
+        facts={"count": len(material.passages)},
+        schema=_CLAIMS_SCHEMA,
+        read=_read_claims,
+        max_output_tokens=3000,  # some 50 tokens a claim
+    )
+
+
+def _shown(items: Sequence[JudgedClaim | JudgedFact]) -> list[str]:
+    return [item.text[:MAX_DETAIL_TEXT] for item in items[:MAX_SHOWN]]
+
+
+def claims_detail(verdict: ClaimsVerdict) -> dict[str, Any]:
+    """Return the claims by kind, unsupported ones first, and how many there are of each."""
+    unsupported = [claim for claim in verdict.claims if not claim.supported]
+    irrelevant = [claim for claim in verdict.claims if not claim.relevant]
+    out: dict[str, Any] = {
+        "claims": len(verdict.claims),
+        "unsupported": len(unsupported),
+        "irrelevant": len(irrelevant),
+        "unsupported_claims": _shown(unsupported),
+        "supported_claims": _shown([claim for claim in verdict.claims if claim.supported]),
+    }
+    if irrelevant:
+        out["irrelevant_claims"] = _shown(irrelevant)
+    return out
+
+
+async def score_claims(
+    judge: QuestionAnswerer, trace: Trace, cost: ScoringCost
+) -> FamilyScores | NoScore:
+    """Return the claim metrics; the detail of `faithfulness` has the claims."""
+    material = prepare_material(trace)
+    if isinstance(material, NoScore):
+        return material
+    result = await ask_judge(judge, claims_question(material), cost)
+    verdict = result.value
+    if isinstance(verdict, NoScore):
+        return verdict
+    values: dict[str, float | NoScore] = {
+        "faithfulness": faithfulness(verdict.claims),
+        "answer_relevancy": answer_relevancy(verdict.claims),
+        "groundedness_grade": float(verdict.groundedness),
+        "correctness_grade": float(verdict.correctness),
+    }
+    return FamilyScores.build(values, result.fingerprint, faithfulness=claims_detail(verdict))
 
 
 def _read_facts(reply: Any) -> list[JudgedFact]:
-    """Each fact once, the first `MAX_LISTED`. Equal facts with unequal labels are no verdict."""
-    found: dict[str, JudgedFact] = {}
-    for number, one in enumerate(reply["facts"], 1):
-        text = clean_list_item(one["fact"], f"fact {number}")
-        fact = JudgedFact(text, one["use"] == _FACT_USE[0])
-        if found.setdefault(text.casefold(), fact).used != fact.used:
-            raise ValueError(f"fact {number} stands there twice, with other labels")
-    return list(found.values())[:MAX_LISTED]
+    facts = [
+        JudgedFact(clean_list_item(item["fact"], f"fact {number}"), item["use"] == "used")
+        for number, item in enumerate(reply["facts"], 1)
+    ]
+    return _each_once("fact", facts)
 
 
-def facts_question(given: JudgeMaterial) -> JudgeQuestion[list[JudgedFact]]:
-    """The relevant facts of the passages."""
+def facts_question(material: JudgeMaterial) -> JudgeQuestion[list[JudgedFact]]:
+    """Return the question about the facts of the passages."""
     return _FACTS_PROMPT.ask(
-        {"query": given.query, "passages": given.passages, "answer": given.answer},
-        facts={"count": len(given.passages)},
+        material._asdict(),
+        facts={"count": len(material.passages)},
         schema=_FACTS_SCHEMA,
         read=_read_facts,
         max_output_tokens=3000,  # some 40 tokens a fact
@@ -301,33 +326,29 @@ def facts_question(given: JudgeMaterial) -> JudgeQuestion[list[JudgedFact]]:
 
 
 def facts_detail(facts: Sequence[JudgedFact]) -> dict[str, Any]:
-    """The facts that were left out and those that were used, and how many there are."""
-
-    def shown(used: bool) -> list[str]:
-        return [fact.text[:MAX_DETAIL_TEXT] for fact in facts if fact.used is used][:MAX_SHOWN]
-
+    """Return the facts that were left out and those that were used, and how many there are."""
+    unused = [fact for fact in facts if not fact.used]
     return {
         "facts": len(facts),
-        "unused": sum(not fact.used for fact in facts),
-        "unused_facts": shown(False),
-        "used_facts": shown(True),
+        "unused": len(unused),
+        "unused_facts": _shown(unused),
+        "used_facts": _shown([fact for fact in facts if fact.used]),
     }
 
 
-async def score_facts(asking: QuestionAnswerer, trace: Trace, cost: ScoringCost) -> list[Score]:
-    """The result for `groundedness`."""
-    given = prepare_material(trace)
-    if isinstance(given, NoScore):
-        return [make_score(_FACTS_METRIC, trace, given, JUDGE_SCORER)]
-    asked = await ask_judge(asking, facts_question(given), cost)
-    if isinstance(asked.value, NoScore):
-        return [make_score(_FACTS_METRIC, trace, asked.value, JUDGE_SCORER)]
-    value = groundedness([fact.used for fact in asked.value])
+async def score_facts(
+    judge: QuestionAnswerer, trace: Trace, cost: ScoringCost
+) -> FamilyScores | NoScore:
+    """Return the metric `groundedness`; its detail has the facts."""
+    material = prepare_material(trace)
+    if isinstance(material, NoScore):
+        return material
+    result = await ask_judge(judge, facts_question(material), cost)
+    if isinstance(result.value, NoScore):
+        return result.value
+    value = groundedness([fact.used for fact in result.value])
     if isinstance(value, NoScore):
-        return [make_score(_FACTS_METRIC, trace, value, JUDGE_SCORER)]
-    shown = facts_detail(asked.value)
-    return [
-        make_score(
-            _FACTS_METRIC, trace, value, JUDGE_SCORER, detail=shown, fingerprint=asked.fingerprint
-        )
-    ]
+        return value
+    return FamilyScores.build(
+        {"groundedness": value}, result.fingerprint, groundedness=facts_detail(result.value)
+    )

@@ -1,11 +1,8 @@
-"""Judge with a cache: stored verdicts, and one call for equal questions at the same time.
+"""A judge with a cache: stored verdicts, and one call for equal questions at the same time.
 
-Verdicts that were paid for once: a judge with a memory.
-
-The key is a hash of the fingerprint that the answer carries (prompt, parameters, who stands for
-the instrument), of the endpoint, and of the rendered question with its schema. While no new epoch
-begins (`agent/scorers/llm/served_model.py`), old verdicts hold; the reply that begins one makes all of them
-misses.
+A key is a hash of the fingerprint that the answer carries, of the endpoint, and of the rendered
+question with its schema. Stored verdicts hold until a reply begins a new series
+(`ragmeter.scorers.llm.served_model`), which makes all of them misses.
 """
 
 from __future__ import annotations
@@ -19,10 +16,13 @@ from dataclasses import dataclass, field
 from typing import Any, Generic, Protocol, TypeVar
 
 from ragmeter.core.tiers import ScoringCost
-from ragmeter.scorers.llm.client import JudgeAnswer
+from ragmeter.scorers.llm.client import JudgeClient
 from ragmeter.scorers.llm.questions import JudgeFailed, JudgeQuestion, JudgeVerdict
 
+T = TypeVar("T")
 V = TypeVar("V")
+
+_DAY_SECONDS = 86_400.0
 
 
 @dataclass(slots=True)
@@ -34,10 +34,10 @@ class _Flight(Generic[V]):
 
 
 class SingleFlight(Generic[V]):
-    """Runs work once a key at a time; a failure is shared like a result.
+    """Runs work for a key once at a time; waiters share a failure as they share a result.
 
-    The call belongs to none of those who wait for it: it goes on while one of them does, and is
-    cancelled with the last. The first that is still there when it ends pays.
+    The work goes on while one of its waiters does and is cancelled with the last. The first waiter
+    that is still there at its end pays.
     """
 
     def __init__(self) -> None:
@@ -49,7 +49,7 @@ class SingleFlight(Generic[V]):
     async def run(
         self, key: bytes, work: Callable[[ScoringCost], Awaitable[V]], cost: ScoringCost
     ) -> tuple[V, bool]:
-        """What the work for this key gives, and whether the call was another's."""
+        """Return the result of the work for a key, and whether another caller began it."""
         flight = self._flights.get(key)
         joined = flight is not None
         if flight is None:
@@ -67,7 +67,7 @@ class SingleFlight(Generic[V]):
                     flight.paid = True
                     cost.add(flight.cost)
             elif flight.waiters == 0:
-                self._forget(key, flight)  # before it ends: nobody may join what is cancelled
+                self._forget(key, flight)  # before it ends: nobody may join a cancelled flight
                 task.cancel()
 
     async def _work(
@@ -83,77 +83,66 @@ class SingleFlight(Generic[V]):
             del self._flights[key]
 
 
-T = TypeVar("T")
-
-DAY = 86_400.0
-
-
 class VerdictStore(Protocol):
-    """Where verdicts are kept, bounded in number and age by whoever keeps them.
-
-    Keys are 32 bytes, bodies JSON, `now` Unix seconds.
-    """
+    """A store of verdicts, bounded in number and age."""
 
     def get(self, key: bytes) -> tuple[str, bytes] | None:
-        """(fingerprint, body), or none where there is none or it is too old."""
+        """Return (fingerprint, body), or None where there is no verdict or it is too old."""
         ...
 
-    def put(self, key: bytes, fingerprint: str, body: bytes, now: float) -> None: ...
-
-
-class AnsweringJudge(Protocol):
-    """What a memory is put before: `JudgeClient`, or what wraps it."""
-
-    @property
-    def endpoint(self) -> str: ...
-
-    def fingerprint(self, prompt_hash: str) -> str | None: ...
-
-    async def answer(self, question: JudgeQuestion[T], cost: ScoringCost) -> JudgeAnswer[T]: ...
+    def put(self, key: bytes, fingerprint: str, body: bytes, now: float) -> None:
+        """Store a verdict under a key of 32 bytes; `body` is JSON, `now` Unix seconds."""
+        ...
 
 
 class MemoryVerdictStore:
-    """A store for one process: the oldest verdict goes first."""
+    """A store in memory; the oldest of more than `entries` verdicts goes first."""
 
     def __init__(self, entries: int, days: float, clock: Callable[[], float] = time.time) -> None:
         self._entries = entries
-        self._seconds = days * DAY
+        self._seconds = days * _DAY_SECONDS
         self._clock = clock
-        self._kept: dict[bytes, tuple[str, bytes, float]] = {}
+        self._verdicts: dict[bytes, tuple[str, bytes, float]] = {}
 
     def __len__(self) -> int:
-        return len(self._kept)
+        return len(self._verdicts)
 
     def get(self, key: bytes) -> tuple[str, bytes] | None:
-        kept = self._kept.get(key)
-        if kept is None:
+        """Return (fingerprint, body), or None where there is no verdict or it is too old."""
+        verdict = self._verdicts.get(key)
+        if verdict is None:
             return None
-        fingerprint, body, at = kept
+        fingerprint, body, at = verdict
         if self._clock() - at > self._seconds:
-            del self._kept[key]
+            del self._verdicts[key]
             return None
         return fingerprint, body
 
     def put(self, key: bytes, fingerprint: str, body: bytes, now: float) -> None:
-        if self._entries == 0:
-            return
-        self._kept.pop(key, None)  # a dict keeps the order of first insertion
-        self._kept[key] = (fingerprint, body, now)
-        while len(self._kept) > self._entries:
-            del self._kept[next(iter(self._kept))]
+        """Store a verdict."""
+        self._verdicts.pop(key, None)  # a dict keeps the order of first insertion
+        self._verdicts[key] = (fingerprint, body, now)
+        while len(self._verdicts) > self._entries:
+            del self._verdicts[next(iter(self._verdicts))]
 
 
 class CachedJudge:
-    """Answers from the store, else asks `inner` once for equal questions at the same time.
+    """Answers from a store, else asks the judge once for equal questions at the same time.
 
-    `count` hears of every question how it was answered: `kept`, `shared` or `asked`. Probes and
-    second opinions ask `inner` itself. An error of the store is the caller's: it is neither the
-    judge's nor the network's. Answers to questions that `keeps` is false for are not stored.
+    Probes and second opinions ask the judge itself. An error of the store reaches the caller: it
+    is no failure of the judge.
+
+    Args:
+        inner: The judge.
+        store: Store of verdicts.
+        clock: Unix seconds.
+        count: Called for each answer with its source: `kept`, `shared` or `asked`.
+        keeps: Whether the answer to a question may be stored.
     """
 
     def __init__(
         self,
-        inner: AnsweringJudge,
+        inner: JudgeClient,
         store: VerdictStore,
         *,
         clock: Callable[[], float] = time.time,
@@ -164,58 +153,59 @@ class CachedJudge:
         self._inner = inner
         self._store = store
         self._clock = clock
-        self._flights: SingleFlight[JudgeAnswer[Any]] = SingleFlight()
+        self._flights: SingleFlight[JudgeVerdict[Any]] = SingleFlight()
         self._count = count
 
     async def ask(self, question: JudgeQuestion[T], cost: ScoringCost) -> JudgeVerdict[T]:
-        """The verdict, from the store or the judge. Raises `JudgeFailed`."""
-        content = self._content(question)
-        mark = self._inner.fingerprint(question.prompt_hash)
-        key = _key(mark or "", content)
-        found = self._found(key, question) if mark is not None else None
-        if found is not None:
+        """Return the verdict, from the store or the judge.
+
+        Raises:
+            JudgeFailed: There is no verdict.
+        """
+        schema = json.dumps(question.schema, sort_keys=True)
+        content = _digest(
+            self._inner.endpoint, question.prompt_hash, question.system, question.user, schema
+        )
+        fingerprint = self._inner.fingerprint(question.prompt_hash)
+        key = _key(fingerprint or "", content)
+        stored = self._read_stored(key, question) if fingerprint is not None else None
+        if stored is not None:
             self._count("kept")
-            return found
+            return stored
 
-        async def call(cost: ScoringCost) -> JudgeAnswer[Any]:
-            answer = await self._inner.answer(question, cost)
-            body = json.dumps(answer.data, separators=(",", ":")).encode("ascii")
-            kept_under = _key(answer.fingerprint, content)
+        async def call(cost: ScoringCost) -> JudgeVerdict[Any]:
+            verdict = await self._inner.ask(question, cost)
+            body = json.dumps(verdict.data, separators=(",", ":")).encode("ascii")
             if self._keeps(question):
-                self._store.put(kept_under, answer.fingerprint, body, self._clock())
-            return answer
+                key = _key(verdict.fingerprint, content)
+                self._store.put(key, verdict.fingerprint, body, self._clock())
+            return verdict
 
-        answer, joined = await self._flights.run(key, call, cost)
+        verdict, joined = await self._flights.run(key, call, cost)
+        self._count("shared" if joined else "asked")
         if not joined:
-            self._count("asked")
-            return JudgeVerdict(answer.value, answer.fingerprint)
-        self._count("shared")
+            return verdict
         try:
-            # an own reading: values may be mutable
-            value = question.read(answer.data)
+            # read again for each caller: values may be mutable
+            value = question.read(verdict.data)
         except ValueError:
             raise JudgeFailed("unparsable") from None
-        return JudgeVerdict(value, answer.fingerprint, cached=True)
+        return JudgeVerdict(value, verdict.fingerprint, verdict.data, cached=True)
 
-    def _found(self, key: bytes, question: JudgeQuestion[T]) -> JudgeVerdict[T] | None:
-        kept = self._store.get(key)
-        if kept is None:
+    def _read_stored(self, key: bytes, question: JudgeQuestion[T]) -> JudgeVerdict[T] | None:
+        stored = self._store.get(key)
+        if stored is None:
             return None
-        fingerprint, body = kept
+        fingerprint, body = stored
         try:
-            return JudgeVerdict(question.read(json.loads(body)), fingerprint, cached=True)
+            data = json.loads(body)
+            return JudgeVerdict(question.read(data), fingerprint, data, cached=True)
         except (ValueError, TypeError, KeyError, RecursionError):
             return None  # of another version of the reader, or damaged
 
-    def _content(self, question: JudgeQuestion[Any]) -> bytes:
-        schema = json.dumps(question.schema, sort_keys=True)
-        return _digest(
-            self._inner.endpoint, question.prompt_hash, question.system, question.user, schema
-        )
-
 
 def has_closed_schema(question: JudgeQuestion[Any]) -> bool:
-    """Whether its answers are labels and numbers alone, and quote no text of a trace."""
+    """Return whether all answers are labels and numbers, and quote no text of a trace."""
     return _is_closed_schema(question.schema)
 
 
@@ -226,14 +216,14 @@ def _is_closed_schema(schema: object) -> bool:
     return not isinstance(schema, list) or all(map(_is_closed_schema, schema))
 
 
-def _key(mark: str, content: bytes) -> bytes:
-    return hashlib.sha256(mark.encode() + b"\0" + content).digest()
+def _key(fingerprint: str, content: bytes) -> bytes:
+    return hashlib.sha256(fingerprint.encode() + b"\0" + content).digest()
 
 
-def _digest(*parts: str) -> bytes:
+def _digest(*texts: str) -> bytes:
     digest = hashlib.sha256()
-    for part in parts:
-        data = part.encode("utf-8", "surrogatepass")
-        digest.update(b"%d:" % len(data))  # or the end of one part could be the start of the next
+    for text in texts:
+        data = text.encode("utf-8", "surrogatepass")
+        digest.update(b"%d:" % len(data))  # or the end of one text could be the start of the next
         digest.update(data)
     return digest.digest()

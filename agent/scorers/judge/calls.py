@@ -1,10 +1,10 @@
-"""One call to the judge: bounds of the texts, label schemas, and a failed call as a reason."""
+"""One call to the judge: bounds of the texts, answer schemas, and a failed call as a reason."""
 
 from __future__ import annotations
 
 import hashlib
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, NamedTuple, TypeVar
 
@@ -15,136 +15,174 @@ from ragmeter.metrics.ranking import rank_order
 from ragmeter.scorers.llm.questions import JudgeFailed, JudgeQuestion, QuestionAnswerer
 from ragmeter.trace import Trace
 
-log = logging.getLogger("ragmeter.judge")
+log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
-# Characters of one text. Longer ones are never cut, but a gap, `too_long`. A passage of 40,000 is
-# some 10,000 tokens: judges of today take it, and hardly any retriever returns as much.
+# Characters of one text. Longer ones are never cut, but are `too_long`. A passage of 40,000 is some
+# 10,000 tokens: judges of today take it, and hardly any retriever returns as much.
 MAX_PASSAGE_CHARS = 40_000
 MAX_ANSWER_CHARS = 20_000
 MAX_QUERY_CHARS = 4_000
 
+# Passages of one call: the 150 labels of an annotation are as many as a judge keeps apart.
+MAX_PASSAGES = 50
+# Characters of all passages of one call, some 25,000 tokens.
+MAX_MATERIAL_CHARS = 100_000
+
+# Claims, facts or statements of one call: an answer of a page has some 40.
+MAX_LISTED = 60
+# Characters of one of them that a judge writes: a sentence of 60 words is one still.
+_MAX_ITEM_CHARS = 400
+# Characters of one of them, or of a nugget, that a result carries.
+MAX_DETAIL_TEXT = 120
+
 
 @dataclass(frozen=True, slots=True)
 class JudgeResult(Generic[T]):
-    """`fingerprint` is that of the judge which gave `value`; None with a gap."""
+    """A verdict with the fingerprint of its judge, or the reason why there is none."""
 
     value: T | NoScore
     fingerprint: str | None = None
 
 
+class FamilyScores(NamedTuple):
+    """The values of a family's metrics by name, and their fingerprints and details, if any."""
+
+    values: Mapping[str, float | NoScore]
+    fingerprints: Mapping[str, str | None]
+    details: Mapping[str, dict[str, Any]]
+
+    @classmethod
+    def build(
+        cls,
+        values: Mapping[str, float | NoScore],
+        fingerprint: str | None,
+        **details: dict[str, Any],
+    ) -> FamilyScores:
+        """Return scores that share one fingerprint; `details` are by metric."""
+        return cls(values, dict.fromkeys(values, fingerprint), details)
+
+
 async def ask_judge(
-    asking: QuestionAnswerer, question: JudgeQuestion[T], cost: ScoringCost
+    judge: QuestionAnswerer, question: JudgeQuestion[T], cost: ScoringCost
 ) -> JudgeResult[T]:
-    """The verdict, or the gap in its place: one call that fails disturbs no other."""
+    """Ask one question; a call that fails is a reason, so that it disturbs no other."""
     try:
-        verdict = await asking.ask(question, cost)
+        verdict = await judge.ask(question, cost)
     except JudgeFailed as failed:
         return JudgeResult(NoScore(failed.reason))
     except Exception:
-        log.exception("a call to the judge broke (%s)", question.prompt)
+        log.exception("a call to the judge failed unexpectedly (%s)", question.prompt)
         return JudgeResult(NoScore("internal_error"))
     return JudgeResult(verdict.value, verdict.fingerprint)
 
 
-def combined_fingerprint(asked: Iterable[JudgeResult[Any]]) -> str | None:
-    """That of all verdicts, if they share one; else 12 hex digits of the set of them.
+def combined_fingerprint(results: Iterable[JudgeResult[Any]]) -> str | None:
+    """Return the fingerprint of all verdicts, or 12 hex digits of the set of theirs.
 
-    None without a verdict: no judge has spoken.
+    Returns:
+        None without a verdict.
     """
-    found = sorted({one.fingerprint for one in asked if one.fingerprint is not None})
-    if len(found) < 2:
-        return found[0] if found else None
-    return hashlib.sha256(",".join(found).encode()).hexdigest()[:12]
+    fingerprints = sorted(
+        {result.fingerprint for result in results if result.fingerprint is not None}
+    )
+    if len(fingerprints) < 2:
+        return fingerprints[0] if fingerprints else None
+    return hashlib.sha256(",".join(fingerprints).encode()).hexdigest()[:12]
+
+
+def object_schema(properties: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the schema of an object with exactly these properties."""
+    return {
+        "type": "object",
+        "properties": dict(properties),
+        "required": list(properties),
+        "additionalProperties": False,
+    }
+
+
+def labels_schema(names: Sequence[str], values: Sequence[str]) -> dict[str, Any]:
+    """Return the schema of one label for each name.
+
+    An object with a key for each, and not a list: no label can be too many, too few or slip to
+    another name, and servers that write by the schema cannot get the number wrong.
+    """
+    label = {"type": "string", "enum": list(values)}
+    return object_schema(dict.fromkeys(names, label))
+
+
+def list_schema(item: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the schema of a list."""
+    return {"type": "array", "items": item}
+
+
+def clean_list_item(text: str, subject: str) -> str:
+    """Return one item of a list that a judge wrote, on one line.
+
+    Raises:
+        ValueError: It is empty or too long.
+    """
+    line = " ".join(text.split())
+    if not any(char.isalnum() for char in line):
+        raise ValueError(f"{subject} is empty")
+    if len(line) > _MAX_ITEM_CHARS:
+        raise ValueError(f"{subject} is too long: at most {_MAX_ITEM_CHARS} characters")
+    return line
+
+
+def number_lines(texts: Sequence[str]) -> str:
+    """Return the texts as a numbered list."""
+    return "\n".join(f"{number}. {text}" for number, text in enumerate(texts, 1))
 
 
 def missing_text_reason(text: str | None, limit: int, absent: str = "no_text") -> NoScore | None:
-    """Why a text can't be put to a judge; None where it can."""
+    """Return why a text cannot be put to a judge, if so."""
     if text is None or not text.strip():
         return NoScore(absent)
     return NoScore("too_long") if len(text) > limit else None
 
 
-def choice_schema(name: str, values: Sequence[str]) -> dict[str, Any]:
-    """The schema of an answer with one property that takes one of these values."""
-    return labels_schema([name], values)
+def missing_answer_reason(trace: Trace) -> NoScore | None:
+    """Return why there is no answer to judge, if so; an answer that refuses is judged."""
+    if trace.status != "ok":
+        return NoScore(trace.status, applies=False)
+    return NoScore("empty_answer", applies=False) if has_empty_answer(trace) else None
 
 
-def labels_schema(names: Sequence[str], values: Sequence[str]) -> dict[str, Any]:
-    """The schema of one label for each name.
-
-    An object with a key for each, and not a list: no label can be too many, too few or slip to
-    another name, and servers that write by the schema can't get the number wrong.
-    """
-    return {
-        "type": "object",
-        "properties": {name: {"type": "string", "enum": list(values)} for name in names},
-        "required": list(names),
-        "additionalProperties": False,
-    }
-
-
-# The 150 labels of an annotation are as many as a judge keeps apart; it bounds answers, too.
-MAX_PASSAGES = 50
-_MAX_MATERIAL_CHARS = (
-    100_000  # characters of all passages, some 25,000 tokens, as one window of nuggets
-)
-MAX_LISTED = 60  # claims, facts or statements of one call: an answer of a page has some 40
-_MAX_ITEM_CHARS = 400  # of one of them that a judge writes; a sentence of 60 words is one still
-MAX_DETAIL_TEXT = 120  # characters of one of them that a result carries, as of a nugget
+def ranked_passage_texts(trace: Trace) -> list[str] | NoScore:
+    """Return all passages in rank order, as any of them may support the answer."""
+    if trace.passages is None:
+        return NoScore("no_passages_captured")
+    texts = [trace.passages[index].text or "" for index in rank_order(trace.passages)]
+    for text in texts:
+        if reason := missing_text_reason(text, MAX_PASSAGE_CHARS):
+            return reason
+    if len(texts) > MAX_PASSAGES or sum(map(len, texts)) > MAX_MATERIAL_CHARS:
+        return NoScore("too_long")
+    return texts
 
 
 class JudgeMaterial(NamedTuple):
-    """The texts, each within its bound; `passages` in rank order, at least one."""
+    """Query, passages in rank order (at least one) and answer, each within its bound."""
 
     query: str
     passages: list[str]
     answer: str
 
 
-def ranked_passage_texts(trace: Trace) -> list[str] | NoScore:
-    """The passages in rank order; all of them, for else nobody knows what supports the answer."""
-    if trace.passages is None:
-        return NoScore("no_passages_captured")
-    texts = [trace.passages[index].text for index in rank_order(trace.passages)]
-    for text in texts:
-        gap = missing_text_reason(text, MAX_PASSAGE_CHARS)
-        if gap is not None:
-            return gap
-    if len(texts) > MAX_PASSAGES or sum(len(text or "") for text in texts) > _MAX_MATERIAL_CHARS:
-        return NoScore("too_long")
-    return [text or "" for text in texts]
-
-
 def prepare_material(trace: Trace) -> JudgeMaterial | NoScore:
-    """What an answer is held against its passages with, or why that can't be done.
-
-    An answer that refuses is judged as any other. Where nothing was retrieved there is nothing to
-    hold it against.
-    """
-    if trace.status != "ok":
-        return NoScore(trace.status, applies=False)
-    if has_empty_answer(trace):
-        return NoScore("empty_answer", applies=False)
-    gap = missing_text_reason(trace.answer, MAX_ANSWER_CHARS) or missing_text_reason(
-        trace.query, MAX_QUERY_CHARS, "no_query"
+    """Return what an answer is held against its passages with, or why that is impossible."""
+    reason = (
+        missing_answer_reason(trace)
+        or missing_text_reason(trace.answer, MAX_ANSWER_CHARS)
+        or missing_text_reason(trace.query, MAX_QUERY_CHARS, "no_query")
     )
-    if gap is not None:
-        return gap
+    if reason is not None:
+        return reason
     texts = ranked_passage_texts(trace)
     if isinstance(texts, NoScore):
         return texts
     if not texts:
         return NoScore("no_passages", applies=False)
     return JudgeMaterial(trace.query or "", texts, trace.answer or "")
-
-
-def clean_list_item(text: str, what: str) -> str:
-    """One item of a list that a judge wrote, on one line. ValueError where it can't be one."""
-    line = " ".join(text.split())
-    if not any(sign.isalnum() for sign in line):
-        raise ValueError(f"{what} is empty")
-    if len(line) > _MAX_ITEM_CHARS:
-        raise ValueError(f"{what} is too long: at most {_MAX_ITEM_CHARS} characters")
-    return line

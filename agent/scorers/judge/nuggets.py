@@ -1,8 +1,8 @@
 """AutoNuggetizer: find the facts an answer should hold, weigh them, and look for them in it.
 
 Creation walks the relevant passages in windows of ten, one call after another; then importance and
-assignment go in tens, side by side (arXiv 2411.09607, 2504.15068). With at most `KEPT` nuggets
-none is left out, so that assignment does not wait for importance.
+assignment go in batches of ten, side by side (arXiv 2411.09607, 2504.15068). With at most
+`MAX_SCORED_NUGGETS` nuggets none is left out, so assignment does not wait for importance.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from typing import Any, TypeVar
 
 from ragmeter.core.score import NoScore, most_common_reason
@@ -21,52 +22,67 @@ from ragmeter.metrics.claims_and_nuggets import (
     NUGGET_SUPPORT,
     NuggetImportance,
     NuggetSupport,
+    nugget_scores,
     select_nuggets,
 )
-from ragmeter.scorers.judge.calls import JudgeResult, ask_judge, labels_schema
-from ragmeter.scorers.judge.prompts import PromptTemplate, load_prompt
+from ragmeter.metrics.ranking import rank_order
+from ragmeter.scorers.judge.calls import (
+    MAX_ANSWER_CHARS,
+    MAX_DETAIL_TEXT,
+    MAX_MATERIAL_CHARS,
+    MAX_QUERY_CHARS,
+    FamilyScores,
+    JudgeResult,
+    ask_judge,
+    combined_fingerprint,
+    list_schema,
+    missing_answer_reason,
+    missing_text_reason,
+    number_lines,
+    object_schema,
+)
+from ragmeter.scorers.judge.passages import PassageGrading
+from ragmeter.scorers.judge.prompts import load_prompt
 from ragmeter.scorers.llm.questions import JudgeQuestion, QuestionAnswerer
+from ragmeter.trace import Trace
 
 T = TypeVar("T")
 
-MIN_NUGGET_GRADE = 1  # of a passage that nuggets are taken from
-_WINDOW_PASSAGES = 10  # passages, or nuggets, of one call
-_MAX_WINDOW_CHARS = 100_000  # characters of the passages of one call, some 25,000 tokens
+_MIN_GRADE = 1  # of a passage that nuggets are taken from
+_PER_CALL = 10  # passages or nuggets of one call
 _MAX_NUGGETS = 30
 _MAX_WORDS = 12
-# Judges miscount words, and a fact of 14 is one still: what is refused is a nugget far too long.
+# Judges miscount words, and a fact of 14 is one still: only a nugget far too long is refused.
 _TOLERATED_WORDS = 2 * _MAX_WORDS
-MAX_CHARS = 300  # of one nugget, for languages that write no spaces
+_MAX_CHARS = 300  # of one nugget, for languages that write no spaces
 _CREATE_PROMPT = load_prompt("nuggets-create", 1)
 _WEIGH_PROMPT = load_prompt("nuggets-importance", 1)
 _ASSIGN_PROMPT = load_prompt("nuggets-assign", 1)
+_LIST_SCHEMA = object_schema({"nuggets": list_schema({"type": "string"})})
 
 
 @dataclass(slots=True)
 class NuggetFindings:
-    """What was found. `importance` and `supports` have one entry for each of `texts`, which are
-    those that count, at most `KEPT`; `created` is their number before the cut.
+    """The nuggets that count, at most `MAX_SCORED_NUGGETS`, with a label each.
 
-    With `gap` there are no nuggets for that reason. `importance` is a gap where any call for it
-    failed.
+    `importance` is a reason where any call for it failed. `created` is the number of nuggets
+    before the cut. `calls` are those that created and assigned, `weighing` those for importance.
     """
 
-    texts: list[str] = field(default_factory=list)
-    importance: list[NuggetImportance] | NoScore = field(default_factory=list)
-    supports: list[NuggetSupport | NoScore] = field(default_factory=list)
+    texts: list[str]
+    importance: list[NuggetImportance] | NoScore
+    supports: list[NuggetSupport | NoScore]
     created: int = 0
-    gap: NoScore | None = None
-    creation: list[JudgeResult[Any]] = field(default_factory=list)
-    weighing: list[JudgeResult[Any]] = field(default_factory=list)
-    assignment: list[JudgeResult[Any]] = field(default_factory=list)
+    calls: Sequence[JudgeResult[Any]] = ()
+    weighing: Sequence[JudgeResult[Any]] = ()
 
 
 def passage_windows(passages: Sequence[str]) -> list[list[str]]:
-    """Passages in windows of ten at most, less where they are long."""
+    """Return the passages in windows of ten at most, fewer where they are long."""
     out: list[list[str]] = []
     size = 0
     for passage in passages:
-        if not out or len(out[-1]) == _WINDOW_PASSAGES or size + len(passage) > _MAX_WINDOW_CHARS:
+        if not out or len(out[-1]) == _PER_CALL or size + len(passage) > MAX_MATERIAL_CHARS:
             out.append([])
             size = 0
         out[-1].append(passage)
@@ -74,133 +90,169 @@ def passage_windows(passages: Sequence[str]) -> list[list[str]]:
     return out
 
 
-def _numbered(nuggets: Sequence[str]) -> str:
-    return "\n".join(f"{number}. {text}" for number, text in enumerate(nuggets, 1))
-
-
 def _read_list(reply: Any) -> list[str]:
-    """The nuggets, each once and on one line, the first `MAX_NUGGETS`."""
     out: dict[str, str] = {}
     for number, raw in enumerate(reply["nuggets"], 1):
         text = re.sub(r"\s+", " ", raw).strip()
         if not re.search(r"\w", text):
             raise ValueError(f"nugget {number} is empty")
-        if len(text.split()) > _TOLERATED_WORDS or len(text) > MAX_CHARS:
+        if len(text.split()) > _TOLERATED_WORDS or len(text) > _MAX_CHARS:
             raise ValueError(f"nugget {number} is too long: at most {_MAX_WORDS} words")
         out.setdefault(text.casefold(), text)
     return list(out.values())[:_MAX_NUGGETS]
 
 
 def creation_question(
-    query: str, passages: Sequence[str], so_far: Sequence[str]
+    query: str, passages: Sequence[str], nuggets: Sequence[str]
 ) -> JudgeQuestion[list[str]]:
-    """The list of nuggets, brought up to date with these passages."""
-    schema = {
-        "type": "object",
-        "properties": {"nuggets": {"type": "array", "items": {"type": "string"}}},
-        "required": ["nuggets"],
-        "additionalProperties": False,
-    }
+    """Return the question that brings the nuggets so far up to date with these passages."""
     return _CREATE_PROMPT.ask(
-        {"query": query, "nuggets": _numbered(so_far), "passages": passages},
-        schema=schema,
+        {"query": query, "nuggets": number_lines(nuggets), "passages": passages},
+        schema=_LIST_SCHEMA,
         read=_read_list,
         max_output_tokens=2000,
-    )
-
-
-def _each(
-    prompt: PromptTemplate, data: dict[str, str], nuggets: Sequence[str], values: Sequence[T]
-) -> JudgeQuestion[list[T]]:
-    """One of `values` for each nugget."""
-    numbers = [str(n) for n in range(1, len(nuggets) + 1)]
-
-    def read(reply: Any) -> list[T]:
-        return [values[values.index(reply[number])] for number in numbers]
-
-    return prompt.ask(
-        {**data, "nuggets": _numbered(nuggets)},
-        facts={"count": len(nuggets)},
-        schema=labels_schema(numbers, [str(value) for value in values]),
-        read=read,
-        max_output_tokens=200 + 20 * len(nuggets),
     )
 
 
 def importance_question(
     query: str, nuggets: Sequence[str]
 ) -> JudgeQuestion[list[NuggetImportance]]:
-    """Whether each of at most ten nuggets is vital or okay."""
-    return _each(_WEIGH_PROMPT, {"query": query}, nuggets, NUGGET_IMPORTANCE)
+    """Return the question whether each of at most ten nuggets is vital or okay."""
+    labels: dict[str, NuggetImportance] = {label: label for label in NUGGET_IMPORTANCE}
+    data = {"query": query, "nuggets": number_lines(nuggets)}
+    return _WEIGH_PROMPT.ask_labels(len(nuggets), labels, data, tokens=20)
 
 
 def assignment_question(
     query: str, answer: str, nuggets: Sequence[str]
 ) -> JudgeQuestion[list[NuggetSupport]]:
-    """How far the answer supports each of at most ten nuggets."""
-    return _each(_ASSIGN_PROMPT, {"query": query, "answer": answer}, nuggets, NUGGET_SUPPORT)
+    """Return the question how far the answer supports each of at most ten nuggets."""
+    labels: dict[str, NuggetSupport] = {label: label for label in NUGGET_SUPPORT}
+    data = {"query": query, "answer": answer, "nuggets": number_lines(nuggets)}
+    return _ASSIGN_PROMPT.ask_labels(len(nuggets), labels, data, tokens=20)
 
 
-async def _in_tens(
-    asking: QuestionAnswerer,
+async def _label_in_batches(
+    judge: QuestionAnswerer,
     make: Callable[[Sequence[str]], JudgeQuestion[list[T]]],
     nuggets: Sequence[str],
     cost: ScoringCost,
 ) -> tuple[list[T | NoScore], list[JudgeResult[list[T]]]]:
-    """A label or a gap for each nugget, and the calls behind them."""
-    tens = [nuggets[at : at + _WINDOW_PASSAGES] for at in range(0, len(nuggets), _WINDOW_PASSAGES)]
-    asked = await asyncio.gather(*[ask_judge(asking, make(ten), cost) for ten in tens])
-    found: list[T | NoScore] = []
-    for ten, one in zip(tens, asked, strict=True):
-        found += [one.value] * len(ten) if isinstance(one.value, NoScore) else one.value
-    return found, asked
+    """Return a label or a reason for each nugget, and the calls behind them."""
+    batches = [nuggets[at : at + _PER_CALL] for at in range(0, len(nuggets), _PER_CALL)]
+    calls = await asyncio.gather(*[ask_judge(judge, make(batch), cost) for batch in batches])
+    labels: list[T | NoScore] = []
+    for batch, call in zip(batches, calls, strict=True):
+        labels += [call.value] * len(batch) if isinstance(call.value, NoScore) else call.value
+    return labels, calls
 
 
 async def nuggetize(
-    asking: QuestionAnswerer, query: str, passages: Sequence[str], answer: str, cost: ScoringCost
-) -> NuggetFindings:
-    """All three steps. `passages`: those of grade `LEAST_GRADE` and up, in rank order."""
-    out = NuggetFindings()
+    judge: QuestionAnswerer, query: str, passages: Sequence[str], answer: str, cost: ScoringCost
+) -> NuggetFindings | NoScore:
+    """Create, weigh and assign nuggets of the relevant passages, which are in rank order."""
     texts: list[str] = []
+    creation: list[JudgeResult[Any]] = []
     for window in passage_windows(passages):
-        created = await ask_judge(asking, creation_question(query, window, texts), cost)
-        out.creation.append(created)
+        created = await ask_judge(judge, creation_question(query, window, texts), cost)
         if isinstance(created.value, NoScore):
-            out.gap = created.value
-            return out
+            return created.value
+        creation.append(created)
         texts = created.value
-    out.created = len(texts)
     if not texts:
-        out.gap = NoScore("no_nuggets", applies=False)
-        return out
+        return NoScore("no_nuggets", applies=False)
 
-    async def weigh() -> list[NuggetImportance] | NoScore:
-        found, out.weighing = await _in_tens(
-            asking, lambda ten: importance_question(query, ten), texts, cost
-        )
-        gaps = [one for one in found if isinstance(one, NoScore)]
-        return (
-            most_common_reason(gaps)
-            if gaps
-            else [one for one in found if not isinstance(one, NoScore)]
-        )
-
-    async def assign(nuggets: Sequence[str]) -> list[NuggetSupport | NoScore]:
-        found, out.assignment = await _in_tens(
-            asking, lambda ten: assignment_question(query, answer, ten), nuggets, cost
-        )
-        return found
-
+    assign = partial(_label_in_batches, judge, partial(assignment_question, query, answer))
+    weigh = _label_in_batches(judge, partial(importance_question, query), texts, cost)
+    importance: list[NuggetImportance] | NoScore
     if len(texts) <= MAX_SCORED_NUGGETS:
-        out.texts = texts
-        out.importance, out.supports = await asyncio.gather(weigh(), assign(texts))
-        return out
-    importance = await weigh()
-    if isinstance(importance, NoScore):  # which ones count is not known
-        out.gap = importance
-        return out
-    kept = select_nuggets(importance)
-    out.texts = [texts[index] for index in kept]
-    out.importance = [importance[index] for index in kept]
-    out.supports = await assign(out.texts)
-    return out
+        (labels, weighing), (supports, assignment) = await asyncio.gather(
+            weigh, assign(texts, cost)
+        )
+        importance = _all_or_reason(labels)
+        scored = texts
+    else:
+        labels, weighing = await weigh
+        importance = _all_or_reason(labels)
+        if isinstance(importance, NoScore):  # which nuggets count is not known
+            return importance
+        indices = select_nuggets(importance)
+        scored = [texts[index] for index in indices]
+        importance = [importance[index] for index in indices]
+        supports, assignment = await assign(scored, cost)
+    calls = [*creation, *assignment]
+    return NuggetFindings(scored, importance, supports, len(texts), calls, weighing)
+
+
+def _all_or_reason(labels: Sequence[T | NoScore]) -> list[T] | NoScore:
+    reasons = [label for label in labels if isinstance(label, NoScore)]
+    if reasons:
+        return most_common_reason(reasons)
+    return [label for label in labels if not isinstance(label, NoScore)]
+
+
+async def _relevant_texts(trace: Trace, grading: PassageGrading) -> list[str] | NoScore:
+    """Return relevant passages in rank order; one without a grade is left out."""
+    reason = missing_answer_reason(trace) or missing_text_reason(trace.answer, MAX_ANSWER_CHARS)
+    if reason is None and trace.passages is None:
+        reason = NoScore("no_passages_captured")
+    if reason is None and not trace.passages:
+        reason = NoScore("no_passages", applies=False)
+    reason = reason or missing_text_reason(trace.query, MAX_QUERY_CHARS, "no_query")
+    if reason is not None:
+        return reason
+    grades = [result.value for result in await grading.grades()]
+    passages = trace.passages or []
+    texts = [
+        passages[index].text or ""
+        for index, grade in zip(rank_order(passages), grades, strict=True)
+        if not isinstance(grade, NoScore) and grade >= _MIN_GRADE
+    ]
+    if texts:
+        return texts
+    reasons = [grade for grade in grades if isinstance(grade, NoScore)]
+    return most_common_reason(reasons) if reasons else NoScore("nothing_relevant", applies=False)
+
+
+async def score_nuggets(
+    judge: QuestionAnswerer, trace: Trace, cost: ScoringCost, grading: PassageGrading
+) -> FamilyScores | NoScore:
+    """Return the nugget metrics; the detail of `nugget_all` has the nuggets."""
+    texts = await _relevant_texts(trace, grading)
+    if isinstance(texts, NoScore):
+        return texts
+    findings = await nuggetize(judge, trace.query or "", texts, trace.answer or "", cost)
+    if isinstance(findings, NoScore):
+        return findings
+    # The instrument is the whole chain. Importance is left out where a score does not rest on it,
+    # though it may have chosen the nuggets: else `nugget_all` had another fingerprint with 21
+    # nuggets than with 20.
+    chain = [*await grading.grades(), *findings.calls]
+    lenient = combined_fingerprint(chain)
+    weighed = combined_fingerprint([*chain, *findings.weighing])
+    values = nugget_scores(findings.supports, findings.importance)
+    return FamilyScores(
+        values,
+        {name: lenient if "_all" in name else weighed for name in values},
+        {"nugget_all": nuggets_detail(findings)},
+    )
+
+
+def nuggets_detail(findings: NuggetFindings) -> dict[str, Any]:
+    """Return the nuggets with their labels; a missing label is None."""
+    kinds: Sequence[str | None] = (
+        [None] * len(findings.texts)
+        if isinstance(findings.importance, NoScore)
+        else findings.importance
+    )
+    return {
+        "nuggets": [
+            {
+                "text": text[:MAX_DETAIL_TEXT],
+                "importance": kind,
+                "support": None if isinstance(support, NoScore) else support,
+            }
+            for text, kind, support in zip(findings.texts, kinds, findings.supports, strict=True)
+        ],
+        "created": findings.created,
+    }

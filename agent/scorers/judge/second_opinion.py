@@ -1,7 +1,7 @@
 """Second opinion: judge a share of the traces again, by another judge or once more.
 
 The rate at which two judges differ is the only sign of a judge's quality that needs no labels. It
-says nothing about which of them is right; a rise says that one has changed, or the traffic.
+does not say which of them is right; a rise says that one has changed, or the traffic.
 """
 
 from __future__ import annotations
@@ -25,53 +25,92 @@ from ragmeter.metrics.judge_agreement import (
 from ragmeter.sampling.sampler import uniform_fraction
 from ragmeter.trace import Trace
 
-log = logging.getLogger("ragmeter.judge")
+log = logging.getLogger(__name__)
 
 DISAGREEMENT_METRIC = "judge_disagreement"
-_SECOND_TIMEOUT_SECONDS = 30.0
-"""Seconds for all verdicts of the second judge on a trace: the first judge's wait for them."""
 
-_RESERVED_SHARE = 0.5
-"""Seconds before a deadline at which the second judge is given up, and not the first one's."""
+# For all verdicts of the second judge on a trace: those of the first judge wait for them.
+_SECOND_TIMEOUT_SECONDS = 30.0
+
+# The second judge is given up so long before a deadline, so that the first one's verdicts count.
+_RESERVED_SECONDS = 0.5
 
 _MAX_DIFFERENCES = 10  # named in the detail of a score
 
 ComparableFamily = Literal["relevance", "answered", "citations"]
 
+# Settings of the second judge that default to those of the first.
+_OVERRIDES = (
+    *("base_url", "model", "api_key", "api_key_file"),
+    *("input_usd_per_million", "output_usd_per_million"),
+)
+
 
 def second_settings(settings: JudgeSettings) -> JudgeSettings | None:
-    """The settings of the second judge: what `judge.second` says, over those of the first.
+    """Return the settings of the second judge: `judge.second` over those of the first.
 
     Without an endpoint or model of its own it is the first judge, asked again: build its client
-    without the cache, or it agrees with itself for free. Nuggets are left out: they are not
-    compared. None where there is nothing to ask.
+    without the cache, or it agrees with itself for free. Families that cannot be compared are
+    left out.
+
+    Returns:
+        None where there is nothing to ask.
     """
     second = settings.second
     metrics = [name for name in settings.metrics if name in get_args(ComparableFamily)]
     if second.share == 0 or not metrics:
         return None
-    own = {
-        name: value
-        for name in (
-            *("base_url", "model", "api_key", "api_key_file"),
-            *("input_usd_per_million", "output_usd_per_million"),
-        )
-        if (value := getattr(second, name)) is not None
-    }
+    own = {name: getattr(second, name) for name in _OVERRIDES}
+    own = {name: value for name, value in own.items() if value is not None}
     if second.base_url is not None:
         # another endpoint must never be sent the key of the first
         own = {"api_key": None, "api_key_file": None, **own}
     return settings.model_copy(update={**own, "metrics": metrics})
 
 
-class SecondOpinion:
-    """The judge tier `first`, which for a `share` of its traces asks `second` too.
+def score_difference(
+    metric: str,
+    reference: ComparableVerdicts,
+    verdicts: ComparableVerdicts,
+    scores: Sequence[Score],
+) -> Score:
+    """Return the share of verdicts that differ from the reference.
 
-    The part is drawn by a keyed hash of the trace id with a `salt` of its own, so it is the same
-    everywhere and apart from the draw of the tier. The results of `first` are passed on as they
-    are; the score `judge_disagreement` is added: the share of this trace's verdicts that differ
-    (`ragmeter.metrics.judge_agreement`), `sampled_out` outside the part, with `share` as its probability.
-    A failure of `second` touches nothing but that score. Canaries are not asked about twice.
+    Args:
+        metric: Metric of the score.
+        reference: Verdicts to compare with.
+        verdicts: Verdicts of the judge.
+        scores: Scores that hold them; they explain why there is none.
+    """
+    both, differing = compare_verdicts(reference, verdicts)
+    if not both:
+        state, reason = ScoreState.UNSCORED, "internal_error"
+        if scores:
+            state, reason = explain_missing_verdict(scores)
+        return Score(metric, JUDGE_SCORER, state, reason=reason)
+    named = {key: [reference[key], verdicts[key]] for key in differing[:_MAX_DIFFERENCES]}
+    detail = {"verdicts": both, "differ": named}
+    return Score(metric, JUDGE_SCORER, ScoreState.SCORED, len(differing) / both, detail=detail)
+
+
+class SecondOpinion:
+    """A judge tier that asks a second one about a share of its traces.
+
+    The share is drawn by a keyed hash of the trace id, so it is the same everywhere and apart from
+    the draw of the tier. The results of `first` pass unchanged. The score `judge_disagreement` is
+    added: the share of this trace's verdicts that differ (`ragmeter.metrics.judge_agreement`), or
+    `sampled_out`, with `share` as its probability. A failure of `second` touches nothing but that
+    score. Canaries are not asked about twice.
+
+    Args:
+        first: Judge tier whose results count.
+        second: Judge tier to compare with.
+        share: Share of the traces, in (0, 1].
+        salt: Salt of the draw.
+        patience: Most seconds to wait for the second judge.
+
+    Raises:
+        ValueError: The share is not in (0, 1].
     """
 
     def __init__(
@@ -92,14 +131,16 @@ class SecondOpinion:
 
     @property
     def tier(self) -> Tier:
+        """The tier of the first judge."""
         return self._first.tier
 
     @property
     def pairs(self) -> Sequence[MetricScorer]:
+        """The pairs of the first judge, and the disagreement."""
         return [*self._first.pairs, (DISAGREEMENT_METRIC, JUDGE_SCORER)]
 
     async def score(self, trace: Trace, cost: ScoringCost) -> list[Score]:
-        """The results of the first judge and the disagreement; the cost of both."""
+        """Return the results of the first judge and the disagreement, for the cost of both."""
         scores = await self._first.score(trace, cost)
         if trace.canary:
             return scores
@@ -112,37 +153,25 @@ class SecondOpinion:
         if not first:
             return self._score(*explain_missing_verdict(scores))
         own = ScoringCost()
+        left = remaining_seconds(self._patience + _RESERVED_SECONDS) - _RESERVED_SECONDS
         try:
-            patience = min(
-                self._patience,
-                remaining_seconds(self._patience + _RESERVED_SHARE) - _RESERVED_SHARE,
+            again = await asyncio.wait_for(
+                self._second.score(trace, own), min(self._patience, left)
             )
-            again = await asyncio.wait_for(self._second.score(trace, own), patience)
         except TimeoutError:
             return self._score(ScoreState.UNSCORED, "judge_timeout")
         except Exception:
             log.exception("the second opinion on trace %r failed", trace.trace_id[:80])
             return self._score(ScoreState.UNSCORED, "internal_error")
         finally:
-            # its money counts; the slots it holds are its own, and say nothing of the first judge's
+            # its money counts; the slots it holds are its own, and not those of the first judge
             own.seconds = 0.0
             cost.add(own)
-        return self._difference(first, extract_verdicts(again), again)
-
-    def _difference(
-        self, first: ComparableVerdicts, second: ComparableVerdicts, again: list[Score]
-    ) -> Score:
-        both, differing = compare_verdicts(first, second)
-        if not both:
-            return self._score(*explain_missing_verdict(again))
-        fingerprints = sorted({score.fingerprint for score in again if score.fingerprint})
-        score = self._score(ScoreState.SCORED)
-        score.value = len(differing) / both
-        score.detail = {
-            "verdicts": both,
-            "differ": {key: [first[key], second[key]] for key in differing[:_MAX_DIFFERENCES]},
-            "second": fingerprints[:_MAX_DIFFERENCES],
-        }
+        score = score_difference(DISAGREEMENT_METRIC, first, extract_verdicts(again), again)
+        score.probability = self._share
+        if score.detail is not None:
+            fingerprints = sorted({other.fingerprint for other in again if other.fingerprint})
+            score.detail["second"] = fingerprints[:_MAX_DIFFERENCES]
         return score
 
     def _score(self, state: ScoreState, reason: str | None = None) -> Score:

@@ -1,7 +1,6 @@
-"""When a server may be asked: adaptive concurrency limit, circuit breaker and the queue in front of it.
+"""Admission of attempts to a server: adaptive concurrency, a circuit breaker, and its queue.
 
-When a server may be asked again, and what attempts say of it: concurrency, breaker, the pauses
-that it asks for. One for each endpoint; a judge's and that of embeddings are the same.
+Every endpoint, of a judge or of an embedding server, has one `AdmissionControl`.
 """
 
 from __future__ import annotations
@@ -11,18 +10,43 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from itertools import islice
 from typing import TypeVar
 
+from ragmeter.core.pacing import backoff_seconds
 from ragmeter.scorers.llm.billing import AttemptOutcome
-from ragmeter.scorers.llm.exchange import FailedAttempt
+from ragmeter.scorers.llm.replies import FailedAttempt
+
+# Fewer attempts than this open nothing: one trace alone makes about 16 calls.
+MIN_ATTEMPTS = 10
+
+# Older results do not describe the server as it is now.
+_MAX_AGE_SECONDS = 600.0
+
+# Seconds before the first trial, and at most between trials that fail.
+FIRST_PAUSE, LONGEST_PAUSE = 5.0, 60.0
+
+# Seconds of outage that are worth waiting for: a restart or a new version of a server takes less,
+# and traces that wait for longer hold up all others.
+PATIENCE = 60.0
+
+# Seconds after an answer in which key and address of a server are taken to be right.
+_TRUSTED_SECONDS = 60.0
+
+TRANSIENT_OUTCOMES: frozenset[AttemptOutcome] = frozenset(
+    {"timeout", "rate_limited", "server_error", "connection"}
+)
+_OVERLOAD_OUTCOMES: frozenset[AttemptOutcome] = frozenset({"timeout", "rate_limited"})
+
+R = TypeVar("R")
 
 
 class ConcurrencyLimiter:
-    """A semaphore whose size adapts: additive increase, multiplicative decrease.
+    """A first-come, first-served semaphore of adaptive size: additive increase, halved on overload.
 
-    A success of a full limiter adds 1 / size, one more slot a round; an overload halves the size,
-    once a round: attempts that were sent before the last cut tell nothing new. Waiters are served
-    in the order in which they came. It starts at the ceiling.
+    A success while the limiter is full adds 1 / size, so one slot a round. An overload halves the
+    size once a round: attempts sent before the last cut carry no new information. The size starts
+    at `ceiling`.
     """
 
     def __init__(self, ceiling: int) -> None:
@@ -34,18 +58,21 @@ class ConcurrencyLimiter:
 
     @property
     def size(self) -> int:
+        """Attempts that may be in flight now."""
         return int(self._size)
 
     @property
     def in_flight(self) -> int:
+        """Attempts in flight."""
         return self._in_flight
 
     @property
     def waiting(self) -> int:
+        """Callers that wait for a slot."""
         return len(self._waiters)
 
     async def acquire(self) -> int:
-        """Waits for a slot. Gives the round, which `overloaded` takes."""
+        """Wait for a slot and return the round, which `overloaded` takes."""
         if self._in_flight < self.size and not self._waiters:
             self._in_flight += 1
             return self._round
@@ -55,23 +82,26 @@ class ConcurrencyLimiter:
             await waiter
         except asyncio.CancelledError:
             if waiter.done() and not waiter.cancelled():
-                self.release()  # the slot was ours already
+                self.release()  # the slot was granted already
             else:
-                with suppress(ValueError):  # `_wake` may have met it first
+                with suppress(ValueError):  # `_wake` may have removed it first
                     self._waiters.remove(waiter)
             raise
         return self._round
 
     def release(self) -> None:
+        """Give a slot back."""
         self._in_flight -= 1
         self._wake()
 
     def succeeded(self) -> None:
+        """Grow after a success, if the limiter is full."""
         if self._in_flight >= self.size and self._size < self._ceiling:
             self._size = min(self._size + 1 / self._size, float(self._ceiling))
             self._wake()
 
     def overloaded(self, round_: int) -> None:
+        """Halve the size, unless an attempt of the same round has done so."""
         if round_ == self._round:
             self._round += 1
             self._size = max(1.0, self._size / 2)
@@ -84,46 +114,57 @@ class ConcurrencyLimiter:
                 waiter.set_result(None)
 
 
-_BreakerTicket = int
-"""Permission for one attempt; its result is reported with it."""
+@dataclass(frozen=True, slots=True)
+class BreakerPolicy:
+    """When a breaker opens and how long it stays open.
 
-# Fewer attempts than this open nothing: one trace alone makes about 16 calls.
-MIN_ATTEMPTS = 10
+    Args:
+        streak: Attempts in a row without a success that open it.
+        window: Last attempts of which half must fail to open it; 0: the streak alone opens it.
+        first_pause: Seconds before the first trial.
+        longest_pause: Most seconds between trials that fail.
+        patience: Seconds of outage after which the server counts as lost.
+    """
 
-# Older results say nothing of now.
-_MAX_AGE = 600.0
+    streak: int
+    window: int = 0
+    first_pause: float = FIRST_PAUSE
+    longest_pause: float = LONGEST_PAUSE
+    patience: float = float("inf")
 
-# Seconds before the first trial, and at most between trials that fail.
-FIRST_PAUSE, LONGEST_PAUSE = 5.0, 60.0
-
-# So many seconds of outage are worth waiting for: a restart or a new version of a server takes
-# less, and traces that wait for longer hold up all others.
-PATIENCE = 60.0
+    @classmethod
+    def for_concurrency(cls, concurrency: int) -> BreakerPolicy:
+        """Return the policy of a server that takes so many attempts at a time."""
+        return cls(
+            streak=max(MIN_ATTEMPTS, 2 * concurrency),
+            window=max(2 * MIN_ATTEMPTS, 4 * concurrency),
+            patience=PATIENCE,
+        )
 
 
 class CircuitBreaker:
-    """Closed, open, or half open with one trial at a time.
+    """A breaker that is closed, open, or half open with one trial at a time.
 
-    It opens where half of the last attempts failed (as many attempts as four rounds of everything
-    in flight, at least 10), or where none of the last two rounds succeeded; the second rule counts
-    answers of "too many requests" as well, which are no failures otherwise. After a pause one
-    trial is let through: its success closes the breaker, its failure doubles the pause. A judge is
-    given up where a trial fails after `PATIENCE` seconds, which are never slept through, or where
-    a failure is hopeless.
+    It opens where half of the last attempts failed, at least `MIN_ATTEMPTS` of them, or where no
+    attempt of a streak succeeded. Only the streak counts "too many requests" as a failure. After a
+    pause one trial is let through: its success closes the breaker, its failure doubles the pause.
+    The server is lost where a trial fails after `patience` seconds, which no pause oversleeps, or
+    where a failure is hopeless.
+
+    An attempt needs a ticket of `enter` and gives it back with its result. Results of attempts
+    from before the breaker opened or closed are ignored.
     """
 
-    def __init__(self, concurrency: int, monotonic: Callable[[], float]) -> None:
+    def __init__(self, policy: BreakerPolicy, monotonic: Callable[[], float]) -> None:
+        self._policy = policy
         self._monotonic = monotonic
-        self._window = max(2 * MIN_ATTEMPTS, 4 * concurrency)
-        self._barren = max(MIN_ATTEMPTS, 2 * concurrency)
         self._results: deque[tuple[float, str]] = deque()
         self._counts = {"ok": 0, "failed": 0, "limited": 0}
         self._generation = 0
         self._open_until: float | None = None
         self._opened = 0.0
+        self._failed_trials = 0
         self._lost = False
-        self._patience = PATIENCE
-        self._pause = FIRST_PAUSE
         self._trial = False
 
     @property
@@ -135,127 +176,124 @@ class CircuitBreaker:
 
     @property
     def is_open(self) -> bool:
-        """Whether the judge counts as down, trials or not."""
+        """Whether the server counts as down, trials or not."""
         return self._open_until is not None
 
     @property
     def lost(self) -> bool:
-        """Whether the judge is down and not worth waiting for."""
+        """Whether the server is down and not worth waiting for."""
         return self._lost
 
     @property
     def until_trial(self) -> float | None:
-        """Seconds until a trial may be made, at least 0; none where nobody needs to wait for that
-        time: the breaker is closed, or a trial is out."""
+        """Seconds until a trial may begin, at least 0; None: closed, or a trial is under way."""
         if self._open_until is None or self._trial:
             return None
         return max(0.0, self._open_until - self._monotonic())
 
-    def enter(self) -> _BreakerTicket | None:
-        """A ticket for one attempt, to be given back by one of the methods below; none: refused."""
+    def enter(self) -> int | None:
+        """Return a ticket for one attempt, or None where the breaker refuses it."""
         if self.refuses:
             return None
-        if self._open_until is not None:
-            self._trial = True
+        self._trial = self._open_until is not None
         return self._generation
 
-    def succeeded(self, ticket: _BreakerTicket) -> None:
+    def succeeded(self, ticket: int) -> None:
+        """Record a success."""
         if ticket != self._generation:
-            return  # an attempt from before the breaker opened: it says nothing of now
-        if self._open_until is not None:
-            self._close()
-        else:
-            self._add("ok")
+            return
+        if self._open_until is None:
+            self._record("ok")
+            return
+        self._open_until = None
+        self._lost = self._trial = False
+        self._generation += 1
+        self._results.clear()
+        self._counts = dict.fromkeys(self._counts, 0)
 
-    def failed(self, ticket: _BreakerTicket) -> bool:
-        """Whether this opened the breaker."""
-        return self._bad(ticket, "failed")
+    def failed(self, ticket: int) -> bool:
+        """Record a failure; return whether it opened the breaker."""
+        return self._record_failure(ticket, "failed")
 
-    def rate_limited(self, ticket: _BreakerTicket) -> bool:
-        """Told to come back later. Whether this opened the breaker."""
-        return self._bad(ticket, "limited")
+    def rate_limited(self, ticket: int) -> bool:
+        """Record "too many requests"; return whether it opened the breaker."""
+        return self._record_failure(ticket, "limited")
 
-    def failed_for_all(self, ticket: _BreakerTicket) -> bool:
-        """A failure that every call will meet: opens at once."""
+    def failed_for_all(self, ticket: int) -> bool:
+        """Open at once after a failure that every call will meet; return whether it did."""
         if ticket != self._generation:
             return False
         self._open()
         self._lost = True
         return True
 
-    def abandoned(self, ticket: _BreakerTicket) -> None:
-        """The attempt ended without a result."""
+    def abandoned(self, ticket: int) -> None:
+        """Record that the attempt ended without a result."""
         if ticket == self._generation:
             self._trial = False
 
-    def _bad(self, ticket: _BreakerTicket, kind: str) -> bool:
+    def _record_failure(self, ticket: int, kind: str) -> bool:
         if ticket != self._generation:
             return False
         if self._open_until is not None:
             return self._open()
-        self._add(kind)
-        ok, failed = self._counts["ok"], self._counts["failed"]
-        rate = ok + failed >= MIN_ATTEMPTS and failed >= ok
-        barren = not any(kind == "ok" for kind in self._last(self._barren))
-        return self._open() if rate or barren else False
+        self._record(kind)
+        policy, ok, failed = self._policy, self._counts["ok"], self._counts["failed"]
+        half = bool(policy.window) and ok + failed >= MIN_ATTEMPTS and failed >= ok
+        last = list(islice(reversed(self._results), policy.streak))
+        streak = len(last) == policy.streak and all(kind != "ok" for _, kind in last)
+        return self._open() if half or streak else False
 
-    def _last(self, number: int) -> list[str]:
-        if len(self._results) < number:
-            return ["ok"]  # not enough to judge by
-        return [self._results[-i][1] for i in range(1, number + 1)]
-
-    def _add(self, kind: str) -> None:
+    def _record(self, kind: str) -> None:
         now = self._monotonic()
         self._results.append((now, kind))
         self._counts[kind] += 1
-        while len(self._results) > self._window or self._results[0][0] < now - _MAX_AGE:
+        most, oldest = max(self._policy.window, self._policy.streak), now - _MAX_AGE_SECONDS
+        while len(self._results) > most or self._results[0][0] < oldest:
             self._counts[self._results.popleft()[1]] -= 1
 
     def _open(self) -> bool:
-        now = self._monotonic()
+        now, policy = self._monotonic(), self._policy
         if self._open_until is None:
-            self._pause, self._opened = FIRST_PAUSE, now
-        end = self._opened + self._patience
-        self._open_until = now + self._pause
+            self._failed_trials, self._opened = 0, now
+        pause = backoff_seconds(self._failed_trials, None, policy.first_pause, policy.longest_pause)
+        self._open_until = now + pause
+        end = self._opened + policy.patience
         if now >= end:
             self._lost = True
         elif not self._lost:
-            self._open_until = min(self._open_until, end)  # one more before it is given up
-        self._pause = min(self._pause * 2, LONGEST_PAUSE)
+            self._open_until = min(self._open_until, end)  # one more trial before it is given up
+        self._failed_trials += 1
         self._trial = False
         self._generation += 1
         return True
 
-    def _close(self) -> None:
-        self._open_until = None
-        self._lost = False
-        self._trial = False
-        self._generation += 1
-        self._results.clear()
-        self._counts = dict.fromkeys(self._counts, 0)
-
 
 class BreakerQueue:
-    """Where calls wait while the breaker is open, in the order in which they came.
+    """Calls that wait while the breaker is open, in the order of their arrival.
 
-    One sleep until the next trial is shared by all. Who is woken looks again: the first that gets
-    a slot makes the trial, the others go on waiting. `sleep` takes seconds.
+    All of them share one sleep until the next trial. A call that wakes looks again: the first one
+    makes the trial, the others go on waiting.
     """
 
     def __init__(self, breaker: CircuitBreaker, sleep: Callable[[float], Awaitable[None]]) -> None:
         self._breaker = breaker
         self._sleep = sleep
-        self._waiters: dict[asyncio.Future[None], None] = {}  # a set that keeps the order
+        self._waiters: dict[asyncio.Future[None], None] = {}  # an ordered set
         self._timer: asyncio.Task[None] | None = None
 
     async def wait(self) -> bool:
-        """Wait until an attempt may be made; false: the judge is down and given up."""
+        """Wait until an attempt may begin; return False where the server is lost."""
         while self._breaker.refuses:
             if self._breaker.lost:
                 return False
-            waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            loop = asyncio.get_running_loop()
+            waiter: asyncio.Future[None] = loop.create_future()
             self._waiters[waiter] = None
-            self._set_timer()
+            seconds = self._breaker.until_trial
+            # None: a trial is under way, and `notify` follows its end
+            if self._timer is None and seconds is not None:
+                self._timer = loop.create_task(self._ring(seconds))
             try:
                 await waiter
             finally:
@@ -265,7 +303,7 @@ class BreakerQueue:
         return True
 
     def notify(self) -> None:
-        """The breaker was told something: whoever waits looks again."""
+        """Let every waiting call look again, as the breaker has got a result."""
         if not self._waiters:
             return
         self._stop_timer()
@@ -273,12 +311,6 @@ class BreakerQueue:
         for waiter in waiters:
             if not waiter.done():
                 waiter.set_result(None)
-
-    def _set_timer(self) -> None:
-        seconds = self._breaker.until_trial
-        # none: a trial is out, whose end is told by `changed`
-        if self._timer is None and seconds is not None:
-            self._timer = asyncio.get_running_loop().create_task(self._ring(seconds))
 
     def _stop_timer(self) -> None:
         if self._timer is not None:
@@ -291,27 +323,22 @@ class BreakerQueue:
         self.notify()
 
 
-R = TypeVar("R")
-
-TRANSIENT_OUTCOMES: frozenset[AttemptOutcome] = frozenset(
-    {"timeout", "rate_limited", "server_error", "connection"}
-)
-_OVERLOAD_OUTCOMES: frozenset[AttemptOutcome] = frozenset({"timeout", "rate_limited"})
-
-# So long after an answer, key and address of a server are taken to be right.
-_TRUSTED_SECONDS = 60.0
-
-
 @dataclass(frozen=True, slots=True)
 class AttemptPermit:
-    """One attempt's: of the breaker, and of the limiter."""
+    """Permission for one attempt: the breaker's ticket and the limiter's round."""
 
-    ticket: _BreakerTicket
+    ticket: int
     round: int
 
 
 class AdmissionControl:
-    """`concurrency` attempts at most at a time. Clocks in seconds."""
+    """Limiter, breaker and queue of one server.
+
+    Args:
+        concurrency: Most attempts at a time.
+        monotonic: Clock in seconds.
+        sleep: Coroutine function that takes seconds.
+    """
 
     def __init__(
         self,
@@ -322,15 +349,10 @@ class AdmissionControl:
         self._monotonic = monotonic
         self._sleep = sleep
         self.limiter = ConcurrencyLimiter(concurrency)
-        self.breaker = CircuitBreaker(concurrency, monotonic)
-        self.gate = BreakerQueue(self.breaker, sleep)
+        self.breaker = CircuitBreaker(BreakerPolicy.for_concurrency(concurrency), monotonic)
+        self.queue = BreakerQueue(self.breaker, sleep)
         self._hold_until = float("-inf")
-        self._worked = float("-inf")
-
-    @property
-    def is_down(self) -> bool:
-        """Whether the circuit breaker is open."""
-        return self.breaker.is_open
+        self._last_success = float("-inf")
 
     @property
     def takes_trial(self) -> bool:
@@ -338,13 +360,19 @@ class AdmissionControl:
         return self.breaker.is_open and not self.breaker.refuses
 
     async def run(self, attempt: Callable[[AttemptPermit], Awaitable[R]]) -> R | None:
-        """What `attempt` returns, when it is its turn; it says `succeeded` or `missed`. None: the
-        server is given up, and nothing was sent."""
-        while await self.gate.wait():
+        """Run `attempt` when it is admitted; it reports `succeeded` or `failed`.
+
+        Returns:
+            What `attempt` returns; None where the server is lost and nothing was sent.
+        """
+        while await self.queue.wait():
             round_ = await self.limiter.acquire()
             try:
-                while not self.breaker.refuses and (wait := self._hold_seconds()) > 0:
-                    await self._sleep(wait)
+                while not self.breaker.refuses:
+                    hold = self._hold_until - self._monotonic()
+                    if hold <= 0:
+                        break
+                    await self._sleep(hold)
                 ticket = self.breaker.enter()
                 if ticket is not None:
                     return await self._run_attempt(attempt, AttemptPermit(ticket, round_))
@@ -352,38 +380,41 @@ class AdmissionControl:
                 self.limiter.release()
         return None
 
-    def _hold_seconds(self) -> float:
-        return self._hold_until - self._monotonic()
-
     async def _run_attempt(
-        self, attempt: Callable[[AttemptPermit], Awaitable[R]], turn: AttemptPermit
+        self, attempt: Callable[[AttemptPermit], Awaitable[R]], permit: AttemptPermit
     ) -> R:
         try:
-            return await attempt(turn)
+            return await attempt(permit)
         except BaseException:
-            self.breaker.abandoned(turn.ticket)
+            self.breaker.abandoned(permit.ticket)
             raise
         finally:
-            self.gate.notify()
+            self.queue.notify()
 
-    def succeeded(self, turn: AttemptPermit, *, trusted: bool = True) -> None:
-        """The server did its work. `trusted`: it shows that key and address are right."""
-        self.breaker.succeeded(turn.ticket)
+    def succeeded(self, permit: AttemptPermit, *, trusted: bool = True) -> None:
+        """Record that the server did its work.
+
+        Args:
+            permit: Permit of the attempt.
+            trusted: The reply proves that key and address are right.
+        """
+        self.breaker.succeeded(permit.ticket)
         self.limiter.succeeded()
         if trusted:
-            self._worked = self._monotonic()
+            self._last_success = self._monotonic()
 
-    def failed(self, turn: AttemptPermit, miss: FailedAttempt) -> bool:
-        """Whether the breaker opens now."""
+    def failed(self, permit: AttemptPermit, failure: FailedAttempt) -> bool:
+        """Record a failure; return whether it opened the breaker."""
         now = self._monotonic()
-        if miss.outcome in _OVERLOAD_OUTCOMES:
-            self.limiter.overloaded(turn.round)
-        if miss.retry_after is not None and miss.status in (429, 503):
-            self._hold_until = max(self._hold_until, now + miss.retry_after)
-        # a firewall may answer 403 or 404 to the text of one trace, a key is wrong for all
-        by_text = miss.status not in (401, 402, 429) and now - self._worked < _TRUSTED_SECONDS
-        if miss.hopeless and not by_text:
-            return self.breaker.failed_for_all(turn.ticket)
-        if miss.outcome == "rate_limited":
-            return self.breaker.rate_limited(turn.ticket)
-        return self.breaker.failed(turn.ticket)
+        if failure.outcome in _OVERLOAD_OUTCOMES:
+            self.limiter.overloaded(permit.round)
+        if failure.retry_after is not None and failure.status in (429, 503):
+            self._hold_until = max(self._hold_until, now + failure.retry_after)
+        # a firewall may answer 403 or 404 to the text of one trace; a key is wrong for all
+        recent = now - self._last_success < _TRUSTED_SECONDS
+        about_text = recent and failure.status not in (401, 402, 429)
+        if failure.hopeless and not about_text:
+            return self.breaker.failed_for_all(permit.ticket)
+        if failure.outcome == "rate_limited":
+            return self.breaker.rate_limited(permit.ticket)
+        return self.breaker.failed(permit.ticket)

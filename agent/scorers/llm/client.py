@@ -6,11 +6,7 @@ paid for. docs/judge.md says what is done about each kind of failure.
 
 from __future__ import annotations
 
-import asyncio
-import logging
-import random
-import time
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Generic, TypeVar
@@ -19,7 +15,7 @@ import httpx
 
 from ragmeter.config.scoring import JudgeSettings
 from ragmeter.core.tiers import ScoringCost
-from ragmeter.scorers.llm.admission import TRANSIENT_OUTCOMES, AdmissionControl, AttemptPermit
+from ragmeter.scorers.llm.admission import TRANSIENT_OUTCOMES, AttemptPermit
 from ragmeter.scorers.llm.billing import Attempt, AttemptBilling, AttemptOutcome
 from ragmeter.scorers.llm.dialect import (
     ChatDialect,
@@ -28,7 +24,7 @@ from ragmeter.scorers.llm.dialect import (
     encode_chat_request,
     first_messages,
 )
-from ragmeter.scorers.llm.exchange import FailedAttempt, HttpExchange, RetryBudget, backoff_seconds
+from ragmeter.scorers.llm.exchange import ClientTiming, ServerConnection
 from ragmeter.scorers.llm.questions import (
     JudgeFailed,
     JudgeFailureReason,
@@ -38,13 +34,10 @@ from ragmeter.scorers.llm.questions import (
     find_schema_violation,
     parse_answer_json,
 )
-from ragmeter.scorers.llm.replies import ChatCompletion
+from ragmeter.scorers.llm.replies import ChatCompletion, FailedAttempt, read_chat_reply
 from ragmeter.scorers.llm.served_model import JudgeServerState, ServedModel
-from ragmeter.scorers.llm.transport import ApiKey, make_http_client
 
 T = TypeVar("T")
-
-log = logging.getLogger("ragmeter.judge")
 
 # Attempts to repair a malformed answer, each with the error in hand.
 _REPAIRS = 2
@@ -53,13 +46,11 @@ _REPAIRS = 2
 # model that runs away is still stopped.
 _ROOMY_FACTOR = 8
 
-_LOG_SECONDS = 60.0
-
-# Without budget for a retry a call looks after so long whether the judge is down altogether: then
-# it waits for it like others. A round of a server that fails takes less.
+# Seconds after which a call without budget for a retry looks whether the judge is down altogether;
+# then it waits for it like others. A round of a server that fails takes less.
 LOOK_SECONDS = 2.0
 
-# The server did its work: these say nothing against it.
+# The server did its work: these outcomes are no sign that it is down.
 _ANSWERED_OUTCOMES: frozenset[AttemptOutcome] = frozenset(
     {"malformed", "cut_off", "refused", "too_long", "too_large"}
 )
@@ -74,34 +65,26 @@ _FAILURE_REASONS: Mapping[AttemptOutcome, JudgeFailureReason] = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class JudgeAnswer(Generic[T]):
-    """A verdict with the decoded JSON that it was read from: what a cache keeps."""
-
-    value: T
-    data: dict[str, Any]
-    fingerprint: str
-
-
 @dataclass(slots=True)
-class _Conversation(Generic[T]):
-    """One call: what has been said and tried so far.
-
-    `adapted`: its dialect is its own; `learned`: and is kept for others if it gets an answer.
-    `unpaid`: the budget has no retry for it, unless the judge is down and comes back.
-    """
+class _Call(Generic[T]):
+    """One question and the attempts at it so far."""
 
     question: JudgeQuestion[T]
     dialect: ChatDialect
     roomy: bool
-    adapted: bool = False
-    learned: bool = False
+    own_dialect: bool = False  # it differs from that of other calls
+    learned: bool = False  # and other calls take it over if it gets an answer
     corrections: list[ChatMessage] = field(default_factory=list)
     repairs: int = 0
     failures: int = 0
-    unpaid: bool = False
+    unpaid: bool = False  # without budget for a retry, unless the judge is down and comes back
     rekeyed: bool = False
     resized: bool = False
+    resend: bool = False  # at once, in another dialect or with another key
+
+    def adopt(self, dialect: ChatDialect, *, learned: bool) -> None:
+        self.dialect, self.own_dialect = dialect, True
+        self.learned = self.learned or learned
 
 
 def _ignore(*_: Any) -> None:
@@ -109,11 +92,19 @@ def _ignore(*_: Any) -> None:
 
 
 class JudgeClient:
-    """Asks one judge. Several judges are several clients: nothing is shared between them.
+    """Asks one judge. Several judges are several clients and share nothing.
 
-    `name` stands in counters and logs. `http`: a client of the caller's, not closed here; none:
-    one of our own. `state`: what `state()` gave before a restart. `observe` sees every attempt,
-    `on_change(old, new)` every new epoch (`Epochs`). Clocks in seconds, `clock` in Unix time.
+    Args:
+        settings: Settings of the judge.
+        name: Name of the judge in counters and logs.
+        http: Client of the caller's, which `aclose` leaves open; None: a client of its own.
+        state: Result of `state` before a restart.
+        observe: Called with every attempt.
+        on_change: Called with the old and the new identity where a new series begins.
+        timing: Clocks, sleep and randomness.
+
+    Raises:
+        ValueError: The settings have no `base_url`.
     """
 
     def __init__(
@@ -125,233 +116,202 @@ class JudgeClient:
         state: Mapping[str, Any] | None = None,
         observe: Callable[[Attempt], None] = _ignore,
         on_change: Callable[[ServedModel, ServedModel], None] = _ignore,
-        clock: Callable[[], float] = time.time,
-        monotonic: Callable[[], float] = time.monotonic,
-        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-        rng: random.Random | None = None,
+        timing: ClientTiming | None = None,
     ) -> None:
-        if settings.base_url is None:
-            raise ValueError("a judge needs a base_url")
-        url = httpx.URL(settings.base_url.rstrip("/") + "/chat/completions")
+        timing = timing or ClientTiming()
         self.name = name
-        self._settings = settings
-        self._key = ApiKey(settings.api_key, settings.api_key_file, url.userinfo)
-        self._url = url.copy_with(userinfo=b"")
-        self._own_http = http is None
-        self._http = http or make_http_client(str(self._url))
-        self._exchange = HttpExchange(self._http, self._url, settings.timeout_seconds, clock)
-        self._bill = AttemptBilling(
+        self._retries = settings.retries
+        self._timing = timing
+        self._server = ServerConnection(settings, "/chat/completions", http, timing)
+        self._billing = AttemptBilling(
             name, settings.input_usd_per_million, settings.output_usd_per_million, observe
         )
-        self._monotonic = monotonic
-        self._sleep = sleep
-        self._rng = rng or random.Random()
-        self._turns = AdmissionControl(settings.concurrency, monotonic, sleep)
-        self._budget = RetryBudget()
-        self._logged = float("-inf")
-        self._known = JudgeServerState(
-            settings, str(self._url), name, state or {}, on_change, monotonic
+        self._learnt = JudgeServerState(
+            settings, self.endpoint, name, state or {}, on_change, timing.monotonic
         )
 
     async def ask(self, question: JudgeQuestion[T], cost: ScoringCost) -> JudgeVerdict[T]:
-        """The verdict of the judge. Raises `JudgeFailed`.
+        """Return the verdict; its cost, failed attempts included, is added to `cost`.
 
-        While the judge is down it waits, for about `ragmeter.scorers.llm.admission.PATIENCE` seconds.
+        While the judge is down the call waits, at most about `admission.PATIENCE` seconds.
+
+        Raises:
+            JudgeFailed: There is no verdict.
         """
-        answer = await self.answer(question, cost)
-        return JudgeVerdict(answer.value, answer.fingerprint)
-
-    async def answer(self, question: JudgeQuestion[T], cost: ScoringCost) -> JudgeAnswer[T]:
-        """As `ask`, with the decoded JSON."""
-        if not await self._turns.gate.wait():
-            raise JudgeFailed("judge_unavailable", f"{self.name} is down")
-        self._budget.call(self._monotonic())
-        talk = _Conversation(question, self._known.dialect, self._known.roomy)
+        down = JudgeFailed("judge_unavailable", f"{self.name} is down")
+        if not await self._server.admission.queue.wait():
+            raise down
+        self._server.begin_call()
+        call = _Call(question, self._learnt.dialect, self._learnt.roomy)
         last: FailedAttempt | None = None
         while True:
-            result = await self._turns.run(partial(self._attempt, talk, cost))
-            if isinstance(result, JudgeAnswer):
+            result = await self._server.admission.run(partial(self._attempt, call, cost))
+            if isinstance(result, JudgeVerdict):
                 return result
-            if result is None:
-                if last is None:
-                    raise JudgeFailed("judge_unavailable", f"{self.name} is down")
-                raise self._failed(last)
+            if result is None:  # the judge is given up
+                raise self._failure(last) if last else down
             last = result
-            pause = self._again(talk, result)
+            pause = self._pause_before_retry(call, result)
             if pause is None:
-                raise self._failed(result)
+                raise self._failure(result)
             if pause > 0:
-                await self._sleep(pause)
-            if talk.unpaid and not self._turns.is_down:
-                raise self._failed(result)
+                await self._timing.sleep(pause)
+            if call.unpaid and not self.is_down:
+                raise self._failure(result)
 
     @property
     def served(self) -> ServedModel | None:
-        """Who stands for the instrument now (`Epochs`); none before the first reply."""
-        return self._known.served
+        """The identity that names the series; None before the first reply."""
+        return self._learnt.served
 
     @property
     def endpoint(self) -> str:
         """The URL, without credentials."""
-        return str(self._url)
+        return str(self._server.url)
 
     @property
     def is_down(self) -> bool:
         """Whether the circuit breaker is open."""
-        return self._turns.is_down
+        return self._server.is_down
 
     @property
     def takes_trial(self) -> bool:
         """Whether the judge is down and a call would find out now if it still is."""
-        return self._turns.takes_trial
+        return self._server.admission.takes_trial
 
     @property
     def in_flight(self) -> int:
-        return self._turns.limiter.in_flight
+        """Attempts in flight."""
+        return self._server.admission.limiter.in_flight
 
     @property
     def limit(self) -> int:
         """Attempts that may be in flight now."""
-        return self._turns.limiter.size
+        return self._server.admission.limiter.size
 
     def fingerprint(self, prompt_hash: str) -> str | None:
-        """What the next answer to this prompt carries if it begins no epoch; none before the first
-        reply."""
-        known = self._known
-        if known.served is None:
+        """Return the fingerprint of the next answer to a prompt unless a new series begins.
+
+        Returns:
+            None before the first reply.
+        """
+        served = self._learnt.served
+        if served is None:
             return None
-        return known.fingerprint(known.served, prompt_hash, known.dialect)
+        return self._learnt.fingerprint(served, prompt_hash, self._learnt.dialect)
 
     def state(self) -> dict[str, Any]:
-        """What is worth knowing after a restart, for JSON: who served, how it must be asked."""
-        return self._known.state()
+        """Return the state for the next start, as JSON: identity and dialect of the judge."""
+        return self._learnt.state()
 
     async def aclose(self) -> None:
-        if self._own_http:
-            await self._http.aclose()
+        """Close the HTTP client, unless it is the caller's."""
+        await self._server.aclose()
 
     async def _attempt(
-        self, talk: _Conversation[T], cost: ScoringCost, turn: AttemptPermit
-    ) -> JudgeAnswer[T] | FailedAttempt:
-        result = await self._sent(talk, cost)
-        # in the same slot: behind others in the queue, all of them would find it out too
-        while isinstance(result, FailedAttempt) and self._adapted(talk, result):
-            result = await self._sent(talk, cost)
-        self._report(result, turn)
+        self, call: _Call[T], cost: ScoringCost, permit: AttemptPermit
+    ) -> JudgeVerdict[T] | FailedAttempt:
+        result = await self._send(call, cost)
+        # In the same slot: behind others in the queue, all of them would find it out too. It ends,
+        # as each dialect is weaker than the last and a key is tried once.
+        while call.resend:
+            result = await self._send(call, cost)
+        if isinstance(result, JudgeVerdict) or result.outcome in _ANSWERED_OUTCOMES:
+            self._server.admission.succeeded(permit)
+        elif self._server.admission.failed(permit, result):
+            self._server.warn(f"{self.name} is down", result)
         return result
 
-    async def _sent(
-        self, talk: _Conversation[T], cost: ScoringCost
-    ) -> JudgeAnswer[T] | FailedAttempt:
-        if not talk.adapted:
-            talk.dialect = self._known.dialect
-        question, dialect = talk.question, talk.dialect
-        messages = [*first_messages(question, dialect), *talk.corrections]
-        limit = question.max_output_tokens * (_ROOMY_FACTOR if talk.roomy else 1)
+    async def _send(self, call: _Call[T], cost: ScoringCost) -> JudgeVerdict[T] | FailedAttempt:
+        if not call.own_dialect:
+            call.dialect = self._learnt.dialect
+        question, dialect = call.question, call.dialect
+        messages = first_messages(question.system, question.user, question.schema, dialect)
+        messages += call.corrections
+        limit = question.max_output_tokens * (_ROOMY_FACTOR if call.roomy else 1)
         body = encode_chat_request(
-            question.schema, dialect, messages, self._known.parameters(dialect), limit
+            question.schema, dialect, messages, self._learnt.parameters(dialect), limit
         )
-        characters = sum(len(message["content"]) for message in messages)
-        header = self._key.header
-        reply: ChatCompletion | FailedAttempt | None = None
-        result: JudgeAnswer[T] | FailedAttempt | None = None
-        begun = self._monotonic()
+        header = self._server.key.header
+        call.resend = False
+        answer, usage = "", None
+        outcome: AttemptOutcome = "cancelled"
+        begun = self._timing.monotonic()
         try:
-            reply = await self._exchange.post(body, header)
-            result = self._read(talk, reply) if isinstance(reply, ChatCompletion) else reply
+            reply = await self._server.post(body, header, read_chat_reply)
+            if isinstance(reply, ChatCompletion):
+                answer, usage = reply.text, reply.usage
+                result = self._read(call, reply)
+            else:
+                result = reply
             if isinstance(result, FailedAttempt):
-                self._consider(talk, result, header)
+                self._adapt(call, result, header)
+                outcome = result.outcome
+            else:
+                outcome = "ok"
             return result
         finally:
-            outcome: AttemptOutcome = "cancelled"
-            if result is not None:
-                outcome = "ok" if isinstance(result, JudgeAnswer) else result.outcome
-            completion = reply if isinstance(reply, ChatCompletion) else None
-            seconds = self._monotonic() - begun
-            self._bill.add(cost, outcome, characters, completion, seconds)
+            characters = sum(len(message["content"]) for message in messages), len(answer)
+            seconds = self._timing.monotonic() - begun
+            self._billing.add(cost, outcome, characters, usage, seconds)
 
-    def _read(
-        self, talk: _Conversation[T], reply: ChatCompletion
-    ) -> JudgeAnswer[T] | FailedAttempt:
-        served = self._known.record_completion(reply.served, talk.dialect, learned=talk.learned)
+    def _read(self, call: _Call[T], reply: ChatCompletion) -> JudgeVerdict[T] | FailedAttempt:
+        learnt, question = self._learnt, call.question
+        served = learnt.record_completion(reply.served, call.dialect, learned=call.learned)
         if reply.refused:
             return FailedAttempt("refused", "by the model or a filter")
-        question = talk.question
         try:
             data = parse_answer_json(reply.text)
             problem = find_schema_violation(data, question.schema)
             if problem:
                 raise MalformedAnswer(problem)
             value = question.read(data)
-        except ValueError as error:  # `Malformed` is one
+        except ValueError as error:  # `MalformedAnswer` is one
             if reply.cut_off:
                 return FailedAttempt("cut_off", "by the output limit")
-            return FailedAttempt(
-                "malformed", "no readable answer", text=reply.text, error=str(error)
-            )
-        self._known.record_readable(talk.dialect, roomy=talk.roomy)
-        mark = self._known.fingerprint(served, question.prompt_hash, talk.dialect)
-        return JudgeAnswer(value, data, mark)
+            call.corrections = correction_messages(reply.text, str(error))
+            return FailedAttempt("malformed", "no readable answer")
+        learnt.record_readable(call.dialect, roomy=call.roomy)
+        fingerprint = learnt.fingerprint(served, question.prompt_hash, call.dialect)
+        return JudgeVerdict(value, fingerprint, data)
 
-    def _consider(self, talk: _Conversation[Any], miss: FailedAttempt, header: str | None) -> None:
-        """Whether another key or dialect may help."""
-        if miss.status == 401 and not talk.rekeyed:
-            self._key.reread()
-            miss.rekeyed = talk.rekeyed = self._key.header != header
-        elif miss.complaint is not None:
-            miss.weaker = self._known.weaken(talk.dialect, miss.complaint)
-            if miss.weaker is not None:
-                miss.outcome = "unsupported"
+    def _adapt(self, call: _Call[Any], failure: FailedAttempt, header: str | None) -> None:
+        """Send the request again at once where another key or dialect may help."""
+        if failure.status == 401 and not call.rekeyed:
+            self._server.key.reread()
+            call.resend = call.rekeyed = self._server.key.header != header
+        elif failure.complaint is not None:
+            weaker = self._learnt.weaken(call.dialect, failure.complaint)
+            if weaker is not None:
+                failure.outcome = "unsupported"
+                call.adopt(weaker, learned=True)
+                call.resend = True
 
-    def _adapted(self, talk: _Conversation[Any], miss: FailedAttempt) -> bool:
-        """Whether to send it again at once. It ends: each dialect is weaker than the last."""
-        if miss.weaker is not None:
-            talk.dialect, talk.adapted, talk.learned = miss.weaker, True, True
-        return miss.rekeyed or miss.weaker is not None
-
-    def _report(self, result: JudgeAnswer[Any] | FailedAttempt, turn: AttemptPermit) -> None:
-        """Tells those who take turns, and the log."""
-        if isinstance(result, JudgeAnswer) or result.outcome in _ANSWERED_OUTCOMES:
-            self._turns.succeeded(turn)
-            return
-        opened, now = self._turns.failed(turn, result), self._monotonic()
-        if opened and now - self._logged >= _LOG_SECONDS:
-            self._logged = now
-            advice = ": check base_url, model and key" if result.outcome == "denied" else ""
-            hint = f"; {self._key.problem}" if self._key.problem else ""
-            kind = result.outcome.replace("_", " ")
-            log.warning("%s is down: %s, %s%s%s", self.name, kind, result.detail, advice, hint)
-
-    def _again(self, talk: _Conversation[Any], miss: FailedAttempt) -> float | None:
-        """Seconds until the next attempt of this call; none: there is none."""
-        now = self._monotonic()
-        if miss.outcome == "malformed":
-            if talk.repairs >= _REPAIRS or not self._budget.allows(now):
+    def _pause_before_retry(self, call: _Call[Any], failure: FailedAttempt) -> float | None:
+        """Seconds until the next attempt of this call; None: it has failed."""
+        if failure.outcome == "malformed":
+            if call.repairs >= _REPAIRS or not self._server.may_retry():
                 return None
-            talk.repairs += 1
-            talk.corrections = correction_messages(miss.text, miss.error)
-            other = self._known.record_unreadable(talk.dialect)
-            if other is not None:
-                talk.dialect, talk.adapted = other[0], True
-                talk.learned = talk.learned or other[1]
+            call.repairs += 1
+            repair = self._learnt.record_unreadable(call.dialect)
+            if repair is not None:
+                call.adopt(repair[0], learned=repair[1])
             return 0.0
-        # room that a reasoning model needs for thoughts, or that a long prompt does not leave
-        if miss.outcome == ("too_long" if talk.roomy else "cut_off"):
-            if talk.resized or not self._budget.allows(now):
+        # a reasoning model needs more room for its thoughts, which a long prompt may not leave
+        if failure.outcome == ("too_long" if call.roomy else "cut_off"):
+            if call.resized or not self._server.may_retry():
                 return None
-            talk.roomy, talk.resized = not talk.roomy, True
+            call.roomy, call.resized = not call.roomy, True
             return 0.0
-        hopeless = (
-            miss.outcome not in TRANSIENT_OUTCOMES or miss.hopeless or self._turns.breaker.lost
-        )
-        if hopeless or talk.failures >= self._settings.retries:
+        hopeless = failure.hopeless or self._server.admission.breaker.lost
+        if hopeless or failure.outcome not in TRANSIENT_OUTCOMES or call.failures >= self._retries:
             return None
-        pause = backoff_seconds(talk.failures, self._rng)
-        talk.failures += 1
-        # what waits for the judge to come back is no load on one that fails
-        talk.unpaid = not self._turns.is_down and not self._budget.allows(now)
-        return max(LOOK_SECONDS if talk.unpaid else pause, miss.retry_after or 0.0)
+        pause = self._server.backoff(call.failures)
+        call.failures += 1
+        # a call that waits for the judge to come back is no load on a judge that fails
+        call.unpaid = not self.is_down and not self._server.may_retry()
+        return max(LOOK_SECONDS if call.unpaid else pause, failure.retry_after or 0.0)
 
-    def _failed(self, miss: FailedAttempt) -> JudgeFailed:
-        reason = _FAILURE_REASONS.get(miss.outcome, "judge_error")
-        return JudgeFailed(reason, f"{self.name}: {miss.outcome}: {miss.detail}")
+    def _failure(self, failure: FailedAttempt) -> JudgeFailed:
+        reason = _FAILURE_REASONS.get(failure.outcome, "judge_error")
+        return JudgeFailed(reason, f"{self.name}: {failure.outcome}: {failure.detail}")

@@ -1,8 +1,8 @@
-"""Which parts of the chat API a server understands, and the request encoded in those terms.
+"""The parts of the chat API that a server understands, and requests encoded in those terms.
 
-Servers differ: some know `json_schema`, some only `json_object` (with or without a schema of
-its own), some refuse `temperature`, `seed` or `max_tokens`. A `Dialect` says what is sent;
-`weaker` finds the next one to try from what the server complained about.
+Servers differ: some know `json_schema`, some only `json_object` (with or without a schema of its
+own), some refuse `temperature`, `seed` or `max_tokens`. A `ChatDialect` says what is sent;
+`ChatDialect.weaker` finds the next one to try after a complaint of the server.
 """
 
 from __future__ import annotations
@@ -10,26 +10,30 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Literal
-
-from ragmeter.scorers.llm.questions import JudgeQuestion
+from typing import Any, Literal, get_args
 
 _StructuredMode = Literal["schema", "object_schema", "object", "prompt"]
-_STRUCTURED_MODES: tuple[_StructuredMode, ...] = ("schema", "object_schema", "object", "prompt")
+_STRUCTURED_MODES: tuple[_StructuredMode, ...] = get_args(_StructuredMode)
 
-# Of a malformed answer, shown to the judge with what is wrong with it.
-_SHOWN_CHARS = 2000
-_ERROR_CHARS = 500
+# Characters of a malformed answer, and of its error, that the judge sees again.
+_MAX_ANSWER_CHARS = 2000
+_MAX_ERROR_CHARS = 500
+
+# Texts in complaints about structured output.
+_FORMAT_NAMES = (
+    *("response_format", "response format", "json_schema", "json_object"),
+    *("structured output", "guided", "grammar"),
+)
 
 ChatMessage = dict[str, str]
 
 
 @dataclass(frozen=True, slots=True)
 class ServerComplaint:
-    """An error reply to a request that the server understood as far as reading it.
+    """An error reply to a request that the server could parse.
 
-    `fields`: names of parameters that it names in a place of their own (`param`, `loc`);
-    `message`: its bounded text, which may quote the prompt. All lower case.
+    `fields` are parameters that the reply names outside its text (`param`, `loc`). `message` is
+    its bounded text, which may quote the prompt. All are in lower case.
     """
 
     status: int
@@ -38,38 +42,35 @@ class ServerComplaint:
     message: str
 
     def about(self, *names: str) -> bool:
-        """Whether it is about one of these parameters; the text counts only where no field is
-        named."""
-        if self.fields:
-            return any(
-                field == name or field.startswith((f"{name}.", f"{name}["))
-                for field in self.fields
-                for name in names
-            )
-        return any(name in self.message for name in names)
+        """Return whether it concerns a parameter; the text counts where it names no field."""
+        if not self.fields:
+            return any(name in self.message for name in names)
+        return any(
+            field == name or field.startswith((f"{name}.", f"{name}["))
+            for field in self.fields
+            for name in names
+        )
 
 
 @dataclass(frozen=True, slots=True)
 class ChatDialect:
-    """How to ask. `mode`: where the schema goes: `response_format` of type `json_schema`, of type
-    `json_object` with a `schema` beside it (llama-cpp-python), `json_object` alone, or only the
-    prompt. The others: whether a parameter is sent, and under which name."""
+    """How a server is asked.
+
+    `mode` is the place of the schema: `response_format` of type `json_schema`; of type
+    `json_object` with a `schema` beside it (llama-cpp-python); `json_object` alone, with the
+    schema in the prompt; or only the prompt. The flags say whether a parameter is sent, and
+    `completion_tokens` that the output limit is called `max_completion_tokens`.
+    """
 
     mode: _StructuredMode = "schema"
     temperature: bool = True
     seed: bool = True
     completion_tokens: bool = False
 
-    @property
-    def in_prompt(self) -> bool:
-        """Whether the prompt must say the schema."""
-        return self.mode != "schema"
-
     def parameters(
         self, model: str | None, temperature: float | None, seed: int | None
     ) -> dict[str, Any]:
-        """What shapes the answers, as sent. The output limit is not among it: it ends an answer
-        and does not change one."""
+        """Return the parameters that shape answers; the output limit only ends them."""
         out: dict[str, Any] = {"model": model}
         if self.temperature and temperature is not None:
             out["temperature"] = temperature
@@ -80,10 +81,13 @@ class ChatDialect:
     def weaker(
         self, complaint: ServerComplaint, *, may_change_mode: bool, proven: bool
     ) -> ChatDialect | None:
-        """The dialect to try after this complaint; none: it is about something else.
+        """Return the dialect to try after a complaint, or None where it concerns something else.
 
-        `proven`: the server has answered in this mode before, so that an error that names nothing
-        cannot be about the mode.
+        Args:
+            complaint: The error reply.
+            may_change_mode: The settings leave the mode to us.
+            proven: The server has answered in this mode before, so an error that names nothing
+                cannot concern the mode.
         """
         if complaint.status not in (400, 404, 415, 422, 500, 501):
             return None
@@ -95,25 +99,16 @@ class ChatDialect:
             return replace(self, seed=False)
         if self.mode == "prompt" or not may_change_mode:
             return None
-        known = complaint.about(
-            "response_format",
-            "response format",
-            "json_schema",
-            "json_object",
-            "structured output",
-            "guided",
-            "grammar",
-        )
-        # some servers say only "bad request": before the first answer in this mode the mode is
-        # what most likely disturbs them
+        # Some servers say only "bad request". Before the first answer in this mode, the mode is
+        # the most likely cause.
         silent = not proven and not complaint.fields and complaint.status in (400, 422, 501)
-        if not known and not silent:
+        if not silent and not complaint.about(*_FORMAT_NAMES):
             return None
         return replace(self, mode=_STRUCTURED_MODES[_STRUCTURED_MODES.index(self.mode) + 1])
 
 
 def restore_dialect(state: object) -> ChatDialect | None:
-    """A dialect from its fields; none where the state is not one."""
+    """Return a dialect from its fields, or None where the state is not one."""
     if not isinstance(state, Mapping) or set(state) != set(ChatDialect.__dataclass_fields__):
         return None
     flags = [value for name, value in state.items() if name != "mode"]
@@ -122,16 +117,17 @@ def restore_dialect(state: object) -> ChatDialect | None:
     return ChatDialect(**state)
 
 
-def first_messages(question: JudgeQuestion[Any], dialect: ChatDialect) -> list[ChatMessage]:
-    """The conversation before any answer."""
-    system = question.system
-    if dialect.in_prompt:
-        schema = json.dumps(question.schema, ensure_ascii=False, separators=(",", ":"))
+def first_messages(
+    system: str, user: str, schema: Mapping[str, Any], dialect: ChatDialect
+) -> list[ChatMessage]:
+    """Return the conversation before any answer; unless a parameter does, it holds the schema."""
+    if dialect.mode != "schema":
+        text = json.dumps(schema, ensure_ascii=False, separators=(",", ":"))
         system = (
             f"{system}\n\nAnswer with one JSON object and nothing else, no code fence, no remark. "
-            f"It must satisfy this JSON Schema:\n{schema}"
+            f"It must satisfy this JSON Schema:\n{text}"
         )
-    return [{"role": "system", "content": system}, {"role": "user", "content": question.user}]
+    return [{"role": "system", "content": system}, {"role": "user", "content": user}]
 
 
 def encode_chat_request(
@@ -139,16 +135,14 @@ def encode_chat_request(
     dialect: ChatDialect,
     messages: Sequence[ChatMessage],
     parameters: Mapping[str, Any],
-    limit: int,
+    max_output_tokens: int,
 ) -> bytes:
-    """The body of the request; `limit` in output tokens."""
-    body: dict[str, Any] = {**parameters, "messages": messages}
-    body["max_completion_tokens" if dialect.completion_tokens else "max_tokens"] = limit
+    """Return the body of a request."""
+    limit = "max_completion_tokens" if dialect.completion_tokens else "max_tokens"
+    body: dict[str, Any] = {**parameters, "messages": messages, limit: max_output_tokens}
     if dialect.mode == "schema":
-        body["response_format"] = {
-            "type": "json_schema",
-            "json_schema": {"name": "verdict", "strict": True, "schema": schema},
-        }
+        strict = {"name": "verdict", "strict": True, "schema": schema}
+        body["response_format"] = {"type": "json_schema", "json_schema": strict}
     elif dialect.mode == "object_schema":
         body["response_format"] = {"type": "json_object", "schema": schema}
     elif dialect.mode == "object":
@@ -158,13 +152,12 @@ def encode_chat_request(
 
 
 def correction_messages(answer: str, error: str) -> list[ChatMessage]:
-    """A malformed answer and what is wrong with it; only the last one, so that a conversation
-    does not grow."""
+    """Return a malformed answer and its error; only the last one, so conversations stay short."""
     return [
-        {"role": "assistant", "content": answer[:_SHOWN_CHARS] or "(no answer)"},
+        {"role": "assistant", "content": answer[:_MAX_ANSWER_CHARS] or "(no answer)"},
         {
             "role": "user",
-            "content": f"That answer cannot be used: {error[:_ERROR_CHARS]}. Answer the "
+            "content": f"That answer cannot be used: {error[:_MAX_ERROR_CHARS]}. Answer the "
             "question again, with one JSON object that satisfies the schema and nothing else.",
         },
     ]

@@ -1,70 +1,60 @@
-"""One bounded request and its reply over HTTP; backoff, Retry-After and the retry budget."""
+"""The connection to one model server: bounded requests, key, admission and retry budget."""
 
 from __future__ import annotations
 
 import asyncio
-import math
+import logging
 import random
+import time
 from collections import deque
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from datetime import UTC
-from email.utils import parsedate_to_datetime
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
 from typing import TypeVar
 
 import httpx
 
-from ragmeter.scorers.llm.billing import AttemptOutcome
-from ragmeter.scorers.llm.dialect import ChatDialect, ServerComplaint
-from ragmeter.scorers.llm.replies import ChatCompletion, ReplyFailure, read_chat_reply
+from ragmeter.config.scoring import EmbeddingSettings, JudgeSettings
+from ragmeter.core.pacing import backoff_seconds, parse_retry_after
+from ragmeter.scorers.llm.admission import AdmissionControl
+from ragmeter.scorers.llm.replies import FailedAttempt
+from ragmeter.scorers.llm.transport import ApiKey, make_http_client
 
-# Seconds. The first pause is short, a call that fails for 4 attempts has waited about 4 s.
-_BASE, _CEILING = 0.5, 20.0
+log = logging.getLogger(__name__)
 
-# A server may ask for an hour; a question a minute whether it still means it costs next to nothing.
-MAX_RETRY_AFTER = 60.0
+# A verdict with its reasoning is a few kilobytes, the thoughts of a model some hundred.
+_MAX_REPLY_BYTES = 2 * 2**20
+
+_LOG_SECONDS = 60.0  # between two warnings about one server
+
+_HEADERS = (
+    (b"content-type", b"application/json"),
+    (b"accept", b"application/json"),
+    (b"accept-encoding", b"identity"),
+    (b"user-agent", b"ragmeter"),
+)
+
+T = TypeVar("T")
 
 
-def backoff_seconds(attempt: int, rng: random.Random) -> float:
-    """Seconds before retry `attempt` (0 is the first): exponential, full jitter.
+@dataclass(frozen=True, slots=True)
+class ClientTiming:
+    """Clocks, sleep and randomness of a client; tests replace them.
 
-    Full jitter (uniform from 0) spreads clients that failed together over the whole interval.
+    `clock` gives Unix seconds, `monotonic` seconds that never jump.
     """
-    return rng.uniform(0, min(_CEILING, _BASE * 2.0 ** min(attempt, 30)))
 
-
-def parse_retry_after(headers: Mapping[str, str], now: float) -> float | None:
-    """Seconds that the server asks us to wait, within 0 and `MAX_RETRY_AFTER`.
-
-    None: it does not say, or not so that it can be read. `now` in Unix seconds, for the HTTP-date
-    form of RFC 9110; `retry-after-ms` is what some hosted services send as well.
-    """
-    for name, scale in (("retry-after-ms", 1e-3), ("retry-after", 1.0)):
-        text = headers.get(name, "").strip()
-        if not text:
-            continue
-        try:
-            seconds = float(text) * scale
-        except ValueError:
-            try:
-                date = parsedate_to_datetime(text)
-            except (ValueError, TypeError, OverflowError):
-                continue
-            if date.tzinfo is None:  # "-0000" says UTC without saying so
-                date = date.replace(tzinfo=UTC)
-            seconds = date.timestamp() - now
-        if not math.isnan(seconds):
-            return min(max(seconds, 0.0), MAX_RETRY_AFTER)
-    return None
+    clock: Callable[[], float] = time.time
+    monotonic: Callable[[], float] = time.monotonic
+    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+    rng: random.Random = field(default_factory=random.Random)
 
 
 class RetryBudget:
-    """Extra attempts over all calls: at most `share` of the calls of the last two minutes, and
-    `floor` more.
+    """A bound on extra attempts: a share of the calls of the last two minutes, and a few more.
 
-    The floor lets a client with few calls retry at all: in any two minutes there are at most
-    `share * calls + floor` extra attempts, whatever the server does. All kinds of retries draw on
-    it, also those of malformed answers.
+    In any two minutes there are at most `share * calls + floor` extra attempts, whatever the
+    server does; the floor lets a client with few calls retry at all. All kinds of retries draw on
+    it, also those of malformed answers. Times are monotonic seconds.
     """
 
     SECONDS = 120
@@ -78,12 +68,12 @@ class RetryBudget:
         self._extras = 0
 
     def call(self, now: float) -> None:
-        """A call begins. `now` is monotonic."""
+        """Count a call that begins."""
         self._bucket(now)[1] += 1
         self._calls += 1
 
     def allows(self, now: float) -> bool:
-        """Takes one extra attempt where the budget has one."""
+        """Take one extra attempt; return False where the budget has none."""
         bucket = self._bucket(now)
         if self._extras + 1 > self._share * self._calls + self._floor:
             return False
@@ -103,69 +93,95 @@ class RetryBudget:
         return buckets[-1]
 
 
-T = TypeVar("T")
+class ServerConnection:
+    """One endpoint of a model server.
 
-# A verdict with its reasoning is a few kilobytes, the thoughts of a model some hundred.
-_MAX_REPLY_BYTES = 2 * 2**20
+    Args:
+        settings: Settings of the endpoint. User and password in its URL are for a gateway.
+        path: Path of the API below the base URL.
+        http: Client of the caller's, which `aclose` leaves open; None: a client of its own.
+        timing: Clocks, sleep and randomness.
 
-_HEADERS = (
-    (b"content-type", b"application/json"),
-    (b"accept", b"application/json"),
-    (b"accept-encoding", b"identity"),
-    (b"user-agent", b"ragmeter"),
-)
-
-
-@dataclass(slots=True)
-class FailedAttempt:
-    """An attempt that gave no answer.
-
-    `detail` is for the log. `hopeless`: every call will meet the same. `weaker`: the dialect to
-    try instead; `rekeyed`: there is another key to try. `text` and `error`: the malformed answer
-    and what is wrong with it.
+    Raises:
+        ValueError: The settings have no `base_url`.
     """
 
-    outcome: AttemptOutcome
-    detail: str
-    status: int = 0
-    complaint: ServerComplaint | None = None
-    hopeless: bool = False
-    retry_after: float | None = None
-    weaker: ChatDialect | None = None
-    rekeyed: bool = False
-    text: str = ""
-    error: str = ""
-
-
-class HttpExchange:
-    """Posts request bodies to one URL. `clock` in Unix seconds."""
-
     def __init__(
-        self, http: httpx.AsyncClient, url: httpx.URL, seconds: float, clock: Callable[[], float]
+        self,
+        settings: JudgeSettings | EmbeddingSettings,
+        path: str,
+        http: httpx.AsyncClient | None,
+        timing: ClientTiming,
     ) -> None:
-        self._http = http
-        self._url = url
-        self._host = (b"host", url.netloc)
-        self._seconds = seconds
-        self._clock = clock
+        if settings.base_url is None:
+            raise ValueError("a model server needs a base_url")
+        url = httpx.URL(settings.base_url.rstrip("/") + path)
+        self.key = ApiKey(settings.api_key, settings.api_key_file, url.userinfo)
+        self.url = url.copy_with(userinfo=b"")
+        self.admission = AdmissionControl(settings.concurrency, timing.monotonic, timing.sleep)
+        self.timing = timing
+        self._seconds = settings.timeout_seconds
+        self._budget = RetryBudget()
+        self._own_http = http is None
+        self._http = http or make_http_client(str(self.url))
+        self._host = (b"host", self.url.netloc)
+        self._warned = float("-inf")
 
-    async def post(self, body: bytes, authorization: str | None) -> ChatCompletion | FailedAttempt:
-        """The completion, or what went wrong; raises nothing on account of the network."""
-        return await self.posted(body, authorization, read_chat_reply)
+    @property
+    def is_down(self) -> bool:
+        """Whether the circuit breaker is open."""
+        return self.admission.breaker.is_open
 
-    async def posted(
+    def begin_call(self) -> None:
+        """Count a call, of which the retry budget is a share."""
+        self._budget.call(self.timing.monotonic())
+
+    def may_retry(self) -> bool:
+        """Take one extra attempt from the retry budget; return False where there is none."""
+        return self._budget.allows(self.timing.monotonic())
+
+    def backoff(self, attempt: int) -> float:
+        """Return the seconds to wait before retry `attempt`, where 0 is the first."""
+        return backoff_seconds(attempt, self.timing.rng)
+
+    def warn(self, subject: str, failure: FailedAttempt) -> None:
+        """Log a failure, at most once a minute."""
+        now = self.timing.monotonic()
+        if now - self._warned < _LOG_SECONDS:
+            return
+        self._warned = now
+        advice = ": check base_url, model and key" if failure.outcome == "denied" else ""
+        hint = f"; {self.key.problem}" if self.key.problem else ""
+        kind = failure.outcome.replace("_", " ")
+        log.warning("%s: %s, %s%s%s", subject, kind, failure.detail, advice, hint)
+
+    async def aclose(self) -> None:
+        """Close the HTTP client, unless it is the caller's."""
+        if self._own_http:
+            await self._http.aclose()
+
+    async def post(
         self,
         body: bytes,
         authorization: str | None,
-        read: Callable[[int, bytes], T | ReplyFailure],
+        read: Callable[[int, bytes], T | FailedAttempt],
     ) -> T | FailedAttempt:
-        """The same for another kind of reply; `read` takes its status and body."""
-        headers = [*_HEADERS, (b"content-length", b"%d" % len(body))]
+        """Post a request once.
+
+        Args:
+            body: JSON.
+            authorization: Value of the `Authorization` header, if any.
+            read: Function of status and body of the reply.
+
+        Returns:
+            What `read` returns, or the failure of the network; none is raised.
+        """
+        headers = [self._host, *_HEADERS, (b"content-length", b"%d" % len(body))]
         if authorization is not None:
             headers.append((b"authorization", authorization.encode("ascii")))
         # with a stream httpx takes the headers as they are, at a fifth of the time
         stream = httpx.ByteStream(body)
-        request = httpx.Request("POST", self._url, headers=[self._host, *headers], stream=stream)
+        request = httpx.Request("POST", self.url, headers=headers, stream=stream)
         try:
             # of the whole attempt: a server that sends a byte a second is as late as a silent one
             async with asyncio.timeout(self._seconds):
@@ -177,31 +193,20 @@ class HttpExchange:
         except (TimeoutError, httpx.TimeoutException):
             return FailedAttempt("timeout", f"no reply within {self._seconds:g} s")
         except httpx.HTTPError as error:
-            # the text of an error may hold addresses with passwords; that of our transport is the
-            # name of the reason
+            # The text of an error may hold addresses with passwords. That of our transport is the
+            # name of the cause.
             ours = isinstance(error, httpx.ConnectError) and str(error).isidentifier()
             return FailedAttempt("connection", str(error) if ours else type(error).__name__)
         if content is None:
             return FailedAttempt("too_large", f"a reply of more than {_MAX_REPLY_BYTES} bytes")
         reply = read(response.status_code, content)
-        if isinstance(reply, ReplyFailure):
-            return _failed_attempt(reply, response, self._clock())
+        if isinstance(reply, FailedAttempt):
+            reply.status = response.status_code
+            reply.retry_after = parse_retry_after(response.headers, self.timing.clock())
         return reply
 
 
-def _failed_attempt(failure: ReplyFailure, response: httpx.Response, now: float) -> FailedAttempt:
-    return FailedAttempt(
-        failure.outcome,
-        failure.detail,
-        status=response.status_code,
-        complaint=failure.complaint,
-        hopeless=failure.hopeless,
-        retry_after=parse_retry_after(response.headers, now),
-    )
-
-
 async def _read_bounded(response: httpx.Response) -> bytes | None:
-    """The body; none where it is too large."""
     chunks = []
     size = 0
     async for chunk in response.aiter_bytes():

@@ -1,4 +1,4 @@
-"""Read the reply of a chat server: a completion, or what the failure means.
+"""Read the reply of a chat server: a completion, or the meaning of its failure.
 
 Replies are untrusted: every field is checked for its type, texts are bounded, and nothing of a
 reply reaches a log but error codes. An error message may quote the prompt.
@@ -16,10 +16,10 @@ from ragmeter.scorers.llm.billing import AttemptOutcome, TokenUsage
 from ragmeter.scorers.llm.dialect import ServerComplaint
 from ragmeter.scorers.llm.served_model import ServedModel
 
-# An error text is looked at so far: what is wrong stands at its start, quoted prompts behind.
+# Only the start of an error text is read: it says what is wrong, and quoted prompts follow.
 _MESSAGE_CHARS = 600
 
-# More than a whole context of any model: not a count of tokens.
+# More than the context of any model: not a count of tokens.
 _MAX_TOKENS = 100_000_000
 
 _TOO_LONG_CODES = {
@@ -44,7 +44,7 @@ _QUOTA_CODES = {"insufficient_quota", "billing_hard_limit_reached", "quota_excee
 
 @dataclass(frozen=True, slots=True)
 class ChatCompletion:
-    """A completion as served. `text` is the answer, empty where there is none."""
+    """A completion as served; `text` is the answer, empty where there is none."""
 
     text: str
     cut_off: bool
@@ -53,40 +53,49 @@ class ChatCompletion:
     usage: TokenUsage | None
 
 
-@dataclass(frozen=True, slots=True)
-class ReplyFailure:
-    """An attempt without a completion. `detail`: for the log; from us, or a checked code of the
-    server's. `complaint`: where a parameter may be to blame."""
+@dataclass(slots=True)
+class FailedAttempt:
+    """An attempt that gave no answer.
+
+    `detail` is for the log: a text of ours, or a checked code of the server's. `complaint`: a
+    parameter may be to blame. `hopeless`: every call fails the same way until someone changes key,
+    quota or address. `status` and `retry_after` (seconds) are those of the reply.
+    """
 
     outcome: AttemptOutcome
     detail: str
     complaint: ServerComplaint | None = field(default=None, compare=False)
     hopeless: bool = False
-    """The same for every call until someone changes something: key, quota, address."""
+    status: int = 0
+    retry_after: float | None = None
 
 
-def read_chat_reply(status: int, body: bytes) -> ChatCompletion | ReplyFailure:
-    """What a reply means."""
+def read_chat_reply(status: int, body: bytes) -> ChatCompletion | FailedAttempt:
+    """Return the completion in a reply, or the reason why there is none."""
+    decoded = decode_json(body)
+    return _completion(decoded) if 200 <= status < 300 else read_error_reply(status, decoded, body)
+
+
+def decode_json(body: bytes) -> Any:
+    """Return the decoded body, or None where it is no JSON."""
     try:
-        decoded = json.loads(body)
+        return json.loads(body)
     except (ValueError, RecursionError):
-        decoded = None
-    if 200 <= status < 300:
-        return _completion(decoded)
-    return read_error_reply(status, decoded, body)
+        return None
 
 
-def _completion(reply: Any) -> ChatCompletion | ReplyFailure:
+def _completion(reply: Any) -> ChatCompletion | FailedAttempt:
     if isinstance(reply, dict) and "choices" not in reply and reply.get("error"):
         # some gateways send the failure of the server behind them with status 200
         error = reply["error"]
         code = error.get("code") if isinstance(error, dict) else None
-        inner = code if isinstance(code, int) and 400 <= code <= 599 else 502
-        return read_error_reply(inner, reply, b"")
-    choice = _first(reply.get("choices")) if isinstance(reply, dict) else None
+        status = code if isinstance(code, int) and 400 <= code <= 599 else 502
+        return read_error_reply(status, reply, b"")
+    choices = reply.get("choices") if isinstance(reply, dict) else None
+    choice = choices[0] if isinstance(choices, list) and choices else None
     message = choice.get("message") if isinstance(choice, dict) else None
     if not isinstance(message, dict) or not isinstance(choice, dict):
-        return ReplyFailure("server_error", "the reply is no chat completion")
+        return FailedAttempt("server_error", "the reply is no chat completion")
     finish = choice.get("finish_reason")
     refusal = message.get("refusal")
     return ChatCompletion(
@@ -98,23 +107,15 @@ def _completion(reply: Any) -> ChatCompletion | ReplyFailure:
     )
 
 
-def _first(items: Any) -> Any:
-    return items[0] if isinstance(items, list) and items else None
-
-
 def _text(content: Any) -> str:
-    """The answer: a text, or the text parts of a list of parts (thoughts are parts too)."""
+    # a text, or a list of items, of which thoughts are some
     if isinstance(content, str):
         return content
-    if isinstance(content, list):
-        return "".join(
-            part["text"]
-            for part in content
-            if isinstance(part, dict)
-            and part.get("type") in ("text", "output_text")
-            and isinstance(part.get("text"), str)
-        )
-    return ""
+    items = (
+        [item for item in content if isinstance(item, dict)] if isinstance(content, list) else ()
+    )
+    texts = [item.get("text") for item in items if item.get("type") in ("text", "output_text")]
+    return "".join(text for text in texts if isinstance(text, str))
 
 
 def _usage(usage: Any) -> TokenUsage | None:
@@ -130,51 +131,52 @@ def _is_count(value: Any) -> TypeGuard[int]:
     return type(value) is int and 0 <= value <= _MAX_TOKENS
 
 
-def read_error_reply(status: int, reply: Any, body: bytes) -> ReplyFailure:
-    """What a status other than success means; `reply`: the body decoded, None where it is no
-    JSON."""
+def read_error_reply(status: int, reply: Any, body: bytes) -> FailedAttempt:
+    """Return the meaning of a status other than success.
+
+    Args:
+        status: HTTP status.
+        reply: The decoded body; None where it is no JSON.
+        body: The body as it came.
+    """
     if status == 413:
-        return ReplyFailure("too_long", "status 413")
+        return FailedAttempt("too_long", "status 413")
     complaint = _complaint(status, reply, body)
-    named = f"status {status}" + (f" ({complaint.code})" if complaint.code else "")
+    code, message = complaint.code, complaint.message
+    detail = f"status {status}" + (f" ({code})" if code else "")
     if status == 429:
-        return ReplyFailure("rate_limited", named, hopeless=complaint.code in _QUOTA_CODES)
-    if _REFUSED.search(complaint.code) or (status == 403 and _REFUSED.search(complaint.message)):
-        return ReplyFailure("refused", named)
-    if complaint.code in _TOO_LONG_CODES or (
-        status in (400, 422, 500) and _TOO_LONG.search(complaint.message)
-    ):
-        return ReplyFailure("too_long", named)
+        return FailedAttempt("rate_limited", detail, hopeless=code in _QUOTA_CODES)
+    if _REFUSED.search(code) or (status == 403 and _REFUSED.search(message)):
+        return FailedAttempt("refused", detail)
+    if code in _TOO_LONG_CODES or (status in (400, 422, 500) and _TOO_LONG.search(message)):
+        return FailedAttempt("too_long", detail)
     if status in (401, 402, 403, 404, 405) or 300 <= status < 400:
-        return ReplyFailure("denied", named, complaint, hopeless=True)
-    if status in (408, 409) or status >= 500:
-        return ReplyFailure("server_error", named, complaint)
-    return ReplyFailure("client_error", named, complaint)
+        return FailedAttempt("denied", detail, complaint, hopeless=True)
+    server_error = status in (408, 409) or status >= 500
+    return FailedAttempt("server_error" if server_error else "client_error", detail, complaint)
 
 
 def _complaint(status: int, reply: Any, body: bytes) -> ServerComplaint:
-    error: Any = reply
-    if isinstance(reply, Mapping):
-        error = reply.get("error", reply)
-    code, message, fields = "", "", set[str]()
+    error: Any = reply.get("error", reply) if isinstance(reply, Mapping) else reply
+    code, message, fields = "", "", frozenset[str]()
     if isinstance(error, Mapping):
-        for key in ("code", "type"):
-            if isinstance(error.get(key), str) and not code:
-                code = error[key]
-        for key in ("message", "detail", "error"):
-            if isinstance(error.get(key), str) and not message:
-                message = error[key]
-        fields = set(_fields(error))
+        code = _first_text(error, "code", "type")
+        message = _first_text(error, "message", "detail", "error")
+        fields = frozenset(_named_fields(error))
     elif isinstance(error, str):
         message = error
     elif reply is None:
         message = body[: 4 * _MESSAGE_CHARS].decode("utf-8", "replace")
     # a code is a word; anything else could be text of the trace
     code = code.lower() if re.fullmatch(r"[\w.-]{1,60}", code) else ""
-    return ServerComplaint(status, frozenset(fields), code, message[:_MESSAGE_CHARS].lower())
+    return ServerComplaint(status, fields, code, message[:_MESSAGE_CHARS].lower())
 
 
-def _fields(error: Mapping[str, Any]) -> Iterator[str]:
+def _first_text(error: Mapping[str, Any], *keys: str) -> str:
+    return next((text for key in keys if isinstance(text := error.get(key), str) and text), "")
+
+
+def _named_fields(error: Mapping[str, Any]) -> Iterator[str]:
     """Parameters that an error names: `param`, or the `loc` of FastAPI's validation."""
     param = error.get("param")
     if isinstance(param, str) and param:
@@ -185,5 +187,5 @@ def _fields(error: Mapping[str, Any]) -> Iterator[str]:
         for item in details[:20] if isinstance(details, list) else ():
             location = item.get("loc") if isinstance(item, Mapping) else None
             if isinstance(location, list):
-                names = [part for part in location if isinstance(part, str) and part != "body"]
+                names = [name for name in location if isinstance(name, str) and name != "body"]
                 yield ".".join(names)[:100].lower()

@@ -1,6 +1,4 @@
-"""HTTP transport for LLM servers: an httpx client over aiohttp, and the API key that may be rotated.
-
-HTTP for the judge: an `httpx` client whose requests travel through aiohttp.
+"""HTTP transport for model servers: an httpx client over aiohttp, and an API key that may rotate.
 
 aiohttp's parser and writer are C, httpcore's are Python, and its pool looks through all connections
 at every call: the same call costs a fraction of the CPU (docs/judge.md has the figures).
@@ -24,13 +22,26 @@ from pydantic import SecretStr
 _MAX_KEY_CHARS = 8192
 _VALID_KEY = re.compile(r"[\x21-\x7e]+")
 
+# uvicorn, before most model servers, closes an idle connection after 5 seconds: sending on one
+# that is about to close looks like a failure of the server.
+_KEEP_ALIVE_SECONDS = 4.0
+
+_CHUNK_BYTES = 64 * 1024
+
+# Of an encoded reply, which nobody asked for: gzip swells to a thousand times its size, and a whole
+# chunk is decoded before its size is seen.
+_ENCODED_CHUNK_BYTES = 1024
+
 
 class ApiKey:
-    """Holds the key as the value of the `Authorization` header; shows it nowhere.
+    """The key of an API as the value of the `Authorization` header; shown nowhere.
 
-    A file wins over a key in the settings: it can be rotated while we run. Neither: no header, as
-    local servers want no key. User and password of the URL are for a gateway before the server;
-    they count where there is no key.
+    Without key, file and user there is no header, as local servers want no key.
+
+    Args:
+        key: Key of the settings.
+        file: File with the key, which can rotate while we run; wins over `key`.
+        userinfo: User and password of the URL, for a gateway; used where there is no key.
     """
 
     def __init__(self, key: SecretStr | None, file: Path | None, userinfo: bytes = b"") -> None:
@@ -40,16 +51,17 @@ class ApiKey:
         if file is not None:
             self.reread()
         elif key is not None:
-            self._take(key.get_secret_value())
+            self._set(key.get_secret_value())
         elif userinfo:
             self._header = f"Basic {base64.b64encode(unquote_to_bytes(userinfo)).decode()}"
 
     @property
     def header(self) -> str | None:
+        """Value of the `Authorization` header, if any."""
         return self._header
 
     def reread(self) -> bool:
-        """Reads the file again. Whether the key is another one now."""
+        """Read the file again; return whether the key has changed."""
         if self._file is None:
             return False
         before = self._header
@@ -58,11 +70,11 @@ class ApiKey:
                 text = source.read(_MAX_KEY_CHARS + 1)
         except (OSError, UnicodeDecodeError):
             self.problem = "the key file cannot be read"
-            return False  # a file that is being replaced: the old key is better than none
-        self._take(text)
+            return False  # the file may be about to be replaced: the old key is better than none
+        self._set(text)
         return self._header != before and self._header is not None
 
-    def _take(self, text: str) -> None:
+    def _set(self, text: str) -> None:
         text = text.strip()
         if len(text) > _MAX_KEY_CHARS or not _VALID_KEY.fullmatch(text):
             self.problem = "the key is empty or no printable ASCII"
@@ -74,20 +86,9 @@ class ApiKey:
         return f"ApiKey({'set' if self._header else 'none'})"
 
 
-# Seconds. uvicorn, before most model servers, closes an idle connection after 5: sending on one
-# that is about to close looks like a failure of the server.
-_KEEP_ALIVE = 4.0
-
-_CHUNK = 64 * 1024
-
-# Of an encoded reply, which nobody asked for: gzip swells to a thousand times its size, and a whole
-# chunk is decoded before its size is seen.
-_ENCODED_CHUNK = 1024
-
-
 class _DirectClient(httpx.AsyncClient):
-    """Hands requests straight to its transport: no redirects, cookies, hooks or auth flows, which
-    a judge has no use for and which cost more than the rest of a call. Always streams."""
+    # No redirects, cookies, hooks or auth flows: a judge has no use for them, and they cost more
+    # than the rest of a call. Always streams.
 
     def __init__(self, transport: httpx.AsyncBaseTransport) -> None:
         super().__init__(transport=transport, timeout=None, trust_env=False)
@@ -98,24 +99,15 @@ class _DirectClient(httpx.AsyncClient):
 
 
 def make_http_client(base_url: str) -> httpx.AsyncClient:
-    """A client for one judge. The caller bounds time and concurrency."""
-    return _DirectClient(_AiohttpTransport(_proxy(base_url)))
-
-
-def _proxy(url: str) -> str | None:
-    """The proxy that the environment names for a URL, by the usual variables."""
-    parts = urlsplit(url)
-    if not parts.hostname or urllib.request.proxy_bypass(parts.netloc):
-        return None
-    return urllib.request.getproxies().get(parts.scheme)
+    """Return a client for one server; the caller bounds time and concurrency."""
+    url = urlsplit(base_url)
+    proxy = None
+    if url.hostname and not urllib.request.proxy_bypass(url.netloc):
+        proxy = urllib.request.getproxies().get(url.scheme)
+    return _DirectClient(_AiohttpTransport(proxy))
 
 
 class _AiohttpTransport(httpx.AsyncBaseTransport):
-    """Sends the requests of an `httpx.AsyncClient` with an aiohttp session of its own.
-
-    Failures to connect, read or write are `httpx.TransportError`.
-    """
-
     def __init__(self, proxy: str | None = None) -> None:
         self._proxy = proxy
         self._session: aiohttp.ClientSession | None = None
@@ -123,7 +115,7 @@ class _AiohttpTransport(httpx.AsyncBaseTransport):
     def _open(self) -> aiohttp.ClientSession:
         # here and not in the constructor: a session belongs to a running loop
         return aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEEP_ALIVE),
+            connector=aiohttp.TCPConnector(limit=0, keepalive_timeout=_KEEP_ALIVE_SECONDS),
             timeout=aiohttp.ClientTimeout(total=None, connect=None, sock_connect=None),
             auto_decompress=False,
             cookie_jar=aiohttp.DummyCookieJar(),
@@ -151,9 +143,12 @@ class _AiohttpTransport(httpx.AsyncBaseTransport):
             # the text names hosts and may name the user and password of a proxy
             raise httpx.ConnectError(type(error).__name__, request=request) from None
         encoding = reply.headers.get("content-encoding", "identity").strip().lower()
-        body = _ResponseBody(reply, _CHUNK if encoding == "identity" else _ENCODED_CHUNK)
+        chunk = _CHUNK_BYTES if encoding == "identity" else _ENCODED_CHUNK_BYTES
         return httpx.Response(
-            reply.status, headers=list(reply.raw_headers), stream=body, request=request
+            reply.status,
+            headers=list(reply.raw_headers),
+            stream=_ResponseBody(reply, chunk),
+            request=request,
         )
 
     async def aclose(self) -> None:
@@ -175,5 +170,5 @@ class _ResponseBody(httpx.AsyncByteStream):
             raise httpx.ReadError(type(error).__name__) from None
 
     async def aclose(self) -> None:
-        # what was read to its end has gone back to the pool; anything else is closed
+        # a body read to its end has gone back to the pool; anything else is closed
         self._reply.close()

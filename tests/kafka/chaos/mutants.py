@@ -27,7 +27,7 @@ FAR = 0.2
 
 
 def early_scores() -> None:
-    """Stage 1 acknowledges a trace when its record is in the producer's buffer."""
+    """A score processor acknowledges a trace when its record is in the producer's buffer."""
 
     async def send(topic: Any, key: Any, value: Any, headers: Any = None) -> None:
         async def later() -> None:
@@ -41,17 +41,17 @@ def early_scores() -> None:
 
 
 def early_state() -> None:
-    """Stage 2 acknowledges records, and the fence commits them, before their step is durable."""
+    """Records are acknowledged, and the fence commits them, before their step is durable."""
     step = PartitionOwner._step
 
     async def commit(self: PartitionOwner[Any], events: list[Any]) -> None:
         if events:
             self.position = events[-1].message.offset + 1
             await commit_in_generation(
-                self.durable.app, self.generation, self.tp, self.position, durable.FENCE_SECONDS
+                self.processor.app, self.generation, self.tp, self.position, durable.FENCE_SECONDS
             )
         for event in events:
-            await self.durable.ack(event)
+            await self.processor.ack(event)
         if self.state.changed:
             await asyncio.sleep(FAR)
             await step(self)
@@ -61,13 +61,13 @@ def early_state() -> None:
 
 def no_guard() -> None:
     """Every record counts, whether its trace was counted or not; trace ids are still known."""
-    _swap(RedeliveryGuard, "first", lambda self, source: True)
+    _swap(RedeliveryGuard, "accept", lambda self, source: True)
 
 
 def no_guard_no_ids() -> None:
     """And trace ids are not."""
     no_guard()
-    _swap(SeenIdRows, "first", lambda self, service, trace_id, timestamp: True)
+    _swap(SeenIdRows, "add", lambda self, service, trace_id, timestamp: True)
 
 
 def no_fence() -> None:
@@ -76,7 +76,7 @@ def no_fence() -> None:
     async def passed(*_: Any) -> bool:
         return True
 
-    _swap(durable, "commit_in", passed)
+    _swap(durable, "commit_in_generation", passed)
     _swap(PartitionOwner, "check_owned", lambda self: None)
 
 
@@ -87,7 +87,7 @@ def stock_tables() -> None:
     async def completed(self: Any, generation_id: int = 0) -> None:
         self.app.take_over(generation_id, set(self.active_tps))
         await plain(self, generation_id)
-        self.app.taken_over(generation_id)
+        self.app.start_owners(generation_id)
 
     _swap(tables._SafeRecovery, "on_recovery_completed", completed)
 
@@ -96,17 +96,17 @@ def marker_first() -> None:
     """The marker of a step is written before its rows."""
 
     async def step(self: PartitionOwner[Any]) -> None:
-        stage, ledger, partition = self.durable, self.ledger, self.tp.partition
-        with stage.lock:
+        processor, ledger, partition = self.processor, self.ledger, self.tp.partition
+        with processor.lock:
             made = self.state.step()
         self.check_owned()
         rows = ledger.begin(made.rows)
-        await stage.table.write(partition, [ledger.marker(made.head)])
+        await processor.table.write(partition, [ledger.marker(made.head)])
         await asyncio.sleep(FAR)
         self.check_owned()
-        await stage.table.write(partition, rows)
+        await processor.table.write(partition, rows)
         if not await commit_in_generation(
-            stage.app, self.generation, self.tp, self.position, durable.FENCE_SECONDS
+            processor.app, self.generation, self.tp, self.position, durable.FENCE_SECONDS
         ):
             raise durable.PartitionLost
         ledger.done()

@@ -27,7 +27,7 @@ def test_a_group_that_moves_is_asked_for_again(monkeypatch: pytest.MonkeyPatch) 
         yield Moving()
 
     monkeypatch.setattr(administration, "admin", admin)
-    assert administration._committed(KafkaSettings()) == {"here": 1}
+    assert administration._committed_offsets(KafkaSettings()) == {"here": 1}
     assert len(clients) == 3
     with pytest.raises(NotCoordinatorError):
-        administration._committed(KafkaSettings(timeout_seconds=1))
+        administration._committed_offsets(KafkaSettings(timeout_seconds=1))

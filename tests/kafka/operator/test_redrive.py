@@ -121,7 +121,7 @@ def test_a_redrive_that_dies_within_a_batch_sends_nothing_twice(
     """Before its sends, or between them and the receipt; each letter goes where it was read."""
     bodies = [b"%d" % n for n in range(7)]
     bury(settings, bodies, source=source)
-    note = module._note
+    note = module._write_receipt
 
     def dies(at: Settings, client: Any, kind: bytes, letters: list[int]) -> None:
         if kind == DONE:
@@ -131,10 +131,10 @@ def test_a_redrive_that_dies_within_a_batch_sends_nothing_twice(
             raise KeyboardInterrupt
 
     monkeypatch.setattr(module, "BATCH", 3)
-    monkeypatch.setattr(module, "_note", dies)
+    monkeypatch.setattr(module, "_write_receipt", dies)
     with guarded(settings.kafka), pytest.raises(KeyboardInterrupt):
         redrive(settings, quiet)
-    monkeypatch.setattr(module, "_note", note)
+    monkeypatch.setattr(module, "_write_receipt", note)
     with guarded(settings.kafka):
         assert sorted(read_letters(settings.kafka).begun) == [0, 1, 2]
         done = redrive(settings, quiet)
@@ -184,7 +184,7 @@ def test_nobody_reads_for_ever(settings: Settings, monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(clients, "QUIET_SECONDS", 0.5)
     with guarded(settings.kafka), consumer(settings.kafka) as reader:
-        part = clients.dead_letter_partition(reader, settings.kafka)
+        part = module.dead_letter_partition(reader, settings.kafka)
         with pytest.raises(KafkaCommandError, match="nothing more was read"):
             list(clients.records_between(reader, part, 0, 10))
 

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from ragmeter.kafka.processors.acknowledged import AckBook, AckTicket, OrderedAcks
+from ragmeter.kafka.processors.acknowledged import AckTicket, AckTracker, OrderedAcks
 
 Item = tuple[int, int, int]
 """(partition, generation, offset)"""
@@ -18,7 +18,7 @@ class Broker:
 
     def __init__(self, most: int, partitions: int, rng: random.Random) -> None:
         self.most, self.rng = most, rng
-        self.book: AckBook[Item] = AckBook(most)
+        self.tracker: AckTracker[Item] = AckTracker(most)
         self.generation = 0
         self.next = dict.fromkeys(range(partitions), 0)
         self.acked = dict.fromkeys(self.next, 0)  # position to commit
@@ -34,19 +34,19 @@ class Broker:
             [1, 1, 1, 2, 7]
         )  # compacted away, or a control record
         self.delivered[partition].append(offset)
-        assert self.book.put(
+        assert self.tracker.put(
             partition, self.generation, offset, (partition, self.generation, offset)
         )
 
     def begin(self) -> None:
-        for ticket in self.book.take():
+        for ticket in self.tracker.take():
             partition, generation, offset = ticket.item
             assert generation == self.generation
             # the promise: all that was ever delivered up to m - K was finished before m begins
             behind = [o for o in self.delivered[partition] if o <= offset - self.most]
             assert all((partition, o) in self.finished for o in behind)
             self.running.append(ticket)
-        assert len(self.running) == self.book.running <= self.most
+        assert len(self.running) == self.tracker.running <= self.most
 
     def end(self) -> None:
         if not self.running:
@@ -54,11 +54,11 @@ class Broker:
         ticket = self.running.pop(self.rng.randrange(len(self.running)))
         partition, generation, offset = ticket.item
         if self.rng.random() < 0.02:
-            self.book.fail(ticket)
+            self.tracker.fail(ticket)
             self.rebalance()  # the worker crashes; its group goes on
             return
         self.finished.add((partition, offset))
-        for item in self.book.finish(ticket):
+        for item in self.tracker.finish(ticket):
             assert item[1] == self.generation == generation, "an old generation was acknowledged"
             assert item[2] >= self.acked[partition], "out of order"
             between = [o for o in self.delivered[partition] if o <= item[2]]
@@ -77,9 +77,9 @@ class Broker:
         }
         self.next = dict(self.committed)
         if self.rng.random() < 0.5:
-            self.book.close(list(self.next))
+            self.tracker.close(list(self.next))
         else:
-            self.deliver()  # the first of the new generation closes the book as well
+            self.deliver()  # the first of the new generation closes the tracker as well
 
 
 @settings(max_examples=150, deadline=None, derandomize=True)
@@ -99,55 +99,63 @@ def test_promises_hold_in_any_order_of_events(seed: int, most: int, partitions: 
 
 
 def test_another_generation_has_another_book() -> None:
-    book: AckBook[str] = AckBook(4)
-    book.put(0, 1, 5, "old 5")
-    (old,) = book.take()
-    book.put(0, 2, 5, "new 5")
-    book.put(0, 2, 6, "new 6")
-    five, six = book.take()
-    assert book.finish(old) == []
-    assert book.finish(six) == []
-    assert book.finish(five) == ["new 5", "new 6"]
-    assert not book.put(0, 1, 7, "from a buffer")
-    assert book.running == book.waiting == 0
+    tracker: AckTracker[str] = AckTracker(4)
+    tracker.put(0, 1, 5, "old 5")
+    (old,) = tracker.take()
+    tracker.put(0, 2, 5, "new 5")
+    tracker.put(0, 2, 6, "new 6")
+    five, six = tracker.take()
+    assert tracker.finish(old) == []
+    assert tracker.finish(six) == []
+    assert tracker.finish(five) == ["new 5", "new 6"]
+    assert not tracker.put(0, 1, 7, "from a buffer")
+    assert tracker.running == tracker.waiting == 0
 
 
 def test_an_offset_that_goes_back_opens_another_book() -> None:
-    book: AckBook[int] = AckBook(4)
-    book.put(0, 1, 5, 5)
-    (first,) = book.take()
-    book.put(0, 1, 5, 5)
-    (second,) = book.take()
-    assert book.finish(first) == []
-    assert book.finish(second) == [5]
+    tracker: AckTracker[int] = AckTracker(4)
+    tracker.put(0, 1, 5, 5)
+    (first,) = tracker.take()
+    tracker.put(0, 1, 5, 5)
+    (second,) = tracker.take()
+    assert tracker.finish(first) == []
+    assert tracker.finish(second) == [5]
 
 
 def test_a_slow_partition_does_not_hold_up_another() -> None:
-    book: AckBook[tuple[int, int]] = AckBook(3)
+    tracker: AckTracker[tuple[int, int]] = AckTracker(3)
     for offset in range(6):
-        book.put(0, 1, offset, (0, offset))
-    slow, *others = book.take()
+        tracker.put(0, 1, offset, (0, offset))
+    slow, *others = tracker.take()
     for ticket in others:
-        assert book.finish(ticket) == []
-    assert book.take() == []  # 3 would be K after 0
+        assert tracker.finish(ticket) == []
+    assert tracker.take() == []  # 3 would be K after 0
     for offset in range(6):
-        book.put(1, 1, offset, (1, offset))
-        (ticket,) = book.take()
-        assert book.finish(ticket) == [(1, offset)]
-    assert book.finish(slow) == [(0, 0), (0, 1), (0, 2)]
-    assert book.oldest() == {0: 3}
+        tracker.put(1, 1, offset, (1, offset))
+        (ticket,) = tracker.take()
+        assert tracker.finish(ticket) == [(1, offset)]
+    assert tracker.finish(slow) == [(0, 0), (0, 1), (0, 2)]
+    assert tracker.oldest() == {0: 3}
 
 
 def test_partitions_take_turns() -> None:
-    book: AckBook[int] = AckBook(1)
+    tracker: AckTracker[int] = AckTracker(1)
     for offset in range(3):
         for partition in range(3):
-            book.put(partition, 1, offset, partition)
+            tracker.put(partition, 1, offset, partition)
     order = []
-    while tickets := book.take():
+    while tickets := tracker.take():
         order += [ticket.item for ticket in tickets]
-        book.finish(tickets[0])
+        tracker.finish(tickets[0])
     assert order == [0, 1, 2] * 3
+
+
+async def idle(acks: OrderedAcks[int]) -> None:
+    tracker = acks.tracker
+    while (  # noqa: ASYNC110
+        tracker.running or tracker.waiting or acks._acking
+    ) and acks.error is None:
+        await asyncio.sleep(0.001)
 
 
 def test_acks_are_in_order_though_handlers_and_acks_take_their_time() -> None:
@@ -157,7 +165,7 @@ def test_acks_are_in_order_though_handlers_and_acks_take_their_time() -> None:
 
     async def handle(item: int) -> None:
         nonlocal most
-        most = max(most, acks.book.running)
+        most = max(most, acks.tracker.running)
         await asyncio.sleep(rng.random() * 0.004)
 
     async def ack(item: int) -> None:
@@ -174,7 +182,7 @@ def test_acks_are_in_order_though_handlers_and_acks_take_their_time() -> None:
         acks = OrderedAcks(8, handle, ack, failed)
         for offset in range(200):
             await acks.submit(0, 1, offset, offset)
-        await acks.idle()
+        await idle(acks)
 
     acks = OrderedAcks(8, handle, ack, failed)
     asyncio.run(asyncio.wait_for(main(), 60))
@@ -209,8 +217,7 @@ def test_what_fails_ends_it_once_and_nothing_behind_it_is_acknowledged(broken: s
 
         with pytest.raises(OSError, match="no broker"):
             await feed()
-        await acks.idle()
-        await acks.stop()
+        await idle(acks)
 
     asyncio.run(asyncio.wait_for(main(), 60))
     assert acked == [0, 1, 2]
@@ -250,7 +257,7 @@ def test_revoked_partitions_are_not_acknowledged() -> None:
         await asyncio.sleep(0)
         acks.close([0])
         held.go.set()
-        await acks.idle()
+        await idle(acks)
 
     asyncio.run(asyncio.wait_for(main(), 60))
     assert held.acked == [10, 11, 12]
@@ -269,10 +276,10 @@ def test_a_rebalance_waits_for_what_is_under_way_and_for_nothing_behind_it() -> 
         assert not await blocked, "else it would be acknowledged before those that were dropped"
         assert not await acks.submit(0, 1, 5, 5)
         held.go.set()
-        await acks.idle()
+        await idle(acks)
         assert held.acked == held.begun == [0, 1]
         assert await acks.submit(0, 2, 2, 2)
-        await acks.idle()
+        await idle(acks)
 
     asyncio.run(asyncio.wait_for(main(), 60))
     assert held.acked == held.begun == [0, 1, 2]

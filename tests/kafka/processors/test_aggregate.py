@@ -25,8 +25,8 @@ class Broken(AggregateOwner):
         self.error = error
         self.buried: list[str] = []
         self.committed: list[int] = []
-        self.tp, self._orders = TP("rag.scores", 0), []
-        self.durable = cast(
+        self.tp, self._promotions = TP("rag.scores", 0), []
+        self.processor = cast(
             Any, SimpleNamespace(lock=threading.RLock(), send_dead_letter=self._bury)
         )
         self.reload()

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from ragmeter.kafka.processors.slow_tiers import (
-    FIRST_PAUSE,
-    LONGEST_PAUSE,
-    MAX_TIMEOUTS,
-    DeadlineBreaker,
-)
+from ragmeter.kafka.processors.slow_tiers import TIMEOUT_POLICY
+from ragmeter.scorers.llm.admission import CircuitBreaker
+
+STREAK = TIMEOUT_POLICY.streak
 
 
 class Clock:
@@ -17,50 +15,56 @@ class Clock:
         return self.now
 
 
-def blown(clock: Clock, late: int = MAX_TIMEOUTS) -> DeadlineBreaker:
-    fuse = DeadlineBreaker(clock)
-    for n in range(late):
-        assert fuse.allows()
-        assert fuse.timed_out() == (n == MAX_TIMEOUTS - 1)
-    return fuse
+def enter(breaker: CircuitBreaker) -> int:
+    ticket = breaker.enter()
+    assert ticket is not None
+    return ticket
 
 
-def test_some_that_are_late_in_a_row_blow_it() -> None:
-    assert not blown(Clock(), MAX_TIMEOUTS - 1).is_open
-    fuse = blown(Clock(), MAX_TIMEOUTS - 1)
-    fuse.succeeded()
-    assert not fuse.timed_out()
-    assert fuse.allows()
-    assert not blown(Clock()).allows()
+def timed_out(clock: Clock, times: int = STREAK) -> CircuitBreaker:
+    breaker = CircuitBreaker(TIMEOUT_POLICY, clock)
+    for n in range(times):
+        assert breaker.failed(enter(breaker)) == (n == STREAK - 1)
+    return breaker
+
+
+def test_timeouts_in_a_row_open_it() -> None:
+    assert not timed_out(Clock(), STREAK - 1).is_open
+    breaker = timed_out(Clock(), STREAK - 1)
+    breaker.succeeded(enter(breaker))
+    assert not breaker.failed(enter(breaker))
+    assert breaker.enter() is not None
+    assert timed_out(Clock()).enter() is None
 
 
 def test_it_is_tried_by_one_at_a_time_and_more_seldom() -> None:
     clock = Clock()
-    fuse = blown(clock)
-    pause = FIRST_PAUSE
+    breaker = timed_out(clock)
+    pause = TIMEOUT_POLICY.first_pause
     for _ in range(6):
         clock.now += pause - 1
-        assert not fuse.allows()
+        assert breaker.enter() is None
         clock.now += 1
-        assert fuse.allows()
-        assert not fuse.allows(), "one is under way"
+        trial = enter(breaker)
+        assert breaker.enter() is None, "one is under way"
         clock.now += 20
-        assert not fuse.timed_out(), "that is known"
-        pause = min(2 * pause, LONGEST_PAUSE)
+        breaker.failed(trial)
+        assert not breaker.lost
+        pause = min(2 * pause, TIMEOUT_POLICY.longest_pause)
     clock.now += pause
-    assert fuse.allows()
-    fuse.succeeded()
-    assert fuse.allows()
-    assert fuse.allows()
+    breaker.succeeded(enter(breaker))
+    assert breaker.enter() is not None
+    assert breaker.enter() is not None
 
 
-def test_what_was_under_way_neither_delays_nor_ends_the_pause() -> None:
+def test_attempts_from_before_neither_delay_nor_end_the_pause() -> None:
     clock = Clock()
-    fuse = blown(clock)
+    early = CircuitBreaker(TIMEOUT_POLICY, clock).enter()
+    breaker = timed_out(clock)
+    assert early is not None
     for _ in range(100):
         clock.now += 0.1
-        assert not fuse.timed_out()
-    clock.now += FIRST_PAUSE
-    assert fuse.allows()
-    fuse.abandoned()
-    assert fuse.allows(), "a try that nobody waited for is tried again"
+        assert not breaker.failed(early)
+    clock.now += TIMEOUT_POLICY.first_pause
+    breaker.abandoned(enter(breaker))
+    assert breaker.enter() is not None, "a trial without a result is made again"

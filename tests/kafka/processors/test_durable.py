@@ -47,7 +47,7 @@ class Group(Coordinator):
         await super()._do_commit_offsets(assignment, offsets)
 
 
-class Stage:
+class FakeProcessor:
     """`said` is what was done, in order; a write takes its time, as to a broker."""
 
     topic = "rag.scores"
@@ -81,35 +81,35 @@ class OneOwner(PartitionOwner[State]):
         raise NotImplementedError
 
 
-def step(stage: Stage, number: int = 5, owner: OneOwner | None = None) -> OneOwner:
+def step(processor: FakeProcessor, number: int = 5, owner: OneOwner | None = None) -> OneOwner:
     """Event `number` into the state, and committed."""
-    owner = owner or OneOwner(cast(Any, stage), 0, GENERATION, [])
+    owner = owner or OneOwner(cast(Any, processor), 0, GENERATION, [])
     owner.state.take(number)
     event: Any = SimpleNamespace(message=SimpleNamespace(offset=number))
     asyncio.run(owner.commit([event]))
     return owner
 
 
-def found(stage: Stage) -> bytes:
+def found(processor: FakeProcessor) -> bytes:
     """What the next owner finds."""
-    return Ledger.recover(0, GENERATION + 1, stage.log)[1].rows.get(b"row", b"")
+    return Ledger.recover(0, GENERATION + 1, processor.log)[1].rows.get(b"row", b"")
 
 
 def test_a_step_is_acknowledged_when_the_fence_was_passed_behind_its_marker() -> None:
-    stage = Stage(None, None)
-    owner = step(stage)
-    assert stage.said == ["rows begun", "rows", "marker begun", "marker", "commit 6", "ack 5"]
-    assert found(stage) == b"5"
-    step(stage, 6, owner)
-    assert stage.said[6:] == [*stage.said[:4], "commit 7", "ack 6"]
-    assert found(stage) == b"6"
+    processor = FakeProcessor(None, None)
+    owner = step(processor)
+    assert processor.said == ["rows begun", "rows", "marker begun", "marker", "commit 6", "ack 5"]
+    assert found(processor) == b"5"
+    step(processor, 6, owner)
+    assert processor.said[6:] == [*processor.said[:4], "commit 7", "ack 6"]
+    assert found(processor) == b"6"
 
 
 def test_whom_the_group_refuses_acknowledges_nothing_and_writes_no_other_step() -> None:
-    stage = Stage(IllegalGenerationError())
+    processor = FakeProcessor(IllegalGenerationError())
     with pytest.raises(PartitionLost):
-        step(stage)
-    assert stage.said[-1] == "commit 6"
+        step(processor)
+    assert processor.said[-1] == "commit 6"
 
 
 @pytest.mark.parametrize(
@@ -122,11 +122,11 @@ def test_whom_the_group_refuses_acknowledges_nothing_and_writes_no_other_step() 
 def test_who_sees_that_the_group_has_formed_anew_writes_no_more(
     after: str, said: list[str]
 ) -> None:
-    stage = Stage(None)
-    stage.formed_anew_after = after
+    processor = FakeProcessor(None)
+    processor.formed_anew_after = after
     if not after:
-        stage.app.consumer_generation_id += 1
+        processor.app.consumer_generation_id += 1
     with pytest.raises(PartitionLost):
-        step(stage)
-    assert stage.said == said
-    assert found(stage) == b""
+        step(processor)
+    assert processor.said == said
+    assert found(processor) == b""

@@ -11,6 +11,7 @@ import pytest
 
 from ragmeter.aggregate.feedback_records import trace_key
 from ragmeter.core.counters import Counters
+from ragmeter.kafka.processors.delivery import ProcessorContext
 from ragmeter.kafka.processors.score import FeedbackProcessor
 from ragmeter.kafka.score_records import FeedbackRecord, SourceOffset, decode_scores_message
 from tests.kafka.settings import settings_of
@@ -29,8 +30,8 @@ def line(**changes: Any) -> bytes:
     return json.dumps({k: v for k, v in {**LABEL, **changes}.items() if v is not None}).encode()
 
 
-class Stage:
-    """A stage without a broker; `late`: sends end when `taken` is set."""
+class FakeProcessor:
+    """A processor without a broker; `late`: sends end when `taken` is set."""
 
     def __init__(self, late: bool = False, **kafka: Any) -> None:
         self.buried: list[tuple[str, Any]] = []
@@ -39,11 +40,13 @@ class Stage:
         self._late = late
         self.taken: asyncio.Future[None] | None = None
         self.whole = FeedbackProcessor(
-            settings_of(kafka=kafka),
+            ProcessorContext(
+                settings_of(kafka=kafka),
+                cast(Any, SimpleNamespace(send=self._bury)),
+                self.counters,
+                self._fail,
+            ),
             cast(Any, SimpleNamespace(send=self._send)),
-            cast(Any, SimpleNamespace(send=self._bury)),
-            self.counters,
-            failed=self._failed,
         )
 
     async def _send(self, **record: Any) -> asyncio.Future[None]:
@@ -56,7 +59,7 @@ class Stage:
     async def _bury(self, event: Any, reason: str, errors: Any) -> None:
         self.buried.append((reason, errors))
 
-    async def _failed(self, error: BaseException) -> None:
+    async def _fail(self, error: BaseException) -> None:
         raise error
 
     async def handle(self, value: bytes, arrived: float | None = None) -> None:
@@ -73,15 +76,15 @@ class Stage:
 
 
 def test_it_goes_to_the_partition_of_its_service_without_ids_in_it() -> None:
-    stage = Stage(feedback_epoch=2)
-    found = stage.take(line())
+    processor = FakeProcessor(feedback_epoch=2)
+    found = processor.take(line())
     assert found.source == SourceOffset(2, 3, 5)
     row = found.row
     assert (row.trace, row.service, row.scorer, row.since) == (
         *(trace_key("t1"), "bot", "human"),
         START,
     )
-    ((key, value),) = stage.records
+    ((key, value),) = processor.records
     assert key == b"bot"
     assert b"t1" not in value
     assert b"kb-1" not in value
@@ -89,20 +92,20 @@ def test_it_goes_to_the_partition_of_its_service_without_ids_in_it() -> None:
 
 def test_a_label_from_the_future_is_one_of_its_arrival() -> None:
     """Of two words the later holds: one wrong clock must not have the last word for years."""
-    assert Stage().take(line(timestamp=START + 9e6), arrived=START).row.since == START
-    assert Stage().take(line(), arrived=START + 50).row.since == START
+    assert FakeProcessor().take(line(timestamp=START + 9e6), arrived=START).row.since == START
+    assert FakeProcessor().take(line(), arrived=START + 50).row.since == START
 
 
 def test_who_names_no_service_is_told_so_unless_there_is_only_one() -> None:
-    stage = Stage()
-    asyncio.run(stage.handle(line(service=None)))
-    ((reason, errors),) = stage.buried
+    processor = FakeProcessor()
+    asyncio.run(processor.handle(line(service=None)))
+    ((reason, errors),) = processor.buried
     assert reason == "invalid_feedback"
     assert errors[0][0] == "service"
-    assert stage.records == []
-    found = Stage(feedback_service="shop").take(line(service=None))
+    assert processor.records == []
+    found = FakeProcessor(feedback_service="shop").take(line(service=None))
     assert found.row.service == "shop"
-    assert Stage(feedback_service="shop").take(line()).row.service == "bot"
+    assert FakeProcessor(feedback_service="shop").take(line()).row.service == "bot"
 
 
 @pytest.mark.parametrize(
@@ -117,22 +120,22 @@ def test_who_names_no_service_is_told_so_unless_there_is_only_one() -> None:
     ],
 )
 def test_what_cannot_be_read_is_a_dead_letter(value: bytes, reason: str) -> None:
-    stage = Stage()
-    asyncio.run(stage.handle(value))
-    assert [found for found, _ in stage.buried] == [reason]
-    assert stage.counters.get("ragmeter_dead_letters_total", (("reason", reason),)) == 1
-    assert stage.records == []
+    processor = FakeProcessor()
+    asyncio.run(processor.handle(value))
+    assert [found for found, _ in processor.buried] == [reason]
+    assert processor.counters.get("ragmeter_dead_letters_total", (("reason", reason),)) == 1
+    assert processor.records == []
 
 
 def test_a_message_is_not_done_with_before_the_broker_has_its_record() -> None:
     async def test() -> None:
-        stage = Stage(late=True)
-        handling = asyncio.create_task(stage.handle(line()))
-        while stage.taken is None:  # noqa: ASYNC110
+        processor = FakeProcessor(late=True)
+        handling = asyncio.create_task(processor.handle(line()))
+        while processor.taken is None:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
         await asyncio.sleep(0.05)
         assert not handling.done()
-        stage.taken.set_result(None)
+        processor.taken.set_result(None)
         await handling
 
     asyncio.run(test())

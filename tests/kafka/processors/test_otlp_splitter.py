@@ -12,7 +12,8 @@ from opentelemetry.proto.collector.logs.v1.logs_service_pb2 import ExportLogsSer
 from ragmeter.config.privacy import PrivacySettings
 from ragmeter.core.counters import Counters
 from ragmeter.ingest.redaction import Redactor
-from ragmeter.kafka.processors.otlp import OtlpSplitter, UnusableMessage, partition_for_key
+from ragmeter.kafka.processors.delivery import partition_for_key
+from ragmeter.kafka.processors.otlp import OtlpSplitter, UnusableMessage
 from ragmeter.kafka.score_records import SourceOffset
 from ragmeter.kafka.span_records import MessageEncoding, SpanRecord, decode_spans
 from tests.kafka.otlp_bodies import as_json, as_proto, rag_run

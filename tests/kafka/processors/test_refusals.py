@@ -1,22 +1,25 @@
-"""What a stage does with times that cannot be, and with what a topic does not take; no broker."""
+"""Impossible times, and records that a topic refuses; without a broker."""
 
 from __future__ import annotations
 
 import asyncio
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import faust
 from aiokafka.errors import MessageSizeTooLargeError
 from faust.types import TP
 
+from ragmeter.config.settings import Settings
 from ragmeter.core.counters import Counters
 from ragmeter.ingest.assembler import CloseReason, ClosingTrace
 from ragmeter.kafka.processors import durable, otlp
 from ragmeter.kafka.processors.acknowledged import arrival_time
+from ragmeter.kafka.processors.delivery import ProcessorContext
 from ragmeter.kafka.processors.durable import DurableProcessor
 from ragmeter.kafka.processors.otlp import AssembleProcessor
 from ragmeter.kafka.processors.score import ScoreProcessor
+from ragmeter.kafka.span_records import ENCODING_HEADER
 
 
 def message(**fields: Any) -> Any:
@@ -32,33 +35,35 @@ def test_a_producer_does_not_say_that_its_trace_came_tomorrow() -> None:
     assert arrival_time(message(timestamp=None), 100.0) is None
 
 
-class Stage:
-    """Of a stage what a test needs of it."""
+class DeadLetters:
+    """Collects (reason, body) of dead letters."""
 
     def __init__(self) -> None:
         self.buried: list[tuple[str, bytes]] = []
-        self.dead = self
+        self.context = ProcessorContext(Settings(), cast(Any, self), Counters(), cast(Any, None))
 
-    async def _bury(self, event: Any, reason: str, errors: Any) -> None:
+    async def send(self, event: Any, reason: str, errors: Any) -> None:
         self.buried.append((reason, event.message.value))
 
-    async def put(self, key: Any, raw: bytes, reason: str, errors: Any, where: Any) -> None:
+    async def put(self, key: Any, raw: bytes, reason: str, errors: Any, source: Any) -> None:
         self.buried.append((reason, raw))
+
+
+NONE: Any = None
 
 
 def test_a_request_that_the_topic_of_the_spans_refuses_is_a_dead_letter() -> None:
     async def refuse(*told: Any) -> None:
         raise MessageSizeTooLargeError
 
-    stage: Any = Stage()
-    stage._otlp, stage._encoding, stage._epoch = (
-        SimpleNamespace(split_request=refuse),
-        "otlp_proto",
-        0,
+    dead = DeadLetters()
+    otlp: Any = SimpleNamespace(split_request=refuse)
+    processor = ScoreProcessor(dead.context, NONE, NONE, NONE, otlp)
+    event: Any = SimpleNamespace(
+        message=message(value=b"\n1", headers={ENCODING_HEADER: b"otlp_proto"})
     )
-    event: Any = SimpleNamespace(message=message(value=b"\n1"))
-    asyncio.run(ScoreProcessor._handle(stage, event))
-    assert stage.buried == [("too_large", b"\n1")]
+    asyncio.run(processor._handle(event))
+    assert dead.buried == [("too_large", b"\n1")]
 
 
 def test_a_trace_that_its_topic_refuses_is_a_dead_letter(monkeypatch: Any) -> None:
@@ -68,12 +73,11 @@ def test_a_trace_that_its_topic_refuses_is_a_dead_letter(monkeypatch: Any) -> No
 
     found: Any = ([(b"a", b"small"), (b"b", b"large")], [], {})
     monkeypatch.setattr(otlp, "extract_traces", lambda *told: found)
-    stage: Any = Stage()
-    stage._send, stage._otlp, stage._limit = send, None, 0
-    stage._send_one = lambda key, body: AssembleProcessor._send_one(stage, key, body)
+    dead = DeadLetters()
+    processor = AssembleProcessor(dead.context, NONE, NONE, "t", NONE, send)
     closing = ClosingTrace(b"\1" * 16, CloseReason.ROOT, 10)
-    counts = asyncio.run(AssembleProcessor.hand_on(stage, closing, [], {}))
-    assert stage.buried == [("too_large", b"large")]
+    counts = asyncio.run(processor.hand_on(closing, [], {}))
+    assert dead.buried == [("too_large", b"large")]
     assert counts == {("ragmeter_dead_letters_total", (("reason", "too_large"),)): 1}
 
 
@@ -102,10 +106,6 @@ class Unacked(list[Any]):
         self[:] = [one for one in self if one is not message]
 
 
-class Here(DurableProcessor[Any]):
-    def make_owner(self, *told: Any) -> Any: ...
-
-
 def test_an_owner_that_was_dropped_is_given_nothing_more(monkeypatch: Any) -> None:
     """A rebalance waits for every message that anybody still holds."""
 
@@ -114,16 +114,15 @@ def test_an_owner_that_was_dropped_is_given_nothing_more(monkeypatch: Any) -> No
     monkeypatch.setattr(durable, "check_gap", fine)
     given: list[Any] = []
     owner: Any = SimpleNamespace(tp=TP("t", 0), generation=3, full=True, put=given.append)
-    none: Any = None
 
     one = message()
     app: Any = SimpleNamespace(consumer=SimpleNamespace(unacked=Unacked(one)))
 
     async def test() -> None:
-        stage = Here(app, none, "t", none, Counters(), build=none, failed=fine)
-        stage.owners[0] = owner
-        asyncio.get_running_loop().call_later(0.05, stage.owners.clear)
-        await stage.agent(Stream(SimpleNamespace(message=one)))
+        processor = DurableProcessor[Any](DeadLetters().context, app, NONE, "t", NONE)
+        processor.owners[0] = owner
+        asyncio.get_running_loop().call_later(0.05, processor.owners.clear)
+        await processor.agent(Stream(SimpleNamespace(message=one)))
 
     asyncio.run(test())
     assert given == []
@@ -133,7 +132,6 @@ def test_an_owner_that_was_dropped_is_given_nothing_more(monkeypatch: Any) -> No
 def test_what_an_owner_that_has_lost_was_given_is_not_waited_for() -> None:
     lost, other = message(), message(tp=TP("t", 1))
     app: Any = SimpleNamespace(consumer=SimpleNamespace(unacked=Unacked(lost, other)))
-    none: Any = None
     owner: Any = SimpleNamespace(tp=TP("t", 0), queue=[lost])
-    Here(app, none, "t", none, Counters(), build=none, failed=none).drop_owner(owner)
+    DurableProcessor[Any](DeadLetters().context, app, NONE, "t", NONE).drop_owner(owner)
     assert app.consumer.unacked == [other]

@@ -1,4 +1,4 @@
-"""Stage 1: a message is done with when what came of it is delivered, a record or a dead letter."""
+"""A message is done with when its result is delivered, a record or a dead letter."""
 
 from __future__ import annotations
 
@@ -8,34 +8,33 @@ from typing import Any, cast
 
 import pytest
 
-from ragmeter.config.settings import LimitSettings
+from ragmeter.config.settings import Settings
 from ragmeter.core.counters import Counters
 from ragmeter.kafka.processors import score
+from ragmeter.kafka.processors.delivery import ProcessorContext
 from ragmeter.kafka.processors.score import ScoreProcessor
 from ragmeter.kafka.score_records import MAX_BYTES, RecordTooLarge
 from ragmeter.score.scorer import Scorer
 from tests.traces import trace_line
 
 
-class Stage:
-    """A stage without a broker: `buried` are reasons, `sent` what the broker has still to take."""
+class FakeProcessor:
+    """A processor without a broker.
+
+    `buried` are reasons of dead letters, `sent` what the broker has still to take.
+    """
 
     def __init__(self) -> None:
         self.buried: list[str] = []
         self.sent: list[asyncio.Future[None]] = []
         self.counters = Counters()
         self.whole = ScoreProcessor(
-            LimitSettings(),
-            cast(Any, SimpleNamespace(prepare=self._trace, publishable=lambda trace: trace)),
-            None,
-            cast(Any, SimpleNamespace(score_trace=self._scored)),
+            ProcessorContext(
+                Settings(), cast(Any, SimpleNamespace(send=self._bury)), self.counters, self._fail
+            ),
             cast(Any, SimpleNamespace(send=self._send)),
-            cast(Any, SimpleNamespace(send=self._bury)),
-            self.counters,
-            encoding="native",
-            epoch=0,
-            in_flight=1,
-            failed=self._failed,
+            cast(Any, SimpleNamespace(prepare=self._trace, publishable=lambda trace: trace)),
+            cast(Any, SimpleNamespace(score_trace=self._scored)),
         )
 
     async def _trace(self, item: Any) -> Any:
@@ -51,7 +50,7 @@ class Stage:
     async def _bury(self, event: Any, reason: str, errors: Any) -> None:
         self.buried.append(reason)
 
-    async def _failed(self, error: BaseException) -> None:
+    async def _fail(self, error: BaseException) -> None:
         raise error
 
     async def handle(self) -> None:
@@ -61,13 +60,13 @@ class Stage:
 
 def test_a_message_is_not_done_with_before_the_broker_has_its_record() -> None:
     async def test() -> None:
-        stage = Stage()
-        handling = asyncio.create_task(stage.handle())
-        while not stage.sent and not handling.done():  # noqa: ASYNC110
+        processor = FakeProcessor()
+        handling = asyncio.create_task(processor.handle())
+        while not processor.sent and not handling.done():  # noqa: ASYNC110
             await asyncio.sleep(0.01)
         await asyncio.sleep(0.05)
         assert not handling.done()
-        stage.sent[0].set_result(None)
+        processor.sent[0].set_result(None)
         await handling
 
     asyncio.run(test())
@@ -87,7 +86,7 @@ def test_scores_that_cannot_be_written_are_a_dead_letter(
         raise error
 
     monkeypatch.setattr(score, "encode_score", fails)
-    stage = Stage()
-    asyncio.run(stage.handle())
-    assert stage.buried == [reason]
-    assert stage.counters.get("ragmeter_dead_letters_total", (("reason", reason),)) == 1
+    processor = FakeProcessor()
+    asyncio.run(processor.handle())
+    assert processor.buried == [reason]
+    assert processor.counters.get("ragmeter_dead_letters_total", (("reason", reason),)) == 1

@@ -1,4 +1,4 @@
-"""Stage 1 redacts, looks up texts and keeps quotes back, as the embedded agent does; no broker."""
+"""Redaction, lookup of texts and withheld quotes, as in the embedded agent; no broker."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from ragmeter.config.settings import Settings
 from ragmeter.core.counters import Counters
 from ragmeter.ingest.native import DecodedTrace, decode_trace
 from ragmeter.ingest.passage_resolver import PassageResolver
-from ragmeter.kafka.processors.delivery import DeadLetterTopic, TracePreparer
+from ragmeter.kafka.processors.delivery import DeadLetterTopic, ProcessorContext, TracePreparer
 from ragmeter.kafka.processors.score import ScoreProcessor
 from ragmeter.kafka.processors.slow_tiers import InlineTiers
 from ragmeter.trace import Trace
@@ -53,25 +53,20 @@ def handled(settings: Settings, *values: bytes) -> tuple[Topic, Topic, Counters]
             TracePreparer(settings, counters) as preparing,
             InlineTiers(settings, counters) as tiers,
         ):
-            stage = ScoreProcessor(
-                settings.limits,
-                preparing,
-                None,
-                tiers,
+            processor = ScoreProcessor(
+                ProcessorContext(
+                    settings, DeadLetterTopic(cast(TopicT, dead), preparing), counters, ignore
+                ),
                 cast(TopicT, scores),
-                DeadLetterTopic(cast(TopicT, dead), preparing),
-                counters,
-                encoding="native",
-                epoch=0,
-                in_flight=8,
-                failed=ignore,
+                preparing,
+                tiers,
             )
             for offset, value in enumerate(values):
                 message = SimpleNamespace(
                     value=value, key=b"k", topic="rag.traces", partition=0, offset=offset,
                     timestamp=None, headers=None,
                 )  # fmt: skip
-                await stage._handle(cast(EventT[Any], SimpleNamespace(message=message)))
+                await processor._handle(cast(EventT[Any], SimpleNamespace(message=message)))
 
     asyncio.run(go())
     return scores, dead, counters

@@ -130,7 +130,7 @@ def test_a_repetition_is_known_by_its_source_whatever_became_of_its_trace(bench:
 def test_of_a_source_in_several_records_each_counts_once(bench: Bench) -> None:
     parts = [record(0, span(n, 0, root=True), number=n, count=3) for n in range(3)]
     bench.take(parts[0], parts[2])
-    bench.open()  # stage 1 died in between: all of them come again
+    bench.open()  # the score processor died in between: all of them come again
     bench.take(*parts, *parts)
     bench.open()
     bench.take(*parts)

@@ -88,7 +88,9 @@ def test_whatever_dies_each_trace_comes_out_and_always_the_same(seed: int) -> No
     log = list[SpanRecord]()
     for number, one in enumerate(records):
         log.append(one)
-        if rng.random() < 0.1:  # a crash of stage 1: it goes back to what it had committed
+        if (
+            rng.random() < 0.1
+        ):  # a crash of the score processor: it goes back to what it had committed
             log += records[max(0, number - rng.randrange(K)) : number + 1]
     world = World(rng)
     while True:

@@ -12,8 +12,8 @@ from ragmeter.kafka.state.duplicates import RedeliveryGuard
 
 
 class Sender:
-    """Stage 1 in one generation: begins where offsets were committed, sends out of order, and
-    never m before it has sent all up to m - K."""
+    """A score processor in one generation: begins at the committed offsets, sends out of order,
+    and never m before it has sent all up to m - K."""
 
     def __init__(self, start: int, most: int) -> None:
         self.done = start  # all before it were sent
@@ -93,7 +93,7 @@ def test_sources_are_apart() -> None:
     assert guard.accept(SourceOffset(1, 0, 5))
     assert guard.accept(SourceOffset(1, 0, 0))  # its offsets start over
     assert not guard.accept(SourceOffset(0, 0, 5))
-    assert guard.highest_offsets() == {(0, 0): 5, (0, 1): 5, (1, 0): 5}
+    assert [row[:3] for row in guard.dump()["sources"]] == [[0, 0, 5], [0, 1, 5], [1, 0, 5]]
 
 
 def test_two_epochs_are_kept_and_older_ones_count_no_more() -> None:
@@ -103,7 +103,7 @@ def test_two_epochs_are_kept_and_older_ones_count_no_more() -> None:
     assert guard.accept(SourceOffset(2, 0, 5))
     assert not guard.accept(SourceOffset(0, 0, 6))
     assert guard.accept(SourceOffset(1, 0, 6))
-    assert len(guard) == 2
+    assert len(guard.dump()["sources"]) == 2
 
 
 def test_a_wider_window_leaves_counted_what_the_old_one_had_passed() -> None:

@@ -187,7 +187,7 @@ def test_a_record_that_makes_no_sense_is_bad(change: tuple[bytes, bytes]) -> Non
 @cache
 def story() -> tuple[list[tuple[str, Any]], list[bytes]]:
     """Two hours of traces and labels, as they come and as the log of the scores has them: late,
-    early, corrected, repeated, for nobody; and what a crash of stage 1 repeats."""
+    early, corrected, repeated, for nobody; and what a crash of the score processor repeats."""
     rng = random.Random(3)
     came: list[tuple[str, Any]] = []
     for n in range(160):

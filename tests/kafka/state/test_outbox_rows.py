@@ -11,7 +11,7 @@ import pytest
 
 from ragmeter.kafka.processors import durable
 from ragmeter.kafka.processors.aggregate import AggregateOwner
-from ragmeter.kafka.state.rows import OutboxRows
+from ragmeter.kafka.state.rows import OutboxRows, split_row_key
 from ragmeter.store.rows import OutboxItem
 from tests.kafka.state.partition import record, state_of
 from tests.traces import START
@@ -24,7 +24,7 @@ def item(name: str, key: str = "k") -> OutboxItem:
 def test_nothing_is_due_before_its_step_is_durable() -> None:
     outbox = OutboxRows()
     outbox.add([item("a"), item("b", "other")])
-    rows = [(name, data) for name, data in outbox.drain().items() if data]
+    rows = [(split_row_key(key)[1], data) for key, data in outbox.drain().items() if data]
     assert outbox.due(2.0, 10) == []
     outbox.settled()
     assert [one.id for one in outbox.due(2.0, 10)] == ["a", "b"]
@@ -50,21 +50,18 @@ def test_a_sender_that_looks_while_the_step_is_written_sees_no_notification(
         pass
 
     monkeypatch.setattr(durable, "commit_in_generation", look)
-    stage: Any = SimpleNamespace(
+    announced: list[int] = []
+    processor: Any = SimpleNamespace(
         topic="rag.scores",
         build=lambda: state,
         lock=threading.RLock(),
         app=SimpleNamespace(consumer_generation_id=7),
         table=SimpleNamespace(write=look),
         ack=nothing,
-        steps=0,
+        announced=lambda: announced.append(len(state.outbox.due(START, 10))),
+        learned=lambda partition, control: None,
     )
-    announced: list[int] = []
-
-    def announce() -> None:
-        announced.append(len(state.outbox.due(START, 10)))
-
-    one = AggregateOwner(stage, 0, 7, [], announce, lambda partition, control: None)
+    one = AggregateOwner(processor, 0, 7, [])
     state.apply([record(n, status="error") for n in range(200)])
     asyncio.run(one.commit([]))
     assert seen == [0, 0, 0], "rows, marker, fence"

@@ -111,26 +111,26 @@ def test_text_of_the_worst_is_asked_for_kept_and_let_go() -> None:
     state = state_of()
     state.apply([record(n, answer="It costs 99 euros [7].") for n in range(3)])
     state = reloaded(rows, commit(state, rows))  # what is wanted survives
-    wanted = state.missing_texts()
+    wanted = state.evidence.missing_texts()
     assert sorted(key for key, _ in wanted) == [("bot", f"t{n}") for n in range(3)]
     key, found = wanted[0]
     assert found.source == SourceOffset(0, 0, int(key[1][1:]))
-    pending = json.loads(state.evidence(key) or b"")
+    pending = json.loads(state.evidence.get(key) or b"")
     assert pending["trace"]["content"] == "pending"
     assert pending["results"]
-    state.save_text(key, encode_evidence(make_trace(0), found.scored, 10_000))
-    state.save_text(wanted[1][0], None)
-    state.save_text(("bot", "nobody"), b"{}")
+    state.evidence.save_text(key, encode_evidence(make_trace(0), found.scored, 10_000))
+    state.evidence.save_text(wanted[1][0], None)
+    state.evidence.save_text(("bot", "nobody"), b"{}")
     assert state.changed
     state = reloaded(rows, commit(state, rows))
-    kept, gone = state.evidence(key), state.evidence(wanted[1][0])
+    kept, gone = state.evidence.get(key), state.evidence.get(wanted[1][0])
     assert kept is not None
     assert gone is not None
     assert json.loads(kept)["trace"]["query"]
     assert json.loads(gone)["trace"]["content"] == "gone"
     assert json.loads(gone)["results"]
-    assert state.evidence(("bot", "nobody")) is None
-    assert len(state.missing_texts()) == 1
+    assert state.evidence.get(("bot", "nobody")) is None
+    assert len(state.evidence.missing_texts()) == 1
     for n in range(10, 13):
         state.apply([record(n, timestamp=START + 90_000 + n * 100)])
         commit(state, rows)

@@ -44,7 +44,7 @@ def traffic() -> list[DecodedTrace]:
 
 @cache
 def wire() -> list[bytes]:
-    """The log of the scores as stage 1 has written it, with repetitions."""
+    """The log of the scores as the score processor has written it, with repetitions."""
     rng = random.Random(7)
     config = Settings()
     wordings = WordingBuilder(config.consistency, config.privacy)
@@ -55,7 +55,9 @@ def wire() -> list[bytes]:
     log: list[bytes] = []
     for number, data in enumerate(records):
         log.append(data)
-        if rng.random() < 0.05:  # a crash of stage 1: it goes back to what it had committed
+        if (
+            rng.random() < 0.05
+        ):  # a crash of the score processor: it goes back to what it had committed
             log += records[max(0, number - rng.randrange(6 * K)) : number + 1]
     return log
 

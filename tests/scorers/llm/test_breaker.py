@@ -7,9 +7,14 @@ from ragmeter.scorers.llm.admission import (
     LONGEST_PAUSE,
     MIN_ATTEMPTS,
     PATIENCE,
+    BreakerPolicy,
     CircuitBreaker,
 )
 from tests.scorers.judge.asking import Clock
+
+
+def a_breaker(clock: Clock, concurrency: int = 4) -> CircuitBreaker:
+    return CircuitBreaker(BreakerPolicy.for_concurrency(concurrency), clock)
 
 
 def opened(breaker: CircuitBreaker) -> CircuitBreaker:
@@ -31,13 +36,13 @@ def go(breaker: CircuitBreaker, results: str) -> None:
 
 
 def test_stays_closed_below_the_smallest_number() -> None:
-    breaker = CircuitBreaker(4, Clock())
+    breaker = a_breaker(Clock())
     go(breaker, "-" * (MIN_ATTEMPTS - 1))
     assert not breaker.is_open
 
 
 def test_opens_where_half_of_the_last_attempts_failed() -> None:
-    breaker = CircuitBreaker(4, Clock())
+    breaker = a_breaker(Clock())
     go(breaker, "-++" * 30)
     assert not breaker.is_open
     go(breaker, "-+" * 30)
@@ -45,7 +50,7 @@ def test_opens_where_half_of_the_last_attempts_failed() -> None:
 
 
 def test_opens_within_a_few_rounds_after_a_long_time_of_success() -> None:
-    breaker = CircuitBreaker(16, Clock())
+    breaker = a_breaker(Clock(), 16)
     go(breaker, "+" * 10_000)
     go(breaker, "-" * 31)
     assert not breaker.is_open
@@ -54,13 +59,13 @@ def test_opens_within_a_few_rounds_after_a_long_time_of_success() -> None:
 
 
 def test_too_many_requests_open_nothing_while_some_are_answered() -> None:
-    breaker = CircuitBreaker(4, Clock())
+    breaker = a_breaker(Clock())
     go(breaker, "~~~~+" * 100)
     assert not breaker.is_open
 
 
 def test_too_many_requests_and_nothing_else_open_it() -> None:
-    breaker = CircuitBreaker(4, Clock())
+    breaker = a_breaker(Clock())
     go(breaker, "+" * 100 + "~" * 9)
     assert not breaker.is_open
     go(breaker, "~")
@@ -69,7 +74,7 @@ def test_too_many_requests_and_nothing_else_open_it() -> None:
 
 def test_old_results_say_nothing_of_now() -> None:
     clock = Clock()
-    breaker = CircuitBreaker(4, clock)
+    breaker = a_breaker(clock)
     go(breaker, "-" * (MIN_ATTEMPTS - 1))
     clock.now += 601
     go(breaker, "-")
@@ -78,7 +83,7 @@ def test_old_results_say_nothing_of_now() -> None:
 
 def test_open_it_refuses_until_the_pause_is_over_then_lets_one_through() -> None:
     clock = Clock()
-    breaker = opened(CircuitBreaker(4, clock))
+    breaker = opened(a_breaker(clock))
     assert breaker.refuses
     assert breaker.enter() is None
     clock.now += FIRST_PAUSE
@@ -90,7 +95,7 @@ def test_open_it_refuses_until_the_pause_is_over_then_lets_one_through() -> None
 
 def test_a_trial_that_succeeds_closes_it() -> None:
     clock = Clock()
-    breaker = opened(CircuitBreaker(4, clock))
+    breaker = opened(a_breaker(clock))
     clock.now += FIRST_PAUSE
     go(breaker, "+")
     assert not breaker.is_open
@@ -101,7 +106,7 @@ def test_a_trial_that_succeeds_closes_it() -> None:
 def test_trials_that_fail_double_the_pause_up_to_a_minute(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ragmeter.scorers.llm.admission.PATIENCE", 0.0)
     clock = Clock()
-    breaker = opened(CircuitBreaker(4, clock))
+    breaker = opened(a_breaker(clock))
     pause = FIRST_PAUSE
     for _ in range(6):
         clock.now += pause - 0.001
@@ -120,7 +125,7 @@ def test_trials_that_fail_double_the_pause_up_to_a_minute(monkeypatch: pytest.Mo
 
 def test_a_trial_without_a_result_makes_room_for_the_next() -> None:
     clock = Clock()
-    breaker = opened(CircuitBreaker(4, clock))
+    breaker = opened(a_breaker(clock))
     clock.now += FIRST_PAUSE
     ticket = breaker.enter()
     assert ticket is not None
@@ -130,7 +135,7 @@ def test_a_trial_without_a_result_makes_room_for_the_next() -> None:
 
 def test_results_of_attempts_from_before_it_opened_do_not_count() -> None:
     clock = Clock()
-    breaker = CircuitBreaker(4, clock)
+    breaker = a_breaker(clock)
     early = [breaker.enter() for _ in range(3)]
     opened(breaker)
     clock.now += FIRST_PAUSE
@@ -149,7 +154,7 @@ def test_results_of_attempts_from_before_it_opened_do_not_count() -> None:
 
 
 def test_a_hopeless_failure_opens_at_once() -> None:
-    breaker = CircuitBreaker(4, Clock())
+    breaker = a_breaker(Clock())
     ticket = breaker.enter()
     assert ticket is not None
     assert breaker.failed_for_all(ticket)
@@ -159,7 +164,7 @@ def test_a_hopeless_failure_opens_at_once() -> None:
 
 def test_it_is_given_up_by_the_trial_that_fails_when_patience_is_over() -> None:
     clock = Clock()
-    breaker = opened(CircuitBreaker(4, clock))
+    breaker = opened(a_breaker(clock))
     begun, trials = clock.now, []
     while not breaker.lost:
         wait = breaker.until_trial

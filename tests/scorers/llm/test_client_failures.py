@@ -37,7 +37,7 @@ def test_a_malformed_answer_is_repaired_with_the_error_in_hand() -> None:
     assert second[:2] == first
     assert second[2] == {"role": "assistant", "content": '{"grade": 7}'}
     assert second[3]["role"] == "user"
-    assert "at most 3 answer.grade" in second[3]["content"]
+    assert "answer.grade must be one of" in second[3]["content"]
     assert asked.clock.slept == []
 
 

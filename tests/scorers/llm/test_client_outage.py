@@ -126,7 +126,7 @@ def test_who_is_cancelled_while_waiting_leaves_the_others_in_place() -> None:
 
     async def main() -> None:
         assert set(await outage.all(10)) == {"judge_error"}
-        outage.asked.client._turns.gate._sleep = sleep
+        outage.asked.client._server.admission.queue._sleep = sleep
         calls = [asyncio.create_task(outage.asked.ask(question(str(n)))) for n in range(30)]
         for _ in range(3):
             await asyncio.sleep(0)
@@ -140,7 +140,7 @@ def test_who_is_cancelled_while_waiting_leaves_the_others_in_place() -> None:
         cancelled = [isinstance(one, asyncio.CancelledError) for one in done]
         assert cancelled == [True, True] + [False] * 28
         assert done[2:] == [2] * 28
-        assert not outage.asked.client._turns.gate._waiters
-        assert outage.asked.client._turns.gate._timer is None
+        assert not outage.asked.client._server.admission.queue._waiters
+        assert outage.asked.client._server.admission.queue._timer is None
 
     asyncio.run(main())

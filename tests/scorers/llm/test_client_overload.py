@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import Counter
+from dataclasses import replace
 from email.utils import formatdate
 from typing import Any
 
@@ -14,7 +15,7 @@ import pytest
 from ragmeter.config.scoring import JudgeSettings
 from ragmeter.core.tiers import ScoringCost
 from ragmeter.scorers.llm.client import JudgeClient
-from ragmeter.scorers.llm.exchange import RetryBudget
+from ragmeter.scorers.llm.exchange import ClientTiming, RetryBudget
 from ragmeter.scorers.llm.questions import JudgeFailed
 from tests.scorers.judge.asking import Asked, Clock, Reply, completion, error, question, script
 from tests.scorers.judge.stub_judge import StubJudge
@@ -69,7 +70,9 @@ def test_a_server_that_always_fails_gets_a_tenth_more_calls_and_the_floor() -> N
 
     async def main() -> None:
         asked = Asked(serve, retries=10)
-        asked.client._sleep = no_pause  # all within the same two minutes
+        asked.client._timing = replace(
+            asked.client._timing, sleep=no_pause
+        )  # all within the same two minutes
         for _ in range(2000):
             await asked.ask()
         assert 2000 * 1.09 < count <= 2000 * 1.1 + RetryBudget()._floor
@@ -129,7 +132,7 @@ def test_a_dead_judge_is_left_alone_and_tried_again(monkeypatch: pytest.MonkeyPa
 
     async def main() -> None:
         nonlocal alive
-        asked.client._sleep = no_pause
+        asked.client._timing = replace(asked.client._timing, sleep=no_pause)
         told = [await asked.ask() for _ in range(50)]
         assert told[0] == "judge_error"
         assert told[-1] == "judge_unavailable"
@@ -153,7 +156,7 @@ def test_a_dead_judge_is_left_alone_and_tried_again(monkeypatch: pytest.MonkeyPa
 def test_a_wrong_key_or_address_opens_at_once_and_says_so_once_a_minute(
     status: int, caplog: pytest.LogCaptureFixture
 ) -> None:
-    caplog.set_level(logging.WARNING, "ragmeter.judge")
+    caplog.set_level(logging.WARNING, "ragmeter.scorers.llm.exchange")
     asked = Asked(script(status))
 
     async def main() -> None:
@@ -228,7 +231,7 @@ def test_nobody_queues_behind_a_trial() -> None:
         clock = Clock()
         async with StubJudge(script=["http_404", "hang"]) as stub:
             settings = JudgeSettings(model="asked-1", base_url=stub.base_url, concurrency=1)
-            client = JudgeClient(settings, monotonic=clock)
+            client = JudgeClient(settings, timing=ClientTiming(monotonic=clock))
             with pytest.raises(JudgeFailed, match="denied"):
                 await client.ask(question(), ScoringCost())
             clock.now += 5

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 from pydantic import SecretStr
 
+from ragmeter.config.scoring import EmbeddingSettings
 from ragmeter.scorers.llm.embeddings import EmbeddingClient, EmbeddingFailed, EmbeddingReply
+from ragmeter.scorers.llm.exchange import ClientTiming
 from tests.scorers.llm.stub_embedding_server import Stub, by_words, stub_embeddings
 
 TEXTS = ["Hold the button.", "Press and hold it."]
@@ -25,13 +28,18 @@ async def no_sleep(seconds: float) -> None:
     await asyncio.sleep(0)
 
 
+def settings(stub: Stub, **changes: Any) -> EmbeddingSettings:
+    return EmbeddingSettings(base_url=stub.base_url, model="m", **changes)
+
+
 def asked(stub: Stub, times: int = 1, **changes: Any) -> EmbeddingReply | EmbeddingFailed:
     """What the last of so many calls gives, one after the other."""
 
     async def main() -> EmbeddingReply | EmbeddingFailed:
-        options: dict[str, Any] = {"sleep": no_sleep, **changes}
+        options = dict(changes)
         patient = options.pop("patient", True)
-        one = EmbeddingClient(stub.base_url, "m", **options)
+        timing = ClientTiming(sleep=no_sleep, monotonic=options.pop("monotonic", time.monotonic))
+        one = EmbeddingClient(settings(stub, **options), timing=timing)
         found: EmbeddingReply | EmbeddingFailed = EmbeddingFailed("refused", "")
         try:
             for _ in range(times):
@@ -71,7 +79,7 @@ def test_nonsense_is_malformed_and_never_a_vector(fault: str) -> None:
 def test_a_server_that_hangs_is_a_timeout() -> None:
     with stub_embeddings() as stub:
         stub.fault = "hang"
-        assert trouble(asked(stub, seconds=0.2, retries=1)) == "timeout"
+        assert trouble(asked(stub, timeout_seconds=0.2, retries=1)) == "timeout"
         assert len(stub.bodies) == 2
 
 
@@ -103,7 +111,7 @@ def test_the_key_comes_from_a_file_and_is_read_anew(tmp_path: Path) -> None:
         assert trouble(asked(stub)) == "refused"
 
         async def rotated() -> EmbeddingReply:
-            one = EmbeddingClient(stub.base_url, "m", api_key_file=file)
+            one = EmbeddingClient(settings(stub, api_key_file=file))
             file.write_text("k\n")
             try:
                 return await one.embed(TEXTS)
@@ -125,7 +133,7 @@ def test_equal_texts_may_have_equal_vectors() -> None:
     with stub_embeddings() as stub:
 
         async def main() -> EmbeddingReply:
-            one = EmbeddingClient(stub.base_url, "m")
+            one = EmbeddingClient(settings(stub))
             try:
                 return await one.embed(["Thirty days.", "thirty days"])
             finally:

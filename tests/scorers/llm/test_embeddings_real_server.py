@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 import pytest
 from pydantic import SecretStr
 
+from ragmeter.config.scoring import EmbeddingSettings
 from ragmeter.core.arithmetic import cosine_similarity
 from ragmeter.scorers.llm.embeddings import EmbeddingClient, EmbeddingFailed
 from tests.scorers.judge.real_server import KEY, MODEL, LlamaServer, llama_server
@@ -29,8 +30,9 @@ def asking(
     server: LlamaServer, work: Callable[[EmbeddingClient], Awaitable[T]], **changes: Any
 ) -> T:
     async def main() -> T:
-        options = {"api_key": SecretStr(KEY), "seconds": 120.0, **changes}
-        one = EmbeddingClient(server.base_url, MODEL, **options)
+        options = {"api_key": SecretStr(KEY), "timeout_seconds": 120.0, **changes}
+        settings = EmbeddingSettings(base_url=server.base_url, model=MODEL, **options)
+        one = EmbeddingClient(settings)
         try:
             return await work(one)
         finally:
@@ -70,4 +72,4 @@ def test_what_a_real_server_refuses(server: LlamaServer) -> None:
 
 def test_one_that_stands_still_is_a_timeout(server: LlamaServer) -> None:
     with server.standing_still():
-        assert trouble(server, seconds=0.5, retries=0) == "timeout"
+        assert trouble(server, timeout_seconds=0.5, retries=0) == "timeout"

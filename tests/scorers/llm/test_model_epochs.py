@@ -12,8 +12,8 @@ from ragmeter.scorers.llm.served_model import (
     MAX_IDENTITIES,
     MAX_IN_TURN,
     PAUSE,
-    ModelEpochs,
     ServedModel,
+    ServedModelHistory,
 )
 from tests.scorers.judge.asking import Clock
 
@@ -26,7 +26,7 @@ class Judged:
     def __init__(self, state: object = None, step: float = 1.0) -> None:
         self.clock = Clock()
         self.step = step
-        self.epochs = ModelEpochs(self.clock, state)
+        self.epochs = ServedModelHistory(self.clock, state)
 
     def hear(self, replies: Iterable[ServedModel]) -> list[ServedModel]:
         found = []

@@ -16,6 +16,7 @@ from ragmeter.config.scoring import JudgeSettings
 from ragmeter.core.tiers import ScoringCost
 from ragmeter.scorers.llm.billing import Attempt
 from ragmeter.scorers.llm.client import JudgeClient
+from ragmeter.scorers.llm.exchange import ClientTiming
 from ragmeter.scorers.llm.questions import JudgeFailed, JudgeQuestion, JudgeVerdict
 from ragmeter.scorers.llm.served_model import ServedModel
 from tests.ports import free_port
@@ -60,8 +61,7 @@ class Asked:
             settings,
             observe=self.attempts.append,
             on_change=lambda *change: self.changes.append(change),
-            rng=random.Random(1),
-            monotonic=clock,
+            timing=ClientTiming(monotonic=clock, rng=random.Random(1)),
         )
 
     @property

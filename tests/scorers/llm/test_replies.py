@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from ragmeter.scorers.llm.billing import ATTEMPT_OUTCOMES
 from ragmeter.scorers.llm.dialect import ChatDialect, ServerComplaint
-from ragmeter.scorers.llm.replies import ChatCompletion, ReplyFailure, read_chat_reply
+from ragmeter.scorers.llm.replies import ChatCompletion, FailedAttempt, read_chat_reply
 from tests.scorers.judge.asking import completion, error
 
 FIELDS = ["choices", "message", "content", "error", "detail", "loc", "param", "code", "type"]
@@ -37,7 +37,7 @@ anything = st.recursive(
 )
 
 
-def checked(reply: ChatCompletion | ReplyFailure) -> None:
+def checked(reply: ChatCompletion | FailedAttempt) -> None:
     if isinstance(reply, ChatCompletion):
         assert isinstance(reply.text, str)
         return
@@ -75,7 +75,7 @@ def test_a_completion_is_read() -> None:
 
 def test_a_code_that_is_no_word_is_not_repeated() -> None:
     reply = read_chat_reply(400, json.dumps(error("x", code="the user's secret\n")).encode())
-    assert isinstance(reply, ReplyFailure)
+    assert isinstance(reply, FailedAttempt)
     assert reply.detail == "status 400"
 
 

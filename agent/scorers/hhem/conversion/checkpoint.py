@@ -1,9 +1,9 @@
 """Read and check the published checkpoint: tensors, shape and prompt.
 
-The shape of the network is read from the tensors. What tensors cannot show (how relative positions
-fall into buckets, the epsilon of the norms, the activation) comes from `config.json` where that has
-the T5 fields; the published checkpoint's own does not, and then the values of google/flan-t5-base
-hold, which the published model was trained from.
+The shape of the network is read from the tensors. `config.json` gives what tensors cannot show (the
+buckets of relative positions, the epsilon of the norms, the activation), if it has the T5 fields.
+The published checkpoint's own has none; then the values of google/flan-t5-base hold, which the
+published model was trained from.
 """
 
 from __future__ import annotations
@@ -21,9 +21,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-if TYPE_CHECKING:
     Array = NDArray[np.float32]
-
 
 CONFIG = "config.json"
 
@@ -34,18 +32,27 @@ PROMPT = (
     "Premise: {text1}\n\nHypothesis: {text2}"
 )
 
+_MAX_CONFIG_BYTES = 1 << 20  # a config is a page of text; more is not one
+_GELU_NAMES = ("gated-gelu", "gelu_new")
+
 EMBEDDING = "t5.transformer.shared.weight"
 FINAL_NORM = "t5.transformer.encoder.final_layer_norm.weight"
 HEAD = "t5.classifier.weight"
 HEAD_BIAS = "t5.classifier.bias"
-BIAS = "layer.0.SelfAttention.relative_attention_bias.weight"
-_CONFIG_BYTES = 1 << 20  # a config is a page of text; more is not one
-_BLOCK_KEY = re.compile(r"t5\.transformer\.encoder\.block\.(\d{1,3})\.")
-_GELU_NAMES = ("gated-gelu", "gelu_new")
+_BLOCK = "t5.transformer.encoder.block"
+BIAS = f"{_BLOCK}.0.layer.0.SelfAttention.relative_attention_bias.weight"
+# Names of a block's weights in the checkpoint, by the names used here.
+_BLOCK_NAMES = {
+    **{name: f"layer.0.SelfAttention.{name}" for name in "qkvo"},
+    **{name: f"layer.1.DenseReluDense.{name}" for name in ("wi_0", "wi_1", "wo")},
+    "attention_norm": "layer.0.layer_norm",
+    "feed_forward_norm": "layer.1.layer_norm",
+}
 
 
 def block_key(layer: int, name: str) -> str:
-    return f"t5.transformer.encoder.block.{layer}.{name}"
+    """Return the key of a weight: q, k, v, o, wi_0, wi_1, wo or one of the two norms."""
+    return f"{_BLOCK}.{layer}.{_BLOCK_NAMES[name]}.weight"
 
 
 @dataclass(frozen=True)
@@ -64,49 +71,100 @@ class EncoderShape:
     epsilon: float = 1e-6
 
     def tensors(self) -> dict[str, tuple[int, ...]]:
-        """Every key that such a checkpoint holds, with its shape."""
-        attention, width = self.heads * self.head, self.width
-        found: dict[str, tuple[int, ...]] = {
+        """Return every key that such a checkpoint holds, with its shape."""
+        width, attention, inner = self.width, self.heads * self.head, self.inner
+        block = {
+            **dict.fromkeys("qkv", (attention, width)),
+            "o": (width, attention),
+            **dict.fromkeys(("wi_0", "wi_1"), (inner, width)),
+            "wo": (width, inner),
+            **dict.fromkeys(("attention_norm", "feed_forward_norm"), (width,)),
+        }
+        return {
             EMBEDDING: (self.vocabulary, width),
             FINAL_NORM: (width,),
             HEAD: (self.labels, width),
             HEAD_BIAS: (self.labels,),
-            block_key(0, BIAS): (self.buckets, self.heads),
+            BIAS: (self.buckets, self.heads),
+        } | {
+            block_key(layer, name): size
+            for layer in range(self.layers)
+            for name, size in block.items()
         }
-        for layer in range(self.layers):
-            for name in "qkv":
-                found[block_key(layer, f"layer.0.SelfAttention.{name}.weight")] = (attention, width)
-            found[block_key(layer, "layer.0.SelfAttention.o.weight")] = (width, attention)
-            for name in ("wi_0", "wi_1"):
-                key = block_key(layer, f"layer.1.DenseReluDense.{name}.weight")
-                found[key] = (self.inner, width)
-            found[block_key(layer, "layer.1.DenseReluDense.wo.weight")] = (width, self.inner)
-            for part in (0, 1):
-                found[block_key(layer, f"layer.{part}.layer_norm.weight")] = (width,)
-        return found
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A checked checkpoint: float32 arrays by key, and the prompt split at its two texts."""
+    """A checked checkpoint: float32 arrays by key, and its prompt."""
 
     shape: EncoderShape
     tensors: Mapping[str, Array]
     prompt: str
 
 
+def read_checkpoint(folder: Path) -> Checkpoint:
+    """Read and check `model.safetensors` (and `config.json`) in a folder.
+
+    Raises:
+        ModelError: A file is missing or broken, or does not fit.
+    """
+    safetensors = require_module("safetensors")
+    path, config_path = folder / WEIGHTS_NAME, folder / CONFIG
+    if not path.is_file():
+        raise ModelError(
+            f"{path} is missing; `ragmeter model fetch --out {folder}` downloads it or says how"
+        )
+    config = _read_config(config_path)
+    try:
+        with safetensors.safe_open(path, framework="numpy") as file:
+            slices = {key: file.get_slice(key) for key in file.keys()}  # noqa: SIM118 (no mapping)
+            kinds = {tensor.get_dtype() for tensor in slices.values()}
+            if kinds - {"F32"}:
+                raise ModelError(f"{path} holds {sorted(kinds)}; F32 is needed")
+            sizes = {key: tuple(tensor.get_shape()) for key, tensor in slices.items()}
+            shape = _read_shape(sizes, config, config_path)
+            _check_tensors(path, sizes, shape.tensors())
+            tensors = {key: file.get_tensor(key) for key in sorted(sizes)}
+    except (safetensors.SafetensorError, OSError) as error:
+        raise ModelError(f"{path} cannot be read: {error}") from None
+    numpy = require_module("numpy")
+    for key, tensor in tensors.items():
+        if not numpy.isfinite(tensor).all():
+            raise ModelError(f"{path}: {key} holds numbers that are not finite")
+    prompt = config.get("prompt", PROMPT)
+    if not isinstance(prompt, str):
+        raise ModelError(f"{config_path}: prompt is not a text")
+    split_prompt(prompt)
+    return Checkpoint(shape, tensors, prompt)
+
+
 def _read_config(path: Path) -> dict[str, Any]:
     try:
-        if path.stat().st_size > _CONFIG_BYTES:
-            raise ModelError(f"{path} is larger than {_CONFIG_BYTES} bytes: not a model's config")
-        found = json.loads(path.read_bytes())
+        if path.stat().st_size > _MAX_CONFIG_BYTES:
+            raise ModelError(f"{path} is larger than {_MAX_CONFIG_BYTES} bytes: not a config")
+        config = json.loads(path.read_bytes())
     except FileNotFoundError:
         return {}
     except (OSError, ValueError, RecursionError) as error:
         raise ModelError(f"{path} cannot be read: {error}") from None
-    if not isinstance(found, dict):
+    if not isinstance(config, dict):
         raise ModelError(f"{path} is not a JSON object")
-    return found
+    return config
+
+
+def _check_tensors(
+    path: Path, sizes: Mapping[str, tuple[int, ...]], expected: Mapping[str, tuple[int, ...]]
+) -> None:
+    for problem, odd in (
+        ("lacks", sorted(expected.keys() - sizes.keys())),
+        ("has the unknown", sorted(sizes.keys() - expected.keys())),
+    ):
+        if odd:
+            more = f" and {len(odd) - 1} more" if len(odd) > 1 else ""
+            raise ModelError(f"{path} {problem} {odd[0][:200]}{more}")
+    for key, size in expected.items():
+        if sizes[key] != size:
+            raise ModelError(f"{path}: {key} has shape {list(sizes[key])}, expected {list(size)}")
 
 
 def _positive(config: Mapping[str, Any], path: Path, name: str, default: float) -> float:
@@ -119,99 +177,55 @@ def _positive(config: Mapping[str, Any], path: Path, name: str, default: float) 
 def _read_shape(
     sizes: Mapping[str, tuple[int, ...]], config: Mapping[str, Any], path: Path
 ) -> EncoderShape:
-    """The shape that the tensors have; raises `ModelError` where they do not fit together."""
-
-    def two(key: str) -> tuple[int, int]:
+    def matrix(key: str) -> tuple[int, int]:
         if key not in sizes:
             raise ModelError(f"the checkpoint lacks {key}")
         if len(sizes[key]) != 2 or 0 in sizes[key]:
             raise ModelError(f"{key} has shape {list(sizes[key])}, where a matrix is needed")
         return sizes[key][0], sizes[key][1]
 
-    layers = 1 + max(
-        (int(found[1]) for key in sizes if (found := _BLOCK_KEY.match(key))), default=0
-    )
-    vocabulary, width = two(EMBEDDING)
-    buckets, heads = two(block_key(0, BIAS))
-    attention, _ = two(block_key(0, "layer.0.SelfAttention.q.weight"))
-    inner, _ = two(block_key(0, "layer.1.DenseReluDense.wi_0.weight"))
-    labels, _ = two(HEAD)
-    if attention % heads:
-        raise ModelError(f"{attention} columns of attention cannot be shared by {heads} heads")
-    if buckets % 4:
-        raise ModelError(f"{buckets} relative buckets: a multiple of 4 is needed")
-    if labels != 2:
-        raise ModelError(f"the classifier has {labels} labels; HHEM has 2")
+    block = re.compile(re.escape(_BLOCK) + r"\.(\d{1,3})\.")
+    layers = [int(match[1]) for key in sizes if (match := block.match(key))]
+    vocabulary, width = matrix(EMBEDDING)
+    buckets, heads = matrix(BIAS)
+    attention, _ = matrix(block_key(0, "q"))
+    inner, _ = matrix(block_key(0, "wi_0"))
+    labels, _ = matrix(HEAD)
+    distance = int(_positive(config, path, "relative_attention_max_distance", 128))
+    for wrong, problem in (
+        (attention % heads, f"{attention} columns of attention cannot be shared by {heads} heads"),
+        (buckets % 4, f"{buckets} relative buckets: a multiple of 4 is needed"),
+        (labels != 2, f"the classifier has {labels} labels; HHEM has 2"),
+        (
+            distance <= buckets // 4,
+            f"{path}: relative_attention_max_distance is below {buckets // 4 + 1}",
+        ),
+    ):
+        if wrong:
+            raise ModelError(problem)
     shape = EncoderShape(
         vocabulary=vocabulary,
         width=width,
         heads=heads,
         head=attention // heads,
         inner=inner,
-        layers=layers,
+        layers=1 + max(layers, default=0),
         buckets=buckets,
-        distance=int(_positive(config, path, "relative_attention_max_distance", 128)),
+        distance=distance,
         epsilon=_positive(config, path, "layer_norm_epsilon", 1e-6),
     )
-    if shape.distance <= buckets // 4:
-        raise ModelError(f"{path}: relative_attention_max_distance is below {buckets // 4 + 1}")
-    told = {
-        "vocab_size": shape.vocabulary,
-        "d_model": shape.width,
-        "d_kv": shape.head,
-        "d_ff": shape.inner,
-        "num_layers": shape.layers,
-        "num_heads": shape.heads,
-        "relative_attention_num_buckets": shape.buckets,
-    }
-    for name, value in told.items():
+    for name, value in (
+        ("vocab_size", shape.vocabulary),
+        ("d_model", shape.width),
+        ("d_kv", shape.head),
+        ("d_ff", shape.inner),
+        ("num_layers", shape.layers),
+        ("num_heads", shape.heads),
+        ("relative_attention_num_buckets", shape.buckets),
+    ):
         if config.get(name, value) != value:
             raise ModelError(f"{path}: {name} is {config[name]!r}, but the tensors say {value}")
     for name in ("feed_forward_proj", "dense_act_fn"):
         if config.get(name, _GELU_NAMES[0]) not in _GELU_NAMES:
             raise ModelError(f"{path}: {name} is {config[name]!r}; gated GELU (tanh) is built here")
     return shape
-
-
-def read_checkpoint(folder: Path) -> Checkpoint:
-    """Read and check `model.safetensors` (and `config.json`) in `folder`. Raises `ModelError`."""
-    safetensors = require_module("safetensors")
-    path = folder / WEIGHTS_NAME
-    if not path.is_file():
-        raise ModelError(
-            f"{path} is missing; `ragmeter model fetch --out {folder}` downloads it or says how"
-        )
-    config = _read_config(folder / CONFIG)
-    try:
-        with safetensors.safe_open(path, framework="numpy") as file:
-            keys = set(file.keys())
-            sizes = {key: tuple(file.get_slice(key).get_shape()) for key in keys}
-            kinds = {file.get_slice(key).get_dtype() for key in keys}
-            if kinds - {"F32"}:
-                raise ModelError(f"{path} holds {sorted(kinds)}; F32 is needed")
-            shape = _read_shape(sizes, config, folder / CONFIG)
-            expected = shape.tensors()
-            for problem, odd in (
-                ("lacks", sorted(expected.keys() - keys)),
-                ("has the unknown", sorted(keys - expected.keys())),
-            ):
-                if odd:
-                    more = f" and {len(odd) - 1} more" if len(odd) > 1 else ""
-                    raise ModelError(f"{path} {problem} {odd[0][:200]}{more}")
-            for key, size in expected.items():
-                if sizes[key] != size:
-                    raise ModelError(
-                        f"{path}: {key} has shape {list(sizes[key])}, expected {list(size)}"
-                    )
-            tensors = {key: file.get_tensor(key) for key in sorted(keys)}
-    except (safetensors.SafetensorError, OSError) as error:
-        raise ModelError(f"{path} cannot be read: {error}") from None
-    numpy = require_module("numpy")
-    for key, tensor in tensors.items():
-        if not numpy.isfinite(tensor).all():
-            raise ModelError(f"{path}: {key} holds numbers that are not finite")
-    prompt = config.get("prompt", PROMPT)
-    if not isinstance(prompt, str):
-        raise ModelError(f"{folder / CONFIG}: prompt is not a text")
-    split_prompt(prompt)
-    return Checkpoint(shape, tensors, prompt)

@@ -1,4 +1,4 @@
-"""Convert the published checkpoint to ONNX graphs, and check a converted model against the model card."""
+"""Convert the published checkpoint to ONNX graphs, and check a model against its model card."""
 
 from __future__ import annotations
 
@@ -36,16 +36,14 @@ if TYPE_CHECKING:
     import onnx
 
 STAGING = ".hhem-new"  # folder in which a conversion is made
+_TOLERANCE = 1e-4  # the card gives four digits: half a unit is rounding, the rest is arithmetic
+_REPEATS = 6  # of all seven premises, one after the other: a premise of some 500 tokens
 
 
 @contextmanager
 def _staging(out: Path) -> Iterator[Path]:
-    """A folder within `out`, so on its file system, that is gone afterwards whatever happens.
-
-    What a killed conversion has left in it goes first.
-    """
-    folder = out / STAGING
-    shutil.rmtree(folder, ignore_errors=True)
+    folder = out / STAGING  # on the file system of `out`
+    shutil.rmtree(folder, ignore_errors=True)  # of a killed conversion
     folder.mkdir(parents=True)
     try:
         yield folder
@@ -60,7 +58,7 @@ def _write_file(path: Path, data: bytes) -> None:
         os.fsync(file.fileno())
 
 
-def _save_graph(model: onnx.ModelProto, path: Path, manifest: ModelManifest) -> None:
+def _write_graph(path: Path, model: onnx.ModelProto, manifest: ModelManifest) -> None:
     entry = model.metadata_props.add()
     entry.key, entry.value = SOURCE_KEY, manifest.source
     _write_file(path, model.SerializeToString())
@@ -68,6 +66,8 @@ def _save_graph(model: onnx.ModelProto, path: Path, manifest: ModelManifest) -> 
 
 def _check_tokenizer(path: Path, vocabulary: int) -> None:
     """Refuse a tokenizer that makes ids which the model has no embedding for."""
+    if not path.is_file():
+        raise ModelError(f"{path} is missing: it is the one of google/flan-t5-base")
     tokenizers = require_module("tokenizers")
     try:
         tokenizer = tokenizers.Tokenizer.from_file(str(path))
@@ -83,16 +83,21 @@ def _check_tokenizer(path: Path, vocabulary: int) -> None:
 def convert_checkpoint(
     source: Path, out: Path | None = None, *, int8: bool = False
 ) -> ModelManifest:
-    """Build `hhem.onnx` (and `hhem-int8.onnx`) in `out`, by default `source`.
+    """Build a model of one or two graphs from a checkpoint.
 
-    `out` becomes complete by itself: the tokenizer is copied. Graphs of an earlier conversion are
-    replaced at the end, one rename each, the manifest last. Raises `ModelError`.
+    Files of an earlier conversion are replaced at the end, one rename each, the manifest last.
+
+    Args:
+        source: Folder of the checkpoint and its tokenizer.
+        out: Folder of the model, complete by itself; None: `source`.
+        int8: Build the quantised graph, too.
+
+    Raises:
+        ModelError: The checkpoint is not right, or `out` cannot be written.
     """
     out = out or source
     checkpoint = read_checkpoint(source)
     tokenizer = source / TOKENIZER_NAME
-    if not tokenizer.is_file():
-        raise ModelError(f"{tokenizer} is missing: it is the one of google/flan-t5-base")
     _check_tokenizer(tokenizer, checkpoint.shape.vocabulary)
     manifest = ModelManifest(
         weights_sha256=sha256_of(source / WEIGHTS_NAME),
@@ -103,9 +108,9 @@ def convert_checkpoint(
     )
     try:
         with _staging(out) as folder:
-            _save_graph(build_graph(checkpoint), folder / FP32_NAME, manifest)
+            _write_graph(folder / FP32_NAME, build_graph(checkpoint), manifest)
             if int8:
-                _save_graph(build_graph(checkpoint, int8=True), folder / INT8_NAME, manifest)
+                _write_graph(folder / INT8_NAME, build_graph(checkpoint, int8=True), manifest)
             if not (out / TOKENIZER_NAME).exists() or not tokenizer.samefile(out / TOKENIZER_NAME):
                 _write_file(folder / TOKENIZER_NAME, tokenizer.read_bytes())
             _write_file(folder / MANIFEST_NAME, manifest.text().encode())
@@ -117,10 +122,6 @@ def convert_checkpoint(
     except OSError as error:
         raise ModelError(f"{out} cannot be written: {error.strerror or error}") from None
     return manifest
-
-
-_TOLERANCE = 1e-4  # the card gives four digits: half a unit is rounding, the rest is arithmetic
-REPEATS = 6  # of all seven premises, one after the other: a premise of some 500 tokens
 
 
 @dataclass(frozen=True)
@@ -135,8 +136,13 @@ class PairCheck:
 
 @dataclass(frozen=True)
 class ModelCheck:
-    published: bool  # these are the published weights and their tokenizer
-    rows: Sequence[PairCheck]  # the seven pairs, then the same against a long premise
+    """Scores of the pairs of the model card, and then of their hypotheses with a long premise.
+
+    `published`: these are the published weights and their tokenizer.
+    """
+
+    published: bool
+    rows: Sequence[PairCheck]
 
     @property
     def off(self) -> float:
@@ -144,46 +150,39 @@ class ModelCheck:
         return max(abs(r.fp32 - r.expected) for r in self.rows if r.expected is not None)
 
     def int8_errors(self) -> list[float]:
+        """Return the distances of the quantised scores from the float32 ones."""
         return [abs(row.int8 - row.fp32) for row in self.rows if row.int8 is not None]
 
     @property
     def passed(self) -> bool:
+        """Whether it is the published model and scores as published."""
         return self.published and self.off <= _TOLERANCE
 
 
 def check_conversion(folder: Path) -> ModelCheck:
-    """Score the seven pairs of the model card, and their hypotheses against a long premise.
+    """Score the pairs of the model card with a converted model.
 
-    Raises `ModelError` where the model cannot be loaded or run.
+    Raises:
+        ModelError: The model cannot be loaded or run.
     """
     exact = HhemModel(folder)
     fast = HhemModel(folder, int8=True) if exact.manifest.int8 else None
-    long = " ".join(pair.premise for pair in PUBLISHED_PAIRS)
-    long = " ".join([long] * REPEATS)
-    rows = []
-    for premise, expected in ((None, True), (long, False)):
-        for pair in PUBLISHED_PAIRS:
-            ids = (premise or pair.premise, pair.hypothesis)
-            rows.append(
-                PairCheck(
-                    pair,
-                    pair.score if expected else None,
-                    exact.score(*ids),
-                    fast.score(*ids) if fast else None,
-                )
-            )
-    manifest = exact.manifest
-    published = (manifest.weights_sha256, manifest.tokenizer_sha256) == (
-        WEIGHTS_FILE.sha256,
-        TOKENIZER_FILE.sha256,
-    )
-    return ModelCheck(published, rows)
+    long = " ".join([pair.premise for pair in PUBLISHED_PAIRS] * _REPEATS)
+
+    def check(pair: PublishedPair, premise: str, expected: float | None) -> PairCheck:
+        texts = premise, pair.hypothesis
+        return PairCheck(pair, expected, exact.score(*texts), fast.score(*texts) if fast else None)
+
+    rows = [check(pair, pair.premise, pair.score) for pair in PUBLISHED_PAIRS]
+    rows += [check(pair, long, None) for pair in PUBLISHED_PAIRS]
+    sources = (exact.manifest.weights_sha256, exact.manifest.tokenizer_sha256)
+    return ModelCheck(sources == (WEIGHTS_FILE.sha256, TOKENIZER_FILE.sha256), rows)
 
 
 def format_check(result: ModelCheck) -> Iterator[str]:
-    """The result in lines for people."""
-    fast = bool(result.int8_errors())
-    yield "expected  fp32    " + ("int8    " if fast else "") + "hypothesis"
+    """Yield the lines of a report."""
+    errors = result.int8_errors()
+    yield "expected  fp32    " + ("int8    " if errors else "") + "hypothesis"
     for row in result.rows:
         expected = "-" if row.expected is None else f"{row.expected:.4f}"
         int8 = "" if row.int8 is None else f"{row.int8:.4f}  "
@@ -194,6 +193,6 @@ def format_check(result: ModelCheck) -> Iterator[str]:
         yield f"fp32: at most {result.off:.5f} from the published scores, {verdict}"
     else:
         yield "These are not the published weights and tokenizer: the expected scores do not apply."
-    if errors := result.int8_errors():
+    if errors:
         mean = sum(errors) / len(errors)
         yield f"int8: at most {max(errors):.4f} from fp32, {mean:.4f} on average"

@@ -1,10 +1,8 @@
-"""The published HHEM-2.1-Open and its download: pinned files, checked by size and hash.
+"""The published HHEM-2.1-Open: its pinned files, their checked download, and its scores.
 
-The published HHEM-2.1-Open: where its two files are, what they hash to, what it scores.
-
-The weights are vectara/hallucination_evaluation_model at the revision below (model card:
-Apache-2.0), the tokenizer is the one of google/flan-t5-base, which that model was trained from and
-whose tokenizer its own code loads by name. Pairs and scores are those of the model card.
+The weights are vectara/hallucination_evaluation_model (model card: Apache-2.0). The tokenizer is
+the one of google/flan-t5-base, which that model was trained from and whose tokenizer its own code
+loads by name. Pairs and scores are those of the model card.
 """
 
 from __future__ import annotations
@@ -12,14 +10,19 @@ from __future__ import annotations
 import hashlib
 import os
 import shutil
-import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import httpx
 
+from ragmeter.core.atomic_files import replacing
 from ragmeter.scorers.hhem.model import TOKENIZER_NAME, WEIGHTS_NAME, ModelError, sha256_of
+
+HUB_URL = "https://huggingface.co"
+_TIMEOUT_SECONDS = 30.0  # without a byte: then there is no network worth waiting for
+_SPARE_BYTES = 16 << 20  # left free on the disk
+_CHUNK_BYTES = 1 << 20
 
 
 @dataclass(frozen=True)
@@ -34,12 +37,14 @@ class PublishedFile:
 
     @property
     def path(self) -> str:
-        """Of the file's URL, below the host."""
+        """Path of the file's URL."""
         return f"{self.repository}/resolve/{self.revision}/{self.name}"
 
 
 @dataclass(frozen=True)
 class PublishedPair:
+    """A pair of the model card with its score."""
+
     premise: str
     hypothesis: str
     score: float
@@ -84,15 +89,10 @@ PUBLISHED_PAIRS = (
 )
 
 
-HUB_URL = "https://huggingface.co"
-_SECONDS = 30.0  # without a byte: then there is no network worth waiting for
-_SPARE = 16 << 20  # bytes left free on the disk
-
-
 def manual_instructions(
     out: Path, base_url: str = HUB_URL, files: Sequence[PublishedFile] = PUBLISHED_FILES
 ) -> str:
-    """What to do where this machine reaches no hub."""
+    """Return what to do where this machine reaches no hub."""
     lines = [f"By hand: on a machine with a network download these, and put both into {out}:"]
     for file in files:
         lines += [
@@ -106,12 +106,12 @@ def manual_instructions(
 def _download(url: str, file: PublishedFile, target: Path, say: Callable[[str], None]) -> None:
     digest, done, shown = hashlib.sha256(), 0, 0
     with (
-        httpx.Client(follow_redirects=True, timeout=_SECONDS) as client,
+        httpx.Client(follow_redirects=True, timeout=_TIMEOUT_SECONDS) as client,
         client.stream("GET", url) as reply,
     ):
         reply.raise_for_status()
         with target.open("wb") as out:
-            for chunk in reply.iter_bytes(1 << 20):
+            for chunk in reply.iter_bytes(_CHUNK_BYTES):
                 done += len(chunk)
                 if done > file.size:
                     raise ModelError(f"{url} is longer than {file.size:,} bytes: not kept")
@@ -134,9 +134,16 @@ def fetch_model(
     base_url: str = HUB_URL,
     files: Sequence[PublishedFile] = PUBLISHED_FILES,
 ) -> None:
-    """Download what `out` lacks of `files`. Raises `ModelError`; then nothing half is left.
+    """Download files, unless they are there with the right hash; no half file is left behind.
 
-    A file that is there already is kept when its hash is right, and replaced when not.
+    Args:
+        out: Folder to download to.
+        say: Called with lines about the progress.
+        base_url: The model hub, or a mirror of it.
+        files: Files to download.
+
+    Raises:
+        ModelError: A file cannot be had; the text says how to get it by hand.
     """
     base_url = base_url.rstrip("/")
     if "@" in base_url:
@@ -149,16 +156,10 @@ def fetch_model(
             if there and sha256_of(target) == file.sha256:
                 say(f"{file.name}: there already")
                 continue
-            if shutil.disk_usage(out).free < file.size + _SPARE:
+            if shutil.disk_usage(out).free < file.size + _SPARE_BYTES:
                 raise ModelError(f"{out} has no room for the {file.size:,} bytes of {file.name}")
-            handle, name = tempfile.mkstemp(prefix=f".{file.name}-", dir=out)
-            os.close(handle)
-            try:
-                os.chmod(name, 0o644)  # as any other file: temporary ones are for their owner only
-                _download(f"{base_url}/{file.path}", file, Path(name), say)
-                os.replace(name, target)
-            finally:
-                Path(name).unlink(missing_ok=True)
+            with replacing(target) as part:
+                _download(f"{base_url}/{file.path}", file, part, say)
     except (httpx.HTTPError, httpx.InvalidURL) as error:
         reason = str(error) or type(error).__name__
         raise ModelError(

@@ -1,18 +1,15 @@
 """Prompts of the judge in versioned files, filled with fenced texts of others.
 
-Text that others wrote, made fit to stand in a prompt: cleaned, and fenced as data.
+A file `NAME.VERSION.yaml` has `system` and `user`, the two messages in our own wording of a
+published method, `source`, the paper of the method, and `notes`. A change of wording is a new
+version: the hash of the file is part of a score's fingerprint, and another fingerprint starts
+another series.
 
-Every block of a prompt stands between two lines that carry one code. The code is a hash of all
-the blocks, so that equal data gives an equal prompt (a cache needs that), and no block contains
-it: what is inside cannot close its fence. Cleaning takes away what no reader sees and what a
-server would read as more than text: control and format characters, and the marks by which chat
-templates tell roles apart, which local servers take for real wherever they stand.
-
-What judges are asked, in versioned files: wording of our own of published methods.
-
-A file `NAME.VERSION.yaml` has `system` and `user`, the two messages, `source`, the paper of the
-method, and `notes`. A change of wording is a new version: the hash of the file is part of a
-score's fingerprint, and another fingerprint starts another series.
+Text that others wrote is cleaned and fenced. Cleaning removes what no reader sees and what a server
+would read as more than text: control and format characters, and the marks by which chat templates
+tell roles apart, which local servers take for real wherever they stand. A fence is a pair of lines
+with a code, a hash of all the texts: equal data gives an equal prompt, which a cache needs, and no
+text contains the code that would close its fence.
 """
 
 from __future__ import annotations
@@ -23,27 +20,29 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from importlib import resources
+from itertools import islice
 from typing import Any, TypeVar
 
 import yaml
 
+from ragmeter.scorers.judge.calls import labels_schema
 from ragmeter.scorers.llm.questions import JudgeQuestion
 
+# A line of a fence.
 CODE = re.compile(r"\[\[(BEGIN|END) ([a-z]+(?: \d+)?) ([0-9a-f]{16})\]\]")
-"""A line of a fence."""
 
 # Control and format characters, surrogates, private use and tag characters: not seen by people,
 # yet read by models. Kept: tab, line break, and the joiners U+200C and U+200D, which change words.
-_UNSEEN = re.compile(
+_INVISIBLE = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u115f\u1160\u180e\u200b\u200e\u200f\u202a-\u202e"
     "\u2060-\u206f\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff0-\ufffb\ufffe\uffff\ud800-\udfff\ue000-\uf8ff"
     "\U000e0000-\U000e0fff\U000f0000-\U0010ffff]"
 )
-_ASCII_UNSEEN = bytes(n for n in range(128) if _UNSEEN.match(chr(n)))
+_ASCII_INVISIBLE = bytes(n for n in range(128) if _INVISIBLE.match(chr(n)))
 # Tokens with a role in the chat templates of Llama, Mistral, Qwen, Gemma, Phi, DeepSeek and their
 # kin, and our own fence. A space after the first sign leaves them readable and mere text.
 # Each alternative begins with a plain sign: the engine then looks for these signs alone.
-_MARKS = re.compile(
+_ROLE_MARKS = re.compile(
     r"<(?=[|｜]|(?i:/?(?:s|bos|eos|pad|unk|start_of_turn|end_of_turn|start_of_image)>|</?SYS>>))"
     r"|\|(?=>)"
     r"|｜(?=>)"
@@ -53,24 +52,24 @@ _MARKS = re.compile(
 
 
 def clean_text(text: str) -> str:
-    """The text as people see it, and nothing in it that a server takes for more than text."""
+    """Return the text as people see it, without anything that a server takes for more."""
     text = text.replace("\r\n", "\n").replace("\r", "\n")
     if text.isascii():  # on bytes in C, many times quicker: cleaning is most of a prompt's work
-        text = text.encode().translate(None, _ASCII_UNSEEN).decode()
+        text = text.encode().translate(None, _ASCII_INVISIBLE).decode()
     else:
         for line_break in "\x85\u2028\u2029":
             text = text.replace(line_break, "\n")
-        text = _UNSEEN.sub("", text)
-    return _MARKS.sub(lambda found: f"{found.group()} ", text)
+        text = _INVISIBLE.sub("", text)
+    return _ROLE_MARKS.sub(lambda match: f"{match.group()} ", text)
 
 
 def fence_texts(blocks: Sequence[tuple[str, str]]) -> tuple[str, list[str]]:
-    """The code, and each (label, text) as lines of a fence with the cleaned text in between.
+    """Return the code, and each (label, text) as a fence around the cleaned text.
 
-    Labels are ours: small letters, and perhaps a number. A function of its input.
+    Labels are ours: small letters, and perhaps a number.
     """
     cleaned = [(label, clean_text(text)) for label, text in blocks]
-    whole = "\0".join(part for block in cleaned for part in block)
+    whole = "\0".join(text for block in cleaned for text in block)
     code, folded, number = "", whole.casefold(), 0
     while not code or code in folded:
         code = hashlib.sha256(f"{number}\0{whole}".encode()).hexdigest()[:16]
@@ -82,8 +81,8 @@ def fence_texts(blocks: Sequence[tuple[str, str]]) -> tuple[str, list[str]]:
 
 T = TypeVar("T")
 
+# By slot of a template: one text, or several, which are numbered from 1.
 PromptData = Mapping[str, str | Sequence[str]]
-"""By slot of a template: one text, or several, which are numbered from 1."""
 
 _SLOT = re.compile(r"\{\{([a-z_]+)\}\}")
 _KEYS = {"source", "notes", "system", "user"}
@@ -91,8 +90,11 @@ _KEYS = {"source", "notes", "system", "user"}
 
 @dataclass(frozen=True, slots=True)
 class PromptTemplate:
-    """`hash`: 12 hex digits of the file's SHA-256. `user` has `{{slots}}`; `{{code}}` is the code
-    of the fences."""
+    """A prompt of one version.
+
+    `hash` is 12 hex digits of the file's SHA-256. `user` has `{{slots}}`; `{{code}}` stands for the
+    code of the fences.
+    """
 
     name: str
     version: int
@@ -107,28 +109,29 @@ class PromptTemplate:
         return f"{self.name}@{self.version}"
 
     def fill(self, data: PromptData, facts: Mapping[str, int] | None = None) -> str:
-        """The user message: `data` fenced as text of others, `facts` (numbers of ours) as they are.
+        """Return the user message; texts that are filled in are not searched for slots.
 
-        What is filled in is not searched for slots again. ValueError where slots and parts differ.
+        Args:
+            data: Texts of others, which are fenced.
+            facts: Numbers of ours, which are not.
+
+        Raises:
+            ValueError: The template has other slots.
         """
-        blocks: list[tuple[str, str]] = []
-        counts: dict[str, int] = {}
-        for slot, texts in data.items():
-            if isinstance(texts, str):
-                blocks.append((slot, texts))
-            else:
-                label = slot.removesuffix("s")
-                blocks += [(f"{label} {n}", text) for n, text in enumerate(texts, 1)]
-            counts[slot] = 1 if isinstance(texts, str) else len(texts)
-        code, fenced = fence_texts(blocks)
-        parts = {"code": code} | {name: str(value) for name, value in (facts or {}).items()}
-        at = 0
-        for slot, count in counts.items():
-            parts[slot] = "\n".join(fenced[at : at + count])
-            at += count
-        if set(_SLOT.findall(self.user)) != set(parts):
-            raise ValueError(f"{self.title}: the slots are not {', '.join(sorted(parts))}")
-        return _SLOT.sub(lambda found: parts[found.group(1)], self.user)
+        labelled = {
+            slot: [(slot, texts)]
+            if isinstance(texts, str)
+            else [(f"{slot.removesuffix('s')} {n}", text) for n, text in enumerate(texts, 1)]
+            for slot, texts in data.items()
+        }
+        code, fences = fence_texts([block for blocks in labelled.values() for block in blocks])
+        rest = iter(fences)
+        filled = {"code": code} | {name: str(value) for name, value in (facts or {}).items()}
+        for slot, blocks in labelled.items():
+            filled[slot] = "\n".join(islice(rest, len(blocks)))
+        if set(_SLOT.findall(self.user)) != set(filled):
+            raise ValueError(f"{self.title}: the slots are not {', '.join(sorted(filled))}")
+        return _SLOT.sub(lambda match: filled[match.group(1)], self.user)
 
     def ask(
         self,
@@ -139,7 +142,7 @@ class PromptTemplate:
         facts: Mapping[str, int] | None = None,
         max_output_tokens: int,
     ) -> JudgeQuestion[T]:
-        """The question about this data; see `fill`."""
+        """Return the question about this data; `fill` explains `data` and `facts`."""
         return JudgeQuestion(
             prompt=self.title,
             prompt_hash=self.hash,
@@ -150,26 +153,53 @@ class PromptTemplate:
             max_output_tokens=max_output_tokens,
         )
 
+    def ask_label(self, name: str, labels: Mapping[str, T], data: PromptData) -> JudgeQuestion[T]:
+        """Return the question for one label; `labels` maps what the judge writes to values."""
+        return self.ask(
+            data,
+            schema=labels_schema([name], list(labels)),
+            read=lambda reply: labels[reply[name]],
+            max_output_tokens=200,
+        )
+
+    def ask_labels(
+        self, count: int, labels: Mapping[str, T], data: PromptData, tokens: int = 10
+    ) -> JudgeQuestion[list[T]]:
+        """Return the question for `count` labels, each of so many tokens."""
+        numbers = [str(n) for n in range(1, count + 1)]
+        return self.ask(
+            data,
+            facts={"count": count},
+            schema=labels_schema(numbers, list(labels)),
+            read=lambda reply: [labels[reply[number]] for number in numbers],
+            max_output_tokens=200 + tokens * count,
+        )
+
 
 def list_prompts() -> list[tuple[str, int]]:
-    """Name and version of every prompt there is."""
+    """Return name and version of every prompt."""
     files = [item.name for item in resources.files(__name__).iterdir()]
-    found = [re.fullmatch(r"([a-z-]+)\.(\d+)\.yaml", name) for name in files]
-    return sorted((match[1], int(match[2])) for match in found if match)
+    matches = [re.fullmatch(r"([a-z-]+)\.(\d+)\.yaml", name) for name in files]
+    return sorted((match[1], int(match[2])) for match in matches if match)
 
 
 @cache
 def load_prompt(name: str, version: int) -> PromptTemplate:
-    """The prompt of this name and version. FileNotFoundError, ValueError for a broken file."""
+    """Read a prompt.
+
+    Raises:
+        FileNotFoundError: There is none of this name and version.
+        ValueError: The file is broken.
+    """
     content = (resources.files(__name__) / f"{name}.{version}.yaml").read_bytes()
-    parts = yaml.safe_load(content)
-    if not isinstance(parts, dict) or set(parts) != _KEYS:
+    fields = yaml.safe_load(content)
+    if not isinstance(fields, dict) or set(fields) != _KEYS:
         raise ValueError(f"{name}.{version}: exactly {', '.join(sorted(_KEYS))} are needed")
     return PromptTemplate(
         name=name,
         version=version,
         hash=hashlib.sha256(content).hexdigest()[:12],
-        source=parts["source"],
-        system=parts["system"].strip(),
-        user=parts["user"].strip(),
+        source=fields["source"],
+        system=fields["system"].strip(),
+        user=fields["user"].strip(),
     )

@@ -6,6 +6,8 @@ import errno
 import json
 import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -198,3 +200,13 @@ def test_a_folder_that_cannot_be_written_is_named(folder: Path) -> None:
     (folder / "file").write_text("")
     with pytest.raises(ModelError, match="file cannot be written"):
         convert_checkpoint(folder, folder / "file")
+
+
+def test_the_agent_never_loads_the_conversion() -> None:
+    code = (
+        "import sys, ragmeter.app.embedded_agent, ragmeter.app.kafka_worker, ragmeter.cli.main\n"
+        "import ragmeter.scorers.hhem.tier, ragmeter.score.slow_tiers\n"
+        "print([name for name in sys.modules if 'hhem.conversion.' in name])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"

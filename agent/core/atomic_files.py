@@ -1,0 +1,40 @@
+"""Files that appear under their name only when they are complete."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+@contextmanager
+def replacing(path: Path, *, sync: bool = False) -> Iterator[Path]:
+    """Yield a temporary file's path to write to, renamed to `path` if the block succeeds.
+
+    Pipes and devices are written to directly, and a link stays a link.
+
+    Args:
+        path: The file to replace.
+        sync: Whether the content must survive a power cut.
+    """
+    path = Path(os.path.realpath(path))
+    if path.exists() and not path.is_file():
+        yield path
+        return
+    # with the process id, as two processes may write the same file
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        yield temporary
+        if sync:
+            with temporary.open("rb") as file:
+                os.fsync(file.fileno())
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """Write a whole file by `replacing`."""
+    with replacing(path) as temporary:
+        temporary.write_bytes(data)

@@ -1,0 +1,120 @@
+"""The wheel in an environment of its own, beside an application with modules of our folders' names."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import pytest
+
+from tests.waiting import PATIENCE
+
+pytestmark = pytest.mark.slow  # builds a wheel and installs every dependency
+
+ROOT = Path(__file__).parents[1]
+EXAMPLE = ROOT / "examples" / "own_metric"
+TRACES = ROOT / "examples" / "mtrag.jsonl"
+UV = Path(sys.executable).with_name("uv")
+
+
+def run(*command: str | Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    done = subprocess.run(
+        [*map(str, command)],
+        cwd=ROOT.anchor,  # not the repository: it holds the sources
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        env={**os.environ, **environment},
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("dist")
+    build = (UV, "build", "--quiet", "--wheel", "--no-build-isolation", "--python", sys.executable)
+    run(*build, "--out-dir", folder, ROOT)
+    run(*build, "--out-dir", folder, EXAMPLE)
+    (made,) = folder.glob("ragmeter-*.whl")
+    return made
+
+
+@pytest.fixture(scope="module")
+def python(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The interpreter of an environment that holds the wheel and what it requires."""
+    folder = tmp_path_factory.mktemp("environment")
+    run(UV, "venv", "--quiet", "--python", sys.executable, folder)
+    found = folder / "bin" / "python"
+    install = (UV, "pip", "install", "--quiet", "--python", found)
+    lock = ROOT / "requirements" / "dev.lock"
+    (example,) = wheel.parent.glob("help_links-*.whl")
+    run(*install, "--constraint", lock, wheel, example)
+    return found
+
+
+@pytest.fixture(scope="module")
+def application(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of the user's, first on the path, whose modules would hide ours."""
+    folder = tmp_path_factory.mktemp("application")
+    (folder / "agent.py").write_text("raise RuntimeError('the application was imported')\n")
+    for name in ("agent", "exporters"):
+        (folder / name).mkdir()
+        (folder / name / "__init__.py").write_text("raise RuntimeError('imported')\n")
+    return folder
+
+
+def test_wheel_installs_one_package_and_nothing_of_the_tests(wheel: Path) -> None:
+    names = zipfile.ZipFile(wheel).namelist()
+    assert {name.partition("/")[0] for name in names if ".dist-info/" not in name} == {"ragmeter"}
+    assert "ragmeter/exporters/prometheus.py" in names
+    assert "ragmeter/py.typed" in names
+    sources = {
+        path.relative_to(ROOT / "agent").as_posix()
+        for path in (ROOT / "agent").rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    }
+    assert {f"ragmeter/{name}" for name in sources} <= set(names)
+
+
+def test_metadata_leads_to_the_project_and_reads_without_it(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = [name for name in archive.namelist() if name.endswith("/METADATA")]
+        headers, _, text = archive.read(name).decode().partition("\n\n")
+    assert headers.count("\nProject-URL: ") >= 3
+    # A package index shows the README without the repository around it.
+    assert "](docs/" not in text
+    assert "](examples/" not in text
+
+
+def test_replay_and_own_metric_beside_an_application_of_the_same_names(
+    python: Path, application: Path, tmp_path: Path
+) -> None:
+    settings = {"state": {"path": str(tmp_path / "state.db")}}
+    (tmp_path / "ragmeter.json").write_text(json.dumps(settings))
+    config = ("--config", tmp_path / "ragmeter.json")
+    command = python.with_name("ragmeter")
+    done = run(
+        *(command, "run", *config, "--replay", TRACES, "--exit-after-replay"),
+        PYTHONPATH=str(application),
+    )
+    assert "230" in done.stdout + done.stderr
+    run(command, "score", TRACES, "-o", tmp_path / "scores.jsonl", PYTHONPATH=str(application))
+    with open(tmp_path / "scores.jsonl", encoding="utf-8") as lines:
+        metrics = [{one["metric"] for one in json.loads(line)["results"]} for line in lines]
+    assert len(metrics) == 230
+    assert all({"help_link", "grounding"} <= names for names in metrics)
+
+
+def test_public_names_are_of_the_package(python: Path, application: Path) -> None:
+    code = (
+        "import ragmeter; from ragmeter import NoScore, Trace, metric, read_scores, score;"
+        "print(ragmeter.__version__)"
+    )
+    done = run(python, "-c", code, PYTHONPATH=str(application))
+    assert done.stdout.strip() == "0.1.0"
