@@ -52,7 +52,7 @@ def main() -> None:
     state = PartitionState(
         settings,
         load_configured_rules(settings),
-        scorer.expected,
+        scorer.pairs,
         width=2 * settings.kafka.in_flight,
         dedupe=settings.kafka.dedupe_hours * 3600,
         clock=time.time,

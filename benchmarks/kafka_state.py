@@ -51,7 +51,7 @@ class Partition:
         self.state = PartitionState(
             settings,
             rules,
-            scorer.expected,
+            scorer.pairs,
             width=2 * settings.kafka.in_flight,
             dedupe=settings.kafka.dedupe_hours * 3600,
             clock=time.time,
@@ -91,7 +91,7 @@ def traffic(services: int, hours: float, every: float, scorer: Scorer) -> Iterat
     rng = random.Random(1)
     for number in range(int(hours * 3600 / every) * services):
         results = [
-            Score(metric, by, ScoreState.SCORED, rng.random()) for metric, by in scorer.expected
+            Score(metric, by, ScoreState.SCORED, rng.random()) for metric, by in scorer.pairs
         ]
         yield ScoredTrace(
             f"t{number}",

@@ -20,6 +20,7 @@ from ragmeter.config.inputs import OtlpSettings
 from ragmeter.config.loader import load_settings
 from ragmeter.core.counters import CounterKey
 from ragmeter.embedded.agent import EmbeddedAgent
+from ragmeter.embedded.commits import Clocks
 from ragmeter.embedded.open_traces import OpenTraces, SpanBatch
 from ragmeter.ingest.native import decode_trace
 from ragmeter.ingest.otlp.bodies import decode_traces
@@ -87,7 +88,7 @@ def once(
             environ={}, overrides={"otlp": otlp, **({"state": paths} if durable else {})}
         )
         agent = (
-            EmbeddedAgent(settings, [], clock=clock.now, monotonic=clock.now) if durable else None
+            EmbeddedAgent(settings, [], clocks=Clocks(clock.now, clock.now)) if durable else None
         )
         store: Any = OpenSpanTable(agent._store) if agent else Memory()
         assembly = (

@@ -13,7 +13,7 @@ import json
 import math
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from ragmeter.config.scoring import JudgeBudgetSettings, SamplingSettings
 from ragmeter.core.score import Score, ScoredTrace, ScoreState
@@ -159,11 +159,10 @@ def _judged_span(seed: int, slow: float, fails_good: float, fails_bad: float) ->
         if not taken:
             windows.add(_left_out(number, at, pi, name, cheap), "bot")
             continue
-        whole = ScoredTrace(f"t{number}", "bot", START + at, "ok", [])
-        whole.frame = [(*PAIR, name, cheap)]
+        pending = ((*PAIR, name, cheap),)
+        whole = ScoredTrace(f"t{number}", "bot", START + at, "ok", [], pending=pending)
         windows.add(whole, "bot")
-        part = _scored(number, at, good, pi, name, cheap)
-        part.partial = True
+        part = replace(_scored(number, at, good, pi, name, cheap), partial=True)
         if rng.random() < (fails_good if good else fails_bad):
             part.results[0].state, part.results[0].value = ScoreState.UNSCORED, None
         took = rng.expovariate(1 / 20) * (1 if good else slow)

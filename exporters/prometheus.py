@@ -199,7 +199,7 @@ class PrometheusExporter:
         values: dict[str, dict[Labels, float]] = {
             "ragmeter_accounting_mismatch": _mismatch(series, snapshot.waiting),
             "ragmeter_drawn_traces": {
-                (("tier", tier),): float(number) for tier, number in health.drawn.items()
+                (("tier", tier),): float(number) for tier, number in health.pending.items()
             },
             "ragmeter_judge_info": dict.fromkeys(snapshot.instruments, 1.0),
             "ragmeter_processing_lag_seconds": _single(health.processing_lag_seconds),

@@ -22,14 +22,14 @@ class AgentHealth:
 
     Args:
         problems: Descriptions of why the agent is not ready; empty when it is.
-        drawn: Traces that wait for a slow tier, by tier.
+        pending: Traces that wait for a slow tier, by tier.
     """
 
     problems: tuple[str, ...] = ()
     queue_depth: int = 0
     oldest_unprocessed_seconds: float | None = None
     processing_lag_seconds: float | None = None
-    drawn: Mapping[str, int] = field(default_factory=dict)
+    pending: Mapping[str, int] = field(default_factory=dict)
 
     @property
     def ready(self) -> bool:

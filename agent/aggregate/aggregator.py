@@ -152,7 +152,7 @@ class Aggregator:
         count_operations(self.counters, trace)
         self._count_objectives(trace)
         if trace.wording and not remembered:
-            trace = replace(trace, wording="")
+            trace = replace(trace, wording=None)
         return AppliedTrace(trace, segments, alerts)
 
     def _apply_canary(
@@ -253,13 +253,15 @@ class Aggregator:
     def _remember_answer(self, trace: ScoredTrace) -> bool:
         """Remember the answer, to compare it with others to the same question."""
         wording, now = trace.wording, self.windows.now
-        if isinstance(wording, str) or now is None:
-            outcome: str = wording if isinstance(wording, str) else "late"
+        if wording is None:
+            outcome: str = trace.wording_reason
+        elif now is None:
+            outcome = "late"
         else:
             outcome = self.consistency.add(trace.service, wording, trace.timestamp, now)
         if outcome:
             self.counters.inc("ragmeter_consistency_answers_total", (("outcome", outcome),))
-        return outcome == "kept" and not isinstance(wording, str)
+        return wording is not None and outcome == "kept"
 
     def _count_objectives(self, scored: ScoredTrace) -> None:
         """Count events in counters, for Prometheus, and in budgets, for the agent's own rules."""

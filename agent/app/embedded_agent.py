@@ -19,6 +19,7 @@ from ragmeter.console.terminal import FileProgress
 from ragmeter.core.process import SignalHandlers
 from ragmeter.embedded.agent import EmbeddedAgent
 from ragmeter.embedded.commands import SettingsReload
+from ragmeter.embedded.commits import AgentOutputs
 from ragmeter.embedded.endpoints.json_items import FeedbackEndpoint, IndexEndpoint, TracesEndpoint
 from ragmeter.embedded.endpoints.operator import BaselinesEndpoint, InspectionEndpoint
 from ragmeter.embedded.endpoints.otlp import OtlpEndpoint
@@ -55,7 +56,7 @@ async def serve_agent(
     otlp = OtlpEndpoint(instrument.assembly, limits.body_bytes, redactor=instrument.redactor)
     otlp.add_to(traces)
     BaselinesEndpoint(instrument).add_to(page)
-    InspectionEndpoint(instrument.watchers).add_to(page)
+    InspectionEndpoint(instrument.inspection).add_to(page)
     await endpoint.start()
     await otlp.start()
     await indexing.start()
@@ -121,10 +122,8 @@ async def run_agent(
         settings,
         rules,
         live=not files and not exit_after_replay,
-        notify=senders.notify,
-        announced=senders.announced,
         tiers=lambda saved: build_slow_tiers(settings, saved),
-        results=exporter.put,
+        outputs=AgentOutputs(senders.notify, senders.announced, exporter.put),
     )
     await exporter.start(instrument)
     instrument.start()
@@ -242,10 +241,10 @@ async def _wait_until_idle(
 
 def _pending_text(instrument: EmbeddedAgent) -> str:
     """How many traces wait for the slow tiers, in words; empty where none does."""
-    drawn = instrument.health().drawn
+    pending = instrument.health().pending
     return " and ".join(
         f"{number:,} {'trace waits' if number == 1 else 'traces wait'} for the {tier}"
-        for tier, number in drawn.items()
+        for tier, number in pending.items()
         if number
     )
 

@@ -142,7 +142,7 @@ class CanaryRunner:
                     self._questions.hold(asked.pause)
         trace = asked.trace if self._measure is None else await self._measure(asked.trace)
         self._delivery.put(trace)
-        return evaluate_canary(self._suite, question, trace, self._scorer.against_reference(trace))
+        return evaluate_canary(self._suite, question, trace, self._scorer.score_reference(trace))
 
     async def _wait_for_turn(self) -> bool:
         """Wait for a place; whether there is one. A pause holds back everybody."""

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import Any
@@ -94,7 +94,7 @@ class HashedWording:
 PendingResult = tuple[str, str, str, float | None]
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
 class ScoredTrace:
     """The results of one trace, without its texts: scoring's output and aggregation's input.
 
@@ -107,27 +107,34 @@ class ScoredTrace:
         partial: Whether this adds results to a trace that was handed over before.
         canary: Whether the trace is a test query; only its reference metrics are counted, apart
             from real traffic.
-        frame: The results that will follow; a trace belongs to its strata from the start, however
+        pending: The results that will follow; a trace belongs to its strata from the start, however
             long a judge takes.
-        wording: Hashes of the query and answer, or the reason why there are none; empty if answers
-            are not compared.
+        wording: Hashes of the query and answer, to compare answers.
+        wording_reason: Why there is no wording, a label; empty if answers are not compared.
     """
 
     trace_id: str
     service: str
     timestamp: float
     status: Status
-    results: list[Score]
+    results: Sequence[Score]
     probability: float = 1.0
-    timings: dict[str, float] = field(default_factory=dict)
-    tags: dict[str, str] = field(default_factory=dict)
+    timings: Mapping[str, float] = field(default_factory=dict)
+    tags: Mapping[str, str] = field(default_factory=dict)
     input_tokens: int | None = None
     output_tokens: int | None = None
     cost_usd: float | None = None
     partial: bool = False
     canary: bool = False
-    frame: list[PendingResult] = field(default_factory=list)
-    wording: HashedWording | str = ""
+    pending: tuple[PendingResult, ...] = ()
+    wording: HashedWording | None = None
+    wording_reason: str = ""
+
+    def with_wording(self, wording: HashedWording | str) -> ScoredTrace:
+        """Return a copy with the wording of its answer, or with the reason why there is none."""
+        if isinstance(wording, str):
+            return replace(self, wording=None, wording_reason=wording)
+        return replace(self, wording=wording, wording_reason="")
 
     def to_dict(self) -> dict[str, Any]:
         """Return the line that `ragmeter score` writes, as JSON-able data."""

@@ -2,7 +2,7 @@
 
     arrivals -> accept (durable) -> queue -> score -> aggregate -> commit (durable)
 
-`Instrument.accept` may be called from any thread; the worker does the rest. The clock does two
+`EmbeddedAgent.accept` may be called from any thread; the worker does the rest. The clock does two
 things only: it sets a timestamp from the future back to its arrival, and, once live traffic has
 been seen, it moves event time on while nothing arrives.
 """
@@ -12,11 +12,10 @@ from __future__ import annotations
 import json
 import logging
 import math
-import sqlite3
 import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from typing import Any, TypeVar
+from typing import Any
 
 from ragmeter.aggregate.agent_view import AgentHealth
 from ragmeter.aggregate.consistency import AnswerComparison
@@ -28,11 +27,16 @@ from ragmeter.config.privacy import PrivacySettings
 from ragmeter.config.scoring import SamplingSettings
 from ragmeter.config.settings import Settings
 from ragmeter.core.counters import CounterKey, Counters, GaugeSample
-from ragmeter.core.errors import StateLostError
 from ragmeter.core.feedback import Feedback
 from ragmeter.core.process import Watchdog, is_unready
-from ragmeter.embedded.commits import Notify, Results
-from ragmeter.embedded.intake import Intake, IntakeItem, StateUnavailable, write_feedback
+from ragmeter.embedded.commits import AgentOutputs, Clocks
+from ragmeter.embedded.intake import (
+    Intake,
+    QueueFull,
+    StateUnavailable,
+    count_failures,
+    feedback_rows,
+)
 from ragmeter.embedded.open_traces import OpenTraces
 from ragmeter.embedded.passage_resolution import PassageResolution
 from ragmeter.embedded.trace_closer import SOURCE as OTLP
@@ -47,23 +51,24 @@ from ragmeter.ingest.requests.extraction import ExtractedRequests, extract_reque
 from ragmeter.ingest.spans import Span
 from ragmeter.score.slow_tiers import MakeTiers, SlowTiers
 from ragmeter.store.pending import FeedbackTable, OpenSpanTable
-from ragmeter.store.rows import AcceptedArrivals, SourceProgress, StoreOptions
-from ragmeter.store.sqlite import SqliteStore, TransactionStatements, add_counts
+from ragmeter.store.rows import StoreOptions
+from ragmeter.store.sqlite import SqliteStore, add_counts
 from ragmeter.windows.windows import Windows
 
-log = logging.getLogger("ragmeter")
+log = logging.getLogger(__name__)
 
-_T = TypeVar("_T")
+_POLL_SECONDS = 0.02  # between two checks of the `wait` methods
 
 
 class EmbeddedAgent:
-    """The running agent; `ragmeter.aggregate.agent_view.Reading` for the exporters.
+    """The running agent; for the exporters it is an `AgentView`.
 
-    `live=False` (a replay) leaves event time to the events until the first live trace.
-    `notify` makes the outbox items of an alert that fired or resolved; they are stored in the
-    same step as the alert, and `announced` is called when that is durable. Raises `StateError`
-    when the state file cannot be used. `results` gets the scores of each trace once they are
-    durable; it must neither wait nor raise.
+    Args:
+        live: Whether event time follows the clock from the start; in a replay it follows the
+            events until the first live trace.
+
+    Raises:
+        StateError: The state file cannot be used.
     """
 
     def __init__(
@@ -72,207 +77,231 @@ class EmbeddedAgent:
         rules: Sequence[AlertRule],
         *,
         live: bool = True,
-        clock: Callable[[], float] = time.time,
-        monotonic: Callable[[], float] = time.monotonic,
-        notify: Notify = lambda alert, now: (),
-        announced: Callable[[], None] = lambda: None,
+        clocks: Clocks = Clocks(),  # noqa: B008
         tiers: MakeTiers = lambda saved: SlowTiers(),
-        results: Results = lambda done: None,
+        outputs: AgentOutputs = AgentOutputs(),  # noqa: B008
     ) -> None:
         self._settings = settings
         self._limits = settings.limits
-        self._clock = clock
-        self._monotonic = monotonic
+        self._clock = clocks.wall
         self.segments = tuple(settings.segments)
         self.redactor = Redactor(settings.privacy)
-        self.content = ContentPolicy(settings.privacy)
+        content = ContentPolicy(settings.privacy)
         self._store = SqliteStore(
             settings.state.path,
             StoreOptions(
                 horizon=settings.limits.dedupe_hours * 3600,
                 synchronous=settings.state.synchronous,
-                overwrite=not self.content.full,
+                overwrite=not content.full,
             ),
             warn=log.error,
         )
         self._feedback = FeedbackTable(self._store)
-        self._dead = DeadLetters(settings.state.dead_letters, self.redactor, self.content)
-        self._resolving = PassageResolution(
-            settings.resolvers, self._store, self.redactor, settings.limits.trace_bytes, self._write
-        )
-        self._intake = Intake(
-            self._store, self._dead, settings.limits, clock, self.redactor, self._resolving
-        )
+        self._dead_letters = DeadLetters(settings.state.dead_letters, self.redactor, content)
         self._worker = Worker(
-            settings,
-            rules,
-            self._store,
-            self._dead,
-            live=live,
-            clock=clock,
-            monotonic=monotonic,
-            notify=notify,
-            announced=announced,
-            tiers=tiers,
-            results=results,
-            content=self.content,
+            settings, rules, self._store, self._dead_letters, content, clocks, tiers, outputs
         )
-        self._otlp = settings.otlp
-        self.watchers = LiveInspection(self.content)
+        self._worker.draws.live = live
+        trace_bytes = settings.limits.trace_bytes
+        self._resolution = PassageResolution(
+            settings.resolvers, self._store, self.redactor, trace_bytes, self._worker.write
+        )
+        intake = Intake(
+            self._store,
+            self._dead_letters,
+            settings.limits,
+            self._clock,
+            self.redactor,
+            self._resolution,
+            self._worker.run_counted,
+            self._on_accepted,
+        )
+        self.accept, self.room = intake.accept, intake.room
+        self.inspection = LiveInspection(content)
         spans = OpenSpanTable(self._store)
         ids = spans.ids()
         self.assembly = OpenTraces(
-            settings.otlp, spans, self._write, clock=clock, monotonic=monotonic
+            settings.otlp, spans, self._worker.write, clock=clocks.wall, monotonic=clocks.monotonic
         )
-        self._stalls: Watchdog[str] = Watchdog(monotonic)
+        self._watchdog: Watchdog[str] = Watchdog(clocks.monotonic)
         self._stalled: dict[str, float] = {}
         self._closer = TraceCloser(
             self.assembly,
             spans,
-            self.accept,
+            intake,
             self._extract,
-            settings.limits.trace_bytes,
-            written=ids & self._dead.written_from(OTLP, min(ids)) if ids else set(),
-            damaged=self._worker.damaged,
+            trace_bytes,
+            written=ids & self._dead_letters.written_from(OTLP, min(ids)) if ids else set(),
+            on_damage=self._worker.mark_damaged,
         )
 
     def _extract(self, spans: Sequence[Span]) -> ExtractedRequests:
-        found = extract_requests(spans, self._otlp)
-        self.watchers.publish(found)
-        return found
+        extracted = extract_requests(spans, self._settings.otlp)
+        self.inspection.publish(extracted)
+        return extracted
 
     def start(self) -> None:
+        """Start the threads of the agent."""
         self._worker.start()
-        self._resolving.start(self._worker.wake)
+        self._resolution.start(self._worker.wake)
         self._closer.start()
 
     def stop(self, timeout: float) -> bool:
-        """Finish what is queued within `timeout` seconds; what is left stays durable.
+        """Finish what is queued within `timeout` seconds and close the state file.
 
-        Returns whether the queue was emptied. The state file is closed.
+        Returns whether the queue was emptied; what is left in it stays durable.
         """
         closed = self._closer.stop()
-        closed = self._resolving.stop() and closed
+        closed = self._resolution.stop() and closed
         ended = self._worker.stop(timeout) and closed
         emptied = self._store.depth == 0
         if ended:
             self._store.close()
         return emptied
 
+    def _wait_while(self, waiting: Callable[[], bool], stopped: Callable[[], bool]) -> None:
+        while waiting() and not (self.fatal or stopped()):
+            time.sleep(_POLL_SECONDS)
+
+    def _draws_pending(self) -> bool:
+        return any(self._worker.draws.pending.values())
+
     def wait_idle(self, stopped: Callable[[], bool] = lambda: False) -> None:
-        """Return when nothing waits any more, the agent has died or `stopped` says so."""
-        while (
-            self._store.depth or self._store.held_count or any(self._worker.pending.values())
-        ) and not (self.fatal or stopped()):
-            time.sleep(0.02)
+        """Return when nothing waits any more, the agent has died or `stopped` returns True."""
+        store = self._store
+        self._wait_while(
+            lambda: bool(store.depth or store.held_count or self._draws_pending()), stopped
+        )
 
     def wait_replayed(self, stopped: Callable[[], bool] = lambda: False) -> None:
-        """Return when all that is in now is counted, the agent has died or `stopped` says so.
+        """Return when all that is in now is counted, the agent has died or `stopped` returns True.
 
-        In a replay that holds for slow tiers too. Beside live traffic they owe something at any
-        moment, and for as long as a judge is down: what is to be read next cannot wait for that.
+        In a replay that includes the slow tiers. Beside live traffic some of their draws are
+        always pending, and all of them while a judge is down: the next file cannot wait for that.
         """
-
-        def ended() -> bool:
-            return self.fatal is not None or stopped()
-
-        for table in ("held", "inbox"):  # in this order: what was held joins the queue
+        for table in ("held", "inbox"):  # in this order: held traces join the queue
             last = self._store.last_id(table)
-            while self._store.has_waiting(table, last) and not ended():
-                time.sleep(0.02)
-        while not self._worker.live and any(self._worker.pending.values()) and not ended():
-            time.sleep(0.02)
+            self._wait_while(lambda: self._store.has_waiting(table, last), stopped)  # noqa: B023
+        self._wait_while(lambda: not self._worker.draws.live and self._draws_pending(), stopped)
+
+    def wait_feedback(self, stopped: Callable[[], bool] = lambda: False) -> None:
+        """Return when all feedback that is in now was read, as `wait_idle` does."""
+        last = self._feedback.last()
+        self._wait_while(lambda: not self._worker.feedback.has_read_up_to(last), stopped)
 
     @property
     def fatal(self) -> str | None:
         """Why the agent has died; the process should end with a failure."""
-        return self._worker.fatal or self._closer.fatal or self._resolving.fatal
-
-    # Reading ------------------------------------------------------------------------------------
+        return self._worker.fatal or self._closer.fatal or self._resolution.fatal
 
     @property
     def windows(self) -> Windows:
+        """The windows of all services. Hold `lock()`."""
         return self._worker.aggregator.windows
 
     @property
     def counters(self) -> Counters:
+        """The counters. Hold `lock()`."""
         return self._worker.aggregator.counters
 
     @property
     def outbox(self) -> SqliteStore:
+        """The store of notifications."""
         return self._store
 
     @property
     def waiting(self) -> Mapping[tuple[str, str], int]:
+        """The number of pending results by metric and scorer."""
         return self._worker.aggregator.waiting
 
     def instruments(self) -> Sequence[Mapping[str, str]]:
-        return self._worker.instruments()
+        """Return the labels of each judge as it is served now."""
+        return self._worker.draws.tiers.instruments()
 
     def gauges(self) -> Sequence[GaugeSample]:
+        """Return the gauges of the agent. Hold `lock()`."""
         held = ("ragmeter_held_traces", (), float(self._store.held_count))
         return [*self._worker.gauges(), *self.assembly.gauges(), held]
 
     def indexes(self) -> Sequence[IndexVersion]:
+        """Return the versions of all indexes, the latest first. Hold `lock()`."""
         return list(self._worker.aggregator.indexing.versions())
 
     def consistency(self, service: str, window: str) -> AnswerComparison:
+        """Return how much answers to one question differ. Hold `lock()`."""
         return self._worker.aggregator.consistency.compared(service, window)
 
     def lock(self) -> AbstractContextManager[Any]:
+        """Return the lock to hold while reading."""
         return self._worker.lock
 
     def alerts(self) -> list[Alert]:
+        """Return alerts that are pending or firing or were resolved lately. Hold `lock()`."""
         return self._worker.aggregator.engine.alerts()
 
     def evidence(self, service: str, trace_id: str) -> dict[str, Any] | None:
+        """Return a kept trace under `trace` and its scores under `results`, or None."""
         body = self._store.evidence(service, trace_id)
         return json.loads(body) if body else None
 
+    def baselines(self) -> list[dict[str, Any]]:
+        """Return the baselines of the drift detectors, a row a series."""
+        with self._worker.lock:
+            return self._worker.aggregator.drift.baselines()
+
+    def position(self, source: str) -> int:
+        """Return how far a source has been read."""
+        return self._store.position(source)
+
+    def dead_letters_from(self, source: str, position: int) -> set[int]:
+        """Return the positions from `position` on at which a source had dead letters."""
+        return self._dead_letters.written_from(source, position)
+
     def health(self) -> AgentHealth:
+        """Return whether the agent is ready, and how far behind it is."""
         now = self._clock()
         waiting = self._store.depth
         oldest, event = self._worker.oldest_received, self._worker.time.event
+        limit = self._limits.stalled_seconds
         problems = (
             self.fatal,
             self._worker.refused,
             self._worker.problem,
             self._closer.problem,
-            *self._stuck(),
-            self._ahead(now),
+            *(_still(*item) for item in self._stalled.items() if is_unready(item[1], limit)),
+            self._describe_future_time(now),
         )
+        lag = None
+        if event is not None and self._worker.draws.live:
+            lag = max(0.0, now - event) if waiting else 0.0
         return AgentHealth(
             problems=tuple(problem for problem in problems if problem),
             queue_depth=waiting,
-            drawn=self._worker.pending,
+            pending=self._worker.draws.pending,
             oldest_unprocessed_seconds=max(0.0, now - oldest) if oldest and waiting else 0.0,
-            processing_lag_seconds=None
-            if event is None or not self._worker.live
-            else (max(0.0, now - event) if waiting else 0.0),
+            processing_lag_seconds=lag,
         )
 
     def check_stalled(self) -> str | None:
-        """What has not moved for `limits.stalled_seconds` although work waits; the process should
-        end with a failure. To be called every second or so."""
+        """Return what has not moved for `limits.stalled_seconds` although work waits.
+
+        Call it every second or so; if something has stalled, the process should end.
+        """
         held = self._store.held_count
-        self._stalled = self._stalls.update(
+        self._stalled = self._watchdog.update(
             {
-                **self._worker.marks(),
-                "the closing of traces": self._closer.pulse.count,
-                "the resolving of passages": self._resolving.pulse.count if held else None,
+                **self._worker.progress(),
+                "the closing of traces": self._closer.heartbeat.count,
+                "the resolving of passages": self._resolution.heartbeat.count if held else None,
             }
         )
         limit = self._limits.stalled_seconds
         return next((_still(*item) for item in self._stalled.items() if item[1] > limit), None)
 
-    def _stuck(self) -> list[str]:
-        limit = self._limits.stalled_seconds
-        return [_still(*item) for item in self._stalled.items() if is_unready(item[1], limit)]
-
-    def _ahead(self, now: float) -> str | None:
-        """What is wrong where a replayed trace from the future has taken the time along."""
+    def _describe_future_time(self, now: float) -> str | None:
+        """Return the problem of an event time ahead of the clock, if there is one."""
         event = self._worker.time.event
-        if not self._worker.live or event is None:
+        if not self._worker.draws.live or event is None:
             return None
         ahead = event - now - self._limits.future_seconds
         if ahead <= 0:
@@ -291,122 +320,63 @@ class EmbeddedAgent:
         """Redact by other rules from the next trace on."""
         self.redactor.update(settings)
 
-    # Traces in ----------------------------------------------------------------------------------
-
-    def accept(
-        self,
-        items: Sequence[IntakeItem],
-        source: str,
-        *,
-        progress: SourceProgress | None = None,
-        live: bool = False,
-        written: set[int] | None = None,
-        also: TransactionStatements | None = None,
-        counts: Mapping[CounterKey, float] | None = None,
-    ) -> AcceptedArrivals:
-        """Make the good items durable, once each; `ragmeter.embedded.intake.Intake.accept` says how."""
-        done = self._counted(
-            lambda: self._intake.accept(
-                items,
-                source,
-                progress=progress,
-                live=live,
-                written=written,
-                also=also,
-                counts=counts,
-            )
-        )
-        if live and done.accepted and not self._worker.live:
-            self._worker.live = True
-            if ahead := self._ahead(self._clock()):
-                log.error("%s", ahead)
-        self._worker.wake()
-        self._resolving.wake()
-        return done
-
-    def _write(self, write: Callable[[], Mapping[CounterKey, float]]) -> None:
-        """Run what writes to the state besides traces. Raises `Unavailable`."""
-
-        def guarded() -> tuple[None, Mapping[CounterKey, float]]:
-            try:
-                return None, write()
-            except sqlite3.OperationalError as error:
-                raise StateUnavailable(f"cannot write the state: {error}") from None
-
-        self._counted(guarded)
-
-    def _counted(self, write: Callable[[], tuple[_T, Mapping[CounterKey, float]]]) -> _T:
-        """What `write` has made durable; its counts are shown. Raises `Unavailable`."""
-        if self.fatal:
-            raise StateUnavailable(self.fatal)
-        with self._worker.intake_lock:
-            try:
-                done, counts = write()
-            except StateUnavailable as error:
-                if self._worker.refused is None:
-                    log.error("%s; nothing is accepted until that is mended", error)
-                self._worker.refused = str(error)
-                raise
-            except StateLostError as error:
-                self._worker.fatal = str(error)
-                raise StateUnavailable(self._worker.fatal) from None
-            except sqlite3.DatabaseError as error:
-                self._worker.damaged(error)
-                raise StateUnavailable(str(self.fatal)) from None
-            self._worker.refused = None
-            with self._worker.lock:
-                self.counters.add_saved(counts)
-        return done
-
-    def room(self) -> int:
-        """How many traces the queue still takes."""
-        return self._intake.room()
-
-    def baselines(self) -> list[dict[str, Any]]:
-        """What the drift detectors compare with, a row a series."""
-        with self._worker.lock:
-            return self._worker.aggregator.drift.baselines()
-
     def promote(self, service: str | None) -> dict[str, Any]:
-        """Make what is normal now the drift baseline of a service, or of all: done and durable on
-        return. Raises `ragmeter.embedded.commands.UnknownService` and `Unavailable`."""
+        """Make the current values the drift baselines of a service or of all, durable on return.
+
+        Raises:
+            ragmeter.embedded.commands.UnknownService: There are no baselines for it.
+            StateUnavailable: The agent ends or cannot write.
+        """
         if self.fatal or self._worker.ended:
             raise StateUnavailable(self.fatal or "the agent is stopping")
-        return self._worker.orders.submit(service)
+        return self._worker.promotions.submit(service)
+
+    def _on_accepted(self, live: bool) -> None:
+        if live and not self._worker.draws.live:
+            self._worker.draws.live = True
+            if problem := self._describe_future_time(self._clock()):
+                log.error("%s", problem)
+        self._worker.wake()
+        self._resolution.wake()
 
     def accept_feedback(
         self, items: Sequence[Feedback | DecodeFailure], source: str, *, live: bool
     ) -> int:
-        """Make the good ones durable, to be joined to their traces; how many there were. Raises
-        `QueueFull` and `Unavailable`; then nothing was accepted."""
+        """Make the good items durable, to be joined to their traces; return their number.
+
+        The clock bounds the times of `live` labels; those of a file are believed.
+
+        Raises:
+            QueueFull: Too much feedback waits; nothing was accepted.
+            StateUnavailable: The state cannot be written; nothing was accepted.
+        """
 
         def add() -> Mapping[CounterKey, float]:
-            return write_feedback(
-                self._feedback,
-                self._settings,
-                items,
-                source,
-                self._worker.labelling.unread(),
-                self.windows.now,
-                self._clock() if live else math.inf,  # a file is taken at its word
-            )
+            now = self._clock() if live else math.inf
+            future = self._settings.limits.future_seconds
+            rows = feedback_rows(items, self.windows.now, now, future)
+            unread = self._worker.feedback.unread()
+            # more at once than there is room for is taken where nothing else waits
+            if rows and unread and unread + len(rows) > self._settings.feedback.waiting:
+                raise QueueFull
+            counts = count_failures(items)
+            if rows:
+                counts["ragmeter_feedback_received_total", (("source", source),)] = len(rows)
+            self._feedback.add(rows, counts)
+            return counts
 
-        self._write(add)
+        self._worker.write(add)
         self._worker.wake()
         return sum(isinstance(item, Feedback) for item in items)
-
-    def wait_feedback(self, stopped: Callable[[], bool] = lambda: False) -> None:
-        """Return when all feedback that is in now was looked at, the agent has died or `stopped`
-        says so."""
-        last = self._feedback.last()
-        while not self._worker.labelling.has_read_up_to(last) and not (self.fatal or stopped()):
-            time.sleep(0.02)
 
     def index(
         self, events: Sequence[IndexEvent], counts: Mapping[CounterKey, float]
     ) -> list[IndexOutcome]:
-        """Count what indexing jobs say, durable on return, and the `counts` of the source. Raises
-        `Unavailable`; then it may be said again: what was counted is known by its id."""
+        """Count index events, durable on return; an event that comes again is known by its id.
+
+        Raises:
+            StateUnavailable: The agent ends or cannot write; the call may be repeated.
+        """
         if self._worker.ended:
             raise StateUnavailable(self.fatal or "the agent is stopping")
 
@@ -416,17 +386,11 @@ class EmbeddedAgent:
             return counts
 
         if counts:
-            self._write(add)
+            self._worker.write(add)
         elif self.fatal:
             raise StateUnavailable(self.fatal)
-        return self._worker.index_orders.submit(events) if events else []
-
-    def position(self, source: str) -> int:
-        return self._store.position(source)
-
-    def dead_letters_from(self, source: str, position: int) -> set[int]:
-        return self._dead.written_from(source, position)
+        return self._worker.index_batches.submit(events) if events else []
 
 
-def _still(place: str, seconds: float) -> str:
-    return f"{place} has not moved for {seconds:.0f} s although work waits"
+def _still(thread: str, seconds: float) -> str:
+    return f"{thread} has not moved for {seconds:.0f} s although work waits"

@@ -1,7 +1,6 @@
-"""Change a running agent: commands that other threads send to the worker, and settings reloaded on SIGHUP.
+"""Change a running agent: commands to the worker, and settings reloaded on SIGHUP.
 
-Orders to the worker from other threads: each is carried out by the worker between two batches,
-committed, and only then answered.
+The worker executes commands between two batches, commits, and only then returns the result.
 """
 
 from __future__ import annotations
@@ -16,33 +15,44 @@ from ragmeter.config.loader import ConfigError
 from ragmeter.config.privacy import PrivacySettings
 from ragmeter.config.scoring import SamplingSettings
 from ragmeter.config.settings import Settings
+from ragmeter.core.errors import RagmeterError
 from ragmeter.embedded.intake import StateUnavailable
+from ragmeter.server.access import AccessPolicy
+
+log = logging.getLogger(__name__)
 
 _Command = TypeVar("_Command")
-_CommandResult = TypeVar("_CommandResult")
+_Result = TypeVar("_Result")
 
+# Seconds until a command that was not begun is given up: a batch takes well under one. The commit
+# of one that was begun has as much again; the disk is tried every five.
 COMMAND_PATIENCE = 30.0
-"""Seconds until somebody who waits is told that nothing happened: a batch takes well under one. For
-the commit of what was begun there is as much again; the disk is tried every five."""
+
+# Settings that take effect at once. Every draw carries the probability that held, so no estimate
+# jumps, and a rule that redacts more is wanted now; others are built into windows, ports and files.
+_LIVE = ("sampling", "privacy.redact", "privacy.drop_attributes", "privacy.timeout_seconds")
 
 
-class UnknownService(Exception):
+class UnknownService(RagmeterError):
     """There is no service of this name."""
 
 
-class CommandQueue(Generic[_Command, _CommandResult]):
-    """Orders of one kind that wait for the worker: promotions of baselines, index events. `wake` is
-    called when one is there."""
+class CommandQueue(Generic[_Command, _Result]):
+    """Commands of one kind that wait for the worker; `wake` is called after one was added."""
 
     def __init__(self, wake: Callable[[], None]) -> None:
         self._wake = wake
-        self._waiting: queue.SimpleQueue[tuple[_Command, Future[_CommandResult]]]
-        self._waiting = queue.SimpleQueue()
+        self._waiting: queue.SimpleQueue[tuple[_Command, Future[_Result]]] = queue.SimpleQueue()
 
-    def submit(self, what: _Command, patience: float = COMMAND_PATIENCE) -> _CommandResult:
-        """Ask and wait. Raises `UnknownService` and `Unavailable`."""
-        future: Future[_CommandResult] = Future()
-        self._waiting.put((what, future))
+    def submit(self, command: _Command, patience: float = COMMAND_PATIENCE) -> _Result:
+        """Have the worker execute a command within twice `patience` seconds; return its result.
+
+        Raises:
+            UnknownService: The command names a service that does not exist.
+            StateUnavailable: It was not executed, or its commit takes too long.
+        """
+        future: Future[_Result] = Future()
+        self._waiting.put((command, future))
         self._wake()
         try:
             return future.result(patience)
@@ -54,15 +64,17 @@ class CommandQueue(Generic[_Command, _CommandResult]):
         except TimeoutError:
             raise StateUnavailable("applied, but the disk does not take it yet") from None
 
-    def execute_pending(self, apply: Callable[[_Command], _CommandResult]) -> None:
-        """By the worker: `apply` changes and commits. What it raises ends the worker, but for
-        `UnknownService`."""
+    def execute_pending(self, execute: Callable[[_Command], _Result]) -> None:
+        """Execute the waiting commands in the worker's thread.
+
+        `execute` changes and commits. Its exceptions end the worker, but for `UnknownService`.
+        """
         while not self._waiting.empty():
-            what, future = self._waiting.get()
+            command, future = self._waiting.get()
             if not future.set_running_or_notify_cancel():
                 continue
             try:
-                future.set_result(apply(what))
+                future.set_result(execute(command))
             except UnknownService as error:
                 future.set_exception(error)
             except BaseException:
@@ -70,18 +82,11 @@ class CommandQueue(Generic[_Command, _CommandResult]):
                 raise
 
     def reject_pending(self, why: str) -> None:
-        """The worker has ended."""
+        """Reject the waiting commands, as the worker has ended."""
         while not self._waiting.empty():
             _, future = self._waiting.get()
             if future.set_running_or_notify_cancel():
                 future.set_exception(StateUnavailable(why))
-
-
-log = logging.getLogger("ragmeter")
-
-_LIVE = ("sampling", "privacy.redact", "privacy.drop_attributes", "privacy.timeout_seconds")
-"""What takes effect at once. Every draw carries the probability that held, so no estimate jumps,
-and a rule that finds more is wanted now; other keys are built into windows, ports and files."""
 
 
 class _ReloadTarget(Protocol):
@@ -89,28 +94,26 @@ class _ReloadTarget(Protocol):
     def redact(self, settings: PrivacySettings) -> None: ...
 
 
-class _ReloadableFile(Protocol):
-    def reread(self) -> None:
-        """Read again what is in files of its own."""
-
-
 class SettingsReload:
-    """Called for each SIGHUP. `files` are read first; `read` gives the settings as they are written
-    now; a mistake in them is logged and changes nothing."""
+    """The handler of SIGHUP: it reads certificates, tokens and settings again.
+
+    `read` returns the settings as they are written now; a mistake in them changes nothing.
+    """
 
     def __init__(
         self,
         settings: Settings,
         read: Callable[[], Settings],
-        instrument: _ReloadTarget,
-        files: _ReloadableFile | None = None,
+        target: _ReloadTarget,
+        files: AccessPolicy | None = None,
     ) -> None:
-        self._files = files
         self._started = self._last = settings
         self._read = read
-        self._instrument = instrument
+        self._target = target
+        self._files = files
 
     def __call__(self) -> None:
+        """Read the files and settings, and apply what may change while the agent runs."""
         if self._files is not None:
             self._files.reread()
         try:
@@ -118,14 +121,17 @@ class SettingsReload:
         except (ConfigError, OSError) as error:
             log.error("configuration: %s; the settings stay as they were", error)
             return
-        # of what waits for a restart all is named, of the rest what is new
-        waiting = [key for key in _changed(self._started, new) if not _is_live(key)]
-        moved = [key for key in _changed(self._last, new) if _is_live(key)]
-        if moved:
-            self._instrument.redact(new.privacy)
-            self._instrument.resample(new.sampling)
+        # all changes that wait for a restart, but only the new ones of those that do not
+        started, last, read = (
+            settings.model_dump() for settings in (self._started, self._last, new)
+        )
+        waiting = [key for key in _changed_keys(started, read) if not _is_live(key)]
+        applied = [key for key in _changed_keys(last, read) if _is_live(key)]
+        if applied:
+            self._target.redact(new.privacy)
+            self._target.resample(new.sampling)
             self._last = new
-            log.warning("configuration read again, holds from now on: %s", ", ".join(moved))
+            log.warning("configuration read again, holds from now on: %s", ", ".join(applied))
         elif not waiting:
             log.warning("configuration read again: nothing has changed")
         if waiting:
@@ -136,17 +142,12 @@ def _is_live(key: str) -> bool:
     return any(key == name or key.startswith(f"{name}.") for name in _LIVE)
 
 
-def _changed(old: Settings, new: Settings) -> list[str]:
-    """The keys whose values differ, in order."""
-    return sorted(_differing(old.model_dump(), new.model_dump(), ""))
-
-
-def _differing(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str) -> list[str]:
-    found: list[str] = []
+def _changed_keys(old: Mapping[str, Any], new: Mapping[str, Any], prefix: str = "") -> list[str]:
+    keys: list[str] = []
     for name in old.keys() | new.keys():
         key, before, after = f"{prefix}{name}", old.get(name), new.get(name)
         if isinstance(before, Mapping) and isinstance(after, Mapping):
-            found += _differing(before, after, f"{key}.")
+            keys += _changed_keys(before, after, f"{key}.")
         elif before != after:
-            found.append(key)
-    return found
+            keys.append(key)
+    return sorted(keys)

@@ -7,10 +7,10 @@ import sqlite3
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
-from ragmeter.aggregate import aggregator as steps
-from ragmeter.aggregate.aggregator import Aggregator
+from ragmeter.aggregate.aggregator import Aggregator, evidence_trace_ids, take_changes
 from ragmeter.aggregate.evidence import (
     COLLECT_ROWS,
     COLLECT_SECONDS,
@@ -29,124 +29,54 @@ from ragmeter.store.rows import OutboxItem, StateCommit, TierDraw
 from ragmeter.store.sqlite import SqliteStore
 from ragmeter.trace import Trace
 
-log = logging.getLogger("ragmeter")
+log = logging.getLogger(__name__)
+
+CountedTraces = Sequence[tuple[Trace, ScoredTrace]]
 
 
-Notify = Callable[[Alert, float], Sequence[OutboxItem]]
+@dataclass(frozen=True, slots=True)
+class Clocks:
+    """The two clocks of the agent, in seconds: Unix time, and one that nobody sets."""
 
-Results = Callable[[Sequence[tuple[Trace, ScoredTrace]]], None]
-"""Gets what is durable, in the worker's thread: it must neither wait nor raise."""
+    wall: Callable[[], float] = time.time
+    monotonic: Callable[[], float] = time.monotonic
 
 
-class Commits:
-    """Belongs to the worker's thread. `lock` is held while the aggregator is read; `problem` says
-    why the state cannot be written now. `evidence_bytes`: most of what is kept of a trace. With
-    `hurry` set, a disk that takes nothing is tried ten times a second.
+@dataclass(frozen=True, slots=True)
+class AgentOutputs:
+    """Callbacks for what the agent produces. They run in the worker's thread and must not wait.
+
+    Args:
+        make_notifications: Makes the outbox items of an alert that fired or resolved at a Unix
+            time; they are stored in the same transaction as the alert.
+        on_notifications: Called after new outbox items are durable.
+        on_results: Gets the scores of traces after they are durable; it must not raise.
     """
 
-    def __init__(
-        self,
-        store: SqliteStore,
-        slow: TierDraws,
-        content: ContentPolicy,
-        evidence_bytes: int,
-        *,
-        lock: threading.RLock,
-        clock: Callable[[], float],
-        monotonic: Callable[[], float],
-        notify: Notify,
-        announced: Callable[[], None],
-        results: Results,
-        pulse: Heartbeat,
-        hurry: threading.Event,
-    ) -> None:
-        self._store = store
-        self._slow = slow
-        self._content = content
-        self._evidence_bytes = evidence_bytes
-        self._lock = lock
-        self._clock = clock
-        self._monotonic = monotonic
-        self._notify = notify
-        self._announced = announced
-        self._results = results
-        self._pulse = pulse
-        self._hurry = hurry
-        self.problem: str | None = None
-        self.last = False
-        """No more after this one: what cannot be written is not tried again."""
+    make_notifications: Callable[[Alert, float], Sequence[OutboxItem]] = lambda alert, now: ()
+    on_notifications: Callable[[], None] = lambda: None
+    on_results: Callable[[CountedTraces], None] = lambda traces: None
 
-    def restore(self, meta: Mapping[str, Any], kept: Sequence[EvidenceKey]) -> None:
-        """Begin with what the store holds: `kept` are the (service, trace id) of whose text it
-        has."""
-        mode = meta.get("content", "full")  # files of older versions hold whole texts
-        if self._content.changed(str(mode)):
-            self._store.commit(
-                StateCommit(0, forget_evidence=kept, meta={"content": self._content.mode})
-            )
-            kept = []
-        self._keeper = EvidenceKeeper(kept, self._evidence_bytes, self._content)
-        self.saved_at = self._collected_at = self._monotonic()
 
-    def commit(
-        self,
-        aggregator: Aggregator,
-        upto: int,
-        transitions: Sequence[Alert],
-        done: Sequence[tuple[Trace, ScoredTrace]],
-        drawn: Sequence[TierDraw],
-        finished: Sequence[FinishedDraw],
-        also: FeedbackChanges | None,
-    ) -> None:
-        """What was done with the queue up to and with row `upto`, and all that it has changed."""
-        now = self._clock()
-        with self._lock:
-            for one in finished:
-                draw = one.drawn.draw
-                self._slow.settle(draw.tier, draw.service, one.cost, is_canary_draw(draw.pairs))
-            for key, by in self._slow.take_spending().items():
-                aggregator.counters.inc(*key, by)
-            changes = steps.take_changes(aggregator)
-            step = StateCommit(
-                upto,
-                buckets=changes.buckets,
-                counters=changes.counters,
-                meta={
-                    **changes.meta,
-                    **self._slow.state(),
-                    "wall_time": now,
-                    "content": self._content.mode,
-                },
-                drawn=drawn,
-                finished=[one.drawn.id for one in finished],
-                also=also,
-            )
-            named = aggregator.windows.take_new_worst()
-            idle = self._monotonic() - self._collected_at
-            if idle >= COLLECT_SECONDS or self._keeper.added >= COLLECT_ROWS or self.last:
-                step.forget_evidence = self._keeper.forget(steps.evidence_trace_ids(aggregator))
-                self._collected_at = self._monotonic()
-            keyed = [((scored.service, scored.trace_id), trace, scored) for trace, scored in done]
-        step.evidence = self._keeper.rows(named, keyed, self._earlier)
-        step.outbox = [item for alert in transitions for item in self._notify(alert, now)]
-        self.persist(lambda: self._store.commit(step))
-        self._slow.committed(drawn, finished)
-        if done:
-            self._results(done)
-        if transitions:
-            self._announced()
-        self.saved_at = self._monotonic()
+@dataclass(eq=False)
+class RetriedWrites:
+    """Writes of the worker, repeated until the disk accepts them.
 
-    def _earlier(self, key: EvidenceKey, trace: Trace) -> list[dict[str, Any]]:
-        """What is known of a trace besides what a slow tier has just found."""
-        kept = scores_in_evidence(self._store.evidence(*key))
-        scorer = self._slow.scorer
-        known = scorer.against_reference(trace) if trace.canary else scorer.score_cheap(trace)
-        return kept or [score.to_dict() for score in known]
+    Args:
+        hurry: While it is set, tries are 0.1 s apart; else up to 5 s.
 
-    def persist(self, write: Callable[[], object]) -> None:
-        """Write; while the disk does not take it, try again, and do nothing else meanwhile. Raises
-        what the disk says where this is the last."""
+    Attributes:
+        problem: Why the state cannot be written now; None in health.
+        last: Whether a failure is final, as the agent is stopping.
+    """
+
+    _heartbeat: Heartbeat
+    _hurry: threading.Event
+    problem: str | None = None
+    last: bool = False
+
+    def run(self, write: Callable[[], object]) -> None:
+        """Write, and block until that succeeds; raise the disk's error if it is the `last`."""
         pause = 0.1
         while True:
             try:
@@ -156,9 +86,110 @@ class Commits:
                 log.error("%s; next try in %.1f s", self.problem, pause)
                 if self.last:
                     raise
-                self._pulse.beat()
+                self._heartbeat.beat()
                 time.sleep(pause)
                 pause = 0.1 if self._hurry.is_set() else min(2 * pause, 5.0)
             else:
                 self.problem = None
                 return
+
+
+@dataclass(eq=False)
+class Commits:
+    """The commits of the worker; they run in its thread.
+
+    Attributes:
+        upto: The last row of the queue that was committed.
+        saved_at: Monotonic time of the last commit.
+    """
+
+    _store: SqliteStore
+    _draws: TierDraws
+    _content: ContentPolicy
+    _evidence_bytes: int
+    _lock: threading.RLock
+    _clocks: Clocks
+    _outputs: AgentOutputs
+    _writes: RetriedWrites
+    upto: int = field(init=False, default=0)
+
+    def restore(self, meta: Mapping[str, Any], evidence: Sequence[EvidenceKey]) -> None:
+        """Start from the store's `meta` and the keys of its evidence rows.
+
+        Evidence with more text than is allowed now is deleted.
+        """
+        mode = meta.get("content", "full")  # files of older versions hold whole texts
+        if self._content.changed(str(mode)):
+            self._store.commit(
+                StateCommit(0, forget_evidence=evidence, meta={"content": self._content.mode})
+            )
+            evidence = []
+        self._keeper = EvidenceKeeper(evidence, self._evidence_bytes, self._content)
+        self.saved_at = self._collected_at = self._clocks.monotonic()
+
+    def commit(
+        self,
+        aggregator: Aggregator,
+        upto: int = 0,
+        *,
+        alerts: Sequence[Alert] = (),
+        traces: CountedTraces = (),
+        draws: Sequence[TierDraw] = (),
+        finished: Sequence[FinishedDraw] = (),
+        feedback: FeedbackChanges | None = None,
+    ) -> None:
+        """Commit the changes of the aggregator since the last commit, and what belongs to them.
+
+        `upto` is the last row of the queue that is done, 0 if none was. Results of `draws` are
+        pending from now on; those of `finished` were counted.
+        """
+        now = self._clocks.wall()
+        with self._lock:
+            for done in finished:
+                draw = done.row.draw
+                canary = is_canary_draw(draw.pairs)
+                self._draws.record_cost(draw.tier, draw.service, done.cost, canary)
+            for key, by in self._draws.tiers.spending.take().items():
+                aggregator.counters.inc(*key, by)
+            changes = take_changes(aggregator)
+            step = StateCommit(
+                upto,
+                buckets=changes.buckets,
+                counters=changes.counters,
+                meta={
+                    **changes.meta,
+                    **self._draws.state(),
+                    "wall_time": now,
+                    "content": self._content.mode,
+                },
+                draws=draws,
+                finished=[done.row.id for done in finished],
+                also=feedback,
+            )
+            worst = aggregator.windows.take_new_worst()
+            idle = self._clocks.monotonic() - self._collected_at
+            if idle >= COLLECT_SECONDS or self._keeper.added >= COLLECT_ROWS or self._writes.last:
+                step.forget_evidence = self._keeper.forget(evidence_trace_ids(aggregator))
+                self._collected_at = self._clocks.monotonic()
+        keyed = [((scored.service, scored.trace_id), trace, scored) for trace, scored in traces]
+        step.evidence = self._keeper.rows(worst, keyed, self._earlier_scores)
+        step.outbox = [
+            item for alert in alerts for item in self._outputs.make_notifications(alert, now)
+        ]
+        self._writes.run(lambda: self._store.commit(step))
+        self._draws.committed(draws, finished)
+        if traces:
+            self._outputs.on_results(traces)
+        if alerts:
+            self._outputs.on_notifications()
+        self.upto = max(self.upto, upto)
+        self.saved_at = self._clocks.monotonic()
+
+    def _earlier_scores(self, key: EvidenceKey, trace: Trace) -> list[dict[str, Any]]:
+        """Return the scores of a trace besides those that a slow tier has just brought."""
+        stored = scores_in_evidence(self._store.evidence(*key))
+        if stored:
+            return list(stored)
+        scorer = self._draws.scorer
+        scores = scorer.score_reference(trace) if trace.canary else scorer.score_cheap(trace)
+        return [score.to_dict() for score in scores]

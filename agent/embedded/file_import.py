@@ -1,11 +1,11 @@
-"""Import a file of traces or feedback into the running agent (`ragmeter run --replay`, `--feedback`)."""
+"""Import a file of traces or feedback into the running agent (`run --replay`, `--feedback`)."""
 
 from __future__ import annotations
 
 import queue
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
 
@@ -21,25 +21,26 @@ from ragmeter.store.rows import SourceProgress
 _TRACE_BATCH = 256  # items made durable in one commit
 _BATCH_BYTES = 16 * 2**20  # or so many bytes: 256 traces of the largest kind are 512 MiB
 _LINGER_SECONDS = 1.0  # longest wait of a trace for others to be committed with
-_STOP_SECONDS = 2.0  # longest time to hand over what a stream has given when a stop comes
-_REMIND_SECONDS = 10.0  # how often the reason is said while nothing can be written
+_STOP_SECONDS = 2.0  # longest time to commit what a pipe has given when a stop comes
+_REMIND_SECONDS = 10.0  # between two warnings while the state cannot be written
+_QUEUE_RETRY_SECONDS = 0.02
+_STATE_RETRY_SECONDS = 0.5
+_FEEDBACK_BATCH = 500  # items made durable in one commit
 
 
 @dataclass
 class ImportResult:
-    """What a replay took in: items, how many of them were unreadable, whether an earlier run had
-    read a part, and whether an unfinished last line was left to the next run.
-    """
+    """The result of the import of a file of traces."""
 
     items: int = 0
-    bad: int = 0
-    before: bool = False
-    unfinished: bool = False
+    bad: int = 0  # of the items: could not be decoded
+    before: bool = False  # an earlier run has imported a part
+    unfinished: bool = False  # an unfinished last line was left to the next run
     empty: bool = False
 
 
 def import_traces(
-    instrument: EmbeddedAgent,
+    agent: EmbeddedAgent,
     path: Path,
     limit: int,
     *,
@@ -47,67 +48,65 @@ def import_traces(
     stopped: Callable[[], bool] = lambda: False,
     warn: Callable[[str], None] = lambda line: None,
 ) -> ImportResult:
-    """Feed `path` from where the last run stopped, until its end or until `stopped`.
+    """Import a file from where the last run stopped, until its end or until `stopped`.
 
-    `progress(items, bad, position)` is called after each batch. Waits while the queue is full or
-    the state cannot be written, and tells `warn` why. Raises OSError for a file that cannot be
-    read, after what could be, and `Unavailable` when the agent has died.
+    It waits while the queue is full or the state cannot be written, and tells `warn` why. A trace
+    has at most `limit` bytes. `progress` gets items, failures and position after each batch.
+
+    Raises:
+        OSError: The file cannot be read; what came before the error is imported.
+        StateUnavailable: The agent has died.
     """
-    return _TraceImport(instrument, InputFile(path), progress, stopped, warn).run(limit)
+    return _TraceImport(agent, InputFile(path), progress, stopped, warn).run(limit)
 
 
+@dataclass(eq=False)
 class _TraceImport:
-    def __init__(
-        self,
-        instrument: EmbeddedAgent,
-        source: InputFile,
-        progress: Callable[[int, int, int], None],
-        stopped: Callable[[], bool],
-        warn: Callable[[str], None],
-    ) -> None:
-        self._instrument = instrument
-        self._source = source
-        self._progress = progress
-        self._stopped = stopped
-        self._warn = warn
-        self._warned: float | None = None
-        self._written: set[int] = set()
-        self._batch: list[Item] = []
-        self._bytes = 0
-        self._since = 0.0  # when the first item of the batch came
-        self._done = ImportResult(empty=source.empty)
+    _agent: EmbeddedAgent
+    _source: InputFile
+    _progress: Callable[[int, int, int], None]
+    _stopped: Callable[[], bool]
+    _warn: Callable[[str], None]
+    _warned_at: float | None = None
+    _written: set[int] = field(default_factory=set)
+    _batch: list[Item] = field(default_factory=list)
+    _bytes: int = 0
+    _since: float = 0.0  # when the first item of the batch came
+
+    def __post_init__(self) -> None:
+        self._result = ImportResult(empty=self._source.empty)
 
     def run(self, limit: int) -> ImportResult:
         start = 0
         name = self._source.identity
         if name is not None:
-            start = self._instrument.position(name)
-            self._written = self._instrument.dead_letters_from(name, start)
-        self._done.before = start > 0
+            start = self._agent.position(name)
+            self._written = self._agent.dead_letters_from(name, start)
+        self._result.before = start > 0
         reader = ReadAhead(self._source, limit, start, growing=True)
         try:
-            self._take(reader)
+            self._import(reader)
         finally:
-            left = reader.stop()
+            rest = reader.stop()
         if name is None and self._stopped():
-            # what came out of a pipe is nowhere else; a file is simply read again
-            self._batch += left
+            # the data of a pipe is nowhere else; a file is simply read again
+            self._batch += rest
             until = time.monotonic() + _STOP_SECONDS
             self._push(lambda: time.monotonic() > until)
-        self._done.unfinished = self._source.unfinished
-        return self._done
+        self._result.unfinished = self._source.unfinished
+        return self._result
 
-    def _take(self, reader: ReadAhead) -> None:
+    def _import(self, reader: ReadAhead) -> None:
         while not self._stopped():
-            if self._instrument.fatal:
-                raise StateUnavailable(self._instrument.fatal)
+            if self._agent.fatal:
+                raise StateUnavailable(self._agent.fatal)
             try:
                 item = reader.get()
             except queue.Empty:
-                self._push()
+                self._push(self._stopped)
                 continue
             if item is None or isinstance(item, Exception):
-                self._push()
+                self._push(self._stopped)
                 if item is not None:
                     raise item
                 return
@@ -117,54 +116,54 @@ class _TraceImport:
             self._bytes += len(item[0].body if isinstance(item[0], DecodedTrace) else item[0].raw)
             full = len(self._batch) >= _TRACE_BATCH or self._bytes >= _BATCH_BYTES
             if full or time.monotonic() - self._since >= _LINGER_SECONDS:
-                self._push()
+                self._push(self._stopped)
 
-    def _push(self, given_up: Callable[[], bool] | None = None) -> None:
-        """Make the batch durable, but keep it when a stop (or `given_up`) comes first."""
+    def _push(self, given_up: Callable[[], bool]) -> None:
+        """Make the batch durable; it remains if `given_up` returns True first."""
         if not self._batch:
             return
         position = self._batch[-1][1]
         name = self._source.identity
-        mark = None if name is None else SourceProgress(name, position)
-        while not (given_up or self._stopped)():
+        progress = None if name is None else SourceProgress(name, position)
+        while not given_up():
             try:
-                self._instrument.accept(self._batch, "file", progress=mark, written=self._written)
+                self._agent.accept(self._batch, "file", progress=progress, written=self._written)
             except QueueFull:
-                time.sleep(0.02)
+                time.sleep(_QUEUE_RETRY_SECONDS)
             except StateUnavailable as error:
-                if self._instrument.fatal:
+                if self._agent.fatal:
                     raise
-                self._complain(str(error))
-                time.sleep(0.5)
+                self._remind(str(error))
+                time.sleep(_STATE_RETRY_SECONDS)
             else:
-                self._warned = None
-                self._done.items += len(self._batch)
-                self._done.bad += sum(isinstance(item, DecodeFailure) for item, _ in self._batch)
+                self._warned_at = None
+                self._result.items += len(self._batch)
+                self._result.bad += sum(isinstance(item, DecodeFailure) for item, _ in self._batch)
                 self._batch = []
                 self._bytes = 0
-                self._progress(self._done.items, self._done.bad, position)
+                self._progress(self._result.items, self._result.bad, position)
                 return
 
-    def _complain(self, why: str) -> None:
+    def _remind(self, why: str) -> None:
         now = time.monotonic()
-        if self._warned is None or now - self._warned >= _REMIND_SECONDS:
-            self._warned = now
+        if self._warned_at is None or now - self._warned_at >= _REMIND_SECONDS:
+            self._warned_at = now
             self._warn(f"{self._source.name}: waiting: {why}")
 
 
-_FEEDBACK_BATCH = 500  # items made durable in one commit
-
-
 def import_feedback(
-    instrument: EmbeddedAgent,
-    path: Path,
-    stopped: Callable[[], bool],
-    say: Callable[[str], None],
+    agent: EmbeddedAgent, path: Path, stopped: Callable[[], bool], say: Callable[[str], None]
 ) -> bool:
-    """Hand over a file and wait until it is counted; whether anything could be read, or there was
-    nothing to read. Reading it again changes nothing. Raises OSError, and `Unavailable` where the
-    agent has died."""
-    before = _count_outcomes(instrument)
+    """Import a file of labels and wait until it is counted; a second import changes nothing.
+
+    Returns:
+        Whether some item could be decoded, or there was none.
+
+    Raises:
+        OSError: The file cannot be read.
+        StateUnavailable: The agent has died.
+    """
+    before = _count_outcomes(agent)
     items = read_feedback(path)
     taken = bad = number = 0
     while not stopped() and (batch := list(islice(items, _FEEDBACK_BATCH))):
@@ -175,40 +174,36 @@ def import_feedback(
                 if bad <= MAX_SHOWN:
                     why = "; ".join(f"{field or 'item'}: {why}" for field, why in item.errors)
                     say(f"{path.name}: item {number}: {item.reason}: {why}")
-        taken += _send_batch(instrument, batch, stopped)
-    instrument.wait_feedback(stopped)
-    after = _count_outcomes(instrument)
-    parts = [f"{after[name] - before[name]:.0f} {name}" for name in after]
-    found = [part for part in parts if not part.startswith("0 ")]
-    rest = taken - sum(after[name] - before[name] for name in after)
-    if rest > 0:
-        found.append(f"{rest:.0f} waiting for their traces")
-    if bad:
-        found.append(f"{bad} unreadable")
-    say(
-        f"{path.name}: {taken + bad} items of feedback" + (f": {', '.join(found)}" if found else "")
-    )
+        taken += _send_batch(agent, batch, stopped)
+    agent.wait_feedback(stopped)
+    after = _count_outcomes(agent)
+    outcomes = {name: after[name] - before[name] for name in after}
+    outcomes["waiting for their traces"] = max(0.0, taken - sum(outcomes.values()))
+    outcomes["unreadable"] = bad
+    counts = [f"{count:.0f} {name}" for name, count in outcomes.items() if round(count)]
+    what = f"{path.name}: {taken + bad} items of feedback"
+    say(f"{what}: {', '.join(counts)}" if counts else what)
     return taken > 0 or bad == 0
 
 
 def _send_batch(
-    instrument: EmbeddedAgent, batch: list[Feedback | DecodeFailure], stopped: Callable[[], bool]
+    agent: EmbeddedAgent, batch: list[Feedback | DecodeFailure], stopped: Callable[[], bool]
 ) -> int:
     while not stopped():
         try:
-            return instrument.accept_feedback(batch, "file", live=False)
+            return agent.accept_feedback(batch, "file", live=False)
         except QueueFull:
-            time.sleep(0.02)
+            time.sleep(_QUEUE_RETRY_SECONDS)
         except StateUnavailable:
-            if instrument.fatal:
+            if agent.fatal:
                 raise
-            time.sleep(0.5)
+            time.sleep(_STATE_RETRY_SECONDS)
     return 0
 
 
-def _count_outcomes(instrument: EmbeddedAgent) -> dict[str, float]:
-    with instrument.lock():
-        counters = instrument.counters
+def _count_outcomes(agent: EmbeddedAgent) -> dict[str, float]:
+    with agent.lock():
+        counters = agent.counters
         return {
             name: counters.get("ragmeter_feedback_total", (("outcome", name),)) for name in OUTCOMES
         }

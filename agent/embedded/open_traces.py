@@ -1,16 +1,9 @@
 """Open traces of the embedded agent: their spans are durable until each trace is complete.
 
-Decoded spans of open traces, kept beside their lines in the state file.
-
-Most traces are closed seconds after their first span came: to read those back from the file and
-from JSON is a sixth of what a span costs. A copy is there for the whole trace or not at all, and
-is the same as what would be read. Where there is none, the file has it.
-
-Open traces: which spans have come of them, kept durable until a trace is complete.
-
-`accept` returns when what it was given is durable; `ragmeter.embedded.trace_closer` takes out what is complete. Ids
-and sizes are in memory, and of the latest spans a copy. Whatever order spans come in, and wherever
-the process is killed, each is in the state file once.
+Ids and sizes of spans are in memory; whatever order spans come in, and wherever the process is
+killed, each is in the state file once. Copies of the latest spans are in memory as well: most
+traces are closed seconds after their first span came, and to read those back from the file and
+from JSON is a sixth of what a span costs.
 """
 
 from __future__ import annotations
@@ -27,101 +20,42 @@ from ragmeter.core.clocks import make_steady_clock
 from ragmeter.core.counters import CounterKey, Counts, GaugeSample
 from ragmeter.embedded.intake import QueueFull, StateWriter
 from ragmeter.ingest.assembler import Assembler, AssemblyPlan, ClosingTrace, PartFate
-from ragmeter.ingest.spans import AttributeValue, Span
+from ragmeter.ingest.spans import Span
 from ragmeter.ingest.stored_spans import MAX_VALUES, StoredPart, join_lines
 from ragmeter.store.pending import OpenSpanRow, OpenSpanTable
 from ragmeter.store.sqlite import TransactionStatements
 
-# What a span takes in memory besides its text, by what was measured: itself, two texts for each
-# attribute, event or link, and what lies in lists and maps.
+log = logging.getLogger(__name__)
+
+TRACES, LOGS = "traces", "logs"
+
+# The bytes that a span takes in memory besides its text, as measured: itself, two texts for each
+# attribute, event or link, and the values in lists and maps.
 _SPAN_BYTES = 400
 _ATTRIBUTE_BYTES = 150
 _VALUE_BYTES = 100
 
 
-@dataclass(slots=True)
-class _SpanCopy:
-    spans: list[Span] = field(default_factory=list)
-    size: int = 0
-
-
-def _cost(line: bytes, span: Span) -> int:
-    size = len(line) + _SPAN_BYTES + _ATTRIBUTE_BYTES * len(span.links) + _held(span.attributes)
-    for event in span.events:
-        size += _ATTRIBUTE_BYTES + _held(event.attributes)
-    return size
-
-
-def _held(attributes: dict[str, AttributeValue]) -> int:
-    size = _ATTRIBUTE_BYTES * len(attributes)
-    for value in attributes.values():
-        if isinstance(value, (list, dict)):
-            size += _nested(value)
-    return size
-
-
-def _nested(value: list[Any] | dict[str, Any]) -> int:
-    inner = value.values() if isinstance(value, dict) else value
-    return _VALUE_BYTES * (1 + len(value)) + sum(
-        _nested(one) for one in inner if isinstance(one, (list, dict))
-    )
-
-
-class SpanCopies:
-    """At most about `most` bytes. What is there longest stays: it is wanted next."""
-
-    def __init__(self, most: int) -> None:
-        self._most = most
-        self._copies: dict[bytes, _SpanCopy] = {}
-        self.size = 0
-
-    def add(self, trace: bytes, parts: Sequence[StoredPart], *, new: bool) -> None:
-        """What has come of a trace; `new` says that nothing has before. A trace with log events,
-        or so large that its values must be counted when it is read, is left to the file."""
-        copy = _SpanCopy() if new else self._copies.get(trace)
-        if copy is None:
-            return
-        self.take(trace)
-        for one in parts:
-            if one.span is not None:
-                copy.spans.append(one.span)
-                copy.size += _cost(one.line, one.span)
-            if one.span is None or copy.size > min(MAX_VALUES, self._most - self.size):
-                return
-        self._copies[trace] = copy
-        self.size += copy.size
-
-    def take(self, trace: bytes) -> list[Span] | None:
-        """The spans of a trace, which are kept no longer."""
-        copy = self._copies.pop(trace, None)
-        if copy is None:
-            return None
-        self.size -= copy.size
-        return copy.spans
-
-
-log = logging.getLogger("ragmeter")
-
-TRACES, LOGS = "traces", "logs"
-
-
 def parts_total(signal: str, result: str) -> CounterKey:
+    """Return the key of the counter of spans and log events."""
     return "ragmeter_otlp_spans_total", (("signal", signal), ("result", result))
 
 
 @dataclass(frozen=True, slots=True)
 class SpanBatch:
-    """What one request brought. `signal` is `traces` or `logs`; `refused` says of how many parts
-    nothing is kept, and why. `counts` are what else is counted of it."""
+    """The spans or log events of one request."""
 
-    signal: str
+    signal: str  # TRACES or LOGS
     parts: Sequence[StoredPart]
-    refused: Mapping[str, int] = field(default_factory=dict)
+    refused: Mapping[str, int] = field(default_factory=dict)  # parts not stored, by reason
     counts: Mapping[CounterKey, float] = field(default_factory=dict)
 
 
 class OpenTraces:
-    """Safe from any thread. `clock` is wall time, so that arrivals can be kept."""
+    """The traces that are not complete yet; safe from any thread.
+
+    `now` is Unix time, so that arrivals can be stored, but a change of the clock closes no trace.
+    """
 
     def __init__(
         self,
@@ -134,9 +68,7 @@ class OpenTraces:
     ) -> None:
         self._store = store
         self._write = write
-        self.now = make_steady_clock(
-            clock, monotonic
-        )  # nothing is closed because the clock was set
+        self.now = make_steady_clock(clock, monotonic)
         self._lock = threading.Lock()
         self._assembler = Assembler(settings)
         self._copies = SpanCopies(settings.max_copy_bytes)
@@ -148,17 +80,26 @@ class OpenTraces:
             write(lambda: {parts_total(TRACES, "corrupt"): broken})
 
     def accept(self, batches: Sequence[SpanBatch]) -> list[Counter[PartFate]]:
-        """Make parts durable, once each; returns what became of those of each batch.
+        """Make parts durable, once each.
 
-        Raises `QueueFull` or `Unavailable`; then nothing was accepted.
+        Returns:
+            The number of parts by fate, for each batch.
+
+        Raises:
+            QueueFull: Too many traces are open; nothing was accepted.
+            StateUnavailable: The state cannot be written; nothing was accepted.
         """
-        carried = [part for batch in batches for part in batch.parts]
+        stored = [part for batch in batches for part in batch.parts]
         with self._lock:
             if self._assembler.full:
                 raise QueueFull
-            plan = self._assembler.plan([one.part for one in carried], self.now())
+            plan = self._assembler.plan([part.part for part in stored], self.now())
             fates, counts = _count_fates(batches, plan)
-            rows = [_open_row(plan, trace, at, carried) for trace, at in plan.accepted.items()]
+            by_trace = {
+                trace: [stored[index] for index in indexes]
+                for trace, indexes in plan.accepted.items()
+            }
+            rows = [_make_row(plan.now, trace, parts) for trace, parts in by_trace.items()]
 
             def add() -> Counts:
                 self._store.add(rows, counts)
@@ -166,72 +107,133 @@ class OpenTraces:
 
             if counts:
                 self._write(add)
-            for trace, at in plan.accepted.items():
-                parts = [carried[index] for index in at]
+            for trace, parts in by_trace.items():
                 self._copies.add(trace, parts, new=trace not in self._assembler)
             self._assembler.apply(plan)
         return fates
 
     def due(self, most: int, size: int) -> list[ClosingTrace]:
-        """What is complete now; it takes no more spans. `done` is called when it is closed."""
+        """Return up to `most` complete traces of `size` bytes; they take no more spans.
+
+        Call `done` after they were closed.
+        """
         with self._lock:
             return self._assembler.due(self.now(), most, size)
 
     def copy(self, trace: bytes) -> list[Span] | None:
-        """The spans of a trace that is due, once; None where they are to be read from the file."""
+        """Return the spans of a trace that is due, once; None if only the file has them."""
         with self._lock:
             return self._copies.take(trace)
 
     def closing(self, traces: Sequence[bytes]) -> TransactionStatements:
-        """What takes the spans of these traces away and remembers that they are closed."""
+        """Return the statements that remove the spans of traces and mark them as closed."""
         now = self.now()
         return OpenSpanTable.closing([(trace, now) for trace in traces], self._forgotten)
 
     def done(self, traces: Sequence[bytes]) -> None:
-        """The statements of `closing` are durable."""
+        """Take note that the statements of `closing` are durable."""
         now = self.now()
         with self._lock:
             for trace in traces:
                 self._copies.take(trace)
-            # gone from the file with the next ones; until then a restart merely knows more
+            # removed from the file with the next ones; until then a restart merely knows more
             self._forgotten = [
                 gone for trace in traces for gone in self._assembler.closed(trace, now)
             ]
 
     def gauges(self) -> list[GaugeSample]:
+        """Return the number of open traces and their bytes."""
         return [
             ("ragmeter_otlp_open_traces", (), float(len(self._assembler))),
             ("ragmeter_otlp_open_bytes", (), float(self._assembler.size)),
         ]
 
 
-def _open_row(
-    plan: AssemblyPlan, trace: bytes, indexes: Sequence[int], carried: Sequence[StoredPart]
-) -> OpenSpanRow:
-    chosen = [carried[index] for index in indexes]
+@dataclass(slots=True)
+class _SpanCopy:
+    spans: list[Span] = field(default_factory=list)
+    size: int = 0
+
+
+class SpanCopies:
+    """Copies of the spans of open traces, of at most about `most` bytes.
+
+    There is a copy of a whole trace or none. The oldest ones stay: they are closed next.
+    """
+
+    def __init__(self, most: int) -> None:
+        self._most = most
+        self._copies: dict[bytes, _SpanCopy] = {}
+        self.size = 0
+
+    def add(self, trace: bytes, parts: Sequence[StoredPart], *, new: bool) -> None:
+        """Add parts of a trace; `new` ones are its first.
+
+        There is no copy of a trace with log events, nor of one so large that its values must be
+        counted when it is read.
+        """
+        copy = _SpanCopy() if new else self._copies.get(trace)
+        if copy is None:
+            return
+        self.take(trace)
+        for part in parts:
+            if part.span is not None:
+                copy.spans.append(part.span)
+                copy.size += _measure_span(part.line, part.span)
+            if part.span is None or copy.size > min(MAX_VALUES, self._most - self.size):
+                return
+        self._copies[trace] = copy
+        self.size += copy.size
+
+    def take(self, trace: bytes) -> list[Span] | None:
+        """Remove and return the spans of a trace."""
+        copy = self._copies.pop(trace, None)
+        if copy is None:
+            return None
+        self.size -= copy.size
+        return copy.spans
+
+
+def _measure_span(line: bytes, span: Span) -> int:
+    size = len(line) + _SPAN_BYTES + _ATTRIBUTE_BYTES * (len(span.links) + len(span.events))
+    for attributes in (span.attributes, *(event.attributes for event in span.events)):
+        size += _ATTRIBUTE_BYTES * len(attributes)
+        for value in attributes.values():
+            if isinstance(value, (list, dict)):
+                size += _measure_nested(value)
+    return size
+
+
+def _measure_nested(value: list[Any] | dict[str, Any]) -> int:
+    inner = value.values() if isinstance(value, dict) else value
+    return _VALUE_BYTES * (1 + len(value)) + sum(
+        _measure_nested(item) for item in inner if isinstance(item, (list, dict))
+    )
+
+
+def _make_row(now: float, trace: bytes, parts: Sequence[StoredPart]) -> OpenSpanRow:
     return OpenSpanRow(
         trace,
-        plan.now,
-        any(one.part.root for one in chosen),
-        sum(one.part.size for one in chosen),
-        [one.part.key for one in chosen],
-        join_lines(one.line for one in chosen),
+        now,
+        any(part.part.root for part in parts),
+        sum(part.part.size for part in parts),
+        [part.part.key for part in parts],
+        join_lines(part.line for part in parts),
     )
 
 
 def _count_fates(
     batches: Sequence[SpanBatch], plan: AssemblyPlan
 ) -> tuple[list[Counter[PartFate]], Counts]:
-    """The fates by batch, and what is counted of them."""
+    """Return the fates of each batch, and their counts."""
     fates: list[Counter[PartFate]] = []
     counts: Counts = {}
     start = 0
     for batch in batches:
         end = start + len(batch.parts)
-        found = Counter(plan.fates[start:end])
-        fates.append(found)
+        fates.append(Counter(plan.fates[start:end]))
         start = end
-        for result, number in (*found.items(), *batch.refused.items()):
+        for result, number in (*fates[-1].items(), *batch.refused.items()):
             key = parts_total(batch.signal, str(result))
             counts[key] = counts.get(key, 0) + number
         for key, by in batch.counts.items():

@@ -1,8 +1,8 @@
 """Hold accepted traces until the texts of their passages are resolved, then queue them.
 
-They are durable while they wait, in a table of their own, so that a source that is slow or hangs
-holds up nothing but them. A thread with an event loop looks the texts up and puts the traces into
-the queue, redacted once more: what a resolver gives is text from outside like any other.
+They are durable while they wait, in a table of their own, so that a slow source delays no other
+traces. A thread with an event loop looks the texts up and puts the traces into the queue, redacted
+once more: a resolver returns text from outside.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ import contextlib
 import logging
 import sqlite3
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
 from ragmeter.config.inputs import ResolverSettings
-from ragmeter.core.counters import CounterKey, Counts
+from ragmeter.core.counters import Counts
 from ragmeter.core.errors import StateLostError
 from ragmeter.core.process import Heartbeat
 from ragmeter.embedded.intake import StateUnavailable, StateWriter
@@ -26,15 +26,18 @@ from ragmeter.store.pending import HeldTrace, HeldTraceTable
 from ragmeter.store.sqlite import SqliteStore
 from ragmeter.trace import Trace
 
-log = logging.getLogger("ragmeter")
+log = logging.getLogger(__name__)
 
-_BATCH = 32  # traces looked up side by side, and put into the queue in one step
-_RETRY_SECONDS = 1.0  # until what could not be written is tried again
-_STOP_SECONDS = 5.0  # what is not done by then is durable and done after a restart
+_BATCH = 32  # traces resolved side by side, and queued in one transaction
+_RETRY_SECONDS = 1.0  # until a failed transaction is tried again
+_STOP_SECONDS = 5.0  # for traces in progress; the rest is durable and resolved after a restart
 
 
 class PassageResolution:
-    """`limit` bounds a trace in bytes, with its texts. `fatal` says why the thread has ended."""
+    """The thread that resolves the passages of held traces, which have at most `limit` bytes then.
+
+    `fatal` says why the thread has ended; it is None in health.
+    """
 
     def __init__(
         self,
@@ -43,7 +46,6 @@ class PassageResolution:
         redactor: Redactor,
         limit: int,
         write: StateWriter,
-        make: Callable[[], PassageResolver] | None = None,
     ) -> None:
         self._settings = settings
         self._store = store
@@ -51,47 +53,49 @@ class PassageResolution:
         self._redactor = redactor
         self._limit = limit
         self._write = write
-        self._make = make or (lambda: PassageResolver(settings))
         self.fatal: str | None = None
-        self.pulse = Heartbeat()
-        self._told: Callable[[], None] = lambda: None
+        self.heartbeat = Heartbeat()
+        self._on_queued: Callable[[], None] = lambda: None
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="ragmeter-resolver", daemon=True)
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._news: asyncio.Event | None = None
+        self._wakeup: asyncio.Event | None = None
         self._end: asyncio.Event | None = None
 
     @property
     def full(self) -> bool:
+        """Whether as many traces are held as `resolvers.waiting` allows."""
         return self._store.held_count >= self._settings.waiting
 
     def wants(self, trace: Trace) -> bool:
-        """Whether some source may have texts that a trace lacks."""
+        """Return whether some source may have texts that a trace lacks."""
         return needs_passage_texts(self._settings, trace)
 
-    def start(self, told: Callable[[], None]) -> None:
-        """`told` hears that the queue has grown. Without sources and without traces that wait
-        from an earlier run there is nothing to do, and no thread."""
-        self._told = told
+    def start(self, on_queued: Callable[[], None]) -> None:
+        """Start the thread if there are sources, or traces that were held before a restart.
+
+        `on_queued` is called when traces were queued.
+        """
+        self._on_queued = on_queued
         if self._settings.sources or self._store.held_count:
             self._thread.start()
 
     def wake(self) -> None:
-        """Look for held traces now. From any thread."""
+        """Fetch held traces now; safe from any thread."""
         if self._store.held_count:
-            self._call(self._news)
+            self._set(self._wakeup)
 
     def stop(self) -> bool:
-        """Returns whether the thread has ended; what still waits is durable."""
+        """Return whether the thread has ended; traces that are still held are durable."""
         self._stopping.set()
         if self._thread.ident is None:
             return True
-        self._call(self._news)
-        self._call(self._end)
+        self._set(self._wakeup)
+        self._set(self._end)
         self._thread.join(_STOP_SECONDS)
         return not self._thread.is_alive()
 
-    def _call(self, event: asyncio.Event | None) -> None:
+    def _set(self, event: asyncio.Event | None) -> None:
         if self._loop is not None and event is not None:
             with contextlib.suppress(RuntimeError):  # the loop has just ended
                 self._loop.call_soon_threadsafe(event.set)
@@ -106,77 +110,77 @@ class PassageResolution:
             self.fatal = f"the resolving of passages stopped: {error!r}"
 
     async def _serve(self) -> None:
-        self._news, self._end = news, end = asyncio.Event(), asyncio.Event()
+        self._wakeup, self._end = wakeup, end = asyncio.Event(), asyncio.Event()
         self._loop = asyncio.get_running_loop()
-        beating = asyncio.create_task(self.pulse.run())
-        resolver = self._make()
+        beating = asyncio.create_task(self.heartbeat.run())
+        resolver = PassageResolver(self._settings)
         try:
             while not self._stopping.is_set():
-                news.clear()
+                wakeup.clear()
                 rows = await asyncio.to_thread(self._held.rows, 0, _BATCH)
                 if rows:
-                    await self._resolve(resolver, rows, end)
+                    await self._resolve_all(resolver, rows, end)
                 else:
-                    await news.wait()
+                    await wakeup.wait()
         finally:
             beating.cancel()
             await resolver.close()
 
-    async def _resolve(
+    async def _resolve_all(
         self, resolver: PassageResolver, rows: Sequence[HeldTrace], end: asyncio.Event
     ) -> None:
-        work = [asyncio.create_task(self._one(resolver, row)) for row in rows]
+        work = [asyncio.create_task(_resolve(resolver, row)) for row in rows]
         together = asyncio.create_task(asyncio.wait(work))
         stopped = asyncio.create_task(end.wait())
         try:
             await asyncio.wait({together, stopped}, return_when=asyncio.FIRST_COMPLETED)
             if not together.done():
-                return  # they wait on for the next start
+                return  # the traces wait for the next start
         finally:
             for task in (*work, together, stopped):
                 task.cancel()
             await asyncio.gather(*work, together, stopped, return_exceptions=True)
         counts: Counts = resolver.counts()
-        found = [
-            HeldTrace(row.id, self._redacted(row, task.result(), counts))
+        resolved = [
+            HeldTrace(row.id, self._make_body(row, task.result(), counts))
             for row, task in zip(rows, work, strict=True)
         ]
+
+        def release() -> Counts:
+            self._held.release(resolved, counts)
+            return counts
+
         while not self._stopping.is_set():
             try:
-                await asyncio.to_thread(self._release, found, counts)
+                await asyncio.to_thread(self._write, release)
             except (StateUnavailable, sqlite3.OperationalError):
                 await asyncio.sleep(_RETRY_SECONDS)
             else:
-                self._told()
+                self._on_queued()
                 return
 
-    async def _one(self, resolver: PassageResolver, row: HeldTrace) -> Trace | None:
-        item = decode_trace(row.body, len(row.body))
-        if not isinstance(item, DecodedTrace):
-            return None  # of an older version: the worker says so
-        trace = await resolver.resolve(item.trace)
-        return None if trace is item.trace else trace
-
-    def _redacted(self, row: HeldTrace, trace: Trace | None, counts: Counts) -> bytes:
+    def _make_body(self, row: HeldTrace, trace: Trace | None, counts: Counts) -> bytes:
         if trace is None:
             return row.body
-        good = self._redactor.trace(DecodedTrace(trace, b""), counts)
-        body = good.body or trace.model_dump_json(exclude_none=True).encode("utf-8", "replace")
+        redacted = self._redactor.trace(DecodedTrace(trace, b""), counts)
+        body = redacted.body or _encode(trace)
         if len(body) <= self._limit:
             return body
-        # more text than a trace may have: as if it could not be had
+        # more text than a trace may have: as if the source had failed
         bare = decode_trace(row.body, len(row.body))
         assert isinstance(bare, DecodedTrace)
         missing = {**bare.trace.missing, "passages": "resolver_error"}
-        return (
-            bare.trace.model_copy(update={"missing": missing})
-            .model_dump_json(exclude_none=True)
-            .encode("utf-8", "replace")
-        )
+        return _encode(bare.trace.model_copy(update={"missing": missing}))
 
-    def _release(self, rows: Sequence[HeldTrace], counts: Counts) -> None:
-        def write() -> Mapping[CounterKey, float]:
-            self._held.release(rows, counts)
-            return counts
 
-        self._write(write)
+async def _resolve(resolver: PassageResolver, row: HeldTrace) -> Trace | None:
+    """Return the trace with its texts; None if none were added."""
+    item = decode_trace(row.body, len(row.body))
+    if not isinstance(item, DecodedTrace):
+        return None  # of an older version: the worker makes it a dead letter
+    trace = await resolver.resolve(item.trace)
+    return None if trace is item.trace else trace
+
+
+def _encode(trace: Trace) -> bytes:
+    return trace.model_dump_json(exclude_none=True).encode("utf-8", "replace")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from ragmeter.config.privacy import PrivacySettings
@@ -93,11 +94,14 @@ class ContentPolicy:
         ]
 
     def scored(self, trace: ScoredTrace) -> ScoredTrace:
-        """The same, its scores without what their details quote."""
-        if not self.full:
-            for score in trace.results:
-                score.detail = self._detail(score.detail, "")
-        return trace
+        """Return the trace, its scores without what their details quote."""
+        if self.full:
+            return trace
+        scores = [
+            replace(score, detail=self._detail(score.detail, "")) if score.detail else score
+            for score in trace.results
+        ]
+        return replace(trace, results=scores)
 
     def _detail(self, value: Any, name: str) -> Any:
         if isinstance(value, dict):

@@ -7,6 +7,7 @@ import contextlib
 import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterable
+from dataclasses import replace
 from typing import Any
 
 from aiokafka import AIOKafkaConsumer, TopicPartition
@@ -279,8 +280,7 @@ class ProbeJob:
         finally:
             self._tiers.charge(PROBE_SERVICE, cost)
         for scored in results:
-            scored.timestamp = now
-            await self._send(encode_score(ScoreRecord(scored, None)))
+            await self._send(encode_score(ScoreRecord(replace(scored, timestamp=now), None)))
         self._save(self._runner.dump())
         return True
 

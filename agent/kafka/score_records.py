@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import Annotated, NamedTuple
 
 from pydantic import Field, StringConstraints, TypeAdapter, ValidationError
@@ -21,10 +21,10 @@ from ragmeter.aggregate.index_events import IndexEvent
 from ragmeter.aggregate.wordings import is_valid_wording
 from ragmeter.core.errors import RagmeterError, UnknownVersion
 from ragmeter.core.feedback import MAX_PASSAGES
-from ragmeter.core.score import Score, ScoredTrace, ScoreState
+from ragmeter.core.score import HashedWording, PendingResult, Score, ScoredTrace, ScoreState
 from ragmeter.offline.scored_lines import MAX_FINGERPRINT, MAX_STRATUM
 from ragmeter.store.pending import NewFeedback
-from ragmeter.trace import MAX_ID, MAX_TAGS
+from ragmeter.trace import MAX_ID, MAX_TAGS, Status
 
 # A program reads its own version and the one before: workers are upgraded one by one.
 SCORE_VERSION = 1
@@ -107,10 +107,50 @@ class _Version:
 
 
 @dataclass(slots=True)
+class _TraceWire:
+    """A scored trace under the names of the topic, which is older than those of `ScoredTrace`.
+
+    `frame` are its pending results; `wording` is the wording or the reason why there is none.
+    """
+
+    trace_id: str
+    service: str
+    timestamp: float
+    status: Status
+    results: list[Score]
+    probability: float = 1.0
+    timings: dict[str, float] = field(default_factory=dict)
+    tags: dict[str, str] = field(default_factory=dict)
+    input_tokens: int | None = None
+    output_tokens: int | None = None
+    cost_usd: float | None = None
+    partial: bool = False
+    canary: bool = False
+    frame: tuple[PendingResult, ...] = ()
+    wording: HashedWording | str = ""
+
+
+_SHARED_FIELDS = [one.name for one in fields(_TraceWire) if one.name not in ("frame", "wording")]
+
+
+def _trace_to_wire(scored: ScoredTrace) -> _TraceWire:
+    shared = {name: getattr(scored, name) for name in _SHARED_FIELDS}
+    wording = scored.wording_reason if scored.wording is None else scored.wording
+    return _TraceWire(**shared, frame=scored.pending, wording=wording)
+
+
+def _trace_from_wire(wire: _TraceWire) -> ScoredTrace:
+    shared = {name: getattr(wire, name) for name in _SHARED_FIELDS}
+    if isinstance(wire.wording, str):
+        return ScoredTrace(**shared, pending=wire.frame, wording_reason=wire.wording)
+    return ScoredTrace(**shared, pending=wire.frame, wording=wire.wording)
+
+
+@dataclass(slots=True)
 class _ScoreWire:
     v: int
     at: tuple[int, int, int] | None
-    trace: ScoredTrace
+    trace: _TraceWire
     passages: tuple[str, ...] | None = None
 
 
@@ -165,7 +205,7 @@ def encode_score(record: ScoreRecord) -> bytes:
     if any(score.detail for score in scored.results):
         scored = replace(scored, results=[_without_large_detail(one) for one in scored.results])
     _check(scored, record.source, record.passages)
-    wire = _ScoreWire(SCORE_VERSION, record.source, scored, record.passages)
+    wire = _ScoreWire(SCORE_VERSION, record.source, _trace_to_wire(scored), record.passages)
     data = _SCORE_WIRE.dump_json(wire, exclude_defaults=True)
     if len(data) > MAX_BYTES:
         raise RecordTooLarge(len(data), MAX_BYTES)
@@ -186,14 +226,14 @@ def encode_index(raw: bytes, at: float) -> bytes:
 def encode_feedback(record: FeedbackRecord) -> bytes:
     """Return the JSON of feedback."""
     row = record.row
-    fields = {
+    tree = {
         "at": record.source,
         "trace": row.trace.hex(),
         "service": row.service,
         "scorer": row.scorer,
         "word": row.body,
     }
-    rest = json.dumps(fields, separators=(",", ":")).encode()
+    rest = json.dumps(tree, separators=(",", ":")).encode()
     return _FEEDBACK_PREFIX + json.dumps(row.since).encode() + b"," + rest[1:]
 
 
@@ -229,8 +269,9 @@ def decode_score(data: bytes, limit: int = _READ_BYTES) -> ScoreRecord:
         refuse_newer(data, SCORE_VERSION, "a score record")
         raise BadRecord("invalid_record", f"version {wire.v}")
     source = None if wire.at is None else SourceOffset(*wire.at)
-    _check(wire.trace, source, wire.passages)
-    return ScoreRecord(wire.trace, source, wire.passages)
+    scored = _trace_from_wire(wire.trace)
+    _check(scored, source, wire.passages)
+    return ScoreRecord(scored, source, wire.passages)
 
 
 def _decode_index(data: bytes) -> IndexRecord:
@@ -286,7 +327,7 @@ def _trace_problem(scored: ScoredTrace) -> str | None:
     if min(scored.input_tokens or 0, scored.output_tokens or 0) < 0:
         return "a number of tokens is below 0"
     wording = scored.wording
-    if len(wording) > _MAX_NAME if isinstance(wording, str) else not is_valid_wording(wording):
+    if len(scored.wording_reason) > _MAX_NAME or (wording and not is_valid_wording(wording)):
         return "the wording is invalid"
     # two names are ours: `model` and `prompt_version` are tags beside those of the trace
     if len(scored.tags) > MAX_TAGS + 2 or len(scored.results) > _MAX_RESULTS:

@@ -153,7 +153,7 @@ def make_app(
     scores, control = raw_topic(app, topics.scores), raw_topic(app, topics.control)
     records = ControlRecords(kafka.partitions)
     publisher = ControlPublisher(records, lambda key, value: deliver(control, key, value))
-    expected = list(tiers.scorer.expected)
+    expected = list(tiers.scorer.pairs)
 
     def build() -> PartitionState:
         state = PartitionState(

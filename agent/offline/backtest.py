@@ -216,9 +216,9 @@ class Backtest:
         self._sample_until(scored.timestamp)
         late = self.windows.too_late(scored.timestamp)
         self._bound_strata(scored.results)
-        rest = split_slow_results(scored)
-        owed = [(score.metric, score.scorer) for score in rest.results] if rest else []
-        self._note(self._aggregator.apply(scored, owed).alerts)
+        scored, rest = split_slow_results(scored)
+        pending = [(score.metric, score.scorer) for score in rest.results] if rest else []
+        self._note(self._aggregator.apply(scored, pending).alerts)
         if late:
             counts.late += 1
         elif rest is not None:

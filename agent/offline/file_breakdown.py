@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +31,7 @@ def fill_windows(path: Path, settings: Settings, say: Callable[[str], None]) -> 
             if counts.bad <= MAX_SHOWN:
                 say(f"{path}: line {number}: {error}")
             continue
-        line.trace.timestamp = _MOMENT
-        backtest.feed(line)
+        backtest.feed(replace(line, trace=replace(line.trace, timestamp=_MOMENT)))
     backtest.finish()
     say(f"{path}: {counts.traces} traces, {counts.bad} lines unreadable")
     return backtest.windows if counts.traces else None

@@ -80,13 +80,14 @@ def decode_scored_line(line: bytes, limit: int) -> ScoredLine:
         header = _ScoredHeader.model_validate_json(line)
     except ValidationError as error:
         raise InvalidScoredLine(_first_error(error)) from None
+    results: list[Score] = []
     found = ScoredLine(
         ScoredTrace(
             trace_id=header.trace_id,
             service=header.service,
             timestamp=header.timestamp.timestamp(),
             status=header.status,
-            results=[],
+            results=results,
             probability=header.probability,
             timings={k: v for k, v in header.timings.items() if v is not None},
             tags=header.tags,
@@ -99,7 +100,7 @@ def decode_scored_line(line: bytes, limit: int) -> ScoredLine:
         # the same pair twice would count twice, and then more is scored than was seen
         if score is not None and (score.metric, score.scorer) not in taken:
             taken.add((score.metric, score.scorer))
-            found.trace.results.append(score)
+            results.append(score)
     return found
 
 
@@ -249,13 +250,13 @@ def _is_slow_result(score: Score) -> bool:
     return score.scorer != BUILTIN_SCORER and score.state not in _NOT_DRAWN
 
 
-def split_slow_results(scored: ScoredTrace) -> ScoredTrace | None:
-    """Leave in `scored` what was known at once, with what it owed then; the rest comes back, as a
-    slow tier would have brought it. None where no slow tier was asked."""
+def split_slow_results(scored: ScoredTrace) -> tuple[ScoredTrace, ScoredTrace | None]:
+    """Split a trace into its cheap results, as the agent would first have counted them, and those
+    that its slow tiers would have brought; None if no slow tier scored it."""
     slow = [score for score in scored.results if _is_slow_result(score)]
     if not slow:
-        return None
-    rest = replace(scored, results=slow, partial=True, timings={})  # with its own service
-    scored.results = [score for score in scored.results if not _is_slow_result(score)]
-    scored.frame = [(s.metric, s.scorer, s.stratum, s.cheap) for s in slow if s.stratum]
-    return rest
+        return scored, None
+    cheap = [score for score in scored.results if not _is_slow_result(score)]
+    pending = tuple((s.metric, s.scorer, s.stratum, s.cheap) for s in slow if s.stratum)
+    rest = replace(scored, results=slow, partial=True, timings={})
+    return replace(scored, results=cheap, pending=pending), rest

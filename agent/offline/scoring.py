@@ -188,9 +188,9 @@ class _FileScorer:
         self._scorer = Scorer(settings.builtin_scorers, ks=settings.judge.k)
         self._tiers = tiers
         self.done = ScoringSummary()
-        self.expected = list(self._scorer.expected)
+        self.expected = list(self._scorer.pairs)
         self.expected += [pair for tier in tiers.values() for pair in tier.pairs]
-        self.expected += self._scorer.canaries
+        self.expected += self._scorer.canary_pairs
         self.expected += labels.pairs if labels is not None else []
 
     async def score(self, trace: Trace) -> ScoredTrace:
@@ -201,7 +201,7 @@ class _FileScorer:
             self.done.add_embedding(said)
         for scores in found:
             results += scores
-        results += self._scorer.against_reference(trace)
+        results += self._scorer.score_reference(trace)
         if self._labels is not None:
             results += self._labels.scores(trace)
         return summarise_trace(trace, results)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from ragmeter.core.metric_specs import find_spec
-from ragmeter.core.score import Score, ScoredTrace, ScoreState
+from ragmeter.core.score import BUILTIN_SCORER, PendingResult, Score, ScoredTrace, ScoreState
 from ragmeter.core.tiers import MetricScorer, Tier
 from ragmeter.metrics.builtin import score_builtin, score_cheap
 from ragmeter.metrics.canary.scores import (
@@ -21,32 +21,49 @@ from ragmeter.metrics.registry import METRICS
 from ragmeter.sampling.sampler import REST_STRATUM, Sampler, StratumClassifier, drawn_stratum
 from ragmeter.trace import Trace
 
-log = logging.getLogger("ragmeter.score")
+log = logging.getLogger(__name__)
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True)
+class DrawTerms:
+    """The terms under which a tier drew a trace: all its results carry them."""
+
+    probability: float  # of inclusion, in (0, 1]
+    stratum: str  # that the trace was drawn from; empty for canaries
+
+
+@dataclass(frozen=True, slots=True)
 class CheapScores:
-    """What is known of a trace at once, and the tiers that have drawn it, each with the
-    inclusion probability of what it will find. `strata` says by tier what it was drawn from and
-    `cheap` has its built-in scores by metric: the results of those tiers carry both."""
+    """A trace with its cheap scores, and the slow tiers that drew it.
+
+    Results of slow tiers carry the built-in scores, which are in `cheap` by metric.
+    """
 
     trace: ScoredTrace
-    drawn: dict[Tier, float] = field(default_factory=dict)
-    strata: dict[Tier, str] = field(default_factory=dict)
-    cheap: dict[str, float] = field(default_factory=dict)
+    draws: Mapping[Tier, DrawTerms] = field(default_factory=dict)
+    cheap: Mapping[str, float] = field(default_factory=dict)
 
 
 class Scorer:
-    """Scores every metric of the cheap tier and the built-in quality metrics if wanted, and draws
-    for the `tiers` (by name: the (metric, scorer) pairs they answer for).
+    """Scores traces with the cheap tier and draws them for the slow tiers.
 
-    `expected` are the pairs that every trace gets exactly one result for, whatever happens: a
-    part that raises leaves `unscored` with reason `internal_error`, and a tier that has not drawn
-    the trace `sampled_out`. What a tier has drawn is scored elsewhere.
+    Every trace gets exactly one result for each pair of `pairs`: a scorer that raises leaves
+    `unscored` with the reason `internal_error`, a tier that does not draw the trace
+    `sampled_out`. A tier that draws it brings its results later.
 
-    Canaries are a population of their own: each gets one result for each pair of `canaries`, and
-    nothing else. No tier draws one by chance; the judge is asked about each that its part of the
-    budget has room for, if `judge_canaries`. `ks` are the cut-offs of their retrieval.
+    Canaries are a population of their own: each gets one result for each pair of `canary_pairs`
+    and no other. No tier draws one by chance; the judge scores those that its canary budget
+    admits.
+
+    Args:
+        builtin: Whether to compute the built-in quality metrics besides the operational ones.
+        sampler: Makes the draws; needed if there are tiers.
+        strata: Classifies traces before the draw; without it, all are in the stratum `rest`.
+        ks: The cut-offs of the retrieval metrics of canaries.
+        judge_canaries: Whether the judge scores canaries.
+
+    Raises:
+        ValueError: There are tiers but no sampler, or a metric is not in the registry.
     """
 
     def __init__(
@@ -63,133 +80,133 @@ class Scorer:
         if tiers and sampler is None:
             raise ValueError("tiers need a sampler")
         probe = Trace.model_validate({"trace_id": "-", "service": "-", "timestamp": 0})
-        parts = [score_cheap, score_builtin] if builtin else [score_cheap]
-        self._parts: list[tuple[Callable[[Trace], list[Score]], list[MetricScorer]]] = [
-            (part, [(score.metric, score.scorer) for score in part(probe)]) for part in parts
+        functions = [score_cheap, score_builtin] if builtin else [score_cheap]
+        self._functions: list[tuple[Callable[[Trace], list[Score]], list[MetricScorer]]] = [
+            (score, [(result.metric, result.scorer) for result in score(probe)])
+            for score in functions
         ]
         self._sampler = sampler
         self._strata = strata
-        self.tiers: dict[Tier, tuple[MetricScorer, ...]] = {
+        self._tiers: dict[Tier, tuple[MetricScorer, ...]] = {
             tier: tuple(pairs) for tier, pairs in (tiers or {}).items()
         }
-        self.expected = [pair for _, pairs in self._parts for pair in pairs]
-        self.expected += [pair for pairs in self.tiers.values() for pair in pairs]
+        self.pairs = [
+            pair
+            for pairs in (*(pairs for _, pairs in self._functions), *self._tiers.values())
+            for pair in pairs
+        ]
         self._ks = sorted(set(ks))
-        judged = self.tiers.get("judge", ()) if judge_canaries else ()
-        self._of_reference = reference_pairs(self._ks)
-        self._judged = canary_judge_pairs(judged)
-        self.canaries: tuple[MetricScorer, ...] = expected_canary_pairs(
+        judged = self._tiers.get("judge", ()) if judge_canaries else ()
+        self._reference_pairs = reference_pairs(self._ks)
+        self._judged_canary_pairs = canary_judge_pairs(judged)
+        self.canary_pairs: tuple[MetricScorer, ...] = expected_canary_pairs(
             self._ks, judged, judge_canaries
         )
         self._monotonic = monotonic
-        pairs = (*self.expected, *self.canaries)
-        unknown = {metric for metric, _ in pairs if find_spec(METRICS, metric) is None}
+        unknown = {
+            metric
+            for metric, _ in (*self.pairs, *self.canary_pairs)
+            if find_spec(METRICS, metric) is None
+        }
         if unknown:
             raise ValueError(f"not in the registry of metrics: {', '.join(sorted(unknown))}")
 
-    @staticmethod
-    def _run(
-        part: Callable[[Trace], list[Score]], pairs: Sequence[MetricScorer], trace: Trace
-    ) -> list[Score]:
-        try:
-            return part(trace)
-        except Exception:
-            log.exception("scoring of trace %r failed", trace.trace_id[:80])
-            return complete_results([], pairs, trace.probability)
-
-    def against_reference(self, trace: Trace) -> list[Score]:
-        """What the reference of a canary says; nothing of other traces."""
+    def score_reference(self, trace: Trace) -> list[Score]:
+        """Score a canary by its reference; return no scores for other traces."""
         if not trace.canary:
             return []
-
-        def part(trace: Trace) -> list[Score]:
-            return score_canary(trace, self._ks, self._monotonic)
-
-        return self._run(part, self._of_reference, trace)
-
-    def score_cheap(self, trace: Trace) -> list[Score]:
-        """What needs no slow tier."""
-        return [score for part, pairs in self._parts for score in self._run(part, pairs, trace)]
-
-    def score(self, trace: Trace, timestamp: float | None = None) -> CheapScores:
-        """`timestamp` (Unix seconds) replaces the trace's own where its clock was wrong."""
-        if trace.canary:
-            return self._canary(trace, timestamp)
-        results = self.score_cheap(trace)
-        if not self.tiers:
-            return CheapScores(summarise_trace(trace, results, timestamp))
-        assert self._sampler is not None
-        cheap = _cheap(results)
-        at = trace.timestamp.timestamp() if timestamp is None else timestamp
-        # before the draws: what a tier finds must not choose its stratum
-        stratum = self._strata.classify(trace, results, at) if self._strata else REST_STRATUM
-        found = CheapScores(summarise_trace(trace, results, timestamp), cheap=cheap)
-        for tier, promised in self.tiers.items():
-            draw = self._sampler.draw(trace, tier, stratum.ratio)
-            name = drawn_stratum(stratum.name, draw.probability / trace.probability)
-            found.strata[tier] = name
-            if draw.taken:
-                found.drawn[tier] = draw.probability
-                found.trace.frame += [(*pair, name, cheap.get(pair[0])) for pair in promised]
-            else:
-                found.trace.results += complete_results(
-                    [Score(*pair, ScoreState.SAMPLED_OUT) for pair in promised],
-                    promised,
-                    draw.probability,
-                    stratum=name,
-                    cheap=cheap,
-                )
-        return found
-
-    def _canary(self, trace: Trace, timestamp: float | None) -> CheapScores:
-        found = CheapScores(summarise_trace(trace, self.against_reference(trace), timestamp))
-        if not self._judged:
-            return found
-        assert self._sampler is not None
-        state, reason = ScoreState.UNSCORED, "budget"
-        if trace.reference is None:  # the service's own record of one: the sender's is judged
-            state, reason = ScoreState.NOT_APPLICABLE, "no_reference"
-        elif self._sampler.admits_canary("judge"):
-            found.drawn["judge"], found.strata["judge"] = trace.probability, ""
-            return found
-        missing = [Score(*pair, state, reason=reason) for pair in self._judged]
-        found.trace.results += complete_results(missing, self._judged, trace.probability)
-        return found
-
-    def pending_pairs(self, found: CheapScores, tier: Tier) -> tuple[MetricScorer, ...]:
-        """What `tier` owes a trace that it has drawn."""
-        return self._judged if found.trace.canary else self.tiers[tier]
-
-    def shed(self, found: CheapScores, tier: Tier) -> None:
-        """What `tier` has drawn will not be scored: its results are known now."""
-        pairs = self.pending_pairs(found, tier)
-        probability = found.drawn.pop(tier)
-        gone = set(pairs)
-        found.trace.frame = [row for row in found.trace.frame if (row[0], row[1]) not in gone]
-        found.trace.results += complete_results(
-            [Score(*pair, ScoreState.SHED) for pair in pairs],
-            pairs,
-            probability,
-            stratum=found.strata[tier],
-            cheap=found.cheap,
+        return _score_safely(
+            lambda trace: score_canary(trace, self._ks, self._monotonic),
+            self._reference_pairs,
+            trace,
         )
 
+    def score_cheap(self, trace: Trace) -> list[Score]:
+        """Score a trace by all metrics that need no slow tier."""
+        return [
+            score
+            for function, pairs in self._functions
+            for score in _score_safely(function, pairs, trace)
+        ]
 
-def _cheap(results: Sequence[Score]) -> dict[str, float]:
-    """The built-in scores by metric."""
-    return {
-        score.metric: score.value
-        for score in results
-        if score.scorer == "builtin"
-        and score.state is ScoreState.SCORED
-        and score.value is not None
-    }
+    def score(self, trace: Trace, timestamp: float | None = None) -> CheapScores:
+        """Score a trace and draw it for the slow tiers, once: draws depend on earlier ones.
+
+        `timestamp` (Unix seconds) replaces the trace's own if that was corrected.
+        """
+        if trace.canary:
+            return self._score_canary(trace, timestamp)
+        results = self.score_cheap(trace)
+        if not self._tiers:
+            return CheapScores(summarise_trace(trace, results, timestamp))
+        assert self._sampler is not None
+        cheap = _builtin_values(results)
+        at = trace.timestamp.timestamp() if timestamp is None else timestamp
+        # before the draws: the results of a tier must not choose its stratum
+        stratum = self._strata.classify(trace, results, at) if self._strata else REST_STRATUM
+        draws: dict[Tier, DrawTerms] = {}
+        pending: list[PendingResult] = []
+        for tier, pairs in self._tiers.items():
+            draw = self._sampler.draw(trace, tier, stratum.ratio)
+            name = drawn_stratum(stratum.name, draw.probability / trace.probability)
+            terms = DrawTerms(draw.probability, name)
+            if draw.taken:
+                draws[tier] = terms
+                pending += [(*pair, name, cheap.get(pair[0])) for pair in pairs]
+            else:
+                results += _make_unknown(pairs, ScoreState.SAMPLED_OUT, terms, cheap)
+        scored = summarise_trace(trace, results, timestamp)
+        return CheapScores(replace(scored, pending=tuple(pending)), draws, cheap)
+
+    def _score_canary(self, trace: Trace, timestamp: float | None) -> CheapScores:
+        results = self.score_reference(trace)
+        draws: dict[Tier, DrawTerms] = {}
+        pairs, terms = self._judged_canary_pairs, DrawTerms(trace.probability, "")
+        if pairs:
+            assert self._sampler is not None
+            if trace.reference is None:  # recorded by the service itself; the sender's is judged
+                results += _make_unknown(
+                    pairs, ScoreState.NOT_APPLICABLE, terms, {}, "no_reference"
+                )
+            elif self._sampler.admits_canary("judge"):
+                draws["judge"] = terms
+            else:
+                results += _make_unknown(pairs, ScoreState.UNSCORED, terms, {}, "budget")
+        return CheapScores(summarise_trace(trace, results, timestamp), draws)
+
+    def pending_pairs(self, cheap: CheapScores, tier: Tier) -> tuple[MetricScorer, ...]:
+        """Return the pairs that `tier` scores of a trace that it drew."""
+        return self._judged_canary_pairs if cheap.trace.canary else self._tiers[tier]
+
+    def add_results(
+        self, cheap: CheapScores, tier: Tier, scores: Sequence[Score], missing: str = ""
+    ) -> CheapScores:
+        """Return `cheap` with the scores of a tier that drew the trace, no longer pending.
+
+        Pairs that `scores` lacks become `unscored` with the reason `missing`.
+        """
+        pairs, terms = self.pending_pairs(cheap, tier), cheap.draws[tier]
+        results = complete_results(
+            scores, pairs, terms.probability, missing, stratum=terms.stratum, cheap=cheap.cheap
+        )
+        trace = replace(
+            cheap.trace,
+            results=[*cheap.trace.results, *results],
+            pending=tuple(row for row in cheap.trace.pending if row[:2] not in pairs),
+        )
+        draws = {other: terms for other, terms in cheap.draws.items() if other != tier}
+        return CheapScores(trace, draws, cheap.cheap)
+
+    def shed(self, cheap: CheapScores, tier: Tier) -> CheapScores:
+        """Return `cheap` with shed results in place of a draw that will not be scored."""
+        pairs = self.pending_pairs(cheap, tier)
+        return self.add_results(cheap, tier, [Score(*pair, ScoreState.SHED) for pair in pairs])
 
 
 def summarise_trace(
-    trace: Trace, results: list[Score], timestamp: float | None = None
+    trace: Trace, results: Sequence[Score], timestamp: float | None = None
 ) -> ScoredTrace:
-    """The numbers of a trace that the aggregate half needs, with `results`."""
+    """Return the numbers of a trace that aggregation needs; `timestamp` replaces its own."""
     tags = dict(trace.tags)
     for name in ("model", "prompt_version", "answerable"):
         value = trace.tag(name)
@@ -221,19 +238,68 @@ def complete_results(
     stratum: str = "",
     cheap: Mapping[str, float] | None = None,
 ) -> list[Score]:
-    """One result for each of `pairs`, in their order, whatever a scorer has returned: what it
-    left out is `unscored` with the reason `missing`. All get the inclusion probability that held,
-    multiplied by what the score says of a share of its own, the stratum that the trace was drawn
-    from, and the built-in score of the same metric."""
-    found = {(score.metric, score.scorer): score for score in scores}
+    """Return one result for each of `pairs`, in their order, whatever a scorer returned.
+
+    Args:
+        scores: The scorer's own; those of other pairs are dropped.
+        pairs: The pairs to complete.
+        probability: Inclusion probability of the trace; a score's own share multiplies it.
+        missing: The reason of results that `scores` lacks, which are `unscored`.
+        stratum: The stratum that the trace was drawn from.
+        cheap: The built-in scores by metric.
+    """
+    by_pair = {(score.metric, score.scorer): score for score in scores}
     results = []
     for pair in pairs:
-        score = found.get(pair)
-        if score is None:
-            score = Score(*pair, ScoreState.UNSCORED, reason=missing)
-        score.probability = probability * score.probability
-        score.stratum = stratum
-        if cheap:
-            score.cheap = cheap.get(score.metric)
-        results.append(score)
+        score = by_pair.get(pair) or Score(*pair, ScoreState.UNSCORED, reason=missing)
+        results.append(
+            replace(
+                score,
+                probability=probability * score.probability,
+                stratum=stratum,
+                cheap=cheap.get(score.metric) if cheap else score.cheap,
+            )
+        )
     return results
+
+
+def _score_safely(
+    score: Callable[[Trace], list[Score]], pairs: Sequence[MetricScorer], trace: Trace
+) -> list[Score]:
+    try:
+        return score(trace)
+    except Exception:
+        log.exception("scoring of trace %r failed", trace.trace_id[:80])
+        return complete_results([], pairs, trace.probability)
+
+
+def _make_unknown(
+    pairs: Sequence[MetricScorer],
+    state: ScoreState,
+    terms: DrawTerms,
+    cheap: Mapping[str, float],
+    reason: str | None = None,
+) -> list[Score]:
+    """Return a result without a value for each of `pairs`."""
+    return [
+        Score(
+            metric,
+            scorer,
+            state,
+            reason=reason,
+            probability=terms.probability,
+            stratum=terms.stratum,
+            cheap=cheap.get(metric),
+        )
+        for metric, scorer in pairs
+    ]
+
+
+def _builtin_values(results: Sequence[Score]) -> dict[str, float]:
+    return {
+        score.metric: score.value
+        for score in results
+        if score.scorer == BUILTIN_SCORER
+        and score.state is ScoreState.SCORED
+        and score.value is not None
+    }

@@ -1,4 +1,4 @@
-"""Build the slow tiers (judge, local model, embeddings) from the settings and account for their spending."""
+"""Build the slow tiers (judge, local model, embeddings) and account for their spending."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from copy import deepcopy
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -39,122 +40,161 @@ from ragmeter.scorers.llm.served_model import ServedModel
 from ragmeter.store.verdicts import SqliteVerdictStore
 from ragmeter.trace import Trace
 
+log = logging.getLogger(__name__)
+
+MAIN, _SECOND = "judge", "second"
+
+# Prompts that probes use: a change of one starts a new baseline. Others may come and go.
+_PROBE_PROMPTS = ("attempted", "citation-support", "umbrela", "umbrela-batch")
+_PROBE_CHECK_SECONDS = 5.0  # between two checks whether traffic is live and probes are due
+
 
 async def score_tier(scorer: TierScorer, trace: Trace, cost: ScoringCost) -> list[Score]:
-    """What `scorer` says of what is known of a trace: it is not asked about texts that are
-    hidden or cut, and its gaps get the trace's own reason."""
+    """Score a trace by a tier that does not see hidden or truncated fields.
+
+    Scores that need such a field carry the trace's reason for its absence.
+    """
     return restore_missing_reasons(trace, await scorer.score(hide_missing_fields(trace), cost))
 
 
 async def score_live_tier(scorer: TierScorer, trace: Trace, cost: ScoringCost) -> list[Score]:
-    """The same for what is counted: what is said of a canary goes by names of its own."""
+    """Score a trace of live traffic by a tier; scores of a canary get the names of canaries."""
     scores = await score_tier(scorer, trace, cost)
     return relabel_canary_scores(scores) if trace.canary else scores
 
 
-def expected_pairs(scorer: TierScorer, trace: Trace) -> set[MetricScorer]:
-    """The pairs that `ask_live` answers for."""
+def answered_pairs(scorer: TierScorer, trace: Trace) -> set[MetricScorer]:
+    """Return the pairs that `score_live_tier` may return for a trace."""
     return set(canary_judge_pairs(scorer.pairs) if trace.canary else scorer.pairs)
 
 
-class _TierSpending:
-    """Counts of calls, tokens and money, added in the tiers' thread and taken by the worker, which
-    makes them durable. Safe to use from several threads."""
+def build_controllers(
+    settings: Settings, scorers: Mapping[Tier, TierScorer]
+) -> dict[Tier, BudgetController]:
+    """Build the controllers that keep the spending of these tiers within their budgets."""
+    controllers: dict[Tier, BudgetController] = {}
+    if "judge" in scorers:
+        controllers["judge"] = judge_controller(settings.judge)
+    if "model" in scorers:
+        controllers["model"] = model_controller(settings.hhem)
+    return controllers
+
+
+def sampling_scale_gauges(
+    controllers: Mapping[Tier, BudgetController], label: Callable[[str], str]
+) -> list[GaugeSample]:
+    """Return the scale of the sampling rates by tier and service.
+
+    `label` bounds the names of services; of services that share one, the lowest scale counts.
+    """
+    scales: dict[tuple[tuple[str, str], ...], float] = {}
+    for tier, controller in controllers.items():
+        for service, scale in controller.scales().items():
+            labels = (("tier", tier), ("service", label(service)))
+            scales[labels] = min(scale, scales.get(labels, scale))
+    return [("ragmeter_sampling_scale", *item) for item in scales.items()]
+
+
+class TierSpending:
+    """Counts of calls, tokens and money of the slow tiers; safe from any thread."""
 
     def __init__(self) -> None:
         self._mutex = threading.Lock()
         self._counts: dict[CounterKey, float] = {}
 
     def add(self, name: str, labels: tuple[tuple[str, str], ...], by: float = 1) -> None:
+        """Add to a counter."""
         with self._mutex:
             self._counts[name, labels] = self._counts.get((name, labels), 0.0) + by
 
     def take(self) -> dict[CounterKey, float]:
-        """What was added since the last call."""
+        """Return the counts since the last call; the caller makes them durable."""
         with self._mutex:
-            found, self._counts = self._counts, {}
-        return found
+            counts, self._counts = self._counts, {}
+        return counts
 
 
-class _ProbeResults:
-    """Results that no trace of the queue owes (probes of the judge), on their way to the worker.
+class ProbeResults:
+    """Results of judge probes on their way to the worker.
 
-    `state` is what the last of them said of where its source stands, JSON-able. `live`: whether
-    live traffic has been seen, which is when probes mean something.
+    Attributes:
+        state: The state after the results that were taken, JSON-able.
+        live: Whether live traffic has been seen; probes run only then.
     """
 
     def __init__(self, state: Mapping[str, Any] | None = None) -> None:
-        self._found: deque[tuple[list[ScoredTrace], ScoringCost, Mapping[str, Any]]] = deque()
+        self._results: deque[tuple[list[ScoredTrace], ScoringCost, Mapping[str, Any]]] = deque()
         self.state = state or {}
         self.live = False
 
-    def put(self, scored: list[ScoredTrace], cost: ScoringCost, state: Mapping[str, Any]) -> None:
-        """`state` must not change any more."""
-        self._found.append((scored, cost, state))
-
     def take(self) -> Iterator[tuple[list[ScoredTrace], ScoringCost]]:
-        """What came since the last time; `state` follows."""
-        while self._found:
-            scored, cost, self.state = self._found.popleft()
+        """Yield the results since the last call with their cost; `state` follows."""
+        while self._results:
+            scored, cost, self.state = self._results.popleft()
             yield scored, cost
 
+    async def run(self, runner: ProbeRunner) -> None:
+        """Judge the probes whenever they are due, until cancelled."""
+        while True:
+            if self.live and runner.due:
+                cost = ScoringCost()
+                scored = await runner.run(cost)
+                self._results.append((scored, cost, deepcopy(runner.dump())))
+            await asyncio.sleep(_PROBE_CHECK_SECONDS)
 
+
+@dataclass(frozen=True, slots=True)
 class SlowTiers:
-    """`scorers` by tier, and what belongs to them.
+    """The slow tiers of an agent and what belongs to them.
 
-    `spending` is what their calls add to. `instruments` gives the labels of each judge as it is
-    served now, `gauges` how they are. `jobs` run beside the scoring in the same event loop;
-    `extras` bring results of their own. `controllers` keep the spend of a tier within its budget.
-    `state` gives what the scorers want to find again after a restart, JSON-able by name. `close`
-    is called after the last trace.
+    Args:
+        controllers: Keep the spending of a tier within its budget.
+        jobs: Run beside the scoring in the same event loop.
+        close: Called after the last trace.
     """
 
-    def __init__(
-        self,
-        scorers: Mapping[Tier, TierScorer] | None = None,
-        *,
-        spending: _TierSpending | None = None,
-        instruments: Callable[[], Sequence[Mapping[str, str]]] = lambda: (),
-        gauges: Callable[[], Sequence[GaugeSample]] = lambda: (),
-        jobs: Sequence[Callable[[], Coroutine[Any, Any, None]]] = (),
-        controllers: Mapping[Tier, BudgetController] | None = None,
-        extras: _ProbeResults | None = None,
-        state: Callable[[], Mapping[str, Any]] = dict,
-        close: Callable[[], None] = lambda: None,
-    ) -> None:
-        self.scorers = dict(scorers or {})
-        self.spending = spending or _TierSpending()
-        self.instruments = instruments
-        self.gauges = gauges
-        self.jobs = tuple(jobs)
-        self.controllers = dict(controllers or {})
-        self.extras = extras or _ProbeResults()
-        self.state = state
-        self.close = close
+    scorers: Mapping[Tier, TierScorer] = field(default_factory=dict)
+    controllers: Mapping[Tier, BudgetController] = field(default_factory=dict)
+    spending: TierSpending = field(default_factory=TierSpending)
+    probes: ProbeResults = field(default_factory=ProbeResults)
+    jobs: Sequence[Callable[[], Coroutine[Any, Any, None]]] = ()
+    judges: ConfiguredTiers | None = None
+    gauges: Callable[[], Sequence[GaugeSample]] = lambda: ()
+    close: Callable[[], None] = lambda: None
+
+    def instruments(self) -> list[dict[str, str]]:
+        """Return the labels of each judge and prompt as it is served now."""
+        return self.judges.labels() if self.judges else []
+
+    def state(self) -> dict[str, Any]:
+        """Return what the tiers need after a restart, JSON-able by name."""
+        if self.judges is None:
+            return {}
+        return {"judges": {**self.judges.state(), "probes": self.probes.state}}
 
 
+# Builds the slow tiers from the saved state of an earlier run; the state file is open by then.
 MakeTiers = Callable[[Mapping[str, Any]], SlowTiers]
-"""Makes the slow tiers from what `state` gave before a restart; the state file is open by then."""
-
-
-log = logging.getLogger("ragmeter.judge")
-
-MAIN, _SECOND = "judge", "second"
-
-_PROBED = ("attempted", "citation-support", "umbrela", "umbrela-batch")
-"""Prompts of what probes are judged by. Others may come and go without a new baseline."""
-
-_PROBE_LOOK_SECONDS = 5.0
-"""Between two looks at whether live traffic is there and probes are due."""
 
 
 class ConfiguredTiers:
-    """What is configured of judge and model: `scorers` by tier, one event loop's worth.
+    """The judge and the local model that the settings name, for one event loop.
 
-    `saved` is what `state` gave before a restart, `verdicts` the memory of the judge. `observe`
-    sees every attempt, `count` how each question was answered (`CachedJudge`). `watched`: part of
-    what is judged is judged again, and `probes` can watch the judge. Loading a model may take
-    seconds and raise `ragmeter.scorers.hhem.model.ModelError`; a broken file of probes `ConfigError`.
+    Loading a model may take seconds.
+
+    Args:
+        verdicts: Remembers verdicts of the judge; in memory by default.
+        saved: What `state` returned before a restart.
+        observe: Called with every attempt of a call.
+        count: Called with the source of each verdict (see `CachedJudge`).
+        watched: Whether to score a share of traces twice and to watch the judge with probes.
+
+    Attributes:
+        probes: Runs the probes of the judge, if there are any.
+
+    Raises:
+        ragmeter.scorers.hhem.model.ModelError: The model cannot be loaded.
+        ConfigError: The file of probes is broken.
     """
 
     def __init__(
@@ -175,16 +215,17 @@ class ConfiguredTiers:
         self._observe = observe
         judge = settings.judge
         if judge.base_url is not None:
-            client = self._client(MAIN, judge)
+            client = self._add_client(MAIN, judge)
             if verdicts is None:
                 verdicts = MemoryVerdictStore(judge.cache.entries, judge.cache.days)
             full = settings.privacy.content == "full"
             keeps = (lambda question: True) if full else has_closed_schema
-            asking = CachedJudge(client, verdicts, count=count, keeps=keeps)
-            tier: TierScorer = JudgeTier(asking, judge)
+            tier: TierScorer = JudgeTier(
+                CachedJudge(client, verdicts, count=count, keeps=keeps), judge
+            )
             if watched:
-                tier = self._second(tier, client)
-                self.probes = self._prober(client)
+                tier = self._add_second_opinion(tier, client)
+                self.probes = self._build_probe_runner(client)
             self.scorers["judge"] = _ClosingTier(tier, client, self._close)
         if settings.hhem.path is not None:
             from ragmeter.scorers.hhem.model import HhemModel  # late: it needs the extra
@@ -193,43 +234,39 @@ class ConfiguredTiers:
             model = HhemModel(settings.hhem.path, settings.hhem.int8)
             self.scorers["model"] = HhemTier(model, settings.hhem)
 
-    def _client(self, name: str, judge: JudgeSettings) -> JudgeClient:
+    def _add_client(self, name: str, judge: JudgeSettings) -> JudgeClient:
         client = JudgeClient(
             judge,
             name=name,
             state=self._saved.get(name),
             observe=self._observe,
-            on_change=partial(self._changed, name),
+            on_change=partial(_log_served_model, name),
         )
         self._clients.append((client, judge))
         return client
 
-    def _changed(self, name: str, old: ServedModel, new: ServedModel) -> None:
-        log.warning(
-            "%s is served by %s %s now, by %s %s before: a new series begins",
-            *(name, new.model, new.system_fingerprint, old.model, old.system_fingerprint),
-        )
-
-    def _second(self, first: TierScorer, client: JudgeClient) -> TierScorer:
+    def _add_second_opinion(self, first: TierScorer, client: JudgeClient) -> TierScorer:
         judge = self._settings.judge
         settings = second_settings(judge)
         if settings is None:
             return first
         if settings != judge.model_copy(update={"metrics": settings.metrics}):
-            client = self._client(_SECOND, settings)
-        # past the memory: a judge that is read to from its own notes agrees with itself
+            client = self._add_client(_SECOND, settings)
+        # without the cache: a judge that is given its own verdicts agrees with itself
         again = JudgeTier(client, settings)
         return SecondOpinion(first, again, judge.second.share, self._settings.sampling.salt)
 
-    def _prober(self, client: JudgeClient) -> ProbeRunner | None:
+    def _build_probe_runner(self, client: JudgeClient) -> ProbeRunner | None:
         settings = probe_settings(self._settings.judge)
         if settings is None:
             return None
-        asked = [prompt.hash for prompt in _prompts() if prompt.name in _PROBED]
-        parts = ("model", "temperature", "seed", "structured", "passages_per_call")
-        instrument = {name: getattr(settings, name) for name in parts}
+        names = ("model", "temperature", "seed", "structured", "passages_per_call")
+        instrument = {name: getattr(settings, name) for name in names}
         # the endpoint is the address without user and password: this goes to the state file
-        instrument |= {"endpoint": client.endpoint, "prompts": asked}
+        instrument |= {
+            "endpoint": client.endpoint,
+            "prompts": [prompt.hash for prompt in _prompts() if prompt.name in _PROBE_PROMPTS],
+        }
         try:
             probes = load_probes(settings.probes.file)
         except (OSError, ValueError) as error:
@@ -250,21 +287,21 @@ class ConfiguredTiers:
             await client.aclose()
 
     def state(self) -> dict[str, Any]:
-        """JSON-able: what is worth knowing after a restart."""
+        """Return what the judges need after a restart, JSON-able."""
         return {client.name: client.state() for client, _ in self._clients}
 
     def gauges(self) -> list[GaugeSample]:
-        """Whether each judge is up, its calls in flight and how many may be."""
-        found: list[GaugeSample] = []
+        """Return for each judge whether it is up, its calls in flight and their limit."""
+        samples: list[GaugeSample] = []
         for client, _ in self._clients:
             judge = (("judge", client.name),)
-            found.append(("ragmeter_judge_up", judge, float(not client.is_down)))
-            found.append(("ragmeter_judge_in_flight", judge, float(client.in_flight)))
-            found.append(("ragmeter_judge_in_flight_limit", judge, float(client.limit)))
-        return found
+            samples.append(("ragmeter_judge_up", judge, float(not client.is_down)))
+            samples.append(("ragmeter_judge_in_flight", judge, float(client.in_flight)))
+            samples.append(("ragmeter_judge_in_flight_limit", judge, float(client.limit)))
+        return samples
 
     def labels(self) -> list[dict[str, str]]:
-        """Of each judge and prompt: who is asked, who answers (`Epochs`), the fingerprint."""
+        """Return for each judge and prompt the models, the prompt and the fingerprint."""
         return [
             {
                 "judge": client.name,
@@ -281,26 +318,60 @@ class ConfiguredTiers:
         ]
 
 
-def _prompts() -> list[prompts.PromptTemplate]:
-    return [prompts.load_prompt(*name) for name in prompts.list_prompts()]
+def build_slow_tiers(settings: Settings, saved: Mapping[str, Any]) -> SlowTiers:
+    """Build the slow tiers of the embedded agent; `saved` is their state before a restart.
+
+    The state file is open already; it keeps the verdicts of the judge.
+    """
+    spending = TierSpending()
+    judge = settings.judge
+    close = contextlib.ExitStack()
+    verdicts = None
+    if judge.base_url is not None:
+        verdicts = SqliteVerdictStore(settings.state.path, judge.cache.entries, judge.cache.days)
+        close.callback(verdicts.close)
+    tiers = ConfiguredTiers(
+        settings,
+        verdicts=verdicts,
+        saved=saved.get("judges"),
+        observe=partial(count_attempt, spending.add),
+        count=partial(count_verdict, spending.add, MAIN),
+        watched=True,
+    )
+    scorers = dict(tiers.scorers)
+    embedding = None
+    if settings.consistency.embeddings.base_url is not None:
+        from ragmeter.score.answer_embedding import build_answer_embedder  # late: few want it
+
+        embedding = build_answer_embedder(settings.consistency, settings.privacy)
+        if embedding is not None:
+            scorers["embedding"] = embedding
+    probes = ProbeResults(dict((saved.get("judges") or {}).get("probes") or {}))
+    runner = tiers.probes
+    return SlowTiers(
+        scorers,
+        build_controllers(settings, scorers),
+        spending,
+        probes,
+        jobs=[lambda: probes.run(runner)] if runner else [],
+        judges=tiers,
+        gauges=lambda: [*tiers.gauges(), *(embedding.gauges() if embedding else ())],
+        close=close.close,
+    )
 
 
 class _ClosingTier:
-    """A tier with what must be closed after its last trace; `Pausing` while the first judge is
-    down. That the second is down holds up nothing."""
+    """A judge tier that closes its clients after the last trace.
+
+    It is paused while its first judge is down; the second one pauses nothing.
+    """
 
     def __init__(self, tier: TierScorer, first: JudgeClient, close: Callable[[], Any]) -> None:
-        self._tier = tier
+        self.tier: Tier = tier.tier
+        self.pairs: Sequence[MetricScorer] = tier.pairs
+        self.score = tier.score
         self._first = first
         self._close = close
-
-    @property
-    def tier(self) -> Tier:
-        return self._tier.tier
-
-    @property
-    def pairs(self) -> Sequence[MetricScorer]:
-        return self._tier.pairs
 
     @property
     def paused(self) -> bool:
@@ -310,9 +381,6 @@ class _ClosingTier:
     def trying(self) -> bool:
         return self._first.takes_trial
 
-    async def score(self, trace: Trace, cost: ScoringCost) -> list[Score]:
-        return await self._tier.score(trace, cost)
-
     async def __aenter__(self) -> _ClosingTier:
         return self
 
@@ -320,55 +388,12 @@ class _ClosingTier:
         await self._close()
 
 
-def build_slow_tiers(settings: Settings, saved: Mapping[str, Any]) -> SlowTiers:
-    """The slow tiers of the embedded agent: verdicts in the state file, which is open already;
-    budget, capacity and probes for live traffic."""
-    spending = _TierSpending()
-    judge = settings.judge
-    close = contextlib.ExitStack()
-    verdicts = None
-    if judge.base_url is not None:
-        verdicts = SqliteVerdictStore(settings.state.path, judge.cache.entries, judge.cache.days)
-        close.callback(verdicts.close)
-    found = ConfiguredTiers(
-        settings,
-        verdicts=verdicts,
-        saved=saved.get("judges"),
-        observe=partial(count_attempt, spending.add),
-        count=partial(count_verdict, spending.add, MAIN),
-        watched=True,
+def _prompts() -> list[prompts.PromptTemplate]:
+    return [prompts.load_prompt(*name) for name in prompts.list_prompts()]
+
+
+def _log_served_model(judge: str, old: ServedModel, new: ServedModel) -> None:
+    log.warning(
+        "%s is served by %s %s now, by %s %s before: a new series begins",
+        *(judge, new.model, new.system_fingerprint, old.model, old.system_fingerprint),
     )
-    controllers: dict[Tier, BudgetController] = {}
-    if "judge" in found.scorers:
-        controllers["judge"] = judge_controller(judge)
-    if "model" in found.scorers:
-        controllers["model"] = model_controller(settings.hhem)
-    embedding = None
-    if settings.consistency.embeddings.base_url is not None:
-        from ragmeter.score.answer_embedding import build_answer_embedder  # late: few want it
-
-        embedding = build_answer_embedder(settings.consistency, settings.privacy)
-        if embedding is not None:
-            found.scorers["embedding"] = embedding
-    extras = _ProbeResults(dict((saved.get("judges") or {}).get("probes") or {}))
-    runner = found.probes
-    return SlowTiers(
-        found.scorers,
-        spending=spending,
-        instruments=found.labels,
-        gauges=lambda: [*found.gauges(), *(embedding.gauges() if embedding else ())],
-        controllers=controllers,
-        jobs=[lambda: _run_probes(runner, extras)] if runner else [],
-        extras=extras,
-        state=lambda: {"judges": {**found.state(), "probes": extras.state}},
-        close=close.close,
-    )
-
-
-async def _run_probes(runner: ProbeRunner, extras: _ProbeResults) -> None:
-    """Judge the probes whenever they are due."""
-    while True:
-        if extras.live and runner.due:
-            cost = ScoringCost()
-            extras.put(await runner.run(cost), cost, deepcopy(runner.dump()))
-        await asyncio.sleep(_PROBE_LOOK_SECONDS)

@@ -144,7 +144,7 @@ class StateCommit:
         counters: Changed totals; those of None are deleted.
         evidence: Rows of (service, trace id, event time, JSON).
         forget_evidence: (service, trace id) of evidence to delete.
-        drawn: Traces that wait for a slow tier from now on.
+        draws: Traces that wait for a slow tier from now on.
         finished: Ids of drawn traces that are done.
         also: Further statements of the transaction.
     """
@@ -155,7 +155,7 @@ class StateCommit:
     evidence: Sequence[tuple[str, str, float, bytes]] = ()
     forget_evidence: Sequence[tuple[str, str]] = ()
     outbox: Sequence[OutboxItem] = ()
-    drawn: Sequence[TierDraw] = ()
+    draws: Sequence[TierDraw] = ()
     finished: Sequence[int] = ()
     also: Callable[[sqlite3.Connection], None] | None = None
     meta: dict[str, Any] = field(default_factory=dict)

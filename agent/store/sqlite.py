@@ -264,14 +264,14 @@ class SqliteStore:
                 [(one.id, one.key, one.body, one.created, one.created) for one in step.outbox],
             )
             self._put_meta(step.meta)
-            insert_rows(db, "drawn", _DRAW_COLUMNS, map(_draw_row, step.drawn))
+            insert_rows(db, "drawn", _DRAW_COLUMNS, map(_draw_row, step.draws))
             delete_ids(db, "drawn", step.finished)
             if step.also is not None:
                 step.also(db)
         with self._mutex:
             self._depth -= done
 
-    def drawn(self, tier: Tier, after: int, limit: int) -> list[StoredDraw]:
+    def pending_draws(self, tier: Tier, after: int, limit: int) -> list[StoredDraw]:
         """Return the traces that wait for `tier` with `id > after`, oldest first; they stay."""
         query = f"SELECT id, {_DRAW_COLUMNS} FROM drawn WHERE tier=? AND id > ? ORDER BY id LIMIT ?"
         return [

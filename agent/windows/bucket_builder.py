@@ -59,7 +59,7 @@ def build_bucket(traces: Sequence[ScoredTrace], slots: SeriesSlots) -> Bucket:
         for key, scores, owners in group_scores(traces):
             builder.add_column(key, scores, owners)
     for trace in traces:
-        if trace.frame:
+        if trace.pending:
             builder.add_pending(trace)
     builder.add_slowest(traces)
     bucket = builder.finish()
@@ -186,7 +186,7 @@ class _BucketBuilder:
 
     def add_pending(self, trace: ScoredTrace) -> None:
         """Count a trace in the strata of results that a slow tier will bring."""
-        for metric, scorer, stratum, cheap in trace.frame:
+        for metric, scorer, stratum, cheap in trace.pending:
             strata = self._strata.setdefault(self._column((metric, scorer))[0], {})
             add_stratum_traces(strata, stratum_key(stratum, cheap), trace.probability, [cheap])
 

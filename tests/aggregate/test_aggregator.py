@@ -23,7 +23,7 @@ SCORER = Scorer()
 
 
 def aggregator(**changes: Any) -> Aggregator:
-    return Aggregator(load_settings(environ={}, overrides=changes), [], SCORER.expected)
+    return Aggregator(load_settings(environ={}, overrides=changes), [], SCORER.pairs)
 
 
 def apply(to: Aggregator, traces: list[Trace]) -> None:
@@ -179,7 +179,7 @@ def story() -> list[ScoredTrace]:
 def told(batches: list[int], look: bool, restart: bool) -> list[tuple[str, str, float]]:
     """What fires and resolves when the story comes in these batches, is looked at, restarted."""
     rules = parse_rules([OUTAGE])
-    one = Aggregator(load_settings(environ={}), rules, SCORER.expected)
+    one = Aggregator(load_settings(environ={}), rules, SCORER.pairs)
     moved: list[tuple[str, str, float]] = []
     rows: dict[Any, Any] = {}
     traces = story()
@@ -192,7 +192,7 @@ def told(batches: list[int], look: bool, restart: bool) -> list[tuple[str, str, 
         if restart:
             rows |= {row[:4]: row for row in one.windows.drain()}
             state = one.dump()
-            one = Aggregator(load_settings(environ={}), rules, SCORER.expected)
+            one = Aggregator(load_settings(environ={}), rules, SCORER.pairs)
             one.windows.load([row for row in rows.values() if row[4] is not None])
             one.load(state)
     return moved

@@ -66,7 +66,7 @@ def story(
         yield ScoredTrace(
             f"t{n}", "bot", BASE + at, "ok", results, timings={"total": seconds},
             tags={"model": model},
-            frame=[("grounding", "judge", "all", cheap)] if judged else [],
+            pending=(("grounding", "judge", "all", cheap),) if judged else (),
         )  # fmt: skip
         if judged:
             yield ScoredTrace(

@@ -286,7 +286,7 @@ def test_what_no_frame_can_hold_stops_nobody(
 ) -> None:
     with agent(tmp_path) as one:
         feed(one, 1, 2)
-        labelling = one._worker.labelling
+        labelling = one._worker.feedback
         real = labelling._amend
 
         def broken(trace: Any, *rest: Any) -> Any:

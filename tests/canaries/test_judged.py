@@ -18,7 +18,7 @@ from ragmeter.metrics.canary.scores import canary_judge_pairs, is_canary_scorer
 from ragmeter.metrics.judge_agreement import SPECS as OF_JUDGES
 from ragmeter.metrics.registry import METRICS
 from ragmeter.sampling.sampler import Sampler
-from ragmeter.score.scorer import Scorer, complete_results
+from ragmeter.score.scorer import DrawTerms, Scorer
 from ragmeter.trace import CANARY
 from tests.canaries.test_population import GOLD, RULE, canary
 from tests.embedded.test_slow_tiers import mismatch, states
@@ -41,10 +41,10 @@ def scorer(judge_canaries: bool = True, rate: float = 1e-9) -> Scorer:
 def test_a_canary_is_judged_whatever_the_rate_and_by_the_judge_alone() -> None:
     one = scorer()
     found = one.score(canary(1))
-    assert found.drawn == {"judge": 1.0}
+    assert found.draws == {"judge": DrawTerms(1.0, "")}
     assert list(one.pending_pairs(found, "judge")) == OWN
-    assert [*one.canaries[-2:]] == OWN
-    assert set(one.score(make_trace(1)).drawn) == {"model"}
+    assert [*one.canary_pairs[-2:]] == OWN
+    assert set(one.score(make_trace(1)).draws) == {"model"}
     assert one.pending_pairs(one.score(make_trace(1)), "judge") == tuple(PAIRS)
 
 
@@ -55,19 +55,19 @@ def test_the_services_own_record_of_a_canary_has_nothing_to_be_judged_by() -> No
     assert {(score.state, score.reason) for score in own} == {
         (ScoreState.NOT_APPLICABLE, "no_reference")
     }
-    assert not found.drawn
+    assert not found.draws
 
 
 def test_without_a_part_of_the_budget_canaries_have_no_judged_results() -> None:
     one = scorer(judge_canaries=False)
-    assert {by for _, by in one.canaries} == {REFERENCE_SCORER}
-    assert not one.score(canary(1)).drawn
+    assert {by for _, by in one.canary_pairs} == {REFERENCE_SCORER}
+    assert not one.score(canary(1)).draws
 
 
 def test_what_is_shed_is_shed_under_their_names() -> None:
     one = scorer()
     found = one.score(canary(1))
-    one.shed(found, "judge")
+    found = one.shed(found, "judge")
     shed = [(score.metric, score.scorer) for score in found.trace.results
             if score.state is ScoreState.SHED]  # fmt: skip
     assert shed == OWN
@@ -96,8 +96,7 @@ def test_a_rule_on_what_a_judge_says_of_canaries_needs_no_traffic() -> None:
     for number in range(8):
         found = half.score(canary(number))
         low = Score("context_recall", "canary/judge", ScoreState.SCORED, 0.1)
-        found.trace.results += complete_results([low], half.pending_pairs(found, "judge"), 1.0)
-        one.apply(found.trace)
+        one.apply(half.add_results(found, "judge", [low]).trace)
     one.advance(START + 60)
     assert [alert.rule for alert in one.engine.alerts()] == [RULE["name"]]
     assert one.windows.count_traces("bot", "", "1h") == 0
@@ -197,7 +196,7 @@ def test_after_a_restart_those_that_wait_are_in_the_account_of_the_canaries(
                 if not again:
                     instrument.accept(sent(3), "test", live=True)
                     until(lambda: stub.stats()["max_in_flight"] >= 3)
-                controller = instrument._worker._slow._tiers.controllers["judge"]
+                controller = instrument._worker.draws.tiers.controllers["judge"]
                 until(lambda: controller._canaries._pending == 3)  # noqa: B023
                 assert controller.pending == {}
 
@@ -207,9 +206,9 @@ def test_the_draws_of_the_traffic_are_the_same_beside_canaries(share: float) -> 
     """Without a budget that is used up: canaries take part in no draw, count as no arrival and
     belong to no stratum."""
     alone, beside = scorer(share > 0, rate=0.3), scorer(share > 0, rate=0.3)
-    first = [alone.score(make_trace(n)).drawn for n in range(100)]
+    first = [alone.score(make_trace(n)).draws for n in range(100)]
     second = []
     for n in range(100):
         beside.score(canary(n))
-        second.append(beside.score(make_trace(n)).drawn)
+        second.append(beside.score(make_trace(n)).draws)
     assert first == second

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import csv
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -57,7 +58,7 @@ def canary(number: int, **changes: Any) -> Trace:
 def aggregator() -> Aggregator:
     rules = parse_rules([{"rules": [RULE]}], metrics=METRICS, windows=["5m", "1h", "24h"])
     settings = load_settings(environ={}, overrides={"slos": SLOS, "segments": ["category"]})
-    return Aggregator(settings, rules, SCORER.expected)
+    return Aggregator(settings, rules, SCORER.pairs)
 
 
 def apply(to: Aggregator, traces: list[Trace]) -> None:
@@ -113,9 +114,9 @@ def test_canaries_move_nothing_of_the_traffic() -> None:
 
 def test_a_canary_has_one_result_for_each_of_its_pairs_and_no_other() -> None:
     found = SCORER.score(canary(1))
-    assert [(score.metric, score.scorer) for score in found.trace.results] == [*SCORER.canaries]
+    assert [(score.metric, score.scorer) for score in found.trace.results] == [*SCORER.canary_pairs]
     assert found.trace.canary
-    assert not found.drawn
+    assert not found.draws
     assert not SCORER.score(make_trace(1)).trace.canary
 
 
@@ -125,7 +126,7 @@ def test_a_scorer_that_breaks_leaves_unscored_results(monkeypatch: Any) -> None:
 
     monkeypatch.setattr("ragmeter.score.scorer.score_canary", broken)
     results = SCORER.score(canary(1)).trace.results
-    assert [(score.metric, score.scorer) for score in results] == [*SCORER.canaries]
+    assert [(score.metric, score.scorer) for score in results] == [*SCORER.canary_pairs]
     assert {(score.state, score.reason) for score in results} == {
         (ScoreState.UNSCORED, "internal_error")
     }
@@ -173,7 +174,8 @@ def test_a_file_is_scored_with_and_without_the_reference(tmp_path: Path) -> None
 
 def test_results_of_a_scored_file_enter_as_those_of_a_canary() -> None:
     scored = SCORER.score(canary(1)).trace
-    scored.results += SCORER.score_cheap(canary(1))  # what `ragmeter score` says of it besides
+    # with the scores that `ragmeter score` writes besides
+    scored = replace(scored, results=[*scored.results, *SCORER.score_cheap(canary(1))])
     line = decode_scored_line(json.dumps(scored.to_dict()).encode(), 10**6)
     assert line.trace.canary
     assert not line.unknown
@@ -187,7 +189,7 @@ def test_a_canary_crosses_kafka_and_is_reconciled_by_its_own_pairs() -> None:
     state = state_of()
     sent = decode_score(encode_score(record(1, trace_id="c", reference=GOLD)))
     assert sent.scored.canary
-    del sent.scored.results[0]
+    sent.scored = replace(sent.scored, results=sent.scored.results[1:])
     state.apply([sent, ScoreRecord(record(2).scored, SourceOffset(0, 0, 2))])
     counted = dict(state.aggregator.counters.items())
     assert not [name for name, _ in counted if name == "ragmeter_unexpected_results_total"]

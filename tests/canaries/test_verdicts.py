@@ -15,7 +15,7 @@ def judged(answer: str, reference: dict[str, Any], **changes: Any) -> CanaryVerd
     common = changes.pop("common", {})
     one = suite({"id": "a", "query": "?", "reference": reference, **changes}, expect=common)
     trace = make_trace(1, answer=answer, reference=reference, **fields)
-    return evaluate_canary(one, one.questions[0], trace, SCORER.against_reference(trace))
+    return evaluate_canary(one, one.questions[0], trace, SCORER.score_reference(trace))
 
 
 def test_what_every_canary_must_reach() -> None:

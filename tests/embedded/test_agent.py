@@ -23,6 +23,7 @@ from ragmeter.core.errors import StateError
 from ragmeter.core.score import ScoredTrace
 from ragmeter.core.tiers import MetricScorer
 from ragmeter.embedded.agent import EmbeddedAgent
+from ragmeter.embedded.commits import AgentOutputs, Clocks
 from ragmeter.embedded.intake import QueueFull, StateUnavailable
 from ragmeter.embedded.worker import Worker
 from ragmeter.ingest.native import DecodedTrace, DecodeFailure
@@ -78,9 +79,8 @@ def running(
         settings(folder, **limits),
         found,
         live=live,
-        clock=clock,
-        monotonic=monotonic,
-        notify=notify,
+        clocks=Clocks(clock, monotonic),
+        outputs=AgentOutputs(notify),
     )
     instrument.start()
     try:
@@ -176,8 +176,8 @@ def test_a_scorer_that_raises_costs_its_own_metrics_only(
         raise RuntimeError("boom")
 
     with running(tmp_path) as instrument:
-        scorer = instrument._worker.scorer
-        scorer._parts[1] = (broken, scorer._parts[1][1])
+        scorer = instrument._worker.draws.scorer
+        scorer._functions[1] = (broken, scorer._functions[1][1])
         feed(instrument, mixed(20))
         counters = picture(instrument)["counters"]
     unscored = {
@@ -515,7 +515,7 @@ def test_state_of_a_newer_version_is_refused_and_left_alone(tmp_path: Path) -> N
 
 def test_a_worker_that_does_not_move_is_not_ready(tmp_path: Path) -> None:
     clock = Clock()
-    instrument = EmbeddedAgent(settings(tmp_path), [], monotonic=clock)
+    instrument = EmbeddedAgent(settings(tmp_path), [], clocks=Clocks(monotonic=clock))
     assert instrument.health().ready
     instrument.check_stalled()
     for _ in range(12):  # a longer step would be taken for a process that stood still

@@ -174,7 +174,7 @@ def test_a_server_that_hangs_holds_up_nothing_and_what_waits_outlives_a_restart(
             until(lambda: agent.values().get(rouge))
             health = agent.instrument.health()
             assert health.ready
-            assert health.drawn == {"embedding": 18}
+            assert health.pending == {"embedding": 18}
             assert agent.outcomes() == {}
             assert mean(agent.values()) is None
         finally:
@@ -194,7 +194,7 @@ def test_what_waits_when_embeddings_are_turned_off_is_counted_and_let_go(tmp_pat
         stub.fault = "hang"
         agent = Agent(tmp_path, stub, live=True)
         agent.feed(lines(), wait=False)
-        until(lambda: agent.instrument.health().drawn.get("embedding") == 18)
+        until(lambda: agent.instrument.health().pending.get("embedding") == 18)
         agent.stop()
         off = Agent(tmp_path, None)
         try:
@@ -211,7 +211,7 @@ def test_beyond_the_room_live_answers_are_shed_and_counted(tmp_path: Path) -> No
         try:
             agent.feed(lines(), wait=False)
             until(lambda: agent.outcomes().get("shed") == 14)
-            assert agent.instrument.health().drawn == {"embedding": 4}
+            assert agent.instrument.health().pending == {"embedding": 4}
         finally:
             agent.stop()
 

@@ -141,7 +141,7 @@ def said(number: int, answer: str) -> ScoreRecord:
     found = record(number)
     wordings = WordingBuilder(ConsistencySettings(), PrivacySettings())
     wording = wordings.of(make_trace(1, query=f"q{number % 6}", answer=answer))
-    found.scored.wording = wording
+    found.scored = found.scored.with_wording(wording)
     return found
 
 
@@ -178,4 +178,4 @@ def test_on_kafka_the_words_cross_the_topic_and_are_kept_by_the_partition() -> N
 def test_a_record_with_another_wording_is_refused(wording: HashedWording | str) -> None:
     one = record(1)
     with pytest.raises(BadRecord):
-        encode_score(replace(one, scored=replace(one.scored, wording=wording)))
+        encode_score(replace(one, scored=one.scored.with_wording(wording)))

@@ -11,6 +11,7 @@ import pytest
 from ragmeter.config.loader import load_settings
 from ragmeter.core.score import ScoredTrace
 from ragmeter.embedded.agent import EmbeddedAgent
+from ragmeter.embedded.commits import AgentOutputs, Clocks
 from ragmeter.store.rows import StateCommit
 from ragmeter.store.sqlite import SqliteStore
 from ragmeter.trace import Trace
@@ -38,7 +39,9 @@ def test_results_follow_the_commit_that_makes_them_durable(
     monkeypatch.setattr(SqliteStore, "commit", failing_first)
     paths = {"path": str(tmp_path / "s.sqlite"), "dead_letters": str(tmp_path / "d.jsonl")}
     settings = load_settings(environ={}, overrides={"state": paths})
-    agent = EmbeddedAgent(settings, [], clock=lambda: START, results=results)
+    agent = EmbeddedAgent(
+        settings, [], clocks=Clocks(lambda: START), outputs=AgentOutputs(on_results=results)
+    )
     agent.start()
     try:
         agent.accept([good(trace_id="t-1")], "test")

@@ -123,7 +123,7 @@ def test_cheap_metrics_do_not_wait_for_a_judge_that_hangs(tmp_path: Path) -> Non
         assert states(instrument, "error", "builtin") == {"scored": 30}
         assert states(instrument, "relevance", "umbrela") == {}
         health: AgentHealth = instrument.health()
-        assert health.drawn == {"judge": 30}
+        assert health.pending == {"judge": 30}
         assert health.ready
         assert mismatch(instrument) == 0
 
@@ -144,7 +144,7 @@ def test_what_was_not_scored_before_a_restart_is_scored_after_it(tmp_path: Path)
 def test_a_judge_that_was_taken_away_leaves_its_traces_unscored(tmp_path: Path) -> None:
     with running(tmp_path, Fake(lambda trace: asyncio.sleep(60))) as instrument:
         instrument.accept([good(n) for n in range(10)], "test")
-        until(lambda: instrument.health().drawn == {"judge": 10})
+        until(lambda: instrument.health().pending == {"judge": 10})
     with running(tmp_path, None) as instrument:
         instrument.wait_idle()
         assert states(instrument, "relevance", "umbrela") == {"unscored": 10}
@@ -193,7 +193,7 @@ def test_a_trace_too_late_for_every_window_is_not_judged_and_counts_once(
         instrument.accept([good(2, timestamp=now - LATE_BY)], "test", live=live)
         instrument.wait_idle()
         assert fake.asked == ["t1"]
-        assert instrument.health().drawn == {"judge": 0}
+        assert instrument.health().pending == {"judge": 0}
         assert counted(instrument, "relevance", "umbrela") == {"scored": 1, "late": 1}
         assert counted(instrument, "answered", "judge") == {"unscored": 1, "late": 1}
         assert mismatch(instrument) == 0
@@ -203,14 +203,14 @@ def test_results_that_nobody_waits_for_show_in_the_exported_accounts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A fault is injected: a late trace is drawn nevertheless, so its results count twice."""
-    honest = TierDraws.draws
+    honest = TierDraws.make_rows
 
     def careless(
-        self: TierDraws, queued: QueuedTrace, found: CheapScores, *, late: bool
-    ) -> list[TierDraw]:
-        return honest(self, queued, found, late=False)
+        self: TierDraws, queued: QueuedTrace, cheap: CheapScores, *, late: bool
+    ) -> tuple[CheapScores, list[TierDraw]]:
+        return honest(self, queued, cheap, late=False)
 
-    monkeypatch.setattr(TierDraws, "draws", careless)
+    monkeypatch.setattr(TierDraws, "make_rows", careless)
     with running(tmp_path, Fake()) as instrument:
         for number, at in ((1, START), (2, START - LATE_BY), (3, START - LATE_BY)):
             instrument.accept([good(number, timestamp=at)], "test")
@@ -230,7 +230,7 @@ def test_live_traffic_beyond_the_queue_is_shed_and_counted(tmp_path: Path) -> No
         instrument.accept([good(n, timestamp=time.time()) for n in range(50)], "test", live=True)
         until(lambda: instrument.health().queue_depth == 0)
         assert states(instrument, "relevance", "umbrela") == {"shed": 30}
-        assert instrument.health().drawn == {"judge": 20}
+        assert instrument.health().pending == {"judge": 20}
         assert mismatch(instrument) == 0
 
 
@@ -267,7 +267,7 @@ def test_a_file_read_beside_live_traffic_waits_for_neither_it_nor_its_judge(
             assert not waiting.is_alive()
             with instrument.lock():
                 assert instrument.windows.count_traces("bot", "", "24h") >= 50
-            assert instrument.health().drawn["judge"] >= 50
+            assert instrument.health().pending["judge"] >= 50
         finally:
             stop.set()
             sender.join()
@@ -329,10 +329,11 @@ def test_results_that_cannot_be_counted_become_unscored(
 
     honest = Aggregator.finish
 
-    def poisoned(self: Aggregator, scored: Any) -> None:
-        honest(self, scored)
+    def poisoned(self: Aggregator, scored: Any) -> Any:
+        counted = honest(self, scored)
         if scored.trace_id == "t7" and scored.results[0].state is ScoreState.SCORED:
             raise OverflowError("too large")
+        return counted
 
     monkeypatch.setattr(Aggregator, "finish", poisoned)
     with running(tmp_path, Fake()) as instrument:
@@ -391,7 +392,7 @@ def test_scales_go_by_the_bounded_names_of_services(tmp_path: Path) -> None:
 def test_a_table_of_drawn_traces_that_makes_no_sense_is_quarantined(tmp_path: Path) -> None:
     with running(tmp_path, Fake(lambda trace: asyncio.sleep(60))) as instrument:
         instrument.accept([good(1)], "test")
-        until(lambda: instrument.health().drawn == {"judge": 1})
+        until(lambda: instrument.health().pending == {"judge": 1})
     with sqlite3.connect(tmp_path / "s.sqlite") as db:
         db.execute("UPDATE drawn SET pairs='{'")
     with running(tmp_path, Fake()) as instrument:

@@ -6,7 +6,7 @@ import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -22,7 +22,7 @@ from tests.waiting import until
 class Empty:
     """A state file in which nothing was ever drawn."""
 
-    def drawn(self, tier: Tier, after: int, limit: int) -> list[StoredDraw]:
+    def pending_draws(self, tier: Tier, after: int, limit: int) -> list[StoredDraw]:
         return []
 
 
@@ -36,7 +36,9 @@ def test_a_job_that_fails_is_told_and_the_tiers_go_on(caplog: pytest.LogCaptureF
     async def broken() -> None:
         raise ValueError("a mistake of ours")
 
-    worker = TierWorker(Empty(), {}, {"judge": 1}, finished=lambda: None, also=[broken])
+    worker = TierWorker(
+        cast(Any, Empty()), {}, {"judge": 1}, on_finished=lambda: None, jobs=[broken]
+    )
     log, handler = logging.getLogger("ragmeter"), Told()
     log.addHandler(handler)
     try:
@@ -55,7 +57,7 @@ PAIRS: tuple[MetricScorer, ...] = (("answered", "judge"),)
 class Backlog:
     """A state file with 100 drawn traces."""
 
-    def drawn(self, tier: Tier, after: int, limit: int) -> list[StoredDraw]:
+    def pending_draws(self, tier: Tier, after: int, limit: int) -> list[StoredDraw]:
         rows = range(after + 1, min(after + limit, 100) + 1) if tier == "judge" else ()
         return [
             StoredDraw(n, TierDraw("judge", "bot", 0.0, 1.0, PAIRS, trace_line(n))) for n in rows
@@ -86,12 +88,12 @@ class Judge:
 @contextmanager
 def holding(judge: Judge, *, live: bool = True, hold: float = 120) -> Iterator[TierWorker]:
     worker = TierWorker(
-        Backlog(),
+        cast(Any, Backlog()),
         {"judge": judge},
         {"judge": 8},
-        finished=lambda: None,
+        on_finished=lambda: None,
         live=lambda: live,
-        hold=hold,
+        hold_seconds=hold,
     )
     worker.start()
     try:
@@ -173,14 +175,16 @@ def test_where_one_tier_breaks_the_other_leaves_its_traces_durable() -> None:
             ended.append("closed")
 
     class Broken(Backlog):
-        def drawn(self, tier: Tier, after: int, limit: int) -> list[StoredDraw]:
+        def pending_draws(self, tier: Tier, after: int, limit: int) -> list[StoredDraw]:
             if tier == "model":
                 time.sleep(0.1)
                 raise OSError("the disk is gone")
-            return super().drawn(tier, after, limit)
+            return super().pending_draws(tier, after, limit)
 
     scorers: dict[Tier, Any] = {"judge": Slow(), "model": Slow()}
-    worker = TierWorker(Broken(), scorers, {"judge": 4, "model": 4}, finished=lambda: None)
+    worker = TierWorker(
+        cast(Any, Broken()), scorers, {"judge": 4, "model": 4}, on_finished=lambda: None
+    )
     worker.start()
     worker._thread.join(10)
     assert worker.fatal is not None

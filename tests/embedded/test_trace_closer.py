@@ -11,6 +11,7 @@ import pytest
 
 from ragmeter.config.loader import load_settings
 from ragmeter.embedded.agent import EmbeddedAgent
+from ragmeter.embedded.commits import Clocks
 from ragmeter.embedded.intake import QueueFull, StateUnavailable
 from ragmeter.embedded.open_traces import SpanBatch
 from ragmeter.embedded.trace_closer import TraceCloser
@@ -53,7 +54,7 @@ class Bench:
         self.open()
 
     def open(self) -> None:
-        self.agent = EmbeddedAgent(self.settings, [], clock=self.now, monotonic=self.now)
+        self.agent = EmbeddedAgent(self.settings, [], clocks=Clocks(self.now, self.now))
         self.rows = OpenSpanTable(self.agent._store)
         self.closer = self.agent._closer
         self.closer._extract = extract
@@ -176,16 +177,16 @@ def test_a_full_queue_or_disk_delays_and_loses_nothing(bench: Bench) -> None:
     with pytest.raises(QueueFull):
         bench.close()
     assert bench.closer._step() == 0.25
-    accept = bench.closer._accept
+    accept = bench.closer._intake.accept
 
     def full(*_: Any, **__: Any) -> Any:
         raise StateUnavailable("disk full")
 
-    bench.closer._accept = full
+    bench.closer._intake.accept = full  # type: ignore[method-assign]
     assert bench.closer._step() == 1.0
     assert bench.closer.problem is not None
     assert "disk full" in bench.closer.problem
-    bench.closer._accept = accept
+    bench.closer._intake.accept = accept  # type: ignore[method-assign]
     bench.agent._worker._process(bench.agent._store.take(0, 10))  # the queue is worked off
     assert bench.closer._step() == 0.25
     assert bench.closer.problem is None
@@ -234,11 +235,11 @@ def test_a_bug_of_the_closer_is_fatal_and_a_damaged_file_too(bench: Bench) -> No
         closer = TraceCloser(
             bench.agent.assembly,
             bench.rows,
-            bench.agent.accept,
+            bench.closer._intake,
             extract,
             4096,
             written=set(),
-            damaged=told.append,
+            on_damage=told.append,
         )
 
         def broken(error: Exception = error) -> int:

@@ -264,7 +264,7 @@ def everything() -> FakeReading:
     reading.kept[("bot", "t-1")] = {"trace": trace(), "results": results()}
     reading.told.append(alert())
     reading.state = AgentHealth(
-        oldest_unprocessed_seconds=1.5, processing_lag_seconds=0.2, drawn={"judge": 3}
+        oldest_unprocessed_seconds=1.5, processing_lag_seconds=0.2, pending={"judge": 3}
     )
     judge = ("judge", "main")
     for name in ("up", "in_flight", "in_flight_limit"):

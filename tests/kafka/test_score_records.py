@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import struct
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -9,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ragmeter.core.errors import UnknownVersion
-from ragmeter.core.score import Score, ScoredTrace, ScoreState
+from ragmeter.core.score import HashedWording, Score, ScoredTrace, ScoreState
 from ragmeter.kafka.score_records import (
     MAX_BYTES,
     MAX_DETAIL,
@@ -66,7 +67,9 @@ records = st.builds(
         output_tokens=st.one_of(st.none(), st.integers(0, 2**53)),
         cost_usd=st.one_of(st.none(), st.floats(0, 1e9)),
         partial=st.booleans(),
-        frame=st.lists(st.tuples(words, words, st.text(max_size=4), maybe), max_size=2),
+        pending=st.lists(st.tuples(words, words, st.text(max_size=4), maybe), max_size=2).map(
+            tuple
+        ),
     ),
     st.one_of(st.none(), st.builds(SourceOffset, *[st.integers(0, 2**62)] * 3)),
 )
@@ -88,7 +91,7 @@ def test_round_trip_is_exact(record: ScoreRecord) -> None:
     assert found == record
     assert bits(found) == bits(record)
     assert all(type(score.state) is ScoreState for score in found.scored.results)
-    assert all(type(row) is tuple for row in found.scored.frame)
+    assert all(type(row) is tuple for row in found.scored.pending)
 
 
 def whole() -> ScoreRecord:
@@ -116,10 +119,11 @@ def test_a_large_detail_is_left_out_and_the_score_stays() -> None:
 
 def test_what_would_not_fit_a_row_is_not_written_and_what_was_written_is_read() -> None:
     record = whole()
-    record.scored.tags = {"t": ""}
-    record.scored.tags["t"] = "x" * (MAX_BYTES - len(encode_score(record)))
+    tags = {"t": ""}
+    record.scored = replace(record.scored, tags=tags)
+    tags["t"] = "x" * (MAX_BYTES - len(encode_score(record)))
     assert len(encode_score(record)) == MAX_BYTES
-    record.scored.tags["t"] += "x"
+    tags["t"] += "x"
     with pytest.raises(RecordTooLarge):
         encode_score(record)
     old = encode_score(whole()).ljust(2**20)
@@ -196,3 +200,47 @@ def test_a_newer_version_is_no_garbage(data: bytes) -> None:
 
 def test_fields_of_a_later_minor_change_are_passed_over() -> None:
     assert decode_score(changed(trace__new_field=1, other=2)) == whole()
+
+
+# As the version before the fields `pending`, `wording` and `wording_reason` wrote them.
+OLD_HEAD = (
+    b'{"v":1,"at":[0,1,2],"trace":{"trace_id":"t1","service":"bot","timestamp":1700000000.25,'
+    b'"status":"ok","results":[{"metric":"error","scorer":"builtin","state":"scored","value":0.0}],'
+    b'"timings":{"total":1.5},"tags":{"model":"m"},"partial":true,'
+    b'"frame":[["grounding","judge","low:1",0.25],["answered","judge","low:1",null]]'
+)
+
+
+def old_trace(**wording: Any) -> ScoredTrace:
+    return ScoredTrace(
+        "t1",
+        "bot",
+        1700000000.25,
+        "ok",
+        [Score("error", "builtin", ScoreState.SCORED, 0.0)],
+        timings={"total": 1.5},
+        tags={"model": "m"},
+        partial=True,
+        pending=(("grounding", "judge", "low:1", 0.25), ("answered", "judge", "low:1", None)),
+        **wording,
+    )
+
+
+@pytest.mark.parametrize(
+    ("written", "wording"),
+    [
+        (b"", {}),
+        (b',"wording":"no_answer"', {"wording_reason": "no_answer"}),
+        (
+            b',"wording":{"query":"00000000000000000000000000000001","words":"AAAAAA=="}',
+            {"wording": HashedWording("0" * 31 + "1", "AAAAAA==")},
+        ),
+    ],
+)
+def test_records_have_the_form_of_the_version_before(
+    written: bytes, wording: dict[str, Any]
+) -> None:
+    data = OLD_HEAD + written + b"}}"
+    record = decode_score(data)
+    assert record == ScoreRecord(old_trace(**wording), SourceOffset(0, 1, 2))
+    assert encode_score(record) == data

@@ -155,7 +155,7 @@ def test_health_says_what_is_wrong(pair: dict[int, PartitionState]) -> None:
 
 def test_nothing_is_read_before_there_is_an_app() -> None:
     settings = settings_of(Path("unused"))
-    empty = Aggregator(settings, [], SCORER.expected).windows
+    empty = Aggregator(settings, [], SCORER.pairs).windows
     reading = WorkerView(settings.segments, empty, problems=lambda: ["starting"])
     assert reading.partition_states() == []
     assert reading.health().problems == ("starting",)

@@ -195,6 +195,6 @@ def test_one_of_canaries_sees_those_with_a_reference_and_no_traffic(registry: No
     assert score_canary(trace(), [5], lambda: 0.0) == []
     assert is_canary_scorer(CANARY_CUSTOM_SCORER)
     scorer = Scorer()
-    assert ("shouting", CANARY_CUSTOM_SCORER) in scorer.canaries
+    assert ("shouting", CANARY_CUSTOM_SCORER) in scorer.canary_pairs
     scored = scorer.score(trace(answer="4", reference={"answer": "4"})).trace.results
     assert [one.value for one in scored if one.metric == "shouting"] == [1.0]

@@ -165,7 +165,7 @@ def test_hidden_content_is_not_drawn_as_a_failure() -> None:
 
 def test_every_pair_has_its_result_whatever_is_missing() -> None:
     scorer = Scorer()
-    expected = sorted(scorer.expected)
+    expected = sorted(scorer.pairs)
     for missing in ({}, {"answer": HIDDEN}, {"query": HIDDEN, "passages": HIDDEN, "answer": "?"}):
         found = scorer.score_cheap(trace(missing=missing))
         assert sorted((score.metric, score.scorer) for score in found) == expected

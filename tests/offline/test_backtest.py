@@ -18,6 +18,7 @@ from ragmeter.alerts.rules import AlertRule, parse_rules
 from ragmeter.config.loader import load_settings
 from ragmeter.config.settings import Settings
 from ragmeter.embedded.agent import EmbeddedAgent
+from ragmeter.embedded.commits import AgentOutputs
 from ragmeter.ingest.files import InputFile
 from ragmeter.ingest.native import DecodedTrace
 from ragmeter.offline import backtest as module
@@ -91,7 +92,9 @@ def replayed(path: Path, folder: Path) -> list[Alert]:
         told.append(alert.copy())
         return []
 
-    instrument = EmbeddedAgent(settings(folder, windows=SHORT), rules(), live=False, notify=notify)
+    instrument = EmbeddedAgent(
+        settings(folder, windows=SHORT), rules(), live=False, outputs=AgentOutputs(notify)
+    )
     items = [item for item in InputFile(path).read(2**21) if isinstance(item[0], DecodedTrace)]
     instrument.start()
     for at in range(0, len(items), 50):

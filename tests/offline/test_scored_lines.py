@@ -21,8 +21,9 @@ def test_what_score_writes_is_read_back_whole() -> None:
     trace = make_trace(
         3, status="timeout", sampling={"probability": 0.25}, model="m", tags={"tenant": "a"}
     )
-    scored = summarise_trace(trace, [*score_cheap(trace), *score_builtin(trace)])
-    scored.results.append(
+    results = [*score_cheap(trace), *score_builtin(trace)]
+    scored = summarise_trace(trace, results)
+    results.append(
         Score(
             "precision_at_k:5",
             "umbrela",
@@ -36,7 +37,7 @@ def test_what_score_writes_is_read_back_whole() -> None:
             0.4,
         )
     )
-    scored.results.append(
+    results.append(
         Score(
             "ndcg_at_k:5",
             "umbrela",

@@ -95,14 +95,14 @@ def test_every_metric_of_a_tier_scores_the_same_traces_with_one_stratum() -> Non
     for n in range(200):
         found = scorer.score(make_trace(n, status="error" if n % 3 == 0 else "ok"))
         told = [score for score in found.trace.results if score.scorer == "judge"]
-        assert len(told) == (0 if found.drawn else 2)
-        assert len(found.trace.frame) == (2 if found.drawn else 0)
-        name = "error:1" if n % 3 == 0 else found.strata["judge"]
+        assert len(told) == (0 if found.draws else 2)
+        assert len(found.trace.pending) == (2 if found.draws else 0)
+        (drawn,) = {draw.stratum for draw in found.draws.values()} | {one.stratum for one in told}
+        name = "error:1" if n % 3 == 0 else drawn
         assert name in ("error:1", "low:1", "rest:2")
-        assert found.strata == {"judge": name}
-        assert {score.stratum for score in told} <= {name}
-        for probability in found.drawn.values():
-            assert probability == pytest.approx(0.2 if name == "rest:2" else 0.6)
+        assert drawn == name
+        for draw in found.draws.values():
+            assert draw.probability == pytest.approx(0.2 if name == "rest:2" else 0.6)
         for score in told:
             assert score.cheap == found.cheap.get(score.metric)
 
@@ -111,8 +111,8 @@ def test_what_is_shed_keeps_its_stratum() -> None:
     settings = sampling(judge=1.0)
     scorer = Scorer(sampler=Sampler(settings), tiers={"judge": PAIRS})
     found = scorer.score(make_trace(sampling={"probability": 0.5}))
-    scorer.shed(found, "judge")
-    assert (found.drawn, found.trace.frame) == ({}, [])
+    found = scorer.shed(found, "judge")
+    assert (found.draws, found.trace.pending) == ({}, ())
     last = found.trace.results[-2:]
     assert {(s.state, s.stratum, s.probability) for s in last} == {(ScoreState.SHED, "rest:0", 0.5)}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -24,19 +25,19 @@ def scorer(rate: float) -> Scorer:
     return Scorer(builtin=False, sampler=sampler, tiers={"judge": JUDGED})
 
 
-def test_a_drawn_trace_is_owed_and_the_others_are_sampled_out() -> None:
+def test_results_of_a_drawn_trace_are_pending_and_the_others_are_sampled_out() -> None:
     half = scorer(0.2)
-    assert set(JUDGED) <= set(half.expected)
+    assert set(JUDGED) <= set(half.pairs)
     drawn = 0
     for n in range(300):
         found = half.score(make_trace(n))
         given = [(score.metric, score.scorer) for score in found.trace.results]
-        if found.drawn:
+        if found.draws:
             drawn += 1
-            assert found.drawn == {"judge": pytest.approx(0.2)}
-            assert given == half.expected[: -len(JUDGED)]
+            assert found.draws["judge"].probability == pytest.approx(0.2)
+            assert given == half.pairs[: -len(JUDGED)]
         else:
-            assert given == half.expected
+            assert given == half.pairs
             assert {score.state for score in found.trace.results[-2:]} == {ScoreState.SAMPLED_OUT}
     assert 30 < drawn < 90
 
@@ -68,7 +69,7 @@ def test_probability_reaches_the_estimate_under_error_biased_sampling() -> None:
     rng = random.Random(1)
     settings = load_settings(environ={}, overrides={"sampling": {"judge": 0.5}})
     half = scorer(0.5)
-    aggregator = Aggregator(settings, [], half.expected)
+    aggregator = Aggregator(settings, [], half.pairs)
     truth_error, truth_quality, plain_error, plain_quality = [], [], [], []
     for number in range(40_000):
         failed = rng.random() < 0.05
@@ -103,9 +104,10 @@ def test_probability_reaches_the_estimate_under_error_biased_sampling() -> None:
 
 def _judged(aggregator: Aggregator, scorer: Scorer, trace: Trace, quality: float) -> None:
     found = scorer.score(trace)
-    aggregator.apply(found.trace, [pair for tier in found.drawn for pair in scorer.tiers[tier]])
-    for probability in found.drawn.values():
+    aggregator.apply(
+        found.trace, [pair for tier in found.draws for pair in scorer.pending_pairs(found, tier)]
+    )
+    for draw in found.draws.values():
         score = Score("grounding", "judge", ScoreState.SCORED, quality)
-        part = summarise_trace(trace, complete_results([score], JUDGED, probability))
-        part.partial, part.timings = True, {}
-        aggregator.finish(part)
+        part = summarise_trace(trace, complete_results([score], JUDGED, draw.probability))
+        aggregator.finish(replace(part, partial=True, timings={}))

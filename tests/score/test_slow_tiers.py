@@ -13,7 +13,7 @@ import pytest
 from ragmeter.config.loader import ConfigError, load_settings
 from ragmeter.embedded.agent import EmbeddedAgent
 from ragmeter.exporters.prometheus import PrometheusExporter
-from ragmeter.score.slow_tiers import ConfiguredTiers, build_slow_tiers
+from ragmeter.score.slow_tiers import ConfiguredTiers, _log_served_model, build_slow_tiers
 from ragmeter.scorers.hhem.model import ModelError
 from ragmeter.scorers.llm.served_model import ServedModel
 from tests.embedded.test_slow_tiers import mismatch, states
@@ -131,7 +131,7 @@ def test_a_judge_that_is_not_there_leaves_everything_else(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("ragmeter.scorers.llm.admission.PATIENCE", 1.0)
-    monkeypatch.setattr("ragmeter.embedded.tier_worker.HOLD", 1.0)
+    monkeypatch.setattr("ragmeter.embedded.tier_worker.HOLD_SECONDS", 1.0)
     nowhere = StubProcess("http://127.0.0.1:9/v1")
     with running(tmp_path, nowhere, retries=0) as instrument:
         instrument.accept(judged(30), "test")
@@ -199,12 +199,10 @@ def test_no_password_of_the_address_is_kept() -> None:
     assert "hush" not in str([found.state(), found.probes.dump(), found.labels()])
 
 
-def test_each_new_epoch_of_a_judge_is_told(caplog: pytest.LogCaptureFixture) -> None:
-    judge = {"base_url": "http://127.0.0.1:9/v1", "model": "m"}
-    found = ConfiguredTiers(load_settings(environ={}, overrides={"judge": judge}))
+def test_a_change_of_the_served_model_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     old, new = ServedModel("a", "fp1"), ServedModel("a", "fp2")
-    found._changed("judge", old, new)
-    found._changed("judge", new, old)
+    _log_served_model("judge", old, new)
+    _log_served_model("judge", new, old)
     assert caplog.text.count("a new series begins") == 2
 
 

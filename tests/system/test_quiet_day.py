@@ -22,6 +22,7 @@ from ragmeter.alerts.alert import Alert
 from ragmeter.alerts.rule_sets import load_configured_rules
 from ragmeter.config.loader import load_settings
 from ragmeter.embedded.agent import EmbeddedAgent
+from ragmeter.embedded.commits import AgentOutputs
 from ragmeter.exporters.prometheus import PrometheusExporter
 from ragmeter.ingest.native import decode_trace
 from tests.ports import free_port
@@ -100,7 +101,9 @@ def test_a_quiet_day_fires_nothing(tmp_path: Path) -> None:
         return ()
 
     settings = load_settings(config, environ={})
-    instrument = EmbeddedAgent(settings, load_configured_rules(settings), live=False, notify=notify)
+    instrument = EmbeddedAgent(
+        settings, load_configured_rules(settings), live=False, outputs=AgentOutputs(notify)
+    )
     instrument.start()
     rules = rules_for_prometheus(config)
     names = set(re.findall(r"\b(?:[a-z]+_)*rag(?:meter)?_[a-z0-9_]+", rules))

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import math
 import random
+from dataclasses import replace
 
 import pytest
 
@@ -39,11 +40,12 @@ def some_traces(number: int, rng: random.Random, ragged: bool) -> list[ScoredTra
         scores = [some_score(metric, rng) for metric in SPECS]
         if ragged:
             rng.shuffle(scores)
-        found.append(trace(i, i, scores, timings={"total": rng.random()}))
-        found[-1].partial = rng.random() < 0.3
-        found[-1].probability = rng.choice([1.0, 0.2])
+        one = trace(i, i, scores, timings={"total": rng.random()})
+        one = replace(one, partial=rng.random() < 0.3, probability=rng.choice([1.0, 0.2]))
         if rng.random() < 0.2:
-            found[-1].frame = [("error", "judge", "low", 0.5), ("error", "hhem", "rest", None)]
+            pending = (("error", "judge", "low", 0.5), ("error", "hhem", "rest", None))
+            one = replace(one, pending=pending)
+        found.append(one)
     return found
 
 
@@ -87,13 +89,12 @@ def test_timings_that_are_no_durations_are_left_out() -> None:
 
 
 def test_a_timing_is_weighted_by_the_upstream_probability() -> None:
-    one = trace(0, 0, timings={"total": 1.0})
-    one.probability = 0.25
+    one = replace(trace(0, 0, timings={"total": 1.0}), probability=0.25)
     sketch = build_bucket([one], SeriesSlots(SPECS)).sketches["total"]
     assert [count for _, count in sketch.items()] == [4 << 24]
 
 
-def framed(metric: str, state: ScoreState, probability: float, cheap: float | None) -> Score:
+def stratified(metric: str, state: ScoreState, probability: float, cheap: float | None) -> Score:
     found = score(metric, 1.0 if state is ScoreState.SCORED else None, probability, state)
     found.stratum, found.cheap = "low", cheap
     return found
@@ -102,14 +103,14 @@ def framed(metric: str, state: ScoreState, probability: float, cheap: float | No
 @pytest.mark.parametrize("copies", [1, 5])  # by rows, and by columns
 def test_a_stratum_counts_all_its_traces_and_weighs_what_was_drawn(copies: int) -> None:
     slots = SeriesSlots(SPECS)
-    out = trace(0, 0, [framed("error", ScoreState.SAMPLED_OUT, 1.0, 0.5)])
-    out.probability = 0.25
-    done = trace(1, 0, [framed("error", ScoreState.SCORED, 0.5, 0.25)])
-    done.probability, done.partial = 0.5, True
-    owed = trace(1, 0)
-    owed.probability, owed.frame = 0.5, [("error", "builtin", "low", 0.25)]
-    lost = trace(2, 0, [framed("error", ScoreState.UNSCORED, 0.5, 0.75)])
-    bucket = build_bucket([out, done, owed, lost] * copies, slots)
+    out = trace(0, 0, [stratified("error", ScoreState.SAMPLED_OUT, 1.0, 0.5)])
+    out = replace(out, probability=0.25)
+    done = trace(1, 0, [stratified("error", ScoreState.SCORED, 0.5, 0.25)])
+    done = replace(done, probability=0.5, partial=True)
+    pending = (("error", "builtin", "low", 0.25),)
+    waiting = replace(trace(1, 0), probability=0.5, pending=pending)
+    lost = trace(2, 0, [stratified("error", ScoreState.UNSCORED, 0.5, 0.75)])
+    bucket = build_bucket([out, done, waiting, lost] * copies, slots)
     cell = bucket.cell(0)
     assert cell is not None
     assert cell.states() == {
@@ -129,7 +130,7 @@ def test_a_stratum_counts_all_its_traces_and_weighs_what_was_drawn(copies: int) 
 
 def test_a_version_counts_its_traces_under_the_scorer() -> None:
     slots = SeriesSlots(SPECS)
-    one = framed("error", ScoreState.SCORED, 0.5, 0.5)
+    one = stratified("error", ScoreState.SCORED, 0.5, 0.5)
     one.scorer = "judge@1"
     bucket = build_bucket([trace(0, 0, [one])], slots)
     place = slots.find(("error", "judge"))
@@ -143,7 +144,7 @@ def test_traces_without_a_cheap_score_are_a_part_of_their_own() -> None:
     slots = SeriesSlots(SPECS)
     cheaps = [None, math.nan, 0.5]
     traces = [
-        trace(i, 0, [framed("error", ScoreState.SCORED, 1.0, cheap)])
+        trace(i, 0, [stratified("error", ScoreState.SCORED, 1.0, cheap)])
         for i, cheap in enumerate(cheaps)
     ]
     cell = build_bucket(traces, slots).cell(0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -60,10 +61,7 @@ def test_the_share_is_of_what_should_have_a_value(number: int, stratum: str) -> 
         kinds = [failed(), judged(), failed("no_query"), failed("model_error")]
         found = kinds[i % 4]
         found.stratum = stratum
-        part = trace(i, i % 8, [found])
-        part.partial = bool(stratum)
-        if stratum:
-            part.frame = []
+        part = replace(trace(i, i % 8, [found]), partial=bool(stratum))
         w.add(part, "bot", ["model=a"] if i % 2 else [])
     read = w.failed("bot", "", "grounding", "judge", "5m")
     assert read is not None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -24,9 +25,10 @@ def events(seed: int, number: int, span: float) -> list[Event]:
     for i, at in enumerate(sorted(rng.uniform(0, span) for _ in range(number))):
         metrics = rng.sample(sorted(SPECS), rng.randint(1, len(SPECS)))
         one = trace(i, at, [some_score(metric, rng) for metric in metrics])
-        one.probability = rng.choice([1.0, 0.1])
+        probability = rng.choice([1.0, 0.1])
         stages = rng.sample(["total", "retrieval", "generation"], rng.randint(0, 3))
-        one.timings = {stage: rng.lognormvariate(-2, 2) for stage in stages}
+        timings = {stage: rng.lognormvariate(-2, 2) for stage in stages}
+        one = replace(one, probability=probability, timings=timings)
         found.append((one, f"service-{rng.randint(0, 1)}", rng.choice(SEGMENTS)))
     return found
 

@@ -121,8 +121,8 @@ def test_what_counts_as_bad() -> None:
 def test_the_slowest_traces_are_known_by_stage() -> None:
     windows = Windows(specs=SPECS)
     for n in range(50):
-        trace = ScoredTrace(f"t{n}", "bot", 1_000_000.0 + n, "ok", [])
-        trace.timings = {"total": (n * 7) % 50 / 10, "retrieval": 0.1}
+        timings = {"total": (n * 7) % 50 / 10, "retrieval": 0.1}
+        trace = ScoredTrace(f"t{n}", "bot", 1_000_000.0 + n, "ok", [], timings=timings)
         windows.add(trace, "bot")
     slowest = windows.worst("bot", "latency", "total", "5m")
     assert [item.value for item in slowest] == [4.9, 4.8, 4.7, 4.6, 4.5]

@@ -1,7 +1,7 @@
 """The HTTP endpoints for JSON items: `/v1/rag/traces`, `/v1/feedback` and `/v1/index`.
 
-What the endpoints for JSON items share: a body is read within bounds, decoded in a thread,
-committed together with those beside it, and answered when it is durable.
+A body is read within bounds, decoded in a thread, committed together with the bodies of concurrent
+requests, and answered when it is durable.
 """
 
 from __future__ import annotations
@@ -9,14 +9,13 @@ from __future__ import annotations
 import asyncio
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, ClassVar, Generic, Protocol, TypeVar
+from collections.abc import Sequence
+from typing import Any, ClassVar, Generic, TypeVar
 
-from aiohttp import hdrs, web
+from aiohttp import web
 
 from ragmeter.aggregate.index_events import IndexEvent, decode_index_events
 from ragmeter.aggregate.indexes import IndexOutcome
-from ragmeter.core.counters import CounterKey
 from ragmeter.core.feedback import Feedback
 from ragmeter.embedded.agent import EmbeddedAgent
 from ragmeter.embedded.endpoints.request_bodies import (
@@ -24,9 +23,11 @@ from ragmeter.embedded.endpoints.request_bodies import (
     BodyReader,
     GroupCommit,
     RequestRefused,
+    error_response,
+    refuse_request,
     send_continue,
 )
-from ragmeter.embedded.intake import IntakeItem, QueueFull, StateUnavailable
+from ragmeter.embedded.intake import IntakeItem, QueueFull, StateUnavailable, count_failures
 from ragmeter.ingest.feedback import decode_feedback_body
 from ragmeter.ingest.native import (
     MAX_ITEMS,
@@ -36,241 +37,179 @@ from ragmeter.ingest.native import (
     decode_trace_body,
 )
 
-_GROUP = 1_000  # items in one shared commit
+TRACES_PATH = "/v1/rag/traces"
 MAX_REJECTED = 100  # items named in a reply; the rest are counted
+_SOURCE = "http"
+_GROUP = 1_000  # items in one shared commit
+_MAX_INDEX_EVENTS = 2_000  # that wait: jobs wait for their replies, so more are a mistake
 
 _ItemT = TypeVar("_ItemT")
-_DoneT = TypeVar("_DoneT")  # what became of one request's items
+_ResultT = TypeVar("_ResultT")  # of the items of one request
+_FeedbackItem = Feedback | DecodeFailure
+_IndexItem = IndexEvent | DecodeFailure
 
 
-class _JsonItemsEndpoint(ABC, Generic[_ItemT, _DoneT]):
-    """The handler of a path and the task behind it that commits.
-
-    `body_limit` bounds a body before and after decompression, in bytes; `read_seconds` is how long
-    a client may take to send one.
-    """
-
+class _JsonItemsEndpoint(ABC, Generic[_ItemT, _ResultT]):
     path: ClassVar[str]
-    full: ClassVar[str]
-    """What the client of a 429 is told."""
+    full_message: ClassVar[str]  # of a 429
 
-    def __init__(self, body_limit: int, read_seconds: float = READ_SECONDS) -> None:
+    def __init__(
+        self, agent: EmbeddedAgent, body_limit: int, read_seconds: float = READ_SECONDS
+    ) -> None:
+        self._agent = agent
         self._bodies = BodyReader(body_limit, read_seconds)
-        self._group: GroupCommit[list[_ItemT], _DoneT] = GroupCommit(self._write, _GROUP)
+        self._group: GroupCommit[list[_ItemT], _ResultT] = GroupCommit(self._write, _GROUP)
         self.start, self.stop = self._group.start, self._group.stop
 
     @abstractmethod
     def _decode(self, body: bytes) -> list[_ItemT]:
-        """The items of a body, in a thread. Raises `TooMuch`."""
+        """Decode the items of a body, in a thread; may raise `BodyLimitExceeded`."""
 
     @abstractmethod
-    def _write(self, requests: Sequence[list[_ItemT]]) -> Sequence[_DoneT]:
-        """Make the items of some requests durable, in a thread. Raises `QueueFull`,
-        `Unavailable`."""
+    def _write(self, requests: Sequence[list[_ItemT]]) -> Sequence[_ResultT]:
+        """Make the items of requests durable, in a thread."""
 
     @abstractmethod
-    def _answer(self, items: list[_ItemT], done: _DoneT) -> web.Response: ...
+    def _reply(self, items: list[_ItemT], result: _ResultT) -> web.Response: ...
 
-    def _room(self, items: list[_ItemT]) -> bool:
-        """Whether there is room for them now, beside those that wait in the group."""
+    def _has_room(self, items: list[_ItemT]) -> bool:
         return True
 
     def add_to(self, app: web.Application) -> None:
+        """Add the route to an application."""
         app.router.add_post(self.path, self.handle, expect_handler=self._expect)
 
     async def _expect(self, request: web.Request) -> web.StreamResponse | None:
-        """`Expect: 100-continue`: a client that asks first is told before it sends."""
+        """Answer `Expect: 100-continue`, before the body is sent."""
         try:
             self._bodies.check_length(request)
         except RequestRefused as refused:
-            return _refuse(refused)
+            return refuse_request(refused)
         send_continue(request)
         return None
 
     async def handle(self, request: web.Request) -> web.Response:
+        """Handle a request."""
         try:
             async with self._bodies.read(request) as body:
                 async with self._bodies.busy:
                     items = await asyncio.to_thread(self._decode, body)
-                if not self._room(items):
+                if not self._has_room(items):
                     raise QueueFull
-                done = await self._group.commit(items, len(items))
+                result = await self._group.commit(items, len(items))
         except BodyLimitExceeded as error:
-            return _refuse(RequestRefused(413, str(error)))
+            return refuse_request(RequestRefused(413, str(error)))
         except RequestRefused as refused:
-            return _refuse(refused)
+            return refuse_request(refused)
         except QueueFull:
-            return _error(429, self.full, QueueFull.retry_after)
+            return error_response(429, self.full_message, QueueFull.retry_after)
         except StateUnavailable as error:
-            return _error(503, str(error), StateUnavailable.retry_after)
-        return self._answer(items, done)
-
-    @staticmethod
-    def _reply(
-        counts: dict[str, int], rejected: Iterable[tuple[int, DecodeFailure]], good: bool
-    ) -> web.Response:
-        """`counts`, the number of the rejected and the first of them, with their index in the
-        body; 400 where none was good."""
-        listed = list(rejected)
-        body: dict[str, Any] = {**counts, "rejected": len(listed)}
-        if listed:
-            body["errors"] = [{"index": at, **item.to_dict()} for at, item in listed[:MAX_REJECTED]]
-        return web.json_response(body, status=200 if good else 400)
-
-
-def _error(status: int, message: str, retry_after: int | None = None) -> web.Response:
-    headers = {} if retry_after is None else {hdrs.RETRY_AFTER: str(retry_after)}
-    return web.json_response({"error": message}, status=status, headers=headers)
-
-
-def _refuse(refused: RequestRefused) -> web.Response:
-    response = _error(refused.status, str(refused), refused.retry_after)
-    response.force_close()  # the rest of the body is not read
-    return response
-
-
-TRACES_PATH = "/v1/rag/traces"
-_TRACES_SOURCE = "http"
+            return error_response(503, str(error), StateUnavailable.retry_after)
+        return self._reply(items, result)
 
 
 class TracesEndpoint(_JsonItemsEndpoint[IntakeItem, tuple[bool, ...]]):
-    """`trace_limit` bounds one trace of a body, in bytes."""
+    """The endpoint for traces of at most `trace_limit` bytes; see `BodyReader` for the others."""
 
     path = TRACES_PATH
-    full = "the queue is full"
+    full_message = "the queue is full"
 
     def __init__(
         self,
-        instrument: EmbeddedAgent,
+        agent: EmbeddedAgent,
         body_limit: int,
         trace_limit: int,
         read_seconds: float = READ_SECONDS,
     ) -> None:
-        super().__init__(body_limit, read_seconds)
-        self._instrument = instrument
+        super().__init__(agent, body_limit, read_seconds)
         self._trace_limit = trace_limit
 
-    def _room(self, items: list[IntakeItem]) -> bool:
-        return self._instrument.room() > len(self._group)
+    def _has_room(self, items: list[IntakeItem]) -> bool:
+        return self._agent.room() > len(self._group)
 
     def _decode(self, body: bytes) -> list[IntakeItem]:
-        """The items of a body. What the reply will not name is kept by its reason only."""
+        """Decode a body. Only the reason is kept of failures that the reply does not name."""
         items: list[IntakeItem] = []
-        counted: dict[str, DecodeFailure] = {}
-        named = 0
+        unnamed: dict[str, DecodeFailure] = {}
+        failures = 0
         for index, item in enumerate(decode_trace_body(body, self._trace_limit, MAX_ITEMS)):
             if isinstance(item, DecodeFailure):
-                named += 1
-                if named <= MAX_REJECTED:
+                failures += 1
+                if failures <= MAX_REJECTED:
                     item = DecodeFailure(item.reason, item.errors, b"")
                 else:
-                    item = counted.setdefault(item.reason, DecodeFailure(item.reason, (), b""))
+                    item = unnamed.setdefault(item.reason, DecodeFailure(item.reason, (), b""))
             items.append((item, index))
         return items
 
     def _write(self, requests: Sequence[list[IntakeItem]]) -> list[tuple[bool, ...]]:
-        """For each request, which of its good items were new."""
+        """Return for each request which of its good items were new."""
         together = [item for items in requests for item in items]
-        fresh = self._instrument.accept(together, _TRACES_SOURCE, live=True).fresh
-        out = []
-        start = 0
-        for items in requests:
-            end = start + sum(isinstance(item, DecodedTrace) for item, _ in items)
-            out.append(fresh[start:end])
-            start = end
-        return out
+        fresh = iter(self._agent.accept(together, _SOURCE, live=True).fresh)
+        return [
+            tuple(next(fresh) for item, _ in items if isinstance(item, DecodedTrace))
+            for items in requests
+        ]
 
-    def _answer(self, items: list[IntakeItem], done: tuple[bool, ...]) -> web.Response:
-        rejected = [(index, item) for item, index in items if isinstance(item, DecodeFailure)]
-        counts = {"accepted": sum(done), "duplicates": len(done) - sum(done)}
-        return self._reply(counts, rejected, good=bool(done))
-
-
-_FEEDBACK_SOURCE = "http"
-
-_FeedbackItem = Feedback | DecodeFailure
-
-
-class _FeedbackSink(Protocol):
-    """Who takes labels."""
-
-    def accept_feedback(self, items: Sequence[_FeedbackItem], source: str, *, live: bool) -> int:
-        """How many of them are durable now; in any thread. Raises `QueueFull`, `Unavailable`."""
+    def _reply(self, items: list[IntakeItem], result: tuple[bool, ...]) -> web.Response:
+        counts = {"accepted": sum(result), "duplicates": len(result) - sum(result)}
+        return _report(counts, [item for item, _ in items], good=bool(result))
 
 
 class FeedbackEndpoint(_JsonItemsEndpoint[_FeedbackItem, None]):
-    path = "/v1/feedback"
-    full = "too much feedback waits to be counted"
+    """The endpoint for labels."""
 
-    def __init__(
-        self, instrument: _FeedbackSink, body_limit: int, read_seconds: float = READ_SECONDS
-    ) -> None:
-        super().__init__(body_limit, read_seconds)
-        self._instrument = instrument
+    path = "/v1/feedback"
+    full_message = "too much feedback waits to be counted"
 
     def _decode(self, body: bytes) -> list[_FeedbackItem]:
         return list(decode_feedback_body(body))
 
     def _write(self, requests: Sequence[list[_FeedbackItem]]) -> list[None]:
         together = [item for items in requests for item in items]
-        self._instrument.accept_feedback(together, _FEEDBACK_SOURCE, live=True)
+        self._agent.accept_feedback(together, _SOURCE, live=True)
         return [None] * len(requests)
 
-    def _answer(self, items: list[_FeedbackItem], done: None) -> web.Response:
-        rejected = [(at, item) for at, item in enumerate(items) if isinstance(item, DecodeFailure)]
-        accepted = len(items) - len(rejected)
-        return self._reply({"accepted": accepted}, rejected, good=accepted > 0)
-
-
-_MAX_WAITING = 2_000  # events: jobs wait for their answers, so more are a mistake
-
-_IndexItem = IndexEvent | DecodeFailure
-
-
-class _IndexSink(Protocol):
-    """Who counts events."""
-
-    def index(
-        self, events: Sequence[IndexEvent], counts: Mapping[CounterKey, float]
-    ) -> list[IndexOutcome]:
-        """Durable on return, in any thread. Raises `Unavailable`."""
+    def _reply(self, items: list[_FeedbackItem], result: None) -> web.Response:
+        accepted = sum(isinstance(item, Feedback) for item in items)
+        return _report({"accepted": accepted}, items, good=accepted > 0)
 
 
 class IndexEndpoint(_JsonItemsEndpoint[_IndexItem, list[IndexOutcome]]):
-    path = "/v1/index"
-    full = "too many index events at a time"
+    """The endpoint for events of indexing jobs."""
 
-    def __init__(
-        self, instrument: _IndexSink, body_limit: int, read_seconds: float = READ_SECONDS
-    ) -> None:
-        super().__init__(body_limit, read_seconds)
-        self._instrument = instrument
+    path = "/v1/index"
+    full_message = "too many index events at a time"
 
     def _decode(self, body: bytes) -> list[_IndexItem]:
         return list(decode_index_events(body))
 
-    def _room(self, items: list[_IndexItem]) -> bool:
-        return len(self._group) + len(items) <= _MAX_WAITING
+    def _has_room(self, items: list[_IndexItem]) -> bool:
+        return len(self._group) + len(items) <= _MAX_INDEX_EVENTS
 
     def _write(self, requests: Sequence[list[_IndexItem]]) -> list[list[IndexOutcome]]:
-        """For each request, what became of its good events."""
-        bad = Counter(
-            item.reason for items in requests for item in items if isinstance(item, DecodeFailure)
-        )
-        counts: dict[CounterKey, float] = {
-            ("ragmeter_dead_letters_total", (("reason", reason),)): float(number)
-            for reason, number in bad.items()
-        }
+        """Return for each request the outcomes of its good events."""
+        counts = count_failures([item for items in requests for item in items])
         good = [[item for item in items if isinstance(item, IndexEvent)] for items in requests]
-        done = iter(self._instrument.index([event for part in good for event in part], counts))
-        return [[next(done) for _ in part] for part in good]
+        outcomes = iter(self._agent.index([event for events in good for event in events], counts))
+        return [[next(outcomes) for _ in events] for events in good]
 
-    def _answer(self, items: list[_IndexItem], done: list[IndexOutcome]) -> web.Response:
-        rejected = [(at, item) for at, item in enumerate(items) if isinstance(item, DecodeFailure)]
-        found = Counter(done)
+    def _reply(self, items: list[_IndexItem], result: list[IndexOutcome]) -> web.Response:
+        outcomes = Counter(result)
         counts = {
-            "accepted": found["counted"],
-            "duplicates": found["duplicate"],
-            "old_versions": found["old_version"],
+            "accepted": outcomes["counted"],
+            "duplicates": outcomes["duplicate"],
+            "old_versions": outcomes["old_version"],
         }
-        return self._reply(counts, rejected, good=bool(done))
+        return _report(counts, items, good=bool(result))
+
+
+def _report(counts: dict[str, int], items: Sequence[object], good: bool) -> web.Response:
+    """Reply with counts, and the first failures with their index; 400 if no item was good."""
+    rejected = [
+        (index, item) for index, item in enumerate(items) if isinstance(item, DecodeFailure)
+    ]
+    body: dict[str, Any] = {**counts, "rejected": len(rejected)}
+    if rejected:
+        body["errors"] = [{"index": at, **item.to_dict()} for at, item in rejected[:MAX_REJECTED]]
+    return web.json_response(body, status=200 if good else 400)

@@ -1,8 +1,9 @@
 """The OTLP/HTTP endpoints `/v1/traces` and `/v1/logs`.
 
-Protobuf or JSON, plain or gzip; the answer is in the form of the request, as OTLP wants it: 200
-also where some spans were refused (`partial_success`: sending them again would not help), 400, 413
-and 415 for what must not be sent again, 429 and 503 with `Retry-After` for what should.
+Requests are protobuf or JSON, plain or gzip; the response has the form of the request. As OTLP
+asks, the status is 200 even if some spans were refused (`partial_success`: it would not help to
+send them again), 400, 413 or 415 for requests that must not be sent again, and 429 or 503 with
+`Retry-After` for those that should.
 """
 
 from __future__ import annotations
@@ -40,8 +41,96 @@ from ragmeter.ingest.stored_spans import serialise_log_events, serialise_spans
 
 _PATHS = {"/v1/traces": TRACES, "/v1/logs": LOGS}
 _GROUP = 10_000  # spans in one shared commit: 5 to 50 MB, and under 0.2 s
-# Why parts are not kept that nobody lost: a sender told so would only log an error.
+# Reasons of parts that are not stored and not lost either: a sender would only log an error.
 SILENT_STATUSES = ("own", "no_content")
+
+
+class OtlpEndpoint:
+    """The endpoints for spans and log events; see `BodyReader` for the limits."""
+
+    def __init__(
+        self,
+        assembly: OpenTraces,
+        body_limit: int,
+        read_seconds: float = READ_SECONDS,
+        redactor: Redactor | None = None,
+    ) -> None:
+        self._redactor = redactor or Redactor()
+        self._bodies = BodyReader(body_limit, read_seconds)
+        self._group = GroupCommit(assembly.accept, _GROUP)
+        self.start, self.stop = self._group.start, self._group.stop
+
+    def add_to(self, app: web.Application) -> None:
+        """Add the routes to an application."""
+        for path, signal in _PATHS.items():
+            handler = partial(self._handle, signal)
+            app.router.add_post(path, handler, expect_handler=self._expect)
+
+    async def _expect(self, request: web.Request) -> web.StreamResponse | None:
+        """Answer `Expect: 100-continue`, before the body is sent."""
+        form: BodyForm | None = "json"
+        try:
+            form = _declared_form(request)
+            self._bodies.check_length(request)
+        except RequestRefused as refused:
+            return _refuse(form or "protobuf", refused)
+        send_continue(request)
+        return None
+
+    async def _handle(self, signal: str, request: web.Request) -> web.Response:
+        form: BodyForm | None = "json"  # a request that is no OTLP gets a readable response
+        try:
+            form = _declared_form(request)
+            async with self._bodies.read(request) as body:
+                if form is None:
+                    form = "json" if is_json_body(body) else "protobuf"
+                async with self._bodies.busy:
+                    batch, broken = await asyncio.to_thread(
+                        decode_batch, signal, form, body, self._redactor
+                    )
+                return await self._store(form, batch, broken)
+        except RequestRefused as refused:
+            return _refuse(form or "protobuf", refused)
+
+    async def _store(
+        self, form: BodyForm, batch: SpanBatch, broken: UndecodableBody | None
+    ) -> web.Response:
+        try:
+            fates = await self._group.commit(batch, len(batch.parts))
+        except QueueFull:
+            reply = encode_failure(form, 429, "too many open traces")
+            return _response(429, reply, QueueFull.retry_after)
+        except StateUnavailable as error:
+            reply = encode_failure(form, 503, str(error))
+            return _response(503, reply, StateUnavailable.retry_after)
+        if broken is not None:
+            status = 413 if broken.too_large else 400
+            return _response(status, encode_failure(form, status, str(broken)))
+        rejected = Counter(batch.refused)
+        rejected[str(PartFate.OVER_LIMIT)] += fates[PartFate.OVER_LIMIT]
+        for reason in SILENT_STATUSES:
+            del rejected[reason]
+        reasons = ", ".join(f"{number} {reason}" for reason, number in (+rejected).most_common())
+        logs, number = batch.signal == LOGS, rejected.total()
+        return _response(200, encode_success(form, logs=logs, rejected=number, message=reasons))
+
+
+def decode_batch(
+    signal: str, form: BodyForm, body: bytes, redactor: Redactor
+) -> tuple[SpanBatch, UndecodableBody | None]:
+    """Decode and redact a body; a batch without parts comes with the error of its decoder."""
+    counts: Counts = {}
+    decode = decode_traces if signal == TRACES else decode_logs
+    try:
+        decoded = decode(body, json=form == "json")
+    except UndecodableBody as error:
+        return SpanBatch(signal, [], {"undecodable": 1}), error
+    refused = Counter(decoded.reasons)
+    refused["no_content"] += decoded.ignored
+    spans = [redactor.span(span, counts) for span in decoded.spans]
+    events = [redactor.log_event(event, counts) for event in decoded.events]
+    parts = [*serialise_spans(spans, refused), *serialise_log_events(events, refused)]
+    return SpanBatch(signal, parts, +refused, counts), None
 
 
 def _response(status: int, reply: OtlpResponse, retry_after: int | None = None) -> web.Response:
@@ -58,8 +147,8 @@ def _refuse(form: BodyForm, refused: RequestRefused) -> web.Response:
     return response
 
 
-def _form(request: web.Request) -> BodyForm | None:
-    """The form that a request says it has. None: it does not say."""
+def _declared_form(request: web.Request) -> BodyForm | None:
+    """Return the form of the Content-Type; None if there is none. May raise `RequestRefused`."""
     header = request.headers.get(hdrs.CONTENT_TYPE)
     if header is None:
         return None
@@ -68,95 +157,3 @@ def _form(request: web.Request) -> BodyForm | None:
         wanted = "application/x-protobuf or application/json"
         raise RequestRefused(415, f"Content-Type {header[:80]!r}: send {wanted}")
     return form
-
-
-class OtlpEndpoint:
-    """The handlers; `body_limit` bounds a body in bytes before and after decompression."""
-
-    def __init__(
-        self,
-        assembly: OpenTraces,
-        body_limit: int,
-        read_seconds: float = READ_SECONDS,
-        redactor: Redactor | None = None,
-    ) -> None:
-        self._redactor = redactor or Redactor()
-        self._bodies = BodyReader(body_limit, read_seconds)
-        self._group = GroupCommit(assembly.accept, _GROUP)
-        self.start, self.stop = self._group.start, self._group.stop
-
-    def add_to(self, app: web.Application) -> None:
-        for path, signal in _PATHS.items():
-            handler = partial(self._handle, signal)
-            app.router.add_post(path, handler, expect_handler=self._expect)
-
-    async def _expect(self, request: web.Request) -> web.StreamResponse | None:
-        """`Expect: 100-continue`: a client that asks first is told before it sends."""
-        try:
-            form = _form(request)
-        except RequestRefused as refused:
-            return _refuse("json", refused)
-        try:
-            self._bodies.check_length(request)
-        except RequestRefused as refused:
-            return _refuse(form or "protobuf", refused)
-        send_continue(request)
-        return None
-
-    async def _handle(self, signal: str, request: web.Request) -> web.Response:
-        form: BodyForm | None = "json"  # what is no OTLP is answered so that a person can read it
-        try:
-            form = _form(request)
-            async with self._bodies.read(request) as body:
-                if form is None:
-                    form = "json" if is_json_body(body) else "protobuf"
-                async with self._bodies.busy:
-                    batch, broken = await asyncio.to_thread(
-                        decode_batch, signal, form, body, self._redactor
-                    )
-                return await self._take(form, batch, broken)
-        except RequestRefused as refused:
-            return _refuse(form or "protobuf", refused)
-
-    async def _take(
-        self, form: BodyForm, batch: SpanBatch, broken: UndecodableBody | None
-    ) -> web.Response:
-        try:
-            fates = await self._group.commit(batch, len(batch.parts))
-        except QueueFull:
-            reply = encode_failure(form, 429, "too many open traces")
-            return _response(429, reply, QueueFull.retry_after)
-        except StateUnavailable as error:
-            return _response(
-                503, encode_failure(form, 503, str(error)), StateUnavailable.retry_after
-            )
-        if broken is not None:
-            status = 413 if broken.too_large else 400
-            return _response(status, encode_failure(form, status, str(broken)))
-        rejected = Counter(batch.refused)
-        rejected[str(PartFate.OVER_LIMIT)] += fates[PartFate.OVER_LIMIT]
-        for reason in SILENT_STATUSES:
-            del rejected[reason]
-        told = ", ".join(f"{number} {reason}" for reason, number in (+rejected).most_common())
-        number = rejected.total()
-        return _response(
-            200, encode_success(form, logs=batch.signal == LOGS, rejected=number, message=told)
-        )
-
-
-def decode_batch(
-    signal: str, form: BodyForm, body: bytes, redactor: Redactor
-) -> tuple[SpanBatch, UndecodableBody | None]:
-    """What a body brings; nothing but a count where nothing of it can be read."""
-    counts: Counts = {}
-    decode = decode_traces if signal == TRACES else decode_logs
-    try:
-        decoded = decode(body, json=form == "json")
-    except UndecodableBody as error:
-        return SpanBatch(signal, [], {"undecodable": 1}), error
-    refused = Counter(decoded.reasons)
-    refused["no_content"] += decoded.ignored
-    spans = [redactor.span(span, counts) for span in decoded.spans]
-    events = [redactor.log_event(event, counts) for event in decoded.events]
-    parts = [*serialise_spans(spans, refused), *serialise_log_events(events, refused)]
-    return SpanBatch(signal, parts, +refused, counts), None

@@ -1,4 +1,4 @@
-"""Read HTTP request bodies within bounds of size, time and memory, and commit concurrent requests in one transaction."""
+"""Read HTTP request bodies within bounds, and commit concurrent requests in one transaction."""
 
 from __future__ import annotations
 
@@ -12,17 +12,21 @@ import aiohttp
 from aiohttp import hdrs, web
 from aiohttp.http_exceptions import HttpProcessingError
 
+from ragmeter.core.errors import RagmeterError
 from ragmeter.embedded.intake import QueueFull
 
 READ_SECONDS = 30.0  # for a whole body: 20 MB at 5.6 Mbit/s
-_IN_FLIGHT = 4  # bodies of the largest size held at a time, over all requests
+_IN_FLIGHT = 4  # bodies of the largest size in memory at a time, over all requests
 _MAX_MEMBERS = 1_000  # of one gzip body: a hundred bytes of work each, whatever is in them
-_SLICE = 64 * 2**10  # bytes given to zlib at a time: it copies what is left at a member's end
+_SLICE = 64 * 2**10  # bytes given to zlib at a time: it copies the rest at a member's end
 _UNPACKERS = 2  # bodies unpacked or decoded at a time: more would only take turns
 
+_T = TypeVar("_T")
+_R = TypeVar("_R")
 
-class RequestRefused(Exception):
-    """A request that is answered with `status` and not read on."""
+
+class RequestRefused(RagmeterError):
+    """A request is answered with `status` and not read on."""
 
     def __init__(self, status: int, message: str, retry_after: int | None = None) -> None:
         super().__init__(message)
@@ -30,43 +34,62 @@ class RequestRefused(Exception):
         self.retry_after = retry_after
 
 
+def error_response(status: int, message: str, retry_after: int | None = None) -> web.Response:
+    """Return a JSON response with an error message."""
+    headers = {} if retry_after is None else {hdrs.RETRY_AFTER: str(retry_after)}
+    return web.json_response({"error": message}, status=status, headers=headers)
+
+
+def refuse_request(refused: RequestRefused) -> web.Response:
+    """Return the JSON response to a refused request."""
+    response = error_response(refused.status, str(refused), refused.retry_after)
+    response.force_close()  # the rest of the body is not read
+    return response
+
+
 def send_continue(request: web.Request) -> None:
-    """Tell a client that asked first (`Expect: 100-continue`) to send its body."""
+    """Tell a client that expects `100-continue` to send its body."""
     if request.transport is not None:
         request.transport.write(b"HTTP/1.1 100 Continue\r\n\r\n")
 
 
 def gunzip(body: bytes | bytearray, limit: int) -> bytes:
-    """The decompressed body. Never makes more than `limit` bytes: a bomb stops there."""
+    """Decompress a body; `RequestRefused` stops a bomb at `limit` bytes."""
     out = bytearray()
     whole = memoryview(body)
     at = members = 0
     inflater = zlib.decompressobj(wbits=31)
-    fresh = True
+    complete = True
     while at < len(whole):
-        part = whole[at : at + _SLICE]
+        piece = whole[at : at + _SLICE]
         try:
-            out += inflater.decompress(part, limit + 1 - len(out))
+            out += inflater.decompress(piece, limit + 1 - len(out))
         except zlib.error as error:
             raise RequestRefused(400, f"broken gzip: {error}") from None
         if inflater.unconsumed_tail or len(out) > limit:
             raise RequestRefused(413, f"the body is over the limit of {limit} (limits.body_bytes)")
-        at += len(part) - len(inflater.unused_data)
-        fresh = inflater.eof
-        if fresh:
+        at += len(piece) - len(inflater.unused_data)
+        complete = inflater.eof
+        if complete:
             members += 1
             if members > _MAX_MEMBERS:
                 raise RequestRefused(400, f"more than {_MAX_MEMBERS} gzip members in one body")
             inflater = zlib.decompressobj(wbits=31)
-    if not fresh:
+    if not complete:
         raise RequestRefused(400, "broken gzip: the stream is cut off")
     return bytes(out)
 
 
 class BodyReader:
-    """Reads bodies of at most `limit` bytes, before and after decompression.
+    """Reads request bodies within bounds.
 
-    Of all requests together no more than `IN_FLIGHT` times `limit` bytes are held.
+    Args:
+        limit: The most bytes of a body, before and after decompression; all bodies together have
+            four times as many.
+        seconds: The most seconds that a client may take to send one.
+
+    Attributes:
+        busy: Hold it while a body is decoded.
     """
 
     def __init__(self, limit: int, seconds: float = READ_SECONDS) -> None:
@@ -74,10 +97,9 @@ class BodyReader:
         self._seconds = seconds
         self._held = 0
         self.busy = asyncio.Semaphore(_UNPACKERS)
-        """Hold it while a body is turned into something else."""
 
     def check_length(self, request: web.Request) -> None:
-        """Raises `Refused` where the head says already that the body is too large."""
+        """Raise `RequestRefused` if the Content-Length is too large."""
         if request.content_length is not None and request.content_length > self._limit:
             raise self._too_large(f"{request.content_length} bytes are")
 
@@ -86,7 +108,11 @@ class BodyReader:
 
     @contextlib.asynccontextmanager
     async def read(self, request: web.Request) -> AsyncIterator[bytes]:
-        """The unpacked body; its bytes count as held until the context ends. Raises `Refused`."""
+        """Give the decompressed body; its bytes count as held until the context ends.
+
+        Raises:
+            RequestRefused: The body is broken, too large or too slow.
+        """
         self.check_length(request)
         held = 0
 
@@ -127,13 +153,11 @@ class BodyReader:
             self._held -= held
 
 
-_T = TypeVar("_T")
-_R = TypeVar("_R")
-
-
 class GroupCommit(Generic[_T, _R]):
-    """`write` makes what several requests brought durable, in a thread, and returns a result for
-    each. A group is at most `most` in size, or one request."""
+    """Commits of concurrent requests in one transaction, of at most `most` in size.
+
+    `write` makes the items of several requests durable, in a thread; it returns a result for each.
+    """
 
     def __init__(self, write: Callable[[Sequence[_T]], Sequence[_R]], most: int) -> None:
         self._write = write
@@ -143,20 +167,22 @@ class GroupCommit(Generic[_T, _R]):
         self._task: asyncio.Task[None] | None = None
 
     def __len__(self) -> int:
-        """The size of all that waits."""
+        """Return the size of the requests that wait."""
         return sum(size for _, size, _ in self._waiting)
 
     async def commit(self, item: _T, size: int) -> _R:
-        """The result of `write`; raises what it raised."""
+        """Return the result of `write` for an item of this size, or raise its exception."""
         future: asyncio.Future[_R] = asyncio.get_running_loop().create_future()
         self._waiting.append((item, size, future))
         self._some.set()
         return await future
 
     async def start(self) -> None:
+        """Start the task that commits."""
         self._task = asyncio.create_task(self._run())
 
     async def stop(self) -> None:
+        """Cancel the task that commits."""
         if self._task is not None:
             self._task.cancel()
             await asyncio.gather(self._task, return_exceptions=True)
@@ -182,5 +208,5 @@ class GroupCommit(Generic[_T, _R]):
                     future.set_exception(error)
             return
         for (_, _, future), result in zip(group, results, strict=True):
-            if not future.done():  # the client may have gone; what it sent is kept all the same
+            if not future.done():  # the client may have gone; its items are durable all the same
                 future.set_result(result)

@@ -6,7 +6,7 @@ import asyncio
 import json
 import logging
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import faust
@@ -114,8 +114,8 @@ class TracePreparer:
         """
         if self.content.full:
             return scored
-        scored.tags = {name: text for name, text in scored.tags.items() if name in self._tags}
-        return self.content.scored(scored)
+        tags = {name: text for name, text in scored.tags.items() if name in self._tags}
+        return self.content.scored(replace(scored, tags=tags))
 
     @property
     def keeps_raw(self) -> bool:

@@ -89,11 +89,11 @@ class ScoreProcessor(AckedProcessor):
         timestamp = self._limit_time(message, sent_at)
         if timestamp != sent_at:
             self._counters.inc("ragmeter_clock_skew_total", SOURCE_LABELS)
-        scores = await self._tiers.score_trace(trace, timestamp)
-        scores.trace.wording = self._wordings.of(trace)
+        scored = await self._tiers.score_trace(trace, timestamp)
+        scored = scored.with_wording(self._wordings.of(trace))
         try:
             keys = ranked_passage_keys(trace) if self._settings.feedback.traces else None
-            data = encode_score(ScoreRecord(self._preparer.publishable(scores.trace), source, keys))
+            data = encode_score(ScoreRecord(self._preparer.publishable(scored), source, keys))
         except RecordTooLarge:
             await self._send_dead_letter(event, "too_large", (("", _SCORES_TOO_LARGE),))
         except ValueError as error:  # a defect of ours that this trace has revealed

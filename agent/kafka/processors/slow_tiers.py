@@ -21,12 +21,17 @@ from ragmeter.config.settings import Settings
 from ragmeter.core.clocks import time_limit
 from ragmeter.core.counters import Counters, GaugeSample
 from ragmeter.core.label_bounds import LabelBounds
-from ragmeter.core.score import Score
+from ragmeter.core.score import Score, ScoredTrace
 from ragmeter.core.tiers import ScoringCost, Tier
-from ragmeter.sampling.budget_controller import BudgetController, judge_controller, model_controller
 from ragmeter.sampling.sampler import Sampler, StratumClassifier
-from ragmeter.score.scorer import CheapScores, Scorer, complete_results
-from ragmeter.score.slow_tiers import MAIN, ConfiguredTiers, score_live_tier
+from ragmeter.score.scorer import Scorer
+from ragmeter.score.slow_tiers import (
+    MAIN,
+    ConfiguredTiers,
+    build_controllers,
+    sampling_scale_gauges,
+    score_live_tier,
+)
 from ragmeter.scorers.hhem.workers import MAX_ADMITTED_TRACES
 from ragmeter.scorers.llm.admission import BreakerPolicy, CircuitBreaker
 from ragmeter.scorers.llm.billing import count_attempt, count_canary, count_verdict
@@ -71,11 +76,7 @@ class InlineTiers:
         )
         self._counters = counters
         scorers = self.instruments.scorers
-        self._controllers: dict[Tier, BudgetController] = {}
-        if "judge" in scorers:
-            self._controllers["judge"] = judge_controller(settings.judge)
-        if "model" in scorers:
-            self._controllers["model"] = model_controller(settings.hhem)
+        self._controllers = build_controllers(settings, scorers)
         for controller in self._controllers.values():
             controller.begin(clock())
         limits = settings.limits
@@ -117,25 +118,15 @@ class InlineTiers:
         self._sampler.update(settings)
         self.strata.update(settings)
 
-    async def score_trace(self, trace: Trace, timestamp: float) -> CheapScores:
-        """Return the trace with one result for each expected pair."""
+    async def score_trace(self, trace: Trace, timestamp: float) -> ScoredTrace:
+        """Return the trace with one result for each pair of the scorer."""
         self.newest = timestamp if self.newest is None else max(self.newest, timestamp)
-        found = self.scorer.score(trace, timestamp)
-        tiers = list(found.drawn)
+        cheap = self.scorer.score(trace, timestamp)
+        tiers = list(cheap.draws)
         answers = await asyncio.gather(*(self._ask(tier, trace) for tier in tiers))
         for tier, (scores, missing) in zip(tiers, answers, strict=True):
-            pairs = self.scorer.pending_pairs(found, tier)
-            gone = set(pairs)
-            found.trace.frame = [row for row in found.trace.frame if row[:2] not in gone]
-            found.trace.results += complete_results(
-                scores,
-                pairs,
-                found.drawn[tier],
-                missing,
-                stratum=found.strata[tier],
-                cheap=found.cheap,
-            )
-        return found
+            cheap = self.scorer.add_results(cheap, tier, scores, missing)
+        return cheap.trace
 
     async def _ask(self, tier: Tier, trace: Trace) -> tuple[list[Score], str]:
         cost, scores, missing = ScoringCost(), list[Score](), "internal_error"
@@ -205,10 +196,5 @@ class InlineTiers:
 
         Of services that share a bounded name the lowest scale counts.
         """
-        scales: dict[tuple[tuple[str, str], ...], float] = {}
-        for tier, controller in self._controllers.items():
-            for service, scale in controller.scales().items():
-                labels = (("tier", tier), ("service", self._names.service(service)))
-                scales[labels] = min(scale, scales.get(labels, scale))
-        found: list[GaugeSample] = [("ragmeter_sampling_scale", *item) for item in scales.items()]
-        return [*found, *self.instruments.gauges()]
+        scales = sampling_scale_gauges(self._controllers, self._names.service)
+        return [*scales, *self.instruments.gauges()]

@@ -119,9 +119,8 @@ class PartitionState:
         if source is None:  # of a probe: counted at the present event time, if any
             if self._ids.add(scored.service, scored.trace_id, scored.timestamp):
                 self._changed = True
-                scored.timestamp = scored.timestamp if now is None else now
-                scored.partial = True
-                aggregator.add_extra(scored)
+                at = scored.timestamp if now is None else now
+                aggregator.add_extra(replace(scored, timestamp=at, partial=True))
             return
         if not self._guard.accept(source):
             aggregator.counters.inc("ragmeter_replayed_total")
@@ -130,7 +129,7 @@ class PartitionState:
         if not self._ids.add(scored.service, scored.trace_id, scored.timestamp):
             aggregator.counters.inc("ragmeter_traces_duplicate_total", SOURCE_LABELS)
             return
-        _reconcile_pairs(
+        scored = _reconcile_pairs(
             scored, self._canaries if scored.canary else self._expected, aggregator.counters
         )
         applied = aggregator.apply(scored)
@@ -274,27 +273,26 @@ class PartitionState:
 
 def _reconcile_pairs(
     scored: ScoredTrace, expected: Sequence[MetricScorer], counters: Counters
-) -> None:
-    """Match the results of a trace to the expected pairs.
+) -> ScoredTrace:
+    """Return a trace with one result for each of the expected pairs and no other.
 
     While settings change, workers with other scorers send results that this one does not expect:
     they are dropped, and missing ones are added as unscored, so that each trace is in one state.
     """
     pairs = [(score.metric, score.scorer) for score in scored.results]
     if pairs == expected:
-        return
+        return scored
     present, wanted = set(pairs), set(expected)
+    results = list(scored.results)
     if present - wanted:
-        scored.results = [
-            score for score in scored.results if (score.metric, score.scorer) in wanted
-        ]
-        unexpected = len(pairs) - len(scored.results)
-        counters.inc("ragmeter_unexpected_results_total", by=unexpected)
+        results = [score for score in results if (score.metric, score.scorer) in wanted]
+        counters.inc("ragmeter_unexpected_results_total", by=len(pairs) - len(results))
     if wanted - present:
-        scored.results += [
+        results += [
             Score(
                 *pair, ScoreState.UNSCORED, reason="not_configured", probability=scored.probability
             )
             for pair in expected
             if pair not in present
         ]
+    return replace(scored, results=results)

@@ -167,10 +167,9 @@ class ScoredRun:
                     self._strata.add(score.stratum)
                 else:
                     score.stratum = OTHER_LABEL
-        scored = replace(scored, timestamp=0.0, service=SERVICE)
-        rest = split_slow_results(scored)
+        scored, rest = split_slow_results(replace(scored, timestamp=0.0, service=SERVICE))
         if rest is not None:
-            rest.results = [self._in_series(score) for score in rest.results]
+            rest = replace(rest, results=[self._in_series(score) for score in rest.results])
         for part in (scored, rest):
             if part is not None:
                 for score in part.results:

@@ -18,6 +18,7 @@ from kafka import KafkaConsumer, TopicPartition
 from ragmeter.alerts.rule_sets import load_configured_rules
 from ragmeter.config.settings import Settings
 from ragmeter.embedded.agent import EmbeddedAgent
+from ragmeter.embedded.commits import AgentOutputs
 from ragmeter.exporters.prometheus import PrometheusExporter
 from ragmeter.exporters.senders import AlertSenders
 from ragmeter.ingest.native import DecodeFailure, decode_trace
@@ -73,7 +74,7 @@ def embedded(total: int, seed: int, settings: Mapping[str, Any]) -> Oracle:
         parsed = Settings.model_validate({**settings, "state": state})
         senders = AlertSenders(parsed.alerts)
         instrument = EmbeddedAgent(
-            parsed, load_configured_rules(parsed), live=False, notify=senders.notify
+            parsed, load_configured_rules(parsed), live=False, outputs=AgentOutputs(senders.notify)
         )
         instrument.start()
         ids = set()

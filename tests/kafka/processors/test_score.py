@@ -41,7 +41,7 @@ class FakeProcessor:
         return item.trace
 
     async def _scored(self, trace: Any, timestamp: float) -> Any:
-        return Scorer().score(trace)
+        return Scorer().score(trace).trace
 
     async def _send(self, **record: Any) -> asyncio.Future[None]:
         self.sent.append(asyncio.get_running_loop().create_future())

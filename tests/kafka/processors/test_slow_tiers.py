@@ -11,13 +11,13 @@ from typing import Any, cast
 from faust.types import TP, AppT
 
 from ragmeter.core.counters import Counters
-from ragmeter.core.score import Score, ScoreState
+from ragmeter.core.score import Score, ScoredTrace, ScoreState
 from ragmeter.core.tiers import MetricScorer, ScoringCost, Tier
 from ragmeter.kafka import consumer as shares
 from ragmeter.kafka.processors.slow_tiers import InlineTiers
 from ragmeter.kafka.score_records import ScoreRecord, SourceOffset, decode_score, encode_score
 from ragmeter.kafka.state.partition import PartitionState
-from ragmeter.score.scorer import CheapScores, Scorer
+from ragmeter.score.scorer import Scorer
 from ragmeter.scorers.judge.second_opinion import DISAGREEMENT_METRIC, SecondOpinion
 from ragmeter.trace import Trace
 from tests.kafka.settings import settings_of
@@ -71,14 +71,14 @@ def in_line(
     return asyncio.run(go())
 
 
-def result(found: CheapScores, pair: MetricScorer = ANSWERED) -> Score:
-    (score,) = [s for s in found.trace.results if (s.metric, s.scorer) == pair]
+def result(scored: ScoredTrace, pair: MetricScorer = ANSWERED) -> Score:
+    (score,) = [s for s in scored.results if (s.metric, s.scorer) == pair]
     return score
 
 
 def test_the_second_judge_is_asked_on_workers_too() -> None:
     async def expected(tiers: InlineTiers) -> list[MetricScorer]:
-        return tiers.scorer.expected
+        return tiers.scorer.pairs
 
     assert (DISAGREEMENT_METRIC, "judge") in in_line(expected)
 
@@ -169,9 +169,9 @@ def test_where_canaries_have_no_part_of_the_budget_no_judge_is_asked() -> None:
     judge = {"k": [3], "budget": {"canaries": 0}}
     found = in_line(lambda tiers: tiers.score_trace(canary, 0.0), fake, judge=judge)
     assert fake.asked == []
-    assert found.trace.canary
-    assert {score.scorer for score in found.trace.results} == {"reference"}
-    assert "recall_any_at_k:3" in {score.metric for score in found.trace.results}
+    assert found.canary
+    assert {score.scorer for score in found.results} == {"reference"}
+    assert "recall_any_at_k:3" in {score.metric for score in found.results}
 
 
 GOLD = {"reference": {"answer": "Click Forgot password.", "facts": ["Forgot password"]}}
@@ -183,8 +183,8 @@ def test_a_canary_is_judged_and_counted_as_the_embedded_agent_counts_it() -> Non
     async def work(tiers: InlineTiers) -> tuple[list[ScoreRecord], list[MetricScorer]]:
         traces = [make_trace(1, trace_id="c", **GOLD), make_trace(2)]
         found = [await tiers.score_trace(one, one.timestamp.timestamp()) for one in traces]
-        sent = [ScoreRecord(one.trace, SourceOffset(0, 0, n)) for n, one in enumerate(found)]
-        return [decode_score(encode_score(one)) for one in sent], tiers.scorer.expected
+        sent = [ScoreRecord(one, SourceOffset(0, 0, n)) for n, one in enumerate(found)]
+        return [decode_score(encode_score(one)) for one in sent], tiers.scorer.pairs
 
     (canary, plain), expected = in_line(work, fake)
     assert [trace.trace_id for trace in fake.asked] == ["c", "t2"]

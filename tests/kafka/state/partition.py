@@ -31,7 +31,7 @@ def state_of(settings: Settings | None = None, dedupe: float = 48 * 3600) -> Par
     return PartitionState(
         settings or settings_of(Path("unused")),
         parse_rules([ERRORS]),
-        SCORER.expected,
+        SCORER.pairs,
         width=2 * K,
         dedupe=dedupe,
         clock=lambda: START,

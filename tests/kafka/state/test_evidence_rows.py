@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from dataclasses import replace
 
 import pytest
 from kafka import KafkaAdminClient, KafkaProducer
@@ -20,11 +21,11 @@ from tests.traces import make_trace
 WIDE = "\U0001f600" * MAX_ID  # 12 bytes each in the key of a row
 
 
-def largest() -> ScoreRecord:
+def largest(extra: int = 0) -> ScoreRecord:
     record = ScoreRecord(Scorer().score(make_trace(1)).trace, SourceOffset(0, 1, 2))
-    record.scored.service = record.scored.trace_id = WIDE
-    record.scored.tags = {"t": ""}
-    record.scored.tags["t"] = "x" * (MAX_BYTES - len(encode_score(record)))
+    tags = {"t": ""}
+    record.scored = replace(record.scored, service=WIDE, trace_id=WIDE, tags=tags)
+    tags["t"] = "x" * (MAX_BYTES - len(encode_score(record)) + extra)
     return record
 
 
@@ -46,8 +47,7 @@ def test_the_largest_row_is_taken_by_a_topic_as_kafka_makes_it(broker: KafkaServ
 
 
 def test_a_record_that_is_too_large_for_a_row_is_left_out() -> None:
-    record = largest()
-    record.scored.tags["t"] += "x"
+    record = largest(extra=1)
     kept = EvidenceRows(ContentPolicy(), 10**6)
     kept.add((WIDE, WIDE), record)
     assert not kept.changed

@@ -162,8 +162,9 @@ def test_notifications_wait_until_they_are_done() -> None:
 def test_a_record_of_other_settings_leaves_seen_the_sum_of_the_states() -> None:
     state = state_of()
     other = record(1)
-    del other.scored.results[3]
-    other.scored.results.append(Score("relevance", "umbrela", ScoreState.SCORED, 0.5))
+    results = list(other.scored.results)
+    results[3] = Score("relevance", "umbrela", ScoreState.SCORED, 0.5)
+    other.scored = replace(other.scored, results=results)
     state.apply([record(0), other])
     sums: dict[str, float] = {"ragmeter_seen_total": 0, "ragmeter_results_total": 0}
     for (name, _), value in state.aggregator.counters.items():
@@ -190,7 +191,7 @@ def test_probes_count_at_the_time_reached_and_once() -> None:
 def test_time_moves_on_while_nothing_arrives() -> None:
     clock = [0.0]
     state = PartitionState(
-        settings_of(Path("unused")), [], SCORER.expected, width=2 * K, dedupe=3600,
+        settings_of(Path("unused")), [], SCORER.pairs, width=2 * K, dedupe=3600,
         clock=lambda: START + clock[0], monotonic=lambda: clock[0],
     )  # fmt: skip
     state.tick()

@@ -50,8 +50,7 @@ def wire() -> list[bytes]:
     wordings = WordingBuilder(config.consistency, config.privacy)
     records = []
     for number, item in enumerate(traffic()):
-        scored = SCORER.score(item.trace).trace
-        scored.wording = wordings.of(item.trace)
+        scored = SCORER.score(item.trace).trace.with_wording(wordings.of(item.trace))
         records.append(encode_score(ScoreRecord(scored, SourceOffset(0, number % 3, number // 3))))
     log: list[bytes] = []
     for number, data in enumerate(records):

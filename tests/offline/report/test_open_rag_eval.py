@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -35,7 +36,7 @@ def row(number: int) -> OpenRagEvalRow:
     return found
 
 
-def by_metric(scores: list[Score]) -> dict[str, Score]:
+def by_metric(scores: Sequence[Score]) -> dict[str, Score]:
     return {score.metric: score for score in scores}
 
 
