@@ -70,7 +70,7 @@ class RuleFile:
     and why."""
 
     groups: list[RuleTree]
-    left: dict[str, str]
+    left_out: dict[str, str]
 
     def text(self) -> str:
         body = yaml.safe_dump(
@@ -79,7 +79,7 @@ class RuleFile:
         return HEAD + body
 
 
-def rule_file(
+def build_rule_file(
     rules: Sequence[AlertRule],
     objectives: Sequence[Objective],
     *,
