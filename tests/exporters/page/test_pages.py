@@ -116,7 +116,7 @@ def test_what_canaries_say_stands_apart_from_the_traffic() -> None:
     assert "Canaries" not in head
     quality, rest = table.split("Labels")
     labels, canaries = rest.split("Canaries")
-    assert quality.startswith("Quality")
+    assert quality.lstrip().startswith("Quality")
     for metric in ("precision at 5reference", "faithfulnesscanary"):
         assert canaries.count(metric) == 1
     for metric in ("precision at 5umbrela", "faithfulnessjudge"):
