@@ -35,7 +35,6 @@ class MetricFamily:
     help: str
     labels: tuple[str, ...] = ()
     unit: str = ""
-    group: str = ""
     segmented: bool = False
     ours: bool = True
 

@@ -27,13 +27,13 @@ from ragmeter.exporters.exposition import (
     format_number,
     join_exposition,
 )
-from ragmeter.exporters.families.health import HEALTH
-from ragmeter.exporters.families.reference import all_families
-from ragmeter.exporters.families.service import (
+from ragmeter.exporters.families.catalogue import (
+    AGENT,
     CONSISTENCY,
     INDEXING,
     LATENCY,
     TRAFFIC,
+    all_families,
     quality_families,
 )
 from ragmeter.exporters.snapshot import Snapshot, segment_labels, split_segment, take_snapshot
@@ -49,7 +49,7 @@ STATUSES = ("ok", "error", "timeout")
 STATES = ("scored", "not_applicable", "sampled_out", "unscored", "shed", "late")
 DURATION = "rag_trace_duration_seconds"
 
-_ORDER = {family.name: family.labels for family in (*TRAFFIC, *HEALTH)}
+_ORDER = {family.name: family.labels for family in (*TRAFFIC, *AGENT)}
 
 Labels = tuple[tuple[str, str], ...]
 Series = dict[str, dict[Labels, float]]
@@ -212,7 +212,7 @@ class PrometheusExporter:
         }
         for name, labels, value in snapshot.gauges:
             values.setdefault(name, {})[labels] = value
-        for family in (*CONSISTENCY, *INDEXING, *HEALTH):
+        for family in (*CONSISTENCY, *INDEXING, *AGENT):
             if family.type != "counter":
                 _family(family, values.get(family.name, {}), parts, openmetrics)
 

@@ -22,7 +22,7 @@ from ragmeter.alerts.rule_sets import (
 from ragmeter.alerts.rules import RULE_PROFILES, load_rules, parse_rules
 from ragmeter.cli.main import app
 from ragmeter.config.loader import load_settings
-from ragmeter.exporters.families.reference import all_families
+from ragmeter.exporters.families.catalogue import all_families
 from ragmeter.exporters.rules.health import HEALTH_RULES
 from ragmeter.exporters.rules.promql import HOLD
 from ragmeter.exporters.rules.rule_file import build_rule_file
