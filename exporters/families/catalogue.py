@@ -97,9 +97,7 @@ def _similarity_families(name: str) -> Iterable[MetricFamily]:
             f"Standard deviation by mean of the {pairs} to one question; mean over questions."
         ),
     }
-    return (
-        _declare(f"{stem}_{suffix}{{service,window}}", text) for suffix, text in texts.items()
-    )
+    return (_declare(f"{stem}_{suffix}{{service,window}}", text) for suffix, text in texts.items())
 
 
 _DECLARED = {

@@ -44,9 +44,7 @@ HEALTH_RULES = tuple(
         parse_duration(entry["for"]) if "for" in entry else 0,
         parse_duration(entry["keep"]) if "keep" in entry else KEEP,
     )
-    for entry in yaml.safe_load(
-        files(__package__).joinpath("agent_health.yaml").read_text("utf-8")
-    )
+    for entry in yaml.safe_load(files(__package__).joinpath("agent_health.yaml").read_text("utf-8"))
 )
 
 
