@@ -292,7 +292,7 @@ def _mismatch(series: Series, waiting: Mapping[tuple[str, str], int]) -> dict[La
     which `waiting` is negative: a result that is counted twice raises the sum over states and
     lowers `waiting` alike, so the distance alone would stay 0.
     """
-    pending = {
+    pending: dict[Labels, float] = {
         (("metric", metric), ("scorer", scorer)): float(number)
         for (metric, scorer), number in waiting.items()
     }

@@ -289,6 +289,7 @@ def backtest(
     """Replay scored traces through windows and rules: what would have fired, and when."""
     from ragmeter.alerts.rule_sets import load_configured_rules
     from ragmeter.alerts.rules import RuleError
+    from ragmeter.app.reports import render_backtest
     from ragmeter.console.terminal import UsageError
     from ragmeter.offline.backtest_report import run_backtest
 
@@ -305,6 +306,7 @@ def backtest(
             form,
             picture,
             print_message,
+            render_backtest,
             apart=[p for p in (rules, config) if p],
         )
     except UsageError as error:
