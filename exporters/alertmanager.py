@@ -19,7 +19,12 @@ from typing import Any
 import httpx
 
 from ragmeter.alerts.alert import Alert, clean_text
-from ragmeter.exporters.dispatch import TIMEOUT, DeliveryCount, DeliveryEndpoint, post_once
+from ragmeter.exporters.dispatch import (
+    DeliveryCount,
+    DeliveryEndpoint,
+    post_once,
+    status_classifier,
+)
 from ragmeter.exporters.page.text import service_url
 
 RESEND = 60.0  # seconds between rounds, as Prometheus' rules.alert.resend-delay
@@ -79,6 +84,7 @@ class Alertmanager:
         self._endpoint = DeliveryEndpoint.parse(_alerts_url(url))
         self._alerts = alerts
         self._clock = clock
+        self._classify = status_classifier(clock)
         self._count = count
         self._resend = resend
         self._status_url = status_url
@@ -129,7 +135,7 @@ class Alertmanager:
         for start in range(0, len(bodies), BATCH):
             body = json.dumps(bodies[start : start + BATCH]).encode()
             outcome = await post_once(
-                self._client, self._endpoint, body, {}, now=self._clock, limit=TIMEOUT
+                self._client, self._endpoint, body, {}, classify=self._classify
             )
             self._count(TARGET, outcome.kind)
             if outcome.kind == "sent":

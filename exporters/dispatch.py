@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import random
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 from urllib.parse import unquote, urlsplit, urlunsplit
@@ -58,11 +58,13 @@ class DeliveryOutcome:
         kind: `refused` is for good.
         reason: For the log; it holds no secret.
         after: Seconds that the target asks to wait before a retry.
+        rejected: Items of a sent batch that the target did not take.
     """
 
     kind: Literal["sent", "retry", "refused"]
     reason: str = ""
     after: float | None = None
+    rejected: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,33 +116,29 @@ class DeliveryEndpoint:
         return cls(bare, auth, f"{parts.scheme}://{address}")
 
 
-def quiet_httpx() -> None:
-    """Stop httpx from logging each request's whole URL at INFO, secrets in its path included."""
-    logger = logging.getLogger("httpx")
-    if logger.level == logging.NOTSET:
-        logger.setLevel(logging.WARNING)
-
-
 async def post_once(
     client: httpx.AsyncClient,
     endpoint: DeliveryEndpoint,
     body: bytes,
-    headers: dict[str, str],
+    headers: Mapping[str, str],
     *,
-    now: Callable[[], float],
+    classify: Callable[[httpx.Response], Awaitable[DeliveryOutcome]],
     limit: float = TIMEOUT,
 ) -> DeliveryOutcome:
-    """Send one POST without reading the body of the reply; network errors do not raise.
+    """Send one POST; network errors do not raise.
 
     Args:
         client: The HTTP client.
         endpoint: The target.
-        body: JSON.
-        headers: Headers beside the content type.
-        now: Unix time, for dates in `Retry-After`.
+        body: JSON, unless the headers say otherwise.
+        headers: Further headers.
+        classify: Judges the reply, whose body has not been read.
         limit: Seconds for the whole request.
     """
-    quiet_httpx()
+    # httpx logs each request's whole URL at INFO, secrets in its path included.
+    logger = logging.getLogger("httpx")
+    if logger.level == logging.NOTSET:
+        logger.setLevel(logging.WARNING)
     try:
         async with asyncio.timeout(limit):
             async with client.stream(
@@ -151,12 +149,23 @@ async def post_once(
                 auth=endpoint.auth,
                 timeout=limit,
             ) as response:
-                return classify_status(response.status_code, response.headers, now())
+                return await classify(response)
     except (TimeoutError, httpx.TimeoutException):
         return DeliveryOutcome("retry", "timeout")
     except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
         # The type only: the text of some errors holds the URL.
         return DeliveryOutcome("retry", type(error).__name__)
+
+
+def status_classifier(
+    now: Callable[[], float],
+) -> Callable[[httpx.Response], Awaitable[DeliveryOutcome]]:
+    """Return a classifier of replies by their status; `now` is Unix time."""
+
+    async def classify(response: httpx.Response) -> DeliveryOutcome:
+        return classify_status(response.status_code, response.headers, now())
+
+    return classify
 
 
 def classify_status(status: int, headers: httpx.Headers, now: float) -> DeliveryOutcome:

@@ -62,7 +62,7 @@ class Figure:
 
     title: str
     note: str
-    picture: Markup
+    plot: Markup
 
 
 @dataclass(frozen=True, slots=True)
@@ -274,7 +274,7 @@ def draw_box_plots(heading: str, lanes: Sequence[BoxPlotLane]) -> Markup:
         title = f"<title>{svg.safe(describe_lane(lane))}</title>"
         shapes += ["<g>", title, *_lane_shapes(lane, middle, x), "</g>"]
     label = one_line(f"{heading}. {'; '.join(map(describe_lane, lanes))}", 2_000)
-    return svg.picture("boxes", WIDTH, bottom + FOOT, label, shapes)
+    return svg.svg_element("boxes", WIDTH, bottom + FOOT, label, shapes)
 
 
 def _lane_shapes(lane: BoxPlotLane, middle: float, x: svg.Scale) -> Iterator[str]:

@@ -28,6 +28,7 @@ from ragmeter.exporters.dispatch import (
     Dispatcher,
     NotificationOutbox,
     post_once,
+    status_classifier,
 )
 from ragmeter.store.rows import OutboxItem
 
@@ -95,7 +96,7 @@ class WebhookSender:
     ) -> None:
         self._client = client
         self._endpoint = DeliveryEndpoint.parse(url)
-        self._clock = clock
+        self._classify = status_classifier(clock)
         self._timeout = timeout
 
     async def __call__(self, item: OutboxItem) -> DeliveryOutcome:
@@ -105,7 +106,7 @@ class WebhookSender:
             self._endpoint,
             item.body.encode("utf-8", "replace"),
             {"Idempotency-Key": item.id},
-            now=self._clock,
+            classify=self._classify,
             limit=self._timeout,
         )
 

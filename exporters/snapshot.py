@@ -31,11 +31,6 @@ class Snapshot:
 
     Args:
         now: Stream time as Unix time; None before the first trace.
-        health: Readiness and the queue.
-        services: Names of the services.
-        counters: All counters.
-        exemplars: The latest exemplar of each counter that has any.
-        alerts: Copies of all alerts.
         segments: Configured segment tags.
         waiting: Results that slow tiers have still to bring, by (metric, scorer).
         instruments: Labels of each judge as it is asked now.

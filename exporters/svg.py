@@ -119,8 +119,8 @@ def banded_line(kind: str, points: Sequence[tuple[float, float, float, float]]) 
     )
 
 
-def picture(kind: str, width: int, height: int, label: str, shapes: Iterable[str]) -> Markup:
-    """Join shapes to one picture that a screen reader reads as `label`."""
+def svg_element(kind: str, width: int, height: int, label: str, shapes: Iterable[str]) -> Markup:
+    """Join shapes to one `<svg>`; a screen reader reads its `label`."""
     return Markup(
         f'<svg class="{kind}" role="img" aria-label="{safe(label)}" viewBox="0 0 {width} {height}"'
         f' width="{width}" height="{height}">{"".join(shapes)}</svg>'

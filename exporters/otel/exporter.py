@@ -24,6 +24,7 @@ from ragmeter.config.reporting import ResultsExportSettings
 from ragmeter.core.counters import Counters
 from ragmeter.core.pacing import backoff_seconds
 from ragmeter.core.score import ScoredTrace
+from ragmeter.exporters.dispatch import DeliveryOutcome
 from ragmeter.exporters.otel.encoding import (
     ExportedResult,
     ResultEncoder,
@@ -33,7 +34,7 @@ from ragmeter.exporters.otel.encoding import (
     read_rejected_logs,
     read_rejected_spans,
 )
-from ragmeter.exporters.otel.transport import ExportReply, OtlpTransport, ReceiverHeaders, compress
+from ragmeter.exporters.otel.transport import OtlpTransport, ReceiverHeaders, compress
 from ragmeter.trace import Trace
 
 # Seconds between two attempts on a receiver that is down: it is asked twice a minute for good.
@@ -177,7 +178,7 @@ class ExportChannel:
                 async with asyncio.timeout(seconds):
                     await self._stopping.wait()
 
-    def _postpone(self, reply: ExportReply) -> None:
+    def _postpone(self, reply: DeliveryOutcome) -> None:
         self._failures += 1
         full = min(BASE_DELAY * 2.0 ** min(self._failures - 1, 30), MAX_DELAY)
         delay = full * (0.5 + 0.5 * random.random())  # so many agents do not come back as one
@@ -186,7 +187,7 @@ class ExportChannel:
         self._not_before = time.monotonic() + delay
         self._log_loss(f"not taken ({reply.reason}), again in {delay:.0f} s")
 
-    def _settle(self, reply: ExportReply, number: int) -> None:
+    def _settle(self, reply: DeliveryOutcome, number: int) -> None:
         self._failures, self._not_before = 0, 0.0
         if reply.kind == "refused":
             self._drop("refused", number, reply.reason)

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import gzip
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 from urllib.parse import unquote
 
 import httpx
@@ -18,7 +15,12 @@ from pydantic import SecretStr
 from ragmeter import __version__
 from ragmeter.config.base import check_header, read_headers
 from ragmeter.config.loader import ConfigError
-from ragmeter.exporters.dispatch import DeliveryEndpoint, classify_status, quiet_httpx
+from ragmeter.exporters.dispatch import (
+    DeliveryEndpoint,
+    DeliveryOutcome,
+    classify_status,
+    post_once,
+)
 
 # The only replies after which OTLP/HTTP allows the same request again.
 RETRYABLE = frozenset((429, 502, 503, 504))
@@ -80,23 +82,6 @@ def _parse_header_pairs(text: str) -> dict[str, str]:
     )
 
 
-@dataclass(frozen=True, slots=True)
-class ExportReply:
-    """The end of one request.
-
-    Args:
-        kind: `refused` is for good.
-        reason: For the log; it may quote the receiver, bounded.
-        rejected: Items of a sent request that the receiver did not take.
-        after: Seconds that the receiver asks to wait before a retry.
-    """
-
-    kind: Literal["sent", "retry", "refused"]
-    reason: str = ""
-    rejected: int = 0
-    after: float | None = None
-
-
 def compress(body: bytes) -> bytes:
     """Compress with gzip at level 1: results repeat themselves, more effort saves little."""
     return gzip.compress(body, 1, mtime=0)
@@ -133,9 +118,8 @@ class OtlpTransport:
         self._timeout = timeout
         self._now = now
         self.shown = self._endpoint.shown + path
-        quiet_httpx()
 
-    async def post(self, body: bytes, headers: Mapping[str, str]) -> ExportReply:
+    async def post(self, body: bytes, headers: Mapping[str, str]) -> DeliveryOutcome:
         """Post a gzipped body once; network errors do not raise."""
         all_headers = {
             "Content-Type": PROTOBUF,
@@ -144,43 +128,36 @@ class OtlpTransport:
             "User-Agent": f"ragmeter/{__version__}",
             **headers,
         }
-        try:
-            # For the whole request: a receiver may drip a byte a second.
-            async with asyncio.timeout(self._timeout):
-                async with self._client.stream(
-                    "POST",
-                    self._endpoint.url,
-                    content=body,
-                    headers=all_headers,
-                    auth=self._endpoint.auth,
-                    timeout=self._timeout,
-                ) as response:
-                    return await self._classify(response)
-        except (TimeoutError, httpx.TimeoutException):
-            return ExportReply("retry", "timeout")
-        except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
-            return ExportReply("retry", type(error).__name__)  # the text of some holds the URL
+        return await post_once(
+            self._client,
+            self._endpoint,
+            body,
+            all_headers,
+            classify=self._classify,
+            limit=self._timeout,
+        )
 
-    async def _classify(self, response: httpx.Response) -> ExportReply:
+    async def _classify(self, response: httpx.Response) -> DeliveryOutcome:
         status = response.status_code
         outcome = classify_status(status, response.headers, self._now())
         if outcome.kind == "sent":
             return await self._read_partial_success(response)
         if status in RETRYABLE:
-            return ExportReply("retry", outcome.reason, after=outcome.after)
-        return ExportReply("refused", f"HTTP {status}")
+            return DeliveryOutcome("retry", outcome.reason, outcome.after)
+        return DeliveryOutcome("refused", f"HTTP {status}")
 
-    async def _read_partial_success(self, response: httpx.Response) -> ExportReply:
+    async def _read_partial_success(self, response: httpx.Response) -> DeliveryOutcome:
         """Read how much of a request the receiver took; all of it where the reply is unreadable."""
         if not response.headers.get("Content-Type", "").lower().startswith(PROTOBUF):
-            return ExportReply("sent")
+            return DeliveryOutcome("sent")
         reply = b""
         async for chunk in response.aiter_raw():
             reply += chunk
             if len(reply) > MAX_REPLY:
-                return ExportReply("sent")
+                return DeliveryOutcome("sent")
         try:
             number, words = self._read_rejected(reply)
         except DecodeError:
-            return ExportReply("sent")
-        return ExportReply("sent", words[:MAX_WORDS] if number > 0 else "", max(0, number))
+            return DeliveryOutcome("sent")
+        reason = words[:MAX_WORDS] if number > 0 else ""
+        return DeliveryOutcome("sent", reason, rejected=max(0, number))

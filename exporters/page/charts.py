@@ -69,7 +69,7 @@ def sparkline(points: Sequence[Point], spec: MetricSpec, label: str) -> Markup |
     shapes.append(svg.circle("dot", x(time), y(latest.value), 2.2))
     for at, number in ((PAD + 3.5, high), (HEIGHT - PAD + 1.5, low)):
         shapes.append(svg.text("scale", WIDTH + 4, at, format_value(number, spec)))
-    return svg.picture("spark", WIDTH + SCALE, HEIGHT, title, shapes)
+    return svg.svg_element("spark", WIDTH + SCALE, HEIGHT, title, shapes)
 
 
 def pool_points(points: Sequence[Point], kind: Literal["mean", "ratio"]) -> list[Point]:

@@ -44,13 +44,7 @@ OVERVIEW = ("answered", "grounding", "relevance", "citation_f1", "error")
 
 @dataclass(slots=True)
 class WindowCell:
-    """One window of one metric.
-
-    Args:
-        estimate: None while there are fewer than `needed` scored traces.
-        states: Traces by state.
-        needed: Scored traces that an estimate needs.
-    """
+    """One window of one metric; there is no estimate below `needed` scored traces."""
 
     estimate: Estimate | None
     states: dict[str, int]
@@ -146,20 +140,13 @@ class WorstGroup:
 
 @dataclass(slots=True)
 class ServiceView:
-    """One service.
+    """One service; the fields from `segments` on are empty where it is one line of the overview.
 
     Args:
-        name: Name of the service.
-        window: The window of the charts, states and segments.
+        window: The window of the charts, states, segments and the breakdown.
         seen: Traces by window.
-        rows: Metrics in display order.
-        latency: Stages, the total first.
-        segments: Segments that are shown; empty where the service is one line.
-        worst: Worst traces by metric; empty where the service is one line.
-        hidden_segments: Segments beyond the limit.
         compared: Answers to one question, by window.
-        breakdown: Of the last `window`; None without segments, and where it is left to the
-            service's page.
+        breakdown: None without segments, and where it is left to the service's page.
     """
 
     name: str
@@ -207,12 +194,8 @@ class PageBase:
 
     Args:
         now: Stream time as Unix time; None before the first trace.
-        health: Readiness and the queue.
         windows: Names of the windows, the shortest first.
-        window: The window of the charts, states and segments: 1h, or the middle one.
-        traces: Traces seen.
-        alerts: All alerts.
-        services: Names of the services in the windows.
+        window: The window of the charts, states and segments.
     """
 
     now: float | None

@@ -1,4 +1,4 @@
-"""Prometheus alerts on the agent itself, from `agent_health.yaml`.
+"""Prometheus alerts on drift and on the agent itself, from `agent_rules.yaml`.
 
 The labels that every scrape sets, `job` and `instance`, tell one agent from another.
 """
@@ -23,7 +23,7 @@ HOUR = 3600
 
 @dataclass(frozen=True, slots=True)
 class HealthRule:
-    """An alert on the agent; `for_` and `keep` (keep_firing_for) are in seconds."""
+    """An alert that Prometheus has; `for_` and `keep` (keep_firing_for) are in seconds."""
 
     name: str
     severity: Literal["critical", "warning"]
@@ -34,18 +34,32 @@ class HealthRule:
     keep: float
 
 
-HEALTH_RULES = tuple(
-    HealthRule(
-        entry["alert"],
-        entry["severity"],
-        entry["expr"],
-        entry["summary"],
-        entry["description"],
-        parse_duration(entry["for"]) if "for" in entry else 0,
-        parse_duration(entry["keep"]) if "keep" in entry else KEEP,
-    )
-    for entry in yaml.safe_load(files(__package__).joinpath("agent_health.yaml").read_text("utf-8"))
-)
+def _load_rules() -> dict[str, tuple[HealthRule, ...]]:
+    text = files(__package__).joinpath("agent_rules.yaml").read_text("utf-8")
+    return {
+        group: tuple(
+            HealthRule(
+                entry["alert"],
+                entry["severity"],
+                entry["expr"],
+                entry["summary"],
+                entry["description"],
+                parse_duration(entry["for"]) if "for" in entry else 0,
+                parse_duration(entry["keep"]) if "keep" in entry else KEEP,
+            )
+            for entry in entries
+        )
+        for group, entries in yaml.safe_load(text).items()
+    }
+
+
+_RULES = _load_rules()
+HEALTH_RULES = _RULES["agent"]
+
+
+def drift_rules(base: str = RUNBOOK_BASE) -> list[RuleTree]:
+    """Return the alerts on drift with the links to their runbooks, whose base URL is `base`."""
+    return [_rule_tree(rule, base) for rule in _RULES["drift"]]
 
 
 def health_rules(base: str = RUNBOOK_BASE, windows: Sequence[str] = ("1h",)) -> list[RuleTree]:
@@ -58,18 +72,19 @@ def health_rules(base: str = RUNBOOK_BASE, windows: Sequence[str] = ("1h",)) -> 
     """
     lengths = sorted(windows, key=parse_duration)
     window = next((name for name in lengths if parse_duration(name) >= HOUR), lengths[-1])
-    return [
-        alerting_rule(
-            rule.name,
-            rule.expr.replace(WINDOW, window),
-            for_=rule.for_,
-            keep=rule.keep,
-            labels={"severity": rule.severity},
-            annotations={
-                "summary": rule.summary,
-                "description": rule.description,
-                "runbook_url": runbook_link(rule.name, base),
-            },
-        )
-        for rule in HEALTH_RULES
-    ]
+    return [_rule_tree(rule, base, window) for rule in HEALTH_RULES]
+
+
+def _rule_tree(rule: HealthRule, base: str, window: str = "") -> RuleTree:
+    return alerting_rule(
+        rule.name,
+        rule.expr.replace(WINDOW, window),
+        for_=rule.for_,
+        keep=rule.keep,
+        labels={"severity": rule.severity},
+        annotations={
+            "summary": rule.summary,
+            "description": rule.description,
+            "runbook_url": runbook_link(rule.name, base),
+        },
+    )

@@ -7,21 +7,12 @@ from dataclasses import dataclass
 
 import yaml
 
-from ragmeter.alerts.drift_alerts import DRIFT_RULE, JUDGE_CHANGED_RULE
 from ragmeter.alerts.error_budgets import Objective
-from ragmeter.alerts.rule_sets import RUNBOOK_BASE, runbook_link, with_runbooks
+from ragmeter.alerts.rule_sets import RUNBOOK_BASE, with_runbooks
 from ragmeter.alerts.rules import AlertRule
 from ragmeter.exporters.rules.burn_rate_rules import burn_rate_rules
-from ragmeter.exporters.rules.health import health_rules
-from ragmeter.exporters.rules.promql import (
-    KEEP,
-    TARGET,
-    RuleTree,
-    alerting_rule,
-    growth_recordings,
-    hold_last_value,
-    series_selector,
-)
+from ragmeter.exporters.rules.health import drift_rules, health_rules
+from ragmeter.exporters.rules.promql import RuleTree, growth_recordings
 from ragmeter.exporters.rules.service import (
     UnsupportedRule,
     failure_recordings,
@@ -90,7 +81,7 @@ def build_rule_file(
         "slo": burn_rate_rules(rules, objectives),
         "service": build(service, lambda rule: service_rule(rule, METRICS, windows, segments)),
         "results": [*failure_recordings(unscored), *build(unscored, failure_rule)],
-        "drift": _drift_rules(runbooks) if drift else [],
+        "drift": drift_rules(runbooks) if drift else [],
         "agent": [*growth_recordings(), *health_rules(runbooks, windows)],
     }
     return RuleFile(
@@ -101,37 +92,3 @@ def build_rule_file(
         ],
         left_out,
     )
-
-
-def _drift_rules(base: str) -> list[RuleTree]:
-    """Build the rules on drift.
-
-    The agent scales each statistic so that 1 is its threshold, and holds back an alarm that another
-    one explains, so Prometheus also reads that the agent's own alert fires.
-    """
-    rules = []
-    for name, kind, change in (
-        (DRIFT_RULE, 'kind!="judge"', "has left its baseline"),
-        (JUDGE_CHANGED_RULE, 'kind="judge"', "differs from the cheap score by more than it did"),
-    ):
-        statistic = hold_last_value(series_selector("ragmeter_drift_statistic", {}, kind))
-        firing = hold_last_value(series_selector("ragmeter_alerts_firing", {"alertname": name}))
-        series = "{{ $labels.metric }}{{ with $labels.scorer }} by {{ . }}{{ end }}"
-        annotations = {
-            "summary": f"{{{{ $labels.service }}}}: {series} {change} ({{{{ $labels.kind }}}}), "
-            'statistic {{ $value | printf "%.3g" }} times its threshold',
-            "description": "The agent's status page says since when, from what to what, and in "
-            "which segment.",
-            "runbook_url": runbook_link(name, base),
-        }
-        rules.append(
-            alerting_rule(
-                name,
-                f"{statistic} >= 1 and on ({TARGET}) {firing} > 0",
-                for_=0,  # a detector that alarms has waited long enough
-                keep=KEEP,
-                labels={"severity": "warning"},
-                annotations=annotations,
-            )
-        )
-    return rules
