@@ -31,7 +31,7 @@ def report(
     ] = None,
     png: Annotated[
         Path | None,
-        typer.Option("--png", hidden=True),  # gone since 0.2; remove it in the release after
+        typer.Option("--png", hidden=True),  # names its replacement; remove it one release later
     ] = None,
     form: Annotated[
         ReportFormat,
