@@ -175,23 +175,7 @@ def classify_status(status: int, headers: httpx.Headers, now: float) -> Delivery
     reason = f"HTTP {status}"
     if 400 <= status < 500 and status not in (408, 429):
         return DeliveryOutcome("refused", reason)
-    return DeliveryOutcome("retry", reason, _retry_after(headers.get("Retry-After"), now))
-
-
-def _retry_after(text: str | None, now: float) -> float | None:
-    """Return the seconds of either form of the header; None where it is absent or unreadable."""
-    if text is None:
-        return None
-    text = text.strip()
-    if text.isascii() and text.isdigit():
-        return min(float(text[:9]), MAX_AGE)
-    try:
-        date = parsedate_to_datetime(text)
-    except ValueError:
-        return None
-    if date.tzinfo is None:
-        date = date.replace(tzinfo=UTC)
-    return min(max(date.timestamp() - now, 0.0), MAX_AGE)
+    return DeliveryOutcome("retry", reason, parse_retry_after(headers, now, MAX_AGE))
 
 
 class Dispatcher:
@@ -330,8 +314,3 @@ class Dispatcher:
     def _drop(self, item: OutboxItem, outcome: str, reason: str) -> None:
         self._count(self._target, outcome)
         log.warning("notification %s to %s dropped: %s", item.id, self._target, reason)
-
-    def _backoff(self, attempts: int) -> float:
-        # Half of the delay is random, so that many agents do not come back as one.
-        full: float = min(BASE_DELAY * 2.0 ** min(attempts, 30), MAX_DELAY)
-        return full * (0.5 + 0.5 * self._rng.random())

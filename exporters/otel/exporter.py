@@ -88,6 +88,7 @@ class ExportChannel:
         self._news = asyncio.Event()
         self._stopping = asyncio.Event()
         self._failures = 0
+        self._rng = random.Random()
         self._not_before = 0.0
         self._full_at = float("-inf")
         self._trouble = ""
@@ -180,8 +181,8 @@ class ExportChannel:
 
     def _postpone(self, reply: DeliveryOutcome) -> None:
         self._failures += 1
-        full = min(BASE_DELAY * 2.0 ** min(self._failures - 1, 30), MAX_DELAY)
-        delay = full * (0.5 + 0.5 * random.random())  # so many agents do not come back as one
+        # Half of the delay is random, so that many agents do not come back as one.
+        delay = backoff_seconds(self._failures - 1, self._rng, BASE_DELAY, MAX_DELAY, jitter=0.5)
         if reply.after is not None:
             delay = max(delay, min(reply.after, MAX_AFTER))
         self._not_before = time.monotonic() + delay

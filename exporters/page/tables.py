@@ -13,7 +13,7 @@ from ragmeter.metrics.consistency import EMBEDDING_SIMILARITY, SIMILARITIES
 from ragmeter.metrics.registry import METRICS
 
 if TYPE_CHECKING:
-    from ragmeter.aggregate.consistency import Agreement, _AnswerComparison
+    from ragmeter.aggregate.consistency import Agreement, AnswerComparison
     from ragmeter.aggregate.indexes import IndexVersion
     from ragmeter.breakdown.breakdown import Breakdown
     from ragmeter.breakdown.segment_rows import SegmentComparison, SeriesBreakdown
@@ -110,7 +110,7 @@ def adjusted_p(row: SegmentComparison) -> str:
 
 
 def similarity_rows(
-    compared: Mapping[str, _AnswerComparison], windows: Sequence[str]
+    compared: Mapping[str, AnswerComparison], windows: Sequence[str]
 ) -> list[tuple[str, list[Agreement | None]]]:
     """Return the similarities of repeated answers by window; none where no question came again."""
     if not any(comparison.several for comparison in compared.values()):
@@ -146,7 +146,7 @@ def _index_row(version: IndexVersion) -> IndexRow:
     numbers = (bounds[0], tokens.mean, tokens.quantile(0.95), bounds[1])
     return IndexRow(
         version,
-        [" + ".join(name for name in way if name) for way in build.ways],
+        [" + ".join(name for name in way if name) for way in build.pipelines],
         _percent(build.no_chunk_ratio),
         _percent(build.skipped_ratio),
         ", ".join(f"{one_line(name, 30)} {n:,}" for name, n in reasons[:MAX_INDEX_REASONS]),

@@ -157,7 +157,7 @@ class ServiceView:
     segments: list[SegmentRow] = field(default_factory=list)
     worst: list[WorstGroup] = field(default_factory=list)
     hidden_segments: int = 0
-    compared: dict[str, _AnswerComparison] = field(default_factory=dict)
+    compared: dict[str, AnswerComparison] = field(default_factory=dict)
     breakdown: Breakdown | None = None
 
     @property
