@@ -2,7 +2,7 @@
 
 Every firing alert is posted at each transition and every `resend` seconds with an `endsAt` a few
 resends ahead, so that Alertmanager ends it by itself should this process die. A resolved one is
-posted with its end for 15 minutes. No queue is needed: the next round says the same again.
+posted with its end for 15 minutes. No queue is needed: the next round repeats everything.
 """
 
 from __future__ import annotations
@@ -11,157 +11,148 @@ import asyncio
 import json
 import logging
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
-from urllib.parse import quote
 
 import httpx
 
 from ragmeter.alerts.alert import Alert, clean_text
-from ragmeter.exporters.dispatch import TIMEOUT, DeliveryCount, DeliveryEndpoint, post_once
+from ragmeter.exporters.dispatch import (
+    DeliveryCount,
+    DeliveryEndpoint,
+    post_once,
+    status_classifier,
+)
+from ragmeter.exporters.page.text import service_url
 
-log = logging.getLogger(__name__)
-
-RESEND = 60.0
-"""Seconds between rounds, as Prometheus' rules.alert.resend-delay."""
-
-ENDS_AFTER = 4
-"""Resends until a firing alert ends by itself: three may be lost, as with Prometheus."""
-
-KEEP_RESOLVED = 900.0
-"""Seconds of wall time for which an end is repeated, as Prometheus does."""
-
-BATCH = 64
-"""Alerts in one request, as Prometheus sends them."""
-
-FIRST_RETRY = 1.0
-"""Seconds after a failed round; doubles up to `resend`."""
-
-MAX_LABEL = 256
-MAX_ANNOTATION = 1_000
-
+RESEND = 60.0  # seconds between rounds, as Prometheus' rules.alert.resend-delay
+ENDS_AFTER = 4  # resends until a firing alert ends by itself: three may be lost, as with Prometheus
+KEEP_RESOLVED = 900.0  # seconds of wall time for which an end is repeated, as Prometheus does
+BATCH = 64  # alerts in one request, as Prometheus sends them
+FIRST_RETRY = 1.0  # seconds after a failed round; doubles up to `resend`
+MAX_LABEL = 256  # characters
+MAX_ANNOTATION = 1_000  # characters
 TARGET = "alertmanager"
 
-Labels = tuple[tuple[str, str], ...]
-"""Sorted label pairs: what makes an alert one and the same to Alertmanager."""
+Labels = tuple[tuple[str, str], ...]  # sorted pairs: the identity of an alert in Alertmanager
 
 _NOT_NAME = re.compile(r"[^a-zA-Z0-9_]")
+
+log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
 class _SentAlert:
-    """An alert as last told; `ended` is the wall time at which we first told its end."""
+    """An alert as last sent; `ended` is the wall time at which its end was first sent."""
 
     alert: Alert
     ended: float | None = None
 
 
 class Alertmanager:
-    """Keeps one or more Alertmanagers informed of `alerts()`. Each has its own pace and retries.
+    """Keeps an Alertmanager informed of the alerts.
 
-    `clock` is wall time; `status_url` is the base URL of the status page, for `generatorURL`.
-    Counts (`alertmanager`, sent | refused | retry), one for each request. Raises ValueError for a
-    URL that cannot be used.
+    Each request is counted: (`alertmanager`, sent | refused | retry).
+
+    Args:
+        client: The HTTP client.
+        url: Base URL of the Alertmanager, with or without the path of the API.
+        alerts: Gives all alerts.
+        clock: Wall time.
+        count: Counts requests.
+        resend: Seconds between rounds.
+        status_url: Base URL of the status page, for `generatorURL`; "" leaves it out.
+
+    Raises:
+        ValueError: The URL cannot be used.
     """
 
     def __init__(
         self,
         client: httpx.AsyncClient,
-        urls: Sequence[str],
+        url: str,
         alerts: Callable[[], Iterable[Alert]],
         *,
         clock: Callable[[], float],
         count: DeliveryCount,
         resend: float = RESEND,
         status_url: str = "",
-        headers: Mapping[str, str] | None = None,
-        timeout: float = TIMEOUT,
     ) -> None:
         self._client = client
-        self._endpoints = [DeliveryEndpoint.parse(_api(url)) for url in urls]
+        self._endpoint = DeliveryEndpoint.parse(_alerts_url(url))
         self._alerts = alerts
         self._clock = clock
+        self._classify = status_classifier(clock)
         self._count = count
         self._resend = resend
         self._status_url = status_url
-        self._headers = dict(headers or {})
-        self._timeout = timeout
         self._sent_alerts: dict[Labels, _SentAlert] = {}
-        self._wakes = [asyncio.Event() for _ in urls]
+        self._wake = asyncio.Event()
         self._stopping = False
 
     @property
     def tracked_alerts(self) -> int:
-        """How many alerts Alertmanager is being told of, ended ones included."""
+        """The number of alerts that are sent, ended ones included."""
         return len(self._sent_alerts)
 
     def wake(self) -> None:
         """Send at once: an alert fired or resolved."""
-        self._update_alerts()  # now: a fast replay may have dropped the resolved alert by the next round
-        for wake in self._wakes:
-            wake.set()
+        # A fast replay may have dropped the resolved alert by the next round.
+        self._update_alerts()
+        self._wake.set()
 
     async def run(self) -> None:
         """Send rounds until `stop`, at most one request timeout after it."""
-        await asyncio.gather(*(self._send_rounds(i) for i in range(len(self._endpoints))))
-
-    def stop(self) -> None:
-        """Let `run` end. Firing alerts are not resolved: another process may take over."""
-        self._stopping = True
-        for wake in self._wakes:
-            wake.set()
-
-    async def _send_rounds(self, index: int) -> None:
         delay = FIRST_RETRY
         while not self._stopping:
-            self._wakes[index].clear()
-            if await self.send(index):
+            self._wake.clear()
+            if await self.send():
                 pause, delay = self._resend, FIRST_RETRY
             else:
                 pause, delay = min(delay, self._resend), min(delay * 2, self._resend)
             try:
                 async with asyncio.timeout(pause):
-                    await self._wakes[index].wait()
+                    await self._wake.wait()
             except TimeoutError:
                 pass
 
-    async def send(self, index: int = 0) -> bool:
-        """One round to one Alertmanager; False where any request should be tried again."""
+    async def stop(self) -> None:
+        """Let `run` end. Firing alerts are not resolved: another process may take over."""
+        self._stopping = True
+        self._wake.set()
+
+    async def send(self) -> bool:
+        """Send one round; return False where it should be repeated soon."""
         self._update_alerts()
         now = self._clock()
         bodies = [
-            alert_payload(told.alert, now, told.ended, self._resend, self._status_url)
-            for told in self._sent_alerts.values()
-            if told.ended is None or now - told.ended < KEEP_RESOLVED
+            alert_payload(sent.alert, now, sent.ended, self._resend, self._status_url)
+            for sent in self._sent_alerts.values()
+            if sent.ended is None or now - sent.ended < KEEP_RESOLVED
         ]
-        endpoint = self._endpoints[index]
         for start in range(0, len(bodies), BATCH):
+            body = json.dumps(bodies[start : start + BATCH]).encode()
             outcome = await post_once(
-                self._client,
-                endpoint,
-                json.dumps(bodies[start : start + BATCH]).encode(),
-                self._headers,
-                now=self._clock,
-                limit=self._timeout,
+                self._client, self._endpoint, body, {}, classify=self._classify
             )
             self._count(TARGET, outcome.kind)
             if outcome.kind == "sent":
                 if self._stopping:
                     break
                 continue
-            log.warning("alerts to %s: %s (%s)", endpoint.shown, outcome.reason, outcome.kind)
+            log.warning("alerts to %s: %s (%s)", self._endpoint.shown, outcome.reason, outcome.kind)
             if outcome.kind == "retry":
                 # The remaining batches would meet the same; the next round brings them all.
                 return False
         return True
 
     def _update_alerts(self) -> None:
-        """Bring what we tell up to date with the engine.
+        """Follow the state of the engine.
 
-        An alert that we called firing and that the engine holds no longer (its labels changed, or
-        a fast replay has forgotten it) ends now: otherwise it would hang until `endsAt`.
+        An alert that was sent as firing and that the engine holds no longer (its labels changed,
+        or a fast replay has forgotten it) ends now: otherwise it would hang until `endsAt`.
         """
         now = self._clock()
         current: set[Labels] = set()
@@ -171,23 +162,23 @@ class Alertmanager:
                 continue
             labels = tuple(sorted(alertmanager_labels(alert).items()))
             current.add(labels)
-            told = self._sent_alerts.get(labels)
+            sent = self._sent_alerts.get(labels)
             if alert.state == "firing":
                 firing.add(labels)
                 self._sent_alerts[labels] = _SentAlert(alert)
-            elif labels not in firing and (told is None or told.ended is None):
+            elif labels not in firing and (sent is None or sent.ended is None):
                 self._sent_alerts[labels] = _SentAlert(alert, now)
-        for labels, told in list(self._sent_alerts.items()):
+        for labels, sent in list(self._sent_alerts.items()):
             if labels in current:
                 continue
-            if told.ended is None:
-                told.ended = now
-            elif now - told.ended >= KEEP_RESOLVED:
+            if sent.ended is None:
+                sent.ended = now
+            elif now - sent.ended >= KEEP_RESOLVED:
                 del self._sent_alerts[labels]
 
 
-def _api(url: str) -> str:
-    """The address of the alerts resource below a base URL, credentials and query kept."""
+def _alerts_url(url: str) -> str:
+    """Return the resource of the alerts below a base URL, credentials and query preserved."""
     base, mark, query = url.partition("?")
     base = base.rstrip("/")
     if not base.endswith("/api/v2/alerts"):
@@ -196,7 +187,7 @@ def _api(url: str) -> str:
 
 
 def alertmanager_labels(alert: Alert) -> dict[str, str]:
-    """The labels of an alert: a rule's own and the segment's never replace ragmeter's."""
+    """Return the labels of an alert; those of a rule or segment never replace ragmeter's."""
     labels = {
         "alertname": alert.rule,
         "severity": alert.severity,
@@ -225,11 +216,18 @@ def alertmanager_labels(alert: Alert) -> dict[str, str]:
 def alert_payload(
     alert: Alert, now: float, ended: float | None, resend: float, status_url: str = ""
 ) -> dict[str, Any]:
-    """One alert as `postableAlert`; `ended` is when (wall time) its end was noticed, if it ended.
+    """Build a `postableAlert`.
 
     Times are event time where that is possible. Event time may lie ahead of the wall clock
     (skewed senders, replays): Alertmanager takes an end in the future for "still firing" and
     refuses a start after the end, so both are held back to now.
+
+    Args:
+        alert: The alert.
+        now: Wall time.
+        ended: Wall time at which its end was noticed; None while it fires.
+        resend: Seconds between rounds.
+        status_url: Base URL of the status page.
     """
     start = min(alert.fired_at if alert.fired_at is not None else alert.since, now)
     if ended is None:
@@ -244,14 +242,12 @@ def alert_payload(
         "endsAt": _iso(end),
     }
     if status_url:
-        # As the page's own links: one path segment, and no lone surrogate.
-        name = quote(alert.service.encode("utf-8", "replace"), safe="")
-        body["generatorURL"] = f"{status_url.rstrip('/')}/service/{name}"
+        body["generatorURL"] = status_url.rstrip("/") + service_url(alert.service)
     return body
 
 
 def _annotations(alert: Alert) -> dict[str, str]:
-    raw = {
+    own = {
         "summary": alert.summary,
         "value": _number(alert.value),
         "ci_lower": _number(alert.lower),
@@ -263,66 +259,35 @@ def _annotations(alert: Alert) -> dict[str, str]:
         "since": _iso(alert.since),
         "top_segment": alert.top_segment,
         "judge_fingerprint": alert.fingerprint,
-        "reasons": _reasons(alert),
-        "worst_traces": _ids(alert.worst),
+        "reasons": ", ".join(f"{name} {n}" for name, n in (alert.unscored or {}).items()),
+        "worst_traces": _whole_ids(alert.worst),
         "no_data": "true" if alert.no_data else "",
         "runbook_url": alert.runbook,
-        **_drift(alert),
-        **{name: text for name, text in alert.annotations.items() if name not in _OWN},
+        "statistic": "",
+        "since_earliest": "",
+        "since_latest": "",
+        "cause": "",
+        "provisional": "",
     }
-    return {name: clean_text(text, MAX_ANNOTATION) for name, text in raw.items() if text}
-
-
-def _drift(alert: Alert) -> dict[str, str]:
-    """What a drift detector knows beside the reading; the times in UTC."""
-    found = alert.drift
-    if found is None:
-        return {}
+    if alert.drift is not None:
+        own |= {
+            "statistic": _number(alert.drift["statistic"]),
+            "since_earliest": _iso(alert.drift["since_earliest"]),
+            "since_latest": _iso(alert.drift["since_latest"]),
+            "cause": alert.drift["cause"],
+            "provisional": "true" if alert.drift["provisional"] else "",
+        }
+    # Annotations of the rule never replace ragmeter's.
+    others = {name: text for name, text in alert.annotations.items() if name not in own}
     return {
-        "statistic": _number(found["statistic"]),
-        "since_earliest": _iso(found["since_earliest"]),
-        "since_latest": _iso(found["since_latest"]),
-        "cause": found["cause"],
-        "provisional": "true" if found["provisional"] else "",
+        name: clean_text(text, MAX_ANNOTATION) for name, text in {**own, **others}.items() if text
     }
 
 
-_OWN = frozenset(
-    {
-        "summary",
-        "value",
-        "ci_lower",
-        "ci_upper",
-        "threshold",
-        "samples",
-        "effective_samples",
-        "worst_traces",
-        "no_data",
-        "runbook_url",
-        "baseline",
-        "statistic",
-        "since",
-        "since_earliest",
-        "since_latest",
-        "top_segment",
-        "judge_fingerprint",
-        "reasons",
-        "cause",
-        "provisional",
-    }
-)
-"""Annotations that a rule's own never replace."""
-
-
-def _reasons(alert: Alert) -> str:
-    """`judge_timeout 12, unparsable 3`"""
-    return ", ".join(f"{name} {number}" for name, number in (alert.unscored or {}).items())
-
-
-def _ids(worst: Sequence[str]) -> str:
-    """As many whole ids as fit: half an id finds no trace."""
+def _whole_ids(trace_ids: Sequence[str]) -> str:
+    """Join as many ids as fit: half an id finds no trace."""
     text = ""
-    for trace_id in worst:
+    for trace_id in trace_ids:
         longer = f"{text}, {trace_id}" if text else trace_id
         if len(longer) > MAX_ANNOTATION:
             break
@@ -334,5 +299,5 @@ def _number(value: float | None) -> str:
     return "" if value is None else f"{value:.6g}"
 
 
-def _iso(moment: float) -> str:
-    return datetime.fromtimestamp(moment, UTC).isoformat(timespec="milliseconds")
+def _iso(timestamp: float) -> str:
+    return datetime.fromtimestamp(timestamp, UTC).isoformat(timespec="milliseconds")

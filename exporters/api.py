@@ -14,6 +14,7 @@ from ragmeter.breakdown.breakdown import (
     NoPastError,
     build_document,
 )
+from ragmeter.core.errors import RagmeterError
 from ragmeter.core.metric_specs import find_spec
 from ragmeter.core.series import is_overflow_series, series_labels
 from ragmeter.exporters.page.views import base_view, default_segment_window, service_breakdown
@@ -24,15 +25,16 @@ if TYPE_CHECKING:
     from ragmeter.windows.windows import Windows
 
 _MAX_SHOWN_CHARS = 100  # characters of what a caller has sent
+_PARAMETERS = ("service", "metric", "window", "against", "fdr")
 
 
-class InvalidSegmentsQuery(ValueError):
-    """What cannot be answered, and why."""
+class InvalidSegmentsQuery(RagmeterError, ValueError):
+    """A query that cannot be answered; the text says why."""
 
 
 @dataclass(frozen=True, slots=True)
 class SegmentsQuery:
-    """What is asked: None is all services, all metrics, the usual window."""
+    """A query for a breakdown; None means all services, all metrics and the default window."""
 
     service: str | None = None
     metric: str | None = None
@@ -42,16 +44,19 @@ class SegmentsQuery:
 
     @classmethod
     def parse(cls, query: Mapping[str, str]) -> Self:
-        """Of the parameters of a URL. Raises `BadQuery`."""
-        known = ("service", "metric", "window", "against", "fdr")
+        """Parse the parameters of a URL.
+
+        Raises:
+            InvalidSegmentsQuery: A parameter is unknown or has an invalid value.
+        """
         for name in query:
-            if name not in known:
+            if name not in _PARAMETERS:
                 raise InvalidSegmentsQuery(
-                    f"{name[:_MAX_SHOWN_CHARS]!r}: one of {', '.join(known)} is needed"
+                    f"{_shown(name)}: one of {', '.join(_PARAMETERS)} is needed"
                 )
         metric, against = query.get("metric"), query.get("against")
         if metric is not None and find_spec(METRICS, metric) is None:
-            raise InvalidSegmentsQuery(f"metric {metric[:_MAX_SHOWN_CHARS]!r} is not known")
+            raise InvalidSegmentsQuery(f"metric {_shown(metric)} is not known")
         if against is not None and against not in tuple(ComparedWith):
             raise InvalidSegmentsQuery(f"against: one of {', '.join(ComparedWith)} is needed")
         try:
@@ -60,53 +65,50 @@ class SegmentsQuery:
             fdr = 0.0
         if not 0 < fdr < 1:
             raise InvalidSegmentsQuery("fdr: a number between 0 and 1 is needed")
-        return cls(
-            query.get("service"),
-            metric,
-            query.get("window"),
-            ComparedWith(against) if against else None,
-            fdr,
-        )
+        compared_with = ComparedWith(against) if against else None
+        return cls(query.get("service"), metric, query.get("window"), compared_with, fdr)
 
 
-def segments_json(reading: AgentView, query: SegmentsQuery) -> dict[str, Any]:
-    """The breakdown of each service that has segments, or of the one that is asked for. Raises
-    `BadQuery`."""
-    with reading.lock():
-        windows = reading.windows
+def segments_json(agent: AgentView, query: SegmentsQuery) -> dict[str, Any]:
+    """Build the breakdown of each service that has segments, or of the one in the query.
+
+    Raises:
+        InvalidSegmentsQuery: The service or window does not exist, or has no past to compare.
+    """
+    with agent.lock():
+        windows = agent.windows
         names, services, now = tuple(windows.names), windows.services(), windows.now
     window = query.window or default_segment_window(names)
     if window not in names:
-        raise InvalidSegmentsQuery(
-            f"window {window[:_MAX_SHOWN_CHARS]!r}: one of {', '.join(names)} is needed"
-        )
+        raise InvalidSegmentsQuery(f"window {_shown(window)}: one of {', '.join(names)} is needed")
     if query.service is not None and query.service not in services:
         raise InvalidSegmentsQuery(
-            f"service {query.service[:_MAX_SHOWN_CHARS]!r}: no trace of it is in any window"
+            f"service {_shown(query.service)}: no trace of it is in any window"
         )
     options = BreakdownOptions(query.metric, query.against, query.fdr)
-    found = []
-    for service in services if query.service is None else [query.service]:
-        try:
-            found.append(build_document(service_breakdown(reading, service, window, options)))
-        except NoPastError as error:
-            raise InvalidSegmentsQuery(str(error)) from None
+    try:
+        documents = [
+            build_document(service_breakdown(agent, service, window, options))
+            for service in (services if query.service is None else [query.service])
+        ]
+    except NoPastError as error:
+        raise InvalidSegmentsQuery(str(error)) from None
     return {
         "stream_time": now,
         "window": window,
         "windows": list(names),
-        "segments": list(reading.segments),
-        "services": found,
+        "segments": list(agent.segments),
+        "services": documents,
     }
 
 
-def windows_json(reading: AgentView) -> dict[str, Any]:
-    """Every window of every service and segment, as `/api/windows.json` gives it."""
-    view = base_view(reading)
+def windows_json(agent: AgentView) -> dict[str, Any]:
+    """Build the estimates, states and quantiles of every window, service and segment."""
+    view = base_view(agent)
     services: dict[str, Any] = {}
     for service in view.services:
-        with reading.lock():
-            windows = reading.windows
+        with agent.lock():
+            windows = agent.windows
             services[service] = {
                 segment: _segment_json(windows, service, segment, view.windows)
                 for segment in ("", *windows.segments(service))
@@ -130,16 +132,11 @@ def _segment_json(
             continue
         labels = series_labels(metric, windows.current_scorer(metric, scorer))
         for name in names:
-            found = windows.estimate(service, segment, metric, scorer, name)
+            estimate = windows.estimate(service, segment, metric, scorer, name)
             item: dict[str, Any] = {**labels, "window": name}
-            if found is not None:
-                item |= {
-                    "value": found.value,
-                    "lower": found.lower,
-                    "upper": found.upper,
-                    "effective_samples": found.effective_samples,
-                    "samples": found.samples,
-                }
+            if estimate is not None:
+                fields = ("value", "lower", "upper", "effective_samples", "samples")
+                item |= {field: getattr(estimate, field) for field in fields}
             states = windows.states(service, segment, metric, scorer, name)
             metrics.append(_finite({**item, "states": dict(states)}))
     latency = [
@@ -160,8 +157,12 @@ def _segment_json(
 
 
 def _finite(item: Mapping[str, Any]) -> dict[str, Any]:
-    """JSON has no NaN and no infinity: null."""
+    """Replace NaN and infinities, which JSON lacks, by null."""
     return {
         key: None if isinstance(value, float) and not isfinite(value) else value
         for key, value in item.items()
     }
+
+
+def _shown(text: str) -> str:
+    return repr(text[:_MAX_SHOWN_CHARS])

@@ -1,17 +1,16 @@
 """Deliver an outbox over HTTP at least once, with retries and bounded concurrency.
 
-One `Dispatcher` per target. What is due is read from a durable `Outbox`; an item leaves it only
-when the target took it, refused it for good, or it grew too old. A crash in between sends it
-again, with the same id: duplicates rather than misses.
+One `Dispatcher` per target. Due items are read from a durable outbox; an item leaves it only when
+the target took it, refused it for good, or it grew too old. A crash in between sends it again, with
+the same id: duplicates rather than losses.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-import math
 import random
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 from urllib.parse import unquote, urlsplit, urlunsplit
@@ -21,46 +20,73 @@ import httpx
 from ragmeter.core.pacing import backoff_seconds, parse_retry_after
 from ragmeter.store.rows import OutboxItem
 
-log = logging.getLogger(__name__)
-
+# Seconds for one whole request. A timeout per read would let a target drip bytes for ever.
 TIMEOUT = 10.0
-"""Seconds for one whole request. A timeout per read would let a target drip bytes for ever."""
-
-BASE_DELAY = 1.0
-MAX_DELAY = 300.0
-"""Seconds: a target that is back gets what waited for it within five minutes."""
-
+# Seconds between two attempts: a target that is back gets its backlog within five minutes.
+BASE_DELAY, MAX_DELAY = 1.0, 300.0
+# Seconds after which an undelivered notification is dropped: nobody acts on yesterday's alert.
 MAX_AGE = 86_400.0
-"""Seconds after which an undelivered notification is dropped: nobody acts on yesterday's alert."""
 
+# (target, outcome): counted as ragmeter_notifications_total{target,outcome}.
 DeliveryCount = Callable[[str, str], None]
-"""(target, outcome): counted as ragmeter_notifications_total{target,outcome}."""
+
+log = logging.getLogger(__name__)
 
 
 class NotificationOutbox(Protocol):
-    """A durable queue for one target. Called from threads; calls are short.
+    """A durable queue for one target, called from threads; calls are short."""
 
-    `due` gives, oldest first, up to `limit` items whose time has come, and no item while an older
-    one of the same key is still there. Items being sent stay due: the dispatcher knows them.
-    """
+    def due(self, now: float, limit: int) -> Sequence[OutboxItem]:
+        """Return up to `limit` due items, oldest first.
 
-    def due(self, now: float, limit: int) -> Sequence[OutboxItem]: ...
-    def done(self, item_id: str) -> None: ...
-    def retry(self, item_id: str, at: float, error: str) -> None: ...
+        An item stays behind older ones of its key. Items in flight stay due: the dispatcher knows
+        them.
+        """
+
+    def done(self, item_id: str) -> None:
+        """Remove an item."""
+
+    def retry(self, item_id: str, at: float, error: str) -> None:
+        """Make an item due at Unix time `at`, after an attempt that failed with `error`."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeliveryOutcome:
-    """`sent`; `retry` (perhaps not before `after` seconds); `refused`: will never be taken."""
+    """The end of one attempt.
+
+    Args:
+        kind: `refused` is for good.
+        reason: For the log; it holds no secret.
+        after: Seconds that the target asks to wait before a retry.
+        rejected: Items of a sent batch that the target did not take.
+    """
 
     kind: Literal["sent", "retry", "refused"]
     reason: str = ""
     after: float | None = None
+    rejected: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class DeliveryPolicy:
+    """Bounds of a dispatcher, times in seconds.
+
+    Args:
+        concurrency: Deliveries at a time.
+        poll: Time between two looks at the outbox.
+        timeout: Time for one delivery.
+        max_age: Age at which an item is dropped.
+    """
+
+    concurrency: int = 4
+    poll: float = 1.0
+    timeout: float = TIMEOUT
+    max_age: float = MAX_AGE
 
 
 @dataclass(frozen=True, slots=True)
 class DeliveryEndpoint:
-    """A URL taken apart: what is requested, what signs in, and what may be written into a log."""
+    """A URL without its credentials, the credentials, and the form that logs may show."""
 
     url: str
     auth: tuple[str, str] | None
@@ -68,7 +94,11 @@ class DeliveryEndpoint:
 
     @classmethod
     def parse(cls, url: str) -> DeliveryEndpoint:
-        """Raises ValueError, without the URL in it, where it is not http(s) with a host."""
+        """Take a URL apart.
+
+        Raises:
+            ValueError: It is not http(s) with a host; the text does not hold the URL.
+        """
         try:
             parts = urlsplit(url)
             host, port = parts.hostname, parts.port
@@ -77,33 +107,38 @@ class DeliveryEndpoint:
         if parts.scheme not in ("http", "https") or not host:
             raise ValueError("an http:// or https:// URL with a host is needed")
         name = f"[{host}]" if ":" in host else host
-        place = name if port is None else f"{name}:{port}"
+        address = name if port is None else f"{name}:{port}"
         auth = None
         if parts.username is not None:
             auth = (unquote(parts.username), unquote(parts.password or ""))
-        bare = urlunsplit((parts.scheme, place, parts.path, parts.query, ""))
+        bare = urlunsplit((parts.scheme, address, parts.path, parts.query, ""))
         # Chat webhooks carry their secret in the path or query: only scheme and host are shown.
-        return cls(bare, auth, f"{parts.scheme}://{place}")
-
-
-def _quiet_httpx() -> None:
-    """httpx logs each request's whole URL at INFO, secrets in its path included."""
-    logger = logging.getLogger("httpx")
-    if logger.level == logging.NOTSET:
-        logger.setLevel(logging.WARNING)
+        return cls(bare, auth, f"{parts.scheme}://{address}")
 
 
 async def post_once(
     client: httpx.AsyncClient,
     endpoint: DeliveryEndpoint,
     body: bytes,
-    headers: dict[str, str],
+    headers: Mapping[str, str],
     *,
-    now: Callable[[], float],
+    classify: Callable[[httpx.Response], Awaitable[DeliveryOutcome]],
     limit: float = TIMEOUT,
 ) -> DeliveryOutcome:
-    """One POST, judged. Never raises for what a network or a server does; reads no reply body."""
-    _quiet_httpx()
+    """Send one POST; network errors do not raise.
+
+    Args:
+        client: The HTTP client.
+        endpoint: The target.
+        body: JSON, unless the headers say otherwise.
+        headers: Further headers.
+        classify: Judges the reply, whose body has not been read.
+        limit: Seconds for the whole request.
+    """
+    # httpx logs each request's whole URL at INFO, secrets in its path included.
+    logger = logging.getLogger("httpx")
+    if logger.level == logging.NOTSET:
+        logger.setLevel(logging.WARNING)
     try:
         async with asyncio.timeout(limit):
             async with client.stream(
@@ -114,7 +149,7 @@ async def post_once(
                 auth=endpoint.auth,
                 timeout=limit,
             ) as response:
-                return classify_status(response.status_code, response.headers, now())
+                return await classify(response)
     except (TimeoutError, httpx.TimeoutException):
         return DeliveryOutcome("retry", "timeout")
     except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
@@ -122,8 +157,19 @@ async def post_once(
         return DeliveryOutcome("retry", type(error).__name__)
 
 
+def status_classifier(
+    now: Callable[[], float],
+) -> Callable[[httpx.Response], Awaitable[DeliveryOutcome]]:
+    """Return a classifier of replies by their status; `now` is Unix time."""
+
+    async def classify(response: httpx.Response) -> DeliveryOutcome:
+        return classify_status(response.status_code, response.headers, now())
+
+    return classify
+
+
 def classify_status(status: int, headers: httpx.Headers, now: float) -> DeliveryOutcome:
-    """2xx is sent; 4xx but 408 and 429 is refused for good; all else is worth another try."""
+    """Judge a reply: 2xx is sent, 4xx but 408 and 429 is refused, all else is worth a retry."""
     if 200 <= status < 300:
         return DeliveryOutcome("sent")
     reason = f"HTTP {status}"
@@ -133,11 +179,18 @@ def classify_status(status: int, headers: httpx.Headers, now: float) -> Delivery
 
 
 class Dispatcher:
-    """Takes what is due and sends it, `concurrency` at a time, until stopped.
+    """Sends due items until it is stopped.
 
-    `send` does one delivery and judges it; `clock` is Unix time that does not jump; `rng` gives the
-    jitter.
     Outcomes counted: sent, retry, refused, expired, error (the outbox itself failed).
+
+    Args:
+        target: Name of the target in counts and logs.
+        outbox: The durable queue.
+        send: Delivers one item and judges it.
+        clock: Unix time that does not jump.
+        count: Counts outcomes.
+        rng: Source of the jitter.
+        policy: Bounds.
     """
 
     def __init__(
@@ -149,10 +202,7 @@ class Dispatcher:
         clock: Callable[[], float],
         count: DeliveryCount,
         rng: random.Random | None = None,
-        concurrency: int = 4,
-        poll: float = 1.0,
-        timeout: float = TIMEOUT,
-        max_age: float = MAX_AGE,
+        policy: DeliveryPolicy | None = None,
     ) -> None:
         self._target = target
         self._outbox = outbox
@@ -160,23 +210,19 @@ class Dispatcher:
         self._clock = clock
         self._count = count
         self._rng = rng or random.Random()
-        self._concurrency = concurrency
-        self._poll = poll
-        self._timeout = timeout
-        self._max_age = max_age
+        self._policy = policy or DeliveryPolicy()
         self._wake = asyncio.Event()
         self._stopping = False
-        self._flying: dict[str, asyncio.Task[None]] = {}
-        self._ended: set[str] = (
-            set()
-        )  # sent or given up, and still in an outbox that is not written
+        self._in_flight: dict[str, asyncio.Task[None]] = {}
+        # Ids sent or given up whose removal from the outbox has not succeeded yet.
+        self._finished: set[str] = set()
 
     def wake(self) -> None:
-        """Look at the outbox now: something was put in."""
+        """Look at the outbox now: an item was added."""
         self._wake.set()
 
     async def run(self) -> None:
-        """Deliver until `stop`. An outbox that fails is tried again at the next poll."""
+        """Deliver until `stop`; an outbox that fails is read again at the next poll."""
         while not self._stopping:
             self._wake.clear()
             try:
@@ -185,40 +231,35 @@ class Dispatcher:
                 log.exception("notifications to %s: the outbox cannot be read", self._target)
                 self._count(self._target, "error")
             try:
-                async with asyncio.timeout(self._poll):
+                async with asyncio.timeout(self._policy.poll):
                     await self._wake.wait()
             except TimeoutError:
                 pass
 
     async def stop(self, within: float = 5.0) -> None:
-        """End `run`; give what is on its way `within` seconds. The rest stays in the outbox."""
+        """End `run`; deliveries in flight get `within` seconds, the rest stays in the outbox."""
         self._stopping = True
         self._wake.set()
-        flying = list(self._flying.values())
-        if not flying:
+        tasks = list(self._in_flight.values())
+        if not tasks:
             return
-        _, late = await asyncio.wait(flying, timeout=within)
+        _, late = await asyncio.wait(tasks, timeout=within)
         for task in late:
             task.cancel()
         if late:
             await asyncio.wait(late)
 
     async def _start_due(self) -> None:
-        room = self._concurrency - len(self._flying)
+        room = self._policy.concurrency - len(self._in_flight)
         if room <= 0:
             return
-        # Those on their way are still due: ask for enough to see past them.
+        # Items in flight are still due: ask for enough to see past them. An item that lands while
+        # the outbox is read is left out, too: it is done.
         # In a thread: the outbox is a file, and a slow disk must not stop the event loop.
-        # What flew when that was asked is left out even if it has landed since: it is done.
-        limit, flying = self._concurrency + len(self._flying), set(self._flying)
-        for item in await asyncio.to_thread(self._outbox.due, self._clock(), limit):
-            if room <= 0:
-                break
-            if item.id in flying:
-                continue
-            room -= 1
-            task = asyncio.create_task(self._deliver(item))
-            self._flying[item.id] = task
+        limit, in_flight = self._policy.concurrency + len(self._in_flight), set(self._in_flight)
+        items = await asyncio.to_thread(self._outbox.due, self._clock(), limit)
+        for item in [item for item in items if item.id not in in_flight][:room]:
+            self._in_flight[item.id] = asyncio.create_task(self._deliver(item))
 
     async def _deliver(self, item: OutboxItem) -> None:
         try:
@@ -227,26 +268,26 @@ class Dispatcher:
             log.exception("notifications to %s: the outbox cannot be written", self._target)
             self._count(self._target, "error")
             # The item is still due: without a pause it would be sent in a tight loop.
-            await asyncio.sleep(self._poll)
+            await asyncio.sleep(self._policy.poll)
         finally:
-            self._flying.pop(item.id, None)
+            self._in_flight.pop(item.id, None)
             self._wake.set()
 
     async def _attempt(self, item: OutboxItem) -> None:
-        if self._clock() - item.created > self._max_age:
+        if self._clock() - item.created > self._policy.max_age:
             await asyncio.to_thread(self._outbox.done, item.id)
-            self._drop(item, "expired", f"not taken within {self._max_age:.0f} s")
+            self._drop(item, "expired", f"not taken within {self._policy.max_age:.0f} s")
             return
-        if item.id in self._ended:
+        if item.id in self._finished:
             await self._done(item)
             return
         try:
-            async with asyncio.timeout(self._timeout):
+            async with asyncio.timeout(self._policy.timeout):
                 outcome = await self._send(item)
         except TimeoutError:
             outcome = DeliveryOutcome("retry", "timeout")
         except Exception as error:
-            # The type only: what a sender raises may hold its URL.
+            # The type only: the text of a sender's error may hold its URL.
             outcome = DeliveryOutcome("retry", type(error).__name__)
         if outcome.kind == "sent":
             self._count(self._target, "sent")
@@ -261,54 +302,15 @@ class Dispatcher:
             due = self._clock() + delay
             await asyncio.to_thread(self._outbox.retry, item.id, due, outcome.reason)
             self._count(self._target, "retry")
-            log.info(
-                "notification %s to %s: %s, again in %.0f s",
-                item.id,
-                self._target,
-                outcome.reason,
-                delay,
-            )
+            message = "notification %s to %s: %s, again in %.0f s"
+            log.info(message, item.id, self._target, outcome.reason, delay)
 
     async def _done(self, item: OutboxItem) -> None:
-        """Take it out. While a full disk forbids that, it is not sent once a second."""
-        self._ended.add(item.id)
+        """Remove an item. While a full disk forbids that, it is not sent once a second."""
+        self._finished.add(item.id)
         await asyncio.to_thread(self._outbox.done, item.id)
-        self._ended.discard(item.id)
+        self._finished.discard(item.id)
 
     def _drop(self, item: OutboxItem, outcome: str, reason: str) -> None:
         self._count(self._target, outcome)
         log.warning("notification %s to %s dropped: %s", item.id, self._target, reason)
-
-
-class MemoryOutbox:
-    """An outbox that dies with the process: what `Outbox` means, in its smallest form."""
-
-    def __init__(self) -> None:
-        self._items: dict[str, tuple[float, OutboxItem]] = {}
-        self.errors: list[str] = []
-
-    def __len__(self) -> int:
-        return len(self._items)
-
-    def next_at(self) -> float:
-        """When the first of its items becomes due; infinity where there is none."""
-        return min((at for at, _ in self._items.values()), default=math.inf)
-
-    def put(self, item: OutboxItem) -> None:
-        """Enqueue; an id that is there already changes nothing."""
-        self._items.setdefault(item.id, (item.created, item))
-
-    def due(self, now: float, limit: int) -> list[OutboxItem]:
-        heads: dict[str, tuple[float, OutboxItem]] = {}
-        for at, item in self._items.values():
-            heads.setdefault(item.key, (at, item))
-        return [item for at, item in heads.values() if at <= now][:limit]
-
-    def done(self, item_id: str) -> None:
-        self._items.pop(item_id, None)
-
-    def retry(self, item_id: str, at: float, error: str) -> None:
-        _, item = self._items[item_id]
-        again = OutboxItem(item.id, item.key, item.body, item.created, item.attempts + 1)
-        self._items[item_id] = (at, again)
-        self.errors.append(error)

@@ -1,7 +1,5 @@
 """The Prometheus text formats 0.0.4 and OpenMetrics 1.0, and their content negotiation.
 
-The Prometheus text formats: 0.0.4 and OpenMetrics 1.0, written as plain strings.
-
 `prometheus_client` renders a sample in 3 to 10 us, and a scrape of fifty services has more than
 ten thousand of them. Here a sample is one f-string over a label block that was escaped once.
 """
@@ -15,19 +13,25 @@ from typing import Literal
 
 FamilyType = Literal["gauge", "counter", "histogram", "info"]
 
+# By whether it is OpenMetrics.
 CONTENT_TYPES = {
     True: "application/openmetrics-text; version=1.0.0; charset=utf-8",
     False: "text/plain; version=0.0.4; charset=utf-8",
 }
-"""By "is it OpenMetrics"."""
 
 
 @dataclass(frozen=True, slots=True)
 class MetricFamily:
     """One exported metric family, under the name that its samples have in Prometheus.
 
-    `name` ends in `_total` for counters and `_info` for infos. `segmented` families also carry
-    one label per configured segment tag. `ours` is False where `prometheus_client` writes it.
+    Args:
+        name: Ends in `_total` for counters and `_info` for infos.
+        type: Type of the family.
+        help: One sentence.
+        labels: Label names.
+        unit: Base unit, "" without one.
+        segmented: The samples also carry one label per configured segment tag.
+        ours: False where `prometheus_client` writes the samples.
     """
 
     name: str
@@ -35,13 +39,12 @@ class MetricFamily:
     help: str
     labels: tuple[str, ...] = ()
     unit: str = ""
-    group: str = ""
     segmented: bool = False
     ours: bool = True
 
 
 def escape_label(value: str) -> str:
-    r"""A label value as it stands between the quotes: `\`, `"` and line feed are escaped."""
+    r"""Escape `\`, `"` and line feeds for a label value between quotes."""
     if "\\" in value:
         value = value.replace("\\", r"\\")
     if '"' in value:
@@ -52,13 +55,13 @@ def escape_label(value: str) -> str:
 
 
 def format_labels(pairs: Iterable[tuple[str, str]]) -> str:
-    """`{a="b",c="d"}`. Empty values are left out: an empty label is an absent label."""
+    """Write `{a="b",c="d"}` without empty values: an empty label is an absent label."""
     inner = ",".join([f'{name}="{escape_label(value)}"' for name, value in pairs if value])
     return f"{{{inner}}}" if inner else ""
 
 
 def format_number(value: float) -> str:
-    """A sample value; the shortest decimal that reads back as the same float."""
+    """Write a sample value as the shortest decimal that reads back as the same float."""
     text = repr(float(value))
     if text[-1] in "0123456789":
         return text
@@ -66,7 +69,7 @@ def format_number(value: float) -> str:
 
 
 def family_header(family: MetricFamily, openmetrics: bool) -> str:
-    """The HELP, TYPE and (OpenMetrics) UNIT lines.
+    """Write the HELP, TYPE and (OpenMetrics) UNIT lines.
 
     OpenMetrics names a counter family without `_total` and an info without `_info`, escapes
     quotes in the help text, and allows a unit only where the name ends in it.
@@ -81,22 +84,19 @@ def family_header(family: MetricFamily, openmetrics: bool) -> str:
     elif kind == "info":
         name = name.removesuffix("_info")
     help_text = help_text.replace('"', r"\"")
-    unit = f"# UNIT {name} {family.unit}\n" if _has_unit(name, family.unit) else ""
+    has_unit = family.unit and name.endswith(f"_{family.unit}")
+    unit = f"# UNIT {name} {family.unit}\n" if has_unit else ""
     return f"# HELP {name} {help_text}\n# TYPE {name} {kind}\n{unit}"
 
 
-def _has_unit(name: str, unit: str) -> bool:
-    return bool(unit) and name.endswith(f"_{unit}")
-
-
 def join_exposition(parts: Sequence[str], openmetrics: bool) -> bytes:
-    """The whole exposition as bytes; lone surrogates, which UTF-8 cannot carry, become `?`."""
+    """Encode the exposition; lone surrogates, which UTF-8 cannot carry, become `?`."""
     end = "# EOF\n" if openmetrics else ""
     return ("".join(parts) + end).encode("utf-8", "replace")
 
 
 def prefers_openmetrics(accept: Iterable[str]) -> bool:
-    """True if OpenMetrics is named and liked at least as much as plain text."""
+    """Return whether OpenMetrics is named and liked at least as much as plain text."""
     openmetrics = plain = 0.0
     for item, quality in _quality_values(accept):
         if item == "application/openmetrics-text":
@@ -107,7 +107,7 @@ def prefers_openmetrics(accept: Iterable[str]) -> bool:
 
 
 def accepts_gzip(accept_encoding: Iterable[str]) -> bool:
-    """True if gzip, or any coding, is named with a quality above 0."""
+    """Return whether gzip, or any coding, is named with a quality above 0."""
     qualities = dict(_quality_values(accept_encoding))
     return qualities.get("gzip", qualities.get("*", 0.0)) > 0
 

@@ -1,9 +1,8 @@
 """The webhook, and the set of alert senders that the settings configure.
 
-The generic webhook: one JSON POST for every alert that fires or resolves.
-
-`notification` makes the outbox item, in the transaction that stores the alert's state;
-`WebhookSender` delivers it through a `Dispatcher`.
+The webhook posts one JSON document for every alert that fires or resolves. `build_notification`
+makes the outbox item, in the transaction that stores the alert's state; `WebhookSender` delivers it
+through a `Dispatcher`.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ import asyncio
 import json
 import math
 import time
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 import httpx
@@ -29,19 +28,27 @@ from ragmeter.exporters.dispatch import (
     Dispatcher,
     NotificationOutbox,
     post_once,
+    status_classifier,
 )
 from ragmeter.store.rows import OutboxItem
 
 PAYLOAD_VERSION = 1
-
-MAX_TEXT = 1_000
+MAX_TEXT = 1_000  # characters of a text in the payload
+STOP_SECONDS = 3.0  # what is not delivered by then stays in the outbox
 
 
 def build_notification(alert: Alert, now: float) -> OutboxItem:
-    """The outbox item for an alert that fired or resolved; `now` is wall time.
+    """Make the outbox item of an alert that fired or resolved.
 
     Its id is the same however often it is made for the same firing, so a redone step of work
     enqueues nothing new, and receivers can tell a repetition.
+
+    Args:
+        alert: The alert.
+        now: Wall time.
+
+    Raises:
+        ValueError: The alert is pending.
     """
     if alert.state == "pending" or alert.fired_at is None:
         raise ValueError(f"an alert that is {alert.state} is not announced")
@@ -57,7 +64,6 @@ def build_notification(alert: Alert, now: float) -> OutboxItem:
 
 
 def _clean_texts(value: Any) -> Any:
-    """Every text in it bounded and without control characters; numbers as they are."""
     if isinstance(value, str):
         return clean_text(value, MAX_TEXT)
     if isinstance(value, dict):
@@ -68,7 +74,17 @@ def _clean_texts(value: Any) -> Any:
 
 
 class WebhookSender:
-    """Sends one item. Raises ValueError for a URL that cannot be used."""
+    """Posts one item to a URL.
+
+    Args:
+        client: The HTTP client.
+        url: The webhook.
+        clock: Unix time.
+        timeout: Seconds for one request.
+
+    Raises:
+        ValueError: The URL cannot be used.
+    """
 
     def __init__(
         self,
@@ -76,27 +92,23 @@ class WebhookSender:
         url: str,
         *,
         clock: Callable[[], float],
-        headers: Mapping[str, str] | None = None,
         timeout: float = TIMEOUT,
     ) -> None:
         self._client = client
         self._endpoint = DeliveryEndpoint.parse(url)
-        self._clock = clock
-        self._headers = dict(headers or {})
+        self._classify = status_classifier(clock)
         self._timeout = timeout
 
     async def __call__(self, item: OutboxItem) -> DeliveryOutcome:
+        """Post the item once."""
         return await post_once(
             self._client,
             self._endpoint,
             item.body.encode("utf-8", "replace"),
-            {**self._headers, "Idempotency-Key": item.id},
-            now=self._clock,
+            {"Idempotency-Key": item.id},
+            classify=self._classify,
             limit=self._timeout,
         )
-
-
-STOP_SECONDS = 3.0  # what is not delivered by then stays in the outbox
 
 
 class _AlertSource(AgentView, Protocol):
@@ -105,8 +117,11 @@ class _AlertSource(AgentView, Protocol):
 
 
 class AlertSenders:
-    """`notify` makes the outbox items of an alert that fired or resolved, in the step that commits
-    it; `announced` is called after that step; `start` and `stop` frame the deliveries.
+    """The senders of alerts that the settings configure.
+
+    Args:
+        settings: The section `alerts`.
+        clock: Wall time.
     """
 
     def __init__(self, settings: AlertSettings, clock: Callable[[], float] = time.time) -> None:
@@ -114,69 +129,62 @@ class AlertSenders:
         self._clock = clock
         self._loop: asyncio.AbstractEventLoop | None = None
         self._tasks: list[asyncio.Task[None]] = []
-        self._wakes: list[Callable[[], None]] = []
-        self._stops: list[Callable[[], Coroutine[Any, Any, None]]] = []
+        self._senders: list[Dispatcher | Alertmanager] = []
 
     def notify(self, alert: Alert, now: float) -> Sequence[OutboxItem]:
-        """The outbox items of one alert."""
+        """Make the outbox items of an alert, in the step that commits its state."""
         return [build_notification(alert, now)] if self._settings.webhook_url else []
 
     def announced(self) -> None:
-        """Alerts have changed and are durable: the senders look now. From any thread."""
+        """Wake the senders after alerts have changed durably; called from any thread."""
         if self._loop is not None:
-            for wake in self._wakes:
-                self._loop.call_soon_threadsafe(wake)
+            for sender in self._senders:
+                self._loop.call_soon_threadsafe(sender.wake)
 
-    def start(self, client: httpx.AsyncClient, running: _AlertSource) -> None:
-        """Start delivering. Raises ValueError for a URL that cannot be used."""
+    def start(self, client: httpx.AsyncClient, agent: _AlertSource) -> None:
+        """Start delivering in the running event loop.
+
+        Raises:
+            ValueError: A URL cannot be used.
+        """
         settings = self._settings
 
         def count(target: str, outcome: str) -> None:
-            with running.lock():
+            with agent.lock():
                 labels = (("target", target), ("outcome", outcome))
-                running.counters.inc("ragmeter_notifications_total", labels)
+                agent.counters.inc("ragmeter_notifications_total", labels)
 
         def alerts() -> Sequence[Alert]:
-            with running.lock():
-                return running.alerts()
+            with agent.lock():
+                return agent.alerts()
 
         self._loop = asyncio.get_running_loop()
         if settings.webhook_url:
             send = WebhookSender(client, settings.webhook_url, clock=self._clock)
-            # by a clock that nobody sets: else what waits would be late, or too old, by a jump
-            even = make_steady_clock(self._clock, time.monotonic)
-            dispatcher = Dispatcher("webhook", running.outbox, send, clock=even, count=count)
-            self._add(dispatcher.run(), dispatcher.wake, dispatcher.stop)
+            # A wall clock that is set would make what waits late, or too old, by its jump.
+            steady = make_steady_clock(self._clock, time.monotonic)
+            self._run(Dispatcher("webhook", agent.outbox, send, clock=steady, count=count))
         if settings.alertmanager_url:
-            manager = Alertmanager(
-                client,
-                [settings.alertmanager_url],
-                alerts,
-                clock=self._clock,
-                count=count,
-                resend=settings.resend_seconds,
-                status_url=settings.page_url or "",
+            self._run(
+                Alertmanager(
+                    client,
+                    settings.alertmanager_url,
+                    alerts,
+                    clock=self._clock,
+                    count=count,
+                    resend=settings.resend_seconds,
+                    status_url=settings.page_url or "",
+                )
             )
 
-            async def stop() -> None:
-                manager.stop()
-
-            self._add(manager.run(), manager.wake, stop)
-
-    def _add(
-        self,
-        run: Coroutine[Any, Any, None],
-        wake: Callable[[], None],
-        stop: Callable[[], Coroutine[Any, Any, None]],
-    ) -> None:
-        self._tasks.append(asyncio.create_task(run))
-        self._wakes.append(wake)
-        self._stops.append(stop)
+    def _run(self, sender: Dispatcher | Alertmanager) -> None:
+        self._tasks.append(asyncio.create_task(sender.run()))
+        self._senders.append(sender)
 
     async def stop(self) -> None:
-        """End all deliveries within a bound."""
-        for stop in self._stops:
-            await stop()
+        """End all deliveries within `STOP_SECONDS` and a dispatcher's own bound."""
+        for sender in self._senders:
+            await sender.stop()
         if self._tasks:
             _, late = await asyncio.wait(self._tasks, timeout=STOP_SECONDS)
             for task in late:

@@ -1,6 +1,4 @@
-"""The metrics port: `/metrics`, status and trace pages, JSON API, health and readiness.
-
-The metrics port: `/metrics`, the status page, the trace pages, health and readiness.
+"""The metrics port: /metrics, the JSON API, the status, service and trace pages, and health.
 
 Everything here is read-only. Rendering runs in a thread, so that a long scrape never keeps the
 event loop from taking traces in.
@@ -13,10 +11,9 @@ import gzip
 import json
 import logging
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from aiohttp import web
-from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily
 from prometheus_client.registry import Collector
 
@@ -31,15 +28,30 @@ if TYPE_CHECKING:
     from ragmeter.aggregate.agent_view import AgentView
 
 REFUSALS_METRIC = "ragmeter_http_refused_total"
+NAME = "ragmeter"  # of the agent, on its pages
+
+# Renderings at a time. A page holds a core while it is made, and a scraper must never have to
+# wait behind a crowd of browsers.
+RENDERERS = 2
+
+T = TypeVar("T")
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+log = logging.getLogger(__name__)
 
 
 class RefusalsCollector(Collector):
-    """`counts`: by the name of a port, then by reason; written by the event loop's thread."""
+    """Exports the requests that the ports refused.
+
+    Args:
+        counts: By the name of a port, then by reason; the thread of the event loop writes it.
+    """
 
     def __init__(self, counts: Mapping[str, Mapping[str, int]]) -> None:
         self._counts = counts
 
     def collect(self) -> Iterator[CounterMetricFamily]:
+        """Yield the counter with a sample for each port and reason."""
         family = CounterMetricFamily(
             REFUSALS_METRIC.removesuffix("_total"),
             "Requests and connections that a port refused, by why.",
@@ -51,57 +63,43 @@ class RefusalsCollector(Collector):
         yield family
 
 
-log = logging.getLogger(__name__)
-
-T = TypeVar("T")
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
-
-# Renderings at a time. A page holds a core while it is made, and a scraper must never have to
-# wait behind a crowd of browsers.
-RENDERERS = 2
-
-
 def metrics_app(
-    reading: AgentView,
-    *,
-    registry: CollectorRegistry | None = None,
-    name: str = "ragmeter",
-    refused: Mapping[str, Mapping[str, int]] | None = None,
+    agent: AgentView, *, refused: Mapping[str, Mapping[str, int]] | None = None
 ) -> web.Application:
-    """The application of the metrics port.
+    """Make the application of the metrics port.
 
-    `registry` holds the process metrics (a fresh one by default); `name` is what the page calls
-    this agent; `refused` counts what ports did not let in.
+    Args:
+        agent: The agent.
+        refused: Requests that the ports refused, as `RefusalsCollector` exports them.
     """
-    registry = process_registry() if registry is None else registry
+    registry = process_registry()
     if refused is not None:
         registry.register(RefusalsCollector(refused))
     app = web.Application(middlewares=[_errors])
     app.on_response_prepare.append(_secure)
-    pages = _MetricsPortHandlers(reading, PrometheusExporter(reading, registry=registry), name)
+    handlers = _MetricsPortHandlers(agent, PrometheusExporter(agent, registry=registry))
     app.add_routes(
         [
-            web.get("/", pages.status),
-            web.get("/metrics", pages.metrics),
-            # the default pattern has no place for braces, which ids may hold
-            web.get("/service/{service:[^/]+}", pages.service),
-            web.get("/trace/{service:[^/]+}/{trace_id:[^/]+}", pages.trace),
-            web.get("/api/windows.json", pages.windows),
-            web.get("/api/segments.json", pages.segments),
-            web.get("/healthz", pages.healthz),
-            web.get("/readyz", pages.readyz),
+            web.get("/", handlers.status),
+            web.get("/metrics", handlers.metrics),
+            # The default pattern excludes braces, which ids may hold.
+            web.get("/service/{service:[^/]+}", handlers.service),
+            web.get("/trace/{service:[^/]+}/{trace_id:[^/]+}", handlers.trace),
+            web.get("/api/windows.json", handlers.windows),
+            web.get("/api/segments.json", handlers.segments),
+            web.get("/healthz", handlers.healthz),
+            web.get("/readyz", handlers.readyz),
         ]
     )
     return app
 
 
 class _MetricsPortHandlers:
-    def __init__(self, reading: AgentView, exporter: PrometheusExporter, name: str) -> None:
-        self._reading = reading
+    def __init__(self, agent: AgentView, exporter: PrometheusExporter) -> None:
+        self._agent = agent
         self._exporter = exporter
-        self._name = name
         self._scrapes = asyncio.Semaphore(RENDERERS)
-        self._views = asyncio.Semaphore(RENDERERS)
+        self._pages = asyncio.Semaphore(RENDERERS)
 
     async def metrics(self, request: web.Request) -> web.Response:
         openmetrics = prefers_openmetrics(request.headers.getall("Accept", []))
@@ -120,16 +118,16 @@ class _MetricsPortHandlers:
         return web.Response(body=body, headers=headers)
 
     async def status(self, request: web.Request) -> web.Response:
-        return _html(await self._view(lambda: status_page(status_view(self._reading), self._name)))
+        return _html(await self._in_thread(lambda: status_page(status_view(self._agent), NAME)))
 
     async def service(self, request: web.Request) -> web.Response:
         service = request.match_info["service"]
 
         def render() -> str | None:
-            view = service_view(self._reading, service)
-            return None if view is None else service_page(view, self._name)
+            view = service_view(self._agent, service)
+            return None if view is None else service_page(view, NAME)
 
-        page = await self._view(render)
+        page = await self._in_thread(render)
         if page is None:
             raise web.HTTPNotFound(text="No trace of this service is in any window.")
         return _html(page)
@@ -138,10 +136,10 @@ class _MetricsPortHandlers:
         service, trace_id = request.match_info["service"], request.match_info["trace_id"]
 
         def render() -> str | None:
-            view = trace_view(self._reading, service, trace_id)
-            return None if view is None else trace_page(view, self._name)
+            view = trace_view(self._agent, service, trace_id)
+            return None if view is None else trace_page(view, NAME)
 
-        page = await self._view(render)
+        page = await self._in_thread(render)
         if page is None:
             raise web.HTTPNotFound(
                 text="This trace is not kept. The agent keeps the worst traces of each metric and "
@@ -150,40 +148,43 @@ class _MetricsPortHandlers:
         return _html(page)
 
     async def windows(self, request: web.Request) -> web.Response:
-        text = await self._view(
-            lambda: json.dumps(windows_json(self._reading), ensure_ascii=False, allow_nan=False)
-        )
-        return web.Response(body=text.encode("utf-8", "replace"), content_type="application/json")
+        return _json(await self._in_thread(lambda: _dump(windows_json(self._agent))))
 
     async def segments(self, request: web.Request) -> web.Response:
         def render() -> str:
-            found = segments_json(self._reading, SegmentsQuery.parse(request.query))
-            return json.dumps(found, ensure_ascii=False, allow_nan=False)
+            return _dump(segments_json(self._agent, SegmentsQuery.parse(request.query)))
 
         try:
-            text = await self._view(render)
+            return _json(await self._in_thread(render))
         except InvalidSegmentsQuery as error:
             return web.json_response({"error": str(error)}, status=400)
-        return web.Response(body=text.encode("utf-8", "replace"), content_type="application/json")
 
     async def healthz(self, request: web.Request) -> web.Response:
         return web.Response(text="ok\n")
 
     async def readyz(self, request: web.Request) -> web.Response:
         # health() may ask the state store, and a slow disk must not stop the loop.
-        health = await asyncio.to_thread(self._reading.health)
+        health = await asyncio.to_thread(self._agent.health)
         if health.ready:
             return web.Response(text="ready\n")
         return web.Response(status=503, text="".join(f"{line}\n" for line in health.problems))
 
-    async def _view(self, render: Callable[[], T]) -> T:
-        async with self._views:
+    async def _in_thread(self, render: Callable[[], T]) -> T:
+        async with self._pages:
             return await asyncio.to_thread(render)
 
 
 def _html(text: str, status: int = 200) -> web.Response:
     body = text.encode("utf-8", "replace")
     return web.Response(body=body, status=status, content_type="text/html", charset="utf-8")
+
+
+def _json(text: str) -> web.Response:
+    return web.Response(body=text.encode("utf-8", "replace"), content_type="application/json")
+
+
+def _dump(document: dict[str, Any]) -> str:
+    return json.dumps(document, ensure_ascii=False, allow_nan=False)
 
 
 async def _secure(request: web.Request, response: web.StreamResponse) -> None:

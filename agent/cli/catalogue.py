@@ -196,29 +196,20 @@ def prometheus(
     ] = None,
 ) -> None:
     """Print recording and alerting rules for Prometheus, with the agent's own thresholds."""
-    from ragmeter.aggregate.objective_events import build_objectives
-    from ragmeter.alerts.rule_sets import RUNBOOK_BASE, load_configured_rules
     from ragmeter.alerts.rules import RuleError
+    from ragmeter.app.configuration import prometheus_rules
     from ragmeter.config.loader import ConfigError, load_settings
-    from ragmeter.exporters.rules.rule_file import rule_file
 
     alerts: dict[str, Any] = {"rules": str(rules)} if rules else {}
     if runbooks:
         alerts["runbook_url"] = None
     try:
         settings = load_settings(config, overrides={"alerts": alerts})
-        file = rule_file(
-            load_configured_rules(settings),
-            build_objectives(settings.slos),
-            windows=settings.windows,
-            segments=settings.segments,
-            drift=settings.drift.enabled,
-            runbooks=runbooks or settings.alerts.runbook_url or RUNBOOK_BASE,
-        )
+        file = prometheus_rules(settings, runbooks)
     except ConfigError as error:
         raise exit_error(f"configuration: {error}", 2) from None
     except (RuleError, OSError) as error:
         raise exit_error(str(error), 2) from None
-    for name, why in file.left.items():
+    for name, why in file.left_out.items():
         stderr.print(escape_control(f"rule {name} is left out: {why}"), markup=False, emoji=False)
     typer.echo(file.text(), nl=False)

@@ -111,7 +111,7 @@ def _global_options(
         ],
         force=True,
     )
-    for noisy in ("httpx", "httpcore", "asyncio", "matplotlib"):
+    for noisy in ("httpx", "httpcore", "asyncio"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
     try:
         load_own_metrics()
@@ -289,6 +289,7 @@ def backtest(
     """Replay scored traces through windows and rules: what would have fired, and when."""
     from ragmeter.alerts.rule_sets import load_configured_rules
     from ragmeter.alerts.rules import RuleError
+    from ragmeter.app.reports import render_backtest
     from ragmeter.console.terminal import UsageError
     from ragmeter.offline.backtest_report import run_backtest
 
@@ -305,6 +306,7 @@ def backtest(
             form,
             picture,
             print_message,
+            render_backtest,
             apart=[p for p in (rules, config) if p],
         )
     except UsageError as error:
@@ -340,29 +342,20 @@ def config_show(config: ConfigOption = None) -> None:
 @config_app.command("check")
 def config_check(config: ConfigOption = None) -> None:
     """Check the settings and what they name: rules, probes, key files, ports, the local model."""
-    from ragmeter.alerts.rule_sets import load_configured_rules
     from ragmeter.alerts.rules import RuleError
-    from ragmeter.exporters.otel.exporter import ResultsExporter
-    from ragmeter.score.slow_tiers import ConfiguredTiers
+    from ragmeter.app.configuration import check_settings
     from ragmeter.scorers.hhem.model import ModelError
-    from ragmeter.server.access import AccessPolicy
 
     settings = load_or_exit(config)
     try:
-        rules = load_configured_rules(settings)
-        ConfiguredTiers(settings, watched=True)
-        ResultsExporter(settings.results_export)
-        AccessPolicy(settings)
-        for endpoint in (settings.judge, settings.judge.second):
-            if endpoint.api_key_file is not None:
-                endpoint.api_key_file.read_text("ascii")
+        rules = check_settings(settings)
     except ModelError as error:
         raise exit_error(f"hhem.path: {error}", 2) from None
     except ConfigError as error:
         raise exit_error(f"configuration: {error}", 2) from None
     except (RuleError, OSError, UnicodeDecodeError) as error:
         raise exit_error(str(error), 2) from None
-    stderr.print(f"the configuration is sound; {len(rules)} alert rules")
+    stderr.print(f"the configuration is sound; {rules} alert rules")
 
 
 @config_app.command("reference")

@@ -31,7 +31,7 @@ def report(
     ] = None,
     png: Annotated[
         Path | None,
-        typer.Option("--png", help="Draw box plots into this file (needs ragmeter\\[report])."),
+        typer.Option("--png", hidden=True),  # names its replacement; remove it one release later
     ] = None,
     form: Annotated[
         ReportFormat,
@@ -72,16 +72,19 @@ def report(
     ] = None,
 ) -> None:  # fmt: skip
     """Summarise scored files, with intervals and box plots, and compare two or more."""
+    from ragmeter.app.reports import render_report
     from ragmeter.config.loader import ConfigError, load_settings
     from ragmeter.console.terminal import UsageError
     from ragmeter.offline.report.command import ReportOptions, convert_to_open_rag_eval, run_report
 
+    if png is not None:
+        raise exit_error("--png is gone: use --html, whose page holds the same pictures", 2)
     try:
         settings = load_settings(config)
     except ConfigError as error:
         raise exit_error(f"configuration: {error}", 2) from None
     wanted = ReportOptions(
-        files, form, html, png, traces, service, metric or (), pair_by, worst, seed,
+        files, form, html, traces, service, metric or (), pair_by, worst, seed,
         [config] if config else (),
     )  # fmt: skip
     try:
@@ -89,8 +92,8 @@ def report(
             convert_to_open_rag_eval(wanted, output, settings, print_message)
         elif output != Path("-"):
             raise UsageError("--output: for --format open-rag-eval; the table goes to stdout")
-        elif not run_report(wanted, settings, print_message):
-            raise typer.Exit(1)
+        else:
+            run_report(wanted, settings, print_message, render_report)
     except UsageError as error:
         raise exit_error(str(error), 2) from None
     except BrokenPipeError:

@@ -36,7 +36,7 @@ from ragmeter.offline.scored_lines import (
     input_size,
     read_scored_lines,
 )
-from ragmeter.offline.timeline import AlertSpan, Timeline, TimelineLane, render_timeline
+from ragmeter.offline.timeline import AlertSpan, Timeline, TimelineLane
 from ragmeter.windows.windows import Windows
 
 VERSION = 1
@@ -275,11 +275,28 @@ def run_backtest(
     form: str,
     drawing: Path | None,
     say: Callable[[str], None],
+    render_picture: Callable[[Timeline], str],
     apart: Sequence[Path] = (),
 ) -> bool:
-    """Read, replay, print to stdout, draw. False where no line could be read: then nothing is
-    printed. Raises OSError, and `UsageError` where the picture would destroy `path` or one of
-    `apart`."""
+    """Replay a scored file, print the alerts to stdout and draw the timeline.
+
+    Args:
+        path: The scored file.
+        settings: The settings in force.
+        rules: The rules to try.
+        form: `json`, or a table.
+        drawing: File for the timeline; None draws none.
+        say: Receives each message for the terminal.
+        render_picture: Renders the timeline as SVG.
+        apart: Further files that the timeline must not overwrite.
+
+    Returns:
+        False where no line could be read; nothing is printed then.
+
+    Raises:
+        UsageError: The timeline would overwrite a file that is read.
+        OSError: A file cannot be read or written.
+    """
     if drawing is not None:
         check_output_path("--picture", drawing, [path, *apart])
     tracks = (
@@ -306,7 +323,7 @@ def run_backtest(
     if not counts.traces:
         return False
     if drawing is not None and tracks is not None:
-        write_atomically(drawing, render_timeline(build_timeline(backtest, rules, tracks)).encode())
+        write_atomically(drawing, render_picture(build_timeline(backtest, rules, tracks)).encode())
     if form == "json":
         print_text("".join(f"{line}\n" for line in backtest_document(backtest)))
     else:

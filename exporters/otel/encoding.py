@@ -1,9 +1,8 @@
-"""Select the scores to export and encode them as OTLP logs and spans.
+"""Select the scores to export and encode them as OTLP requests.
 
-Results as OTLP requests: log events of the OTel GenAI conventions, spans of OpenInference.
-
-Ids are made from what a result is about, not at random: a batch that was sent twice because its
-answer was lost carries the same ids twice, and a receiver can tell.
+Logs are events of the OTel GenAI conventions, spans are those of OpenInference. Ids are hashes of
+service, trace, metric and scorer: a batch that was sent twice because its reply was lost carries
+the same ids twice, so a receiver can tell.
 """
 
 from __future__ import annotations
@@ -38,12 +37,27 @@ from ragmeter.ingest.spans import EVALUATOR, KIND, OWN_SCOPE, OWN_SERVICE, RESUL
 from ragmeter.metrics.registry import METRICS
 from ragmeter.trace import SpanRef, Trace
 
+# Scorers of the model tier. By name: their module needs an extra that may not be installed.
 MODEL_SCORERS = frozenset(("hhem", "hhem_fulltext"))
-"""Scorers of the model tier. By name: their module needs an extra that may not be installed."""
+
+PREFIX = "evaluations.0.evaluation."
+# Attributes that differ from one result to the next; pairs of all others are cached.
+UNIQUE = frozenset(
+    (
+        "gen_ai.evaluation.score.value",
+        "gen_ai.evaluation.explanation",
+        "log.record.uid",
+        f"{PREFIX}score",
+        f"{PREFIX}explanation",
+        f"{PREFIX}metadata",
+    )
+)
+
+_Plain = str | float | None
 
 
 def tier_of_scorer(scorer: str) -> MetricTier:
-    """The tier that a scorer belongs to."""
+    """Return the tier that a scorer belongs to."""
     if scorer == BUILTIN_SCORER:
         return "cheap"
     return "model" if scorer in MODEL_SCORERS else "judge"
@@ -51,8 +65,7 @@ def tier_of_scorer(scorer: str) -> MetricTier:
 
 @dataclass(slots=True)  # frozen would take three times as long to make
 class ExportedResult:
-    """One score on its way out; it is never changed. `at` is when it was known, in nanoseconds of
-    Unix time."""
+    """One score on its way out, never changed; `at` is its time in nanoseconds of Unix time."""
 
     trace_id: str
     service: str
@@ -69,8 +82,10 @@ class ExportedResult:
 
     @property
     def label(self) -> str | None:
-        """`pass` or `fail` where a metric says one of two things and one of them is better. A
-        mean has no label: where good begins is for alert rules to say."""
+        """`pass` or `fail` of a metric that is a yes or no with a better side.
+
+        A mean has no label: alert rules define where good begins.
+        """
         if self.state is ScoreState.NOT_APPLICABLE:
             return str(self.state)
         spec = find_spec(METRICS, self.metric)
@@ -80,8 +95,15 @@ class ExportedResult:
 
 
 class ResultSelection:
-    """What the settings want to be sent; without `texts` no explanation. ConfigError for a metric
-    or scorer that nobody knows: a typing mistake would else be silence."""
+    """The filters of the settings.
+
+    Args:
+        settings: The section `results_export`.
+        texts: Whether explanations may be sent.
+
+    Raises:
+        ConfigError: A metric or scorer does not exist; a typing error would export nothing.
+    """
 
     def __init__(self, settings: ResultsExportSettings, *, texts: bool = True) -> None:
         known = {scorer for spec in METRICS.values() for scorer in spec.scorers}
@@ -96,6 +118,7 @@ class ResultSelection:
         self._chars = settings.explanation_chars if texts else 0
 
     def wants(self, score: Score) -> bool:
+        """Return whether a score passes all filters."""
         return (
             score.state in self._states
             and (
@@ -108,7 +131,7 @@ class ResultSelection:
         )
 
     def of(self, trace: Trace, scored: ScoredTrace, at: int) -> Iterator[ExportedResult]:
-        """What goes out of the results of one trace."""
+        """Yield the results of one trace that pass the filters."""
         for score in scored.results:
             if self.wants(score):
                 yield ExportedResult(
@@ -127,7 +150,7 @@ class ResultSelection:
                 )
 
     def _explained(self, detail: dict[str, Any] | None) -> str | None:
-        """The details of a score as JSON text, cut to the configured length."""
+        """Return the details of a score as JSON text, cut to the configured length."""
         if not detail or not self._chars:
             return None
         text = json.dumps(detail, ensure_ascii=False, separators=(",", ":"), default=str)
@@ -136,62 +159,53 @@ class ResultSelection:
 
 ResultEncoder = Callable[[Sequence[ExportedResult]], bytes]
 
-Plain = str | float | None
-
-PREFIX = "evaluations.0.evaluation."
-
-UNIQUE = frozenset(
-    (
-        "gen_ai.evaluation.score.value",
-        "gen_ai.evaluation.explanation",
-        "log.record.uid",
-        f"{PREFIX}score",
-        f"{PREFIX}explanation",
-        f"{PREFIX}metadata",
-    )
-)
-"""What differs from one result to the next."""
-
 
 def encode_logs(results: Sequence[ExportedResult]) -> bytes:
-    """The body for `/v1/logs`."""
-    scope = ScopeLogs(scope=_scope(), log_records=[_record(one) for one in results])
+    """Encode the body for `/v1/logs`."""
+    scope = ScopeLogs(scope=_scope(), log_records=[_record(result) for result in results])
     groups = [ResourceLogs(resource=_resource(), scope_logs=[scope])]
     return ExportLogsServiceRequest(resource_logs=groups).SerializeToString()
 
 
 def encode_spans(results: Sequence[ExportedResult]) -> bytes:
-    """The body for `/v1/traces`. Results that name no span are left out: such a span must link to
-    its target."""
-    spans = [_span(one) for one in results if one.span is not None]
+    """Encode the body for `/v1/traces`; results without a span to link to are left out."""
+    spans = [_span(result) for result in results if result.span is not None]
     scope = ScopeSpans(scope=_scope(), spans=spans)
     groups = [ResourceSpans(resource=_resource(), scope_spans=[scope])]
     return ExportTraceServiceRequest(resource_spans=groups).SerializeToString()
 
 
 def read_rejected_logs(reply: bytes) -> tuple[int, str]:
-    """How many records the receiver did not take, and its words. DecodeError."""
+    """Read how many records the receiver did not take, and its words.
+
+    Raises:
+        DecodeError: The reply is not of this type.
+    """
     partial = ExportLogsServiceResponse.FromString(reply).partial_success
     return partial.rejected_log_records, partial.error_message
 
 
 def read_rejected_spans(reply: bytes) -> tuple[int, str]:
-    """How many spans the receiver did not take, and its words. DecodeError."""
+    """Read how many spans the receiver did not take, and its words.
+
+    Raises:
+        DecodeError: The reply is not of this type.
+    """
     partial = ExportTraceServiceResponse.FromString(reply).partial_success
     return partial.rejected_spans, partial.error_message
 
 
 def _resource() -> Resource:
-    about = {"service.name": OWN_SERVICE, "service.version": __version__}
-    return Resource(attributes=_attributes(about.items()))
+    attributes = {"service.name": OWN_SERVICE, "service.version": __version__}
+    return Resource(attributes=_attributes(attributes.items()))
 
 
 def _scope() -> InstrumentationScope:
     return InstrumentationScope(name=OWN_SCOPE, version=__version__)
 
 
-def _attributes(pairs: Iterable[tuple[str, Plain]]) -> list[KeyValue]:
-    """What is None is left out."""
+def _attributes(pairs: Iterable[tuple[str, _Plain]]) -> list[KeyValue]:
+    """Encode the attributes that are not None."""
     return [
         _pair(name, value) if name in UNIQUE else _cached_pair(name, value)
         for name, value in pairs
@@ -208,24 +222,24 @@ def _pair(name: str, value: str | float) -> KeyValue:
     return pair
 
 
+# Most pairs come again and again: 4,096 hold those of a busy agent, and the ids of a trace for its
+# next results.
 _cached_pair = lru_cache(4096)(_pair)
-"""Most pairs come again and again: 4,096 hold those of a busy agent, and the ids of a trace for
-its next results."""
 
 
 def _without_surrogates(text: str) -> str:
-    """Without lone surrogates: JSON may hold them, protobuf takes none."""
+    """Replace lone surrogates, which JSON may hold and protobuf refuses."""
     return text.encode("utf-8", "replace").decode() if not text.isascii() else text
 
 
 def _score_id(result: ExportedResult) -> bytes:
-    """24 bytes that are the same for the same score of the same trace."""
+    """Hash the identity of a score to 24 bytes."""
     about = (result.service, result.trace_id, result.metric, result.scorer, result.fingerprint)
     return blake2b(ascii(about).encode(), digest_size=24, person=b"ragmeter").digest()
 
 
-def _ours(result: ExportedResult) -> dict[str, Plain]:
-    """What no convention has a name for."""
+def _own_attributes(result: ExportedResult) -> dict[str, _Plain]:
+    """Return the attributes that no convention has a name for."""
     return {
         "ragmeter.service": result.service,
         "ragmeter.trace_id": result.trace_id,
@@ -238,19 +252,19 @@ def _ours(result: ExportedResult) -> dict[str, Plain]:
 
 
 def _error(result: ExportedResult) -> str | None:
-    """`error.type` of a result that should have a value and has none."""
+    """Return `error.type` of a result that should have a value and has none."""
     return (result.reason or "_OTHER") if result.state is ScoreState.UNSCORED else None
 
 
 def _record(result: ExportedResult) -> LogRecord:
-    about: Mapping[str, Plain] = {
+    attributes: Mapping[str, _Plain] = {
         "gen_ai.evaluation.name": result.metric,
         "gen_ai.evaluation.score.value": result.value,
         "gen_ai.evaluation.score.label": result.label,
         "gen_ai.evaluation.explanation": result.explanation,
         "error.type": _error(result),
         "log.record.uid": _score_id(result).hex(),
-        **_ours(result),
+        **_own_attributes(result),
     }
     record = LogRecord(
         time_unix_nano=result.at,
@@ -258,7 +272,7 @@ def _record(result: ExportedResult) -> LogRecord:
         severity_number=SeverityNumber.SEVERITY_NUMBER_INFO,
         severity_text="INFO",
         event_name=RESULT_EVENT,
-        attributes=_attributes(about.items()),
+        attributes=_attributes(attributes.items()),
     )
     if result.span is not None:
         record.trace_id = bytes.fromhex(result.span.trace_id)
@@ -271,7 +285,7 @@ def _span(result: ExportedResult) -> Span:
     mark = _score_id(result)
     by = result.scorer + (f"@{result.fingerprint}" if result.fingerprint else "")
     error = _error(result)
-    one = {
+    evaluation = {
         "name": result.metric,
         "score": result.value,
         "label": result.label,
@@ -280,13 +294,13 @@ def _span(result: ExportedResult) -> Span:
         "annotator_kind": "LLM" if tier_of_scorer(result.scorer) == "judge" else "CODE",
         "identifier": by,
         # what tools that keep evaluations and drop spans still see
-        "metadata": json.dumps({k: v for k, v in _ours(result).items() if v is not None}),
+        "metadata": json.dumps({k: v for k, v in _own_attributes(result).items() if v is not None}),
     }
-    about: Mapping[str, Plain] = {
+    attributes: Mapping[str, _Plain] = {
         KIND: EVALUATOR,
-        **{PREFIX + name: value for name, value in one.items()},
+        **{PREFIX + name: value for name, value in evaluation.items()},
         "error.type": error,
-        **_ours(result),
+        **_own_attributes(result),
     }
     target = Span.Link(
         trace_id=bytes.fromhex(result.span.trace_id), span_id=bytes.fromhex(result.span.span_id)
@@ -298,7 +312,7 @@ def _span(result: ExportedResult) -> Span:
         kind=Span.SPAN_KIND_INTERNAL,
         start_time_unix_nano=result.at,
         end_time_unix_nano=result.at,
-        attributes=_attributes(about.items()),
+        attributes=_attributes(attributes.items()),
         links=[target],
         status=Status(code=Status.STATUS_CODE_ERROR, message=_without_surrogates(error))
         if error

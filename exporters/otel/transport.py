@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import gzip
-import logging
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
 from urllib.parse import unquote
 
 import httpx
@@ -19,13 +15,34 @@ from pydantic import SecretStr
 from ragmeter import __version__
 from ragmeter.config.base import check_header, read_headers
 from ragmeter.config.loader import ConfigError
-from ragmeter.exporters.dispatch import DeliveryEndpoint, classify_status
+from ragmeter.exporters.dispatch import (
+    DeliveryEndpoint,
+    DeliveryOutcome,
+    classify_status,
+    post_once,
+)
+
+# The only replies after which OTLP/HTTP allows the same request again.
+RETRYABLE = frozenset((429, 502, 503, 504))
+# Bytes of a reply that are read: a partial success is a number and a sentence.
+MAX_REPLY = 65_536
+MAX_WORDS = 200  # characters of a receiver's words in the log
+PROTOBUF = "application/x-protobuf"
 
 
 class ReceiverHeaders:
-    """`current` gives the headers of the next request. A file is read anew each time, as secrets
-    are rotated; while it cannot be read, the last good headers hold. ConfigError where there are
-    none to begin with; its text names no value."""
+    """The headers of requests to the receiver, from a text or a file.
+
+    A file is read anew for each request, as secrets are rotated; while it cannot be read, the last
+    good headers hold.
+
+    Args:
+        text: `name=value,name=value` as in OTEL_EXPORTER_OTLP_HEADERS.
+        file: A file with one header a line.
+
+    Raises:
+        ConfigError: There are no valid headers to begin with; the text names no value.
+    """
 
     def __init__(self, text: SecretStr | None, file: Path | None) -> None:
         self._file = file
@@ -44,6 +61,7 @@ class ReceiverHeaders:
             raise ConfigError(f"results_export.{key}: {error}") from None
 
     def current(self) -> dict[str, str]:
+        """Return the headers of the next request."""
         if self._file is not None:
             with contextlib.suppress(OSError, ValueError):  # being replaced just now
                 self._held = read_headers(self._file)
@@ -55,112 +73,91 @@ def _failure_reason(error: Exception) -> str:
 
 
 def _parse_header_pairs(text: str) -> dict[str, str]:
-    """`name=value,name=value` as OTEL_EXPORTER_OTLP_HEADERS has it: percent-encoded."""
-    pairs = enumerate((pair.strip() for pair in text.split(",")), 1)
-    found = ((n, pair.partition("=")) for n, pair in pairs if pair)
+    """Parse `name=value,name=value`, percent-encoded as in OTEL_EXPORTER_OTLP_HEADERS."""
+    entries = ((n, entry.strip().partition("=")) for n, entry in enumerate(text.split(","), 1))
     return dict(
         check_header(unquote(name), mark, unquote(value), f"entry {n}")
-        for n, (name, mark, value) in found
+        for n, (name, mark, value) in entries
+        if name or mark
     )
 
 
-RETRYABLE = frozenset((429, 502, 503, 504))
-"""The only answers after which OTLP/HTTP allows the same request again."""
-
-MAX_REPLY = 65_536
-"""Bytes of an answer that are read: a partial success is a number and a sentence."""
-
-PROTOBUF = "application/x-protobuf"
-
-
-@dataclass(frozen=True, slots=True)
-class ExportReply:
-    """`sent`, with so many `rejected`; `retry`, perhaps not before `after` seconds; `refused` for
-    good. `reason` is for the log; words of the receiver are in it, bounded."""
-
-    kind: Literal["sent", "retry", "refused"]
-    reason: str = ""
-    rejected: int = 0
-    after: float | None = None
-
-
 def compress(body: bytes) -> bytes:
-    """Level 1: results repeat themselves, more effort saves little."""
+    """Compress with gzip at level 1: results repeat themselves, more effort saves little."""
     return gzip.compress(body, 1, mtime=0)
 
 
 class OtlpTransport:
-    """Posts bodies to `endpoint` + `path`. `rejected` reads the number of items and the words of
-    a partial success. `now` is Unix time."""
+    """Posts requests to one path of the receiver.
+
+    Args:
+        client: The HTTP client.
+        endpoint: Base URL of the receiver.
+        path: Path of the signal below it.
+        read_rejected: Reads the number of items and the words of a partial success.
+        timeout: Seconds for one request.
+        now: Unix time, for dates in `Retry-After`.
+
+    Raises:
+        ValueError: The URL cannot be used.
+    """
 
     def __init__(
         self,
         client: httpx.AsyncClient,
         endpoint: str,
         path: str,
-        rejected: Callable[[bytes], tuple[int, str]],
+        read_rejected: Callable[[bytes], tuple[int, str]],
         *,
         timeout: float,
         now: Callable[[], float],
     ) -> None:
         self._client = client
         self._endpoint = DeliveryEndpoint.parse(endpoint.rstrip("/") + path)
-        self._rejected = rejected
+        self._read_rejected = read_rejected
         self._timeout = timeout
         self._now = now
         self.shown = self._endpoint.shown + path
-        # httpx logs each request's whole URL at INFO, secrets in its path included
-        logger = logging.getLogger("httpx")
-        if logger.level == logging.NOTSET:
-            logger.setLevel(logging.WARNING)
 
-    async def post(self, body: bytes, headers: Mapping[str, str]) -> ExportReply:
-        """One gzipped body. Never raises for what a network or a receiver does."""
-        every = {
+    async def post(self, body: bytes, headers: Mapping[str, str]) -> DeliveryOutcome:
+        """Post a gzipped body once; network errors do not raise."""
+        all_headers = {
             "Content-Type": PROTOBUF,
             "Content-Encoding": "gzip",
             "Accept-Encoding": "identity",
             "User-Agent": f"ragmeter/{__version__}",
             **headers,
         }
-        try:
-            # of the whole request: a receiver that drips a byte a second is as late as a silent one
-            async with asyncio.timeout(self._timeout):
-                async with self._client.stream(
-                    "POST",
-                    self._endpoint.url,
-                    content=body,
-                    headers=every,
-                    auth=self._endpoint.auth,
-                    timeout=self._timeout,
-                ) as response:
-                    return await self._judged(response)
-        except (TimeoutError, httpx.TimeoutException):
-            return ExportReply("retry", "timeout")
-        except (httpx.HTTPError, httpx.InvalidURL, OSError) as error:
-            return ExportReply("retry", type(error).__name__)  # the text of some holds the URL
+        return await post_once(
+            self._client,
+            self._endpoint,
+            body,
+            all_headers,
+            classify=self._classify,
+            limit=self._timeout,
+        )
 
-    async def _judged(self, response: httpx.Response) -> ExportReply:
+    async def _classify(self, response: httpx.Response) -> DeliveryOutcome:
         status = response.status_code
-        found = classify_status(status, response.headers, self._now())
-        if found.kind == "sent":
-            return await self._partial(response)
+        outcome = classify_status(status, response.headers, self._now())
+        if outcome.kind == "sent":
+            return await self._read_partial_success(response)
         if status in RETRYABLE:
-            return ExportReply("retry", found.reason, after=found.after)
-        return ExportReply("refused", f"HTTP {status}")
+            return DeliveryOutcome("retry", outcome.reason, outcome.after)
+        return DeliveryOutcome("refused", f"HTTP {status}")
 
-    async def _partial(self, response: httpx.Response) -> ExportReply:
-        """A receiver may take a request and not all that is in it. What is no such message was
-        taken whole, as far as anyone can tell: 2xx says so."""
+    async def _read_partial_success(self, response: httpx.Response) -> DeliveryOutcome:
+        """Read how much of a request the receiver took; all of it where the reply is unreadable."""
         if not response.headers.get("Content-Type", "").lower().startswith(PROTOBUF):
-            return ExportReply("sent")
+            return DeliveryOutcome("sent")
         reply = b""
         async for chunk in response.aiter_raw():
             reply += chunk
             if len(reply) > MAX_REPLY:
-                return ExportReply("sent")
+                return DeliveryOutcome("sent")
         try:
-            number, words = self._rejected(reply)
+            number, words = self._read_rejected(reply)
         except DecodeError:
-            return ExportReply("sent")
-        return ExportReply("sent", words[:200] if number > 0 else "", max(0, number))
+            return DeliveryOutcome("sent")
+        reason = words[:MAX_WORDS] if number > 0 else ""
+        return DeliveryOutcome("sent", reason, rejected=max(0, number))

@@ -11,43 +11,41 @@ DASH = "–"
 
 
 def format_value(number: float, spec: MetricSpec | None) -> str:
-    """One value of a metric, with its unit. Without a spec: a plain number."""
+    """Format a value of a metric with its unit; without a spec as a plain number."""
     before, digits, unit = _digits(number, spec)
     return f"{before}{digits}{unit}"
 
 
 def format_trace_value(number: float, spec: MetricSpec | None) -> str:
-    """The value of one trace: a ratio of one trace is a yes or a no."""
+    """Format the value of one trace: a ratio of one trace is a yes or a no."""
     if spec is not None and spec.kind == "ratio" and number in (0, 1):
         return "yes" if number else "no"
     return format_value(number, spec)
 
 
 def format_interval(lower: float, upper: float, spec: MetricSpec | None) -> str:
-    """`88.0–93.9 %`: the unit once."""
+    """Format an interval with its unit once, as in `88.0–93.9 %`."""
     before, low, _ = _digits(lower, spec)
     _, high, unit = _digits(upper, spec)
     return f"{before}{low}{DASH}{high}{unit}"
 
 
-def _digits(number: float, spec: MetricSpec | None) -> tuple[str, str, str]:
-    """What stands before, the digits, what stands after."""
-    if spec is None:
-        return "", f"{number:,.4g}", ""
+def format_difference(number: float, spec: MetricSpec, unit: bool = False) -> str:
+    """Format a difference with its sign; of shares in percentage points."""
     if spec.kind == "ratio":
-        percent = 100 * number
-        # An upper limit of 0.04 % must not read as "never".
-        small = 0.001 <= abs(percent) < 0.05
-        return "", f"{percent:.1g}" if small else f"{percent:.1f}", f"{THIN}%"
-    if spec.name.endswith("_usd"):
-        return "$", f"{number:.4f}" if abs(number) < 1 else f"{number:,.2f}", ""
-    if spec.high is None:
-        return "", f"{number:,.0f}" if abs(number) >= 100 else f"{number:.1f}", ""
-    return "", f"{number:.2f}", ""
+        text = f"{100 * number:+.1f}" + (f"{THIN}pp" if unit else "")
+    else:
+        text = f"{number:+.3f}" if spec.high is not None else f"{number:+.3g}"
+    return text.replace("-", "−")
+
+
+def format_share(share: float) -> str:
+    """Format a share of traffic in percent, with one decimal below 10 %."""
+    return f"{100 * share:.1f}{THIN}%" if 0 < share < 0.1 else f"{100 * share:.0f}{THIN}%"
 
 
 def format_seconds(number: float) -> str:
-    """A duration with two to three significant digits: 45 ms, 2.41 s, 12.3 s, 3 min 20 s."""
+    """Format a duration with two to three digits: 45 ms, 2.41 s, 12.3 s, 3 min 20 s."""
     if number < 0.9995:
         text = f"{1000 * number:.0f}" if number >= 0.01 else f"{1000 * number:.2g}"
         return f"{text}{THIN}ms"
@@ -59,7 +57,7 @@ def format_seconds(number: float) -> str:
 
 
 def format_seconds_interval(lower: float | None, upper: float | None) -> str:
-    """`1.55–2.41 s`; the unit twice where it differs; `≥ 3.5 s` where only that side is known."""
+    """Format an interval of durations: `1.55–2.41 s`, `900 ms–1.20 s`, or `≥ 3.5 s`."""
     if lower is None or upper is None:
         if lower is None:
             return "" if upper is None else f"≤{THIN}{format_seconds(upper)}"
@@ -72,7 +70,7 @@ def format_seconds_interval(lower: float | None, upper: float | None) -> str:
 
 
 def format_age(number: float) -> str:
-    """A long duration in its two largest units."""
+    """Format a long duration in its two largest units."""
     whole = max(0, round(number))
     for size, unit, smaller, small in (
         (86400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s"),
@@ -84,26 +82,39 @@ def format_age(number: float) -> str:
 
 
 def format_count(number: float) -> str:
-    """A count with thousands separated; a weighted count keeps one decimal while it is small."""
+    """Format a count; a weighted count has one decimal while it is small."""
     whole = abs(number - round(number)) < 0.05 or abs(number) >= 100
     return f"{number:,.0f}" if whole else f"{number:,.1f}"
 
 
 def format_time(timestamp: float | None) -> str:
-    """`2026-11-21 20:15:02 UTC`; a dash for None and for what no calendar holds."""
-    try:
-        return "—" if timestamp is None else f"{_utc(timestamp):%Y-%m-%d %H:%M:%S} UTC"
-    except (OverflowError, OSError, ValueError):
-        return "—"
+    """Format a Unix time in UTC; a dash for None and for times outside the calendar."""
+    return _format_utc(timestamp, "%Y-%m-%d %H:%M:%S UTC")
 
 
 def format_clock(timestamp: float) -> str:
-    """`20:15` for chart labels."""
+    """Format the hour and minute of a Unix time in UTC, for chart labels."""
+    return _format_utc(timestamp, "%H:%M")
+
+
+def _format_utc(timestamp: float | None, form: str) -> str:
     try:
-        return f"{_utc(timestamp):%H:%M}"
+        return "—" if timestamp is None else datetime.fromtimestamp(timestamp, UTC).strftime(form)
     except (OverflowError, OSError, ValueError):
         return "—"
 
 
-def _utc(timestamp: float) -> datetime:
-    return datetime.fromtimestamp(timestamp, UTC)
+def _digits(number: float, spec: MetricSpec | None) -> tuple[str, str, str]:
+    """Return the sign of the currency, the digits and the unit."""
+    if spec is None:
+        return "", f"{number:,.4g}", ""
+    if spec.kind == "ratio":
+        percent = 100 * number
+        # An upper limit of 0.04 % must not read as "never".
+        small = 0.001 <= abs(percent) < 0.05
+        return "", f"{percent:.1g}" if small else f"{percent:.1f}", f"{THIN}%"
+    if spec.name.endswith("_usd"):
+        return "$", f"{number:.4f}" if abs(number) < 1 else f"{number:,.2f}", ""
+    if spec.high is None:
+        return "", f"{number:,.0f}" if abs(number) >= 100 else f"{number:.1f}", ""
+    return "", f"{number:.2f}", ""

@@ -1,256 +1,158 @@
-"""Tables of the status page: overview, quality, latency and segments."""
+"""Rows of the tables of segments, repeated answers and indexes on the pages."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-from urllib.parse import quote
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
-from ragmeter.core.metric_specs import METRIC_GROUPS, OTHER_GROUP
-from ragmeter.exporters.page.charts import sparkline
-from ragmeter.exporters.page.markup import Child, Markup, el, join, one_line
-from ragmeter.exporters.page.numbers import (
-    format_count,
-    format_interval,
-    format_seconds,
-    format_seconds_interval,
-    format_value,
-)
-from ragmeter.exporters.page.views import LatencyRow, MetricRow, SegmentRow, ServiceView, WindowCell
+from ragmeter.core.metric_specs import MetricSpec, base_name
+from ragmeter.exporters.page.numbers import THIN, format_count, format_share
+from ragmeter.exporters.page.text import one_line
+from ragmeter.metrics.consistency import EMBEDDING_SIMILARITY, SIMILARITIES
+from ragmeter.metrics.registry import METRICS
 
-LABEL = 80  # characters of a service, segment or id in a table
-STATE_NAMES = {
-    "scored": "scored",
-    "not_applicable": "not applicable",
-    "sampled_out": "sampled out",
-    "unscored": "unscored",
-    "shed": "shed",
-    "late": "late",
+if TYPE_CHECKING:
+    from ragmeter.aggregate.consistency import Agreement, AnswerComparison
+    from ragmeter.aggregate.indexes import IndexVersion
+    from ragmeter.breakdown.breakdown import Breakdown
+    from ragmeter.breakdown.segment_rows import SegmentComparison, SeriesBreakdown
+
+MAX_UNREPORTED = 3  # segments of a tag shown without a finding, by what they add to a moved mean
+MAX_SEGMENT_ROWS = 40  # the rest is in the JSON
+MAX_INDEX_ROWS = 60  # versions on one page; the rest are in /metrics
+MAX_INDEX_REASONS = 3  # of skipped chunks, the most frequent
+
+SIMILARITY_NAMES = {
+    "rouge1": "ROUGE-1",
+    "rouge2": "ROUGE-2",
+    "rouge_l": "ROUGE-L",
+    "embedding": "Embeddings (cosine)",
 }
-# What the one-line overview shows of a service, in this order, where it is measured.
-OVERVIEW = ("answered", "grounding", "relevance", "citation_f1", "error")
-QUANTILES = (0.5, 0.95, 0.99)
 
 
-def service_url(service: str) -> str:
-    return f"/service/{_segment(service)}"
+@dataclass(slots=True)
+class BreakdownGroup:
+    """The rows of one series: the whole service first, then segments."""
+
+    series: SeriesBreakdown
+    spec: MetricSpec
+    rows: list[SegmentComparison]
 
 
-def trace_url(service: str, trace_id: str) -> str:
-    return f"/trace/{_segment(service)}/{_segment(trace_id)}"
+@dataclass(slots=True)
+class BreakdownTable:
+    """A breakdown as the page shows it; `hidden` counts rows beyond the limit."""
+
+    breakdown: Breakdown
+    groups: list[BreakdownGroup] = field(default_factory=list)
+    hidden: int = 0
+
+    @property
+    def summary(self) -> str:
+        """How much was compared and how much of it was found."""
+        comparisons = self.breakdown.comparisons
+        if not comparisons:
+            return "Nothing to compare yet: too few scores, or all in one segment."
+        share = f"{100 * self.breakdown.fdr:g}{THIN}%"
+        if not self.breakdown.findings:
+            return (
+                f"No difference beyond chance in {comparisons:,} comparisons"
+                f" (at most {share} false findings)."
+            )
+        more = f" {self.hidden} more rows are in /api/segments.json." if self.hidden else ""
+        return (
+            f"{self.breakdown.findings:,} findings in {comparisons:,} comparisons. Of findings made"
+            f" this way at most {share} are false, over all metrics and segments together.{more}"
+        )
 
 
-def _segment(text: str) -> str:
-    """One path segment; lone surrogates cannot stand in a URL."""
-    return quote(text.encode("utf-8", "replace"), safe="")
-
-
-def scroll_box(label: str, *children: Child, class_: str = "box") -> Markup:
-    """A frame that scrolls sideways on its own; it takes the focus so that keys can scroll it."""
-    return el("div", *children, class_=class_, role="region", aria_label=label, tabindex=0)
-
-
-def _th(*children: Child, class_: str | None = None, **attributes: Any) -> Markup:
-    return el("th", *children, scope="col", class_=class_, **attributes)
-
-
-def _estimate(cell: WindowCell, row: MetricRow, edge: bool = False) -> Markup:
-    found = cell.estimate
-    name = "n edge" if edge else "n"
-    if found is None:
-        of = "" if cell.needed is None else f" of {cell.needed}"
-        note = f"too few: {cell.scored:,}{of}" if cell.scored else "no score"
-        return el("td", "—", el("small", note), class_=name)
-    return el(
-        "td",
-        el("b", format_value(found.value, row.spec)),
-        el("small", format_interval(found.lower, found.upper, row.spec)),
-        class_=name,
-        title=f"{found.samples:,} scored traces, {format_count(found.effective_samples)} effective",
-    )
-
-
-def quality_table(view: ServiceView, windows: Sequence[str]) -> Markup:
-    """Metric, scorer, estimates by window, sparkline, effective samples, states."""
-    head = el(
-        "tr",
-        _th("Metric"),
-        [_th(name, class_="n") for name in windows],
-        _th(f"Last {view.window}"),
-        _th("Effective", el("br"), "samples", class_="n"),
-        _th(f"Traces in {view.window}"),
-    )
-    bodies = []
-    shown = [row for row in view.rows if row.measured]
-    order = [*METRIC_GROUPS, OTHER_GROUP]
-    for group in sorted({row.group for row in shown}, key=order.index):
-        rows = [
-            el("tr", el("th", group, scope="rowgroup", colspan=len(windows) + 4), class_="group")
-        ]
-        rows += [_metric(row, view, windows) for row in shown if row.group == group]
-        bodies.append(el("tbody", rows))
-    table = el("table", el("thead", head), bodies, class_="stick")
-    framed = scroll_box(f"Metrics of {one_line(view.name, LABEL)}", table) if shown else None
-    return join(framed, _unmeasured(view, windows[-1]))
-
-
-def _unmeasured(view: ServiceView, window: str) -> Markup | None:
-    """One line for the metrics that no trace has a value of, and why."""
-    rows = [row for row in view.rows if not row.measured]
-    if not rows:
+def breakdown_table(breakdown: Breakdown | None) -> BreakdownTable | None:
+    """Choose the rows of a breakdown that the page shows, `MAX_SEGMENT_ROWS` at most."""
+    if breakdown is None:
         return None
-    parts: list[Child] = [el("b", f"Without a score in {window}: ")]
-    for index, row in enumerate(rows):
-        name = f"{'; ' if index else ''}{metric_words(row.spec.name)} "
-        parts += [name, el("span", "(", _states(row.cells[window].states), ")", class_="soft")]
-    return el("p", parts, class_="note")
+    table, room = BreakdownTable(breakdown), MAX_SEGMENT_ROWS
+    for series in breakdown.series:
+        rows = list(_shown_rows(series))
+        if rows or series.whole.moved:
+            spec = METRICS[base_name(series.metric)]
+            table.groups.append(BreakdownGroup(series, spec, rows[:room]))
+            table.hidden += max(0, len(rows) - room)
+            room = max(0, room - len(rows))
+    return table
 
 
-def _metric(row: MetricRow, view: ServiceView, windows: Sequence[str]) -> Markup:
-    spec, cell = row.spec, row.cells[view.window]
-    better = {"higher": "↑ better", "lower": "↓ better", None: ""}[spec.good]
-    note = "\u00a0· ".join(part.replace(" ", "\u00a0") for part in (row.scorer, better) if part)
-    chart = sparkline(row.history, spec, f"{metric_words(spec.name)} ({row.scorer})")
-    effective = "—" if cell.estimate is None else format_count(cell.estimate.effective_samples)
-    return el(
-        "tr",
-        el("th", metric_words(spec.name), el("small", note), scope="row", title=spec.meaning,
-           class_="name"),
-        [_estimate(row.cells[name], row) for name in windows],
-        el("td", chart if chart is not None else el("span", "—", class_="soft")),
-        el("td", effective, class_="n"),
-        el("td", _states(cell.states), class_="states"),
-    )  # fmt: skip
+def _shown_rows(series: SeriesBreakdown) -> Iterator[SegmentComparison]:
+    """Yield findings, and of a mean that has moved the segments that add most to it."""
+    for tag in series.tags:
+        for rank, row in enumerate(tag.rows):
+            if row.reported or (series.whole.moved and rank < MAX_UNREPORTED and not row.too_few):
+                yield row
 
 
-def metric_words(name: str) -> str:
-    """A metric's name as people read it."""
-    text = name.replace("_at_k:", " at ").replace("_usd", " (USD)").replace("_f1", " F1")
-    return text.replace("_", " ")
+def segment_name(segment: str) -> str:
+    """Return a segment as `tag=value`, or `no tag` for traffic without the tag."""
+    tag, _, value = segment.partition("=")
+    return segment if value else f"no {tag}"
 
 
-def _states(states: dict[str, int]) -> Markup:
-    parts: list[Child] = []
-    for name, text in STATE_NAMES.items():
-        if states.get(name):
-            parts.append([", " if parts else "", el("b", f"{states[name]:,}"), f" {text}"])
-    return join(parts) if parts else join("none")
+def traffic_shares(row: SegmentComparison, past: bool) -> str:
+    """Return the share of the traffic that a segment has, and had before."""
+    now = format_share(row.share)
+    return f"{format_share(row.share_before or 0.0)} → {now}" if past else now
 
 
-def latency_table(rows: Sequence[LatencyRow], windows: Sequence[str]) -> Markup:
-    """Quantiles by stage and window."""
-    head = [
-        el(
-            "tr",
-            el("th", "Stage", scope="col", rowspan=2),
-            [
-                el("th", name, scope="colgroup", colspan=len(QUANTILES), class_="span edge")
-                for name in windows
-            ],
-        ),
-        el(
-            "tr",
-            [
-                _th(f"p{100 * quantile:g}", class_="n edge" if quantile == 0.5 else "n")
-                for _ in windows
-                for quantile in QUANTILES
-            ],
-        ),
+def adjusted_p(row: SegmentComparison) -> str:
+    """Return the largest adjusted p-value that a finding rests on."""
+    pairs = ((row.moved, row.q_change), (row.stands_out, row.q_unlike))
+    q = max(q for reported, q in pairs if reported and q is not None)
+    return f"q {q:.2g}" if q >= 1e-4 else "q < 0.0001"
+
+
+def similarity_rows(
+    compared: Mapping[str, AnswerComparison], windows: Sequence[str]
+) -> list[tuple[str, list[Agreement | None]]]:
+    """Return the similarities of repeated answers by window; none where no question came again."""
+    if not any(comparison.several for comparison in compared.values()):
+        return []
+    return [
+        (SIMILARITY_NAMES[name], [compared[window].by.get(name) for window in windows])
+        for name in SIMILARITIES
+        if name != EMBEDDING_SIMILARITY or any(name in item.by for item in compared.values())
     ]
-    body = [
-        el(
-            "tr",
-            el("th", one_line(row.stage, LABEL), scope="row", class_="long"),
-            [
-                _quantile(row.quantiles[name].get(quantile), quantile == 0.5)
-                for name in windows
-                for quantile in QUANTILES
-            ],
-        )
-        for row in rows
-    ]
-    return scroll_box("Latency", el("table", el("thead", head), el("tbody", body), class_="stick"))
 
 
-def _quantile(item: Any, edge: bool) -> Markup:
-    name = "n edge" if edge else "n"
-    if item is None:
-        return el("td", "—", class_=name, title="too few samples for this quantile")
-    both = format_seconds_interval(item.lower, item.upper)
-    return el(
-        "td", el("b", format_seconds(item.value)), el("small", both) if both else None, class_=name,
-        title=f"{item.samples:,} samples",
-    )  # fmt: skip
+@dataclass(frozen=True, slots=True)
+class IndexRow:
+    """One index version as the page shows it; `tokens` are min, mean, p95 and max of a chunk."""
+
+    version: IndexVersion
+    made_with: list[str]
+    no_chunk: str
+    skipped: str
+    reasons: str
+    tokens: list[str]
 
 
-def segments_table(view: ServiceView) -> Markup:
-    """The segments that have traffic side by side, in the window of the sparklines."""
-    rows = [row for row in view.rows if row.group != "Use" and row.measured]
-    head = el(
-        "tr", _th("Segment"), _th("Traces", class_="n"),
-        [_th(metric_words(row.spec.name), class_="n") for row in rows], _th("p95 total", class_="n"),
-    )  # fmt: skip
-    body = [_segment_row(item, rows) for item in view.segments if item.seen]
-    table = el("table", el("thead", head), el("tbody", body), class_="stick")
-    return scroll_box(f"Segments of {one_line(view.name, LABEL)}", table)
+def index_rows(versions: Sequence[IndexVersion]) -> list[IndexRow]:
+    """Format the first `MAX_INDEX_ROWS` versions of indexes."""
+    return [_index_row(version) for version in versions[:MAX_INDEX_ROWS]]
 
 
-def _segment_row(item: SegmentRow, rows: Sequence[MetricRow]) -> Markup:
-    cells = []
-    for row in rows:
-        found = item.estimates.get((row.spec.name, row.scorer))
-        cells.append(
-            el("td", "—", class_="n", title="too few samples")
-            if found is None
-            else el(
-                "td",
-                el("b", format_value(found.value, row.spec)),
-                el("small", format_interval(found.lower, found.upper, row.spec)),
-                class_="n",
-            )
-        )
-    return el(
-        "tr",
-        el("th", one_line(item.segment, LABEL), scope="row", class_="long segment"),
-        el("td", f"{item.seen:,}", class_="n"),
-        cells,
-        _quantile(item.p95, False),
+def _index_row(version: IndexVersion) -> IndexRow:
+    build, tokens = version.build, version.build.tokens
+    reasons = sorted(build.skipped.items(), key=lambda item: (-item[1], item[0]))
+    bounds = (float(tokens.smallest), float(tokens.largest)) if tokens.number else (None, None)
+    numbers = (bounds[0], tokens.mean, tokens.quantile(0.95), bounds[1])
+    return IndexRow(
+        version,
+        [" + ".join(name for name in way if name) for way in build.pipelines],
+        _percent(build.no_chunk_ratio),
+        _percent(build.skipped_ratio),
+        ", ".join(f"{one_line(name, 30)} {n:,}" for name, n in reasons[:MAX_INDEX_REASONS]),
+        ["—" if number is None else format_count(number) for number in numbers],
     )
 
 
-def overview_table(
-    views: Sequence[ServiceView], window: str, firing: dict[str, tuple[int, int]]
-) -> Markup:
-    """One line a service; `firing` counts its critical and warning alerts."""
-    shown = [m for m in OVERVIEW if any(row.spec.name == m for v in views for row in v.rows)]
-    head = el(
-        "tr", _th("Service"), _th("Alerts"), _th(f"Traces in {window}", class_="n"),
-        [_th(metric_words(name), class_="n") for name in shown], _th("p95 total", class_="n"),
-    )  # fmt: skip
-    body = []
-    for view in views:
-        cells = []
-        for name in shown:
-            row = next((row for row in view.rows if row.spec.name == name), None)
-            cells.append(
-                el("td", "—", class_="n") if row is None else _estimate(row.cells[window], row)
-            )
-        total = next((row for row in view.latency if row.stage == "total"), None)
-        critical, warning = firing.get(view.name, (0, 0))
-        marks = [
-            el("span", f"{mark} {number} {word} ", class_=f"mark {word}")
-            for mark, number, word in (("■", critical, "critical"), ("▲", warning, "warning"))
-            if number
-        ]
-        body.append(
-            el(
-                "tr",
-                el("th", el("a", one_line(view.name, LABEL), href=service_url(view.name)),
-                   scope="row", class_="long"),
-                el("td", marks or el("span", "none", class_="soft")),
-                el("td", f"{view.seen.get(window, 0):,}", class_="n"),
-                cells,
-                _quantile(None if total is None else total.quantiles[window].get(0.95), False),
-            )
-        )  # fmt: skip
-    return scroll_box("Services", el("table", el("thead", head), el("tbody", body), class_="stick"))
+def _percent(share: float | None) -> str:
+    return "—" if share is None else f"{100 * share:.1f}{THIN}%"

@@ -1,117 +1,227 @@
-"""The list of worst traces and the body of the page of one trace."""
+"""Excerpts of worst traces, and the page of one trace.
+
+A trace is what some program sent: every field may be missing or of another type.
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
+from dataclasses import dataclass
 from typing import Any
 
 from ragmeter.core.metric_specs import display_rank, find_spec, name_at_cutoff
-from ragmeter.exporters.page.markup import Child, Markup, clip, el, one_line
-from ragmeter.exporters.page.numbers import format_seconds, format_time, format_trace_value
-from ragmeter.exporters.page.tables import LABEL, metric_words, scroll_box, service_url, trace_url
-from ragmeter.exporters.page.views import ServiceView, TraceView, WorstGroup, WorstTrace
+from ragmeter.exporters.page.numbers import format_seconds, format_trace_value
+from ragmeter.exporters.page.text import LABEL, clip, excerpt, metric_words, one_line
+from ragmeter.exporters.page.views import TraceView
 from ragmeter.metrics.registry import METRICS
 
+# Characters of text and numbers of things on one page: some 700 kB at the very most.
+QUERY, ANSWER, PASSAGE, MESSAGE, DETAIL = 8_000, 20_000, 6_000, 3_000, 1_500
+PASSAGES, MESSAGES, CITATIONS, RESULTS = 50, 50, 100, 100
+# Characters of the texts of a worst trace in a list.
+EXCERPTS = (("query", 300), ("answer", 700), ("error", 300))
+EXCERPT_PASSAGES, EXCERPT_PASSAGE = 3, 320
 
-def worst_list(view: ServiceView) -> Markup:
-    """A fold per metric with its worst traces in it; the first one is open."""
-    return el(
-        "div",
-        [_worst_group(view.name, group, index == 0) for index, group in enumerate(view.worst)],
-        class_="worst",
-    )
+# Why the texts of a trace are not here, by its `content`.
+CONTENT_NOTES = {
+    "gone": "The topic of the traces does not have it any more (kafka.retention): scores only.",
+    "pending": "Its texts are being read from the topic of the traces: look again in a moment.",
+    "crowded": "There is no room for more texts of worst traces (kafka.evidence_bytes).",
+    "none": "Texts are not kept (privacy.content): only ids, numbers and scores.",
+    "hash": "Texts are not kept (privacy.content): only hashes, ids, numbers and scores.",
+}
 
 
-def _worst_group(service: str, group: WorstGroup, open_: bool) -> Markup:
-    number = len(group.traces)
-    note = f"{group.scorer} · {number} worst in {group.window}"
-    return el(
-        "details",
-        el("summary", metric_words(group.spec.name), el("small", note)),
+@dataclass(frozen=True, slots=True)
+class TextBlock:
+    """A text below a label; `missing` stands there instead of an empty text."""
+
+    label: str
+    text: str
+    missing: str = ""
+    passage_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TraceExcerpt:
+    """A worst trace in a list: its texts, first passages and how many more there are."""
+
+    withheld: bool
+    texts: list[TextBlock]
+    passages: list[TextBlock]
+    more: int
+
+
+@dataclass(frozen=True, slots=True)
+class ScoreRow:
+    """One score of a trace; `value` is empty where only a `state` is known."""
+
+    name: str
+    notes: str
+    detail: str
+    value: str
+    state: str
+
+
+def trace_excerpt(trace: dict[str, Any]) -> TraceExcerpt:
+    """Cut a trace to what a list of worst traces shows."""
+    passages = _list(trace.get("passages"))
+    return TraceExcerpt(
+        trace.get("content") in ("none", "hash"),
         [
-            _worst_trace(service, group, item, open_ and index == 0)
-            for index, item in enumerate(group.traces)
+            TextBlock(key.capitalize(), excerpt(text, limit))
+            for key, limit in EXCERPTS
+            if (text := _text(trace, key))
         ],
-        open=open_,
+        [
+            _passage(item, number, excerpt(_text(item, "text"), EXCERPT_PASSAGE))
+            for number, item in enumerate(passages[:EXCERPT_PASSAGES], 1)
+        ],
+        max(0, len(passages) - EXCERPT_PASSAGES),
     )
 
 
-def _worst_trace(service: str, group: WorstGroup, item: WorstTrace, open_: bool) -> Markup:
-    trace = item.trace
-    query = _text(trace, "query")
-    line = el(
-        "span",
-        el("b", format_trace_value(item.value, group.spec)),
-        el("bdi", one_line(query or item.trace_id, 160), class_="q"),
-        el("span", format_time(item.timestamp), class_="t"),
-        class_="line",
-    )
-    link: Child = el("a", "Whole trace ", el("code", one_line(item.trace_id, LABEL)),
-                     href=trace_url(service, item.trace_id))  # fmt: skip
-    if trace is None:
-        link = [el("span", "Its text is not kept any more. ", class_="soft"),
-                el("code", one_line(item.trace_id, LABEL))]  # fmt: skip
-    return el(
-        "details",
-        el("summary", line),
-        el("div", _excerpt(trace) if trace is not None else None, el("p", link), class_="case"),
-        open=open_,
-    )
+class TracePage:
+    """The parts of the page of one trace, each bounded."""
+
+    def __init__(self, view: TraceView) -> None:
+        self.view = view
+        self._trace = view.trace
+
+    @property
+    def content_note(self) -> str:
+        """Why there are no texts."""
+        return CONTENT_NOTES.get(str(self._trace.get("content")), "")
+
+    @property
+    def query(self) -> TextBlock:
+        """The question."""
+        return self._block("Query", self._trace.get("query"), QUERY, self._missing("query"))
+
+    @property
+    def answers(self) -> list[TextBlock]:
+        """The answer and the error."""
+        missing = self._missing("answer") or "none was given"
+        return [
+            self._block("Answer", self._trace.get("answer"), ANSWER, missing),
+            self._block("Error", self._trace.get("error"), MESSAGE, self._missing("error")),
+        ]
+
+    @property
+    def reference(self) -> TextBlock:
+        """The answer that a canary expects."""
+        reference = self._trace.get("reference")
+        answer = reference.get("answer") if isinstance(reference, dict) else None
+        return self._block("Reference answer", str(answer) if answer else None, QUERY)
+
+    @property
+    def turns_total(self) -> int:
+        """The number of earlier turns of the conversation."""
+        return sum(isinstance(item, dict) for item in _list(self._trace.get("history")))
+
+    @property
+    def turns(self) -> list[TextBlock]:
+        """The last `MESSAGES` earlier turns."""
+        turns = [item for item in _list(self._trace.get("history")) if isinstance(item, dict)]
+        return [
+            TextBlock(str(turn.get("role", "")), clip(str(turn.get("text", "")), MESSAGE))
+            for turn in turns[-MESSAGES:]
+        ]
+
+    @property
+    def citations(self) -> list[tuple[str, str]]:
+        """The cited spans of the answer and the passages that they cite."""
+        answer, citations = self._trace.get("answer"), []
+        for item in _list(self._trace.get("citations"))[:CITATIONS]:
+            if not isinstance(item, dict):
+                continue
+            start, end = item.get("start"), item.get("end")
+            span = ""
+            if isinstance(answer, str) and isinstance(start, int) and isinstance(end, int):
+                span = one_line(answer[start:end], 160) if answer[start:end] else ""
+            ids = [one_line(str(name), LABEL) for name in _list(item.get("passage_ids"))[:20]]
+            citations.append((span, ", ".join(ids) or "nothing"))
+        return citations
+
+    @property
+    def passages_title(self) -> str:
+        """The number of passages."""
+        number = len(_list(self._trace.get("passages")))
+        return f"{number} passage{'' if number == 1 else 's'}" if number else "Passages"
+
+    @property
+    def passages_note(self) -> str:
+        """Why passages are not shown; without any, what is known of the retrieval."""
+        passages, missing = self._trace.get("passages"), self._missing("passages")
+        if passages is None:
+            return f"Retrieval was not traced{f': {missing}' if missing else ''}."
+        more = len(_list(passages)) - PASSAGES
+        if not _list(passages):
+            return "Retrieval found nothing."
+        return (f" {more} more are not shown" if more > 0 else "") + (missing and f" {missing}")
+
+    @property
+    def passages(self) -> list[TextBlock]:
+        """The first `PASSAGES` passages."""
+        items = _list(self._trace.get("passages"))[:PASSAGES]
+        return [
+            _passage(item, number, clip(_text(item, "text"), PASSAGE))
+            for number, item in enumerate(items, 1)
+        ]
+
+    @property
+    def scores(self) -> list[ScoreRow]:
+        """The first `RESULTS` scores in display order."""
+        results = self.view.results[:RESULTS]
+        return [
+            _score_row(item)
+            for item in sorted(results, key=lambda item: display_rank(str(item.get("metric", ""))))
+        ]
+
+    @property
+    def timings(self) -> list[tuple[str, str]]:
+        """The stages with their durations."""
+        timings = self._trace.get("timings")
+        items = timings.items() if isinstance(timings, dict) else ()
+        numbers = [(str(key), value) for key, value in items if isinstance(value, int | float)]
+        return [(key, format_seconds(value)) for key, value in numbers[:50]]
+
+    @property
+    def facts(self) -> list[tuple[str, str]]:
+        """Fields, usage, sampling and tags."""
+        names = ("timestamp", "status", "model", "prompt_version", "abstained")
+        pairs = [(name, self._trace.get(name)) for name in names]
+        for group in ("usage", "sampling", "tags"):
+            inner = self._trace.get(group)
+            pairs += inner.items() if isinstance(inner, dict) else ()
+        rows = [(str(k).replace("_", " "), str(v)) for k, v in pairs if v is not None]
+        return rows[:100]
+
+    def _block(self, label: str, text: Any, limit: int, missing: str = "") -> TextBlock:
+        known = isinstance(text, str) and text.strip()
+        return TextBlock(label, clip(text, limit) if known else "", missing)
+
+    def _missing(self, name: str) -> str:
+        """Return why a text is not here, where that is known."""
+        missing, notes = self._trace.get("missing"), self._trace.get("not_kept")
+        reason = missing.get(name) if isinstance(missing, dict) else None
+        if isinstance(reason, str):
+            return one_line(reason.replace("_", " "), LABEL)
+        return _withheld(notes.get(name)) if isinstance(notes, dict) else ""
 
 
-def _excerpt(trace: dict[str, Any]) -> list[Child]:
-    parts: list[Child] = []
-    if trace.get("content") in ("none", "hash"):
-        parts.append(el("p", "Texts are not kept (privacy.content).", class_="soft"))
-    for key, limit in (("query", 300), ("answer", 700), ("error", 300)):
-        text = _text(trace, key)
-        if text:
-            parts.append(_labelled(key.capitalize(), _short(text, limit)))
-    passages = trace.get("passages")
-    passages = passages if isinstance(passages, list) else []
-    for index, passage in enumerate(passages[:3]):
-        parts.append(_passage_block(passage, index, 320, squeeze=True))
-    if len(passages) > 3:
-        parts.append(el("span", f"and {len(passages) - 3} more passages", class_="soft"))
-    return parts
-
-
-def _labelled(label: str, text: str) -> Markup:
-    return el("div", el("span", label, class_="label"), el("p", text, class_="text", dir="auto"))
-
-
-def _short(text: str, limit: int) -> str:
-    """An excerpt without blank lines: web pages as passages are full of them."""
-    lines = (line.strip() for line in text[: 4 * limit].splitlines())
-    squeezed = "\n".join(line for line in lines if line)
-    cut = len(squeezed) > limit or len(text) > 4 * limit
-    return f"{squeezed[:limit].rstrip()}…" if cut else squeezed
-
-
-def _passage_block(passage: Any, index: int, limit: int, squeeze: bool = False) -> Markup:
-    """One passage with its rank, score and id, its text cut to `limit` characters."""
-    if not isinstance(passage, dict):
-        passage = {}
+def _passage(item: Any, number: int, text: str) -> TextBlock:
+    passage = item if isinstance(item, dict) else {}
     rank, score = passage.get("rank"), passage.get("score")
-    facts = [f"Passage {rank if isinstance(rank, int) else index + 1}"]
+    label = f"Passage {rank if isinstance(rank, int) else number}"
     if isinstance(score, int | float):
-        facts.append(f"score {score:.3g}")
-    text = _text(passage, "text")
-    return el(
-        "div",
-        el("span", " · ".join(facts), " · ", el("code", one_line(_text(passage, "id"), LABEL)),
-           class_="label"),
-        el("p", (_short if squeeze else clip)(text, limit), class_="text", dir="auto")
-        if text
-        else el("p", _withheld(passage) or "no text was traced", class_="soft"),
-        class_="passage",
-    )  # fmt: skip
+        label += f" · score {score:.3g}"
+    missing = _withheld(passage.get("not_kept")) or "no text was traced"
+    return TextBlock(f"{label} · ", text, missing, one_line(_text(passage, "id"), LABEL))
 
 
-def _withheld(kept: Any) -> str:
-    """What stands in the place of a text that the settings do not keep; "" where there was none."""
-    note = kept.get("not_kept") if isinstance(kept, dict) else None
+def _withheld(note: Any) -> str:
+    """Describe a text that the settings do not keep."""
     if not isinstance(note, dict):
         return ""
     characters, mark = note.get("characters"), note.get("blake2b")
@@ -119,153 +229,11 @@ def _withheld(kept: Any) -> str:
     return f"{size}not kept" + (f" · {mark}" if isinstance(mark, str) else "")
 
 
-def _text(item: dict[str, Any] | None, key: str) -> str:
-    found = None if item is None else item.get(key)
-    return found if isinstance(found, str) else ""
-
-
-# Characters of text and numbers of things on one page: some 700 kB at the very most.
-QUERY, ANSWER, PASSAGE, MESSAGE, DETAIL = 8_000, 20_000, 6_000, 3_000, 1_500
-PASSAGES, MESSAGES, CITATIONS, RESULTS = 50, 50, 100, 100
-
-
-def trace_body(view: TraceView) -> Markup:
-    trace = view.trace
-    reading: list[Child] = [
-        _not_kept(trace),
-        _prose("Query", trace.get("query"), QUERY, _absent(trace, "query")),
-        _history(trace.get("history")),
-        _prose("Answer", trace.get("answer"), ANSWER, _absent(trace, "answer") or "none was given"),
-        _prose("Error", trace.get("error"), MESSAGE, _absent(trace, "error")),
-        _citations(trace),
-        _passages(trace.get("passages"), _absent(trace, "passages")),
-        _reference(trace.get("reference")),
-    ]
-    facts: list[Child] = [
-        el("h3", "Scores"),
-        _results(view.results),
-        _timings(trace.get("timings")),
-        _facts(trace),
-    ]
-    head = el(
-        "h2", el("small", "Trace "), el("code", one_line(view.trace_id, 200)), " ",
-        el("small", "of "), el("a", one_line(view.service, LABEL), href=service_url(view.service)),
-    )  # fmt: skip
-    return el("section", head, el("div", el("div", reading), el("aside", facts), class_="two"))
-
-
-def _prose(title: str, text: Any, limit: int, missing: str = "") -> Markup | None:
-    if isinstance(text, str) and text.strip():
-        body: Child = el("p", clip(text, limit), class_="text", dir="auto")
-    elif missing:
-        body = el("p", missing, class_="soft")
-    else:
-        return None
-    return el("div", el("h3", title), el("div", body, class_="answer"))
-
-
-AWAY = {
-    "gone": "The topic of the traces does not have it any more (kafka.retention): scores only.",
-    "pending": "Its texts are being read from the topic of the traces: look again in a moment.",
-    "crowded": "There is no room for more texts of worst traces (kafka.evidence_bytes).",
-}
-
-
-def _not_kept(trace: dict[str, Any]) -> Markup | None:
-    away = AWAY.get(str(trace.get("content")))
-    if away is not None:
-        return el("p", away, class_="soft")
-    how = {"none": "only ids, numbers and scores", "hash": "only hashes, ids, numbers and scores"}
-    kept = how.get(str(trace.get("content")))
-    return (
-        el("p", f"Texts are not kept (privacy.content): {kept}.", class_="soft") if kept else None
-    )
-
-
-def _absent(trace: dict[str, Any], name: str) -> str:
-    """Why a text is not here, where that is known."""
-    missing, notes = trace.get("missing"), trace.get("not_kept")
-    why = missing.get(name) if isinstance(missing, dict) else None
-    if isinstance(why, str):
-        return one_line(why.replace("_", " "), LABEL)
-    return _withheld({"not_kept": notes.get(name)}) if isinstance(notes, dict) else ""
-
-
-def _history(messages: Any) -> Markup | None:
-    turns = [item for item in _list(messages) if isinstance(item, dict)]
-    if not turns:
-        return None
-    shown = [
-        el(
-            "div",
-            el("span", one_line(str(turn.get("role", "")), LABEL), class_="label"),
-            el("p", clip(str(turn.get("text", "")), MESSAGE), class_="text", dir="auto"),
-            class_="passage",
-        )
-        for turn in turns[-MESSAGES:]
-    ]
-    note = f"{len(turns)} earlier turns"
-    fold = el("details", el("summary", note), el("div", shown, class_="case"))
-    return el("div", fold, class_="worst")
-
-
-def _citations(trace: dict[str, Any]) -> Markup | None:
-    answer = trace.get("answer")
-    items = []
-    for item in _list(trace.get("citations"))[:CITATIONS]:
-        if not isinstance(item, dict):
-            continue
-        start, end = item.get("start"), item.get("end")
-        span = ""
-        if isinstance(answer, str) and isinstance(start, int) and isinstance(end, int):
-            span = answer[start:end]
-        ids = [one_line(str(name), LABEL) for name in _list(item.get("passage_ids"))[:20]]
-        items.append(
-            el("li", el("bdi", f"“{one_line(span, 160)}” " if span else ""), "→ ",
-               el("code", ", ".join(ids) or "nothing"))
-        )  # fmt: skip
-    return el("div", el("h3", "Citations"), el("ul", items)) if items else None
-
-
-def _passages(passages: Any, missing: str = "") -> Markup:
-    if passages is None:
-        why = f"Retrieval was not traced{f': {missing}' if missing else ''}."
-        return el("div", el("h3", "Passages"), el("p", why, class_="soft"))
-    items = _list(passages)
-    if not items:
-        return el("div", el("h3", "Passages"), el("p", "Retrieval found nothing.", class_="soft"))
-    shown = [_passage_block(item, index, PASSAGE) for index, item in enumerate(items[:PASSAGES])]
-    more = f" {len(items) - PASSAGES} more are not shown" if len(items) > PASSAGES else ""
-    more += f" {missing}" if missing else ""
-    title = el("h3", f"{len(items)} passage{'' if len(items) == 1 else 's'}", el("small", more))
-    return el("div", title, el("div", shown, class_="cards"))
-
-
-def _reference(reference: Any) -> Markup | None:
-    if not isinstance(reference, dict) or not reference.get("answer"):
-        return None
-    return _prose("Reference answer", str(reference["answer"]), QUERY)
-
-
-def _results(results: list[dict[str, Any]]) -> Markup:
-    if not results:
-        return el("p", "No scores are kept.", class_="soft")
-    ordered = sorted(results[:RESULTS], key=lambda item: display_rank(str(item.get("metric", ""))))
-    body = [_result(item) for item in ordered]
-    head = el("tr", el("th", "Metric", scope="col"), el("th", "Value", scope="col", class_="n"))
-    return scroll_box("Scores", el("table", el("thead", head), el("tbody", body)))
-
-
-def _result(item: dict[str, Any]) -> Markup:
-    name, scorer = str(item.get("metric", "")), str(item.get("scorer", ""))
+def _score_row(item: dict[str, Any]) -> ScoreRow:
+    name = str(item.get("metric", ""))
     if isinstance(item.get("k"), int):
         name = name_at_cutoff(name, item["k"])
-    number, state = item.get("value"), str(item.get("state", ""))
-    if isinstance(number, int | float):
-        shown: Child = el("b", format_trace_value(number, find_spec(METRICS, name)))
-    else:
-        shown = el("span", state.replace("_", " "), class_="soft")
-    notes = [scorer]
+    notes = [str(item.get("scorer", ""))]
     if item.get("reason"):
         notes.append(str(item["reason"]).replace("_", " "))
     probability = item.get("probability")
@@ -273,50 +241,22 @@ def _result(item: dict[str, Any]) -> Markup:
         notes.append(f"probability {probability:.3g}")
     if item.get("fingerprint"):
         notes.append(f"instrument {item['fingerprint']}")
-    detail = item.get("detail")
-    return el(
-        "tr",
-        el(
-            "th",
-            metric_words(name),
-            el("small", one_line(" · ".join(notes), 200)),
-            el("small", el("code", clip(_json(detail), DETAIL))) if detail else None,
-            scope="row",
-        ),
-        el("td", shown, class_="n"),
+    value, detail = item.get("value"), item.get("detail")
+    return ScoreRow(
+        metric_words(name),
+        one_line(" · ".join(notes), 200),
+        clip(json.dumps(detail, ensure_ascii=False, default=str), DETAIL) if detail else "",
+        format_trace_value(value, find_spec(METRICS, name))
+        if isinstance(value, int | float)
+        else "",
+        str(item.get("state", "")).replace("_", " "),
     )
 
 
-def _timings(timings: Any) -> Markup | None:
-    if not isinstance(timings, dict):
-        return None
-    rows = [(str(k), format_seconds(v)) for k, v in timings.items() if isinstance(v, int | float)]
-    return el("div", el("h3", "Timings"), _pairs(rows[:50])) if rows else None
-
-
-def _facts(trace: dict[str, Any]) -> Markup:
-    rows: list[tuple[str, str]] = []
-    for key in ("timestamp", "status", "model", "prompt_version", "abstained"):
-        if trace.get(key) is not None:
-            rows.append((key.replace("_", " "), str(trace[key])))
-    for group in ("usage", "sampling", "tags"):
-        inner = trace.get(group)
-        if isinstance(inner, dict):
-            rows += [(str(k).replace("_", " "), str(v)) for k, v in inner.items() if v is not None]
-    return el("div", el("h3", "About"), _pairs(rows[:100]))
-
-
-def _pairs(rows: Iterable[tuple[str, str]]) -> Markup:
-    cells = [
-        [el("dt", one_line(key, LABEL)), el("dd", el("bdi", one_line(text, 300)))]
-        for key, text in rows
-    ]
-    return el("dl", cells, class_="pairs")
+def _text(item: Any, key: str) -> str:
+    text = item.get(key) if isinstance(item, dict) else None
+    return text if isinstance(text, str) else ""
 
 
 def _list(item: Any) -> list[Any]:
     return item if isinstance(item, list) else []
-
-
-def _json(detail: Any) -> str:
-    return json.dumps(detail, ensure_ascii=False, default=str)

@@ -9,11 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from ragmeter.breakdown.breakdown import (
-    Breakdown,
-    BreakdownOptions,
-    build_breakdown,
-)
+from ragmeter.breakdown.breakdown import Breakdown, BreakdownOptions, build_breakdown
 from ragmeter.breakdown.sources import WindowBreakdownSource
 from ragmeter.core.metric_specs import (
     METRIC_GROUPS,
@@ -33,51 +29,44 @@ if TYPE_CHECKING:
     from ragmeter.aggregate.consistency import AnswerComparison
     from ragmeter.aggregate.indexes import IndexVersion
     from ragmeter.alerts.alert import Alert
-    from ragmeter.breakdown.breakdown import Breakdown
     from ragmeter.windows.series import Estimate, Quantile
     from ragmeter.windows.windows import Windows
 
-
-def default_segment_window(names: tuple[str, ...]) -> str:
-    """1h, or the middle one: what the page shows of segments."""
-    return "1h" if "1h" in names else names[len(names) // 2]
-
-
-def service_breakdown(
-    reading: AgentView, service: str, window: str, options: BreakdownOptions | None = None
-) -> Breakdown:
-    """Of one service. The lock is taken once for each series. Raises `NoPast`."""
-
-    def windows() -> Windows:
-        return reading.windows
-
-    return build_breakdown(WindowBreakdownSource(windows, service, window, reading.lock), options)
-
-
 FULL_SERVICES = 6  # services with all their tables on the status page; the rest one line each
-WORST = 5
-SEGMENTS = 24
+WORST = 5  # traces of a metric
+SEGMENTS = 24  # of a service
+# Segments of a service whose breakdown is on the status page, which loads anew all the time; with
+# more it is on the service's own page alone.
 BROKEN_DOWN = 40
-"""Segments of a service whose breakdown is on the status page, which loads anew all the time; with
-more it is on the service's own page alone."""
+# Metrics of a service in the overview of many services, in this order, where they are measured.
+OVERVIEW = ("answered", "grounding", "relevance", "citation_f1", "error")
 
 
 @dataclass(slots=True)
 class WindowCell:
-    """One window of one metric; `estimate` is None while `scored` is below `needed` (None where
-    the windows do not say what they need)."""
+    """One window of one metric; there is no estimate below `needed` scored traces."""
 
     estimate: Estimate | None
     states: dict[str, int]
-    needed: int | None
+    needed: int
 
     @property
     def scored(self) -> int:
+        """Traces with a value."""
         return self.states.get("scored", 0)
+
+    @property
+    def missing(self) -> str:
+        """Why there is no estimate."""
+        if not self.scored:
+            return "no score"
+        return f"too few: {self.scored:,} of {self.needed}"
 
 
 @dataclass(slots=True)
 class MetricRow:
+    """One metric by one scorer: a cell for each window and the history of the chart."""
+
     spec: MetricSpec
     scorer: str
     cells: dict[str, WindowCell]
@@ -85,26 +74,38 @@ class MetricRow:
 
     @property
     def measured(self) -> bool:
-        """Some trace of some window has a value."""
+        """Whether some trace of some window has a value."""
         return any(cell.scored for cell in self.cells.values())
 
     @property
     def group(self) -> str:
+        """The heading under which the metric stands."""
         if is_canary_scorer(self.scorer):  # the metric itself may be one of traffic, too
             return "Canaries"
         metric = base_name(self.spec.name)  # which has its cut-off here
         names = (name for name, metrics in METRIC_GROUPS.items() if metric in metrics)
         return next(names, OTHER_GROUP)
 
+    @property
+    def note(self) -> str:
+        """The scorer and the better direction; lines break between them only."""
+        better = f"{'↑' if self.spec.good == 'higher' else '↓'} better" if self.spec.good else ""
+        parts = (part.replace(" ", "\u00a0") for part in (self.scorer, better) if part)
+        return "\u00a0· ".join(parts)
+
 
 @dataclass(slots=True)
 class LatencyRow:
+    """Quantiles of one stage, by window and quantile."""
+
     stage: str
     quantiles: dict[str, dict[float, Quantile]]
 
 
 @dataclass(slots=True)
 class SegmentRow:
+    """One segment: its traces, estimates by (metric, scorer) and total p95."""
+
     segment: str
     seen: int
     estimates: dict[tuple[str, str], Estimate | None]
@@ -113,14 +114,24 @@ class SegmentRow:
 
 @dataclass(slots=True)
 class WorstTrace:
+    """One of the worst traces of a metric; `trace` is None once it is no longer kept."""
+
     trace_id: str
     value: float
     timestamp: float
     trace: dict[str, Any] | None = None
 
+    @property
+    def query(self) -> str:
+        """The question, or the id where the question is not known."""
+        query = (self.trace or {}).get("query")
+        return query if query and isinstance(query, str) else self.trace_id
+
 
 @dataclass(slots=True)
 class WorstGroup:
+    """The worst traces of one metric by one scorer in a window."""
+
     spec: MetricSpec
     scorer: str
     window: str
@@ -129,7 +140,14 @@ class WorstGroup:
 
 @dataclass(slots=True)
 class ServiceView:
-    """One service. `rows` alone is filled in where it is shown on one line."""
+    """One service; the fields from `segments` on are empty where it is one line of the overview.
+
+    Args:
+        window: The window of the charts, states, segments and the breakdown.
+        seen: Traces by window.
+        compared: Answers to one question, by window.
+        breakdown: None without segments, and where it is left to the service's page.
+    """
 
     name: str
     window: str
@@ -140,20 +158,50 @@ class ServiceView:
     worst: list[WorstGroup] = field(default_factory=list)
     hidden_segments: int = 0
     compared: dict[str, AnswerComparison] = field(default_factory=dict)
-    """Answers to one question, by window."""
     breakdown: Breakdown | None = None
-    """Of the last `window`; None without segments, and where it is left to the service's page."""
+
+    @property
+    def groups(self) -> list[tuple[str, list[MetricRow]]]:
+        """The measured metrics below their headings."""
+        rows = [row for row in self.rows if row.measured]
+        names = sorted({row.group for row in rows}, key=[*METRIC_GROUPS, OTHER_GROUP].index)
+        return [(name, [row for row in rows if row.group == name]) for name in names]
+
+    @property
+    def unmeasured(self) -> list[MetricRow]:
+        """Metrics that no trace has a value of."""
+        return [row for row in self.rows if not row.measured]
+
+    @property
+    def busy_segments(self) -> list[SegmentRow]:
+        """Segments with traffic."""
+        return [item for item in self.segments if item.seen]
+
+    def row(self, metric: str) -> MetricRow | None:
+        """Return the first row of a metric."""
+        return next((row for row in self.rows if row.spec.name == metric), None)
+
+    @property
+    def p95(self) -> Quantile | None:
+        """The 95th percentile of the total latency in `window`."""
+        total = next((row for row in self.latency if row.stage == "total"), None)
+        return total.quantiles[self.window].get(0.95) if total else None
 
 
 @dataclass(slots=True)
 class PageBase:
-    """What every page says of the agent."""
+    """Facts of the agent that every page shows.
+
+    Args:
+        now: Stream time as Unix time; None before the first trace.
+        windows: Names of the windows, the shortest first.
+        window: The window of the charts, states and segments.
+    """
 
     now: float | None
     health: AgentHealth
     windows: tuple[str, ...]
     window: str
-    """The window of the sparklines, states and segments: 1h, or the middle one."""
     traces: float
     alerts: list[Alert]
     services: list[str]
@@ -161,14 +209,23 @@ class PageBase:
 
 @dataclass(slots=True)
 class StatusView:
+    """The status page: every service on a line, some of them in full."""
+
     base: PageBase
     overview: list[ServiceView]
     full: list[ServiceView]
     indexes: list[IndexVersion] = field(default_factory=list)
 
+    @property
+    def metrics(self) -> list[str]:
+        """Metrics of the overview."""
+        return [name for name in OVERVIEW if any(view.row(name) for view in self.overview)]
+
 
 @dataclass(slots=True)
 class ServicePageView:
+    """The page of one service."""
+
     base: PageBase
     service: ServiceView
     indexes: list[IndexVersion] = field(default_factory=list)
@@ -176,6 +233,8 @@ class ServicePageView:
 
 @dataclass(slots=True)
 class TraceView:
+    """The page of one kept trace: its native JSON and its scores."""
+
     base: PageBase
     service: str
     trace_id: str
@@ -183,46 +242,61 @@ class TraceView:
     results: list[dict[str, Any]]
 
 
-def status_view(reading: AgentView) -> StatusView:
-    base = base_view(reading)
-    overview = [_service(reading, name, base, full=False) for name in base.services]
+def default_segment_window(names: tuple[str, ...]) -> str:
+    """Return the window in which the page shows segments: 1h, or the middle one."""
+    return "1h" if "1h" in names else names[len(names) // 2]
+
+
+def service_breakdown(
+    agent: AgentView, service: str, window: str, options: BreakdownOptions | None = None
+) -> Breakdown:
+    """Break down the means of a service by segment, taking the lock once for each series.
+
+    Raises:
+        NoPastError: The options compare with a time before the window, and there is none.
+    """
+
+    def windows() -> Windows:
+        return agent.windows
+
+    return build_breakdown(WindowBreakdownSource(windows, service, window, agent.lock), options)
+
+
+def status_view(agent: AgentView) -> StatusView:
+    """Copy what the status page shows; services with firing alerts come first, then busy ones."""
+    base = base_view(agent)
+    overview = [_service(agent, name, base, full=False) for name in base.services]
     firing = {alert.service for alert in base.alerts if alert.state == "firing"}
     longest = base.windows[-1]
-    order = sorted(
-        overview, key=lambda view: (view.name not in firing, -view.seen.get(longest, 0), view.name)
-    )
-    chosen = [view.name for view in order[:FULL_SERVICES]]
-    full = [_service(reading, name, base, full=True) for name in chosen]
-    for item in full:
-        if len(item.segments) + item.hidden_segments <= BROKEN_DOWN:
-            item.breakdown = _breakdown(reading, item)
-    with reading.lock():
-        indexes = list(reading.indexes())
-    return StatusView(base, order, full, indexes)
+    overview.sort(key=lambda view: (view.name not in firing, -view.seen.get(longest, 0), view.name))
+    full = [_service(agent, view.name, base, full=True) for view in overview[:FULL_SERVICES]]
+    for view in full:
+        if len(view.segments) + view.hidden_segments <= BROKEN_DOWN:
+            view.breakdown = _breakdown(agent, view)
+    with agent.lock():
+        return StatusView(base, overview, full, list(agent.indexes()))
 
 
-def service_view(reading: AgentView, service: str) -> ServicePageView | None:
-    base = base_view(reading)
+def service_view(agent: AgentView, service: str) -> ServicePageView | None:
+    """Copy what the page of a service shows; None where no window has a trace of it."""
+    base = base_view(agent)
     if service not in base.services:
         return None
-    with reading.lock():
-        indexes = [one for one in reading.indexes() if one.service == service]
-    view = _service(reading, service, base, full=True)
-    view.breakdown = _breakdown(reading, view)
+    with agent.lock():
+        indexes = [index for index in agent.indexes() if index.service == service]
+    view = _service(agent, service, base, full=True)
+    view.breakdown = _breakdown(agent, view)
     return ServicePageView(base, view, indexes)
 
 
-def _breakdown(reading: AgentView, view: ServiceView) -> Breakdown | None:
-    return service_breakdown(reading, view.name, view.window) if view.segments else None
-
-
-def trace_view(reading: AgentView, service: str, trace_id: str) -> TraceView | None:
-    kept = reading.evidence(service, trace_id)
-    if kept is None:
+def trace_view(agent: AgentView, service: str, trace_id: str) -> TraceView | None:
+    """Copy what the page of a trace shows; None where the trace is not kept."""
+    document = agent.evidence(service, trace_id)
+    if document is None:
         return None
-    trace, results = kept.get("trace"), kept.get("results")
+    trace, results = document.get("trace"), document.get("results")
     return TraceView(
-        base_view(reading),
+        base_view(agent),
         service,
         trace_id,
         trace if isinstance(trace, dict) else {},
@@ -230,14 +304,14 @@ def trace_view(reading: AgentView, service: str, trace_id: str) -> TraceView | N
     )
 
 
-def base_view(reading: AgentView) -> PageBase:
-    """What every page needs, under one hold of the lock."""
-    health = reading.health()
-    with reading.lock():
-        windows = reading.windows
+def base_view(agent: AgentView) -> PageBase:
+    """Copy what every page shows, under one hold of the lock."""
+    health = agent.health()
+    with agent.lock():
+        windows = agent.windows
         names = tuple(windows.names)
         traces = sum(
-            value for (name, _), value in reading.counters.items() if name == "rag_traces_total"
+            value for (name, _), value in agent.counters.items() if name == "rag_traces_total"
         )
         return PageBase(
             now=windows.now,
@@ -245,20 +319,24 @@ def base_view(reading: AgentView) -> PageBase:
             windows=names,
             window=default_segment_window(names),
             traces=traces,
-            alerts=[alert.copy() for alert in reading.alerts()],
+            alerts=[alert.copy() for alert in agent.alerts()],
             services=list(windows.services()),
         )
 
 
-def _service(reading: AgentView, service: str, base: PageBase, *, full: bool) -> ServiceView:
-    with reading.lock():
-        windows = reading.windows
+def _breakdown(agent: AgentView, view: ServiceView) -> Breakdown | None:
+    return service_breakdown(agent, view.name, view.window) if view.segments else None
+
+
+def _service(agent: AgentView, service: str, base: PageBase, *, full: bool) -> ServiceView:
+    with agent.lock():
+        windows = agent.windows
         view = ServiceView(
             name=service,
             window=base.window,
             seen={name: windows.count_traces(service, "", name) for name in base.windows},
             rows=_rows(windows, service, base, full),
-            latency=_latency(windows, service, "", base),
+            latency=_latency(windows, service, base),
         )
         if full:
             segments = windows.segments(service)
@@ -267,37 +345,37 @@ def _service(reading: AgentView, service: str, base: PageBase, *, full: bool) ->
                 _segment(windows, service, name, view.rows, base) for name in segments[:SEGMENTS]
             ]
             view.worst = _worst(windows, service, view.rows, base)
-            view.compared = {name: reading.consistency(service, name) for name in base.windows}
-    kept: dict[str, dict[str, Any] | None] = {}
-    for group in view.worst:
-        for item in group.traces:
-            if item.trace_id not in kept:
-                kept[item.trace_id] = reading.evidence(service, item.trace_id)
-            trace = (kept[item.trace_id] or {}).get("trace")
-            item.trace = trace if isinstance(trace, dict) else None
+            view.compared = {name: agent.consistency(service, name) for name in base.windows}
+    items = [item for group in view.worst for item in group.traces]
+    documents = {
+        name: agent.evidence(service, name)
+        for name in dict.fromkeys(item.trace_id for item in items)
+    }
+    for item in items:
+        trace = (documents[item.trace_id] or {}).get("trace")
+        item.trace = trace if isinstance(trace, dict) else None
     return view
 
 
 def _row_order(series: tuple[str, str]) -> tuple[bool, int, tuple[str, str]]:
-    """Of canaries, what their reference says before what a judge does."""
+    # Canaries come last: the scores by their reference, then those by a judge.
     metric, scorer = series
     return is_canary_scorer(scorer) and scorer != REFERENCE_SCORER, display_rank(metric), series
 
 
 def _rows(windows: Windows, service: str, base: PageBase, full: bool) -> list[MetricRow]:
-    rows = []
-    needed: int | None = windows.min_samples
     series = [
         (metric, scorer)
         for metric, scorer in windows.series(service, "")
         if find_spec(METRICS, metric) and not is_overflow_series(scorer)
     ]
+    rows = []
     for metric, scorer in sorted(series, key=_row_order):
         cells = {
             name: WindowCell(
                 windows.estimate(service, "", metric, scorer, name),
                 dict(windows.states(service, "", metric, scorer, name)),
-                needed,
+                windows.min_samples,
             )
             for name in (base.windows if full else (base.window,))
         }
@@ -307,17 +385,16 @@ def _rows(windows: Windows, service: str, base: PageBase, full: bool) -> list[Me
     return rows
 
 
-def _latency(windows: Windows, service: str, segment: str, base: PageBase) -> list[LatencyRow]:
-    stages = sorted(windows.stages(service, segment), key=lambda name: (name != "total", name))
+def _latency(windows: Windows, service: str, base: PageBase) -> list[LatencyRow]:
     return [
         LatencyRow(
             stage,
             {
-                name: {q.quantile: q for q in windows.quantiles(service, segment, stage, name)}
+                name: {q.quantile: q for q in windows.quantiles(service, "", stage, name)}
                 for name in base.windows
             },
         )
-        for stage in stages
+        for stage in sorted(windows.stages(service, ""), key=lambda name: (name != "total", name))
     ]
 
 
@@ -341,7 +418,7 @@ def _segment(
 def _worst(
     windows: Windows, service: str, rows: Sequence[MetricRow], base: PageBase
 ) -> list[WorstGroup]:
-    """Worst traces of each metric that has a better side; perfect values are not worst."""
+    """List the worst traces of each metric that has a better side, perfect values left out."""
     groups = []
     for row in rows:
         spec = row.spec
@@ -349,10 +426,9 @@ def _worst(
             continue
         best = spec.high if spec.good == "higher" else spec.low
         for window in dict.fromkeys((base.window, base.windows[-1])):
-            found = windows.worst(service, spec.name, row.scorer, window, WORST)
             traces = [
                 WorstTrace(item.trace_id, item.value, item.timestamp)
-                for item in found
+                for item in windows.worst(service, spec.name, row.scorer, window, WORST)
                 if item.value != best
             ]
             if traces:

@@ -1,60 +1,76 @@
-"""PromQL as text, and recording rules for the growth of counters."""
+"""PromQL expressions and Prometheus rules as text."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ragmeter.alerts.rules import AlertRule
 from ragmeter.core.clocks import parse_whole_seconds
-from ragmeter.exporters.rules.burn_rate_rules import escape_template, glob_to_regex
 
-RuleTree = dict[str, Any]
-"""A rule as it stands in the file."""
+RuleTree = dict[str, Any]  # a rule as it stands in the file
 
+# How far back the last value of a gauge counts. A failed scrape marks every series as gone, and
+# an alert would end. Two scrapes of a minute; not longer than the shortest `for` of the rules
+# (2 m), so that a single value never fires one.
 HOLD = "2m"
-"""How far back the last value of a gauge counts. A failed scrape marks every series as gone, and
-an alert would end. Two scrapes of a minute; not longer than the shortest `for` of the rules (2 m),
-so that a single reading never fires one."""
 
+# `increase` of whole numbers is no whole number, for it is stretched to the ends of the window:
+# "at least 20" is "more than 19.5".
 HALF = 0.5
-"""`increase` of whole numbers is no whole number: "at least 20" is "more than 19.5"."""
 
 MINUTE = 60
+# Seconds for which a rule that only Prometheus has keeps firing: as those on an hour.
 KEEP = 15 * MINUTE
-"""For how long a rule that only Prometheus has keeps firing: as those on an hour."""
 
-TARGET = "job, instance"
-"""What tells one agent from another."""
+TARGET = "job, instance"  # the labels that tell one agent from another
+
+GROWTH_WINDOW = "15m"
+
+# Counters whose series begin with their first event, which `increase` does not see.
+COUNTERS = (
+    "ragmeter_traces_received_total",
+    "ragmeter_dead_letters_total",
+    "ragmeter_otlp_spans_total",
+    "ragmeter_otlp_traces_total",
+    "ragmeter_results_exported_total",
+    "ragmeter_notifications_total",
+    "ragmeter_redaction_failures_total",
+    "ragmeter_state_quarantined_total",
+    "ragmeter_judge_requests_total",
+    "ragmeter_kafka_deleted_unread_total",
+)
+# Counters that begin at nothing with each process. The others are restored from the state of an
+# embedded agent, so that the first value of them may be the sum of weeks.
+OF_PROCESS = frozenset(("ragmeter_kafka_deleted_unread_total",))
+
+# Possessive, so that `[!]` is what it is for `fnmatch`: a bracket that is never closed.
+_GLOB_PARTS = re.compile(r"\[(!?+)(\]?+[^\]]*+)\]|.", re.DOTALL)
 
 
-def _quoted(text: str) -> str:
-    """A text as a PromQL string."""
-    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-    return f'"{escaped}"'
+def glob_matchers(label: str, patterns: Sequence[str], suffix: str = "") -> list[str]:
+    """Return the matcher of shell globs; none where they match everything.
 
-
-def glob_matchers(label: str, patterns: Sequence[str], after: str = "") -> list[str]:
-    """The matcher of shell globs, none where they match everything; `after` is an expression that
-    each may go on with."""
+    Args:
+        label: Name of the label.
+        patterns: Globs, one of which must match.
+        suffix: Regular expression that may follow each glob.
+    """
     if "*" in patterns:
         return []
-    return [f"{label}=~{_quoted('|'.join(glob_to_regex(glob) + after for glob in patterns))}"]
+    return [f"{label}=~{quote('|'.join(glob_to_regex(glob) + suffix for glob in patterns))}"]
 
 
-def series_selector(name: str, labels: Mapping[str, str], *more: str) -> str:
-    """`name{label="value",...}`; `more` are matchers as they are."""
-    inner = ",".join([*(f"{label}={_quoted(value)}" for label, value in labels.items()), *more])
+def series_selector(name: str, labels: Mapping[str, str], *matchers: str) -> str:
+    """Return `name{label="value",...}` with further matchers as they are."""
+    inner = ",".join([*(f"{label}={quote(value)}" for label, value in labels.items()), *matchers])
     return f"{name}{{{inner}}}" if inner else name
 
 
 def hold_last_value(series: str, window: str = HOLD) -> str:
-    """The last value of a gauge, also where the last scrape has failed."""
+    """Return the last value of a gauge, also where the last scrape has failed."""
     return f"last_over_time({series}[{window}])"
-
-
-def _promql_seconds(value: float) -> str:
-    """A duration as Prometheus writes it in whole seconds."""
-    return f"{value:.0f}s"
 
 
 def alerting_rule(
@@ -66,53 +82,106 @@ def alerting_rule(
     labels: Mapping[str, str],
     annotations: Mapping[str, str],
 ) -> RuleTree:
-    """An alerting rule; durations in seconds. Labels and the link are texts, not templates."""
-    labels = {key: escape_template(text) for key, text in labels.items()}
-    link = annotations.get("runbook_url")
-    if link is not None:
-        annotations = {**annotations, "runbook_url": escape_template(link)}
+    """Build an alerting rule; labels and the runbook link are texts, not templates.
+
+    Args:
+        name: Name of the alert.
+        expr: PromQL expression.
+        for_: Seconds for which it must hold.
+        keep: Seconds for which it keeps firing.
+        labels: Labels of the alert.
+        annotations: Templates; an empty runbook link is left out.
+    """
     tree: RuleTree = {"alert": name, "expr": expr}
     if for_:
-        tree["for"] = _promql_seconds(for_)
+        tree["for"] = f"{for_:.0f}s"
     if keep:  # Prometheus 2.42 or newer
-        tree["keep_firing_for"] = _promql_seconds(keep)
-    return {**tree, "labels": dict(labels), "annotations": dict(annotations)}
+        tree["keep_firing_for"] = f"{keep:.0f}s"
+    tree["labels"] = {key: escape_template(text) for key, text in labels.items()}
+    tree["annotations"] = {
+        key: escape_template(text) if key == "runbook_url" else text
+        for key, text in annotations.items()
+        if text
+    }
+    return tree
 
 
-_GROWN = ("15m", "instance:{name}:increase15m")
-
-COUNTERS = (
-    *("ragmeter_traces_received_total", "ragmeter_dead_letters_total"),
-    *("ragmeter_otlp_spans_total", "ragmeter_otlp_traces_total"),
-    *("ragmeter_results_exported_total", "ragmeter_notifications_total"),
-    *("ragmeter_redaction_failures_total", "ragmeter_state_quarantined_total"),
-    *("ragmeter_judge_requests_total", "ragmeter_kafka_deleted_unread_total"),
-)
-"""Those whose series come into being with their first event, which `increase` does not see."""
-
-OF_PROCESS = frozenset(("ragmeter_kafka_deleted_unread_total",))
-"""Of these, those that begin at nothing with each process. The others are restored from the state
-of an embedded agent, so that a first sight of them may be the sum of weeks."""
+def agent_rule(
+    rule: AlertRule, expr: str, labels: Mapping[str, str], annotations: Mapping[str, str]
+) -> RuleTree:
+    """Build the alerting rule that stands for a rule of the agent."""
+    return alerting_rule(
+        rule.name,
+        expr,
+        for_=rule.for_,
+        keep=rule.keep_firing_for,
+        labels={"severity": rule.severity, **labels, **rule.labels},
+        annotations={**annotations, "runbook_url": rule.runbook},
+    )
 
 
 def growth_series(counter: str) -> str:
-    """The recorded series of what a counter has grown by in 15 minutes."""
-    return _GROWN[1].format(name=counter.removesuffix("_total"))
+    """Return the recorded series of what a counter has grown by in `GROWTH_WINDOW`."""
+    return f"instance:{counter.removesuffix('_total')}:increase{GROWTH_WINDOW}"
 
 
 def growth_recordings() -> list[RuleTree]:
-    """A series that was not there 15 minutes ago has grown by all that it shows, if its agent was
-    there and thus counted from nothing; a newly found agent may have counted for weeks."""
-    window = _GROWN[0]
-    there = f"last_over_time(ragmeter_build_info[5m] offset {window})"
-    # a worker that comes back after an outage under a new address finds its losses at once
-    begun = f"({there} or process_start_time_seconds > time() - {parse_whole_seconds(window)})"
+    """Record the growth of the counters.
+
+    A series that was not there 15 minutes ago has grown by all that it shows, if its agent was
+    there and thus counted from nothing; a newly found agent may have counted for weeks.
+    """
+    there = f"last_over_time(ragmeter_build_info[5m] offset {GROWTH_WINDOW})"
+    # A worker that comes back after an outage under a new address finds its losses at once.
+    started = f"process_start_time_seconds > time() - {parse_whole_seconds(GROWTH_WINDOW)}"
     return [
         {
             "record": growth_series(name),
-            "expr": f"({name} unless last_over_time({name}[5m] offset {window}))"
-            f" and on ({TARGET}) {begun if name in OF_PROCESS else there}"
-            f" or increase({name}[{window}])",
+            "expr": f"({name} unless last_over_time({name}[5m] offset {GROWTH_WINDOW}))"
+            f" and on ({TARGET}) {f'({there} or {started})' if name in OF_PROCESS else there}"
+            f" or increase({name}[{GROWTH_WINDOW}])",
         }
         for name in COUNTERS
     ]
+
+
+def quote(text: str) -> str:
+    """Write a text as a PromQL string."""
+    escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+    return f'"{escaped}"'
+
+
+def escape_template(text: str) -> str:
+    """Escape a text for labels and annotations, which Prometheus expands as templates."""
+    return text.replace("{{", '{{ "{{" }}')
+
+
+def glob_to_regex(glob: str) -> str:
+    """Translate a shell glob, as `fnmatch` reads it, to RE2; Prometheus anchors it itself."""
+    return "".join(_translate_part(part) for part in _GLOB_PARTS.finditer(glob))
+
+
+def _translate_part(part: re.Match[str]) -> str:
+    if part[2]:
+        inside = _translate_set(part[2])
+        if part[1]:
+            return f"[^{inside}]" if inside else "."
+        return f"[{inside}]" if inside else r"[^\s\S]"  # matches nothing
+    return {"*": ".*", "?": "."}.get(part[0]) or re.escape(part[0])
+
+
+def _translate_set(text: str) -> str:
+    """Translate the characters and ranges of a set.
+
+    A range that ends before it begins is empty; RE2 would refuse the expression.
+    """
+    regex, at = "", 0
+    while at < len(text):
+        if text[at + 1 : at + 2] == "-" and at + 2 < len(text):
+            low, high = text[at], text[at + 2]
+            regex += f"{re.escape(low)}-{re.escape(high)}" if low <= high else ""
+            at += 3
+        else:
+            regex += re.escape(text[at])
+            at += 1
+    return regex

@@ -8,7 +8,7 @@ from rich.console import Console, RenderableType
 from ragmeter.cli.tables import alerts_table, windows_table
 from ragmeter.console import terminal
 from ragmeter.console.terminal import FileProgress, escape_control
-from tests.exporters.fakes import FakeReading, alert, as_reading, estimate
+from tests.exporters.fakes import FakeAgent, alert, as_agent_view, estimate
 
 HOSTILE = "[/foo] [red]x[/]"
 
@@ -20,17 +20,22 @@ def printed(what: RenderableType | None) -> str:
     return out.getvalue()
 
 
-def hostile() -> FakeReading:
-    reading = FakeReading()
+def hostile() -> FakeAgent:
+    reading = FakeAgent()
     reading.fake.table[(HOSTILE, "", "grounding", "builtin", "1h")] = estimate()
     return reading
 
 
 def test_names_from_traces_and_rules_are_no_markup() -> None:
     reading = hostile()
-    reading.told.append(alert(rule=HOSTILE, service=HOSTILE, summary=HOSTILE, worst=[HOSTILE]))
+    reading.alert_list.append(
+        alert(rule=HOSTILE, service=HOSTILE, summary=HOSTILE, worst=[HOSTILE])
+    )
     with reading.lock():
-        tables = windows_table(as_reading(reading), HOSTILE), alerts_table(as_reading(reading))
+        tables = (
+            windows_table(as_agent_view(reading), HOSTILE),
+            alerts_table(as_agent_view(reading)),
+        )
     assert HOSTILE in printed(tables[0])
     assert printed(tables[1]).count("[red]x[/]") == 4
 

@@ -16,7 +16,7 @@ import yaml
 from ragmeter.aggregate.objective_events import build_objectives
 from ragmeter.alerts.rule_sets import load_configured_rules
 from ragmeter.config.loader import load_settings
-from ragmeter.exporters.rules.rule_file import rule_file
+from ragmeter.exporters.rules.rule_file import build_rule_file
 from ragmeter.ingest.native import DecodedTrace, decode_trace
 from tests.deploy.commands import check
 from tests.deploy.dockerfile import stages
@@ -119,7 +119,7 @@ def test_rules_are_those_of_the_workers() -> None:
     config = mounted("worker", "/etc/ragmeter/config/ragmeter.yaml")
     absence = {"rules": str(ROOT / "deploy" / "prometheus" / "absence.yaml")}
     settings = load_settings(config, environ={}, overrides={"alerts": absence})
-    wanted = rule_file(
+    wanted = build_rule_file(
         load_configured_rules(settings),
         build_objectives(settings.slos),
         windows=settings.windows,

@@ -1,15 +1,15 @@
-"""A reading with real windows in which one segment has fallen."""
+"""An agent with real windows in which one segment has fallen."""
 
 from __future__ import annotations
 
 from typing import cast
 
 from tests.breakdown.traffic import busy
-from tests.exporters.fakes import FakeReading, FakeWindows
+from tests.exporters.fakes import FakeAgent, FakeWindows
 
 __all__ = ["fallen"]
 
 
-def fallen(drop: float = 0.4, tag: str = "kind", few: int = 0) -> FakeReading:
+def fallen(drop: float = 0.4, tag: str = "kind", few: int = 0) -> FakeAgent:
     windows = busy(drop, few=few, tag=tag)
-    return FakeReading(fake=cast(FakeWindows, windows), segments=[tag])
+    return FakeAgent(fake=cast(FakeWindows, windows), segments=[tag])

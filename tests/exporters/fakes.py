@@ -117,18 +117,18 @@ class FakeWindows:
 
 
 @dataclass
-class FakeReading:
+class FakeAgent:
     fake: FakeWindows = field(default_factory=FakeWindows)
     counters: Counters = field(default_factory=Counters)
     segments: Sequence[str] = ()
-    told: list[Alert] = field(default_factory=list)
-    kept: dict[tuple[str, str], dict[str, Any]] = field(default_factory=dict)
+    alert_list: list[Alert] = field(default_factory=list)
+    documents: dict[tuple[str, str], dict[str, Any]] = field(default_factory=dict)
     state: AgentHealth = field(default_factory=AgentHealth)
-    owed: dict[tuple[str, str], int] = field(default_factory=dict)
+    waiting_results: dict[tuple[str, str], int] = field(default_factory=dict)
     judges: list[dict[str, str]] = field(default_factory=list)
     measured: list[GaugeSample] = field(default_factory=list)
-    known: list[IndexVersion] = field(default_factory=list)
-    agreed: AnswerMemory = field(
+    index_versions: list[IndexVersion] = field(default_factory=list)
+    answer_memory: AnswerMemory = field(
         default_factory=lambda: AnswerMemory(10, dict.fromkeys(NAMES, 60.0), 2, "full")
     )
     mutex: threading.Lock = field(default_factory=threading.Lock)
@@ -141,7 +141,7 @@ class FakeReading:
     @property
     def waiting(self) -> Mapping[tuple[str, str], int]:
         assert self.mutex.locked()
-        return self.owed
+        return self.waiting_results
 
     def instruments(self) -> Sequence[Mapping[str, str]]:
         return self.judges
@@ -151,29 +151,29 @@ class FakeReading:
 
     def indexes(self) -> Sequence[IndexVersion]:
         assert self.mutex.locked()
-        return self.known
+        return self.index_versions
 
     def consistency(self, service: str, window: str) -> AnswerComparison:
         assert self.mutex.locked()
-        return self.agreed.compared(service, window)
+        return self.answer_memory.compared(service, window)
 
     def lock(self) -> AbstractContextManager[Any]:
         return self.mutex
 
     def alerts(self) -> Sequence[Alert]:
         assert self.mutex.locked()
-        return self.told
+        return self.alert_list
 
     def evidence(self, service: str, trace_id: str) -> dict[str, Any] | None:
         assert not self.mutex.locked(), "reading a kept trace must not keep the writer waiting"
-        return self.kept.get((service, trace_id))
+        return self.documents.get((service, trace_id))
 
     def health(self) -> AgentHealth:
         assert not self.mutex.locked()
         return self.state
 
 
-def as_reading(fake: FakeReading) -> AgentView:
+def as_agent_view(fake: FakeAgent) -> AgentView:
     return cast(AgentView, fake)
 
 
@@ -247,10 +247,10 @@ def indexes() -> Indexes:
     return found
 
 
-def everything() -> FakeReading:
-    """A reading that makes every family of the reference appear."""
-    reading = FakeReading(segments=["model", "service"])
-    table, latency = reading.fake.table, reading.fake.latency
+def everything() -> FakeAgent:
+    """An agent that makes every family of the reference appear."""
+    agent = FakeAgent(segments=["model", "service"])
+    table, latency = agent.fake.table, agent.fake.latency
     for segment in ("", "model=m-1", "service=inner"):
         for spec in METRICS.values():
             for window in NAMES:
@@ -260,34 +260,34 @@ def everything() -> FakeReading:
             for window in NAMES:
                 latency[("bot", segment, stage, window)] = quantiles()
     table[("bot", "", "relevance", "builtin", "5m")] = None
-    reading.fake.bad[("bot", "grounding", "builtin")] = [RankedTrace("t-1", 0.31, NOW - 60)]
-    reading.kept[("bot", "t-1")] = {"trace": trace(), "results": results()}
-    reading.told.append(alert())
-    reading.state = AgentHealth(
+    agent.fake.bad[("bot", "grounding", "builtin")] = [RankedTrace("t-1", 0.31, NOW - 60)]
+    agent.documents[("bot", "t-1")] = {"trace": trace(), "results": results()}
+    agent.alert_list.append(alert())
+    agent.state = AgentHealth(
         oldest_unprocessed_seconds=1.5, processing_lag_seconds=0.2, pending={"judge": 3}
     )
     judge = ("judge", "main")
     for name in ("up", "in_flight", "in_flight_limit"):
-        reading.measured.append((f"ragmeter_judge_{name}", (judge,), 1.0))
+        agent.measured.append((f"ragmeter_judge_{name}", (judge,), 1.0))
     for name in ("traces", "bytes"):
-        reading.measured.append((f"ragmeter_otlp_open_{name}", (), 2.0))
-    reading.measured.append(("ragmeter_held_traces", (), 1.0))
-    reading.measured.append(("ragmeter_feedback_waiting", (), 2.0))
-    reading.measured.append(("ragmeter_feedback_traces", (), 40.0))
-    reading.measured += indexes().gauges()
-    reading.measured += answers().gauges()
-    reading.known += indexes().versions()
+        agent.measured.append((f"ragmeter_otlp_open_{name}", (), 2.0))
+    agent.measured.append(("ragmeter_held_traces", (), 1.0))
+    agent.measured.append(("ragmeter_feedback_waiting", (), 2.0))
+    agent.measured.append(("ragmeter_feedback_traces", (), 40.0))
+    agent.measured += indexes().gauges()
+    agent.measured += answers().gauges()
+    agent.index_versions += indexes().versions()
     own_scale = (("tier", "judge"), ("service", "bot"))
-    reading.measured.append(("ragmeter_sampling_scale", own_scale, 0.5))
+    agent.measured.append(("ragmeter_sampling_scale", own_scale, 0.5))
     detector = (
         *(("service", "bot"), ("metric", "grounding"), ("scorer", "builtin"), ("kind", "mean")),
     )
-    reading.measured.append(("ragmeter_drift_statistic", detector, 0.25))
-    reading.measured.append(("ragmeter_drift_series_refused", (), 0.0))
-    reading.measured.append(("ragmeter_alerts_refused", (), 0.0))
-    reading.measured.append(("ragmeter_embeddings_up", (), 1.0))
-    reading.judges.append({"judge": "main", "model": "m-1", "fingerprint": "0123456789ab"})
-    counters = reading.counters
+    agent.measured.append(("ragmeter_drift_statistic", detector, 0.25))
+    agent.measured.append(("ragmeter_drift_series_refused", (), 0.0))
+    agent.measured.append(("ragmeter_alerts_refused", (), 0.0))
+    agent.measured.append(("ragmeter_embeddings_up", (), 1.0))
+    agent.judges.append({"judge": "main", "model": "m-1", "fingerprint": "0123456789ab"})
+    counters = agent.counters
     own = ("service", "bot")
     counters.inc("rag_traces_total", (own, ("status", "ok")), 40)
     counters.inc("rag_canaries_total", (own, ("status", "ok")), 4)
@@ -336,4 +336,4 @@ def everything() -> FakeReading:
             "rag_trace_duration_seconds", (own,), seconds, DURATION_EDGES,
             Exemplar(f"t-{number}", seconds, NOW - number),
         )  # fmt: skip
-    return reading
+    return agent

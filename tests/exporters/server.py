@@ -10,20 +10,20 @@ from contextlib import contextmanager
 from aiohttp import web
 
 from ragmeter.exporters.web import metrics_app
-from tests.exporters.fakes import FakeReading, as_reading
+from tests.exporters.fakes import FakeAgent, as_agent_view
 
 __all__ = ["serving"]
 
 
 @contextmanager
-def serving(reading: FakeReading) -> Iterator[int]:
+def serving(agent: FakeAgent) -> Iterator[int]:
     """The port on which it listens, on loopback; ended on leaving."""
     loop = asyncio.new_event_loop()
     ready, ports = threading.Event(), []
     stop = asyncio.Event()
 
     async def run() -> None:
-        runner = web.AppRunner(metrics_app(as_reading(reading)))
+        runner = web.AppRunner(metrics_app(as_agent_view(agent)))
         await runner.setup()
         try:
             await web.TCPSite(runner, "127.0.0.1", 0).start()

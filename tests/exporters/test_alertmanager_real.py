@@ -34,7 +34,7 @@ async def sender_to(url: str, alerts: Callable[[], list[Alert]]) -> AsyncIterato
     async with httpx.AsyncClient() as client:
         sender = Alertmanager(
             client,
-            [url],
+            url,
             alerts,
             clock=time.time,
             count=lambda target, outcome: counts.update([outcome]),
@@ -45,7 +45,7 @@ async def sender_to(url: str, alerts: Callable[[], list[Alert]]) -> AsyncIterato
         try:
             yield sender
         finally:
-            sender.stop()
+            await sender.stop()
             await task
     assert set(counts) == {"sent"}, counts
 

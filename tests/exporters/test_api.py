@@ -10,12 +10,12 @@ import pytest
 from ragmeter.exporters.api import InvalidSegmentsQuery, SegmentsQuery, segments_json
 from ragmeter.exporters.page.views import default_segment_window, service_breakdown
 from tests.exporters.broken_down import fallen
-from tests.exporters.fakes import FakeReading, as_reading
+from tests.exporters.fakes import FakeAgent, as_agent_view
 from tests.exporters.test_web import ask
 
 
-def got(reading: FakeReading, query: str = "") -> Any:
-    answer, body = ask(reading, f"/api/segments.json{query}")
+def got(agent: FakeAgent, query: str = "") -> Any:
+    answer, body = ask(agent, f"/api/segments.json{query}")
     assert answer.headers["Content-Type"].startswith("application/json")
     return answer.status, json.loads(body)
 
@@ -80,21 +80,21 @@ def test_a_long_text_of_a_caller_does_not_come_back() -> None:
 
 
 def test_the_lock_is_taken_anew_for_each_series() -> None:
-    reading = fallen()
+    agent = fallen()
     held: list[int] = []
 
     class Lock:
         def __enter__(self) -> None:
-            reading.mutex.acquire()
+            agent.mutex.acquire()
             held.append(1)
 
         def __exit__(self, *_: object) -> None:
-            reading.mutex.release()
+            agent.mutex.release()
 
-    reading.lock = Lock  # type: ignore[method-assign]
-    service_breakdown(as_reading(reading), "bot", "1h")
+    agent.lock = Lock  # type: ignore[method-assign]
+    service_breakdown(as_agent_view(agent), "bot", "1h")
     assert len(held) >= 4, "the segments, and each of two series"
-    assert segments_json(as_reading(reading), SegmentsQuery())["services"]
+    assert segments_json(as_agent_view(agent), SegmentsQuery())["services"]
 
 
 def test_the_usual_window() -> None:

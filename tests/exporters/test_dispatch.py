@@ -16,11 +16,12 @@ import pytest
 from ragmeter.exporters.dispatch import (
     DeliveryEndpoint,
     DeliveryOutcome,
+    DeliveryPolicy,
     Dispatcher,
-    MemoryOutbox,
     classify_status,
 )
 from ragmeter.store.rows import OutboxItem
+from tests.exporters.memory_outbox import MemoryOutbox
 from tests.waiting import until_async
 
 
@@ -58,9 +59,7 @@ class Bench:
             clock=self.clock,
             count=lambda target, outcome: self.counts.update([outcome]),
             rng=random.Random(1),
-            concurrency=concurrency,
-            poll=0.005,
-            timeout=timeout,
+            policy=DeliveryPolicy(concurrency, poll=0.005, timeout=timeout),
         )
 
     def put(self, item_id: str, key: str = "") -> None:

@@ -15,14 +15,14 @@ from ragmeter.aggregate.agent_view import AgentHealth
 from ragmeter.core.counters import Exemplar
 from ragmeter.exporters.prometheus import PrometheusExporter
 from ragmeter.metrics.registry import METRICS
-from tests.exporters.fakes import FakeReading, alert, as_reading, estimate, everything
+from tests.exporters.fakes import FakeAgent, alert, as_agent_view, estimate, everything
 
 Samples = dict[tuple[str, frozenset[tuple[str, str]]], Any]
 
 
-def samples(reading: FakeReading, openmetrics: bool = False) -> Samples:
+def samples(agent: FakeAgent, openmetrics: bool = False) -> Samples:
     """Every sample by name and labels; a series that is there twice fails."""
-    exporter = PrometheusExporter(as_reading(reading), registry=CollectorRegistry())
+    exporter = PrometheusExporter(as_agent_view(agent), registry=CollectorRegistry())
     text = exporter.render(openmetrics=openmetrics).decode("utf-8")
     parse: Callable[[str], Iterable[Any]] = parse_openmetrics if openmetrics else parse_text
     out: Samples = {}
@@ -53,13 +53,13 @@ def test_an_estimate_gives_four_gauges(openmetrics: bool) -> None:
 
 
 def test_the_share_without_a_value_is_a_gauge_of_whole_services() -> None:
-    reading = everything()
-    fake = reading.fake
+    agent = everything()
+    fake = agent.fake
     fake.table["bot", "", "grounding", "umbrela@3f", "1h"] = estimate_missing = replace(
         estimate(), unscored=0.25
     )
     fake.table["bot", "", "grounding", "umbrela+builtin@3f", "1h"] = estimate_missing
-    found = samples(reading)
+    found = samples(agent)
     whole = {"service": "bot", "window": "1h"}
     name = "rag_grounding_unscored_ratio"
     assert at(found, name, scorer="builtin", **whole) == 0
@@ -113,20 +113,20 @@ def test_exemplars_name_traces_in_openmetrics_only() -> None:
 
 def test_an_exemplar_that_is_too_long_is_left_out() -> None:
     for length, kept in ((120, True), (121, False)):
-        reading = everything()
+        agent = everything()
         label = (("service", "bot"),)
         exemplar = Exemplar("é" * length, 2.5, 1.0)
-        reading.counters.observe("rag_trace_duration_seconds", label, 2.5, (2.0, 3.0), exemplar)
-        found = samples(reading, openmetrics=True)
+        agent.counters.observe("rag_trace_duration_seconds", label, 2.5, (2.0, 3.0), exemplar)
+        found = samples(agent, openmetrics=True)
         key = ("rag_trace_duration_seconds_bucket", frozenset({("service", "bot"), ("le", "3.0")}))
         assert (found[key].exemplar is not None) is kept
 
 
 def test_what_did_not_happen_yet_is_zero() -> None:
-    reading = FakeReading()
-    reading.fake.table[("new", "", "grounding", "builtin", "1h")] = estimate()
-    reading.counters.inc("ragmeter_seen_total", (("metric", "error"), ("scorer", "builtin")), 0)
-    found = samples(reading)
+    agent = FakeAgent()
+    agent.fake.table[("new", "", "grounding", "builtin", "1h")] = estimate()
+    agent.counters.inc("ragmeter_seen_total", (("metric", "error"), ("scorer", "builtin")), 0)
+    found = samples(agent)
     for status in ("ok", "error", "timeout"):
         assert at(found, "rag_traces_total", service="new", status=status) == 0
     assert at(found, "rag_cost_usd_total", service="new") == 0
@@ -138,24 +138,24 @@ def test_what_did_not_happen_yet_is_zero() -> None:
 
 
 def test_an_empty_reason_is_no_reason_and_order_is_no_difference() -> None:
-    reading = FakeReading()
+    agent = FakeAgent()
     pair = (("metric", "error"), ("scorer", "builtin"))
     name = "ragmeter_results_total"
-    reading.counters.inc("ragmeter_seen_total", pair, 3)
-    reading.counters.inc(name, (*pair, ("state", "scored"), ("reason", "")), 2)
-    reading.counters.inc(name, (("state", "scored"), *pair), 1)
-    found = samples(reading)
+    agent.counters.inc("ragmeter_seen_total", pair, 3)
+    agent.counters.inc(name, (*pair, ("state", "scored"), ("reason", "")), 2)
+    agent.counters.inc(name, (("state", "scored"), *pair), 1)
+    found = samples(agent)
     assert at(found, name, metric="error", scorer="builtin", state="scored") == 3
     assert at(found, "ragmeter_accounting_mismatch", metric="error", scorer="builtin") == 0
 
 
 def test_accounting_that_does_not_add_up_is_shown() -> None:
-    reading = everything()
+    agent = everything()
     pair = (("metric", "grounding"), ("scorer", "builtin"))
-    reading.counters.inc("ragmeter_results_total", (*pair, ("state", "shed")), 2)
+    agent.counters.inc("ragmeter_results_total", (*pair, ("state", "shed")), 2)
     lost = (("metric", "error"), ("scorer", "builtin"), ("state", "scored"))
-    reading.counters.inc("ragmeter_results_total", lost, 5)
-    found = samples(reading)
+    agent.counters.inc("ragmeter_results_total", lost, 5)
+    found = samples(agent)
     name = "ragmeter_accounting_mismatch"
     assert at(found, name, metric="grounding", scorer="builtin") == 2
     assert at(found, name, metric="error", scorer="builtin") == 5
@@ -166,55 +166,55 @@ def test_a_negative_waiting_count_is_never_hidden_by_the_other_counts(
     results: int, expected: int
 ) -> None:
     """One trace seen and -1 waiting: with two results the plain distance would be 0."""
-    reading = FakeReading(owed={("relevance", "umbrela"): -1})
+    agent = FakeAgent(waiting_results={("relevance", "umbrela"): -1})
     pair = (("metric", "relevance"), ("scorer", "umbrela"))
-    reading.counters.inc("ragmeter_seen_total", pair, 1)
-    reading.counters.inc("ragmeter_results_total", (*pair, ("state", "late")), results)
+    agent.counters.inc("ragmeter_seen_total", pair, 1)
+    agent.counters.inc("ragmeter_results_total", (*pair, ("state", "late")), results)
     name = "ragmeter_accounting_mismatch"
-    assert at(samples(reading), name, metric="relevance", scorer="umbrela") == expected
+    assert at(samples(agent), name, metric="relevance", scorer="umbrela") == expected
 
 
 def test_health() -> None:
-    reading = FakeReading(state=AgentHealth(problems=("disk full",), queue_depth=7))
-    found = samples(reading)
+    agent = FakeAgent(state=AgentHealth(problems=("disk full",), queue_depth=7))
+    found = samples(agent)
     assert at(found, "ragmeter_ready") == 0
     assert at(found, "ragmeter_queue_depth") == 7
     # a worker on Kafka does not know how far it is behind: that is no 0
     assert at(found, "ragmeter_oldest_unprocessed_seconds") is None
     assert at(found, "ragmeter_processing_lag_seconds") is None
-    reading.fake.now = None
-    assert at(samples(reading), "ragmeter_stream_time_seconds") is None
+    agent.fake.now = None
+    assert at(samples(agent), "ragmeter_stream_time_seconds") is None
     assert at(samples(everything()), "ragmeter_ready") == 1
 
 
 def test_only_firing_alerts_count_and_the_others_are_zero() -> None:
-    reading = FakeReading(told=[alert(), alert(id="2"), alert(id="3", state="pending")])
-    reading.told.append(alert(id="4", rule="Other", severity="warning", state="resolved"))
-    found = samples(reading)
+    agent = FakeAgent(alert_list=[alert(), alert(id="2"), alert(id="3", state="pending")])
+    agent.alert_list.append(alert(id="4", rule="Other", severity="warning", state="resolved"))
+    found = samples(agent)
     name = "ragmeter_alerts_firing"
     assert at(found, name, alertname="GroundingLow", severity="critical") == 2
     assert at(found, name, alertname="Other", severity="warning") == 0
 
 
 def test_a_counter_that_nobody_described_is_not_lost() -> None:
-    reading = FakeReading()
-    reading.counters.inc("ragmeter_new_total", (("kind", "x"),), 4)
-    assert at(samples(reading), "ragmeter_new_total", kind="x") == 4
+    agent = FakeAgent()
+    agent.counters.inc("ragmeter_new_total", (("kind", "x"),), 4)
+    assert at(samples(agent), "ragmeter_new_total", kind="x") == 4
 
 
 def test_process_metrics_come_from_the_injected_registry() -> None:
-    text = PrometheusExporter(as_reading(everything())).render(openmetrics=True).decode()
+    text = PrometheusExporter(as_agent_view(everything())).render(openmetrics=True).decode()
     assert "process_cpu_seconds_total " in text
     assert text.count("# EOF") == 1
     assert text.endswith("# EOF\n")
 
 
 def test_hostile_names_stay_inside_their_labels() -> None:
-    reading = FakeReading(segments=["model"])
+    agent = FakeAgent(segments=["model"])
     service, model = 'a"} 1\nrag_fake 1\n#', 'm\\"\n'
     for metric in METRICS:
-        reading.fake.table[(service, f"model={model}", metric, "builtin", "1h")] = estimate()
-    found = samples(reading, openmetrics=True)
+        agent.fake.table[(service, f"model={model}", metric, "builtin", "1h")] = estimate()
+    found = samples(agent, openmetrics=True)
     whole = {"service": service, "scorer": "builtin", "window": "1h", "model": model}
     assert at(found, "rag_grounding_mean", **whole) == 0.8
     assert not any(name == "rag_fake" for name, _ in found)

@@ -10,7 +10,7 @@ import pytest
 from tests.exporters.alerts import absent, burning, drifted, make, slow, unscored
 from tests.exporters.broken_down import fallen
 from tests.exporters.browser import Browser, browser
-from tests.exporters.fakes import FakeReading, everything
+from tests.exporters.fakes import FakeAgent, everything
 from tests.exporters.page.test_pages import HOSTILE, hostile
 from tests.exporters.server import serving
 from tests.real import require
@@ -18,10 +18,10 @@ from tests.real import require
 WIDTHS = "return [document.documentElement.scrollWidth, window.innerWidth]"
 
 
-def paths(reading: FakeReading) -> list[str]:
-    service = quote(reading.fake.services()[0], safe="")
+def paths(agent: FakeAgent) -> list[str]:
+    service = quote(agent.fake.services()[0], safe="")
     return ["/", f"/service/{service}", *(
-        f"/trace/{service}/{quote(trace_id, safe='')}" for _, trace_id in reading.kept
+        f"/trace/{service}/{quote(trace_id, safe='')}" for _, trace_id in agent.documents
     ), "/nothing"]  # fmt: skip
 
 
@@ -34,14 +34,14 @@ def visit(page: Browser, url: str) -> None:
 @pytest.mark.parametrize("kind", ["usual", "hostile", "fallen"])
 def test_pages_run_nothing_and_fit_a_phone(kind: str, tmp_path: Path) -> None:
     chromedriver, chromium = require("chromedriver"), require("chromium", "google-chrome")
-    reading = {"usual": everything, "hostile": hostile, "fallen": fallen}[kind]()
-    reading.told += [make(), slow(), absent(), burning(), unscored(), drifted()]
+    agent = {"usual": everything, "hostile": hostile, "fallen": fallen}[kind]()
+    agent.alert_list += [make(), slow(), absent(), burning(), unscored(), drifted()]
     with (
-        serving(reading) as port,
+        serving(agent) as port,
         browser(chromedriver, chromium, tmp_path) as page,
     ):
         page.size(400, 900)
-        for path in paths(reading):
+        for path in paths(agent):
             visit(page, f"http://127.0.0.1:{port}{path}")
             width, window = page.run(WIDTHS)
             assert (width, window) == (400, 400), path
@@ -61,9 +61,9 @@ def test_pages_run_nothing_and_fit_a_phone(kind: str, tmp_path: Path) -> None:
 @pytest.mark.real
 def test_hostile_text_is_shown_as_it_is(tmp_path: Path) -> None:
     chromedriver, chromium = require("chromedriver"), require("chromium", "google-chrome")
-    reading = hostile()
-    with serving(reading) as port, browser(chromedriver, chromium, tmp_path) as page:
-        visit(page, f"http://127.0.0.1:{port}{paths(reading)[2]}")
+    agent = hostile()
+    with serving(agent) as port, browser(chromedriver, chromium, tmp_path) as page:
+        visit(page, f"http://127.0.0.1:{port}{paths(agent)[2]}")
         text = page.run("return document.body.innerText")
     assert HOSTILE.split("\u202e")[0] in text
     assert "⟦U+202E⟧evil⟦U+2066⟧" in text

@@ -10,9 +10,9 @@ import pytest
 
 from ragmeter.config.reporting import AlertSettings
 from ragmeter.core.counters import Counters
-from ragmeter.exporters.dispatch import MemoryOutbox
 from ragmeter.exporters.senders import AlertSenders
 from ragmeter.store.rows import OutboxItem
+from tests.exporters.memory_outbox import MemoryOutbox
 from tests.waiting import until_async
 
 NOW = 1_790_000_000.0

@@ -12,7 +12,7 @@ from ragmeter.core.series import OTHER_FINGERPRINT
 from ragmeter.exporters.api import windows_json
 from ragmeter.exporters.page.views import service_view
 from ragmeter.exporters.snapshot import segment_labels, split_segment, take_snapshot
-from tests.exporters.fakes import NAMES, as_reading, estimate, everything
+from tests.exporters.fakes import NAMES, as_agent_view, estimate, everything
 
 
 def test_tags_become_label_names() -> None:
@@ -42,22 +42,22 @@ def test_the_value_of_a_segment_may_hold_equals_signs() -> None:
 
 
 def test_a_snapshot_changes_no_more() -> None:
-    reading = everything()
-    snapshot = take_snapshot(as_reading(reading))
+    agent = everything()
+    snapshot = take_snapshot(as_agent_view(agent))
     before = len(snapshot.counters), snapshot.alerts[0].state
-    reading.counters.inc("more")
-    reading.told[0].state = "resolved"
+    agent.counters.inc("more")
+    agent.alert_list[0].state = "resolved"
     assert (len(snapshot.counters), snapshot.alerts[0].state) == before
 
 
 def test_the_mean_of_several_instruments_is_shown_nowhere() -> None:
-    reading = everything()
+    agent = everything()
     for window in NAMES:
         for mark in ("older", OTHER_FINGERPRINT):
-            reading.fake.table["bot", "", "relevance", f"umbrela@{mark}", window] = estimate(2.0)
-    shown = as_reading(reading)
+            agent.fake.table["bot", "", "relevance", f"umbrela@{mark}", window] = estimate(2.0)
+    shown = as_agent_view(agent)
     console = Console(width=200, record=True, file=io.StringIO())
-    with reading.mutex:
+    with agent.mutex:
         console.print(windows_table(shown, "bot"))
     view = service_view(shown, "bot")
     for text in (

@@ -20,18 +20,18 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 
 from ragmeter.aggregate.agent_view import AgentHealth
 from ragmeter.exporters.web import metrics_app
-from tests.exporters.fakes import FakeReading, as_reading, estimate, everything, trace
+from tests.exporters.fakes import FakeAgent, as_agent_view, estimate, everything, trace
 
 openmetrics: Callable[[str], Iterable[Any]] = parse_openmetrics
 
 
 def ask(
-    reading: FakeReading, path: str, method: str = "GET", **headers: str
+    agent: FakeAgent, path: str, method: str = "GET", **headers: str
 ) -> tuple[ClientResponse, bytes]:
     """One request to a fresh server; the body as it went over the wire."""
 
     async def run() -> tuple[ClientResponse, bytes]:
-        app = metrics_app(as_reading(reading))
+        app = metrics_app(as_agent_view(agent))
         async with TestClient(TestServer(app), auto_decompress=False) as client:
             answer = await client.request(
                 method, path, headers=headers, skip_auto_headers=["Accept-Encoding"]
@@ -98,15 +98,15 @@ def test_only_the_status_page_refreshes() -> None:
     ],
 )
 def test_ids_of_any_characters_lead_to_their_pages(service: str, trace_id: str) -> None:
-    reading = FakeReading()
-    reading.fake.table[(service, "", "grounding", "builtin", "1h")] = estimate()
-    reading.kept[(service, trace_id)] = {"trace": trace(query="the query"), "results": []}
+    agent = FakeAgent()
+    agent.fake.table[(service, "", "grounding", "builtin", "1h")] = estimate()
+    agent.documents[(service, trace_id)] = {"trace": trace(query="the query"), "results": []}
     path = f"/trace/{quote(service, safe='')}/{quote(trace_id, safe='')}"
 
     async def run() -> list[int]:
         from yarl import URL
 
-        async with TestClient(TestServer(metrics_app(as_reading(reading)))) as client:
+        async with TestClient(TestServer(metrics_app(as_agent_view(agent)))) as client:
             one = await client.get(URL(path, encoded=True))
             assert "the query" in await one.text()
             url = URL(f"/service/{quote(service, safe='')}", encoded=True)
@@ -132,16 +132,16 @@ def test_head_and_other_methods() -> None:
 
 
 def test_readiness_says_why_not() -> None:
-    answer, body = ask(FakeReading(), "/readyz")
+    answer, body = ask(FakeAgent(), "/readyz")
     assert (answer.status, body) == (200, b"ready\n")
-    reading = FakeReading(state=AgentHealth(problems=("disk full", "stalled for 90 s")))
-    answer, body = ask(reading, "/readyz")
+    agent = FakeAgent(state=AgentHealth(problems=("disk full", "stalled for 90 s")))
+    answer, body = ask(agent, "/readyz")
     assert (answer.status, body) == (503, b"disk full\nstalled for 90 s\n")
-    assert ask(reading, "/healthz")[0].status == 200
+    assert ask(agent, "/healthz")[0].status == 200
 
 
 def test_a_failure_is_a_plain_500_without_detail(caplog: pytest.LogCaptureFixture) -> None:
-    class Broken(FakeReading):
+    class Broken(FakeAgent):
         def health(self) -> AgentHealth:
             raise RuntimeError("the password is hunter2")
 
@@ -152,9 +152,9 @@ def test_a_failure_is_a_plain_500_without_detail(caplog: pytest.LogCaptureFixtur
 
 
 def test_the_windows_as_json() -> None:
-    reading = everything()
-    reading.told[0].value = float("nan")
-    answer, body = ask(reading, "/api/windows.json")
+    agent = everything()
+    agent.alert_list[0].value = float("nan")
+    answer, body = ask(agent, "/api/windows.json")
     assert answer.headers["Content-Type"].startswith("application/json")
     found: dict[str, Any] = json.loads(body)
     assert found["windows"] == ["5m", "1h", "24h"]
@@ -168,7 +168,7 @@ def test_the_windows_as_json() -> None:
     assert found["alerts"][0]["value"] is None
 
 
-class Patient(FakeReading):
+class Patient(FakeAgent):
     """Tells its health also while the test holds the lock."""
 
     def health(self) -> AgentHealth:
@@ -176,11 +176,11 @@ class Patient(FakeReading):
 
 
 def test_a_long_scrape_does_not_stop_the_loop() -> None:
-    reading = Patient(**vars(everything()))
+    agent = Patient(**vars(everything()))
 
     async def run() -> None:
-        async with TestClient(TestServer(metrics_app(as_reading(reading)))) as client:
-            with reading.mutex:  # the writer holds the lock: no page can be made
+        async with TestClient(TestServer(metrics_app(as_agent_view(agent)))) as client:
+            with agent.mutex:  # the writer holds the lock: no page can be made
                 scrapes = [asyncio.create_task(client.get("/metrics")) for _ in range(4)]
                 await asyncio.sleep(0.05)
                 async with asyncio.timeout(5):
@@ -196,7 +196,7 @@ def test_routes_that_others_add_keep_their_own_errors() -> None:
         raise web.HTTPRequestEntityTooLarge(max_size=1, actual_size=2)
 
     async def run() -> tuple[int, str]:
-        app = metrics_app(as_reading(FakeReading()))
+        app = metrics_app(as_agent_view(FakeAgent()))
         app.router.add_post("/v1/rag/traces", refuse)
         async with TestClient(TestServer(app)) as client:
             answer = await client.post("/v1/rag/traces", data=b"x")

@@ -12,10 +12,11 @@ import httpx
 import pytest
 from aiohttp import web
 
-from ragmeter.exporters.dispatch import DeliveryOutcome, Dispatcher, MemoryOutbox
+from ragmeter.exporters.dispatch import DeliveryOutcome, DeliveryPolicy, Dispatcher
 from ragmeter.exporters.senders import WebhookSender, build_notification
 from ragmeter.store.rows import OutboxItem
 from tests.exporters.alerts import make
+from tests.exporters.memory_outbox import MemoryOutbox
 from tests.exporters.stub import Answer, ok, serve
 from tests.waiting import until_async
 
@@ -66,9 +67,7 @@ async def deliver(
 ) -> tuple[DeliveryOutcome, list[dict[str, str]]]:
     async with serve(answer) as stub, httpx.AsyncClient() as client:
         url = stub.url.replace("http://", "http://user:secret@") + tail
-        sender = WebhookSender(
-            client, url, clock=time.time, headers={"X-Team": "search"}, timeout=timeout
-        )
+        sender = WebhookSender(client, url, clock=time.time, timeout=timeout)
         return await sender(item), stub.headers
 
 
@@ -77,7 +76,6 @@ def test_headers_say_who_and_which() -> None:
     outcome, (headers,) = asyncio.run(deliver(ok, item))
     assert outcome == DeliveryOutcome("sent")
     assert headers["Idempotency-Key"] == item.id
-    assert headers["X-Team"] == "search"
     assert headers["Content-Type"] == "application/json"
     assert headers["Authorization"].startswith("Basic ")
 
@@ -130,7 +128,7 @@ def test_secrets_of_the_url_are_never_logged(caplog: pytest.LogCaptureFixture) -
                 WebhookSender(client, url, clock=time.time),
                 clock=time.time,
                 count=lambda target, outcome: counts.update([outcome]),
-                poll=0.005,
+                policy=DeliveryPolicy(poll=0.005),
             )
             task = asyncio.create_task(dispatcher.run())
             outbox.put(build_notification(make(), time.time()))

@@ -7,7 +7,7 @@ import pytest
 
 from ragmeter.core.feedback import RESERVED_SCORERS
 from ragmeter.core.score import NoScore, Score, ScoreState
-from ragmeter.exporters.families.reference import all_families
+from ragmeter.exporters.families.catalogue import all_families
 from ragmeter.metrics.builtin import score_cheap
 from ragmeter.metrics.canary.scores import is_canary_scorer, reference_pairs, score_canary
 from ragmeter.metrics.custom import (
@@ -159,7 +159,7 @@ def test_what_cannot_be_a_metric_is_refused(changes: dict[str, Any], why: str) -
 
 
 def test_no_name_meets_another_series_of_ours() -> None:
-    others = {f.name for f in all_families() if f.name.startswith("rag_") and f.group != "Quality"}
+    others = {family.name for family in all_families({}) if family.name.startswith("rag_")}
     others |= {f"rag_{name}_unscored_ratio" for name in METRICS}
     for full in others:
         for end in ("mean", "ratio", "ci_lower", "ci_upper", "effective_samples"):

@@ -12,21 +12,21 @@ from ragmeter.config.loader import load_settings
 from ragmeter.exporters.web import metrics_app
 from ragmeter.server.access import AccessPolicy
 from ragmeter.server.listener import listen
-from tests.exporters.fakes import FakeReading, as_reading
+from tests.exporters.fakes import FakeAgent, as_agent_view
 from tests.server.ports import Loop
 
 __all__ = ["guarded"]
 
 
 @contextmanager
-def guarded(reading: FakeReading, new_loop: Loop = None, **http: Any) -> Iterator[str]:
+def guarded(reading: FakeAgent, new_loop: Loop = None, **http: Any) -> Iterator[str]:
     """`127.0.0.1:PORT`; `http` are its settings."""
     loop = (new_loop or asyncio.new_event_loop)()
     ready, found, stop = threading.Event(), [], asyncio.Event()
     access = AccessPolicy(load_settings(environ={}, overrides={"http": http}))
 
     async def run() -> None:
-        app = metrics_app(as_reading(reading), refused=access.refused)
+        app = metrics_app(as_agent_view(reading), refused=access.refused)
         async with listen(app, "127.0.0.1", 0, access) as url:
             found.append(url.rpartition("/")[2])
             ready.set()

@@ -62,7 +62,6 @@ class ReportOptions:
     files: Sequence[Path]
     form: str = "table"
     html: Path | None = None
-    png: Path | None = None
     traces: Path | None = None
     service: str | None = None
     metrics: Sequence[str] = ()
@@ -72,10 +71,24 @@ class ReportOptions:
     apart: Sequence[Path] = field(default_factory=tuple)
 
 
-def run_report(wanted: ReportOptions, settings: Settings, say: Callable[[str], None]) -> bool:
-    """Read, compare, print to stdout, draw. False where a picture could not be made for want of
-    its library. Raises OSError, `UsageError` where the call cannot be meant, and OSError where a
-    file has no scored trace."""
+def run_report(
+    wanted: ReportOptions,
+    settings: Settings,
+    say: Callable[[str], None],
+    render_page: Callable[[ScoreReport], str],
+) -> None:
+    """Read and compare scored files, print the tables and write the page.
+
+    Args:
+        wanted: The options of the call.
+        settings: The settings in force; limits and privacy apply to the traces.
+        say: Receives each message for the terminal.
+        render_page: Renders the HTML page of `--html`.
+
+    Raises:
+        UsageError: The options contradict each other.
+        OSError: A file cannot be read or written, or has no scored trace.
+    """
     _check_options(wanted)
     texts = None
     if wanted.traces is not None:
@@ -101,7 +114,8 @@ def run_report(wanted: ReportOptions, settings: Settings, say: Callable[[str], N
         report,
         columns=[replace(c, texts=_worst_texts(c, {**known, **found})) for c, found in columns],
     )
-    whole = _write_files(report, wanted, say)
+    if wanted.html is not None:
+        write_atomically(wanted.html, render_page(report).encode("utf-8", "replace"))
     if wanted.form == "json":
         print_text(report_document(report))
     else:
@@ -110,14 +124,12 @@ def run_report(wanted: ReportOptions, settings: Settings, say: Callable[[str], N
         print_tables(report_tables(report))
         for line in [*comparison_caption(report), *filter(None, [missing_values_line(report)])]:
             say(line)
-    return whole
 
 
 def _check_options(wanted: ReportOptions) -> None:
     read = [*wanted.files, *([wanted.traces] if wanted.traces else []), *wanted.apart]
-    for option, output in (("--html", wanted.html), ("--png", wanted.png)):
-        if output is not None:
-            check_output_path(option, output, read)
+    if wanted.html is not None:
+        check_output_path("--html", wanted.html, read)
     if list(read).count(STDIN) > 1:
         raise UsageError("standard input can be read once")
     by = wanted.pair_by
@@ -211,29 +223,14 @@ def _worst_texts(column: ReportColumn, known: dict[str, TraceText]) -> dict[str,
     return {trace_id: known[trace_id] for trace_id in sorted(ids) if trace_id in known}
 
 
-def _write_files(report: ScoreReport, wanted: ReportOptions, say: Callable[[str], None]) -> bool:
-    from ragmeter.exporters.report_page import render_report_page
-    from ragmeter.exporters.report_png import MissingLibrary, draw_png
-
-    if wanted.html is not None:
-        write_atomically(wanted.html, render_report_page(report).encode("utf-8", "replace"))
-    if wanted.png is not None:
-        try:
-            write_atomically(wanted.png, draw_png(report))
-        except MissingLibrary as error:
-            say(f"--png: {error}")
-            return False
-    return True
-
-
 def convert_to_open_rag_eval(
     wanted: ReportOptions, output: Path, settings: Settings, say: Callable[[str], None]
 ) -> None:
     """Write the columns of open-rag-eval. Raises OSError and `UsageError`."""
     if len(wanted.files) != 1:
         raise UsageError("--format open-rag-eval: one file at a time")
-    if wanted.html is not None or wanted.png is not None:
-        raise UsageError("--format open-rag-eval: writes no page and no picture")
+    if wanted.html is not None:
+        raise UsageError("--format open-rag-eval: writes no page")
     _check_options(wanted)
     limit = settings.limits.trace_bytes
     known = None

@@ -7,26 +7,21 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from ragmeter.exporters.families.reference import (
-    BEGIN,
-    END,
-    all_families,
-    reference_table,
-    update_reference,
-)
+from ragmeter.exporters.families.catalogue import all_families
+from ragmeter.exporters.families.reference import BEGIN, END, reference_table, update_reference
 from ragmeter.exporters.prometheus import PrometheusExporter, process_registry
 from ragmeter.exporters.web import RefusalsCollector
-from tests.exporters.fakes import FakeReading, as_reading, estimate, everything
+from tests.exporters.fakes import FakeAgent, as_agent_view, estimate, everything
 from tests.real import require
 
 DOCS = Path(__file__).parents[3] / "docs" / "metrics.md"
 
 
-def exposition(reading: FakeReading) -> str:
+def exposition(agent: FakeAgent) -> str:
     """As the metrics port has it."""
     registry = process_registry()
     registry.register(RefusalsCollector({"metrics": {"no_token": 1}}))
-    return PrometheusExporter(as_reading(reading), registry=registry).render().decode("utf-8")
+    return PrometheusExporter(as_agent_view(agent), registry=registry).render().decode("utf-8")
 
 
 def exported() -> set[str]:
@@ -66,9 +61,9 @@ def test_the_docs_are_the_reference() -> None:
 def test_exported_labels_are_the_documented_ones() -> None:
     known = {family.name: family for family in all_families()}
     tags = {"model", "tag_service"}
-    reading = everything()
-    reading.fake.table["bot", "", "precision_at_k:5", "umbrela@f1", "1h"] = estimate()
-    text = exposition(reading)
+    agent = everything()
+    agent.fake.table["bot", "", "precision_at_k:5", "umbrela@f1", "1h"] = estimate()
+    text = exposition(agent)
     assert 'fingerprint="f1",k="5"' in text
     for metric in text_string_to_metric_families(text):
         for sample in metric.samples:
@@ -89,7 +84,7 @@ def test_a_page_without_marks_is_refused() -> None:
 @pytest.mark.real
 def test_promtool_finds_nothing_to_mend_but_the_quantile_label() -> None:
     promtool = require("promtool")
-    text = PrometheusExporter(as_reading(everything())).render()
+    text = PrometheusExporter(as_agent_view(everything())).render()
     found = subprocess.run(
         [promtool, "check", "metrics"], input=text, capture_output=True, timeout=60, check=False
     )

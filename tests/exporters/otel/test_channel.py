@@ -123,7 +123,7 @@ async def test_an_outage_is_two_lines_of_the_log(caplog: pytest.LogCaptureFixtur
     async with serve(reply) as found, exporting(found.url) as (exporter, agent):
         exporter.put(done())
         await until_async(lambda: agent.counted() == {"sent": 1})
-    lines = [record.getMessage() for record in caplog.records if record.name == "ragmeter"]
+    lines = [r.getMessage() for r in caplog.records if r.name.startswith("ragmeter.exporters")]
     assert len(lines) == 2
     assert "HTTP 503" in lines[0]
     assert "again" in lines[1]

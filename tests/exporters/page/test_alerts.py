@@ -5,8 +5,13 @@ from __future__ import annotations
 import re
 
 from ragmeter.alerts.alert import Alert
-from ragmeter.exporters.page.alerts import alerts_section
+from ragmeter.exporters.page.alerts import alerts_view
+from ragmeter.exporters.page.rendering import render
 from tests.exporters.alerts import absent, burning, drifted, make, slow, unscored
+
+
+def section(alerts: list[Alert], now: float) -> str:
+    return render("alerts.html", alerts=alerts_view(alerts, now))
 
 
 def text_of(html: str) -> str:
@@ -14,7 +19,7 @@ def text_of(html: str) -> str:
 
 
 def test_drift_is_told_from_what_to_what_since_when_and_where() -> None:
-    html = str(alerts_section([drifted()], 1060.0))
+    html = section([drifted()], 1060.0)
     assert "model=&lt;b&gt;" in html
     text = text_of(html)
     assert "0.8 → 0.6 (0.55 – 0.65)" in text
@@ -25,7 +30,7 @@ def test_drift_is_told_from_what_to_what_since_when_and_where() -> None:
 
 def test_a_share_names_its_edge_and_an_end_keeps_the_change() -> None:
     alert = drifted(state="resolved", resolved_at=1100.0, drift={"edge": 0.5}, top_segment="")
-    text = text_of(str(alerts_section([alert], 1200.0)))
+    text = text_of(section([alert], 1200.0))
     assert "(0.55 – 0.65) above 0.5" in text
     assert "Resolved 1970-01-01 00:18:20 UTC" in text
     assert "changed" in text
@@ -33,7 +38,7 @@ def test_a_share_names_its_edge_and_an_end_keeps_the_change() -> None:
 
 
 def card(alert: Alert) -> str:
-    return text_of(str(alerts_section([alert], 1060.0))).replace("\u202f", " ")
+    return text_of(section([alert], 1060.0)).replace("\u202f", " ")
 
 
 def test_a_threshold_shows_before_now_and_its_limit() -> None:
@@ -73,15 +78,13 @@ def test_what_an_older_version_has_saved_is_shown_without_what_it_did_not_know()
 
 def test_everything_from_outside_is_escaped_and_bounded() -> None:
     bad = "<script>\u202e" + "x" * 5000
-    html = str(
-        alerts_section(
-            [
-                unscored(top_segment=bad, top_segment_words=bad, fingerprint=bad,
-                         unscored={bad: 3}, worst=[bad]),
-                burning(annotations={"burn_rate": bad, "budget_spent": bad}),
-            ],
-            1060.0,
-        )
+    html = section(
+        [
+            unscored(top_segment=bad, top_segment_words=bad, fingerprint=bad,
+                     unscored={bad: 3}, worst=[bad]),
+            burning(annotations={"burn_rate": bad, "budget_spent": bad}),
+        ],
+        1060.0,
     )  # fmt: skip
     assert "<script>" not in html
     assert "\u202e" not in html

@@ -8,17 +8,17 @@ from ragmeter.exporters.page.pages import service_page, status_page
 from ragmeter.exporters.page.views import service_view, status_view
 from ragmeter.windows.windows import Windows
 from tests.exporters.broken_down import fallen
-from tests.exporters.fakes import FakeReading, as_reading, everything
+from tests.exporters.fakes import FakeAgent, as_agent_view, everything
 from tests.exporters.page.test_pages import Page
 
 
-def status(reading: FakeReading) -> str:
-    text = Page(status_page(status_view(as_reading(reading)), "ragmeter")).text
+def status(agent: FakeAgent) -> str:
+    text = Page(status_page(status_view(as_agent_view(agent)), "ragmeter")).text
     return text.replace("\u202f", " ")
 
 
-def service(reading: FakeReading) -> str:
-    view = service_view(as_reading(reading), "bot")
+def service(agent: FakeAgent) -> str:
+    view = service_view(as_agent_view(agent), "bot")
     assert view is not None
     return Page(service_page(view, "ragmeter")).text.replace("\u202f", " ")
 
@@ -62,7 +62,7 @@ def test_many_segments_are_left_to_the_page_of_the_service(
 
 
 def test_the_name_of_a_segment_is_text() -> None:
-    page = status_page(status_view(as_reading(fallen(tag="<b>x</b>\u202e"))), "ragmeter")
+    page = status_page(status_view(as_agent_view(fallen(tag="<b>x</b>\u202e"))), "ragmeter")
     assert "<b>x" not in page
     assert "&lt;b&gt;x&lt;/b&gt;⟦U+202E⟧=b" in page
 
@@ -70,12 +70,12 @@ def test_the_name_of_a_segment_is_text() -> None:
 def test_segments_without_traffic_are_counted_and_fill_no_lines(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    reading = fallen()
+    agent = fallen()
     monkeypatch.setattr(
         Windows, "count_traces",
         lambda self, service, segment, window: 0 if segment.endswith("=b") else 3,
     )  # fmt: skip
-    part = status(reading).split("Segments last 1h")[1].split("Which segment moved a mean")[0]
+    part = status(agent).split("Segments last 1h")[1].split("Which segment moved a mean")[0]
     assert part.startswith(" · 1 more without traffic")
     assert "kind=a" in part
     assert "kind=b" not in part

@@ -11,9 +11,9 @@ from ragmeter.exporters.page.views import FULL_SERVICES, service_view, status_vi
 from ragmeter.windows.worst import RankedTrace
 from tests.exporters.fakes import (
     NOW,
-    FakeReading,
+    FakeAgent,
     alert,
-    as_reading,
+    as_agent_view,
     estimate,
     everything,
     results,
@@ -57,12 +57,12 @@ class Page(HTMLParser):
         return [str(attrs["href"]) for tag, attrs in self.tags if tag == "a"]
 
 
-def status(reading: FakeReading) -> Page:
-    return Page(status_page(status_view(as_reading(reading)), "ragmeter"))
+def status(agent: FakeAgent) -> Page:
+    return Page(status_page(status_view(as_agent_view(agent)), "ragmeter"))
 
 
-def traced(reading: FakeReading, service: str = "bot", trace_id: str = "t-1") -> Page:
-    view = trace_view(as_reading(reading), service, trace_id)
+def traced(agent: FakeAgent, service: str = "bot", trace_id: str = "t-1") -> Page:
+    view = trace_view(as_agent_view(agent), service, trace_id)
     assert view is not None
     return Page(trace_page(view, "ragmeter"))
 
@@ -81,27 +81,27 @@ def test_too_little_evidence_is_said_and_not_zero() -> None:
 
 
 def test_no_score_at_all_is_told_from_too_few() -> None:
-    reading = FakeReading()
+    agent = FakeAgent()
     for service in ("a", "b"):
-        reading.fake.table[(service, "", "citation_f1", "builtin", "24h")] = estimate()
-    reading.fake.table[("a", "", "citation_f1", "builtin", "1h")] = None
-    overview = status(reading).text.split("2 services")[1].split("Quality")[0]
+        agent.fake.table[(service, "", "citation_f1", "builtin", "24h")] = estimate()
+    agent.fake.table[("a", "", "citation_f1", "builtin", "1h")] = None
+    overview = status(agent).text.split("2 services")[1].split("Quality")[0]
     assert overview.count("too few: 3 of 5") == 1
     assert overview.count("no score") == 1
 
 
 def test_metrics_without_any_score_share_one_line() -> None:
-    reading = FakeReading()
+    agent = FakeAgent()
     found = estimate(samples=0)
-    reading.fake.table[("bot", "", "grounding", "builtin", "1h")] = estimate()
+    agent.fake.table[("bot", "", "grounding", "builtin", "1h")] = estimate()
     for window in ("5m", "1h", "24h"):
-        reading.fake.table[("bot", "", "relevance", "builtin", window)] = found
-    page = status(reading)
+        agent.fake.table[("bot", "", "relevance", "builtin", window)] = found
+    page = status(agent)
     assert "Without a score in 24h: relevance (3 not applicable, 1 unscored)" in page.text
 
 
 def test_what_canaries_say_stands_apart_from_the_traffic() -> None:
-    reading = FakeReading()
+    agent = FakeAgent()
     for metric, scorer in (
         ("grounding", "builtin"),
         ("faithfulness", "judge"),
@@ -111,12 +111,12 @@ def test_what_canaries_say_stands_apart_from_the_traffic() -> None:
         ("fact_checks", "reference"),
         ("helpfulness", "human"),
     ):
-        reading.fake.table[("bot", "", metric, scorer, "1h")] = estimate()
-    head, table = status(reading).text.split("Traces in 1h", 1)
+        agent.fake.table[("bot", "", metric, scorer, "1h")] = estimate()
+    head, table = status(agent).text.split("Traces in 1h", 1)
     assert "Canaries" not in head
     quality, rest = table.split("Labels")
     labels, canaries = rest.split("Canaries")
-    assert quality.startswith("Quality")
+    assert quality.lstrip().startswith("Quality")
     for metric in ("precision at 5reference", "faithfulnesscanary"):
         assert canaries.count(metric) == 1
     for metric in ("precision at 5umbrela", "faithfulnessjudge"):
@@ -129,8 +129,8 @@ def test_what_canaries_say_stands_apart_from_the_traffic() -> None:
 
 
 def test_firing_alerts_come_first_with_their_evidence() -> None:
-    reading = everything()
-    reading.told = [
+    agent = everything()
+    agent.alert_list = [
         alert(id="1", severity="warning", rule="Slow", metric="latency", scorer="", value=4.8,
               lower=4.5, upper=5.2, threshold=4.0, op=">",
               labels={"stage": "total", "quantile": "0.95"}),
@@ -139,7 +139,7 @@ def test_firing_alerts_come_first_with_their_evidence() -> None:
         alert(id="4", rule="Gone", state="resolved", resolved_at=NOW, reason="recovered"),
         alert(id="5", rule="Silent", value=None, lower=None, upper=None, no_data=True),
     ]  # fmt: skip
-    page = status(reading)
+    page = status(agent)
     text = page.text.replace("\u202f", " ")
     assert text.index("GroundingLow") < text.index("Slow") < text.index("Later")
     assert text.index("Slow") < text.index("Quality")
@@ -153,15 +153,15 @@ def test_firing_alerts_come_first_with_their_evidence() -> None:
 
 
 def test_nothing_yet() -> None:
-    reading = FakeReading()
-    reading.fake.now = None
-    text = status(reading).text
+    agent = FakeAgent()
+    agent.fake.now = None
+    text = status(agent).text
     assert "No trace has come yet." in text
     assert "No alert is firing." in text
 
 
 def test_problems_are_in_plain_sight() -> None:
-    page = status(FakeReading(state=AgentHealth(problems=("disk full <b>",))))
+    page = status(FakeAgent(state=AgentHealth(problems=("disk full <b>",))))
     assert "not ready" in page.text
     assert "disk full <b>" in page.text
 
@@ -176,30 +176,30 @@ def test_worst_traces_lead_to_their_pages() -> None:
 
 
 def test_a_worst_trace_that_is_no_longer_kept_has_no_link() -> None:
-    reading = everything()
-    reading.kept.clear()
-    reading.told.clear()
-    page = status(reading)
+    agent = everything()
+    agent.documents.clear()
+    agent.alert_list.clear()
+    page = status(agent)
     assert "Its text is not kept any more." in page.text
     assert "/trace/bot/t-1" not in page.links()
 
 
 def test_perfect_traces_are_not_worst() -> None:
-    reading = everything()
-    reading.fake.bad = {
+    agent = everything()
+    agent.fake.bad = {
         ("bot", "error", "builtin"): [RankedTrace("fine", 0.0, NOW)],
         ("bot", "relevance", "builtin"): [RankedTrace("best", 3.0, NOW)],
     }
-    assert "Worst traces" not in status(reading).text
+    assert "Worst traces" not in status(agent).text
 
 
 def test_many_services_are_listed_and_a_few_are_whole() -> None:
-    reading = FakeReading()
+    agent = FakeAgent()
     for number in range(30):
         key = (f"service-{number:02d}", "", "grounding", "builtin", "1h")
-        reading.fake.table[key] = estimate()
-    reading.told = [alert(service="service-29")]
-    page = status(reading)
+        agent.fake.table[key] = estimate()
+    agent.alert_list = [alert(service="service-29")]
+    page = status(agent)
     services = {link for link in page.links() if link.startswith("/service/")}
     assert len(services) == 30
     headings = [tag for tag, attrs in page.tags if attrs.get("class") == "service"]
@@ -239,18 +239,18 @@ def test_the_trace_page_shows_the_whole_case() -> None:
     ],
 )
 def test_a_trace_that_is_not_whole_still_has_a_page(document: dict[str, Any]) -> None:
-    reading = FakeReading(kept={("bot", "t"): document})
-    assert "bot" in traced(reading, "bot", "t").text
+    agent = FakeAgent(documents={("bot", "t"): document})
+    assert "bot" in traced(agent, "bot", "t").text
 
 
-def hostile() -> FakeReading:
-    reading = FakeReading(segments=["model"])
+def hostile() -> FakeAgent:
+    agent = FakeAgent(segments=["model"])
     service, segment = f"svc{HOSTILE}", f"model={HOSTILE}"
     for key in ("", segment):
         for metric in ("grounding", "answered", "error"):
-            reading.fake.table[(service, key, metric, HOSTILE, "1h")] = estimate()
-        reading.fake.latency[(service, key, HOSTILE, "1h")] = []
-    reading.fake.bad[(service, "grounding", HOSTILE)] = [RankedTrace(HOSTILE, 0.1, NOW)]
+            agent.fake.table[(service, key, metric, HOSTILE, "1h")] = estimate()
+        agent.fake.latency[(service, key, HOSTILE, "1h")] = []
+    agent.fake.bad[(service, "grounding", HOSTILE)] = [RankedTrace(HOSTILE, 0.1, NOW)]
     long = HOSTILE + "x" * 100_000
     document = trace(
         trace_id=HOSTILE, query=long, answer=long, error=long, model=HOSTILE,
@@ -260,20 +260,20 @@ def hostile() -> FakeReading:
         timings={HOSTILE: 1.0},
     )  # fmt: skip
     scores = [{**item, "detail": {HOSTILE: long}, "reason": HOSTILE} for item in results()]
-    reading.kept[(service, HOSTILE)] = {"trace": document, "results": scores}
-    reading.told = [
+    agent.documents[(service, HOSTILE)] = {"trace": document, "results": scores}
+    agent.alert_list = [
         alert(service=service, segment=segment, rule=HOSTILE, summary=long, worst=[HOSTILE])
     ]
-    return reading
+    return agent
 
 
 def test_hostile_text_stays_text_and_is_bounded() -> None:
-    reading = hostile()
-    service = reading.fake.services()[0]
-    view = service_view(as_reading(reading), service)
+    agent = hostile()
+    service = agent.fake.services()[0]
+    view = service_view(as_agent_view(agent), service)
     assert view is not None
-    for page in (status(reading), Page(service_page(view, HOSTILE)),
-                 traced(reading, service, HOSTILE)):  # fmt: skip
+    for page in (status(agent), Page(service_page(view, HOSTILE)),
+                 traced(agent, service, HOSTILE)):  # fmt: skip
         names = {tag for tag, _ in page.tags}
         assert not names & {"script", "img", "iframe", "object"}
         assert not any(key.startswith("on") for _, attrs in page.tags for key in attrs)

@@ -27,16 +27,16 @@ from hypothesis import strategies as st
 from ragmeter.alerts.alert import Alert
 from ragmeter.alerts.budget_rings import COARSE
 from ragmeter.alerts.error_budgets import Objective
-from ragmeter.alerts.rules import load_rules, parse_rules
+from ragmeter.alerts.rules import AlertRule, load_rules, parse_rules
 from ragmeter.core.arithmetic import weight_units
 from ragmeter.exporters.rules.burn_rate_rules import (
     BAD,
     BAD_SQUARES,
     EVENTS,
-    INTERVAL,
-    glob_to_regex,
-    render_rule_file,
+    burn_rate_rules,
 )
+from ragmeter.exporters.rules.promql import glob_to_regex
+from ragmeter.exporters.rules.rule_file import INTERVAL
 from tests.alerts.burn_rates import (
     BURN_RULES,
     FAST,
@@ -55,6 +55,12 @@ from tests.real import require
 from tests.waiting import PATIENCE
 
 NAMES = {name: name for name in (EVENTS, BAD, BAD_SQUARES)}
+
+
+def rule_file_text(rules: Sequence[AlertRule], objectives: Sequence[Objective]) -> str:
+    """A file with the burn-rate rules alone."""
+    group = {"name": "slo", "interval": f"{INTERVAL}s", "rules": burn_rate_rules(rules, objectives)}
+    return yaml.safe_dump({"groups": [group]}, sort_keys=False, width=100, allow_unicode=True)
 
 
 def scraped(events: Iterable[Event], until: float, every: int, each: float) -> dict[str, str]:
@@ -123,7 +129,7 @@ def _labels(rule: str, severity: str, window: str) -> dict[str, str]:
 
 def promtool(folder: Path, target: float, test: dict[str, Any]) -> str:
     """What `promtool test rules` says; raises where an expectation fails."""
-    text = render_rule_file(BURN_RULES, [availability(target)])
+    text = rule_file_text(BURN_RULES, [availability(target)])
     # promtool compares annotations too, which hold the value: they are the next test's
     (folder / "rules.yml").write_text(re.sub(r"\n    annotations:(\n      .*)+", "", text))
     file = folder / "test.yml"
@@ -226,7 +232,7 @@ def test_the_file_holds_every_burn_rule_for_every_objective() -> None:
         "runbook": "https://wiki/slo",
     }
     rules = [*load_rules(), *parse_rules([{"rules": [extra]}])]
-    (group,) = yaml.safe_load(render_rule_file(rules, objectives))["groups"]
+    (group,) = yaml.safe_load(rule_file_text(rules, objectives))["groups"]
     alerts = [rule for rule in group["rules"] if "alert" in rule]
     assert [(rule["alert"], rule["labels"]["slo"]) for rule in alerts] == [
         *((name, slo) for name in (FAST, SLOW, TICKET) for slo in ("availability", "latency")),
@@ -262,7 +268,7 @@ def test_promtool_finds_the_file_in_order(tmp_path: Path) -> None:
     told = {"labels": {"team": "{{ nobody"}, "runbook": "https://example.com/{{ x }}"}
     rules = [rule.model_copy(update={"services": tuple(services), **told}) for rule in BURN_RULES]
     file = tmp_path / "rules.yml"
-    file.write_text(render_rule_file(rules, [availability(), Objective(odd, 0.95)]))
+    file.write_text(rule_file_text(rules, [availability(), Objective(odd, 0.95)]))
     command = [require("promtool"), "check", "rules", str(file)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
@@ -346,7 +352,7 @@ def test_a_prometheus_server_fires_what_the_agent_fires(tmp_path: Path) -> None:
         expected |= {(name, rule) for rule, now in state.items() if now == "firing"}
     assert expected >= {("down", FAST), ("poor", SLOW)}
     backfilled(tmp_path, services, round(time.time()) - until, until)
-    text = render_rule_file(BURN_RULES, [availability()])
+    text = rule_file_text(BURN_RULES, [availability()])
     (tmp_path / "rules.yml").write_text(text.replace(f"interval: {INTERVAL}s", "interval: 1s"))
     with prometheus(tmp_path, CONFIG) as client:
         found: set[tuple[str, str]] = set()

@@ -11,7 +11,7 @@ import yaml
 
 from ragmeter.alerts.error_budgets import Objective
 from ragmeter.alerts.rules import parse_rules
-from ragmeter.exporters.rules.rule_file import rule_file
+from ragmeter.exporters.rules.rule_file import build_rule_file
 from tests.exporters.rules.annotations import FILES, TESTS, promtool
 from tests.real import require
 
@@ -39,7 +39,7 @@ def test_what_looks_like_a_template_is_text(tmp_path: Path) -> None:
     defaults = yaml.safe_load(DEFAULTS.read_text("utf-8"))
     rules = parse_rules([defaults, {"rules": [{**segment, **reading}, failed]}])
     objective = Objective(f'{odd} "\\\n', 0.99)
-    file = rule_file(rules, [objective], segments=[odd], runbooks=f"https://{odd}")
+    file = build_rule_file(rules, [objective], segments=[odd], runbooks=f"https://{odd}")
     path = tmp_path / "rules.yaml"
     path.write_text(file.text(), "utf-8")
     command = [require("promtool"), "check", "rules", str(path)]

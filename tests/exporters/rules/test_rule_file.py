@@ -22,10 +22,10 @@ from ragmeter.alerts.rule_sets import (
 from ragmeter.alerts.rules import RULE_PROFILES, load_rules, parse_rules
 from ragmeter.cli.main import app
 from ragmeter.config.loader import load_settings
-from ragmeter.exporters.families.reference import all_families
+from ragmeter.exporters.families.catalogue import all_families
 from ragmeter.exporters.rules.health import HEALTH_RULES
 from ragmeter.exporters.rules.promql import HOLD
-from ragmeter.exporters.rules.rule_file import rule_file
+from ragmeter.exporters.rules.rule_file import build_rule_file
 from ragmeter.exporters.rules.service import failure_recordings
 from ragmeter.metrics.registry import METRICS
 from ragmeter.windows.estimators import wilson_interval
@@ -78,7 +78,7 @@ def test_every_default_rule_of_the_agent_is_there_and_every_drift_alert() -> Non
 @pytest.mark.parametrize("profile", RULE_PROFILES)
 def test_thresholds_durations_and_severities_are_the_agents(profile: str) -> None:
     own = load_rules(profile=profile)
-    groups = rule_file(own, []).groups
+    groups = build_rule_file(own, []).groups
     found = {rule["alert"]: rule for group in groups for rule in group["rules"] if "alert" in rule}
     for rule in own:
         if rule.burn is not None:
@@ -263,7 +263,7 @@ def test_segments_have_gauges_of_their_own() -> None:
         "services": ["shop-*"], "labels": {"team": "x"}, "runbook": "https://wiki.test/x",
     }  # fmt: skip
     own = [*load_rules(), *parse_rules([{"rules": [extra]}])]
-    groups = rule_file(own, [], segments=["tenant", "service"]).groups
+    groups = build_rule_file(own, [], segments=["tenant", "service"]).groups
     found = {rule["alert"]: rule for group in groups for rule in group["rules"] if "alert" in rule}
     assert 'window="1h",tenant="",tag_service=""}' in found["RagGroundingLow"]["expr"]
     mine = found["TenantUngrounded"]
@@ -304,13 +304,13 @@ def test_a_mistake_in_the_rules_is_said(tmp_path: Path, text: str, said: str) ->
 def test_missing_scores_are_looked_for_in_a_window_that_there_is(
     windows: list[str], read: str
 ) -> None:
-    groups = rule_file([], [], windows=windows).groups
+    groups = build_rule_file([], [], windows=windows).groups
     rules_ = {rule.get("alert"): rule for group in groups for rule in group["rules"]}
     assert f'window="{read}"' in rules_["RagScoresAbsent"]["expr"]
 
 
 def test_drift_rules_go_with_the_detectors() -> None:
-    groups = rule_file(load_rules(), [], drift=False).groups
+    groups = build_rule_file(load_rules(), [], drift=False).groups
     assert "ragmeter-drift" not in [group["name"] for group in groups]
 
 

@@ -7,12 +7,12 @@ import csv
 import gzip
 import json
 import os
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from ragmeter.app.reports import render_report
 from ragmeter.config.loader import load_settings
 from ragmeter.config.settings import Settings
 from ragmeter.console.terminal import UsageError
@@ -39,7 +39,7 @@ def shown(
 ) -> tuple[str, list[str]]:
     """What goes to stdout, and what is said."""
     said: list[str] = []
-    assert run_report(ReportOptions(files, **more), settings, said.append)
+    run_report(ReportOptions(files, **more), settings, said.append, render_report)
     return capfd.readouterr().out, said
 
 
@@ -64,25 +64,18 @@ def test_two_runs(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     assert numbers(capfd, first, second) == found
 
 
-def test_page_and_picture(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    file = scores(tmp_path / "a.jsonl", [0.1, 0.5, 0.9])
-    html, png = tmp_path / "r.html", tmp_path / "r.png"
-    shown(capfd, file, html=html, png=png)
+def test_page(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    file, html = scores(tmp_path / "a.jsonl", [0.1, 0.5, 0.9]), tmp_path / "r.html"
+    shown(capfd, file, html=html)
     assert html.read_text().startswith("<!doctype html>")
-    assert png.read_bytes().startswith(b"\x89PNG")
 
 
-def test_without_matplotlib_the_rest_is_made(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setitem(sys.modules, "matplotlib", None)
-    file, html, png = scores(tmp_path / "a.jsonl", [0.1]), tmp_path / "h", tmp_path / "p"
-    said: list[str] = []
-    assert not run_report(ReportOptions([file], html=html, png=png), SETTINGS, said.append)
-    assert any("ragmeter[report]" in line for line in said)
-    assert html.exists()
+def test_png_names_the_option_that_replaces_it(tmp_path: Path) -> None:
+    file, png = scores(tmp_path / "a.jsonl", [0.1]), tmp_path / "r.png"
+    done = ragmeter("report", file, "--png", png)
+    assert done.returncode == 2
+    assert b"use --html" in done.stderr
     assert not png.exists()
-    assert "grounding" in capfd.readouterr().out
 
 
 def test_a_csv_of_ours(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
@@ -239,17 +232,16 @@ def test_probabilities_are_honoured(tmp_path: Path, capfd: pytest.CaptureFixture
 def test_calls_that_cannot_be_meant(tmp_path: Path, more: dict[str, Any]) -> None:
     file = scores(tmp_path / "a.jsonl", [0.1])
     with pytest.raises(UsageError):
-        run_report(ReportOptions(**{"files": [file], **more}), SETTINGS, print)
+        run_report(ReportOptions(**{"files": [file], **more}), SETTINGS, print, render_report)
 
 
 def test_nothing_read_is_overwritten(tmp_path: Path) -> None:
     file = scores(tmp_path / "a.jsonl", [0.1])
     link = tmp_path / "link"
     os.link(file, link)
-    calls: list[dict[str, Any]] = [{"html": link}, {"png": file}]
-    for more in calls:
+    for html in (link, file):
         with pytest.raises(UsageError, match="is what is read"):
-            run_report(ReportOptions([file], **more), SETTINGS, print)
+            run_report(ReportOptions([file], html=html), SETTINGS, print, render_report)
     with pytest.raises(UsageError, match="is what is read"):
         convert_to_open_rag_eval(ReportOptions([file]), link, SETTINGS, print)
     assert "grounding" in file.read_text()
@@ -271,7 +263,7 @@ def test_files_that_are_none(tmp_path: Path, data: bytes, why: str) -> None:
     file.write_bytes(data)
     small = load_settings(environ={}, overrides={"limits": {"trace_bytes": 10_000}})
     with pytest.raises(OSError, match=why):
-        run_report(ReportOptions([file]), small, print)
+        run_report(ReportOptions([file]), small, print, render_report)
 
 
 def test_open_rag_eval_columns_out_and_in_again(

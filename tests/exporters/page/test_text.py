@@ -1,13 +1,14 @@
 from __future__ import annotations
 
-from html import unescape
+import re
 from html.parser import HTMLParser
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ragmeter.exporters.page.markup import Markup, clip, el, join, one_line, visible
+from ragmeter.exporters.page.rendering import make_environment
+from ragmeter.exporters.page.text import clip, one_line, visible
 
 
 class Reader(HTMLParser):
@@ -23,27 +24,30 @@ class Reader(HTMLParser):
         self.text += data
 
 
+def drawn(template: str, text: str) -> Reader:
+    """A template of one line, in the environment of the pages."""
+    reader = Reader()
+    reader.feed(make_environment().from_string(template).render(text=text))
+    reader.close()
+    return reader
+
+
 @given(st.text(max_size=60))
 def test_no_text_becomes_markup(text: str) -> None:
-    reader = Reader()
-    reader.feed(el("p", text, title=text))
-    reader.close()
+    reader = drawn('<p title="{{ text }}">{{ text }}</p>', text)
     assert [tag for tag, _ in reader.tags] == ["p"]
     assert reader.tags[0][1] == {"title": visible(text)}
     assert reader.text == visible(text)
 
 
-def test_children_of_all_kinds() -> None:
-    made = el("ul", None, [el("li", "a & b"), "<i>"], hidden=True, class_="x", data_n=3, title=None)
-    assert made == '<ul hidden class="x" data-n="3"><li>a &amp; b</li>&lt;i&gt;</ul>'
-    assert isinstance(made, Markup)
-    assert join("a", ["b", ["c"]]) == "abc"
-
-
-def test_void_elements_are_closed_for_svg_too() -> None:
-    assert el("line", x1=0) == '<line x1="0"/>'
-    with pytest.raises(ValueError, match="no children"):
-        el("br", "text")
+def test_no_template_turns_escaping_off() -> None:
+    environment = make_environment()
+    names = environment.list_templates(["html"])
+    assert len(names) > 10
+    assert environment.loader is not None
+    for name in names:
+        source, _, _ = environment.loader.get_source(environment, name)
+        assert not re.search(r"\|\s*safe|autoescape|Markup", source), name
 
 
 @pytest.mark.parametrize(
@@ -72,4 +76,3 @@ def test_length_is_bounded() -> None:
     assert one_line(" a \n b ", 10) == "a b"
     assert one_line("word " * 100_000, 8) == "word wor…"
     assert one_line(" " * 10_000 + "x", 8) == "…"
-    assert unescape(el("p", "&amp;")) == "<p>&amp;</p>"

@@ -10,18 +10,11 @@ from pathlib import Path
 import pytest
 
 from ragmeter.config.loader import load_settings
+from ragmeter.exporters.timeline import GUTTER, MAX_LANES, PLOT, render_timeline
 from ragmeter.metrics.registry import METRICS
 from ragmeter.offline.backtest import MAX_POINTS, EstimatePoint, EstimateTracks
 from ragmeter.offline.backtest_report import build_timeline
-from ragmeter.offline.timeline import (
-    GUTTER,
-    MAX_LANES,
-    PLOT,
-    AlertSpan,
-    Timeline,
-    TimelineLane,
-    render_timeline,
-)
+from ragmeter.offline.timeline import AlertSpan, Timeline, TimelineLane
 from ragmeter.windows.windows import Windows
 from tests.exporters.browser import browser
 from tests.offline.test_backtest import outage, rules, run
