@@ -5,7 +5,8 @@
 Simulated traffic in 30 s buckets: Poisson events, binomial errors. Prints minutes from the start
 of an incident to the first page (median over seeds), false pages per month while errors stay at
 half of what the objective allows, how often a page comes and goes at its very threshold, and what
-the rings cost. The rules are the shipped ones (`agent/alerts/error_budgets.py`), evaluated every 30 s.
+the rings cost. The rules are the shipped ones (`agent/alerts/error_budgets.py`), evaluated every
+30 s.
 """
 
 from __future__ import annotations

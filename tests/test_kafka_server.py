@@ -1,6 +1,7 @@
 """The Kafka that other tests run against starts, and keeps its data.
 
-Its secure listeners are tested in tests/kafka/test_connection_security.py, three nodes in test_chaos.py there.
+Its secure listeners are tested in tests/kafka/test_connection_security.py, three nodes in
+tests/kafka/test_chaos.py.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The wheel in an environment of its own, beside an application with modules of our folders' names."""
+"""The wheel in an environment of its own, beside an application with folders of our names."""
 
 from __future__ import annotations
 

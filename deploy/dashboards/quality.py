@@ -69,7 +69,8 @@ def _segments() -> Panel:
         series = of_service(
             "", f'__name__=~"{names}_{end}"', 'window="$window"', 'scorer=~"$scorer"'
         )
-        name = f'label_replace({hold_last_value(series)}, "metric", "$1", "__name__", "rag_(.+)_{end}")'
+        held = hold_last_value(series)
+        name = f'label_replace({held}, "metric", "$1", "__name__", "rag_(.+)_{end}")'
         return f"max without (job, __name__) ({name} unless {PLAIN})"
 
     return columns(
