@@ -2,8 +2,8 @@
 
 In a test: `async with StubJudge(latency=0.01) as stub: ... stub.base_url`. As a process:
 `python -m tests.scorers.judge.stub_judge --port 9999 --latency 0.2 --fault malformed=0.05`, which
-prints its base URL; `GET /stats` gives the counts, `POST /reset` clears them, `POST /faults` with shares
-by name replaces the faults.
+prints its base URL; `GET /stats` gives the counts, `POST /reset` clears them, `POST /faults` with
+shares by name replaces the faults.
 """
 
 from __future__ import annotations
