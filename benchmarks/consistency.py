@@ -24,8 +24,8 @@ from ragmeter.aggregate.answer_similarity import (
 from ragmeter.aggregate.wordings import MAX_WORDS, WordingBuilder
 from ragmeter.config.privacy import PrivacySettings
 from ragmeter.config.scoring import ConsistencySettings
+from ragmeter.core.arithmetic import pack_vector, packed_cosine
 from ragmeter.core.score import HashedWording
-from ragmeter.core.vectors import pack_vector, packed_cosine
 from ragmeter.ingest.files import InputFile
 from ragmeter.ingest.native import DecodeFailure
 from ragmeter.score.scorer import Scorer

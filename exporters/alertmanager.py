@@ -25,7 +25,7 @@ from ragmeter.exporters.dispatch import (
     post_once,
     status_classifier,
 )
-from ragmeter.exporters.page.text import service_url
+from ragmeter.exporters.page.numbers import service_url
 
 RESEND = 60.0  # seconds between rounds, as Prometheus' rules.alert.resend-delay
 ENDS_AFTER = 4  # resends until a firing alert ends by itself: three may be lost, as with Prometheus

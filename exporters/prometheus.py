@@ -27,7 +27,7 @@ from ragmeter.exporters.exposition import (
     format_number,
     join_exposition,
 )
-from ragmeter.exporters.families.catalogue import (
+from ragmeter.exporters.families.reference import (
     AGENT,
     CONSISTENCY,
     INDEXING,

@@ -12,8 +12,8 @@ from markupsafe import Markup
 
 from ragmeter import __version__
 from ragmeter.exporters import svg
+from ragmeter.exporters.page.numbers import clip, one_line
 from ragmeter.exporters.page.rendering import load_style_sheet, render
-from ragmeter.exporters.page.text import clip, one_line
 from ragmeter.offline.report.comparison import RunComparison, describe_difference
 from ragmeter.offline.report.run import RunSeries
 from ragmeter.offline.report.summary import (

@@ -13,7 +13,7 @@ from typing import TypeVar
 from markupsafe import Markup, escape
 
 from ragmeter.core.metric_specs import MetricSpec
-from ragmeter.exporters.page.text import visible
+from ragmeter.exporters.page.numbers import visible
 
 # A chart never shows less than this share of a bounded metric's range: noise must look small.
 LEAST_SPAN = 0.1

@@ -19,7 +19,7 @@ from prometheus_client.registry import Collector
 
 from ragmeter.exporters.api import InvalidSegmentsQuery, SegmentsQuery, segments_json, windows_json
 from ragmeter.exporters.exposition import CONTENT_TYPES, accepts_gzip, prefers_openmetrics
-from ragmeter.exporters.page.pages import csp, error_page, service_page, status_page, trace_page
+from ragmeter.exporters.page.rendering import csp, error_page, service_page, status_page, trace_page
 from ragmeter.exporters.page.views import service_view, status_view, trace_view
 from ragmeter.exporters.prometheus import PrometheusExporter, process_registry
 from ragmeter.server.listener import SECURITY_HEADERS

@@ -26,14 +26,13 @@ from ragmeter.alerts.error_budgets import ErrorBudgets
 from ragmeter.alerts.rules import AlertRule
 from ragmeter.config.scoring import SamplingSettings
 from ragmeter.config.settings import Settings
-from ragmeter.core.arithmetic import WEIGHT_ONE
+from ragmeter.core.arithmetic import WEIGHT_ONE, AnswerVectors
 from ragmeter.core.clocks import parse_whole_seconds, parse_window
 from ragmeter.core.counters import CounterKey, Counters, GaugeSample
 from ragmeter.core.label_bounds import LabelBounds
 from ragmeter.core.score import HashedWording, Score, ScoredTrace
 from ragmeter.core.series import FingerprintRegistry
 from ragmeter.core.tiers import MetricScorer
-from ragmeter.core.vectors import AnswerVectors
 from ragmeter.metrics.canary.scores import expected_canary_pairs, is_canary_scorer
 from ragmeter.metrics.judge_agreement import PROBE_SERVICE
 from ragmeter.metrics.registry import METRICS

@@ -14,8 +14,8 @@ from itertools import chain, combinations, zip_longest
 from typing import NamedTuple
 
 from ragmeter.aggregate.wordings import wording_words
+from ragmeter.core.arithmetic import UnpackedVector, is_same_space, packed_cosine
 from ragmeter.core.score import NoScore
-from ragmeter.core.vectors import UnpackedVector, is_same_space, packed_cosine
 from ragmeter.metrics.consistency import (
     EMBEDDING_SIMILARITY,
     SIMILARITIES,
@@ -36,7 +36,7 @@ THIN_SECONDS = 60.0
 
 
 class RememberedAnswer(NamedTuple):
-    """An answer of event time `at`; `vector` is its embedding (`ragmeter.core.vectors`) or ""."""
+    """An answer of event time `at`; `vector` is its embedding (`ragmeter.core.arithmetic`) or ""."""
 
     at: float
     words: str

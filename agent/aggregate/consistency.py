@@ -21,10 +21,10 @@ from ragmeter.aggregate.answer_similarity import (
     repair_links,
     unlink_question,
 )
+from ragmeter.core.arithmetic import AnswerVectors
 from ragmeter.core.counters import GaugeSample
 from ragmeter.core.label_bounds import ServiceSlots
 from ragmeter.core.score import HashedWording
-from ragmeter.core.vectors import AnswerVectors
 from ragmeter.metrics.consistency import SIMILARITIES, SimilaritySpread
 from ragmeter.windows.estimators import t975
 

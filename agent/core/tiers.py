@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol, runtime_checkable
 
+from ragmeter.core.arithmetic import AnswerVectors
 from ragmeter.core.score import Score
-from ragmeter.core.vectors import AnswerVectors
 from ragmeter.trace import Trace
 
 # `embedding` has no results and draws no sample: it returns the vectors of the answers that

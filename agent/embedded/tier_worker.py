@@ -16,10 +16,10 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ragmeter.core.arithmetic import AnswerVectors
 from ragmeter.core.process import Heartbeat
 from ragmeter.core.score import Score
 from ragmeter.core.tiers import EmbeddingScorer, PausableScorer, ScoringCost, Tier, TierScorer
-from ragmeter.core.vectors import AnswerVectors
 from ragmeter.ingest.native import DecodeFailure, decode_trace
 from ragmeter.score.scorer import complete_results
 from ragmeter.score.slow_tiers import answered_pairs, score_live_tier

@@ -18,12 +18,12 @@ from typing import IO, Any, Protocol
 
 from ragmeter.config.settings import Settings
 from ragmeter.console.terminal import FileProgress
+from ragmeter.core.arithmetic import AnswerVectors
 from ragmeter.core.atomic_files import replacing
 from ragmeter.core.counters import Counts
 from ragmeter.core.feedback import Feedback
 from ragmeter.core.score import Score, ScoredTrace, ScoreState
 from ragmeter.core.tiers import ScoringCost, Tier, TierScorer
-from ragmeter.core.vectors import AnswerVectors
 from ragmeter.ingest.content_policy import ContentPolicy
 from ragmeter.ingest.feedback import read_feedback
 from ragmeter.ingest.files import MAX_SHOWN, STDIN, InputFile

@@ -23,10 +23,10 @@ from ragmeter.aggregate.feedback_records import (
 )
 from ragmeter.aggregate.wordings import WordingBuilder, embeds_answers, wording_mode
 from ragmeter.config.settings import Settings
+from ragmeter.core.arithmetic import AnswerVectors
 from ragmeter.core.feedback import Feedback
 from ragmeter.core.score import Score
 from ragmeter.core.tiers import MetricScorer
-from ragmeter.core.vectors import AnswerVectors
 from ragmeter.metrics.labelled import label_results, label_scores, labelled_metric_names
 from ragmeter.trace import Trace
 

@@ -8,10 +8,10 @@ from collections.abc import Sequence
 from ragmeter.aggregate.wordings import embedding_excerpt, embeds_answers
 from ragmeter.config.privacy import PrivacySettings
 from ragmeter.config.scoring import ConsistencySettings
+from ragmeter.core.arithmetic import AnswerVectors, pack_vector
 from ragmeter.core.counters import GaugeSample
 from ragmeter.core.score import Score
 from ragmeter.core.tiers import MetricScorer, ScoringCost, Tier
-from ragmeter.core.vectors import AnswerVectors, pack_vector
 from ragmeter.scorers.llm.embeddings import EmbeddingClient, EmbeddingFailed
 from ragmeter.trace import Trace
 

@@ -1,20 +1,129 @@
-"""The table of all metrics in docs/metrics.md, made from the registry and the declared families.
+"""Every exported metric family, and the reference table of docs/metrics.md made from them.
 
-`python -m ragmeter.exporters.families.reference docs/metrics.md` writes it between the marks of
-that page.
+The quality gauges follow from the metric catalogue; `families.yaml` declares all others.
 """
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from importlib.resources import files
 from pathlib import Path
+
+import yaml
 
 from ragmeter.alerts.rule_sets import describe_rule
 from ragmeter.alerts.rules import load_rules
 from ragmeter.core.metric_specs import MetricSpec, base_name
-from ragmeter.exporters.families.catalogue import all_families
+from ragmeter.core.score import BUILTIN_SCORER
+from ragmeter.exporters.exposition import FamilyType, MetricFamily
+from ragmeter.metrics.consistency import SIMILARITIES
 from ragmeter.metrics.registry import METRICS
+
+_UNITS = ("seconds", "bytes", "usd", "ratio")
+_SIMILARITY_NAMES = {
+    "rouge1": "ROUGE-1 F",
+    "rouge2": "ROUGE-2 F",
+    "rouge_l": "ROUGE-L F",
+    "embedding": "Cosine (0 to 1) of the embeddings",
+}
+
+
+def all_families(specs: Mapping[str, MetricSpec] = METRICS) -> list[MetricFamily]:
+    """Return all families in the order in which they are exported."""
+    quality = [family for spec in specs.values() for family in quality_families(spec)]
+    return [*quality, *LATENCY, *TRAFFIC, *CONSISTENCY, *INDEXING, *AGENT, *PROCESS]
+
+
+def quality_families(spec: MetricSpec) -> tuple[MetricFamily, ...]:
+    """Return the five families of a quality metric.
+
+    They are the point estimate, the lower and upper end of its interval, the effective samples,
+    and the share of traces without a value.
+    """
+    text = spec.meaning.strip().rstrip(".")
+    over = "over the window" if spec.kind == "ratio" else "mean over the window"
+    unit = "ratio" if spec.kind == "ratio" else spec.unit
+    # A scorer that is not built in, such as a judge or a model, has versions.
+    version = ("fingerprint",) if set(spec.scorers) - {BUILTIN_SCORER} else ()
+    labels = ("service", "scorer", *version, *spec.labels, "window")
+    stem, gauge = f"rag_{spec.name}", spec.gauge
+    segmented = {
+        gauge: (f"{text[:1].upper()}{text[1:]}; {over}.", unit),
+        f"{stem}_ci_lower": (f"Lower end of the 95% interval of {gauge}.", unit),
+        f"{stem}_ci_upper": (f"Upper end of the 95% interval of {gauge}.", unit),
+        f"{stem}_effective_samples": (
+            f"Equally weighted traces that would carry as much evidence as {gauge} has.",
+            "",
+        ),
+    }
+    unscored = f"Share of the traces that {gauge} should cover and that got no value."
+    return (
+        *(
+            MetricFamily(name, "gauge", text, labels, unit, segmented=True)
+            for name, (text, unit) in segmented.items()
+        ),
+        MetricFamily(f"{stem}_unscored_ratio", "gauge", unscored, labels, "ratio"),
+    )
+
+
+def _declare(declaration: str, text: str, *, ours: bool = True) -> MetricFamily:
+    """Make a family of `name{label,label}`; the label `*` stands for the segment tags."""
+    name, _, inner = declaration.partition("{")
+    labels = tuple(label for label in inner.rstrip("}").split(",") if label)
+    bare = name.removesuffix("_total")
+    kind: FamilyType = "gauge"
+    if name == "rag_trace_duration_seconds":
+        kind = "histogram"
+    elif bare != name:
+        kind = "counter"
+    elif name.endswith("_info") and ours:  # prometheus_client writes its own infos as gauges
+        kind = "info"
+    return MetricFamily(
+        name,
+        kind,
+        text,
+        tuple(label for label in labels if label != "*"),
+        next((unit for unit in _UNITS if bare.endswith(f"_{unit}")), ""),
+        segmented="*" in labels,
+        ours=ours,
+    )
+
+
+def _similarity_families(name: str) -> Iterable[MetricFamily]:
+    stem, pairs = f"rag_consistency_{name}", f"{_SIMILARITY_NAMES[name]} of every two answers"
+    texts = {
+        "mean": f"{pairs} to one question; mean over the questions asked again.",
+        "ci_lower": f"Lower end of the 95% interval of {stem}_mean.",
+        "ci_upper": f"Upper end of the 95% interval of {stem}_mean.",
+        "variance": f"Variance of the {pairs} to one question; mean over questions.",
+        "coefficient_of_variation": (
+            f"Standard deviation by mean of the {pairs} to one question; mean over questions."
+        ),
+    }
+    return (_declare(f"{stem}_{suffix}{{service,window}}", text) for suffix, text in texts.items())
+
+
+_DECLARED = {
+    section: tuple(
+        _declare(name, text, ours=section != "process") for name, text in families.items()
+    )
+    for section, families in yaml.safe_load(
+        files(__package__).joinpath("families.yaml").read_text("utf-8")
+    ).items()
+}
+
+LATENCY = _DECLARED["latency"]
+TRAFFIC = _DECLARED["traffic"]
+CONSISTENCY = (
+    _DECLARED["consistency"][0],
+    *(family for name in SIMILARITIES for family in _similarity_families(name)),
+    *_DECLARED["consistency"][1:],
+)
+INDEXING = _DECLARED["indexing"]
+AGENT = _DECLARED["agent"]
+PROCESS = _DECLARED["process"]
+
 
 BEGIN = "<!-- names:begin -->"
 END = "<!-- names:end -->"

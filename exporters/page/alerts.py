@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from ragmeter.core.metric_specs import find_spec
 from ragmeter.exporters.page.numbers import (
+    LABEL,
     format_age,
     format_count,
     format_interval,
@@ -15,8 +16,9 @@ from ragmeter.exporters.page.numbers import (
     format_seconds_interval,
     format_time,
     format_value,
+    metric_words,
+    one_line,
 )
-from ragmeter.exporters.page.text import LABEL, metric_words, one_line
 from ragmeter.metrics.registry import METRICS
 
 if TYPE_CHECKING:

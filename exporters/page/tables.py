@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ragmeter.core.metric_specs import MetricSpec, base_name
-from ragmeter.exporters.page.numbers import THIN, format_count, format_share
-from ragmeter.exporters.page.text import one_line
+from ragmeter.exporters.page.numbers import THIN, format_count, format_share, one_line
 from ragmeter.metrics.consistency import EMBEDDING_SIMILARITY, SIMILARITIES
 from ragmeter.metrics.registry import METRICS
 

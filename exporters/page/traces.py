@@ -10,8 +10,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from ragmeter.core.metric_specs import display_rank, find_spec, name_at_cutoff
-from ragmeter.exporters.page.numbers import format_seconds, format_trace_value
-from ragmeter.exporters.page.text import LABEL, clip, excerpt, metric_words, one_line
+from ragmeter.exporters.page.numbers import (
+    LABEL,
+    clip,
+    excerpt,
+    format_seconds,
+    format_trace_value,
+    metric_words,
+    one_line,
+)
 from ragmeter.exporters.page.views import TraceView
 from ragmeter.metrics.registry import METRICS
 

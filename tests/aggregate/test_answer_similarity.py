@@ -14,8 +14,8 @@ from ragmeter.aggregate.consistency import AnswerMemory
 from ragmeter.aggregate.wordings import WordingBuilder
 from ragmeter.config.privacy import PrivacySettings
 from ragmeter.config.scoring import ConsistencySettings
+from ragmeter.core.arithmetic import AnswerVectors, pack_vector
 from ragmeter.core.score import HashedWording
-from ragmeter.core.vectors import AnswerVectors, pack_vector
 from tests.traces import make_trace
 
 NOW = 1_790_000_000.0

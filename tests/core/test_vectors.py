@@ -5,8 +5,7 @@ import random
 
 import pytest
 
-from ragmeter.core.arithmetic import cosine_similarity
-from ragmeter.core.vectors import is_same_space, pack_vector, packed_cosine
+from ragmeter.core.arithmetic import cosine_similarity, is_same_space, pack_vector, packed_cosine
 
 
 def test_by_hand() -> None:

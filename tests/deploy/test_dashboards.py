@@ -15,7 +15,7 @@ from deploy.dashboards.__main__ import main
 from deploy.dashboards.files import DASHBOARDS, generated
 from ragmeter.alerts.rule_sets import RUNBOOK_PAGES
 from ragmeter.alerts.rules import load_rules
-from ragmeter.exporters.families.catalogue import all_families
+from ragmeter.exporters.families.reference import all_families
 from ragmeter.metrics.registry import METRICS
 from tests.deploy.dashboard_queries import boards, panels, queries
 from tests.deploy.tools import ROOT

@@ -11,7 +11,7 @@ import pytest
 
 from ragmeter.config.loader import load_settings
 from ragmeter.embedded.agent import EmbeddedAgent
-from ragmeter.exporters.page.pages import service_page
+from ragmeter.exporters.page.rendering import service_page
 from ragmeter.exporters.page.views import service_view
 from ragmeter.exporters.prometheus import PrometheusExporter
 from ragmeter.ingest.native import decode_trace

@@ -15,7 +15,7 @@ from ragmeter.config.privacy import PrivacySettings
 from ragmeter.config.scoring import ConsistencySettings
 from ragmeter.core.score import HashedWording
 from ragmeter.embedded.agent import EmbeddedAgent
-from ragmeter.exporters.page.pages import service_page
+from ragmeter.exporters.page.rendering import service_page
 from ragmeter.exporters.page.views import service_view
 from ragmeter.exporters.prometheus import PrometheusExporter
 from ragmeter.ingest.native import decode_trace

@@ -17,9 +17,9 @@ from ragmeter.aggregate.wordings import WordingBuilder
 from ragmeter.alerts.alert import Alert
 from ragmeter.config.privacy import PrivacySettings
 from ragmeter.config.scoring import ConsistencySettings
+from ragmeter.core.arithmetic import AnswerVectors, pack_vector
 from ragmeter.core.counters import Counters, Exemplar, GaugeSample
 from ragmeter.core.score import HashedWording
-from ragmeter.core.vectors import AnswerVectors, pack_vector
 from ragmeter.metrics.registry import METRICS
 from ragmeter.trace import Trace
 from ragmeter.windows.series import Estimate, Quantile

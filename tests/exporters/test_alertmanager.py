@@ -15,7 +15,7 @@ from aiohttp import web
 
 from ragmeter.alerts.alert import Alert
 from ragmeter.exporters.alertmanager import Alertmanager, alert_payload, alertmanager_labels
-from ragmeter.exporters.page.text import service_url
+from ragmeter.exporters.page.numbers import service_url
 from tests.exporters.alerts import absent, burning, drifted, make, unscored
 from tests.exporters.stub import Stub, serve
 from tests.waiting import until_async

@@ -7,7 +7,7 @@ import pytest
 
 from ragmeter.core.feedback import RESERVED_SCORERS
 from ragmeter.core.score import NoScore, Score, ScoreState
-from ragmeter.exporters.families.catalogue import all_families
+from ragmeter.exporters.families.reference import all_families
 from ragmeter.metrics.builtin import score_cheap
 from ragmeter.metrics.canary.scores import is_canary_scorer, reference_pairs, score_canary
 from ragmeter.metrics.custom import (

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import re
 
-from ragmeter.exporters.families.catalogue import all_families
+from ragmeter.exporters.families.reference import all_families
 from ragmeter.metrics.registry import METRICS
 
 

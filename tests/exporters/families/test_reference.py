@@ -7,8 +7,13 @@ from pathlib import Path
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from ragmeter.exporters.families.catalogue import all_families
-from ragmeter.exporters.families.reference import BEGIN, END, reference_table, update_reference
+from ragmeter.exporters.families.reference import (
+    BEGIN,
+    END,
+    all_families,
+    reference_table,
+    update_reference,
+)
 from ragmeter.exporters.prometheus import PrometheusExporter, process_registry
 from ragmeter.exporters.web import RefusalsCollector
 from tests.exporters.fakes import FakeAgent, as_agent_view, estimate, everything

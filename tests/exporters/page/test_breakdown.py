@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from ragmeter.exporters.page.pages import service_page, status_page
+from ragmeter.exporters.page.rendering import service_page, status_page
 from ragmeter.exporters.page.views import service_view, status_view
 from ragmeter.windows.windows import Windows
 from tests.exporters.broken_down import fallen

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from ragmeter.aggregate.agent_view import AgentHealth
-from ragmeter.exporters.page.pages import error_page, service_page, status_page, trace_page
+from ragmeter.exporters.page.rendering import error_page, service_page, status_page, trace_page
 from ragmeter.exporters.page.views import FULL_SERVICES, service_view, status_view, trace_view
 from ragmeter.windows.worst import RankedTrace
 from tests.exporters.fakes import (

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ragmeter.exporters.page.numbers import clip, one_line, visible
 from ragmeter.exporters.page.rendering import make_environment
-from ragmeter.exporters.page.text import clip, one_line, visible
 
 
 class Reader(HTMLParser):

@@ -22,10 +22,9 @@ from ragmeter.alerts.rule_sets import (
 from ragmeter.alerts.rules import RULE_PROFILES, load_rules, parse_rules
 from ragmeter.cli.main import app
 from ragmeter.config.loader import load_settings
-from ragmeter.exporters.families.catalogue import all_families
-from ragmeter.exporters.rules.health import HEALTH_RULES
+from ragmeter.exporters.families.reference import all_families
 from ragmeter.exporters.rules.promql import HOLD
-from ragmeter.exporters.rules.rule_file import build_rule_file
+from ragmeter.exporters.rules.rule_file import HEALTH_RULES, build_rule_file
 from ragmeter.exporters.rules.service import failure_recordings
 from ragmeter.metrics.registry import METRICS
 from ragmeter.windows.estimators import wilson_interval
