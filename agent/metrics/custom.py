@@ -25,9 +25,6 @@ CUSTOM_SCORER = "own"
 CANARY_CUSTOM_SCORER = "canary/own"
 """The scorer of all that are of canaries: a population of its own."""
 
-CUSTOM_METRICS: list[CustomMetric] = []
-"""Those of this process; `ragmeter.metrics.registry.install` adds one."""
-
 _MAX_VALUE = 1e15  # as in the windows: beyond it a value is no measurement
 _MAX_REASONS = 16  # of one metric: reasons become label values, and each is a series
 
@@ -164,8 +161,3 @@ def metric(
         source=source,
     )
     return lambda function: CustomMetric(spec, function, rules)
-
-
-def score_custom(trace: Trace, scorer: str) -> list[Score]:
-    """One result for each that is installed and of this population, in their order."""
-    return [one.score(trace) for one in CUSTOM_METRICS if one.scorer == scorer]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ragmeter.core.score import Score
-from ragmeter.metrics.builtin import score_builtin, score_cheap
+from ragmeter.metrics.builtin import PreparedTrace, score_builtin, score_cheap
 from ragmeter.trace import Trace
 
 KB = [
@@ -32,7 +32,11 @@ def trace(**fields: Any) -> Trace:
 
 def score_of(metric: str, **fields: Any) -> Score:
     one = trace(**fields)
-    return next(s for s in score_cheap(one) + score_builtin(one) if s.metric == metric)
+    return next(
+        s
+        for s in score_cheap(PreparedTrace(one)) + score_builtin(PreparedTrace(one))
+        if s.metric == metric
+    )
 
 
 def outcome(metric: str, **fields: Any) -> tuple[str, float | None, str | None]:

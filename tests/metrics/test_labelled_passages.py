@@ -16,7 +16,7 @@ from ragmeter.metrics.labelled import (
     order_labels_by_rank,
     score_passage_labels,
 )
-from ragmeter.metrics.registry import METRICS
+from ragmeter.metrics.registry import metric_specs
 from tests.metrics.help import trace
 from tests.metrics.peers import recorded
 
@@ -125,7 +125,7 @@ def test_every_metric_has_a_spec() -> None:
     declared = [spec.name for spec in LABELLED_PASSAGE_SPECS]
     assert labelled_passage_metrics([3]) == [f"{name}:3" for name in declared]
     assert list(score_passage_labels(labelled("t"), [1, 3])) == labelled_passage_metrics([1, 3])
-    assert "ndcg_at_k" in METRICS
+    assert "ndcg_at_k" in metric_specs()
     assert {spec.name: spec.good for spec in LABELLED_PASSAGE_SPECS if spec.good == "lower"} == {
         "misleading_context_rate_at_k": "lower"
     }
