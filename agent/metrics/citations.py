@@ -1,6 +1,4 @@
-"""Which passages an answer cites and where, and the citation metrics that need no model.
-
-Which passages an answer cites, and where: the one resolver that every citation metric uses.
+"""The citations of an answer, resolved to passages, and the citation metrics that need no model.
 
 Explicit `citations` of the trace win. Without them inline markers are read from the answer:
 `[1]`, `[1, 3]`, `[1-3]`, `[1][2]`, `【1†source】`, `[doc-3]`, and `[id]` where the id is one of a
@@ -52,6 +50,76 @@ _INDEX_NAMES = frozenset(
 )
 
 
+_SOURCE = "pragmata, metrics taxonomy"
+
+SPECS = (
+    MetricSpec(
+        name="citation_presence",
+        kind="ratio",
+        tier="cheap",
+        scorers=(BUILTIN_SCORER,),
+        meaning="share of answers that cite at least once",
+        formula="1 if the answer has a citation else 0, over traces that answered",
+        needs="trace.citations, else inline markers",
+        source=_SOURCE,
+    ),
+    MetricSpec(
+        name="citation_fabricated",
+        kind="ratio",
+        tier="cheap",
+        scorers=(BUILTIN_SCORER,),
+        meaning="share of citing answers with a citation that resolves to no passage",
+        formula="1 if any citation dangles else 0, over answers that cite",
+        needs="trace.citations, else inline markers, resolved against the passages",
+        source=_SOURCE,
+        good="lower",
+    ),
+    MetricSpec(
+        name="source_indicators",
+        kind="mean",
+        tier="cheap",
+        scorers=(BUILTIN_SCORER,),
+        meaning="how far the answer names its sources in words or by address",
+        formula="min(found / 3, 1); found = phrases that name a source, plus web addresses",
+        needs="answer text",
+        source="zesty-assignment, evaluate.py",
+    ),
+)
+
+# Each pattern with a text that it needs (or "") and plain words of which it needs one. Most answers
+# have none, and a search for plain words is far quicker than the pattern.
+_INDICATORS: tuple[tuple[str, tuple[str, ...], re.Pattern[str]], ...] = tuple(
+    (first, words, re.compile(pattern))
+    for first, words, pattern in (
+        ("", ("http", "www."), r"https?://|www\.\w"),
+        ("", ("according to",), r"according to\b"),
+        ("", ("based on",), r"based on (?:the|this|these|your|our|\w+'s) "),
+        (
+            "",
+            ("as stated", "as described", "as mentioned", "as noted", "as reported", "as shown"),
+            r"as (?:stated|described|mentioned|noted|outlined|explained|reported|shown"
+            r"|documented) (?:in|by|on|at)\b",
+        ),
+        (":", ("source", "reference", "citation"), r"(?:source|reference|citation)s?\s?:"),
+        (
+            "",
+            ("see ", "refer to", "found in", "cited in", "documented in"),
+            r"(?:see|refer to|found in|cited in|documented in)"
+            r" (?:the|section|page|chapter|document|table|figure)\b",
+        ),
+        (
+            "",
+            ("document", "passage", "article", "source", "manual", "guide", "report", "study"),
+            r"(?:documents?|documentation|passages?|articles?|sources?|manual|guide|report|study"
+            r"|paper|policy|context) (?:states?|says?|notes?|mentions?|explains?|describes?"
+            r"|indicates?|shows?|reports?|provides?|suggests?|lists?|specif(?:y|ies))\b",
+        ),
+        ("", ("page ", "section ", "chapter "), r"(?:page|section|chapter) \d"),
+    )
+)
+_MAX_TEXT = 20_000  # characters: three indicators are enough, and a long answer shows them early
+
+
 @dataclass(slots=True)
 class CitationMark:
     """One marker or explicit citation over answer characters [start, end).
@@ -68,118 +136,92 @@ class CitationMark:
 
 @dataclass(slots=True)
 class Citations:
-    """All citations of an answer in order. `explicit`: they come from `trace.citations`."""
+    """The citations of an answer in order; explicit ones come from `trace.citations`."""
 
     marks: list[CitationMark]
     explicit: bool
 
     @property
     def dangling(self) -> int:
+        """The number of targets that resolve to no passage."""
         return sum(mark.dangling for mark in self.marks)
 
 
-class _Resolver:
-    """Targets to passage indices: by id, then by rank, then by 1-based position."""
-
-    __slots__ = ("count", "ids", "ranks", "shapes")
-
-    def __init__(self, passages: Sequence[Passage]) -> None:
-        self.count = len(passages)
-        self.ids: dict[str, int] = {}
-        self.ranks: dict[int, int] = {}
-        for index, passage in enumerate(passages):
-            self.ids.setdefault(passage.id.casefold(), index)
-            if passage.rank is not None:
-                self.ranks.setdefault(passage.rank, index)
-        if 0 in self.ranks:  # ranks from 0: prompts still number from 1
-            self.ranks = {}
-        self.shapes: set[str] | None = None
-
-    def by_id(self, text: str) -> int | None:
-        key = text.strip().casefold()
-        found = self.ids.get(key)
-        return found if found is not None else self.ids.get(f"[{key}]")
-
-    def by_number(self, number: int) -> int | None:
-        found = self.ids.get(str(number))
-        if found is None:
-            found = self.ranks.get(number)
-        if found is None and 1 <= number <= self.count:
-            found = number - 1
-        return found
-
-    def like_an_id(self, text: str) -> bool:
-        """Whether the text has the shape of a passage id: equal but for its digits."""
-        if self.shapes is None:
-            self.shapes = {_DIGITS.sub("0", key) for key in self.ids if _DIGITS.search(key)}
-        return _DIGITS.sub("0", text.strip().casefold()) in self.shapes
+def resolve_citations(trace: Trace) -> Citations:
+    """Return the citations of an answer; if passages were not captured, every target dangles."""
+    passages = trace.passages or ()
+    if trace.citations:
+        resolver = _Resolver(passages)
+        marks = []
+        for citation in trace.citations[:MAX_MARKS]:
+            start, end = citation.start, citation.end
+            placed = start is not None and end is not None and end > start
+            mark = CitationMark(start or 0, end or 0) if placed else CitationMark(-1, -1)
+            for target in citation.passage_ids:
+                found = resolver.by_id(target)
+                bare = target.strip().strip("[]")
+                if found is None and bare.isdecimal() and len(bare) < 7:
+                    found = resolver.by_number(int(bare))
+                if found is None:
+                    mark.dangling += 1
+                elif found not in mark.passages:
+                    mark.passages.append(found)
+            if mark.passages or mark.dangling:
+                marks.append(mark)
+        return Citations(marks, explicit=True)
+    if not trace.answer or ("[" not in trace.answer and "【" not in trace.answer):
+        return Citations([], explicit=False)
+    return Citations(_inline(trace.answer, _Resolver(passages)), explicit=False)
 
 
-def _numbers(text: str) -> list[int]:
-    numbers: list[int] = []
-    for low, high, single in _PIECE.findall(text):
-        if single:
-            numbers.append(int(single))
-        elif int(low) <= int(high) < int(low) + _MAX_RANGE:
-            numbers.extend(range(int(low), int(high) + 1))
-        else:
-            numbers += [int(low), int(high)]
-    return numbers
+def score_citations(trace: Trace, answered: float | None, cited: Citations) -> list[Score]:
+    """Return the scores of every metric in `SPECS`, in their order."""
+    out: list[Score] = []
+    stop = make_answer_score("citation_presence", trace, answered)
+    cites = bool(cited.marks)
+    if stop is None and trace.answer is None and not cited.explicit:
+        stop = make_unscored("citation_presence", trace, "no_text")
+    out.append(stop or make_scored("citation_presence", trace, 1.0 if cites else 0.0))
+
+    stop = make_answer_score("citation_fabricated", trace, answered)
+    if stop is None and not cites:
+        stop = make_not_applicable("citation_fabricated", trace, "no_citations")
+    if stop is None and trace.passages is None:
+        stop = make_unscored("citation_fabricated", trace, "no_passages_captured")
+    if stop is None:
+        dangling = cited.dangling
+        detail = {"dangling": dangling} if dangling else None
+        stop = make_scored("citation_fabricated", trace, 1.0 if dangling else 0.0, detail)
+    out.append(stop)
+
+    stop = make_answer_score("source_indicators", trace, answered)
+    if stop is None and trace.answer is None:
+        stop = make_unscored("source_indicators", trace, "no_text")
+    if stop is None:
+        stop = make_scored("source_indicators", trace, source_indicator_quality(trace.answer or ""))
+    out.append(stop)
+    return out
 
 
-def _is_index(answer: str, start: int, end: int) -> bool:
-    """Whether `[n]` at [start, end) indexes a variable, as in `arr[1]`, rather than cites."""
-    if start == 0 or not (answer[start - 1].isalnum() or answer[start - 1] in "_)"):
-        return False
-    if _CODE_AFTER.match(answer, end):
-        return True
-    word = _INDEXED.search(answer, max(0, start - 32), start)
-    if word is None:
-        return False
-    name = word.group()
-    return (
-        len(name) == 1
-        or "_" in name
-        or name in _INDEX_NAMES
-        or (name[0].islower() and name != name.lower())
-    )
+def source_indicator_quality(text: str) -> float:
+    """Return min(indicators / 3, 1), as zesty-assignment's evaluate.py."""
+    return min(count_source_indicators(text) / 3.0, 1.0)
 
 
-def _read_mark(text: str, resolver: _Resolver, mark: CitationMark) -> bool:
-    """Fill `mark` from what stands between the brackets; False where it is no citation."""
-    found = resolver.by_id(text)
-    if found is not None:
-        mark.passages.append(found)
-        return True
-    if _NUMBERS.match(text):
-        numbers = _numbers(text)
-        for number in numbers:
-            found = resolver.by_number(number)
-            if found is not None:
-                mark.passages.append(found)
-            elif number == 0 or number >= 1000:  # an index or interval; a year
-                return False
-            else:
-                mark.dangling += 1
-        return bool(numbers)
-    if resolver.like_an_id(text):
-        mark.dangling += 1
-        return True
-    named = _NAMED.match(text)
-    if named:
-        found = resolver.by_number(int(named.group(1)))
-        if found is None:
-            mark.dangling += 1
-        else:
-            mark.passages.append(found)
-        return True
-    if re.search(r"[,;]", text):
-        known = [resolver.by_id(part) for part in re.split(r"[,;]", text)]
-        if any(index is not None for index in known):
-            mark.passages += [index for index in known if index is not None]
-            mark.dangling += sum(index is None for index in known)
-            return True
-    return False
+def count_source_indicators(answer: str) -> int:
+    """Count the source indicators of an answer, up to three."""
+    text = answer[:_MAX_TEXT].lower()
+    found = 0
+    for first, words, pattern in _INDICATORS:
+        if first not in text:
+            continue
+        for word in words:
+            if word in text:
+                found += len(pattern.findall(text))
+                break
+        if found >= 3:
+            return 3
+    return found
 
 
 def _inline(answer: str, resolver: _Resolver) -> list[CitationMark]:
@@ -222,149 +264,105 @@ def _inline(answer: str, resolver: _Resolver) -> list[CitationMark]:
     return marks
 
 
-def resolve_citations(trace: Trace) -> Citations:
-    """The citations of the trace's answer. With passages not captured every target dangles."""
-    passages = trace.passages or ()
-    if trace.citations:
-        resolver = _Resolver(passages)
-        marks = []
-        for citation in trace.citations[:MAX_MARKS]:
-            start, end = citation.start, citation.end
-            placed = start is not None and end is not None and end > start
-            mark = CitationMark(start or 0, end or 0) if placed else CitationMark(-1, -1)
-            for target in citation.passage_ids:
-                found = resolver.by_id(target)
-                bare = target.strip().strip("[]")
-                if found is None and bare.isdecimal() and len(bare) < 7:
-                    found = resolver.by_number(int(bare))
-                if found is None:
-                    mark.dangling += 1
-                elif found not in mark.passages:
-                    mark.passages.append(found)
-            if mark.passages or mark.dangling:
-                marks.append(mark)
-        return Citations(marks, explicit=True)
-    if not trace.answer or ("[" not in trace.answer and "【" not in trace.answer):
-        return Citations([], explicit=False)
-    return Citations(_inline(trace.answer, _Resolver(passages)), explicit=False)
+def _read_mark(text: str, resolver: _Resolver, mark: CitationMark) -> bool:
+    """Fill `mark` from the text between the brackets; return False if it is no citation."""
+    found = resolver.by_id(text)
+    if found is not None:
+        mark.passages.append(found)
+        return True
+    if _NUMBERS.match(text):
+        numbers = _numbers(text)
+        for number in numbers:
+            found = resolver.by_number(number)
+            if found is not None:
+                mark.passages.append(found)
+            elif number == 0 or number >= 1000:  # an index or interval; a year
+                return False
+            else:
+                mark.dangling += 1
+        return bool(numbers)
+    if resolver.like_an_id(text):
+        mark.dangling += 1
+        return True
+    named = _NAMED.match(text)
+    if named:
+        found = resolver.by_number(int(named.group(1)))
+        if found is None:
+            mark.dangling += 1
+        else:
+            mark.passages.append(found)
+        return True
+    if re.search(r"[,;]", text):
+        known = [resolver.by_id(part) for part in re.split(r"[,;]", text)]
+        if any(index is not None for index in known):
+            mark.passages += [index for index in known if index is not None]
+            mark.dangling += sum(index is None for index in known)
+            return True
+    return False
 
 
-_SOURCE = "pragmata, metrics taxonomy"
+class _Resolver:
+    """Resolves targets to passage indices: by id, then by rank, then by 1-based position."""
 
-SPECS = (
-    MetricSpec(
-        name="citation_presence",
-        kind="ratio",
-        tier="cheap",
-        scorers=(BUILTIN_SCORER,),
-        meaning="share of answers that cite at least once",
-        formula="1 if the answer has a citation else 0, over traces that answered",
-        needs="trace.citations, else inline markers",
-        source=_SOURCE,
-    ),
-    MetricSpec(
-        name="citation_fabricated",
-        kind="ratio",
-        tier="cheap",
-        scorers=(BUILTIN_SCORER,),
-        meaning="share of citing answers with a citation that resolves to no passage",
-        formula="1 if any citation dangles else 0, over answers that cite",
-        needs="trace.citations, else inline markers, resolved against the passages",
-        source=_SOURCE,
-        good="lower",
-    ),
-    MetricSpec(
-        name="source_indicators",
-        kind="mean",
-        tier="cheap",
-        scorers=(BUILTIN_SCORER,),
-        meaning="how far the answer names its sources in words or by address",
-        formula="min(found / 3, 1); found = phrases that name a source, plus web addresses",
-        needs="answer text",
-        source="zesty-assignment, evaluate.py",
-    ),
-)
+    __slots__ = ("count", "ids", "ranks", "shapes")
 
-# Each pattern with a text that it can't do without (or ""), and plain words of which one must be
-# there before the pattern is tried: most answers have none, and looking for a plain word is far
-# quicker.
-_INDICATORS: tuple[tuple[str, tuple[str, ...], re.Pattern[str]], ...] = tuple(
-    (first, words, re.compile(pattern))
-    for first, words, pattern in (
-        ("", ("http", "www."), r"https?://|www\.\w"),
-        ("", ("according to",), r"according to\b"),
-        ("", ("based on",), r"based on (?:the|this|these|your|our|\w+'s) "),
-        (
-            "",
-            ("as stated", "as described", "as mentioned", "as noted", "as reported", "as shown"),
-            r"as (?:stated|described|mentioned|noted|outlined|explained|reported|shown"
-            r"|documented) (?:in|by|on|at)\b",
-        ),
-        (":", ("source", "reference", "citation"), r"(?:source|reference|citation)s?\s?:"),
-        (
-            "",
-            ("see ", "refer to", "found in", "cited in", "documented in"),
-            r"(?:see|refer to|found in|cited in|documented in)"
-            r" (?:the|section|page|chapter|document|table|figure)\b",
-        ),
-        (
-            "",
-            ("document", "passage", "article", "source", "manual", "guide", "report", "study"),
-            r"(?:documents?|documentation|passages?|articles?|sources?|manual|guide|report|study"
-            r"|paper|policy|context) (?:states?|says?|notes?|mentions?|explains?|describes?"
-            r"|indicates?|shows?|reports?|provides?|suggests?|lists?|specif(?:y|ies))\b",
-        ),
-        ("", ("page ", "section ", "chapter "), r"(?:page|section|chapter) \d"),
+    def __init__(self, passages: Sequence[Passage]) -> None:
+        self.count = len(passages)
+        self.ids: dict[str, int] = {}
+        self.ranks: dict[int, int] = {}
+        for index, passage in enumerate(passages):
+            self.ids.setdefault(passage.id.casefold(), index)
+            if passage.rank is not None:
+                self.ranks.setdefault(passage.rank, index)
+        if 0 in self.ranks:  # ranks from 0: prompts still number from 1
+            self.ranks = {}
+        self.shapes: set[str] | None = None
+
+    def by_id(self, text: str) -> int | None:
+        key = text.strip().casefold()
+        found = self.ids.get(key)
+        return found if found is not None else self.ids.get(f"[{key}]")
+
+    def by_number(self, number: int) -> int | None:
+        found = self.ids.get(str(number))
+        if found is None:
+            found = self.ranks.get(number)
+        if found is None and 1 <= number <= self.count:
+            found = number - 1
+        return found
+
+    def like_an_id(self, text: str) -> bool:
+        """Return whether the text equals a passage id but for its digits."""
+        if self.shapes is None:
+            self.shapes = {_DIGITS.sub("0", key) for key in self.ids if _DIGITS.search(key)}
+        return _DIGITS.sub("0", text.strip().casefold()) in self.shapes
+
+
+def _numbers(text: str) -> list[int]:
+    numbers: list[int] = []
+    for low, high, single in _PIECE.findall(text):
+        if single:
+            numbers.append(int(single))
+        elif int(low) <= int(high) < int(low) + _MAX_RANGE:
+            numbers.extend(range(int(low), int(high) + 1))
+        else:
+            numbers += [int(low), int(high)]
+    return numbers
+
+
+def _is_index(answer: str, start: int, end: int) -> bool:
+    """Return whether `[n]` at [start, end) indexes a variable, as in `arr[1]`."""
+    if start == 0 or not (answer[start - 1].isalnum() or answer[start - 1] in "_)"):
+        return False
+    if _CODE_AFTER.match(answer, end):
+        return True
+    word = _INDEXED.search(answer, max(0, start - 32), start)
+    if word is None:
+        return False
+    name = word.group()
+    return (
+        len(name) == 1
+        or "_" in name
+        or name in _INDEX_NAMES
+        or (name[0].islower() and name != name.lower())
     )
-)
-_MAX_TEXT = 20_000  # characters: three indicators are enough, and a long answer shows them early
-
-
-def count_source_indicators(answer: str) -> int:
-    """How many source indicators the answer has, counted up to three."""
-    text = answer[:_MAX_TEXT].lower()
-    found = 0
-    for first, words, pattern in _INDICATORS:
-        if first not in text:
-            continue
-        for word in words:
-            if word in text:
-                found += len(pattern.findall(text))
-                break
-        if found >= 3:
-            return 3
-    return found
-
-
-def source_indicator_quality(text: str) -> float:
-    """How far a text names its sources: three times is enough."""
-    return min(count_source_indicators(text) / 3.0, 1.0)
-
-
-def score_citations(trace: Trace, answered: float | None, cited: Citations) -> list[Score]:
-    """Scores of every metric in `SPECS`, in their order."""
-    out: list[Score] = []
-    stop = make_answer_score("citation_presence", trace, answered)
-    cites = bool(cited.marks)
-    if stop is None and trace.answer is None and not cited.explicit:
-        stop = make_unscored("citation_presence", trace, "no_text")
-    out.append(stop or make_scored("citation_presence", trace, 1.0 if cites else 0.0))
-
-    stop = make_answer_score("citation_fabricated", trace, answered)
-    if stop is None and not cites:
-        stop = make_not_applicable("citation_fabricated", trace, "no_citations")
-    if stop is None and trace.passages is None:
-        stop = make_unscored("citation_fabricated", trace, "no_passages_captured")
-    if stop is None:
-        dangling = cited.dangling
-        detail = {"dangling": dangling} if dangling else None
-        stop = make_scored("citation_fabricated", trace, 1.0 if dangling else 0.0, detail)
-    out.append(stop)
-
-    stop = make_answer_score("source_indicators", trace, answered)
-    if stop is None and trace.answer is None:
-        stop = make_unscored("source_indicators", trace, "no_text")
-    if stop is None:
-        stop = make_scored("source_indicators", trace, source_indicator_quality(trace.answer or ""))
-    out.append(stop)
-    return out

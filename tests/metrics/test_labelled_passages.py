@@ -13,11 +13,9 @@ from ragmeter.metrics.labelled import (
     RankedLabels,
     label_grades,
     labelled_passage_metrics,
-    order_labels_by_rank,
     score_passage_labels,
 )
 from ragmeter.metrics.registry import metric_specs
-from tests.metrics.help import trace
 from tests.metrics.peers import recorded
 
 NOT_LABELLED = NoScore("not_labelled")
@@ -111,14 +109,6 @@ def test_a_label_that_is_missing_takes_its_own_metrics() -> None:
     assert label_grades(topical) == [NOT_LABELLED, 0.0]
     assert label_grades([PassageLabels(evidence_sufficient=False)]) == [NOT_LABELLED]
     assert label_grades([PassageLabels(evidence_sufficient=True)]) == [2.0]
-
-
-def test_labels_are_brought_into_rank_order() -> None:
-    a, b = PassageLabels(misleading=True), PassageLabels(misleading=False)
-    one = trace(passages=[{"id": "x", "rank": 2}, {"id": "y", "rank": 1}, {"id": "z", "rank": 3}])
-    assert order_labels_by_rank(one, {"x": a, "y": b, "unknown": a}) == [b, a, None]
-    assert order_labels_by_rank(trace(passages=None), {"x": a}) == NoScore("no_passages_captured")
-    assert order_labels_by_rank(trace(passages=[]), {"x": a}) == []
 
 
 def test_every_metric_has_a_spec() -> None:
