@@ -96,6 +96,20 @@ def score_builtin(prepared: PreparedTrace) -> list[Score]:
     return restore_missing_reasons(prepared.trace, scores)
 
 
+def _score_quality(trace: Trace, answered: float | None, cited: Citations) -> list[Score]:
+    pages = PassageIndex.read([p.text or "" for p in trace.passages]) if trace.passages else None
+    wanted = trace.status == "ok" and trace.answer and (answered is None or pages or cited.marks)
+    answer = parse_answer(trace.answer or "") if wanted else AnswerText()
+    query = QueryText.read(trace.query if pages else None)
+    all_places = pages.locate(answer.content.union(query.stems)) if pages else {}
+    places = limit_positions(all_places)
+    return [
+        _relevance(trace, pages, query, all_places),
+        _grounding(trace, answered, pages, answer, query, places),
+        *_citations(trace, answered, cited, pages, answer, places),
+    ]
+
+
 def _relevance(
     trace: Trace, pages: PassageIndex | None, query: QueryText, places: Mapping[str, list[int]]
 ) -> Score:
@@ -108,7 +122,7 @@ def _relevance(
         return make_unscored(name, trace, "no_query")
     if not pages.has_text:
         return make_unscored(name, trace, "no_text")
-    if not query.words:  # nothing but stop words, which no passage is known by
+    if not query.words:  # stop words alone
         return make_unscored(name, trace, "no_query")
     if detect_script(trace.query) != pages.script:
         return make_unscored(name, trace, "unsupported_language")
@@ -119,7 +133,7 @@ def _relevance(
 
 
 def _no_evidence(name: str, trace: Trace, pages: PassageIndex | None) -> Score | None:
-    """Why an answer can't be held against its passages; None where it can."""
+    """Return the score of an answer that can't be compared with its passages, else None."""
     if trace.passages is None:
         return make_unscored(name, trace, "no_passages_captured")
     if pages is None:
@@ -153,11 +167,11 @@ def _grounding(
         return stop or make_not_applicable(name, trace, "no_passages")
     if not any(claim.content for claim in answer.claims):
         return make_not_applicable(name, trace, "no_claims")
-    reading = extract_features(pages, answer, places, query)
+    features = extract_features(pages, answer, places, query)
     ids = [passage.id for passage in trace.passages or ()]
-    detail = grounding.explain_grounding(reading, pages, answer.claims, places, ids)
+    detail = grounding.explain_grounding(features, pages, answer.claims, places, ids)
     return make_scored(
-        name, trace, grounding.grounding_probability(reading.values, reading.sentences), detail
+        name, trace, grounding.grounding_probability(features.values, features.sentences), detail
     )
 
 
@@ -169,15 +183,17 @@ def _citations(
     answer: AnswerText,
     places: Mapping[str, list[int]],
 ) -> list[Score]:
-    gap = missing_citation_reason(trace, answered, cited)
-    stop = None if gap is None else make_score(_CITATION_METRICS[0], trace, gap, BUILTIN_SCORER)
+    reason = missing_citation_reason(trace, answered, cited)
+    stop = (
+        None if reason is None else make_score(_CITATION_METRICS[0], trace, reason, BUILTIN_SCORER)
+    )
     if stop is None and trace.passages:
         stop = _no_evidence(_CITATION_METRICS[0], trace, pages)
     if stop is None and not answer.claims:
         stop = make_not_applicable(_CITATION_METRICS[0], trace, "no_claims")
     if stop is not None:
         return [replace(stop, metric=name) for name in _CITATION_METRICS]
-    verdict = citation_support.score_support(
+    support = citation_support.score_support(
         trace.answer or "", pages or PassageIndex.read(()), answer.claims, places, cited
     )
     detail: dict[str, Any] = {
@@ -187,34 +203,19 @@ def _citations(
                 "passage_id": None if p is None else (trace.passages or ())[p].id,
                 "support": round(value, 3),
             }
-            for sentence, p, value in verdict.pairs[:_MAX_DETAIL_PAIRS]
+            for sentence, p, value in support.pairs[:_MAX_DETAIL_PAIRS]
         ]
     }
-    out: list[Score] = []
+    scores: list[Score] = []
     for name, value in zip(
-        _CITATION_METRICS, (verdict.precision, verdict.recall, verdict.f1), strict=True
+        _CITATION_METRICS, (support.precision, support.recall, support.f1), strict=True
     ):
         if value is not None:
-            out.append(
+            scores.append(
                 make_scored(name, trace, value, detail if name == _CITATION_METRICS[0] else None)
             )
-        elif verdict.unjudged:
-            out.append(make_unscored(name, trace, "no_text"))
+        elif support.unjudged:
+            scores.append(make_unscored(name, trace, "no_text"))
         else:
-            out.append(make_not_applicable(name, trace, "no_claims"))
-    return out
-
-
-def _score_quality(trace: Trace, answered: float | None, cited: Citations) -> list[Score]:
-    """Scores of every metric in `SPECS`, in their order."""
-    pages = PassageIndex.read([p.text or "" for p in trace.passages]) if trace.passages else None
-    wanted = trace.status == "ok" and trace.answer and (answered is None or pages or cited.marks)
-    answer = parse_answer(trace.answer or "") if wanted else AnswerText()
-    query = QueryText.read(trace.query if pages else None)
-    found = pages.locate(answer.content.union(query.stems)) if pages else {}
-    places = limit_positions(found)
-    return [
-        _relevance(trace, pages, query, found),
-        _grounding(trace, answered, pages, answer, query, places),
-        *_citations(trace, answered, cited, pages, answer, places),
-    ]
+            scores.append(make_not_applicable(name, trace, "no_claims"))
+    return scores

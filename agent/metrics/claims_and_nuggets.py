@@ -1,7 +1,7 @@
 """Formulas over the claims, facts and nuggets that a judge has listed and labelled.
 
 Faithfulness, answer relevancy and groundedness are shares of claims and facts as RAGAS, DeepEval
-and RAG Guardian define them, beside two grades from 0 to 5. A nugget is a vital or okay fact that an
+and RAG Guardian define them; two grades go from 0 to 5. A nugget is a vital or okay fact that an
 answer should hold; formulas are those of the TREC 2024 RAG track (AutoNuggetizer, arXiv 2411.09607
 and 2504.15068) and the weighted score of open-rag-eval, without the floors of the latter.
 """

@@ -1,4 +1,4 @@
-"""Measure how far each sentence of an answer is covered by the passages: words, positions, copied stretches."""
+"""Measure how far passages cover each sentence of an answer: words, positions, copied stretches."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ HALF_COVERED = 8  # content stems of half a stretch of passage; a stretch of 16 
 
 @dataclass(slots=True)
 class Coverage:
-    """Sums over the sentences, and lists by sentence. "Mass" is the sum of idf."""
+    """Sums over the sentences and lists by sentence; "mass" is a sum of idf."""
 
     mass: float = 0.0
     found: float = 0.0  # mass of content stems that a passage has
@@ -41,7 +41,7 @@ class Coverage:
 def _copied(
     words: list[str], places: Mapping[str, list[int]], stream: list[str]
 ) -> list[tuple[int, int]]:
-    """Greedy longest stretches of `words`, of two or more, in the passages: (length, position)."""
+    """Find greedy longest stretches of two or more words in the passages: (length, position)."""
     out: list[tuple[int, int]] = []
     i, last = 0, len(words) - 1
     while i < last:
@@ -78,7 +78,13 @@ def measure_coverage(
     stream: list[str],
     query: Container[str],
 ) -> Coverage:
-    """Hold every sentence against the passages; `query` are the stems of the query."""
+    """Compare every sentence with the passages.
+
+    Args:
+        places: Positions of the sentences' stems in `stream`.
+        stream: The stems of all passages, as in `PassageIndex`.
+        query: The stems of the query, which an answer may repeat.
+    """
     out = Coverage()
     novel = out.novel
     slots = len(stream) // HALF_COVERED + 2
@@ -94,7 +100,7 @@ def measure_coverage(
             here = get(word)
             if here is not None:
                 found += rarity
-                if len(here) == 1:  # most words: spares the loop
+                if len(here) == 1:  # most words; quicker than the loop
                     masses[here[0] // HALF_COVERED] += rarity
                     continue
                 last = -1
@@ -114,7 +120,7 @@ def measure_coverage(
         out.asked += asked
         count = len(content)
         out.content += count
-        # a stretch is two halves; a word in both counts twice, which the bound forgives
+        # a stretch is two halves; a word in both counts twice, hence the bound
         support = 1.0
         if mass > 0:
             support = min(1.0, max(map(add, masses, masses[1:])) / mass) if found else 0.0
@@ -159,10 +165,12 @@ def measure_coverage(
 def find_best_position(
     masses: list[float], claim: AnswerSentence, places: Mapping[str, list[int]]
 ) -> int:
-    """Where in the stream the stretch begins that has most of a sentence's mass; -1 for nowhere.
+    """Return where the stretch with most of a sentence's mass begins in the stream, or -1.
 
-    `masses` are those by half a stretch. Of equal stretches it is the first that the sentence's
-    words name, in their order.
+    Of equal stretches the first one counts that has a word of the sentence, in its order.
+
+    Args:
+        masses: The sentence's mass by half a stretch.
     """
     both = list(map(add, masses, masses[1:]))
     most = max(both, default=0.0)
