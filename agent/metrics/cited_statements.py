@@ -169,10 +169,8 @@ def citation_scores(
 ) -> dict[str, float | NoScore]:
     """Return every metric of `CITATION_METRICS`.
 
+    `supports` has a value 0..1 or a reason for each of `list_citation_instances(statements)`.
     Precision is a mean over the instances that were judged; if all failed, it is unknown.
-
-    Args:
-        supports: Value 0..1 or a reason for each of `list_citation_instances(statements)`.
     """
     known: dict[int, list[float]] = {}
     gaps: list[NoScore] = []

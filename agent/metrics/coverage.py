@@ -81,6 +81,7 @@ def measure_coverage(
     """Compare every sentence with the passages.
 
     Args:
+        claims: The sentences of the answer.
         places: Positions of the sentences' stems in `stream`.
         stream: The stems of all passages, as in `PassageIndex`.
         query: The stems of the query, which an answer may repeat.
@@ -167,10 +168,8 @@ def find_best_position(
 ) -> int:
     """Return where the stretch with most of a sentence's mass begins in the stream, or -1.
 
-    Of equal stretches the first one counts that has a word of the sentence, in its order.
-
-    Args:
-        masses: The sentence's mass by half a stretch.
+    `masses` has the sentence's mass by half a stretch. Of equal stretches the first one counts that
+    has a word of the sentence, in its order.
     """
     both = list(map(add, masses, masses[1:]))
     most = max(both, default=0.0)

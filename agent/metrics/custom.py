@@ -120,8 +120,15 @@ def metric(
     be quick and do no I/O.
 
     Args:
+        name: Lower-case words of a-z and 0-9 joined by _; gauges are named after it.
+        kind: `mean`, or `ratio`, whose values are 0 or 1.
+        meaning: A line that describes the quantity.
+        formula: A line that describes how to compute it.
+        needs: The fields of a trace that it needs.
+        source: The source of the definition.
         low: Least value.
-        high: Highest value, or None; values of the kind `ratio` are 0 or 1.
+        high: Highest value, or None.
+        good: The direction that is better, or None.
         rules: Default alert rules, as in a file of rules.
         canaries: Run on traces with a `reference` instead of traffic.
 

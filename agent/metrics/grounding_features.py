@@ -147,11 +147,7 @@ class AnswerFeatures:
 def extract_features(
     pages: PassageIndex, answer: AnswerText, places: Mapping[str, list[int]], query: QueryText
 ) -> AnswerFeatures:
-    """Compute the features of an answer.
-
-    Args:
-        places: Positions of the stems of answer and query in the stream of the passages.
-    """
+    """Compute the features of an answer; `places` are positions of its and the query's stems."""
     claims, words, stems = answer.claims, answer.words, query.stems
     query_stems: Container[str] = stems
     if pages.structured:  # a record's words are keys and bare values: prose inflects them
@@ -240,14 +236,9 @@ def sentence_features(
     query_stems: Container[str],
     coverage: Coverage,
 ) -> list[list[float]]:
-    """Compute the features of each sentence.
+    """Compute a row for each sentence, in the order of `SENTENCE_FEATURES`.
 
-    Args:
-        places: Positions of the answer's stems in the stream of the passages.
-        coverage: The coverage of the same sentences.
-
-    Returns:
-        One row for each sentence, in the order of `SENTENCE_FEATURES`.
+    `places` are positions of the answer's stems, `coverage` is that of the same sentences.
     """
     claims, every = answer.claims, answer.content
     numbers = {word for word in every if word[0] <= "9"}.union(every & _COUNTS)

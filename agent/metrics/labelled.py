@@ -198,9 +198,7 @@ def label_scores(
 ) -> dict[str, float | None]:
     """Return the metrics that the labels suffice for, None where one does not apply.
 
-    Args:
-        passages: Labels in rank order; without any there are no metrics of retrieval.
-        ks: Cut-offs of retrieval metrics.
+    `passages` are labels in rank order; without any there are no metrics of retrieval.
     """
     scores: dict[str, float | NoScore] = {}
     if any(one is not None and one.given for one in passages):

@@ -40,9 +40,8 @@ def grade_passages(
 ) -> list[float | None]:
     """Grade each passage from 0 to 3; None if it has no text.
 
-    Args:
-        query: The content stems of the query in order, at least one.
-        places: All positions of the query's stems, if they are known already.
+    `query` has the content stems in order, at least one; `places` all positions of these stems, if
+    the caller has them already.
     """
     rarity = {word: idf[word] for word in query}
     if places is None:

@@ -239,10 +239,8 @@ def abstention_accuracy(
 ) -> float | NoScore:
     """Return 1 if the service abstained from a question without an answer, else 0 (helloworld-ai).
 
-    For other questions it is not applicable: the metric `answered` measures those.
-
-    Args:
-        answered: The value of `ragmeter.metrics.abstention.answered_value`.
+    For other questions it is not applicable: the metric `answered` measures those. `answered` is
+    the value of `ragmeter.metrics.abstention.answered_value`.
     """
     if reference.answerable is not False:
         return NoScore("answerable", applies=False)

@@ -92,11 +92,8 @@ def run_fact_checks(
     """Run fact checks (the fact score of zesty-assignment, whose checks are code).
 
     A check passes if the answer has all its patterns and none of its forbidden phrases. An empty
-    check does not count. A check that failed stays failed if another pattern can't be applied.
-
-    Args:
-        monotonic: Clock in seconds.
-        seconds: Time for all patterns together.
+    check does not count. A check that failed stays failed if another pattern can't be applied. All
+    patterns together get `seconds` by the clock `monotonic`.
     """
     # compiled before the clock runs: the first pattern of a process loads the module, too
     patterns = [[_pattern(text) for text in check.patterns] for check in checks]

@@ -94,10 +94,8 @@ def retrieval_scores(
     """Return every metric of `retrieval_names(ks)`.
 
     precision@k is the share of the first k passages that lie at a support, and needs k passages;
-    the reciprocal rank is that of the first such passage among the first k.
-
-    Args:
-        passages: Passages in rank order; None if they were not captured.
+    the reciprocal rank is that of the first such passage among the first k. `passages` are in rank
+    order, None if they were not captured.
     """
     supports, groups = reference.supports, reference.support_groups
     if not supports:
@@ -119,8 +117,7 @@ def retrieval_scores(
 def scope_miss(supports: Sequence[Support], scope: Sequence[str] | None) -> float | NoScore:
     """Return 1 if no support lies in the folders that were searched, else 0.
 
-    Args:
-        scope: The searched folders, "" for all; None, which is not applicable, if everything was.
+    A folder "" holds all. A scope of None means that everything was searched: not applicable.
     """
     if not supports:
         return _NO_SUPPORTS
