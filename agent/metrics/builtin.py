@@ -102,16 +102,16 @@ def _score_quality(trace: Trace, answered: float | None, cited: Citations) -> li
     answer = parse_answer(trace.answer or "") if wanted else AnswerText()
     query = QueryText.read(trace.query if pages else None)
     all_places = pages.locate(answer.content.union(query.stems)) if pages else {}
-    places = limit_positions(all_places)
+    positions = limit_positions(all_places)
     return [
         _relevance(trace, pages, query, all_places),
-        _grounding(trace, answered, pages, answer, query, places),
-        *_citations(trace, answered, cited, pages, answer, places),
+        _grounding(trace, answered, pages, answer, query, positions),
+        *_citations(trace, answered, cited, pages, answer, positions),
     ]
 
 
 def _relevance(
-    trace: Trace, pages: PassageIndex | None, query: QueryText, places: Mapping[str, list[int]]
+    trace: Trace, pages: PassageIndex | None, query: QueryText, positions: Mapping[str, list[int]]
 ) -> Score:
     name = "relevance"
     if trace.passages is None:
@@ -126,7 +126,7 @@ def _relevance(
         return make_unscored(name, trace, "no_query")
     if detect_script(trace.query) != pages.script:
         return make_unscored(name, trace, "unsupported_language")
-    grades = relevance.grade_passages(pages, query.words, places)
+    grades = relevance.grade_passages(pages, query.words, positions)
     known = [grade for grade in grades if grade is not None]
     detail = {"grades": [None if g is None else round(g, 3) for g in grades[:_MAX_DETAIL_GRADES]]}
     return make_scored(name, trace, sum(known) / len(known), detail)
@@ -151,7 +151,7 @@ def _grounding(
     pages: PassageIndex | None,
     answer: AnswerText,
     query: QueryText,
-    places: Mapping[str, list[int]],
+    positions: Mapping[str, list[int]],
 ) -> Score:
     name = "grounding"
     stop = make_answer_score(name, trace, answered)
@@ -167,9 +167,9 @@ def _grounding(
         return stop or make_not_applicable(name, trace, "no_passages")
     if not any(claim.content for claim in answer.claims):
         return make_not_applicable(name, trace, "no_claims")
-    features = extract_features(pages, answer, places, query)
+    features = extract_features(pages, answer, positions, query)
     ids = [passage.id for passage in trace.passages or ()]
-    detail = grounding.explain_grounding(features, pages, answer.claims, places, ids)
+    detail = grounding.explain_grounding(features, pages, answer.claims, positions, ids)
     return make_scored(
         name, trace, grounding.grounding_probability(features.values, features.sentences), detail
     )
@@ -181,7 +181,7 @@ def _citations(
     cited: Citations,
     pages: PassageIndex | None,
     answer: AnswerText,
-    places: Mapping[str, list[int]],
+    positions: Mapping[str, list[int]],
 ) -> list[Score]:
     reason = missing_citation_reason(trace, answered, cited)
     stop = (
@@ -194,7 +194,7 @@ def _citations(
     if stop is not None:
         return [replace(stop, metric=name) for name in _CITATION_METRICS]
     support = citation_support.score_support(
-        trace.answer or "", pages or PassageIndex.read(()), answer.claims, places, cited
+        trace.answer or "", pages or PassageIndex.read(()), answer.claims, positions, cited
     )
     detail: dict[str, Any] = {
         "pairs": [

@@ -74,7 +74,7 @@ class CitationSupport:
 def measure_support(
     claim: AnswerSentence,
     pages: PassageIndex,
-    places: Mapping[str, list[int]],
+    positions: Mapping[str, list[int]],
     passages: Sequence[int],
 ) -> tuple[dict[int, float], float]:
     """Measure how far passages hold a claim's content words, weighted by idf.
@@ -97,7 +97,7 @@ def measure_support(
     for word, rarity in content.items():
         inside: set[int] = set()
         last = -1
-        for p in places.get(word, ()):
+        for p in positions.get(word, ()):
             passage = owner[p]
             if passage not in held:
                 continue
@@ -135,7 +135,7 @@ def score_support(
     answer: str,
     pages: PassageIndex,
     claims: list[AnswerSentence],
-    places: Mapping[str, list[int]],
+    positions: Mapping[str, list[int]],
     cited: Citations,
 ) -> CitationSupport:
     """Score the citations of an answer that has at least one citation and one claim."""
@@ -152,7 +152,7 @@ def score_support(
         dangling = item.dangling + statements.whole_dangling
         judged = [p for p in passages if p in filled][:_MAX_CITED]
         single, together = (
-            measure_support(item.claim, pages, places, judged) if judged else ({}, 0.0)
+            measure_support(item.claim, pages, positions, judged) if judged else ({}, 0.0)
         )
         for passage, value in single.items():
             if passage in whole:

@@ -155,17 +155,17 @@ def resolve_citations(trace: Trace) -> Citations:
         marks = []
         for citation in trace.citations[:MAX_MARKS]:
             start, end = citation.start, citation.end
-            placed = start is not None and end is not None and end > start
-            mark = CitationMark(start or 0, end or 0) if placed else CitationMark(-1, -1)
+            has_range = start is not None and end is not None and end > start
+            mark = CitationMark(start or 0, end or 0) if has_range else CitationMark(-1, -1)
             for target in citation.passage_ids:
-                found = resolver.by_id(target)
+                index = resolver.by_id(target)
                 bare = target.strip().strip("[]")
-                if found is None and bare.isdecimal() and len(bare) < 7:
-                    found = resolver.by_number(int(bare))
-                if found is None:
+                if index is None and bare.isdecimal() and len(bare) < 7:
+                    index = resolver.by_number(int(bare))
+                if index is None:
                     mark.dangling += 1
-                elif found not in mark.passages:
-                    mark.passages.append(found)
+                elif index not in mark.passages:
+                    mark.passages.append(index)
             if mark.passages or mark.dangling:
                 marks.append(mark)
         return Citations(marks, explicit=True)
@@ -211,94 +211,73 @@ def source_indicator_quality(text: str) -> float:
 def count_source_indicators(answer: str) -> int:
     """Count the source indicators of an answer, up to three."""
     text = answer[:_MAX_TEXT].lower()
-    found = 0
+    count = 0
     for first, words, pattern in _INDICATORS:
         if first not in text:
             continue
         for word in words:
             if word in text:
-                found += len(pattern.findall(text))
+                count += len(pattern.findall(text))
                 break
-        if found >= 3:
+        if count >= 3:
             return 3
-    return found
+    return count
 
 
 def _inline(answer: str, resolver: _Resolver) -> list[CitationMark]:
-    if "[" not in answer and "【" not in answer:
-        return []
     if "`" in answer or "~~~" in answer:
         answer = _CODE.sub(lambda code: " " * len(code.group()), answer)
     marks: list[CitationMark] = []
     for match in _MARK.finditer(answer):
         start, end = match.span()
-        mark = CitationMark(start, end)
-        if match.group(2) is not None:
-            text = match.group(2)
-            step = _OPENAI.match(text)
-            if step:
-                # 【n†…】 counts from 1; in 【step:n†…】 n counts from 0
-                number = int(step.group(2)) + (step.group(1) is not None)
-                found = resolver.by_number(number)
-                if found is None:
-                    mark.dangling = 1
-                else:
-                    mark.passages.append(found)
-            elif not _read_mark(text, resolver, mark):
-                continue
+        text, lenticular = match.groups()
+        step = _OPENAI.match(lenticular) if lenticular else None
+        if step:
+            # 【n†…】 counts from 1; in 【step:n†…】 n counts from 0
+            targets = [resolver.by_number(int(step.group(2)) + (step.group(1) is not None))]
+        elif lenticular:
+            targets = _read_targets(lenticular, resolver)
+        elif _is_markdown(answer, text, start, end) or _is_index(answer, start, end):
+            continue
         else:
-            text = match.group(1)
-            if text[0] in "^!":
-                continue
-            if (start == 0 or answer[start - 1] == "\n") and answer.startswith(":", end):
-                continue  # a link definition, "[1]: https://…"
-            if answer.startswith("(", end) and not (
-                text.strip().isdigit() and _LINKED.match(answer, end)
-            ):
-                continue  # a markdown link; "[1](https://…)" still cites
-            if _is_index(answer, start, end) or not _read_mark(text, resolver, mark):
-                continue
-        marks.append(mark)
-        if len(marks) == MAX_MARKS:
-            break
+            targets = _read_targets(text, resolver)
+        if targets:
+            passages = [index for index in targets if index is not None]
+            marks.append(CitationMark(start, end, passages, targets.count(None)))
+            if len(marks) == MAX_MARKS:
+                break
     return marks
 
 
-def _read_mark(text: str, resolver: _Resolver, mark: CitationMark) -> bool:
-    """Fill `mark` from the text between the brackets; return False if it is no citation."""
-    found = resolver.by_id(text)
-    if found is not None:
-        mark.passages.append(found)
-        return True
+def _read_targets(text: str, resolver: _Resolver) -> list[int | None]:
+    """Resolve the targets between brackets, dangling ones to None; empty if it is no citation."""
+    index = resolver.by_id(text)
+    if index is not None:
+        return [index]
     if _NUMBERS.match(text):
         numbers = _numbers(text)
-        for number in numbers:
-            found = resolver.by_number(number)
-            if found is not None:
-                mark.passages.append(found)
-            elif number == 0 or number >= 1000:  # an index or interval; a year
-                return False
-            else:
-                mark.dangling += 1
-        return bool(numbers)
+        indices = [resolver.by_number(number) for number in numbers]
+        unknown = [number for number, index in zip(numbers, indices, strict=True) if index is None]
+        # 0 is an index or the end of an interval, 1000 and more a year
+        return [] if any(number == 0 or number >= 1000 for number in unknown) else indices
     if resolver.like_an_id(text):
-        mark.dangling += 1
-        return True
+        return [None]
     named = _NAMED.match(text)
     if named:
-        found = resolver.by_number(int(named.group(1)))
-        if found is None:
-            mark.dangling += 1
-        else:
-            mark.passages.append(found)
+        return [resolver.by_number(int(named.group(1)))]
+    indices = [resolver.by_id(piece) for piece in re.split(r"[,;]", text)]
+    return indices if any(index is not None for index in indices) else []
+
+
+def _is_markdown(answer: str, text: str, start: int, end: int) -> bool:
+    """Return whether `[text]` at [start, end) is a footnote, a link or the definition of one."""
+    if text[0] in "^!":
         return True
-    if re.search(r"[,;]", text):
-        known = [resolver.by_id(part) for part in re.split(r"[,;]", text)]
-        if any(index is not None for index in known):
-            mark.passages += [index for index in known if index is not None]
-            mark.dangling += sum(index is None for index in known)
-            return True
-    return False
+    if (start == 0 or answer[start - 1] == "\n") and answer.startswith(":", end):
+        return True  # "[1]: https://…"
+    if not answer.startswith("(", end):
+        return False
+    return not (text.strip().isdigit() and _LINKED.match(answer, end))  # "[1](https://…)" cites
 
 
 class _Resolver:
@@ -320,16 +299,16 @@ class _Resolver:
 
     def by_id(self, text: str) -> int | None:
         key = text.strip().casefold()
-        found = self.ids.get(key)
-        return found if found is not None else self.ids.get(f"[{key}]")
+        index = self.ids.get(key)
+        return index if index is not None else self.ids.get(f"[{key}]")
 
     def by_number(self, number: int) -> int | None:
-        found = self.ids.get(str(number))
-        if found is None:
-            found = self.ranks.get(number)
-        if found is None and 1 <= number <= self.count:
-            found = number - 1
-        return found
+        index = self.ids.get(str(number))
+        if index is None:
+            index = self.ranks.get(number)
+        if index is None and 1 <= number <= self.count:
+            index = number - 1
+        return index
 
     def like_an_id(self, text: str) -> bool:
         """Return whether the text equals a passage id but for its digits."""

@@ -39,18 +39,18 @@ class Coverage:
 
 
 def _copied(
-    words: list[str], places: Mapping[str, list[int]], stream: list[str]
+    words: list[str], positions: Mapping[str, list[int]], stream: list[str]
 ) -> list[tuple[int, int]]:
     """Find greedy longest stretches of two or more words in the passages: (length, position)."""
     out: list[tuple[int, int]] = []
     i, last = 0, len(words) - 1
     while i < last:
-        found = places.get(words[i])
+        found = positions.get(words[i])
         if found is None:
             i += 1
             continue
         word = words[i + 1]
-        if word not in places:
+        if word not in positions:
             i += 2
             continue
         # the stream ends with "", which is in no answer
@@ -74,7 +74,7 @@ def _copied(
 
 def measure_coverage(
     claims: list[AnswerSentence],
-    places: Mapping[str, list[int]],
+    positions: Mapping[str, list[int]],
     stream: list[str],
     query: Container[str],
 ) -> Coverage:
@@ -82,7 +82,7 @@ def measure_coverage(
 
     Args:
         claims: The sentences of the answer.
-        places: Positions of the sentences' stems in `stream`.
+        positions: Positions of the sentences' stems in `stream`.
         stream: The stems of all passages, as in `PassageIndex`.
         query: The stems of the query, which an answer may repeat.
     """
@@ -91,7 +91,7 @@ def measure_coverage(
     slots = len(stream) // HALF_COVERED + 2
     last_place = -1
     least = 2.0  # more than any support
-    get = places.get
+    get = positions.get
     novel_count = 0
     for index, claim in enumerate(claims):
         stems, content = claim.stems, claim.content
@@ -141,8 +141,8 @@ def measure_coverage(
                     out.by_pairs.append(0.0)
             continue
         copied = 0
-        out.density += sum(map(places.__contains__, stems))
-        for length, place in _copied(stems, places, stream):
+        out.density += sum(map(positions.__contains__, stems))
+        for length, place in _copied(stems, positions, stream):
             copied += length - 1
             out.density += length * length - length
             if last_place >= 0:
@@ -164,7 +164,7 @@ def measure_coverage(
 
 
 def find_best_position(
-    masses: list[float], claim: AnswerSentence, places: Mapping[str, list[int]]
+    masses: list[float], claim: AnswerSentence, positions: Mapping[str, list[int]]
 ) -> int:
     """Return where the stretch with most of a sentence's mass begins in the stream, or -1.
 
@@ -178,7 +178,7 @@ def find_best_position(
     best = {half for half, mass in enumerate(both) if mass == most and masses[half]}
     if len(best) > 1:
         for word in claim.content:
-            for at in places.get(word, ()):
+            for at in positions.get(word, ()):
                 if at // HALF_COVERED in best:
                     return at // HALF_COVERED * HALF_COVERED
     return best.pop() * HALF_COVERED

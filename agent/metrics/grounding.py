@@ -172,15 +172,15 @@ def grounding_features(trace: Trace) -> tuple[AnswerFeatures, list[AnswerSentenc
     pages = PassageIndex.read([p.text or "" for p in trace.passages or ()])
     answer = parse_answer(trace.answer or "")
     query = QueryText.read(trace.query)
-    places = find_positions(pages, answer.claims, query.stems)
-    return extract_features(pages, answer, places, query), answer.claims
+    positions = find_positions(pages, answer.claims, query.stems)
+    return extract_features(pages, answer, positions, query), answer.claims
 
 
 def explain_grounding(
     features: AnswerFeatures,
     pages: PassageIndex,
     claims: list[AnswerSentence],
-    places: Mapping[str, list[int]],
+    positions: Mapping[str, list[int]],
     passage_ids: list[str],
 ) -> dict[str, Any]:
     """Return the worst sentence with its nearest passage, and novel numbers and names."""
@@ -188,7 +188,7 @@ def explain_grounding(
     coverage = features.coverage
     if claims:
         claim = claims[coverage.worst]
-        position = find_best_position(coverage.worst_masses, claim, places)
+        position = find_best_position(coverage.worst_masses, claim, positions)
         detail["worst_sentence"] = {
             "index": coverage.worst,
             "text": claim.text[:MAX_DETAIL_TEXT],

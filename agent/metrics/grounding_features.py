@@ -145,15 +145,15 @@ class AnswerFeatures:
 
 
 def extract_features(
-    pages: PassageIndex, answer: AnswerText, places: Mapping[str, list[int]], query: QueryText
+    pages: PassageIndex, answer: AnswerText, positions: Mapping[str, list[int]], query: QueryText
 ) -> AnswerFeatures:
-    """Compute the features of an answer; `places` are positions of its and the query's stems."""
+    """Compute the features of an answer; `positions` are positions of its and the query's stems."""
     claims, words, stems = answer.claims, answer.words, query.stems
     query_stems: Container[str] = stems
     if pages.structured:  # a record's words are keys and bare values: prose inflects them
-        query_stems = _near_matches(pages, answer.content.difference(places)).union(stems)
-    names = [w for w in answer.names if w not in places and w not in query_stems]
-    coverage = measure_coverage(claims, places, pages.stream, query_stems)
+        query_stems = _near_matches(pages, answer.content.difference(positions)).union(stems)
+    names = [w for w in answer.names if w not in positions and w not in query_stems]
+    coverage = measure_coverage(claims, positions, pages.stream, query_stems)
     numbers = [
         raw.strip()
         for form, raw in answer.numbers
@@ -211,7 +211,7 @@ def extract_features(
         log(hedges),
         negations / max(5, len(words)),
         1.0 if pages.structured else 0.0,
-        _share(sum([rarity for rarity, w in asked if w not in places]), asked_mass),
+        _share(sum([rarity for rarity, w in asked if w not in positions]), asked_mass),
         _share(sum([rarity for rarity, w in asked if w in repeated]), asked_mass),
         len(words) / max(1, len(claims)) / 30,
         log_novel - log_claims,
@@ -224,7 +224,7 @@ def extract_features(
     ]
     # a record is restated in other words and other order: its sentences look alike, good or bad
     sentences = (
-        [] if pages.structured else sentence_features(pages, answer, places, stems, coverage)
+        [] if pages.structured else sentence_features(pages, answer, positions, stems, coverage)
     )
     return AnswerFeatures(values, sentences, coverage, numbers, names)
 
@@ -232,17 +232,17 @@ def extract_features(
 def sentence_features(
     pages: PassageIndex,
     answer: AnswerText,
-    places: Mapping[str, list[int]],
+    positions: Mapping[str, list[int]],
     query_stems: Container[str],
     coverage: Coverage,
 ) -> list[list[float]]:
     """Compute a row for each sentence, in the order of `SENTENCE_FEATURES`.
 
-    `places` are positions of the answer's stems, `coverage` is that of the same sentences.
+    `positions` are positions of the answer's stems, `coverage` is that of the same sentences.
     """
     claims, every = answer.claims, answer.content
     numbers = {word for word in every if word[0] <= "9"}.union(every & _COUNTS)
-    novel = {word for word in every.difference(places, _META_WORDS) if word not in query_stems}
+    novel = {word for word in every.difference(positions, _META_WORDS) if word not in query_stems}
     if novel:
         novel -= _near_matches(pages, novel)
     novel_names, novel_times = novel.intersection(answer.names), novel & _TIMES
@@ -262,7 +262,7 @@ def sentence_features(
             if novel_times:
                 time_count = len(novel_times.intersection(new))
         if numbers and not numbers.isdisjoint(content):
-            missing, moved = _numbers(stems, numbers, new, places, stream)
+            missing, moved = _numbers(stems, numbers, new, positions, stream)
         rows.append(
             [
                 log(new_mass),
@@ -298,7 +298,7 @@ def _numbers(
     stems: Sequence[str],
     numbers: Container[str],
     novel: Container[str],
-    places: Mapping[str, list[int]],
+    positions: Mapping[str, list[int]],
     stream: Sequence[str],
 ) -> tuple[int, int]:
     """Count the numbers that no passage has, and those that have other neighbours there."""
@@ -308,7 +308,7 @@ def _numbers(
             continue
         if word in novel:
             missing += 1
-        elif found := places.get(word):
+        elif found := positions.get(word):
             around = {w for w in stems[max(0, i - 1) : i + 2] if w != word}
             moved += bool(around) and not any(
                 not around.isdisjoint(stream[max(0, p - NEAR) : p + NEAR + 1]) for p in found

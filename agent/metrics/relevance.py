@@ -36,16 +36,16 @@ _LOW, SPAN = 0.25, 0.7  # s of a passage that only shares the topic; from there 
 
 
 def grade_passages(
-    pages: PassageIndex, query: list[str], places: Mapping[str, list[int]] | None = None
+    pages: PassageIndex, query: list[str], positions: Mapping[str, list[int]] | None = None
 ) -> list[float | None]:
     """Grade each passage from 0 to 3; None if it has no text.
 
-    `query` has the content stems in order, at least one; `places` all positions of these stems, if
-    the caller has them already.
+    `query` has the content stems in order, at least one; `positions` has all positions of these
+    stems, if the caller has them already.
     """
     rarity = {word: idf[word] for word in query}
-    if places is None:
-        places = pages.locate(set(rarity))
+    if positions is None:
+        positions = pages.locate(set(rarity))
     total = sum(rarity.values())
     pairs = set(pairwise(query))
     stream, owner, starts = pages.stream, pages.owner, pages.starts
@@ -57,7 +57,7 @@ def grade_passages(
     stretches: list[dict[int, float]] = [{} for _ in starts]
     for word, weight in rarity.items():
         passage, count = -1, 0
-        for at in places.get(word, ()):
+        for at in positions.get(word, ()):
             if owner[at] != passage:
                 if count:
                     frequency[passage] += weight * count / (count + norms[passage])
@@ -73,8 +73,8 @@ def grade_passages(
             frequency[passage] += weight * count / (count + norms[passage])
     followed = [0] * len(starts)
     for first, second in pairs:
-        if first in places and second in places:
-            for passage in {owner[at] for at in places[first] if stream[at + 1] == second}:
+        if first in positions and second in positions:
+            for passage in {owner[at] for at in positions[first] if stream[at + 1] == second}:
                 followed[passage] += 1
     out: list[float | None] = []
     for passage, near in enumerate(stretches):

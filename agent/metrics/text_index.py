@@ -189,17 +189,17 @@ class PassageIndex:
 
     def locate(self, wanted: Set[str]) -> dict[str, list[int]]:
         """Return the positions in the stream, ascending, of each stem of `wanted` that occurs."""
-        places: dict[str, list[int]] = {}
-        stream, get = self.stream, places.get
+        positions: dict[str, list[int]] = {}
+        stream, get = self.stream, positions.get
         # the filter runs in C: this is the innermost loop of everything here
         for at in compress(range(len(stream)), map(wanted.__contains__, stream)):
             word = stream[at]
             here = get(word)
             if here is None:
-                places[word] = [at]
+                positions[word] = [at]
             else:
                 here.append(at)
-        return places
+        return positions
 
     def has_number(self, form: str, raw: str) -> bool:
         """Return whether a passage has the number, as it is written or in another form.
@@ -321,11 +321,13 @@ def parse_answer(text: str) -> AnswerText:
     return out
 
 
-def limit_positions(places: dict[str, list[int]]) -> dict[str, list[int]]:
+def limit_positions(positions: dict[str, list[int]]) -> dict[str, list[int]]:
     """Return the positions with the first 40 of each stem."""
-    if max(map(len, places.values()), default=0) <= _MAX_POSITIONS:
-        return places
-    return {w: at if len(at) <= _MAX_POSITIONS else at[:_MAX_POSITIONS] for w, at in places.items()}
+    if max(map(len, positions.values()), default=0) <= _MAX_POSITIONS:
+        return positions
+    return {
+        w: at if len(at) <= _MAX_POSITIONS else at[:_MAX_POSITIONS] for w, at in positions.items()
+    }
 
 
 def find_positions(

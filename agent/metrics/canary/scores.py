@@ -103,9 +103,9 @@ def score_canary(
     own = custom_metrics(CANARY_CUSTOM_SCORER)
     if reference is None:
         # The service's own record of a canary: only the suite that sends one knows the reference.
-        gap = NoScore("no_reference", applies=False)
-        values = dict.fromkeys(reference_metrics(ks), gap)
-        own_scores = [make_score(one.spec.name, trace, gap, one.scorer) for one in own]
+        reason = NoScore("no_reference", applies=False)
+        values = dict.fromkeys(reference_metrics(ks), reason)
+        own_scores = [make_score(one.spec.name, trace, reason, one.scorer) for one in own]
     else:
         values = dict.fromkeys(reference_metrics(ks), NoScore(trace.status, applies=False))
         values["canary_failed"] = float(trace.status != "ok")
