@@ -172,26 +172,30 @@ def citation_scores(
     `supports` has a value 0..1 or a reason for each of `list_citation_instances(statements)`.
     Precision is a mean over the instances that were judged; if all failed, it is unknown.
     """
-    known: dict[int, list[float]] = {}
-    gaps: list[NoScore] = []
+    by_passage: dict[int, list[float]] = {}
+    reasons: list[NoScore] = []
     for instance, value in supports.items():
         if isinstance(value, NoScore):
-            gaps.append(value)
+            reasons.append(value)
         else:
-            known.setdefault(instance.passage, []).append(value)
-    if gaps and not known:
-        return dict.fromkeys(CITATION_METRICS, most_common_reason(gaps))
+            by_passage.setdefault(instance.passage, []).append(value)
+    if reasons and not by_passage:
+        return dict.fromkeys(CITATION_METRICS, most_common_reason(reasons))
     none = NoScore("no_citations", applies=False)
-    lost = [0.0] * statements.dangling
-    precision = _mean([value for values in known.values() for value in values] + lost, none)
-    by_passage = _mean([sum(values) / len(values) for values in known.values()] + lost, none)
+    dangling = [0.0] * statements.dangling
+    precision = _mean(
+        [value for values in by_passage.values() for value in values] + dangling, none
+    )
+    passage_precision = _mean(
+        [sum(values) / len(values) for values in by_passage.values()] + dangling, none
+    )
     recall = _recall(statements, supports)
     return {
         "citation_precision": precision,
         "citation_recall": recall,
         "citation_f1": f1_score(precision, recall),
-        "citation_passage_precision": by_passage,
-        "citation_passage_f1": f1_score(by_passage, recall),
+        "citation_passage_precision": passage_precision,
+        "citation_passage_f1": f1_score(passage_precision, recall),
     }
 
 
@@ -225,10 +229,10 @@ def _recall(
     parts.append((WHOLE_ANSWER, statements.whole, statements.whole_dangling, False))
     values: list[float] = []
     for index, passages, dangling, needed in parts:
-        found = [supports[CitationInstance(index, passage)] for passage in passages]
-        known = [value for value in found if not isinstance(value, NoScore)]
-        if found and not known:
-            return most_common_reason([value for value in found if isinstance(value, NoScore)])
+        cited = [supports[CitationInstance(index, passage)] for passage in passages]
+        known = [value for value in cited if not isinstance(value, NoScore)]
+        if cited and not known:
+            return most_common_reason([value for value in cited if isinstance(value, NoScore)])
         if known or dangling:
             values.append(sum(known) / (len(known) + dangling))
         elif needed:

@@ -172,8 +172,8 @@ def extract_features(
     spread = sum([(v - mean_place) ** 2 for v in by_place]) / max(1, len(by_place))
     content, stem_count, mass = max(1, coverage.content), max(1, coverage.stems), coverage.mass
     novel = coverage.novel.values()
-    asked = [(idf[w], w) for w in stems]
-    asked_mass = sum([rarity for rarity, _ in asked])
+    query_rarity = [(idf[w], w) for w in stems]
+    query_mass = sum([rarity for rarity, _ in query_rarity])
     repeated = answer.content.intersection(stems)
     forms = new_forms = frozenset(words)
     for passage in pages.passages:
@@ -181,8 +181,8 @@ def extract_features(
     log = math.log1p
     log_claims, log_novel = log(len(claims)), log(len(novel))
     values = [
-        1 - (coverage.found + coverage.asked) / mass if mass else 0.0,
-        1 - coverage.found / mass if mass else 0.0,
+        1 - (coverage.matched + coverage.in_query) / mass if mass else 0.0,
+        1 - coverage.matched / mass if mass else 0.0,
         1 - by_words[0] if by_words else 0.0,
         1 - sum(by_words[:2]) / len(by_words[:2]) if by_words else 0.0,
         1 - sum(by_words) / len(by_words) if by_words else 0.0,
@@ -211,8 +211,8 @@ def extract_features(
         log(hedges),
         negations / max(5, len(words)),
         1.0 if pages.structured else 0.0,
-        _share(sum([rarity for rarity, w in asked if w not in positions]), asked_mass),
-        _share(sum([rarity for rarity, w in asked if w in repeated]), asked_mass),
+        _share(sum([rarity for rarity, w in query_rarity if w not in positions]), query_mass),
+        _share(sum([rarity for rarity, w in query_rarity if w in repeated]), query_mass),
         len(words) / max(1, len(claims)) / 30,
         log_novel - log_claims,
         log(record.denied),
@@ -308,10 +308,10 @@ def _numbers(
             continue
         if word in novel:
             missing += 1
-        elif found := positions.get(word):
-            around = {w for w in stems[max(0, i - 1) : i + 2] if w != word}
-            moved += bool(around) and not any(
-                not around.isdisjoint(stream[max(0, p - NEAR) : p + NEAR + 1]) for p in found
+        elif at := positions.get(word):
+            neighbours = {w for w in stems[max(0, i - 1) : i + 2] if w != word}
+            moved += bool(neighbours) and not any(
+                not neighbours.isdisjoint(stream[max(0, p - NEAR) : p + NEAR + 1]) for p in at
             )
     return missing, moved
 
