@@ -23,7 +23,7 @@ from benchmarks.per_trace import traffic
 from ragmeter.config.loader import load_settings
 from ragmeter.core.score import ScoredTrace
 from ragmeter.kafka.score_records import ScoreRecord, SourceOffset, decode_score, encode_score
-from ragmeter.metrics.registry import METRICS
+from ragmeter.metrics.registry import metric_specs
 from ragmeter.windows.bucket_builder import build_bucket
 from ragmeter.windows.buckets import SeriesSlots
 from ragmeter.windows.state import BucketRow, decode_bucket, encode_bucket
@@ -48,7 +48,7 @@ class Partial(NamedTuple):
 
 def empty() -> Windows:
     settings = load_settings(environ={})
-    found = Windows(settings.windows, specs=METRICS, min_samples=settings.limits.min_samples)
+    found = Windows(settings.windows, specs=metric_specs(), min_samples=settings.limits.min_samples)
     assert found._state._finest == GRAIN
     return found
 
@@ -59,7 +59,7 @@ def split(traces: Sequence[ScoredTrace], parts: int, size: int, seed: int = 0) -
     rng = random.Random(seed)
     waiting: list[list[ScoredTrace]] = [[] for _ in range(parts)]
     found: list[Partial] = []
-    slots = SeriesSlots(METRICS)
+    slots = SeriesSlots(metric_specs())
 
     def send(part: int) -> None:
         batch, waiting[part] = waiting[part], []

@@ -23,7 +23,7 @@ from ragmeter.aggregate.aggregator import Aggregator
 from ragmeter.config.loader import load_settings
 from ragmeter.core.score import Score, ScoredTrace, ScoreState
 from ragmeter.drift.baseline import HOUR
-from ragmeter.metrics.registry import METRICS
+from ragmeter.metrics.registry import metric_specs
 
 __all__ = ["cost", "main"]
 
@@ -33,7 +33,7 @@ WARM = 3 * HOUR
 
 
 def _names() -> list[str]:
-    names = [name for name, spec in METRICS.items() if "builtin" in spec.scorers]
+    names = [name for name, spec in metric_specs().items() if "builtin" in spec.scorers]
     names += [f"precision_at_k:{k}" for k in (1, 3, 5, 10, 20)]
     assert len(names) == METRICS_USED
     return names
@@ -43,7 +43,7 @@ def traffic(rate: float, begin: float, end: float, seed: int = 1) -> Iterator[Sc
     """Traces at `rate` a second, `begin` to `end` in seconds."""
     rng = random.Random(seed)
     names = _names()
-    ratio = [METRICS[name.partition(":")[0]].kind == "ratio" for name in names]
+    ratio = [metric_specs()[name.partition(":")[0]].kind == "ratio" for name in names]
     for n in range(int(begin * rate), int(end * rate)):
         results = [
             Score(

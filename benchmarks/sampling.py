@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 from ragmeter.config.scoring import JudgeBudgetSettings, SamplingSettings
 from ragmeter.core.score import Score, ScoredTrace, ScoreState
 from ragmeter.core.tiers import ScoringCost
-from ragmeter.metrics.registry import METRICS
+from ragmeter.metrics.registry import metric_specs
 from ragmeter.sampling.budget_controller import BudgetController
 from ragmeter.sampling.sampler import REST_STRATUM, Sampler, Stratum, drawn_stratum
 from ragmeter.trace import Trace
@@ -92,7 +92,7 @@ def _hour(seed: int) -> dict[str, Run]:
     )
     settings = SamplingSettings(judge=0.2, salt=str(seed))
     sampler = Sampler(settings, {"judge": control}, lambda: clock[0])
-    windows = Windows(specs=METRICS)
+    windows = Windows(specs=metric_specs())
     windows.advance(START + HOUR - 1)
     for number, (at, good, cheap) in enumerate(traffic):
         clock[0] = START + at
@@ -140,7 +140,7 @@ def _judged_span(seed: int, slow: float, fails_good: float, fails_bad: float) ->
     bad answers; failures by label. Read at once and 120 s later, as the shipped estimate and as
     the sum over known N that others use."""
     rng = random.Random(seed)
-    windows = Windows(("1h",), specs=METRICS)
+    windows = Windows(("1h",), specs=metric_specs())
     sampler = Sampler(SamplingSettings(judge=0.05, salt=str(seed)))
     goods = 0
     number = 0

@@ -35,7 +35,7 @@ from ragmeter.core.counters import Counters, Exemplar
 from ragmeter.core.score import Score, ScoredTrace, ScoreState
 from ragmeter.exporters.prometheus import PrometheusExporter
 from ragmeter.exporters.snapshot import take_snapshot
-from ragmeter.metrics.registry import METRICS
+from ragmeter.metrics.registry import metric_specs
 from ragmeter.windows.windows import Windows
 
 __all__ = ["BenchReading", "filled", "main"]
@@ -83,7 +83,7 @@ class BenchReading:
     def add(self, service: str, timestamp: float, rng: random.Random) -> None:
         """One trace with a value of every metric of the cheap tier, and three latency stages."""
         results = []
-        for spec in METRICS.values():
+        for spec in metric_specs().values():
             if spec.tier != "cheap":
                 continue
             top = 1000.0 if spec.high is None else spec.high

@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 
 from benchmarks.devdata import TASKS, Floats, rows, to_trace
-from ragmeter.metrics.builtin import score_builtin
+from ragmeter.metrics.builtin import PreparedTrace, score_builtin
 
 __all__ = ["SIGNALS", "SWAPS", "Pools", "Streams", "Swap", "draw", "pools"]
 
@@ -71,7 +71,7 @@ def pools(folder: Path) -> Pools:
                 name = f"RAGTruth {TASKS[row['task']]}"
             model = row["model"]
             found.setdefault((name, model, "label"), []).append(float(bad))
-            for score in score_builtin(to_trace(row)):
+            for score in score_builtin(PreparedTrace(to_trace(row))):
                 if score.metric == "grounding" and score.value is not None:
                     found.setdefault((name, model, "score"), []).append(1.0 - score.value)
     return {key: np.asarray(values) for key, values in found.items()}

@@ -18,7 +18,7 @@ from ragmeter.core.errors import RagmeterError
 from ragmeter.core.metric_specs import find_spec
 from ragmeter.core.series import is_overflow_series, series_labels
 from ragmeter.exporters.page.views import base_view, default_segment_window, service_breakdown
-from ragmeter.metrics.registry import METRICS
+from ragmeter.metrics.registry import metric_specs
 
 if TYPE_CHECKING:
     from ragmeter.aggregate.agent_view import AgentView
@@ -55,7 +55,7 @@ class SegmentsQuery:
                     f"{_shown(name)}: one of {', '.join(_PARAMETERS)} is needed"
                 )
         metric, against = query.get("metric"), query.get("against")
-        if metric is not None and find_spec(METRICS, metric) is None:
+        if metric is not None and find_spec(metric_specs(), metric) is None:
             raise InvalidSegmentsQuery(f"metric {_shown(metric)} is not known")
         if against is not None and against not in tuple(ComparedWith):
             raise InvalidSegmentsQuery(f"against: one of {', '.join(ComparedWith)} is needed")

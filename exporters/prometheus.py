@@ -37,7 +37,7 @@ from ragmeter.exporters.families.reference import (
     quality_families,
 )
 from ragmeter.exporters.snapshot import Snapshot, segment_labels, split_segment, take_snapshot
-from ragmeter.metrics.registry import METRICS
+from ragmeter.metrics.registry import metric_specs
 
 if TYPE_CHECKING:
     from ragmeter.aggregate.agent_view import AgentView
@@ -90,9 +90,11 @@ class PrometheusExporter:
     def __init__(self, agent: AgentView, *, registry: CollectorRegistry | None = None) -> None:
         self._agent = agent
         self._registry = process_registry() if registry is None else registry
-        self._families = {name: quality_families(spec) for name, spec in METRICS.items()}
+        self._families = {name: quality_families(spec) for name, spec in metric_specs().items()}
         self._counters = {
-            family.name: family for family in all_families(METRICS) if family.type == "counter"
+            family.name: family
+            for family in all_families(metric_specs())
+            if family.type == "counter"
         }
 
     def render(self, *, openmetrics: bool = False) -> bytes:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+from ragmeter.metrics import registry
+from ragmeter.metrics.custom import CustomMetric
 from tests.kafka_server import KafkaServer, kafka_server
 
 # How long an example takes says something about the machine and nothing about the property; what
@@ -29,3 +31,14 @@ def swept() -> Iterator[None]:
     when they were to connect. They are found here, and not in whatever test comes next."""
     yield
     gc.collect()
+
+
+@pytest.fixture
+def install_metric(monkeypatch: pytest.MonkeyPatch) -> Callable[[CustomMetric], None]:
+    """Install a user's own metric for the duration of a test."""
+
+    def install(metric: CustomMetric) -> None:
+        catalogue = registry.metric_catalogue().with_metric(metric)
+        monkeypatch.setattr(registry, "metric_catalogue", lambda: catalogue)
+
+    return install

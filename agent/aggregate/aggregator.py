@@ -33,9 +33,10 @@ from ragmeter.core.label_bounds import LabelBounds
 from ragmeter.core.score import HashedWording, Score, ScoredTrace
 from ragmeter.core.series import FingerprintRegistry
 from ragmeter.core.tiers import MetricScorer
-from ragmeter.metrics.canary.scores import expected_canary_pairs, is_canary_scorer
+from ragmeter.metrics.canary.scorers import is_canary_scorer
+from ragmeter.metrics.canary.scores import expected_canary_pairs
 from ragmeter.metrics.judge_agreement import PROBE_SERVICE
-from ragmeter.metrics.registry import METRICS
+from ragmeter.metrics.registry import metric_specs
 from ragmeter.sampling.control import ControlLearner, SamplingControl
 from ragmeter.windows.state import BucketRow
 from ragmeter.windows.windows import Windows
@@ -82,7 +83,7 @@ class Aggregator:
         window_seconds = {name: parse_window(name) for name in settings.windows}
         self.windows = Windows(
             settings.windows,
-            specs=METRICS,
+            specs=metric_specs(),
             min_samples=limits.min_samples,
             name_worst=True,
             worst_of={rule.segment for rule in rules if rule.segment},

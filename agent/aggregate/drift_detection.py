@@ -25,11 +25,11 @@ from ragmeter.core.series import split_scorer
 from ragmeter.drift.baseline import DAY, HOUR, MINUTE
 from ragmeter.drift.monitor import DriftMonitor, DriftSettings
 from ragmeter.drift.series import milestones_for
-from ragmeter.metrics.canary.scores import is_canary_scorer
+from ragmeter.metrics.canary.scorers import is_canary_scorer
 from ragmeter.metrics.claims_and_nuggets import AUTONUGGETIZER
 from ragmeter.metrics.judge_agreement import PROBE_SERVICE
 from ragmeter.metrics.ranking import UMBRELA
-from ragmeter.metrics.registry import METRICS
+from ragmeter.metrics.registry import metric_specs
 from ragmeter.windows.intervals import is_assisted
 from ragmeter.windows.windows import Windows
 
@@ -67,7 +67,7 @@ class DriftDetection:
                 milestones=milestones_for(settings.baseline_days),
                 finest=10 if 10 % grain == 0 else MINUTE,
             ),
-            METRICS,
+            metric_specs(),
         )
         self._windows = windows
         self._source = _DriftSeries(windows)

@@ -17,7 +17,7 @@ from ragmeter.core.arithmetic import weight_units
 from ragmeter.core.feedback import HUMAN
 from ragmeter.core.metric_specs import find_spec
 from ragmeter.core.score import BUILTIN_SCORER, REFERENCE_SCORER, ScoredTrace, ScoreState
-from ragmeter.metrics.registry import METRICS
+from ragmeter.metrics.registry import metric_specs
 
 # Seconds by which windows of judged objectives end early. Judges take longer over bad answers:
 # without it the last minutes look too good (0.014 of a rate where they take four times as long).
@@ -99,7 +99,7 @@ def _build_objective(slo: SloSettings) -> Objective:
 
 
 def _check_series(slo: SloSettings, metric: str, scorer: str) -> None:
-    spec = find_spec(METRICS, metric)
+    spec = find_spec(metric_specs(), metric)
     if spec is None:
         raise ConfigError(f"slos: {slo.name}: metric {metric!r} is not known")
     if scorer not in spec.scorers:

@@ -8,8 +8,8 @@ from collections.abc import Iterable, Mapping
 from ragmeter.alerts.drift_alerts import DRIFT_RULE, JUDGE_CHANGED_RULE
 from ragmeter.alerts.rules import AlertRule, RuleError, load_rules
 from ragmeter.config.settings import Settings
-from ragmeter.metrics.custom import CUSTOM_METRICS, CustomMetric
-from ragmeter.metrics.registry import METRICS
+from ragmeter.metrics.custom import CustomMetric
+from ragmeter.metrics.registry import custom_metrics, metric_specs
 
 log = logging.getLogger(__name__)
 
@@ -94,8 +94,8 @@ def load_configured_rules(settings: Settings) -> list[AlertRule]:
     rules = load_rules(
         alerts.rules,
         profile=alerts.profile,
-        brought=[_custom_metric_rules(CUSTOM_METRICS)],
-        metrics=METRICS,
+        brought=[_custom_metric_rules(custom_metrics())],
+        metrics=metric_specs(),
         segments=settings.segments,
     )
     defaults = {rule.name: rule for rule in load_default_rules(alerts.profile)}
@@ -113,7 +113,7 @@ def load_configured_rules(settings: Settings) -> list[AlertRule]:
 
 def load_default_rules(profile: str = "balanced") -> list[AlertRule]:
     """Load the rules in force without a file of the user, with those of custom metrics."""
-    return load_rules(profile=profile, brought=[_custom_metric_rules(CUSTOM_METRICS)])
+    return load_rules(profile=profile, brought=[_custom_metric_rules(custom_metrics())])
 
 
 def describe_rule(rule: AlertRule) -> str:

@@ -27,7 +27,7 @@ from ragmeter.breakdown.sources import BreakdownSource
 from ragmeter.core.errors import RagmeterError
 from ragmeter.core.metric_specs import METRIC_GROUPS, MetricSpec, base_name, display_rank, find_spec
 from ragmeter.core.series import series_labels
-from ragmeter.metrics.registry import METRICS
+from ragmeter.metrics.registry import metric_specs
 from ragmeter.windows.intervals import is_assisted
 
 # The expected share of false ones among the findings of a breakdown. Not 0.1: a page that is left
@@ -94,7 +94,7 @@ def build_breakdown(source: BreakdownSource, options: BreakdownOptions | None = 
         tags.setdefault(name.partition("=")[0], []).append(name)
     breakdown = Breakdown(source.service, past, options.fdr)
     for metric, scorer in sorted(source.series(), key=lambda pair: (display_rank(pair[0]), pair)):
-        spec = find_spec(METRICS, metric)
+        spec = find_spec(metric_specs(), metric)
         if spec is None or not _is_included(metric, spec, options.metric):
             continue
         kind = SeriesKind(spec.kind == "ratio", spec.low, spec.high, is_assisted(scorer))

@@ -11,7 +11,7 @@ from rich.text import Text
 
 from ragmeter.core.label_bounds import bound_label
 from ragmeter.core.metric_specs import MetricSpec
-from ragmeter.metrics.registry import METRICS
+from ragmeter.metrics.registry import metric_specs
 
 _Json = Mapping[str, Any]
 
@@ -58,7 +58,7 @@ def build_segments_table(breakdown: _Json, window: str | None, every: bool) -> T
     table.add_column("adds" if past else "pulls", justify="right")
     table.add_column("finding", overflow="fold")
     for series in breakdown["series"]:
-        spec = METRICS.get(series["metric"])
+        spec = metric_specs().get(series["metric"])
         rows = list(_rows_to_show(series, every))
         if not rows and not every and not series["whole"]["moved"]:
             continue

@@ -21,7 +21,7 @@ from ragmeter.canaries.templates import JsonPath
 from ragmeter.core.metric_specs import base_name
 from ragmeter.core.score import REFERENCE_SCORER
 from ragmeter.metrics.canary.checks import validate_pattern
-from ragmeter.metrics.registry import METRICS
+from ragmeter.metrics.registry import metric_specs
 from ragmeter.trace import Calculation, FactCheck, Id, Message, Reference, Support, Tags
 
 MAX_QUESTIONS = 10_000
@@ -168,7 +168,7 @@ def _reject_unknown_fields(data: Mapping[Any, Any], model: type[BaseModel], wher
 
 def _check_expected_metrics(expect: dict[str, float]) -> dict[str, float]:
     for name in expect:
-        spec = METRICS.get(base_name(name))
+        spec = metric_specs().get(base_name(name))
         if spec is None or REFERENCE_SCORER not in spec.scorers or spec.good is None:
             raise ValueError(f"{name!r} is no metric of canaries")
         if bool(spec.labels) != (":" in name):

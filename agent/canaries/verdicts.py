@@ -18,7 +18,7 @@ from ragmeter.config.scoring import EmbeddingSettings
 from ragmeter.core.arithmetic import cosine_similarity
 from ragmeter.core.metric_specs import base_name
 from ragmeter.core.score import Score, ScoreState
-from ragmeter.metrics.registry import METRICS
+from ragmeter.metrics.registry import metric_specs
 from ragmeter.scorers.llm.embeddings import EmbeddingClient, EmbeddingFailed
 from ragmeter.trace import Trace
 
@@ -128,7 +128,7 @@ def _describe_miss(name: str, threshold: float, score: Score | None, asked: bool
         return f"{name} does not apply ({score.reason})" if asked else None
     if score.value is None:
         return f"{name} could not be scored ({score.reason})"
-    spec = METRICS[base_name(name)]
+    spec = metric_specs()[base_name(name)]
     worse = score.value > threshold if spec.good == "lower" else score.value < threshold
     if not worse:
         return None

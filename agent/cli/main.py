@@ -22,7 +22,7 @@ from rich.table import Table
 from ragmeter import __version__
 from ragmeter.cli.baselines import baseline_app
 from ragmeter.cli.canaries import canary_app
-from ragmeter.cli.catalogue import OwnMetricError, load_own_metrics, metrics_app, rules_app
+from ragmeter.cli.catalogue import metrics_app, rules_app
 from ragmeter.cli.inspection import inspect
 from ragmeter.cli.kafka import kafka_app, worker
 from ragmeter.cli.models import model_app
@@ -40,6 +40,7 @@ from ragmeter.console.terminal import (
 )
 from ragmeter.core import feedback
 from ragmeter.core.feedback import Feedback
+from ragmeter.metrics.registry import OwnMetricError, metric_catalogue
 from ragmeter.trace import SCHEMA, Trace
 
 app = typer.Typer(
@@ -114,7 +115,7 @@ def _global_options(
     for noisy in ("httpx", "httpcore", "asyncio"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
     try:
-        load_own_metrics()
+        metric_catalogue()  # a broken own metric ends every command
     except OwnMetricError as error:
         raise exit_error(str(error), 2) from None
 

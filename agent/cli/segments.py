@@ -105,10 +105,10 @@ def _segments_of_files(
     files: list[Path], settings: Settings, service: str | None, options: BreakdownOptions
 ) -> dict[str, Any]:
     from ragmeter.core.metric_specs import find_spec
-    from ragmeter.metrics.registry import METRICS
+    from ragmeter.metrics.registry import metric_specs
     from ragmeter.offline.file_breakdown import break_down_files
 
-    if options.metric is not None and find_spec(METRICS, options.metric) is None:
+    if options.metric is not None and find_spec(metric_specs(), options.metric) is None:
         raise exit_error(f"metric {options.metric!r} is not known", 2)
     try:
         found = break_down_files(files, settings, service, options, print_message)

@@ -13,7 +13,7 @@ from ragmeter.alerts.alert import Alert
 from ragmeter.core.label_bounds import bound_label
 from ragmeter.core.metric_specs import base_name, display_rank
 from ragmeter.core.series import is_overflow_series
-from ragmeter.metrics.registry import METRICS
+from ragmeter.metrics.registry import metric_specs
 from ragmeter.windows.series import Estimate
 
 STATE_COLUMNS = ("scored", "not_applicable", "unscored", "sampled_out", "shed")
@@ -28,7 +28,7 @@ def _add_text_row(table: Table, *cells: str) -> None:
 
 
 def _format_number(metric: str, value: float) -> str:
-    spec = METRICS[base_name(metric)]
+    spec = metric_specs()[base_name(metric)]
     if spec.kind == "ratio":
         return f"{100 * value:.1f} %"
     return f"{value:.3g}" if spec.high is None else f"{value:.2f}"

@@ -1,4 +1,4 @@
-"""Whether an answer attempts the question, by rules: refusals, "I don't know", questions back.
+"""The metric `answered` by rules: find refusals, "I don't know" and questions back.
 
 Only the opening counts: an answer that answers first and then names a gap has answered.
 """
@@ -117,18 +117,14 @@ _ASKS = re.compile(
     r"|\b(?:could|can|would) you (?:please )?(?:clarify|specify|be more specific|provide more)\b"
 )
 _ENGLISH = frozenset(("the", "of", "and", "to", "is", "that", "for", "with", "are", "you", "this"))
-_LONG_TEXT_WORDS = (
-    25  # words; English text of this length without one of the words above is very rare
-)
+_LONG_TEXT_WORDS = 25  # English text of this length without a word above is very rare
 _OPENING_CHARS = 600  # characters that may hold the opening sentence
 _SHORT_SENTENCE = 25  # an opening sentence shorter than this ("I see.") is read with the next one
-_FURTHER_CLAIM_CHARS = (
-    200  # characters beyond the refusal that make claims of their own worth checking
-)
+_FURTHER_CLAIM_CHARS = 200  # so much text after a refusal makes claims worth checking
 
 
 def _opening(answer: str) -> tuple[str, int]:
-    """The first sentence in lower case (two if it is short) and where it ends in the answer."""
+    """Return the first sentence in lower case (two if it is short) and its end in the answer."""
     head = answer[:_OPENING_CHARS].lower().replace("’", "'")
     start = len(head) - len(head.lstrip())
     for end in _END.finditer(head, start):
@@ -138,7 +134,7 @@ def _opening(answer: str) -> tuple[str, int]:
 
 
 def abstains(answer: str) -> bool:
-    """Whether the answer amounts to a refusal, to "I don't know", or only asks back."""
+    """Return whether the answer refuses, says that it does not know, or only asks back."""
     head, _ = _opening(answer)
     for cue in _CUES:
         if cue in head:
@@ -151,24 +147,24 @@ def abstains(answer: str) -> bool:
 
 
 def has_further_claims(answer: str) -> bool:
-    """Whether an abstaining answer goes on to claim things all the same."""
+    """Return whether an abstaining answer goes on to make claims."""
     return len(answer.strip()) - _opening(answer)[1] >= _FURTHER_CLAIM_CHARS
 
 
 def is_english(text: str) -> bool:
-    """Whether the rules, which are English, may speak; short texts get the benefit of the doubt."""
+    """Return whether the text may be English, as the rules are; a short Latin text may be."""
     kind = detect_script(text)
     if kind != "latin":
         return not kind
     text = text[:1000]
-    if " the " in text or " of " in text or " to " in text:  # nearly always: spares the words
+    if " the " in text or " of " in text or " to " in text:  # the usual case, quickly
         return True
     words = text.lower().split()
     return len(words) < _LONG_TEXT_WORDS or not _ENGLISH.isdisjoint(words)
 
 
 def answered_value(trace: Trace) -> float | None:
-    """1 answered, 0 not; None where the answer was not captured. Status is not looked at."""
+    """Return 1 if answered, else 0; None if the answer was not captured. Status plays no role."""
     if has_empty_answer(trace):
         return 0.0
     if trace.abstained is not None:
@@ -179,7 +175,7 @@ def answered_value(trace: Trace) -> float | None:
 
 
 def score_answered(trace: Trace, answered: float | None) -> Score:
-    """The score of `answered`, from its verdict."""
+    """Make the score of `answered` from `answered_value(trace)`."""
     if trace.status != "ok":
         return make_not_applicable("answered", trace, trace.status)
     if answered is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import cached_property
 from typing import Any
 
 from ragmeter.core.score import (
@@ -17,19 +18,18 @@ from ragmeter.core.score import (
 )
 from ragmeter.metrics import (
     abstention,
-    builtin,
     citation_support,
     citations,
     grounding,
     operational,
     relevance,
 )
-from ragmeter.metrics import abstention as answers
 from ragmeter.metrics.citations import Citations, resolve_citations
 from ragmeter.metrics.cited_statements import missing_citation_reason
-from ragmeter.metrics.custom import CUSTOM_SCORER, score_custom
+from ragmeter.metrics.custom import CUSTOM_SCORER
 from ragmeter.metrics.grounding_features import extract_features
 from ragmeter.metrics.missing_fields import hide_missing_fields, restore_missing_reasons
+from ragmeter.metrics.registry import custom_metrics
 from ragmeter.metrics.text import detect_script
 from ragmeter.metrics.text_index import (
     AnswerText,
@@ -40,53 +40,78 @@ from ragmeter.metrics.text_index import (
 )
 from ragmeter.trace import Trace
 
-_last_prepared: tuple[Trace, Trace, float | None, Citations] | None = None
-
-
-def _prepare_trace(trace: Trace) -> tuple[Trace, float | None, Citations]:
-    """What is known of a trace, the verdict on its answer and its citations; both tiers need
-    them, one right after the other.
-
-    The last trace is remembered in one tuple, so that threads at worst read it anew.
-    """
-    global _last_prepared
-    last = _last_prepared
-    if last is not None and last[0] is trace:
-        return last[1:]
-    seen = hide_missing_fields(trace)
-    # ids tell a citation from other brackets, also where the passages' texts are not whole
-    bare = seen if seen is trace else seen.model_copy(update={"passages": trace.passages})
-    read = seen, abstention.answered_value(seen), resolve_citations(bare)
-    _last_prepared = (trace, *read)
-    return read
-
-
-def score_cheap(trace: Trace) -> list[Score]:
-    """Operation, abstention and citation presence: every trace, some tens of microseconds. And
-    what users have added."""
-    seen, verdict, cited = _prepare_trace(trace)
-    scores = [
-        *operational.score_operational(trace),
-        abstention.score_answered(seen, verdict),
-        *citations.score_citations(seen, verdict, cited),
-        *score_custom(seen, CUSTOM_SCORER),
-    ]
-    return restore_missing_reasons(trace, scores)
-
-
-def score_builtin(trace: Trace) -> list[Score]:
-    """Relevance, grounding and citation support by lexical means, scorer `builtin`."""
-    return restore_missing_reasons(trace, builtin.score_quality(*_prepare_trace(trace)))
-
-
-BUILTIN_SPECS = (*relevance.SPECS, *grounding.SPECS, *citation_support.SPECS)
 _CITATION_METRICS = ("citation_precision", "citation_recall", "citation_f1")
 _MAX_DETAIL_PAIRS = 10
 _MAX_DETAIL_GRADES = 100
 
 
+class PreparedTrace:
+    """A trace with what several scorers need of it, each computed once when it is first used.
+
+    Args:
+        trace: The trace as it came, which must not change any more.
+    """
+
+    def __init__(self, trace: Trace) -> None:
+        self.trace = trace
+
+    @cached_property
+    def visible(self) -> Trace:
+        """The trace without the fields that it names as missing."""
+        return hide_missing_fields(self.trace)
+
+    @cached_property
+    def answered(self) -> float | None:
+        """The value of the metric `answered`; None if the answer was not captured."""
+        return abstention.answered_value(self.visible)
+
+    @cached_property
+    def citations(self) -> Citations:
+        """The citations of the answer, resolved to passages."""
+        trace, visible = self.trace, self.visible
+        # ids tell a citation from other brackets even where texts of passages are missing
+        if visible is not trace:
+            visible = visible.model_copy(update={"passages": trace.passages})
+        return resolve_citations(visible)
+
+
+def score_cheap(prepared: PreparedTrace) -> list[Score]:
+    """Score operation, abstention, citation presence and users' own metrics.
+
+    This runs on every trace and takes some tens of microseconds without users' metrics.
+    """
+    trace, answered = prepared.visible, prepared.answered
+    scores = [
+        *operational.score_operational(prepared.trace),
+        abstention.score_answered(trace, answered),
+        *citations.score_citations(trace, answered, prepared.citations),
+        *(metric.score(trace) for metric in custom_metrics(CUSTOM_SCORER)),
+    ]
+    return restore_missing_reasons(prepared.trace, scores)
+
+
+def score_builtin(prepared: PreparedTrace) -> list[Score]:
+    """Score relevance, grounding and citation support by lexical means (scorer `builtin`)."""
+    scores = _score_quality(prepared.visible, prepared.answered, prepared.citations)
+    return restore_missing_reasons(prepared.trace, scores)
+
+
+def _score_quality(trace: Trace, answered: float | None, cited: Citations) -> list[Score]:
+    pages = PassageIndex.read([p.text or "" for p in trace.passages]) if trace.passages else None
+    wanted = trace.status == "ok" and trace.answer and (answered is None or pages or cited.marks)
+    answer = parse_answer(trace.answer or "") if wanted else AnswerText()
+    query = QueryText.read(trace.query if pages else None)
+    all_places = pages.locate(answer.content.union(query.stems)) if pages else {}
+    positions = limit_positions(all_places)
+    return [
+        _relevance(trace, pages, query, all_places),
+        _grounding(trace, answered, pages, answer, query, positions),
+        *_citations(trace, answered, cited, pages, answer, positions),
+    ]
+
+
 def _relevance(
-    trace: Trace, pages: PassageIndex | None, query: QueryText, places: Mapping[str, list[int]]
+    trace: Trace, pages: PassageIndex | None, query: QueryText, positions: Mapping[str, list[int]]
 ) -> Score:
     name = "relevance"
     if trace.passages is None:
@@ -97,18 +122,18 @@ def _relevance(
         return make_unscored(name, trace, "no_query")
     if not pages.has_text:
         return make_unscored(name, trace, "no_text")
-    if not query.words:  # nothing but stop words, which no passage is known by
+    if not query.words:  # stop words alone
         return make_unscored(name, trace, "no_query")
     if detect_script(trace.query) != pages.script:
         return make_unscored(name, trace, "unsupported_language")
-    grades = relevance.grade_passages(pages, query.words, places)
+    grades = relevance.grade_passages(pages, query.words, positions)
     known = [grade for grade in grades if grade is not None]
     detail = {"grades": [None if g is None else round(g, 3) for g in grades[:_MAX_DETAIL_GRADES]]}
     return make_scored(name, trace, sum(known) / len(known), detail)
 
 
 def _no_evidence(name: str, trace: Trace, pages: PassageIndex | None) -> Score | None:
-    """Why an answer can't be held against its passages; None where it can."""
+    """Return the score of an answer that can't be compared with its passages, else None."""
     if trace.passages is None:
         return make_unscored(name, trace, "no_passages_captured")
     if pages is None:
@@ -126,7 +151,7 @@ def _grounding(
     pages: PassageIndex | None,
     answer: AnswerText,
     query: QueryText,
-    places: Mapping[str, list[int]],
+    positions: Mapping[str, list[int]],
 ) -> Score:
     name = "grounding"
     stop = make_answer_score(name, trace, answered)
@@ -134,7 +159,7 @@ def _grounding(
         stop is not None
         and stop.reason == "no_answer"
         and trace.abstained is None
-        and answers.has_further_claims(trace.answer or "")
+        and abstention.has_further_claims(trace.answer or "")
     ):
         stop = None  # "The documents don't say. However, …": what follows is checked
     stop = stop or _no_evidence(name, trace, pages)
@@ -142,11 +167,11 @@ def _grounding(
         return stop or make_not_applicable(name, trace, "no_passages")
     if not any(claim.content for claim in answer.claims):
         return make_not_applicable(name, trace, "no_claims")
-    reading = extract_features(pages, answer, places, query)
+    features = extract_features(pages, answer, positions, query)
     ids = [passage.id for passage in trace.passages or ()]
-    detail = grounding.explain_grounding(reading, pages, answer.claims, places, ids)
+    detail = grounding.explain_grounding(features, pages, answer.claims, positions, ids)
     return make_scored(
-        name, trace, grounding.grounding_probability(reading.values, reading.sentences), detail
+        name, trace, grounding.grounding_probability(features.values, features.sentences), detail
     )
 
 
@@ -156,18 +181,20 @@ def _citations(
     cited: Citations,
     pages: PassageIndex | None,
     answer: AnswerText,
-    places: Mapping[str, list[int]],
+    positions: Mapping[str, list[int]],
 ) -> list[Score]:
-    gap = missing_citation_reason(trace, answered, cited)
-    stop = None if gap is None else make_score(_CITATION_METRICS[0], trace, gap, BUILTIN_SCORER)
+    reason = missing_citation_reason(trace, answered, cited)
+    stop = (
+        None if reason is None else make_score(_CITATION_METRICS[0], trace, reason, BUILTIN_SCORER)
+    )
     if stop is None and trace.passages:
         stop = _no_evidence(_CITATION_METRICS[0], trace, pages)
     if stop is None and not answer.claims:
         stop = make_not_applicable(_CITATION_METRICS[0], trace, "no_claims")
     if stop is not None:
         return [replace(stop, metric=name) for name in _CITATION_METRICS]
-    verdict = citation_support.score_support(
-        trace.answer or "", pages or PassageIndex.read(()), answer.claims, places, cited
+    support = citation_support.score_support(
+        trace.answer or "", pages or PassageIndex.read(()), answer.claims, positions, cited
     )
     detail: dict[str, Any] = {
         "pairs": [
@@ -176,34 +203,19 @@ def _citations(
                 "passage_id": None if p is None else (trace.passages or ())[p].id,
                 "support": round(value, 3),
             }
-            for sentence, p, value in verdict.pairs[:_MAX_DETAIL_PAIRS]
+            for sentence, p, value in support.pairs[:_MAX_DETAIL_PAIRS]
         ]
     }
-    out: list[Score] = []
+    scores: list[Score] = []
     for name, value in zip(
-        _CITATION_METRICS, (verdict.precision, verdict.recall, verdict.f1), strict=True
+        _CITATION_METRICS, (support.precision, support.recall, support.f1), strict=True
     ):
         if value is not None:
-            out.append(
+            scores.append(
                 make_scored(name, trace, value, detail if name == _CITATION_METRICS[0] else None)
             )
-        elif verdict.unjudged:
-            out.append(make_unscored(name, trace, "no_text"))
+        elif support.unjudged:
+            scores.append(make_unscored(name, trace, "no_text"))
         else:
-            out.append(make_not_applicable(name, trace, "no_claims"))
-    return out
-
-
-def score_quality(trace: Trace, answered: float | None, cited: Citations) -> list[Score]:
-    """Scores of every metric in `SPECS`, in their order."""
-    pages = PassageIndex.read([p.text or "" for p in trace.passages]) if trace.passages else None
-    wanted = trace.status == "ok" and trace.answer and (answered is None or pages or cited.marks)
-    answer = parse_answer(trace.answer or "") if wanted else AnswerText()
-    query = QueryText.read(trace.query if pages else None)
-    found = pages.locate(answer.content.union(query.stems)) if pages else {}
-    places = limit_positions(found)
-    return [
-        _relevance(trace, pages, query, found),
-        _grounding(trace, answered, pages, answer, query, places),
-        *_citations(trace, answered, cited, pages, answer, places),
-    ]
+            scores.append(make_not_applicable(name, trace, "no_claims"))
+    return scores

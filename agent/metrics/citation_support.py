@@ -1,7 +1,7 @@
 """Citation precision, recall and F1 by lexical overlap of sentences and the passages they cite.
 
 Sentences of the answer are the statements. Unlike the reference's judge metric (open-rag-eval), a
-citation that resolves to no passage counts against the answer, and what is undefined is no 0.
+citation that resolves to no passage counts against the answer, and an undefined value is not 0.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ SPECS = tuple(
     )
 )
 
-_MAX_CITED = 50  # passages that one statement is held against
+_MAX_CITED = 50  # passages that one statement is compared with
 MAX_PAIRS = 300  # (statement, citation) pairs that are judged; bounds the work on hostile answers
 _LOW, SPAN = 0.2, 0.65  # overlap of an unrelated sentence of the same topic; from there to support
 _MISSING_NUMBER = 0.6  # factor for a statement with a number that its source doesn't have
@@ -51,8 +51,11 @@ _MISSING_NUMBER = 0.6  # factor for a statement with a number that its source do
 
 @dataclass(slots=True)
 class CitationSupport:
-    """None where undefined: precision without a citation that can be judged, recall without a
-    statement. `unjudged` counts citations of passages without text."""
+    """The citation support of one answer, each value 0..1 or None if undefined.
+
+    Precision is undefined without a citation that can be judged, recall without a statement.
+    `pairs` are (statement, passage or None, support); `unjudged` counts citations without text.
+    """
 
     precision: float | None
     recall: float | None
@@ -61,6 +64,7 @@ class CitationSupport:
 
     @property
     def f1(self) -> float | None:
+        """The harmonic mean of precision and recall; 0 if both are 0."""
         if self.precision is None or self.recall is None:
             return None
         both = self.precision + self.recall
@@ -70,32 +74,36 @@ class CitationSupport:
 def measure_support(
     claim: AnswerSentence,
     pages: PassageIndex,
-    places: Mapping[str, list[int]],
+    positions: Mapping[str, list[int]],
     passages: Sequence[int],
 ) -> tuple[dict[int, float], float]:
-    """0..1 by passage and for all together: how far they hold the claim's content.
+    """Measure how far passages hold a claim's content words, weighted by idf.
 
-    The mean of what is found anywhere in the passage and what is found in one stretch of it.
+    The overlap is the mean of the share found anywhere in a passage and the share found in one
+    stretch of it, mapped linearly from [`_LOW`, `_LOW` + `SPAN`] to 0..1.
+
+    Returns:
+        The support by passage and the support by all together, each 0..1.
     """
     content = claim.content
     mass = sum(content.values())
     if not mass:
         return dict.fromkeys(passages, 1.0), 1.0
     owner = pages.owner
-    got = dict.fromkeys(passages, 0.0)
+    held = dict.fromkeys(passages, 0.0)
     stretches: dict[int, dict[int, float]] = {passage: {} for passage in passages}
     missing = dict.fromkeys(passages, False)
     anywhere, missing_anywhere = 0.0, False
     for word, rarity in content.items():
         inside: set[int] = set()
         last = -1
-        for p in places.get(word, ()):
+        for p in positions.get(word, ()):
             passage = owner[p]
-            if passage not in got:
+            if passage not in held:
                 continue
             if passage not in inside:
                 inside.add(passage)
-                got[passage] += rarity
+                held[passage] += rarity
                 last = -1
             bucket = p // HALF_COVERED
             if bucket != last:
@@ -104,12 +112,12 @@ def measure_support(
                 last = bucket
         if inside:
             anywhere += rarity
-        if word[0].isdigit() and len(inside) < len(got):
+        if word[0].isdigit() and len(inside) < len(held):
             missing_anywhere = missing_anywhere or not inside
-            for passage in got.keys() - inside:
+            for passage in held.keys() - inside:
                 missing[passage] = True
     best = {
-        # two halves make a stretch; a word in both counts twice, which the bound forgives
+        # two halves make a stretch; a word in both counts twice, hence the bound
         passage: min(mass, max((v + near.get(b + 1, 0.0) for b, v in near.items()), default=0.0))
         for passage, near in stretches.items()
     }
@@ -118,7 +126,7 @@ def measure_support(
         value = min(1.0, max(0.0, (overlap / mass - _LOW) / SPAN))
         return value * _MISSING_NUMBER if lacks_number else value
 
-    single = {p: grade((got[p] + best[p]) / 2, missing[p]) for p in passages}
+    single = {p: grade((held[p] + best[p]) / 2, missing[p]) for p in passages}
     together = grade((anywhere + max(best.values(), default=0.0)) / 2, missing_anywhere)
     return single, max(together, *single.values()) if single else 0.0
 
@@ -127,24 +135,24 @@ def score_support(
     answer: str,
     pages: PassageIndex,
     claims: list[AnswerSentence],
-    places: Mapping[str, list[int]],
+    positions: Mapping[str, list[int]],
     cited: Citations,
 ) -> CitationSupport:
-    """Citation support of an answer that cites at least once and has at least one claim."""
+    """Score the citations of an answer that has at least one citation and one claim."""
     ends = [*pages.starts[1:], len(pages.stream)][: len(pages.starts)]
     filled = {i for i, (a, b) in enumerate(zip(pages.starts, ends, strict=True)) if b - a > 1}
-    found = attach_citations(answer, claims, cited)
-    whole = frozenset(found.whole)
+    statements = attach_citations(answer, claims, cited)
+    whole = frozenset(statements.whole)
     pairs: list[tuple[int, int | None, float]] = []
     unjudged = 0
     by_whole: dict[int, tuple[int, float]] = {}
     recall: list[float] = []
-    for i, item in enumerate(found.items):
-        passages = item.passages + [p for p in found.whole if p not in item.passages]
-        dangling = item.dangling + found.whole_dangling
+    for i, item in enumerate(statements.items):
+        passages = item.passages + [p for p in statements.whole if p not in item.passages]
+        dangling = item.dangling + statements.whole_dangling
         judged = [p for p in passages if p in filled][:_MAX_CITED]
         single, together = (
-            measure_support(item.claim, pages, places, judged) if judged else ({}, 0.0)
+            measure_support(item.claim, pages, positions, judged) if judged else ({}, 0.0)
         )
         for passage, value in single.items():
             if passage in whole:
@@ -157,11 +165,11 @@ def score_support(
         unjudged += sum(p not in filled for p in passages)
         pairs += [(i, None, 0.0)] * min(item.dangling, MAX_PAIRS)
         if passages and not judged:
-            continue  # its sources have no text: nobody can tell
+            continue  # its sources have no text, so the support is unknown
         if passages or dangling or item.needs_citation:
             recall.append(together)
     pairs += [(i, passage, value) for passage, (i, value) in by_whole.items()]
-    pairs += [(0, None, 0.0)] * min(found.whole_dangling, MAX_PAIRS)
+    pairs += [(0, None, 0.0)] * min(statements.whole_dangling, MAX_PAIRS)
     return CitationSupport(
         sum(v for _, _, v in pairs) / len(pairs) if pairs else None,
         sum(recall) / len(recall) if recall else None,

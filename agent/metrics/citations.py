@@ -1,6 +1,4 @@
-"""Which passages an answer cites and where, and the citation metrics that need no model.
-
-Which passages an answer cites, and where: the one resolver that every citation metric uses.
+"""The citations of an answer, resolved to passages, and the citation metrics that need no model.
 
 Explicit `citations` of the trace win. Without them inline markers are read from the answer:
 `[1]`, `[1, 3]`, `[1-3]`, `[1][2]`, `【1†source】`, `[doc-3]`, and `[id]` where the id is one of a
@@ -52,203 +50,6 @@ _INDEX_NAMES = frozenset(
 )
 
 
-@dataclass(slots=True)
-class CitationMark:
-    """One marker or explicit citation over answer characters [start, end).
-
-    `passages` are indices into `trace.passages`; `dangling` counts targets that resolve to none.
-    `start` is -1 for an explicit citation without a place: it stands for the whole answer.
-    """
-
-    start: int
-    end: int
-    passages: list[int] = field(default_factory=list)
-    dangling: int = 0
-
-
-@dataclass(slots=True)
-class Citations:
-    """All citations of an answer in order. `explicit`: they come from `trace.citations`."""
-
-    marks: list[CitationMark]
-    explicit: bool
-
-    @property
-    def dangling(self) -> int:
-        return sum(mark.dangling for mark in self.marks)
-
-
-class _Resolver:
-    """Targets to passage indices: by id, then by rank, then by 1-based position."""
-
-    __slots__ = ("count", "ids", "ranks", "shapes")
-
-    def __init__(self, passages: Sequence[Passage]) -> None:
-        self.count = len(passages)
-        self.ids: dict[str, int] = {}
-        self.ranks: dict[int, int] = {}
-        for index, passage in enumerate(passages):
-            self.ids.setdefault(passage.id.casefold(), index)
-            if passage.rank is not None:
-                self.ranks.setdefault(passage.rank, index)
-        if 0 in self.ranks:  # ranks from 0: prompts still number from 1
-            self.ranks = {}
-        self.shapes: set[str] | None = None
-
-    def by_id(self, text: str) -> int | None:
-        key = text.strip().casefold()
-        found = self.ids.get(key)
-        return found if found is not None else self.ids.get(f"[{key}]")
-
-    def by_number(self, number: int) -> int | None:
-        found = self.ids.get(str(number))
-        if found is None:
-            found = self.ranks.get(number)
-        if found is None and 1 <= number <= self.count:
-            found = number - 1
-        return found
-
-    def like_an_id(self, text: str) -> bool:
-        """Whether the text has the shape of a passage id: equal but for its digits."""
-        if self.shapes is None:
-            self.shapes = {_DIGITS.sub("0", key) for key in self.ids if _DIGITS.search(key)}
-        return _DIGITS.sub("0", text.strip().casefold()) in self.shapes
-
-
-def _numbers(text: str) -> list[int]:
-    numbers: list[int] = []
-    for low, high, single in _PIECE.findall(text):
-        if single:
-            numbers.append(int(single))
-        elif int(low) <= int(high) < int(low) + _MAX_RANGE:
-            numbers.extend(range(int(low), int(high) + 1))
-        else:
-            numbers += [int(low), int(high)]
-    return numbers
-
-
-def _is_index(answer: str, start: int, end: int) -> bool:
-    """Whether `[n]` at [start, end) indexes a variable, as in `arr[1]`, rather than cites."""
-    if start == 0 or not (answer[start - 1].isalnum() or answer[start - 1] in "_)"):
-        return False
-    if _CODE_AFTER.match(answer, end):
-        return True
-    word = _INDEXED.search(answer, max(0, start - 32), start)
-    if word is None:
-        return False
-    name = word.group()
-    return (
-        len(name) == 1
-        or "_" in name
-        or name in _INDEX_NAMES
-        or (name[0].islower() and name != name.lower())
-    )
-
-
-def _read_mark(text: str, resolver: _Resolver, mark: CitationMark) -> bool:
-    """Fill `mark` from what stands between the brackets; False where it is no citation."""
-    found = resolver.by_id(text)
-    if found is not None:
-        mark.passages.append(found)
-        return True
-    if _NUMBERS.match(text):
-        numbers = _numbers(text)
-        for number in numbers:
-            found = resolver.by_number(number)
-            if found is not None:
-                mark.passages.append(found)
-            elif number == 0 or number >= 1000:  # an index or interval; a year
-                return False
-            else:
-                mark.dangling += 1
-        return bool(numbers)
-    if resolver.like_an_id(text):
-        mark.dangling += 1
-        return True
-    named = _NAMED.match(text)
-    if named:
-        found = resolver.by_number(int(named.group(1)))
-        if found is None:
-            mark.dangling += 1
-        else:
-            mark.passages.append(found)
-        return True
-    if re.search(r"[,;]", text):
-        known = [resolver.by_id(part) for part in re.split(r"[,;]", text)]
-        if any(index is not None for index in known):
-            mark.passages += [index for index in known if index is not None]
-            mark.dangling += sum(index is None for index in known)
-            return True
-    return False
-
-
-def _inline(answer: str, resolver: _Resolver) -> list[CitationMark]:
-    if "[" not in answer and "【" not in answer:
-        return []
-    if "`" in answer or "~~~" in answer:
-        answer = _CODE.sub(lambda code: " " * len(code.group()), answer)
-    marks: list[CitationMark] = []
-    for match in _MARK.finditer(answer):
-        start, end = match.span()
-        mark = CitationMark(start, end)
-        if match.group(2) is not None:
-            text = match.group(2)
-            step = _OPENAI.match(text)
-            if step:
-                # 【n†…】 counts from 1; in 【step:n†…】 n counts from 0
-                number = int(step.group(2)) + (step.group(1) is not None)
-                found = resolver.by_number(number)
-                if found is None:
-                    mark.dangling = 1
-                else:
-                    mark.passages.append(found)
-            elif not _read_mark(text, resolver, mark):
-                continue
-        else:
-            text = match.group(1)
-            if text[0] in "^!":
-                continue
-            if (start == 0 or answer[start - 1] == "\n") and answer.startswith(":", end):
-                continue  # a link definition, "[1]: https://…"
-            if answer.startswith("(", end) and not (
-                text.strip().isdigit() and _LINKED.match(answer, end)
-            ):
-                continue  # a markdown link; "[1](https://…)" still cites
-            if _is_index(answer, start, end) or not _read_mark(text, resolver, mark):
-                continue
-        marks.append(mark)
-        if len(marks) == MAX_MARKS:
-            break
-    return marks
-
-
-def resolve_citations(trace: Trace) -> Citations:
-    """The citations of the trace's answer. With passages not captured every target dangles."""
-    passages = trace.passages or ()
-    if trace.citations:
-        resolver = _Resolver(passages)
-        marks = []
-        for citation in trace.citations[:MAX_MARKS]:
-            start, end = citation.start, citation.end
-            placed = start is not None and end is not None and end > start
-            mark = CitationMark(start or 0, end or 0) if placed else CitationMark(-1, -1)
-            for target in citation.passage_ids:
-                found = resolver.by_id(target)
-                bare = target.strip().strip("[]")
-                if found is None and bare.isdecimal() and len(bare) < 7:
-                    found = resolver.by_number(int(bare))
-                if found is None:
-                    mark.dangling += 1
-                elif found not in mark.passages:
-                    mark.passages.append(found)
-            if mark.passages or mark.dangling:
-                marks.append(mark)
-        return Citations(marks, explicit=True)
-    if not trace.answer or ("[" not in trace.answer and "【" not in trace.answer):
-        return Citations([], explicit=False)
-    return Citations(_inline(trace.answer, _Resolver(passages)), explicit=False)
-
-
 _SOURCE = "pragmata, metrics taxonomy"
 
 SPECS = (
@@ -285,9 +86,8 @@ SPECS = (
     ),
 )
 
-# Each pattern with a text that it can't do without (or ""), and plain words of which one must be
-# there before the pattern is tried: most answers have none, and looking for a plain word is far
-# quicker.
+# Each pattern with a text that it needs (or "") and plain words of which it needs one. Most answers
+# have none, and a search for plain words is far quicker than the pattern.
 _INDICATORS: tuple[tuple[str, tuple[str, ...], re.Pattern[str]], ...] = tuple(
     (first, words, re.compile(pattern))
     for first, words, pattern in (
@@ -320,29 +120,62 @@ _INDICATORS: tuple[tuple[str, tuple[str, ...], re.Pattern[str]], ...] = tuple(
 _MAX_TEXT = 20_000  # characters: three indicators are enough, and a long answer shows them early
 
 
-def count_source_indicators(answer: str) -> int:
-    """How many source indicators the answer has, counted up to three."""
-    text = answer[:_MAX_TEXT].lower()
-    found = 0
-    for first, words, pattern in _INDICATORS:
-        if first not in text:
-            continue
-        for word in words:
-            if word in text:
-                found += len(pattern.findall(text))
-                break
-        if found >= 3:
-            return 3
-    return found
+@dataclass(slots=True)
+class CitationMark:
+    """One marker or explicit citation over answer characters [start, end).
+
+    `passages` are indices into `trace.passages`; `dangling` counts targets that resolve to none.
+    `start` is -1 for an explicit citation without a place: it stands for the whole answer.
+    """
+
+    start: int
+    end: int
+    passages: list[int] = field(default_factory=list)
+    dangling: int = 0
 
 
-def source_indicator_quality(text: str) -> float:
-    """How far a text names its sources: three times is enough."""
-    return min(count_source_indicators(text) / 3.0, 1.0)
+@dataclass(slots=True)
+class Citations:
+    """The citations of an answer in order; explicit ones come from `trace.citations`."""
+
+    marks: list[CitationMark]
+    explicit: bool
+
+    @property
+    def dangling(self) -> int:
+        """The number of targets that resolve to no passage."""
+        return sum(mark.dangling for mark in self.marks)
+
+
+def resolve_citations(trace: Trace) -> Citations:
+    """Return the citations of an answer; if passages were not captured, every target dangles."""
+    passages = trace.passages or ()
+    if trace.citations:
+        resolver = _Resolver(passages)
+        marks = []
+        for citation in trace.citations[:MAX_MARKS]:
+            start, end = citation.start, citation.end
+            has_range = start is not None and end is not None and end > start
+            mark = CitationMark(start or 0, end or 0) if has_range else CitationMark(-1, -1)
+            for target in citation.passage_ids:
+                index = resolver.by_id(target)
+                bare = target.strip().strip("[]")
+                if index is None and bare.isdecimal() and len(bare) < 7:
+                    index = resolver.by_number(int(bare))
+                if index is None:
+                    mark.dangling += 1
+                elif index not in mark.passages:
+                    mark.passages.append(index)
+            if mark.passages or mark.dangling:
+                marks.append(mark)
+        return Citations(marks, explicit=True)
+    if not trace.answer or ("[" not in trace.answer and "【" not in trace.answer):
+        return Citations([], explicit=False)
+    return Citations(_inline(trace.answer, _Resolver(passages)), explicit=False)
 
 
 def score_citations(trace: Trace, answered: float | None, cited: Citations) -> list[Score]:
-    """Scores of every metric in `SPECS`, in their order."""
+    """Return the scores of every metric in `SPECS`, in their order."""
     out: list[Score] = []
     stop = make_answer_score("citation_presence", trace, answered)
     cites = bool(cited.marks)
@@ -368,3 +201,147 @@ def score_citations(trace: Trace, answered: float | None, cited: Citations) -> l
         stop = make_scored("source_indicators", trace, source_indicator_quality(trace.answer or ""))
     out.append(stop)
     return out
+
+
+def source_indicator_quality(text: str) -> float:
+    """Return min(indicators / 3, 1), as zesty-assignment's evaluate.py."""
+    return min(count_source_indicators(text) / 3.0, 1.0)
+
+
+def count_source_indicators(answer: str) -> int:
+    """Count the source indicators of an answer, up to three."""
+    text = answer[:_MAX_TEXT].lower()
+    count = 0
+    for first, words, pattern in _INDICATORS:
+        if first not in text:
+            continue
+        for word in words:
+            if word in text:
+                count += len(pattern.findall(text))
+                break
+        if count >= 3:
+            return 3
+    return count
+
+
+def _inline(answer: str, resolver: _Resolver) -> list[CitationMark]:
+    if "`" in answer or "~~~" in answer:
+        answer = _CODE.sub(lambda code: " " * len(code.group()), answer)
+    marks: list[CitationMark] = []
+    for match in _MARK.finditer(answer):
+        start, end = match.span()
+        text, lenticular = match.groups()
+        step = _OPENAI.match(lenticular) if lenticular else None
+        if step:
+            # 【n†…】 counts from 1; in 【step:n†…】 n counts from 0
+            targets = [resolver.by_number(int(step.group(2)) + (step.group(1) is not None))]
+        elif lenticular:
+            targets = _read_targets(lenticular, resolver)
+        elif _is_markdown(answer, text, start, end) or _is_index(answer, start, end):
+            continue
+        else:
+            targets = _read_targets(text, resolver)
+        if targets:
+            passages = [index for index in targets if index is not None]
+            marks.append(CitationMark(start, end, passages, targets.count(None)))
+            if len(marks) == MAX_MARKS:
+                break
+    return marks
+
+
+def _read_targets(text: str, resolver: _Resolver) -> list[int | None]:
+    """Resolve the targets between brackets, dangling ones to None; empty if it is no citation."""
+    index = resolver.by_id(text)
+    if index is not None:
+        return [index]
+    if _NUMBERS.match(text):
+        numbers = _numbers(text)
+        indices = [resolver.by_number(number) for number in numbers]
+        unknown = [number for number, index in zip(numbers, indices, strict=True) if index is None]
+        # 0 is an index or the end of an interval, 1000 and more a year
+        return [] if any(number == 0 or number >= 1000 for number in unknown) else indices
+    if resolver.like_an_id(text):
+        return [None]
+    named = _NAMED.match(text)
+    if named:
+        return [resolver.by_number(int(named.group(1)))]
+    indices = [resolver.by_id(piece) for piece in re.split(r"[,;]", text)]
+    return indices if any(index is not None for index in indices) else []
+
+
+def _is_markdown(answer: str, text: str, start: int, end: int) -> bool:
+    """Return whether `[text]` at [start, end) is a footnote, a link or the definition of one."""
+    if text[0] in "^!":
+        return True
+    if (start == 0 or answer[start - 1] == "\n") and answer.startswith(":", end):
+        return True  # "[1]: https://…"
+    if not answer.startswith("(", end):
+        return False
+    return not (text.strip().isdigit() and _LINKED.match(answer, end))  # "[1](https://…)" cites
+
+
+class _Resolver:
+    """Resolves targets to passage indices: by id, then by rank, then by 1-based position."""
+
+    __slots__ = ("count", "ids", "ranks", "shapes")
+
+    def __init__(self, passages: Sequence[Passage]) -> None:
+        self.count = len(passages)
+        self.ids: dict[str, int] = {}
+        self.ranks: dict[int, int] = {}
+        for index, passage in enumerate(passages):
+            self.ids.setdefault(passage.id.casefold(), index)
+            if passage.rank is not None:
+                self.ranks.setdefault(passage.rank, index)
+        if 0 in self.ranks:  # ranks from 0: prompts still number from 1
+            self.ranks = {}
+        self.shapes: set[str] | None = None
+
+    def by_id(self, text: str) -> int | None:
+        key = text.strip().casefold()
+        index = self.ids.get(key)
+        return index if index is not None else self.ids.get(f"[{key}]")
+
+    def by_number(self, number: int) -> int | None:
+        index = self.ids.get(str(number))
+        if index is None:
+            index = self.ranks.get(number)
+        if index is None and 1 <= number <= self.count:
+            index = number - 1
+        return index
+
+    def like_an_id(self, text: str) -> bool:
+        """Return whether the text equals a passage id but for its digits."""
+        if self.shapes is None:
+            self.shapes = {_DIGITS.sub("0", key) for key in self.ids if _DIGITS.search(key)}
+        return _DIGITS.sub("0", text.strip().casefold()) in self.shapes
+
+
+def _numbers(text: str) -> list[int]:
+    numbers: list[int] = []
+    for low, high, single in _PIECE.findall(text):
+        if single:
+            numbers.append(int(single))
+        elif int(low) <= int(high) < int(low) + _MAX_RANGE:
+            numbers.extend(range(int(low), int(high) + 1))
+        else:
+            numbers += [int(low), int(high)]
+    return numbers
+
+
+def _is_index(answer: str, start: int, end: int) -> bool:
+    """Return whether `[n]` at [start, end) indexes a variable, as in `arr[1]`."""
+    if start == 0 or not (answer[start - 1].isalnum() or answer[start - 1] in "_)"):
+        return False
+    if _CODE_AFTER.match(answer, end):
+        return True
+    word = _INDEXED.search(answer, max(0, start - 32), start)
+    if word is None:
+        return False
+    name = word.group()
+    return (
+        len(name) == 1
+        or "_" in name
+        or name in _INDEX_NAMES
+        or (name[0].islower() and name != name.lower())
+    )

@@ -1,15 +1,8 @@
 """Formulas over the claims, facts and nuggets that a judge has listed and labelled.
 
-What follows from the claims of an answer, once a judge has listed and judged them. Pure.
-
-The quantities are those that RAGAS, DeepEval, RAG Guardian and many in-house suites know, under
-their names: faithfulness and answer relevancy as shares of claims, groundedness as the share of
-facts that were used, and two grades from 0 to 5.
-
-Nugget scores of an answer: pure formulas.
-
-A nugget is a fact that an answer should hold, vital or okay; the answer supports it, partly
-supports it, or does not. Formulas of the TREC 2024 RAG track (AutoNuggetizer, arXiv 2411.09607
+Faithfulness, answer relevancy and groundedness are shares of claims and facts as RAGAS, DeepEval
+and RAG Guardian define them; two grades go from 0 to 5. A nugget is a vital or okay fact that an
+answer should hold; formulas are those of the TREC 2024 RAG track (AutoNuggetizer, arXiv 2411.09607
 and 2504.15068) and the weighted score of open-rag-eval, without the floors of the latter.
 """
 
@@ -25,8 +18,7 @@ HIGHEST_RUBRIC = 5  # of the two grades; in-house rubrics mostly go from 0 or 1 
 
 
 class JudgedClaim(NamedTuple):
-    """One claim of an answer: whether the passages support it, and whether the query asks for
-    it."""
+    """A claim of an answer: whether the passages support it, and whether the query asks for it."""
 
     text: str
     supported: bool
@@ -92,39 +84,31 @@ CLAIM_SPECS = (
     ),
 )
 
-CLAIM_METRICS = tuple(spec.name for spec in CLAIM_SPECS[:4])
-"""What the one call for claims gives."""
-
-FACT_METRICS = ("groundedness",)
-"""What the one call for facts gives."""
+CLAIM_METRICS = tuple(spec.name for spec in CLAIM_SPECS[:4])  # of one request to the judge
+FACT_METRICS = ("groundedness",)  # of another one
 
 
 def faithfulness(claims: Sequence[JudgedClaim]) -> float | NoScore:
-    """Supported claims / claims: RAGAS and RAG Guardian."""
+    """Compute supported claims / claims (RAGAS, RAG Guardian)."""
     if not claims:
         return NoScore("no_claims", applies=False)
     return sum(claim.supported for claim in claims) / len(claims)
 
 
 def answer_relevancy(claims: Sequence[JudgedClaim]) -> float:
-    """Relevant claims / claims, as DeepEval has it; 0 for an answer that claims nothing, as RAGAS
-    has it for one that does not commit itself."""
-    if not claims:
-        return 0.0
-    return sum(claim.relevant for claim in claims) / len(claims)
+    """Compute relevant claims / claims (DeepEval); 0 without claims, as in RAGAS."""
+    return sum(claim.relevant for claim in claims) / len(claims) if claims else 0.0
 
 
 def groundedness(used: Sequence[bool]) -> float | NoScore:
-    """Used facts / relevant facts, one entry for each relevant fact: RAG Guardian."""
+    """Compute used facts / relevant facts (RAG Guardian), from one entry a relevant fact."""
     if not used:
         return NoScore("nothing_relevant", applies=False)
     return sum(used) / len(used)
 
 
 AUTONUGGETIZER = "autonuggetizer"
-MAX_SCORED_NUGGETS = (
-    20  # nuggets an answer is held against; open-rag-eval and the track's own runs keep 20
-)
+MAX_SCORED_NUGGETS = 20  # as in open-rag-eval and the track's own runs
 
 NuggetImportance = Literal["vital", "okay"]
 NuggetSupport = Literal["support", "partial_support", "not_support"]
@@ -170,13 +154,13 @@ NUGGET_METRICS = tuple(spec.name for spec in NUGGET_SPECS)
 
 
 def select_nuggets(importance: Sequence[NuggetImportance]) -> list[int]:
-    """Indices of the nuggets that count: vital ones first, each class in its order, `KEPT`."""
+    """Return the indices of the first 20 nuggets, vital ones before okay ones."""
     order = sorted(range(len(importance)), key=lambda i: importance[i] != "vital")
     return order[:MAX_SCORED_NUGGETS]
 
 
 def _weighted(values: Sequence[float | NoScore], weights: Sequence[float]) -> float | NoScore:
-    """Weighted mean over those of positive weight, of which every value must be known."""
+    """Return the mean over positive weights, or the reason if one of their values is unknown."""
     pairs = [(value, w) for value, w in zip(values, weights, strict=True) if w > 0]
     gaps = [value for value, _ in pairs if isinstance(value, NoScore)]
     if gaps:
@@ -188,9 +172,11 @@ def _weighted(values: Sequence[float | NoScore], weights: Sequence[float]) -> fl
 def nugget_scores(
     supports: Sequence[NuggetSupport | NoScore], importance: Sequence[NuggetImportance] | NoScore
 ) -> dict[str, float | NoScore]:
-    """Every metric of `NAMES` from one support (or the gap in its place) for each nugget.
+    """Return every metric of `NUGGET_METRICS`.
 
-    `importance` is a `Gap` where the classes are not known: `nugget_all` needs none.
+    Args:
+        supports: The label of each nugget, or the reason why there is none.
+        importance: The class of each nugget, or the reason; `nugget_all` needs no classes.
     """
     if not supports:
         return dict.fromkeys(NUGGET_METRICS, NoScore("no_nuggets", applies=False))

@@ -1,7 +1,7 @@
 """Users' own metrics: a function of a trace with a spec, scored like a built-in metric.
 
-`ragmeter.cli.catalogue` finds them by the entry points of installed packages;
-docs/own-metrics.md says how one is written.
+`ragmeter.metrics.registry` loads them from entry points of installed packages; docs/own-metrics.md
+describes how to write one.
 """
 
 from __future__ import annotations
@@ -19,37 +19,34 @@ from ragmeter.trace import Trace
 
 log = logging.getLogger("ragmeter.metrics")
 
-CUSTOM_SCORER = "own"
-"""The scorer of all that are of the traffic."""
+CUSTOM_SCORER = "own"  # of metrics of the traffic
+CANARY_CUSTOM_SCORER = "canary/own"  # of metrics of canaries
 
-CANARY_CUSTOM_SCORER = "canary/own"
-"""The scorer of all that are of canaries: a population of its own."""
-
-CUSTOM_METRICS: list[CustomMetric] = []
-"""Those of this process; `ragmeter.metrics.registry.install` adds one."""
-
-_MAX_VALUE = 1e15  # as in the windows: beyond it a value is no measurement
-_MAX_REASONS = 16  # of one metric: reasons become label values, and each is a series
+_MAX_VALUE = 1e15  # as in the windows
+_MAX_REASONS = 16  # of one metric: each reason becomes a label value, and so a series
 
 _NAME = re.compile(r"[a-z][a-z0-9]*(?:_[a-z0-9]+)*")
 _REASON = re.compile(r"[a-z][a-z0-9_]{0,39}")
 _RESERVED_NAME = re.compile(
-    # what names of ours in Prometheus end with, and what others give a meaning
+    # endings of gauges in Prometheus
     r".*_(?:at_k|total|sum|count|bucket|info|created|ratio|mean|ci_lower|ci_upper"
     r"|effective_samples|unscored)"
-    # what is no metric of a trace
+    # gauges that are no metrics of a trace
     r"|(?:index|consistency|latency|slo|traces?|canaries)(?:_.*)?"
 )
 _MAX_NAME = 60
-_MAX_TEXT = 500  # characters of what a spec says
+_MAX_TEXT = 500  # characters of a spec's text
 
 Formula = Callable[[Trace], "float | NoScore"]
 
 
 class CustomMetric:
-    """`spec` and the value of a trace: a number, or the `Gap` why there is none. Made by `metric`.
+    """A user's own metric, made by the decorator `metric`.
 
-    `rules` are alert rules that hold by default, as in a file of rules.
+    Args:
+        spec: The spec; its one scorer is `CUSTOM_SCORER` or `CANARY_CUSTOM_SCORER`.
+        formula: Returns the value of a trace, or the reason why there is none.
+        rules: Default alert rules, as in a file of rules.
     """
 
     __slots__ = ("_formula", "_reasons", "rules", "spec")
@@ -64,16 +61,15 @@ class CustomMetric:
 
     @property
     def scorer(self) -> str:
-        """Whose population it is of."""
+        """The scorer of its results."""
         return self.spec.scorers[0]
 
     def __call__(self, trace: Trace) -> float | NoScore:
-        """The value of a trace, as it is."""
+        """Return what the formula returns, unchecked."""
         return self._formula(trace)
 
     def score(self, trace: Trace) -> Score:
-        """The result of a trace, whatever the formula does: an exception, or something that is no
-        value of this metric, leaves `unscored`."""
+        """Score a trace; an exception or an invalid value of the formula gives `unscored`."""
         try:
             value = self._checked_value(self._formula(trace))
         except Exception:
@@ -83,12 +79,8 @@ class CustomMetric:
 
     def _checked_value(self, value: object) -> float | NoScore:
         if isinstance(value, NoScore):
-            applies = bool(value.applies)
-            return (
-                NoScore(value.reason, applies)
-                if self._fits(value.reason)
-                else NoScore("other", applies)
-            )
+            reason = value.reason if self._is_valid_reason(value.reason) else "other"
+            return NoScore(reason, bool(value.applies))
         spec = self.spec
         if not isinstance(value, Real):  # NumPy's numbers are
             return NoScore("bad_value")
@@ -98,7 +90,7 @@ class CustomMetric:
             return NoScore("bad_value")
         return number
 
-    def _fits(self, reason: object) -> bool:
+    def _is_valid_reason(self, reason: object) -> bool:
         if not isinstance(reason, str) or not _REASON.fullmatch(reason):
             return False
         if reason not in self._reasons:
@@ -122,12 +114,26 @@ def metric(
     rules: Sequence[Mapping[str, Any]] = (),
     canaries: bool = False,
 ) -> Callable[[Formula], CustomMetric]:
-    """Turns a function of a trace into a metric. ValueError for what can't be one.
+    """Turn a function of a trace into a metric.
 
-    The function is called for every trace that is no canary, one after the other, also those that
-    failed; with `canaries` for every trace with a `reference`, and no other. It must be quick, and
-    do no I/O. What it returns lies in [`low`, `high`] (`high` None:
-    unbounded), and is 0 or 1 where the kind is `ratio`.
+    The function runs on every trace of the traffic, failed ones too, one after the other. It must
+    be quick and do no I/O.
+
+    Args:
+        name: Lower-case words of a-z and 0-9 joined by _; gauges are named after it.
+        kind: `mean`, or `ratio`, whose values are 0 or 1.
+        meaning: A line that describes the quantity.
+        formula: A line that describes how to compute it.
+        needs: The fields of a trace that it needs.
+        source: The source of the definition.
+        low: Least value.
+        high: Highest value, or None.
+        good: The direction that is better, or None.
+        rules: Default alert rules, as in a file of rules.
+        canaries: Run on traces with a `reference` instead of traffic.
+
+    Raises:
+        ValueError: The name is taken or invalid, or a text or bound is invalid.
     """
     if not isinstance(name, str) or not _NAME.fullmatch(name) or len(name) > _MAX_NAME:
         raise ValueError(
@@ -164,8 +170,3 @@ def metric(
         source=source,
     )
     return lambda function: CustomMetric(spec, function, rules)
-
-
-def score_custom(trace: Trace, scorer: str) -> list[Score]:
-    """One result for each that is installed and of this population, in their order."""
-    return [one.score(trace) for one in CUSTOM_METRICS if one.scorer == scorer]

@@ -1,4 +1,4 @@
-"""Grounding: the probability that an answer is supported by its passages, from a small fitted model.
+"""Grounding: the probability that the passages support an answer, from a small fitted model.
 
 The value is the model's probability that people would find nothing unsupported in the answer. It
 ranks answers better than it calibrates them: see docs/agreement.md.
@@ -51,15 +51,13 @@ SPECS = (
 
 MAX_DETAIL_TEXT = 200  # characters of the worst sentence that a result carries
 _MAX_DETAIL_ITEMS = 10
-_CLIP = 4.0  # as in fitting
-
-
+_CLIP = 4.0  # standard deviations, as in fitting
 _Stump = tuple[int, float, float, float]  # feature, cut, value up to the cut and above it
 
 
 @dataclass(frozen=True, slots=True)
 class _PiecewiseLine:
-    """`base` and a line by feature, clipped where fitting clips."""
+    """A linear function of features that are clipped as in fitting."""
 
     lows: list[float]  # lowest and highest values that count
     highs: list[float]
@@ -68,8 +66,7 @@ class _PiecewiseLine:
     clips_low: bool
 
     @classmethod
-    def of(cls, raw: dict[str, list[float]], least: float = -math.inf) -> _PiecewiseLine:
-        """`least`: no feature is ever below it."""
+    def of(cls, raw: dict[str, list[float]], least_value: float = -math.inf) -> _PiecewiseLine:
         fitted = list(zip(raw["mean"], raw["scale"], raw["weights"], strict=True))
         lows = [mean - _CLIP * scale for mean, scale, _ in fitted]
         return cls(
@@ -77,7 +74,7 @@ class _PiecewiseLine:
             [mean + _CLIP * scale for mean, scale, _ in fitted],
             [w / scale for _, scale, w in fitted],
             -sum(w / scale * mean for mean, scale, w in fitted),
-            max(lows) > least,
+            max(lows) > least_value,
         )
 
     def at(self, values: Sequence[float]) -> float:
@@ -92,9 +89,10 @@ class _PiecewiseLine:
 
 @dataclass(frozen=True, slots=True)
 class _GroundingModel:
-    """The log odds are half the line, half the trees, and a share of the sentences' odds together.
+    """The fitted parameters.
 
-    Trees by root feature and cut: the stumps below it and those above it, equal ones merged.
+    The log odds are half the line and half the trees, plus a share of the sentences' combined odds.
+    `roots` are trees by root feature and cut: the stumps below and above it, equal ones merged.
     """
 
     line: _PiecewiseLine
@@ -106,7 +104,7 @@ class _GroundingModel:
 
 
 def _build_trees(trees: list[list[float]]) -> list[tuple[int, float, list[_Stump], list[_Stump]]]:
-    """Trees of depth two as (root, left, right, cuts of each, four values), with one root each."""
+    """Merge trees of depth two (root, left, right, cuts of each, four values) by root."""
     roots: dict[tuple[int, float], list[dict[tuple[int, float], tuple[float, float]]]] = {}
     for f, lf, rf, cut, lc, rc, a, b, d, e in trees:
         sides = roots.setdefault((int(f), cut), [{}, {}])
@@ -130,7 +128,7 @@ def _load_model() -> _GroundingModel:
         raise RuntimeError("grounding_model.json was fitted for other features: fit it again")
     return _GroundingModel(
         _PiecewiseLine.of(raw),
-        _PiecewiseLine.of(of_sentences, least=0.0),  # counts and shares
+        _PiecewiseLine.of(of_sentences, least_value=0.0),  # counts and shares
         of_sentences["share"],
         _build_trees(raw["trees"]),
         raw["slope"],
@@ -139,10 +137,10 @@ def _load_model() -> _GroundingModel:
 
 
 def combine_log_odds(odds: Sequence[float]) -> float:
-    """Log odds of an answer from those of its sentences: a mean that leans towards the worst.
+    """Combine the log odds x of sentences into log(mean(exp(2 x))) / 2; 0 without sentences.
 
-    Half the log of the mean of exp(2 x); 0 without sentences. Between the mean, which forgives one
-    bad sentence in a long answer, and the maximum, which goes by chance alone.
+    This lies between the mean, which forgives one bad sentence in a long answer, and the maximum,
+    which is mostly noise.
     """
     if not odds:
         return 0.0
@@ -152,7 +150,12 @@ def combine_log_odds(odds: Sequence[float]) -> float:
 
 
 def grounding_probability(values: Sequence[float], sentences: Sequence[Sequence[float]]) -> float:
-    """P(nothing unsupported), in (0, 1), of a `Reading`'s feature vector and its sentences'."""
+    """Compute the probability, in (0, 1), that people find nothing unsupported in an answer.
+
+    Args:
+        values: Features of the answer, in the order of `ANSWER_FEATURES`.
+        sentences: Features of each sentence, in the order of `SENTENCE_FEATURES`.
+    """
     model = _load_model()
     linear = model.line.at(values)
     worst = combine_log_odds([model.sentence.at(row) for row in sentences])
@@ -165,35 +168,35 @@ def grounding_probability(values: Sequence[float], sentences: Sequence[Sequence[
 
 
 def grounding_features(trace: Trace) -> tuple[AnswerFeatures, list[AnswerSentence]]:
-    """The features of a trace and the sentences of its answer, for fitting."""
+    """Return the features of a trace and the sentences of its answer, for fitting."""
     pages = PassageIndex.read([p.text or "" for p in trace.passages or ()])
     answer = parse_answer(trace.answer or "")
     query = QueryText.read(trace.query)
-    places = find_positions(pages, answer.claims, query.stems)
-    return extract_features(pages, answer, places, query), answer.claims
+    positions = find_positions(pages, answer.claims, query.stems)
+    return extract_features(pages, answer, positions, query), answer.claims
 
 
 def explain_grounding(
-    reading: AnswerFeatures,
+    features: AnswerFeatures,
     pages: PassageIndex,
     claims: list[AnswerSentence],
-    places: Mapping[str, list[int]],
+    positions: Mapping[str, list[int]],
     passage_ids: list[str],
 ) -> dict[str, Any]:
-    """The worst sentence with its support and nearest passage; numbers and names out of nowhere."""
+    """Return the worst sentence with its nearest passage, and novel numbers and names."""
     detail: dict[str, Any] = {}
-    found = reading.coverage
+    coverage = features.coverage
     if claims:
-        claim = claims[found.worst]
-        place = find_best_position(found.worst_masses, claim, places)
+        claim = claims[coverage.worst]
+        position = find_best_position(coverage.worst_masses, claim, positions)
         detail["worst_sentence"] = {
-            "index": found.worst,
+            "index": coverage.worst,
             "text": claim.text[:MAX_DETAIL_TEXT],
-            "support": round(found.support[found.worst], 3),
-            "passage_id": passage_ids[pages.owner[place]] if place >= 0 else None,
+            "support": round(coverage.support[coverage.worst], 3),
+            "passage_id": passage_ids[pages.owner[position]] if position >= 0 else None,
         }
-    if reading.novel_numbers:
-        detail["novel_numbers"] = reading.novel_numbers[:_MAX_DETAIL_ITEMS]
-    if reading.novel_names:
-        detail["novel_names"] = reading.novel_names[:_MAX_DETAIL_ITEMS]
+    if features.novel_numbers:
+        detail["novel_numbers"] = features.novel_numbers[:_MAX_DETAIL_ITEMS]
+    if features.novel_names:
+        detail["novel_names"] = features.novel_names[:_MAX_DETAIL_ITEMS]
     return detail

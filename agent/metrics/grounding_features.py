@@ -1,14 +1,9 @@
-"""Lexical features of an answer and of its sentences against the passages, all linear in the text.
+"""Lexical features of an answer against its passages, of the whole answer and by sentence.
 
-What a single sentence of an answer is judged by, on stems alone.
-
-People fault an answer for one bad sentence, so a model of sentences, fitted on the spans that
-people marked, sees what features of whole answers blur.
-
-What grounding is judged by: lexical features of an answer against its passages, all linear.
-
-The idea of each feature: an answer that rests on its passages repeats their words, numbers and
-names, near to each other and in their order; what it adds is what people find fault with.
+An answer that rests on its passages repeats their words, numbers and names, near to each other and
+in their order; people find fault with what it adds. They fault an answer for one bad sentence, so
+sentences have features of their own, fitted on the spans that people marked. All features are
+linear in the text.
 """
 
 from __future__ import annotations
@@ -36,139 +31,6 @@ SENTENCE_FEATURES = (
     "moved_numbers",  # numbers of a passage with other neighbours there
     "novel_times",
 )
-NEAR = 3  # content stems: within a clause
-PREFIX = 5  # letters: "Nigeria" and "Nigerian", "explain" and "explanation" count as one word
-
-_DIGITS = {
-    stem_word(word): str(number)
-    for number, word in enumerate(
-        tokenize(
-            "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen"
-            " fifteen sixteen seventeen eighteen nineteen twenty"
-        )
-    )
-    if word != "one"
-}
-_WORDS = {digits: word for word, digits in _DIGITS.items()}
-_COUNTS = frozenset(
-    map(
-        stem_word,
-        tokenize(
-            "thirty forty fifty sixty seventy eighty ninety hundred hundreds thousand thousands"
-            " million millions billion dozen dozens third fourth fifth half"
-        ),
-    )
-).union(_DIGITS)
-_TIMES = frozenset(
-    stem_word(word)
-    for word in tokenize(
-        "monday tuesday wednesday thursday friday saturday sunday january february march april"
-        " june july august september october november december yesterday today tomorrow tonight"
-        " recently currently later earlier ago previously since soon last next morning afternoon"
-        " evening night week month year following"
-    )
-    if word not in STOP_WORDS
-)
-# words about the passages themselves, as in "based on the provided article"
-_FRAME = frozenset(
-    map(
-        stem_word,
-        tokenize(
-            "article author passage passages provided given text summary summarize context document"
-            " information mentioned mention according stated states based"
-        ),
-    )
-)
-
-
-def _near_matches(pages: PassageIndex, words: Iterable[str]) -> set[str]:
-    """Those of the stems that a passage has in another form, or as a number in words or digits."""
-    text = pages.flat
-    return {
-        word
-        for word in words
-        if (len(word) >= PREFIX and f" {word[:PREFIX]}" in text)
-        or (word in _DIGITS and f" {_DIGITS[word]} " in text)
-        or (word in _WORDS and f" {_WORDS[word]} " in text)
-    }
-
-
-def _numbers(
-    stems: Sequence[str],
-    numbers: Container[str],
-    novel: Container[str],
-    places: Mapping[str, list[int]],
-    stream: Sequence[str],
-) -> tuple[int, int]:
-    """Numbers that no passage has, and those that stand with other neighbours there."""
-    missing = moved = 0
-    for i, word in enumerate(stems):
-        if word not in numbers:
-            continue
-        if word in novel:
-            missing += 1
-        elif found := places.get(word):
-            around = {w for w in stems[max(0, i - 1) : i + 2] if w != word}
-            moved += bool(around) and not any(
-                not around.isdisjoint(stream[max(0, p - NEAR) : p + NEAR + 1]) for p in found
-            )
-    return missing, moved
-
-
-def sentence_features(
-    pages: PassageIndex,
-    answer: AnswerText,
-    places: Mapping[str, list[int]],
-    asked: Container[str],
-    found: Coverage,
-) -> list[list[float]]:
-    """The features of each sentence in the order of `FEATURES`.
-
-    `asked`: stems of the query; `found`: the coverage of the same sentences.
-    """
-    claims, every = answer.claims, answer.content
-    numbers = {word for word in every if word[0] <= "9"}.union(every & _COUNTS)
-    left = every.difference(places, _FRAME)
-    novel = {word for word in left if word not in asked}
-    if novel:
-        novel -= _near_matches(pages, novel)
-    novel_names, novel_times = novel.intersection(answer.names), novel & _TIMES
-    stream, log, size = pages.stream, math.log1p, len(claims)
-    rows = []
-    for at, (claim, copied, support) in enumerate(zip(claims, found.copied, found.support)):  # noqa: B905
-        stems, content = claim.stems, claim.content
-        # in the order of the text, so that the same answer always gives the same digits
-        new = list(filter(novel.__contains__, content)) if novel else ()
-        new_mass = mass = 0.0
-        names_here = times_here = missing = moved = 0
-        if new:
-            mass = sum(content.values())
-            new_mass = sum(map(content.__getitem__, new))
-            if novel_names:
-                names_here = len(novel_names.intersection(new))
-            if novel_times:
-                times_here = len(novel_times.intersection(new))
-        if numbers and not numbers.isdisjoint(content):
-            missing, moved = _numbers(stems, numbers, new, places, stream)
-        rows.append(
-            [
-                log(new_mass),
-                log(len(new)),
-                new_mass / mass if mass else 0.0,
-                log(len(stems)),
-                log(copied),
-                1 - support,
-                at / size,
-                0.0 if at else 1.0,
-                float(names_here),
-                float(missing),
-                float(moved),
-                float(times_here),
-            ]
-        )
-    return rows
-
-
 ANSWER_FEATURES = (
     "uncovered",  # idf share of the answer's content stems that neither passages nor query have
     "uncovered_by_passages",
@@ -211,7 +73,49 @@ ANSWER_FEATURES = (
     "hours_agreed",
     "novel_forms",  # share of the answer's distinct words, as written, that no passage has
 )
+NEAR = 3  # content stems: within a clause
+PREFIX = 5  # letters: "Nigeria" and "Nigerian", "explain" and "explanation" count as one word
 
+_DIGITS = {
+    stem_word(word): str(number)
+    for number, word in enumerate(
+        tokenize(
+            "zero one two three four five six seven eight nine ten eleven twelve thirteen fourteen"
+            " fifteen sixteen seventeen eighteen nineteen twenty"
+        )
+    )
+    if word != "one"
+}
+_WORDS = {digits: word for word, digits in _DIGITS.items()}
+_COUNTS = frozenset(
+    map(
+        stem_word,
+        tokenize(
+            "thirty forty fifty sixty seventy eighty ninety hundred hundreds thousand thousands"
+            " million millions billion dozen dozens third fourth fifth half"
+        ),
+    )
+).union(_DIGITS)
+_TIMES = frozenset(
+    stem_word(word)
+    for word in tokenize(
+        "monday tuesday wednesday thursday friday saturday sunday january february march april"
+        " june july august september october november december yesterday today tomorrow tonight"
+        " recently currently later earlier ago previously since soon last next morning afternoon"
+        " evening night week month year following"
+    )
+    if word not in STOP_WORDS
+)
+# words about the passages themselves, as in "based on the provided article"
+_META_WORDS = frozenset(
+    map(
+        stem_word,
+        tokenize(
+            "article author passage passages provided given text summary summarize context document"
+            " information mentioned mention according stated states based"
+        ),
+    )
+)
 _HEDGES = frozenset(
     tokenize(
         "may might could typically generally often usually likely possibly probably perhaps tend"
@@ -229,29 +133,27 @@ _COMMON = 5.0  # idf: a novel stem more common than this may be mere wording
 
 @dataclass(slots=True)
 class AnswerFeatures:
-    """The features in the order of `FEATURES`, and what explains them."""
+    """Features of an answer and the observations that explain them."""
 
-    values: list[float]
-    sentences: list[list[float]]  # by claim, as `grounding_sentences.FEATURES` says; prose only
+    values: list[float]  # in the order of ANSWER_FEATURES
+    sentences: list[
+        list[float]
+    ]  # by sentence, in the order of SENTENCE_FEATURES; empty for records
     coverage: Coverage
     novel_numbers: list[str]
     novel_names: list[str]
 
 
-def _share(part: float, whole: float) -> float:
-    return part / whole if whole > 0 else 0.0
-
-
 def extract_features(
-    pages: PassageIndex, answer: AnswerText, places: Mapping[str, list[int]], query: QueryText
+    pages: PassageIndex, answer: AnswerText, positions: Mapping[str, list[int]], query: QueryText
 ) -> AnswerFeatures:
-    """Features of an answer. `places`: of the stems of the answer and of the query."""
+    """Compute the features of an answer; `positions` are positions of its and the query's stems."""
     claims, words, stems = answer.claims, answer.words, query.stems
-    known: Container[str] = stems
+    query_stems: Container[str] = stems
     if pages.structured:  # a record's words are keys and bare values: prose inflects them
-        known = _near_matches(pages, answer.content.difference(places)).union(stems)
-    names = [w for w in answer.names if w not in places and w not in known]
-    found = measure_coverage(claims, places, pages.stream, known)
+        query_stems = _near_matches(pages, answer.content.difference(positions)).union(stems)
+    names = [w for w in answer.names if w not in positions and w not in query_stems]
+    coverage = measure_coverage(claims, positions, pages.stream, query_stems)
     numbers = [
         raw.strip()
         for form, raw in answer.numbers
@@ -265,13 +167,13 @@ def extract_features(
         if pages.structured
         else _NO_CONFLICTS
     )
-    by_words, by_place, by_pairs = sorted(found.by_words), found.by_place, found.by_pairs
+    by_words, by_place, by_pairs = sorted(coverage.by_words), coverage.by_place, coverage.by_pairs
     mean_place = sum(by_place) / max(1, len(by_place))
     spread = sum([(v - mean_place) ** 2 for v in by_place]) / max(1, len(by_place))
-    content, stem_count, mass = max(1, found.content), max(1, found.stems), found.mass
-    novel = found.novel.values()
-    asked = [(idf[w], w) for w in stems]
-    asked_mass = sum([rarity for rarity, _ in asked])
+    content, stem_count, mass = max(1, coverage.content), max(1, coverage.stems), coverage.mass
+    novel = coverage.novel.values()
+    query_rarity = [(idf[w], w) for w in stems]
+    query_mass = sum([rarity for rarity, _ in query_rarity])
     repeated = answer.content.intersection(stems)
     forms = new_forms = frozenset(words)
     for passage in pages.passages:
@@ -279,8 +181,8 @@ def extract_features(
     log = math.log1p
     log_claims, log_novel = log(len(claims)), log(len(novel))
     values = [
-        1 - (found.found + found.asked) / mass if mass else 0.0,
-        1 - found.found / mass if mass else 0.0,
+        1 - (coverage.matched + coverage.in_query) / mass if mass else 0.0,
+        1 - coverage.matched / mass if mass else 0.0,
         1 - by_words[0] if by_words else 0.0,
         1 - sum(by_words[:2]) / len(by_words[:2]) if by_words else 0.0,
         1 - sum(by_words) / len(by_words) if by_words else 0.0,
@@ -289,13 +191,13 @@ def extract_features(
         math.sqrt(spread),
         log_novel,
         log(sum(novel)),
-        found.novel_count / content,
+        coverage.novel_count / content,
         sum(map(_COMMON.__gt__, novel)) / content,
-        1 - found.pairs_copied / max(1, found.pairs),
+        1 - coverage.pairs_copied / max(1, coverage.pairs),
         1 - min(by_pairs) if by_pairs else 0.0,
-        -log(found.density / stem_count),
-        -found.copied5 / stem_count,
-        -found.copied3 / stem_count,
+        -log(coverage.density / stem_count),
+        -coverage.copied5 / stem_count,
+        -coverage.copied3 / stem_count,
         log(len(names)),
         len(names) / (len(answer.names) + 2),
         log(len(numbers)),
@@ -304,13 +206,13 @@ def extract_features(
         log(len(answer.names)),
         log(len(words)),
         log_claims,
-        found.in_order / found.follows if found.follows else 0.5,
+        coverage.in_order / coverage.follows if coverage.follows else 0.5,
         hedges / max(5, len(words)),
         log(hedges),
         negations / max(5, len(words)),
         1.0 if pages.structured else 0.0,
-        _share(sum([rarity for rarity, w in asked if w not in places]), asked_mass),
-        _share(sum([rarity for rarity, w in asked if w in repeated]), asked_mass),
+        _share(sum([rarity for rarity, w in query_rarity if w not in positions]), query_mass),
+        _share(sum([rarity for rarity, w in query_rarity if w in repeated]), query_mass),
         len(words) / max(1, len(claims)) / 30,
         log_novel - log_claims,
         log(record.denied),
@@ -321,5 +223,98 @@ def extract_features(
         len(new_forms) / max(1, len(forms)),
     ]
     # a record is restated in other words and other order: its sentences look alike, good or bad
-    sentences = [] if pages.structured else sentence_features(pages, answer, places, stems, found)
-    return AnswerFeatures(values, sentences, found, numbers, names)
+    sentences = (
+        [] if pages.structured else sentence_features(pages, answer, positions, stems, coverage)
+    )
+    return AnswerFeatures(values, sentences, coverage, numbers, names)
+
+
+def sentence_features(
+    pages: PassageIndex,
+    answer: AnswerText,
+    positions: Mapping[str, list[int]],
+    query_stems: Container[str],
+    coverage: Coverage,
+) -> list[list[float]]:
+    """Compute a row for each sentence, in the order of `SENTENCE_FEATURES`.
+
+    `positions` are positions of the answer's stems, `coverage` is that of the same sentences.
+    """
+    claims, every = answer.claims, answer.content
+    numbers = {word for word in every if word[0] <= "9"}.union(every & _COUNTS)
+    novel = {word for word in every.difference(positions, _META_WORDS) if word not in query_stems}
+    if novel:
+        novel -= _near_matches(pages, novel)
+    novel_names, novel_times = novel.intersection(answer.names), novel & _TIMES
+    stream, log, size = pages.stream, math.log1p, len(claims)
+    rows = []
+    for at, (claim, copied, support) in enumerate(zip(claims, coverage.copied, coverage.support)):  # noqa: B905
+        stems, content = claim.stems, claim.content
+        # in the order of the text, so that the same answer always gives the same digits
+        new = list(filter(novel.__contains__, content)) if novel else ()
+        new_mass = mass = 0.0
+        name_count = time_count = missing = moved = 0
+        if new:
+            mass = sum(content.values())
+            new_mass = sum(map(content.__getitem__, new))
+            if novel_names:
+                name_count = len(novel_names.intersection(new))
+            if novel_times:
+                time_count = len(novel_times.intersection(new))
+        if numbers and not numbers.isdisjoint(content):
+            missing, moved = _numbers(stems, numbers, new, positions, stream)
+        rows.append(
+            [
+                log(new_mass),
+                log(len(new)),
+                new_mass / mass if mass else 0.0,
+                log(len(stems)),
+                log(copied),
+                1 - support,
+                at / size,
+                0.0 if at else 1.0,
+                float(name_count),
+                float(missing),
+                float(moved),
+                float(time_count),
+            ]
+        )
+    return rows
+
+
+def _near_matches(pages: PassageIndex, words: Iterable[str]) -> set[str]:
+    """Return the stems that a passage has in another form, or as a number in words or digits."""
+    text = pages.flat
+    return {
+        word
+        for word in words
+        if (len(word) >= PREFIX and f" {word[:PREFIX]}" in text)
+        or (word in _DIGITS and f" {_DIGITS[word]} " in text)
+        or (word in _WORDS and f" {_WORDS[word]} " in text)
+    }
+
+
+def _numbers(
+    stems: Sequence[str],
+    numbers: Container[str],
+    novel: Container[str],
+    positions: Mapping[str, list[int]],
+    stream: Sequence[str],
+) -> tuple[int, int]:
+    """Count the numbers that no passage has, and those that have other neighbours there."""
+    missing = moved = 0
+    for i, word in enumerate(stems):
+        if word not in numbers:
+            continue
+        if word in novel:
+            missing += 1
+        elif at := positions.get(word):
+            neighbours = {w for w in stems[max(0, i - 1) : i + 2] if w != word}
+            moved += bool(neighbours) and not any(
+                not neighbours.isdisjoint(stream[max(0, p - NEAR) : p + NEAR + 1]) for p in at
+            )
+    return missing, moved
+
+
+def _share(part: float, whole: float) -> float:
+    return part / whole if whole > 0 else 0.0

@@ -1,8 +1,8 @@
 """Metrics of the judges themselves: compare two sets of verdicts on the same traces.
 
-A verdict is what a judge was asked for, before any formula: the grade of a passage, how far an
-answer attempts its question, how far a passage supports a statement. Nuggets are none: each judge
-writes its own, so there is nothing to compare one by one.
+A verdict is the label that a judge was asked for, before any formula: the grade of a passage, how
+far an answer attempts its question, how far a passage supports a statement. Nuggets are not
+compared, as each judge writes its own.
 """
 
 from __future__ import annotations
@@ -13,12 +13,11 @@ from ragmeter.core.metric_specs import MetricSpec
 from ragmeter.core.score import JUDGE_SCORER, Score, ScoreState
 from ragmeter.metrics.ranking import RELEVANT_GRADE
 
-PROBE_SERVICE = "_judge"
-"""The service under which probes are counted."""
+PROBE_SERVICE = "_judge"  # the service under which probes are counted
 
+# Verdicts by what was judged: `grade:INDEX` of a passage in the order of the trace (0 to 3),
+# `attempt` (answered, partial, none), `support:SENTENCE:PASSAGE_ID` (full, partial, none).
 ComparableVerdicts = dict[str, int | str]
-"""By what was judged: `grade:INDEX` of a passage in the order of the trace (0 to 3), `attempt`
-(answered, partial, none), `support:SENTENCE:PASSAGE_ID` (full, partial, none)."""
 
 SPECS = (
     MetricSpec(
@@ -62,30 +61,30 @@ _SUPPORT = {1.0: "full", 0.5: "partial", 0.0: "none"}
 
 
 def extract_verdicts(scores: Iterable[Score]) -> ComparableVerdicts:
-    """What a judge said, from the details of its scores; what failed is left out."""
-    found: ComparableVerdicts = {}
+    """Read a judge's verdicts from the details of its scores, without those that failed."""
+    verdicts: ComparableVerdicts = {}
     for score in scores:
         detail = score.detail or {}
         if score.metric == "relevance":
             for index, grade in enumerate(detail.get("grades", ())):
                 if grade is not None:
-                    found[f"grade:{index}"] = int(grade)
+                    verdicts[f"grade:{index}"] = int(grade)
         elif score.metric == "answered" and "attempt" in detail:
-            found["attempt"] = str(detail["attempt"])
+            verdicts["attempt"] = str(detail["attempt"])
         elif score.metric == "citation_precision":
             for pair in detail.get("pairs", ()):
                 label = _SUPPORT.get(pair["support"])
                 if label is not None:
                     sentence = "" if pair["sentence"] is None else pair["sentence"]
-                    found[f"support:{sentence}:{pair['passage_id']}"] = label
-    return found
+                    verdicts[f"support:{sentence}:{pair['passage_id']}"] = label
+    return verdicts
 
 
 def verdicts_differ(one: int | str, other: int | str) -> bool:
-    """Whether two verdicts on the same thing are not the same.
+    """Return whether two verdicts on the same thing differ.
 
-    Grades are compared by whether they reach `RELEVANT`, as precision does: 0 against 1 changes no
-    such score, and judges of equal worth often differ there.
+    Grades differ if one alone reaches `RELEVANT_GRADE`, as in precision: equally good judges often
+    differ between 0 and 1, which changes no such score.
     """
     if isinstance(one, int) and isinstance(other, int):
         return (one >= RELEVANT_GRADE) != (other >= RELEVANT_GRADE)
@@ -95,13 +94,13 @@ def verdicts_differ(one: int | str, other: int | str) -> bool:
 def compare_verdicts(
     one: Mapping[str, int | str], other: Mapping[str, int | str]
 ) -> tuple[int, list[str]]:
-    """(how many verdicts both gave, the keys of those that differ)."""
+    """Return how many verdicts both gave and the keys of those that differ."""
     both = [key for key in one if key in other]
     return len(both), [key for key in both if verdicts_differ(one[key], other[key])]
 
 
 def explain_missing_verdict(scores: Iterable[Score]) -> tuple[ScoreState, str]:
-    """State and reason of a comparison for which the judge gave no verdict."""
+    """Return state and reason of a comparison for which the judge gave no verdict."""
     for score in scores:
         if score.state is ScoreState.UNSCORED:
             return ScoreState.UNSCORED, score.reason or "internal_error"

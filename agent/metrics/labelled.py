@@ -1,31 +1,22 @@
 """Metrics that follow from labels of people or of an annotation judge.
 
-What labels of an answer say of its grounding and of its use: pure formulas.
-
-Every metric is a share of answers, so that the value of one trace is 0 or 1: its label. Only
-fabrication is conditional: its share is of the answers that cite (metrics taxonomy of pragmata).
-
-What labels of the retrieved passages say of retrieval: pure formulas.
-
-For one trace with labels t (topically relevant), s (evidence sufficient) and m (misleading) of the
-passage at each rank, as in the metrics taxonomy of pragmata; a window averages over traces.
-
-What labels of one trace amount to: a value of every metric that they suffice for.
-
-Who has said nothing of a metric owes it no value: what is measured is measured on labelled traces
-only, so a label that is missing is no result, neither `unscored` nor anything else.
+An answer metric is a share of answers, so the value of one trace is 0 or 1: its label. A passage
+metric follows from the labels t (topically relevant), s (evidence sufficient) and m (misleading) of
+the passage at each rank, as in pragmata's metrics taxonomy. Only labelled traces are measured: a
+label that is missing gives no result, not even `unscored`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 
 from ragmeter.core.feedback import ANNOTATION, HUMAN, AnswerLabels, PassageLabels
 from ragmeter.core.metric_specs import MetricKind, MetricSpec, name_at_cutoff
 from ragmeter.core.score import NoScore, Score, ScoreState
-from ragmeter.metrics.ranking import any_hit, hit_share, ndcg_at, rank_order, reciprocal_rank_at
-from ragmeter.trace import Trace
+from ragmeter.metrics.ranking import any_hit, hit_share, ndcg_at, reciprocal_rank_at
 
+# The label that each metric is the share of. The built-in scorer gives `citation_presence` and
+# `citation_fabricated`, too (ragmeter.metrics.citations).
 LABEL_BY_METRIC = {
     "grounding_presence": "support_present",
     "unsupported_claim": "unsupported_claim_present",
@@ -38,13 +29,15 @@ LABEL_BY_METRIC = {
     "incompleteness": "incomplete",
     "unsafe_content": "unsafe_content",
 }
-"""By metric the label that it is the share of. `citation_presence` and `citation_fabricated` are
-quantities that the built-in scorer gives too (ragmeter.metrics.citations)."""
-
-_FABRICATED = "citation_fabricated"
-"""The one whose share is of a part of the answers: those that cite."""
-
+_FABRICATED = "citation_fabricated"  # a share of the answers that cite only
 _NOT_LABELLED = NoScore("not_labelled")
+_SOURCE = "pragmata, metrics taxonomy"
+_SUFFICIENT, _TOPICAL = 2.0, 1.0  # grades of nDCG; gains 2^grade - 1 are 3 and 1
+_NDCG = "ndcg_at_k"  # LLM judges score it, too (ragmeter.metrics.ranking)
+_RECIPROCAL_RANK = "reciprocal_rank_at_k"
+
+# The labels of each passage in rank order; None for a passage without labels.
+RankedLabels = Sequence[PassageLabels | None]
 
 LABELLED_ANSWER_SPECS = tuple(
     MetricSpec(
@@ -56,7 +49,7 @@ LABELLED_ANSWER_SPECS = tuple(
         formula=f"1 if {LABEL_BY_METRIC[name]} else 0"
         + (", of those with source_cited" if name == _FABRICATED else ""),
         needs="labels of the answer",
-        source="pragmata, metrics taxonomy",
+        source=_SOURCE,
         good="higher" if good else "lower",
     )
     for name, good, meaning in (
@@ -75,10 +68,10 @@ LABELLED_ANSWER_SPECS = tuple(
 
 
 def score_answer_labels(labels: AnswerLabels) -> dict[str, float | NoScore]:
-    """Every metric of `LABEL_OF`, in that order.
+    """Return every metric of `LABEL_BY_METRIC`, in that order.
 
-    `citation_fabricated` is not applicable to an answer that cites nothing, and not known where
-    nobody has said whether it does: "no" may mean both then.
+    `citation_fabricated` is not applicable to an answer that cites nothing, and unknown without
+    the label `source_cited`.
     """
     out: dict[str, float | NoScore] = {}
     for metric, label in LABEL_BY_METRIC.items():
@@ -89,17 +82,6 @@ def score_answer_labels(labels: AnswerLabels) -> dict[str, float | NoScore]:
         else:
             out[metric] = _NOT_LABELLED if value is None else float(value)
     return out
-
-
-RankedLabels = Sequence[PassageLabels | None]
-"""One for each passage, in rank order; None where nobody has labelled it."""
-
-_NOT_LABELLED = NoScore("not_labelled")
-_SOURCE = "pragmata, metrics taxonomy"
-_SUFFICIENT, _TOPICAL = 2.0, 1.0  # grades of nDCG; gains 2^grade - 1 are 3 and 1
-_NDCG = "ndcg_at_k"
-"""The quantity that an LLM judge's grades give too (ragmeter.metrics.ranking), by other scorers."""
-_RECIPROCAL_RANK = "reciprocal_rank_at_k"
 
 
 def _spec(name: str, kind: MetricKind, meaning: str, formula: str, good: bool = True) -> MetricSpec:
@@ -160,29 +142,19 @@ LABELLED_PASSAGE_SPECS = (
 
 
 def labelled_passage_metrics(ks: Sequence[int]) -> list[str]:
-    """The names of all metrics of this module for these cut-offs."""
+    """Return the names of all passage metrics for these cut-offs."""
     return [name_at_cutoff(spec.name, k) for spec in LABELLED_PASSAGE_SPECS for k in ks]
 
 
-def order_labels_by_rank(
-    trace: Trace, labels: Mapping[str, PassageLabels]
-) -> RankedLabels | NoScore:
-    """The labels by passage id, brought into the order of the trace's passages."""
-    if trace.passages is None:
-        return NoScore("no_passages_captured")
-    passages = trace.passages
-    return [labels.get(passages[index].id) for index in rank_order(passages)]
-
-
 def _values(labels: RankedLabels, name: str) -> list[float | NoScore]:
-    found = [None if one is None else getattr(one, name) for one in labels]
-    return [_NOT_LABELLED if value is None else float(value) for value in found]
+    values = [None if one is None else getattr(one, name) for one in labels]
+    return [_NOT_LABELLED if value is None else float(value) for value in values]
 
 
 def label_grades(labels: RankedLabels) -> list[float | NoScore]:
-    """2 where the passage is sufficient evidence, 1 where it is on the topic only, else 0.
+    """Grade each passage: 2 for sufficient evidence, 1 if it is only on the topic, else 0.
 
-    A grade is known only where both labels are, or the first is yes.
+    A grade needs both labels, or evidence that is sufficient.
     """
     out: list[float | NoScore] = []
     for one in labels:
@@ -198,10 +170,9 @@ def label_grades(labels: RankedLabels) -> list[float | NoScore]:
 
 
 def score_passage_labels(labels: RankedLabels, ks: Sequence[int]) -> dict[str, float | NoScore]:
-    """Every metric of `names(ks)`, in that order.
+    """Return every metric of `labelled_passage_metrics(ks)`.
 
-    nDCG is held against the best order of all passages that were retrieved, not of the first k
-    alone: what a better order would have brought up counts.
+    nDCG compares with the best order of all retrieved passages, not of the first k alone.
     """
     topical = _values(labels, "topically_relevant")
     sufficient = _values(labels, "evidence_sufficient")
@@ -218,24 +189,24 @@ def score_passage_labels(labels: RankedLabels, ks: Sequence[int]) -> dict[str, f
 
 
 def labelled_metric_names(ks: Sequence[int]) -> list[str]:
-    """Of everything that labels can give."""
+    """Return the names of all metrics that labels can give."""
     return [*labelled_passage_metrics(ks), *LABEL_BY_METRIC]
 
 
 def label_scores(
     passages: Sequence[PassageLabels | None], answer: AnswerLabels, ks: Sequence[int]
 ) -> dict[str, float | None]:
-    """By metric its value, None where it does not apply; what the labels leave open is not there.
+    """Return the metrics that the labels suffice for, None where one does not apply.
 
-    `passages` are in rank order. Where none of them has a label, nothing is said of retrieval.
+    `passages` are labels in rank order; without any there are no metrics of retrieval.
     """
-    found: dict[str, float | NoScore] = {}
+    scores: dict[str, float | NoScore] = {}
     if any(one is not None and one.given for one in passages):
-        found |= score_passage_labels(passages, ks)
-    found |= score_answer_labels(answer)
+        scores |= score_passage_labels(passages, ks)
+    scores |= score_answer_labels(answer)
     return {
         name: None if isinstance(value, NoScore) else value
-        for name, value in found.items()
+        for name, value in scores.items()
         if not (isinstance(value, NoScore) and value.applies)
     }
 
@@ -243,7 +214,7 @@ def label_scores(
 def label_results(
     values: Iterable[tuple[str, float | None]], scorer: str, probability: float
 ) -> list[Score]:
-    """What `label_scores` gave as the results of a scorer."""
+    """Make results of a scorer from values of `label_scores`."""
     return [
         Score(
             metric,

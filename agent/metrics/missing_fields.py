@@ -1,8 +1,8 @@
 """Hide fields that a trace names as missing from the scorers, and restore the reason in the scores.
 
-A hidden answer is no empty answer, and a passage that was cut supports less than was retrieved.
-So a scorer sees a field that `Trace.missing` names as not captured, whatever text is there, and
-the gap that it then reports gets the reason that the trace gives.
+A hidden answer is not an empty one, and a truncated passage supports less than was retrieved. So
+scorers see a field that `Trace.missing` names as not captured, whatever text is there, and the
+reason that they report is replaced by that of the trace.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from typing import Any
 from ragmeter.core.score import Score, ScoreState
 from ragmeter.trace import Trace
 
+# Reasons that concern texts alone: the passages' ids are known, so citations can be resolved.
 TEXT_ONLY_REASONS = frozenset(("passages_id_only", "resolver_error", "resolver_timeout"))
-"""Reasons that speak of texts alone: which passages there were is known, and so which citation
-names none of them."""
 
-# What scorers say of a field that is not there.
+# The reasons of scorers for a field that is absent.
 _QUERY, _PASSAGES, _TEXT = "no_query", "no_passages_captured", "no_text"
-_OF_PASSAGES = frozenset(
+# Metrics that read no answer: the text that they miss is that of passages.
+_PASSAGE_METRICS = frozenset(
     (
         "relevance",
         "precision_at_k",
@@ -30,11 +30,10 @@ _OF_PASSAGES = frozenset(
         "context_recall",
     )
 )
-"""Metrics that read no answer: where they miss a text, it is that of the passages."""
 
 
 def hide_missing_fields(trace: Trace) -> Trace:
-    """The trace as a scorer may see it: without what `missing` names."""
+    """Return the trace without the fields that its `missing` names."""
     missing = trace.missing
     if not missing:
         return trace
@@ -46,20 +45,19 @@ def hide_missing_fields(trace: Trace) -> Trace:
 
 
 def _field(score: Score, trace: Trace) -> str | None:
-    """The field whose absence a score reports."""
     if score.reason == _QUERY:
         return "query"
     if score.reason == _PASSAGES:
         return "passages"
     if score.reason == _TEXT:
-        if score.metric.partition(":")[0] in _OF_PASSAGES:
+        if score.metric.partition(":")[0] in _PASSAGE_METRICS:
             return "passages"
         return "answer" if trace.answer is None or "answer" in trace.missing else "passages"
     return None
 
 
 def restore_missing_reasons(trace: Trace, scores: list[Score]) -> list[Score]:
-    """The same scores; what is unscored for want of a field gets the reason of the trace."""
+    """Set the trace's reason on scores that miss a field it names, and return the scores."""
     if trace.missing:
         for score in scores:
             if score.state is ScoreState.UNSCORED:

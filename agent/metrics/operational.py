@@ -89,10 +89,10 @@ SPECS = (
 
 
 def has_empty_answer(trace: Trace) -> bool | None:
-    """Whether a successful trace has no answer; None where its answer was not captured.
+    """Return whether a successful trace has an empty answer; None if that is unknown.
 
-    Tracing often leaves texts out, so an absent answer is no empty answer, unless the usage says
-    that nothing was written. One that is hidden is not known, and one that was cut is not empty.
+    Tracing often leaves texts out, so an absent answer is empty only if the usage reports 0 output
+    tokens. A hidden answer is unknown, a truncated one is not empty.
     """
     if "answer" in trace.missing:
         cut = trace.missing["answer"] == "answer_truncated" and (trace.answer or "").strip()
@@ -111,7 +111,7 @@ def _reported(metric: str, trace: Trace, value: float | None) -> Score:
 
 
 def score_operational(trace: Trace) -> list[Score]:
-    """Scores of every metric in `SPECS`, in their order."""
+    """Return the scores of every metric in `SPECS`, in their order."""
     status = trace.status
     if status != "ok":
         empty = make_not_applicable("empty_answer", trace, status)

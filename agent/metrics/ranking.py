@@ -1,19 +1,10 @@
 """Ranking and context metrics from grades or hits of the retrieved passages.
 
-Rankings of yes and no: of each passage, in rank order, 1, 0, or the `Gap` why it isn't known.
+Grades are those of UMBRELA (arXiv 2406.06519) and of the TREC Deep Learning tracks, 0 to 3; a
+passage is relevant from grade 2 on, as in those tracks. A hit is 1 or 0. A value that is unknown is
+a `NoScore`: it makes those metrics unknown that it could change, and only those.
 
-A gap takes away what it could change, and only that, as in `ragmeter.metrics.ranking`.
-
-Ranking metrics from grades of the retrieved passages: pure formulas.
-
-Grades are those of UMBRELA (arXiv 2406.06519) and of the TREC Deep Learning tracks, 0 to 3. A
-passage counts as relevant from grade 2 on, as in those tracks. A grade that could not be had is a
-`Gap` and never a number: it takes away the metrics that it could change, and only those.
-
-How good the retrieved context is, in the words of RAGAS and RAG Guardian: pure formulas.
-
-Relevancy and precision follow from the same grades of passages as every ranking metric; recall
-needs a reference, and a judge that looks for its statements in the passages.
+Context metrics are those of RAGAS and RAG Guardian.
 """
 
 from __future__ import annotations
@@ -25,54 +16,15 @@ from ragmeter.core.metric_specs import MetricSpec, name_at_cutoff
 from ragmeter.core.score import JUDGE_SCORER, NoScore, most_common_reason
 from ragmeter.trace import Passage
 
-Hits = Sequence[float | NoScore]
-
+UMBRELA = "umbrela"
+RELEVANT_GRADE = 2  # the least of a relevant passage, as in the Deep Learning tracks
+_BEST_GRADE = 3  # the highest grade of a passage
+_RANKING_NEEDS = "query and passage texts, graded 0 to 3 by an LLM judge"
 _NO_PASSAGES = NoScore("no_passages", applies=False)
 
-
-def _unknown_hits(hits: Hits) -> NoScore | None:
-    gaps = [one for one in hits if isinstance(one, NoScore)]
-    return most_common_reason(gaps) if gaps else None
-
-
-def hit_share(hits: Hits, k: int) -> float | NoScore:
-    """(hits among the first k) / k. With fewer than k passages there is none, as with precision@k:
-    k passages were never shown."""
-    if not hits:
-        return _NO_PASSAGES
-    if len(hits) < k:
-        return NoScore("too_few_passages", applies=False)
-    top = hits[:k]
-    return _unknown_hits(top) or sum(one for one in top if not isinstance(one, NoScore)) / k
-
-
-def any_hit(hits: Hits, k: int) -> float | NoScore:
-    """1 if there is a hit among the first k, else 0. A known hit stands beside any gap."""
-    if not hits:
-        return _NO_PASSAGES
-    top = hits[:k]
-    if 1.0 in top:
-        return 1.0
-    return _unknown_hits(top) or 0.0
-
-
-def reciprocal_rank_at(hits: Hits, k: int) -> float | NoScore:
-    """1 / rank of the first hit among the first k, 0 without any (Voorhees, TREC-8 QA, 1999)."""
-    if not hits:
-        return _NO_PASSAGES
-    for rank, one in enumerate(hits[:k], 1):
-        if one == 1.0:
-            # an unknown one before it might have been the first
-            return _unknown_hits(hits[:rank]) or 1.0 / rank
-    return _unknown_hits(hits[:k]) or 0.0
-
-
-UMBRELA = "umbrela"
-RELEVANT_GRADE = (
-    2  # the least grade of a relevant passage: binary judgments of the Deep Learning tracks
-)
-_RANKING_NEEDS = "query and passage texts, graded 0 to 3 by an LLM judge"
-_MISSING = NoScore("no_passages", applies=False)
+# The value of each passage in rank order, or the reason why it is unknown.
+Hits = Sequence[float | NoScore]
+Grades = Sequence[float | NoScore]
 
 RANKING_SPECS = tuple(
     MetricSpec(
@@ -119,119 +71,6 @@ RANKING_SPECS = tuple(
     )
 )
 
-Grades = Sequence[float | NoScore]
-"""One for each passage, in rank order."""
-
-
-def ranking_names(ks: Sequence[int]) -> list[str]:
-    """The names of all metrics of this module for these cut-offs, `relevance` first."""
-    out = ["relevance"]
-    for spec in RANKING_SPECS:
-        out += [name_at_cutoff(spec.name, k) for k in ks] if spec.labels else [spec.name]
-    return out
-
-
-def rank_order(passages: Sequence[Passage]) -> list[int]:
-    """Indices of the passages by rank. Where ranks are missing or doubled: as they stand."""
-    order = list(range(len(passages)))
-    ranks = {p.rank for p in passages}
-    if None not in ranks and len(ranks) == len(passages):
-        order.sort(key=lambda index: passages[index].rank or 0)
-    return order
-
-
-def _missing_grades(grades: Grades) -> list[NoScore]:
-    return [grade for grade in grades if isinstance(grade, NoScore)]
-
-
-def _unknown_grades(grades: Grades) -> NoScore | None:
-    """The gap that stands for a part of which not all is known."""
-    gaps = _missing_grades(grades)
-    return most_common_reason(gaps) if gaps else None
-
-
-def _relevant(grade: float | NoScore) -> bool:
-    return not isinstance(grade, NoScore) and grade >= RELEVANT_GRADE
-
-
-def mean_grade(grades: Grades) -> float | NoScore:
-    """Mean of the grades that are known, 0 to 3."""
-    known = [grade for grade in grades if not isinstance(grade, NoScore)]
-    if known:
-        return sum(known) / len(known)
-    return _unknown_grades(grades) or _MISSING
-
-
-def precision_at(grades: Grades, k: int) -> float | NoScore:
-    """precision@k. With fewer than k passages there is none: k passages were never shown."""
-    if not grades:
-        return _MISSING
-    if len(grades) < k:
-        return NoScore("too_few_passages", applies=False)
-    top = grades[:k]
-    return _unknown_grades(top) or sum(map(_relevant, top)) / k
-
-
-def average_precision(grades: Grades, k: int) -> float | NoScore:
-    """AP@k; its normaliser is the number of relevant passages among the first k."""
-    if not grades:
-        return _MISSING
-    gap = _unknown_grades(grades[:k])
-    if gap is not None:
-        return gap
-    found, total = 0, 0.0
-    for rank, grade in enumerate(grades[:k], 1):
-        if _relevant(grade):
-            found += 1
-            total += found / rank
-    return total / found if found else 0.0
-
-
-def reciprocal_rank(grades: Grades) -> float | NoScore:
-    """1 / rank of the first relevant passage of the whole list; 0 without any."""
-    if not grades:
-        return _MISSING
-    for rank, grade in enumerate(grades, 1):
-        if _relevant(grade):
-            # an unknown one before it might have been the first
-            return _unknown_grades(grades[:rank]) or 1.0 / rank
-    return _unknown_grades(grades) or 0.0
-
-
-def _dcg(grades: Sequence[float]) -> float:
-    return sum(
-        (math.exp2(grade) - 1.0) / math.log2(rank + 1) for rank, grade in enumerate(grades, 1)
-    )
-
-
-def ndcg_at(grades: Grades, k: int) -> float | NoScore:
-    """nDCG@k against the best order of the retrieved passages (Burges et al. 2005 gains).
-
-    Needs every grade: an unknown one below rank k might belong above it.
-    """
-    if not grades:
-        return _MISSING
-    known = [grade for grade in grades if not isinstance(grade, NoScore)]
-    if len(known) < len(grades):
-        return most_common_reason(_missing_grades(grades))
-    if not any(known):
-        return NoScore("nothing_relevant", applies=False)
-    best = _dcg(sorted(known, reverse=True)[:k])
-    return min(1.0, _dcg(known[:k]) / best)  # two orders of one sum may differ in the last bit
-
-
-def ranking_scores(grades: Grades, ks: Sequence[int]) -> dict[str, float | NoScore]:
-    """Every metric of `names(ks)`, in that order."""
-    out = {"relevance": mean_grade(grades)}
-    out |= {name_at_cutoff("precision_at_k", k): precision_at(grades, k) for k in ks}
-    out |= {name_at_cutoff("average_precision_at_k", k): average_precision(grades, k) for k in ks}
-    out["reciprocal_rank"] = reciprocal_rank(grades)
-    out |= {name_at_cutoff("ndcg_at_k", k): ndcg_at(grades, k) for k in ks}
-    return out
-
-
-_BEST_GRADE = 3  # the highest grade of a passage
-
 CONTEXT_SPECS = (
     MetricSpec(
         name="context_relevancy",
@@ -270,8 +109,117 @@ CONTEXT_METRICS = ("context_relevancy", "context_precision")
 CONTEXT_RECALL = ("context_recall",)
 
 
+def hit_share(hits: Hits, k: int) -> float | NoScore:
+    """Compute (hits among the first k) / k; not applicable with fewer than k passages."""
+    if not hits:
+        return _NO_PASSAGES
+    if len(hits) < k:
+        return NoScore("too_few_passages", applies=False)
+    top = hits[:k]
+    return _unknown(top) or sum(one for one in top if not isinstance(one, NoScore)) / k
+
+
+def any_hit(hits: Hits, k: int) -> float | NoScore:
+    """Return 1 if there is a hit among the first k, else 0; one known hit suffices."""
+    if not hits:
+        return _NO_PASSAGES
+    top = hits[:k]
+    if 1.0 in top:
+        return 1.0
+    return _unknown(top) or 0.0
+
+
+def reciprocal_rank_at(hits: Hits, k: int) -> float | NoScore:
+    """Compute 1 / rank of the first hit among the first k; 0 without any (Voorhees, TREC-8 QA)."""
+    if not hits:
+        return _NO_PASSAGES
+    for rank, one in enumerate(hits[:k], 1):
+        if one == 1.0:
+            # an unknown value before it might be the first hit
+            return _unknown(hits[:rank]) or 1.0 / rank
+    return _unknown(hits[:k]) or 0.0
+
+
+def ranking_names(ks: Sequence[int]) -> list[str]:
+    """Return the names of the metrics of `ranking_scores`, `relevance` first."""
+    names = ["relevance"]
+    for spec in RANKING_SPECS:
+        names += [name_at_cutoff(spec.name, k) for k in ks] if spec.labels else [spec.name]
+    return names
+
+
+def rank_order(passages: Sequence[Passage]) -> list[int]:
+    """Return the passages' indices by rank, in their given order if ranks are missing or repeat."""
+    order = list(range(len(passages)))
+    ranks = {p.rank for p in passages}
+    if None not in ranks and len(ranks) == len(passages):
+        order.sort(key=lambda index: passages[index].rank or 0)
+    return order
+
+
+def mean_grade(grades: Grades) -> float | NoScore:
+    """Compute the mean of the known grades, 0 to 3."""
+    known = [grade for grade in grades if not isinstance(grade, NoScore)]
+    if known:
+        return sum(known) / len(known)
+    return _unknown(grades) or _NO_PASSAGES
+
+
+def precision_at(grades: Grades, k: int) -> float | NoScore:
+    """Compute precision@k; not applicable with fewer than k passages."""
+    return hit_share(_hits(grades), k)
+
+
+def average_precision(grades: Grades, k: int) -> float | NoScore:
+    """Compute AP@k, normalised by the relevant passages among the first k; 0 without any."""
+    if not grades:
+        return _NO_PASSAGES
+    reason = _unknown(grades[:k])
+    if reason is not None:
+        return reason
+    relevant, total = 0, 0.0
+    for rank, hit in enumerate(_hits(grades[:k]), 1):
+        if hit == 1.0:
+            relevant += 1
+            total += relevant / rank
+    return total / relevant if relevant else 0.0
+
+
+def reciprocal_rank(grades: Grades) -> float | NoScore:
+    """Compute 1 / rank of the first relevant passage of the whole list; 0 without any."""
+    return reciprocal_rank_at(_hits(grades), len(grades))
+
+
+def ndcg_at(grades: Grades, k: int) -> float | NoScore:
+    """Compute nDCG@k against the best order of the retrieved passages.
+
+    As Järvelin and Kekäläinen (2002), with gains of Burges et al. (2005). It needs every grade: an
+    unknown one below rank k might belong above it.
+    """
+    if not grades:
+        return _NO_PASSAGES
+    reason = _unknown(grades)
+    if reason is not None:
+        return reason
+    known = [grade for grade in grades if not isinstance(grade, NoScore)]
+    if not any(known):
+        return NoScore("nothing_relevant", applies=False)
+    best = _dcg(sorted(known, reverse=True)[:k])
+    return min(1.0, _dcg(known[:k]) / best)  # two orders of one sum may differ in the last bit
+
+
+def ranking_scores(grades: Grades, ks: Sequence[int]) -> dict[str, float | NoScore]:
+    """Return every metric of `ranking_names(ks)`, in that order."""
+    out = {"relevance": mean_grade(grades)}
+    out |= {name_at_cutoff("precision_at_k", k): precision_at(grades, k) for k in ks}
+    out |= {name_at_cutoff("average_precision_at_k", k): average_precision(grades, k) for k in ks}
+    out["reciprocal_rank"] = reciprocal_rank(grades)
+    out |= {name_at_cutoff("ndcg_at_k", k): ndcg_at(grades, k) for k in ks}
+    return out
+
+
 def context_scores(grades: Grades) -> dict[str, float | NoScore]:
-    """Both metrics of `NAMES`. Precision needs every grade, as its average runs over all ranks."""
+    """Return the metrics of `CONTEXT_METRICS`; precision needs every grade."""
     mean = mean_grade(grades)
     return {
         "context_relevancy": mean if isinstance(mean, NoScore) else mean / _BEST_GRADE,
@@ -280,7 +228,25 @@ def context_scores(grades: Grades) -> dict[str, float | NoScore]:
 
 
 def context_recall(attributed: Sequence[bool]) -> float | NoScore:
-    """Statements found / statements, one entry for each."""
+    """Compute found statements / statements, from one entry a statement."""
     if not attributed:
         return NoScore("no_reference_answer", applies=False)
     return sum(attributed) / len(attributed)
+
+
+def _hits(grades: Grades) -> list[float | NoScore]:
+    return [
+        grade if isinstance(grade, NoScore) else float(grade >= RELEVANT_GRADE) for grade in grades
+    ]
+
+
+def _unknown(values: Sequence[float | NoScore]) -> NoScore | None:
+    """Return the most common reason among the values, or None if all are known."""
+    reasons = [value for value in values if isinstance(value, NoScore)]
+    return most_common_reason(reasons) if reasons else None
+
+
+def _dcg(grades: Sequence[float]) -> float:
+    return sum(
+        (math.exp2(grade) - 1.0) / math.log2(rank + 1) for rank, grade in enumerate(grades, 1)
+    )

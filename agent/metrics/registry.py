@@ -1,4 +1,4 @@
-"""The registry of metrics by name: built-in families merged, custom metrics added.
+"""The catalogue of metrics by name: the built-in families merged, users' own metrics added.
 
 Every metric gives exactly one `Score` for every trace, whatever the trace looks like: a value, or
 a state with its reason. `seen == sum(states)` rests on that.
@@ -6,83 +6,147 @@ a state with its reason. `seen == sum(states)` rests on that.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from importlib.metadata import EntryPoint, entry_points
+from types import MappingProxyType
 
+from ragmeter.core.errors import RagmeterError
 from ragmeter.core.metric_specs import MetricSpec
 from ragmeter.metrics import (
     abstention,
-    builtin,
+    citation_support,
     citations,
     cited_statements,
     claims_and_nuggets,
+    grounding,
     judge_agreement,
+    labelled,
     operational,
     ranking,
+    relevance,
 )
-from ragmeter.metrics import labelled as labelled_answers
-from ragmeter.metrics import labelled as labelled_passages
 from ragmeter.metrics.canary import specs as canary
-from ragmeter.metrics.canary.scores import add_canary_scorers
-from ragmeter.metrics.custom import CUSTOM_METRICS, CustomMetric
+from ragmeter.metrics.canary.scorers import add_canary_scorers
+from ragmeter.metrics.custom import CustomMetric
+
+ENTRY_POINT_GROUP = "ragmeter.metrics"
+
+_FAMILIES = (
+    operational.SPECS,
+    abstention.SPECS,
+    citations.SPECS,
+    relevance.SPECS,
+    grounding.SPECS,
+    citation_support.SPECS,
+    cited_statements.CITED_SPECS,
+    ranking.RANKING_SPECS,
+    claims_and_nuggets.NUGGET_SPECS,
+    claims_and_nuggets.CLAIM_SPECS,
+    ranking.CONTEXT_SPECS,
+    judge_agreement.SPECS,
+    canary.SPECS,
+    labelled.LABELLED_PASSAGE_SPECS,
+    labelled.LABELLED_ANSWER_SPECS,
+)
 
 
-def _merge_families(*families: Iterable[MetricSpec]) -> dict[str, MetricSpec]:
-    """By name. What several families measure is one quantity with all their scorers: it is named
-    and bounded as the first says, and how the others come to it is said beside that."""
-    found: dict[str, MetricSpec] = {}
-    for spec in (spec for family in families for spec in family):
-        known = found.get(spec.name)
-        if known is None:
-            found[spec.name] = spec
+class OwnMetricError(RagmeterError):
+    """An installed entry point that is not a metric; the message names it and its package."""
+
+
+@dataclass(frozen=True, slots=True)
+class MetricCatalogue:
+    """All metrics of a process.
+
+    Args:
+        specs: The specs by metric name, built-in ones first.
+        custom: Users' own metrics in the order of their entry points.
+    """
+
+    specs: Mapping[str, MetricSpec]
+    custom: tuple[CustomMetric, ...] = ()
+
+    def with_metric(self, metric: CustomMetric) -> MetricCatalogue:
+        """Return a catalogue that has `metric`, too.
+
+        Raises:
+            ValueError: Its name is taken.
+        """
+        name = metric.spec.name
+        if name in self.specs:
+            raise ValueError(f"there is a metric {name!r} already")
+        specs = MappingProxyType({**self.specs, name: metric.spec})
+        return MetricCatalogue(specs, (*self.custom, metric))
+
+
+@cache
+def metric_catalogue() -> MetricCatalogue:
+    """Return the built-in metrics and those of installed packages, which are loaded once.
+
+    A package that does not load is an error and not left out: its gauges and rules would be
+    missing, and an absent gauge looks like a quiet service.
+
+    Raises:
+        OwnMetricError: An entry point does not load, is not a metric, or has a name that is taken.
+    """
+    merged = _merge_families(spec for family in _FAMILIES for spec in family)
+    catalogue = MetricCatalogue(
+        MappingProxyType({name: add_canary_scorers(spec) for name, spec in merged.items()})
+    )
+    for point in sorted(entry_points(group=ENTRY_POINT_GROUP), key=lambda point: point.name):
+        try:
+            loaded = point.load()
+            if not isinstance(loaded, CustomMetric):
+                raise TypeError(f"not a metric, but {type(loaded).__name__}: decorate it")
+            catalogue = catalogue.with_metric(loaded)
+        except SystemExit as error:
+            raise OwnMetricError(f"{_entry_point_label(point)}: it ends the process") from error
+        except Exception as error:  # users' code raises anything
+            reason = error or type(error).__name__
+            raise OwnMetricError(f"{_entry_point_label(point)}: {reason}") from error
+    return catalogue
+
+
+def metric_specs() -> Mapping[str, MetricSpec]:
+    """Return the specs of all metrics by name."""
+    return metric_catalogue().specs
+
+
+def custom_metrics(scorer: str | None = None) -> list[CustomMetric]:
+    """Return users' own metrics, of one scorer where it is given."""
+    return [one for one in metric_catalogue().custom if scorer in (None, one.scorer)]
+
+
+def _merge_families(specs: Iterable[MetricSpec]) -> dict[str, MetricSpec]:
+    """Merge specs of the same name.
+
+    The first one defines kind and range; the others add their scorers and how these differ.
+    """
+    merged: dict[str, MetricSpec] = {}
+    for spec in specs:
+        first = merged.setdefault(spec.name, spec)
+        if first is spec:
             continue
         assert (spec.kind, spec.low, spec.high, spec.good, spec.unit, spec.labels) == (
-            *(known.kind, known.low, known.high, known.good, known.unit, known.labels),
+            *(first.kind, first.low, first.high, first.good, first.unit, first.labels),
         ), spec.name
         by = f"by {', '.join(spec.scorers)}"
-        found[spec.name] = replace(
-            known,
-            scorers=(*known.scorers, *spec.scorers),
-            formula=_append_variant(known.formula, by, spec.formula),
-            needs=_append_variant(known.needs, by, spec.needs),
-            source=_append_variant(known.source, by, spec.source),
+        merged[spec.name] = replace(
+            first,
+            scorers=(*first.scorers, *spec.scorers),
+            formula=_append_variant(first.formula, by, spec.formula),
+            needs=_append_variant(first.needs, by, spec.needs),
+            source=_append_variant(first.source, by, spec.source),
         )
-    return found
+    return merged
 
 
-def _append_variant(known: str, by: str, text: str) -> str:
-    return known if text == known else f"{known}; {by}: {text}"
+def _append_variant(first: str, by: str, text: str) -> str:
+    return first if text == first else f"{first}; {by}: {text}"
 
 
-_BUILTIN_METRICS = _merge_families(
-    *(
-        operational.SPECS,
-        abstention.SPECS,
-        citations.SPECS,
-        builtin.BUILTIN_SPECS,
-        cited_statements.CITED_SPECS,
-    ),
-    *(
-        ranking.RANKING_SPECS,
-        claims_and_nuggets.NUGGET_SPECS,
-        claims_and_nuggets.CLAIM_SPECS,
-        ranking.CONTEXT_SPECS,
-        judge_agreement.SPECS,
-        canary.SPECS,
-    ),
-    *(labelled_passages.LABELLED_PASSAGE_SPECS, labelled_answers.LABELLED_ANSWER_SPECS),
-)
-METRICS: dict[str, MetricSpec] = {
-    name: add_canary_scorers(spec) for name, spec in _BUILTIN_METRICS.items()
-}
-
-
-def install_metric(metric: CustomMetric) -> None:
-    """Another metric of a user, from now on. ValueError where its name is taken."""
-    if metric in CUSTOM_METRICS:
-        return
-    name = metric.spec.name
-    if name in METRICS:
-        raise ValueError(f"there is a metric {name!r} already")
-    METRICS[name] = metric.spec
-    CUSTOM_METRICS.append(metric)
+def _entry_point_label(point: EntryPoint) -> str:
+    package = f" of {point.dist.name}" if point.dist is not None else ""
+    return f"metric {point.name!r} ({point.value}){package}"

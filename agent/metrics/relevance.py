@@ -1,4 +1,4 @@
-"""Lexical relevance: grade passages by the rarity-weighted overlap of their words with the query."""
+"""Lexical relevance: grade passages by the rarity-weighted overlap with the words of the query."""
 
 from __future__ import annotations
 
@@ -27,10 +27,8 @@ SPECS = (
     ),
 )
 
-_HALF_PROXIMITY = (
-    8  # content stems of half a stretch: words that stand within two sentences belong together
-)
-_SATURATION = 1.2  # BM25's k1: the second occurrence of a word says less than the first
+_HALF_PROXIMITY = 8  # content stems of half a stretch; a stretch is about two sentences
+_SATURATION = 1.2  # BM25's k1: a second occurrence of a word counts less than the first
 _LENGTH = 0.75  # BM25's b
 # The weights are by hand: eleven judged queries are too few to fit anything.
 _COVERAGE, _STRETCH, _FREQUENCY, PAIRS = 0.35, 0.35, 0.2, 0.1
@@ -38,15 +36,16 @@ _LOW, SPAN = 0.25, 0.7  # s of a passage that only shares the topic; from there 
 
 
 def grade_passages(
-    pages: PassageIndex, query: list[str], places: Mapping[str, list[int]] | None = None
+    pages: PassageIndex, query: list[str], positions: Mapping[str, list[int]] | None = None
 ) -> list[float | None]:
-    """A grade 0..3 by passage; None where it has no text. `query`: stems in order, with content.
+    """Grade each passage from 0 to 3; None if it has no text.
 
-    `places` are all positions of the query's stems, where the caller knows them already.
+    `query` has the content stems in order, at least one; `positions` has all positions of these
+    stems, if the caller has them already.
     """
     rarity = {word: idf[word] for word in query}
-    if places is None:
-        places = pages.locate(set(rarity))
+    if positions is None:
+        positions = pages.locate(set(rarity))
     total = sum(rarity.values())
     pairs = set(pairwise(query))
     stream, owner, starts = pages.stream, pages.owner, pages.starts
@@ -58,7 +57,7 @@ def grade_passages(
     stretches: list[dict[int, float]] = [{} for _ in starts]
     for word, weight in rarity.items():
         passage, count = -1, 0
-        for at in places.get(word, ()):
+        for at in positions.get(word, ()):
             if owner[at] != passage:
                 if count:
                     frequency[passage] += weight * count / (count + norms[passage])
@@ -74,15 +73,15 @@ def grade_passages(
             frequency[passage] += weight * count / (count + norms[passage])
     followed = [0] * len(starts)
     for first, second in pairs:
-        if first in places and second in places:
-            for passage in {owner[at] for at in places[first] if stream[at + 1] == second}:
+        if first in positions and second in positions:
+            for passage in {owner[at] for at in positions[first] if stream[at + 1] == second}:
                 followed[passage] += 1
     out: list[float | None] = []
     for passage, near in enumerate(stretches):
         if not near:
             out.append(0.0 if sizes[passage] > 0 else None)
             continue
-        # two halves make a stretch; a word in both counts twice, which the bound forgives
+        # two halves make a stretch; a word in both counts twice, hence the bound
         stretch = min(total, max([v + near.get(b + 1, 0.0) for b, v in near.items()]))
         mixed = (
             _COVERAGE * coverage[passage] / total

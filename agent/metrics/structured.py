@@ -1,11 +1,13 @@
 """Compare an answer with structured passages (JSON records): flags, unknowns, opening hours.
 
-Word overlap is blind here: "offers outdoor seating" overlaps fully with `"OutdoorSeating": false`.
+Word overlap does not help here: "offers outdoor seating" overlaps fully with
+`"OutdoorSeating": false`.
 """
 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from dataclasses import dataclass, field
 from itertools import zip_longest
 
@@ -35,7 +37,7 @@ _MAX_ANSWER = 20_000
 
 @dataclass(slots=True)
 class RecordFacts:
-    """Flags of structured passages: key words -> "no", "yes" or "unknown"; hours by weekday."""
+    """Flags of structured passages as (key words, "no", "yes" or "unknown"); hours by weekday."""
 
     flags: list[tuple[tuple[str, ...], str]] = field(default_factory=list)
     hours: dict[int, set[str]] = field(default_factory=dict)
@@ -43,7 +45,7 @@ class RecordFacts:
 
 @dataclass(slots=True)
 class RecordConflicts:
-    """How often the answer says what the record denies, doesn't know, or times otherwise."""
+    """Counts of claims that the record denies, does not know, confirms or times otherwise."""
 
     denied: int = 0
     unknown: int = 0
@@ -53,25 +55,25 @@ class RecordConflicts:
 
 
 def spread_camel_case(text: str) -> str:
-    """ "OutdoorSeating" becomes "Outdoor Seating", so that keys of structured data are words."""
+    """Split "OutdoorSeating" into "Outdoor Seating", so that keys of records are words."""
     return _CAMEL.sub(" ", text)
 
 
 def looks_structured(text: str) -> bool:
-    """Whether a passage is JSON or the like rather than prose."""
+    """Return whether a passage is JSON or the like rather than prose."""
     head = text[:400]
     return head.count('":') + head.count("':") >= 3
 
 
 def read_record(texts: list[str]) -> RecordFacts:
-    """Flags and opening hours of passages already spread by `spread_camel_case`."""
+    """Read flags and opening hours of passages that `spread_camel_case` returned."""
     pairs: list[tuple[list[str], str]] = []
     record = RecordFacts()
     for text in texts:
         for match in _PAIR.finditer(text):
-            key, said, literal = match.groups()
+            key, quoted, literal = match.groups()
             words = [w for w in tokenize(key.replace("_", " ")) if w not in STOP_WORDS]
-            value = (literal or said).lower()
+            value = (literal or quoted).lower()
             if _HOURS.match(value) and words and words[0] in _DAYS:
                 forms = {form for form, _ in extract_numbers(value.replace("-", " "))}
                 record.hours.setdefault(_DAYS.index(words[0]), set()).update(forms)
@@ -79,14 +81,11 @@ def read_record(texts: list[str]) -> RecordFacts:
                 pairs.append((words, value))
             if len(pairs) == MAX_PAIRS:
                 break
-    often: dict[str, int] = {}
-    for words, _ in pairs:
-        for word in words:
-            often[word] = often.get(word, 0) + 1
+    counts = Counter(word for words, _ in pairs for word in words)
     verdicts = {"true": "yes", "false": "no", "no": "no"}
     for words, value in pairs:
         # a word shared by several keys ("Restaurants…") names the record, not the flag
-        own = [word for word in words if often[word] == 1] or words[-1:]
+        own = [word for word in words if counts[word] == 1] or words[-1:]
         verdict = verdicts.get(value, "unknown")
         parts = tuple(stem_word(word) for word in own)
         best = max(parts, key=lambda s: idf[s], default="")
@@ -100,19 +99,19 @@ def read_record(texts: list[str]) -> RecordFacts:
 
 
 def _days(clause: str) -> set[int]:
-    found: set[int] = set()
+    days: set[int] = set()
     for first, last, week, weekend, every in _DAY.findall(clause):
         if every:
-            found.update(range(7))
+            days.update(range(7))
         elif week:
-            found.update(range(5))
+            days.update(range(5))
         elif weekend:
-            found.update((5, 6))
+            days.update((5, 6))
         else:
             low = _DAYS.index(first)
             high = _DAYS.index(last) if last else low
-            found.update(d % 7 for d in range(low, high + 1 + (7 if high < low else 0)))
-    return found
+            days.update(d % 7 for d in range(low, high + 1 + (7 if high < low else 0)))
+    return days
 
 
 def find_conflicts(record: RecordFacts, answer: str) -> RecordConflicts:
@@ -129,9 +128,9 @@ def find_conflicts(record: RecordFacts, answer: str) -> RecordConflicts:
     for clause, border in zip_longest(pieces[::2], pieces[1::2], fillvalue=""):
         # "does not offer valet, music or parking": a no holds through a list, not beyond "but"
         no = no or _NO.search(clause) is not None
-        said = {stem_word(w) for w in tokenize(clause)}
+        stems = {stem_word(w) for w in tokenize(clause)}
         for words, verdicts in flags.items():
-            if words[0] not in said or len(verdicts) > 1 or not said.issuperset(words):
+            if words[0] not in stems or len(verdicts) > 1 or not stems.issuperset(words):
                 continue
             if "unknown" in verdicts:
                 out.unknown += 1

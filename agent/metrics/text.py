@@ -9,12 +9,11 @@ import unicodedata
 from importlib import resources
 from sys import intern
 
-MAX_TEXT_CHARS = (
-    60_000  # characters read of all passages together: bounds the work on huge retrievals
-)
-_MAX_SIGNS = 60  # different signs beyond ASCII that are taken out one by one
-_STEM_CACHE_LIMIT = 200_000  # distinct words remembered (about 30 MB); then the memory starts anew
-_STEM_CACHE_WORD_CHARS = 40  # characters of a word worth remembering: longer ones hardly come back
+MAX_TEXT_CHARS = 60_000  # read of all passages together: bounds the work on huge retrievals
+_MAX_SIGNS = 60  # different signs beyond ASCII that are replaced one by one
+_STEM_CACHE_LIMIT = 200_000  # words (about 30 MB); beyond it the cache is cleared
+_STEM_CACHE_WORD_CHARS = 40  # longer words hardly come back
+MAX_SENTENCES = 300  # of one text
 
 _ASCII = bytes(range(128))
 _PLAIN = bytes(ord(chr(i).lower() if chr(i).isalnum() else " ") for i in range(128))
@@ -39,11 +38,13 @@ STOP_WORDS = frozenset(
 
 
 def normalise_text(text: str) -> tuple[str, bool]:
-    """The text in lower case with a space for all but letters and digits, and whether parts of it
-    are written without spaces.
+    """Lower the case of a text and replace all but letters and digits by spaces.
 
-    As long as the text unless lower case changes its length, which it does for "İ". All is done
-    on bytes in C, which is several times quicker than `str.translate`.
+    This works on bytes in C, several times quicker than `str.translate`.
+
+    Returns:
+        The text, as long as before unless lower case changes its length, as it does for "İ"; and
+        whether a part of it is in a script written without spaces.
     """
     if text.isascii():
         return text.encode().translate(_PLAIN).decode(), False
@@ -61,14 +62,14 @@ def normalise_text(text: str) -> tuple[str, bool]:
 
 
 def split_words(text: str, unspaced: bool) -> list[str]:
-    """The words of what `plain` gives, or of a part of it."""
+    """Split the text (or a part of it) that `normalise_text` returned into words."""
     if unspaced:
         return [piece for word in text.split() for piece in _pieces(word)]
     return text.split()
 
 
 def tokenize(text: str) -> list[str]:
-    """Lower-case words of letters and digits, in order; linear in the text."""
+    """Return the lower-case words of letters and digits, in order; linear in the text."""
     return split_words(*normalise_text(text))
 
 
@@ -80,13 +81,15 @@ def _pieces(word: str) -> list[str]:
 
 
 def separate_scripts(text: str) -> str:
-    """The text with a space where a script without spaces meets another, digits included:
-    "用VPN连接14天" holds the word VPN and the number 14."""
+    """Insert a space where a script without spaces meets another one or digits.
+
+    "用VPN连接14天" then has the word VPN and the number 14.
+    """
     return text if text.isascii() else _BORDER.sub(" ", text)
 
 
 def detect_script(text: str) -> str:
-    """ "latin", "other" or "" (no letters), by the first 200 characters."""
+    """Return "latin", "other" or "" (no letters), judged by the first 200 characters."""
     sample = text[:200]
     if sample.isascii():
         return "latin" if any(c.isalpha() for c in sample) else ""
@@ -96,8 +99,8 @@ def detect_script(text: str) -> str:
     return "latin" if 2 * sum(map("\u0250".__gt__, letters)) >= len(letters) else "other"
 
 
-def _stem(word: str) -> str:
-    """A light stem: enough that "parks", "parked" and "parking" meet, with no linguistics."""
+def stem_word(word: str) -> str:
+    """Return a light stem of a lower-case word: one for "parks", "parked" and "parking"."""
     if len(word) < 4 or word[0].isdigit():
         return word
     for suffix, keep in (
@@ -136,32 +139,22 @@ def _stem(word: str) -> str:
 
 
 class _StemCache(dict[str, str]):
-    """word -> stem, "" for a stop word. Words repeat a lot, so that most are looked up in C."""
+    """Maps a word to its stem, a stop word to "". Words repeat, so most are looked up in C."""
 
     def __missing__(self, word: str) -> str:
-        found = "" if word in STOP_WORDS else intern(_stem(word))
+        stem = "" if word in STOP_WORDS else intern(stem_word(word))
         if len(word) <= _STEM_CACHE_WORD_CHARS:
             if len(self) >= _STEM_CACHE_LIMIT:
                 self.clear()
-            self[word] = found
-        return found
+            self[word] = stem
+        return stem
 
 
 _STEM_CACHE = _StemCache()
 
 
-def stem_word(word: str) -> str:
-    """The stem of one lower-case word, a stop word's too."""
-    return _stem(word)
-
-
-def _stem_text(text: str) -> list[str]:
-    """The stems of all words of a text, in order."""
-    return list(map(_stem, tokenize(text)))
-
-
 def content_stems(words: list[str]) -> list[str]:
-    """The stems of those words that are no stop words, in order."""
+    """Return the stems of the words that are no stop words, in order."""
     return list(filter(None, map(_STEM_CACHE.__getitem__, words)))
 
 
@@ -181,8 +174,8 @@ class _Idf(dict[str, float]):
         return self.rarest
 
 
+# Background rarity of a stem: 0 for a stop word, about 8 for an unknown word.
 idf = _Idf()
-"""Background rarity of a stem: 0 for a stop word, about 8 for a word never seen."""
 
 NUMBER_PATTERN = re.compile(
     r"\d(?<![\w.].)\d{0,14}(?:,\d{3}){0,5}(?:\.\d{1,10})?(?::\d{1,2})?(?:\s?[ap]\.?m\b)?"
@@ -190,10 +183,12 @@ NUMBER_PATTERN = re.compile(
 
 
 def canonical_number(raw: str) -> str:
-    """The form by which two ways to write a number are one: "1,000.0" is "1000".
+    """Return the form that all ways to write a number share: "1,000.0" gives "1000".
 
-    A time of day is "t" and its minutes modulo twelve hours, so that "5:30 pm", "17:30" and
-    "5:30pm" meet. `raw`: a match of `NUMBER` in a lower-case text.
+    A time of day is "t" and its minutes modulo twelve hours: "5:30 pm" and "17:30" are the same.
+
+    Args:
+        raw: A match of `NUMBER_PATTERN` in a lower-case text.
     """
     if not raw.isascii():  # digits of other scripts, full width ones among them
         raw = "".join([str(unicodedata.decimal(c)) if c.isdecimal() else c for c in raw])
@@ -209,7 +204,7 @@ def canonical_number(raw: str) -> str:
 
 
 def extract_numbers(text: str) -> list[tuple[str, str]]:
-    """Numbers of a lower-case text as (canonical form, as written)."""
+    """Return the numbers of a lower-case text as (canonical form, as written)."""
     return [(canonical_number(raw), raw) for raw in NUMBER_PATTERN.findall(text)]
 
 
@@ -221,15 +216,14 @@ _ABBREVIATION = re.compile(
     r"(?:^|[\s(])(?:[A-Z]|Mr|Mrs|Ms|Dr|Prof|St|Jr|Sr|vs|etc|e\.g|i\.e|cf|No|Inc|Ltd|Co|Fig|al|approx"
     r"|U\.S|U\.K|Gov|Sen|Rep|Gen|a\.m|p\.m|\d{1,2})\.\Z"
 )
-# The last two letters of those abbreviations that end in a small one: a quick first look.
+# The last two letters of abbreviations that end in a lower-case letter: a quick first check.
 _SHORT_SENTENCE = frozenset(
     re.findall(r"\S+", "Mr rs Ms Dr of St Jr Sr vs tc .g .e cf No nc td Co ig al ox ov en ep .m")
 )
-MAX_SENTENCES = 300
 
 
 def find_sentence_spans(text: str) -> list[tuple[int, int]]:
-    """Sentences and list items as [start, end), without surrounding space; empty ones left out."""
+    """Return sentences and list items as [start, end) without surrounding space, empty ones not."""
     spans: list[tuple[int, int]] = []
     start, size = 0, len(text)
     for at, end in [match.span() for match in _BREAK.finditer(text)]:

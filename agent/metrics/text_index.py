@@ -1,11 +1,8 @@
-"""Index the texts of one trace once: passages as one stream of stems, the query, the answer by sentence.
+"""Index the texts of one trace: passages as one stream of stems, the query, the answer by sentence.
 
-A passage's text, read once and remembered for the next trace that retrieves it.
-
-Production retrieval brings the same passages again and again: a knowledge base has far fewer
-chunks than it answers questions, and popular ones come with every other question. So what is read
-from a text is kept under the text itself, for all traces. Traffic whose passages never repeat
-gains nothing here and pays for the hash of each text.
+Production retrieval brings the same passages again and again, so what is read from a passage is
+cached under its text for all traces. Traffic whose passages never repeat pays for the hash of each
+text and gains nothing.
 """
 
 from __future__ import annotations
@@ -28,16 +25,30 @@ from ragmeter.metrics.text import (
     tokenize,
 )
 
-_MAX_CACHED_CHARS = 2_000_000  # characters remembered: some 1,000 passages of 2 KB, about 20 MB
+_MAX_CACHED_CHARS = 2_000_000  # some 1,000 passages of 2 KB, about 20 MB of memory
 _MAX_CACHED_TEXT = 20_000  # a longer text is a whole document: it would push out many passages
-_MAX_UNCACHED_CHARS = 20_000  # hashes of texts seen once (2 MB); then they are noted anew
-_CACHE_ENTRY_CHARS = (
-    200  # characters that an entry counts beyond its text, so that empty ones are bounded too
+_MAX_SEEN_ONCE = 20_000  # hashes of texts seen once (2 MB); beyond it the set is cleared
+_CACHE_ENTRY_CHARS = 200  # added to each text's length, so that empty texts are bounded too
+_DIGIT = re.compile(r"\d")
+_NAME = re.compile(r"[A-Z](?<![\w'’].)\w+")
+_MARKER = re.compile(r"\[[^\[\]\n]{1,80}\]|【[^【】\n]{1,80}】")
+_ITEM = re.compile(r"\s*(?:[-*•#>]+|\(?\d{1,2}[.)]|\(?[a-z]\))\s+")
+# "Sure! Here is a summary of the article in 200 words:" claims nothing.
+_PREAMBLE = re.compile(
+    r"\s{0,9}(?:(?:sure|certainly|of course|absolutely|okay|ok)\b[^\n:.!]{0,60}[!.,:]\s{0,9})?"
+    r"(?:(?:based on|according to)\b[^\n:.,]{0,60},\s{0,9})?"
+    r"(?:here(?:'s|’s| is| are)|below (?:is|are)|the following (?:is|are))\b[^\n:.]{0,160}:\s"
+    r"|\s{0,9}(?:sure|certainly|of course|absolutely)\b[^\n:.!]{0,60}!\s",
+    re.IGNORECASE,
 )
+MAX_PASSAGES = 400  # no model is given more
+_MAX_POSITIONS = 40  # by stem: a word as frequent as that locates nothing
+MAX_ANSWER = 20_000  # characters
+_MAX_QUERY = 4_000  # characters
 
 
 class PassageText:
-    """What is read from one text. Never changed, save that some of it is read on first use."""
+    """The parsed text of one passage; traces share it, so it never changes."""
 
     __slots__ = ("_flat", "_numbers", "forms", "stems", "structured", "text")
 
@@ -53,7 +64,7 @@ class PassageText:
 
     @property
     def flat(self) -> str:
-        """The stems with a space around each: searched in C, and a tenth of a set's memory."""
+        """The stems with a space around each; searched in C, with a tenth of a set's memory."""
         if self._flat is None:
             self._flat = f" {' '.join(self.stems)}"
         return self._flat
@@ -62,23 +73,24 @@ class PassageText:
     def numbers(self) -> frozenset[str]:
         """Canonical numbers of the text."""
         if self._numbers is None:
-            found = extract_numbers(self.text.lower())
-            self._numbers = frozenset([form for form, _ in found])
+            self._numbers = frozenset([form for form, _ in extract_numbers(self.text.lower())])
         return self._numbers
 
 
 class PassageCache:
-    """Passages by text, `limit` characters of them; the oldest give way.
+    """A cache of passages by text, first in, first out; not thread-safe.
 
-    A text is kept from its second coming on: of the first only the hash is noted, so that texts
-    that never come back take no memory and push nothing out. First in, first out: a popular
-    passage is read anew once in a while, which is cheaper than to move it at every use. For one
-    thread: a process scores in one.
+    A text is cached when it comes a second time. The first time only its hash is stored, so texts
+    that never come back take no memory and push nothing out. A popular passage is parsed again
+    once in a while, which is cheaper than to move it at every use.
+
+    Args:
+        limit: Most characters of texts in the cache.
     """
 
     def __init__(self, limit: int = _MAX_CACHED_CHARS) -> None:
         self.limit = limit
-        self.held = 0
+        self.chars = 0
         self._passages: dict[str, PassageText] = {}
         self._seen_once: set[int] = set()
 
@@ -86,58 +98,41 @@ class PassageCache:
         return len(self._passages)
 
     def read(self, text: str) -> PassageText:
-        found = self._passages.get(text)
-        if found is None:
-            found = PassageText(text)
+        """Return the parsed passage of a text."""
+        passage = self._passages.get(text)
+        if passage is None:
+            passage = PassageText(text)
             if len(text) <= _MAX_CACHED_TEXT:
-                self._note(text, found)
-        return found
+                self._add(text, passage)
+        return passage
 
-    def _note(self, text: str, passage: PassageText) -> None:
-        once, kept = self._seen_once, self._passages
+    def _add(self, text: str, passage: PassageText) -> None:
+        once, passages = self._seen_once, self._passages
         key = hash(text)
         if key not in once:
-            if len(once) >= _MAX_UNCACHED_CHARS:
+            if len(once) >= _MAX_SEEN_ONCE:
                 once.clear()
             once.add(key)
-        elif text not in kept:
+        elif text not in passages:
             once.discard(key)
-            kept[text] = passage
-            self.held += len(text) + _CACHE_ENTRY_CHARS
-            while self.held > self.limit:
-                oldest = next(iter(kept))
-                del kept[oldest]
-                self.held -= len(oldest) + _CACHE_ENTRY_CHARS
+            passages[text] = passage
+            self.chars += len(text) + _CACHE_ENTRY_CHARS
+            while self.chars > self.limit:
+                oldest = next(iter(passages))
+                del passages[oldest]
+                self.chars -= len(oldest) + _CACHE_ENTRY_CHARS
 
 
+# A memo of a pure function, shared by all traces: a process scores in one thread.
 _read_passage = PassageCache().read
-"""A passage by its text, from a memory that all traces share."""
-
-
-_DIGIT = re.compile(r"\d")
-_NAME = re.compile(r"[A-Z](?<![\w'’].)\w+")
-_MARKER = re.compile(r"\[[^\[\]\n]{1,80}\]|【[^【】\n]{1,80}】")
-_ITEM = re.compile(r"\s*(?:[-*•#>]+|\(?\d{1,2}[.)]|\(?[a-z]\))\s+")
-# "Sure! Here is a summary of the article in 200 words:" claims nothing, and none of its words are
-# the passages'
-_PREAMBLE = re.compile(
-    r"\s{0,9}(?:(?:sure|certainly|of course|absolutely|okay|ok)\b[^\n:.!]{0,60}[!.,:]\s{0,9})?"
-    r"(?:(?:based on|according to)\b[^\n:.,]{0,60},\s{0,9})?"
-    r"(?:here(?:'s|’s| is| are)|below (?:is|are)|the following (?:is|are))\b[^\n:.]{0,160}:\s"
-    r"|\s{0,9}(?:sure|certainly|of course|absolutely)\b[^\n:.!]{0,60}!\s",
-    re.IGNORECASE,
-)
-MAX_PASSAGES = 400  # no model is given more; the rest is not read
-_MAX_POSITIONS = 40  # a word as frequent as that places nothing
-MAX_ANSWER = 20_000  # characters of an answer that are read
-_MAX_QUERY = 4_000
 
 
 @dataclass(slots=True)
 class PassageIndex:
-    """Passages as one stream of content stems; a "" between two passages matches nothing.
+    """The passages of a trace as one stream of content stems.
 
-    `starts` is the first position of each passage, `owner` the passage of each position.
+    A "" ends each passage and matches nothing. `starts` has the first position of each passage,
+    `owner` the passage index of each position.
     """
 
     passages: list[PassageText]
@@ -150,6 +145,7 @@ class PassageIndex:
 
     @classmethod
     def read(cls, texts: Sequence[str]) -> PassageIndex:
+        """Index passages, 400 at most, of the first `MAX_TEXT_CHARS` characters together."""
         stream: list[str] = []
         starts: list[int] = []
         owner: list[int] = []
@@ -169,42 +165,44 @@ class PassageIndex:
 
     @property
     def texts(self) -> list[str]:
+        """The passages' texts, with camel case split in structured ones."""
         return [passage.text for passage in self.passages]
 
     @property
     def has_text(self) -> bool:
+        """Whether a passage has a content stem."""
         return len(self.stream) > len(self.starts)
 
     @property
     def script(self) -> str:
-        """The script of the first passages with letters, as `ragmeter.metrics.text.script` says."""
+        """The script of the first passages with letters, as of `detect_script`."""
         if self._script is None:
             self._script = detect_script(" ".join([p.text[:100] for p in self.passages[:2]]))
         return self._script or detect_script(" ".join(self.texts))
 
     @property
     def flat(self) -> str:
-        """All stems with a space around each; read on first use, as many answers need none."""
+        """All stems with a space around each; made on first use, as many answers need none."""
         if self._flat is None:
             self._flat = "".join([passage.flat for passage in self.passages])
         return self._flat
 
     def locate(self, wanted: Set[str]) -> dict[str, list[int]]:
-        """Every position in the stream of each stem of `wanted` that is there, in order."""
-        places: dict[str, list[int]] = {}
-        stream, get = self.stream, places.get
+        """Return the positions in the stream, ascending, of each stem of `wanted` that occurs."""
+        positions: dict[str, list[int]] = {}
+        stream, get = self.stream, positions.get
         # the filter runs in C: this is the innermost loop of everything here
         for at in compress(range(len(stream)), map(wanted.__contains__, stream)):
             word = stream[at]
             here = get(word)
             if here is None:
-                places[word] = [at]
+                positions[word] = [at]
             else:
                 here.append(at)
-        return places
+        return positions
 
     def has_number(self, form: str, raw: str) -> bool:
-        """Whether a passage has the number, as it is written or in another form.
+        """Return whether a passage has the number, as it is written or in another form.
 
         "5 pm" also meets a plain "5" or "17".
         """
@@ -224,7 +222,7 @@ class PassageIndex:
 
 @dataclass(slots=True)
 class QueryText:
-    """A query's content stems: `words` in order, `stems` each once, in order too."""
+    """The content stems of a query: `words` in order, `stems` each once in order."""
 
     text: str
     words: list[str]
@@ -233,13 +231,14 @@ class QueryText:
 
     @classmethod
     def read(cls, text: str | None) -> QueryText:
+        """Parse the first 4,000 characters of a query; None is an empty one."""
         text = (text or "")[:_MAX_QUERY]
         words = content_stems(tokenize(text))
         return cls(text, words, dict.fromkeys(words))
 
     @property
     def numbers(self) -> set[str]:
-        """Canonical numbers; read on first use, as many answers have none to compare."""
+        """Canonical numbers; made on first use, as many answers have none to compare."""
         if self._numbers is None:
             self._numbers = {form for form, _ in extract_numbers(self.text.lower())}
         return self._numbers
@@ -247,8 +246,10 @@ class QueryText:
 
 @dataclass(slots=True)
 class AnswerSentence:
-    """One sentence of the answer: `stems` those of its content words in order, `content` each
-    with its idf."""
+    """One sentence over the answer's characters [start, end).
+
+    `stems` are those of its content words in order, `content` has each with its idf.
+    """
 
     start: int
     end: int
@@ -259,10 +260,10 @@ class AnswerSentence:
 
 @dataclass(slots=True)
 class AnswerText:
-    """An answer's sentences and all their words in lower case; its numbers as (canonical form, as
-    written); stems of its names.
+    """The sentences of an answer, and its words, numbers and names.
 
-    A name is a capitalised word that does not begin a sentence.
+    `words` are lower case, `numbers` pairs (canonical form, as written), `names` the stems of
+    capitalised words that do not begin a sentence.
     """
 
     claims: list[AnswerSentence] = field(default_factory=list)
@@ -273,26 +274,25 @@ class AnswerText:
 
     @property
     def content(self) -> frozenset[str]:
-        """The stems of all sentences; gathered on first use, when the answer is read whole."""
+        """The content stems of all sentences; call it once `claims` is complete."""
         if self._content is None:
             self._content = frozenset().union(*[claim.content for claim in self.claims])
         return self._content
 
 
-def _blank_out(match: re.Match[str]) -> str:
-    return " " * len(match.group())
-
-
 def parse_answer(text: str) -> AnswerText:
-    """The answer's sentences without markers, list signs and a preamble. Places are kept."""
+    """Split an answer into sentences without citation markers, list signs and preamble.
+
+    Offsets refer to the text as given; only its first 20,000 characters are read.
+    """
     text = text[:MAX_ANSWER]
     preamble = _PREAMBLE.match(text)
     if preamble and preamble.end() < len(text.rstrip()):
         text = " " * preamble.end() + text[preamble.end() :]
     spans = find_sentence_spans(text)
     if "[" in text or "【" in text:
-        text = _MARKER.sub(_blank_out, text)
-    # read as one text and cut; lower case rarely changes the length, and then each piece is read
+        text = _MARKER.sub(lambda match: " " * len(match.group()), text)
+    # normalised once and cut; where lower case changes the length, each piece is normalised
     flat, unspaced = normalise_text(text)
     aligned = len(flat) == len(text)
     rarity, rarest = idf.get, repeat(idf.rarest)  # looked up in C
@@ -321,15 +321,17 @@ def parse_answer(text: str) -> AnswerText:
     return out
 
 
-def limit_positions(places: dict[str, list[int]]) -> dict[str, list[int]]:
-    """`MOST_PLACES` positions at most of each stem, the first ones."""
-    if max(map(len, places.values()), default=0) <= _MAX_POSITIONS:
-        return places
-    return {w: at if len(at) <= _MAX_POSITIONS else at[:_MAX_POSITIONS] for w, at in places.items()}
+def limit_positions(positions: dict[str, list[int]]) -> dict[str, list[int]]:
+    """Return the positions with the first 40 of each stem."""
+    if max(map(len, positions.values()), default=0) <= _MAX_POSITIONS:
+        return positions
+    return {
+        w: at if len(at) <= _MAX_POSITIONS else at[:_MAX_POSITIONS] for w, at in positions.items()
+    }
 
 
 def find_positions(
     pages: PassageIndex, claims: Sequence[AnswerSentence], query: Iterable[str] = ()
 ) -> dict[str, list[int]]:
-    """Positions of each stem of the claims and of the query, `MOST_PLACES` at most."""
+    """Return the first 40 positions of each stem of the claims and of the query."""
     return limit_positions(pages.locate(set(query).union(*[claim.content for claim in claims])))

@@ -28,7 +28,7 @@ from ragmeter.core.label_bounds import bound_label
 from ragmeter.core.metric_specs import base_name, find_spec, parse_cutoff
 from ragmeter.core.series import split_scorer
 from ragmeter.ingest.files import MAX_SHOWN, STDIN
-from ragmeter.metrics.registry import METRICS
+from ragmeter.metrics.registry import metric_specs
 from ragmeter.offline.backtest import Backtest, EstimateTracks, find_rule
 from ragmeter.offline.scored_lines import (
     InvalidScoredLine,
@@ -260,7 +260,7 @@ def _lane(
         ],
         points=tracks.points((first.rule, first.service, first.segment)),
         threshold=None if rule is not None and rule.absence else first.threshold,
-        spec=find_spec(METRICS, first.metric),
+        spec=find_spec(metric_specs(), first.metric),
         seconds=rule is not None and rule.latency is not None,
     )
 

@@ -26,7 +26,7 @@ from ragmeter.core.metric_specs import MetricSpec, name_at_cutoff
 from ragmeter.core.score import BUILTIN_SCORER, Score, ScoredTrace, ScoreState
 from ragmeter.ingest.files import GZIP, STDIN
 from ragmeter.ingest.native import BOM, MAX_TRACE_VALUES, has_values_over, is_utf16
-from ragmeter.metrics.registry import METRICS
+from ragmeter.metrics.registry import metric_specs
 from ragmeter.trace import Id, Seconds, Status, Tags, Timestamp
 
 MAX_VALUE = 1e15  # as in the windows: beyond it a value is no measurement
@@ -120,7 +120,7 @@ def _decode_score(item: dict[str, Any], line: ScoredLine) -> Score | None:
         raise InvalidScoredLine("results: metric and scorer are needed, as text")
     if not isinstance(state, str) or state not in _STATES:
         raise InvalidScoredLine(f"results: state is one of {', '.join(_STATES)}")
-    spec, k = METRICS.get(name), item.get("k")
+    spec, k = metric_specs().get(name), item.get("k")
     if spec is None or scorer not in spec.scorers or not _cutoff_matches(k, spec):
         line.unknown += 1
         return None

@@ -16,7 +16,7 @@ from ragmeter.config.scoring import SamplingSettings
 from ragmeter.core.label_bounds import ServiceSlots
 from ragmeter.core.metric_specs import find_spec
 from ragmeter.core.score import Score, ScoredTrace, ScoreState
-from ragmeter.metrics.registry import METRICS
+from ragmeter.metrics.registry import metric_specs
 
 # Tags that a deployment changes.
 VERSION_TAGS = ("model", "prompt_version")
@@ -266,7 +266,7 @@ def _is_builtin(score: Score, metric: str) -> bool:
 
 
 def _range(metric: str) -> tuple[float, float] | None:
-    spec = find_spec(METRICS, metric)
+    spec = find_spec(metric_specs(), metric)
     return None if spec is None or spec.high is None else (spec.low, spec.high)
 
 

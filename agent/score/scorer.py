@@ -10,14 +10,10 @@ from dataclasses import dataclass, field, replace
 from ragmeter.core.metric_specs import find_spec
 from ragmeter.core.score import BUILTIN_SCORER, PendingResult, Score, ScoredTrace, ScoreState
 from ragmeter.core.tiers import MetricScorer, Tier
-from ragmeter.metrics.builtin import score_builtin, score_cheap
-from ragmeter.metrics.canary.scores import (
-    canary_judge_pairs,
-    expected_canary_pairs,
-    reference_pairs,
-    score_canary,
-)
-from ragmeter.metrics.registry import METRICS
+from ragmeter.metrics.builtin import PreparedTrace, score_builtin, score_cheap
+from ragmeter.metrics.canary.scorers import canary_judge_pairs
+from ragmeter.metrics.canary.scores import expected_canary_pairs, reference_pairs, score_canary
+from ragmeter.metrics.registry import metric_specs
 from ragmeter.sampling.sampler import REST_STRATUM, Sampler, StratumClassifier, drawn_stratum
 from ragmeter.trace import Trace
 
@@ -79,9 +75,11 @@ class Scorer:
     ) -> None:
         if tiers and sampler is None:
             raise ValueError("tiers need a sampler")
-        probe = Trace.model_validate({"trace_id": "-", "service": "-", "timestamp": 0})
+        probe = PreparedTrace(
+            Trace.model_validate({"trace_id": "-", "service": "-", "timestamp": 0})
+        )
         functions = [score_cheap, score_builtin] if builtin else [score_cheap]
-        self._functions: list[tuple[Callable[[Trace], list[Score]], list[MetricScorer]]] = [
+        self._functions: list[tuple[Callable[[PreparedTrace], list[Score]], list[MetricScorer]]] = [
             (score, [(result.metric, result.scorer) for result in score(probe)])
             for score in functions
         ]
@@ -106,7 +104,7 @@ class Scorer:
         unknown = {
             metric
             for metric, _ in (*self.pairs, *self.canary_pairs)
-            if find_spec(METRICS, metric) is None
+            if find_spec(metric_specs(), metric) is None
         }
         if unknown:
             raise ValueError(f"not in the registry of metrics: {', '.join(sorted(unknown))}")
@@ -116,17 +114,18 @@ class Scorer:
         if not trace.canary:
             return []
         return _score_safely(
-            lambda trace: score_canary(trace, self._ks, self._monotonic),
+            lambda prepared: score_canary(prepared, self._ks, self._monotonic),
             self._reference_pairs,
-            trace,
+            PreparedTrace(trace),
         )
 
     def score_cheap(self, trace: Trace) -> list[Score]:
         """Score a trace by all metrics that need no slow tier."""
+        prepared = PreparedTrace(trace)
         return [
             score
             for function, pairs in self._functions
-            for score in _score_safely(function, pairs, trace)
+            for score in _score_safely(function, pairs, prepared)
         ]
 
     def score(self, trace: Trace, timestamp: float | None = None) -> CheapScores:
@@ -264,10 +263,13 @@ def complete_results(
 
 
 def _score_safely(
-    score: Callable[[Trace], list[Score]], pairs: Sequence[MetricScorer], trace: Trace
+    score: Callable[[PreparedTrace], list[Score]],
+    pairs: Sequence[MetricScorer],
+    prepared: PreparedTrace,
 ) -> list[Score]:
+    trace = prepared.trace
     try:
-        return score(trace)
+        return score(prepared)
     except Exception:
         log.exception("scoring of trace %r failed", trace.trace_id[:80])
         return complete_results([], pairs, trace.probability)

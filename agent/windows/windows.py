@@ -11,6 +11,7 @@ from collections.abc import Collection, Mapping, Sequence
 from heapq import nsmallest
 
 from ragmeter.core.metric_specs import MetricSpec
+from ragmeter.metrics.registry import metric_specs
 from ragmeter.windows.buckets import Bucket, SegmentKey, SeriesKey, WindowTotal
 from ragmeter.windows.failures import FailedShare
 from ragmeter.windows.intervals import SeriesHistory, unassisted_scorer
@@ -54,10 +55,7 @@ class Windows:
         name_worst: bool = False,
         worst_of: Collection[str] = (),
     ) -> None:
-        if specs is None:
-            from ragmeter.metrics.registry import METRICS  # late: tests and tools bring their own
-
-            specs = METRICS
+        specs = metric_specs() if specs is None else specs
         if min_samples < 1:
             raise ValueError("min_samples must be at least 1")
         self.min_samples = min_samples

@@ -6,7 +6,6 @@ import argparse
 import sys
 
 from deploy.dashboards.files import DASHBOARDS, generated
-from ragmeter.cli.catalogue import load_own_metrics
 
 __all__ = ["main"]
 
@@ -15,7 +14,6 @@ def main(arguments: list[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m deploy.dashboards", description=__doc__)
     parser.add_argument("--check", action="store_true", help="write nothing")
     check = parser.parse_args(arguments).check
-    load_own_metrics()  # whoever has some gets them on the board of all metrics
     made = generated()
     stale = [
         path

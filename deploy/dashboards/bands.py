@@ -13,8 +13,8 @@ from deploy.dashboards.panels import fixed, lines, on_page
 from deploy.dashboards.promql import INTERVAL, of_service, target, whole
 from deploy.dashboards.thresholds import Lines
 from ragmeter.core.score import BUILTIN_SCORER, REFERENCE_SCORER
-from ragmeter.metrics.canary.scores import is_canary_scorer
-from ragmeter.metrics.registry import METRICS
+from ragmeter.metrics.canary.scorers import is_canary_scorer
+from ragmeter.metrics.registry import metric_specs
 from ragmeter.windows.intervals import ASSISTED_SUFFIX
 
 __all__ = ["Estimate", "band", "beside", "latency_band", "metric_band", "scorers"]
@@ -112,7 +112,7 @@ def metric_band(
     services: bool = True,
 ) -> timeseries.Panel:
     """A quality metric by scorer. `chosen`: the variable says which scorers."""
-    spec = METRICS[name]
+    spec = metric_specs()[name]
     stem, series = f"rag_{name}", of_service if services else target
     where = (WINDOW, *((SCORER,) if chosen else ()), *matchers)
 
@@ -188,7 +188,9 @@ def scorers(name: str) -> list[str]:
     """Under which names a metric can come: a slow scorer also with the help of the cheap one. What
     judges say of canaries has a line in no colour of its own."""
     own = [
-        one for one in METRICS[name].scorers if one == REFERENCE_SCORER or not is_canary_scorer(one)
+        one
+        for one in metric_specs()[name].scorers
+        if one == REFERENCE_SCORER or not is_canary_scorer(one)
     ]
     helped = [
         f"{one}{ASSISTED_SUFFIX}" for one in own if one != BUILTIN_SCORER and BUILTIN_SCORER in own

@@ -9,7 +9,7 @@ from grafana_foundation_sdk.builders import table
 from deploy.dashboards.panels import Column, columns, on_page
 from deploy.dashboards.promql import of_service, whole
 from ragmeter.exporters.rules.promql import hold_last_value
-from ragmeter.metrics.registry import METRICS
+from ragmeter.metrics.registry import metric_specs
 
 __all__ = ["now"]
 
@@ -20,7 +20,7 @@ def now(
     title: str, text: str, metrics: Sequence[str], *, size: tuple[int, int], services: bool
 ) -> table.Panel:
     """A row for each metric and scorer (and service, where there may be several)."""
-    gauges = "|".join(METRICS[name].gauge for name in metrics)
+    gauges = "|".join(metric_specs()[name].gauge for name in metrics)
     stems = "|".join(metrics)
 
     def of(names: str, end: str, segmented: bool = True) -> str:

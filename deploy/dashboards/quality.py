@@ -10,7 +10,7 @@ from deploy.dashboards.promql import PLAIN, of_service
 from deploy.dashboards.thresholds import Line, Lines
 from deploy.dashboards.variables import agents, places, scorer, service, window
 from ragmeter.exporters.rules.promql import hold_last_value
-from ragmeter.metrics.registry import METRICS
+from ragmeter.metrics.registry import metric_specs
 
 __all__ = ["BOARD"]
 
@@ -123,7 +123,7 @@ BOARD = Board(
                     "Estimate, 95 % interval, samples and the share of traces without a value, by"
                     " scorer. Scores of two scorers are two measures and never averaged. A metric"
                     " that is missing has too few samples in the window.",
-                    [name for name in METRICS if name not in ASIDE],
+                    [name for name in metric_specs() if name not in ASIDE],
                     size=(24, 9),
                     services=False,
                 )

@@ -18,7 +18,7 @@ from ragmeter.core.metric_specs import MetricSpec, base_name
 from ragmeter.core.score import BUILTIN_SCORER
 from ragmeter.exporters.exposition import FamilyType, MetricFamily
 from ragmeter.metrics.consistency import SIMILARITIES
-from ragmeter.metrics.registry import METRICS
+from ragmeter.metrics.registry import metric_specs
 
 _UNITS = ("seconds", "bytes", "usd", "ratio")
 _SIMILARITY_NAMES = {
@@ -29,8 +29,9 @@ _SIMILARITY_NAMES = {
 }
 
 
-def all_families(specs: Mapping[str, MetricSpec] = METRICS) -> list[MetricFamily]:
+def all_families(specs: Mapping[str, MetricSpec] | None = None) -> list[MetricFamily]:
     """Return all families in the order in which they are exported."""
+    specs = metric_specs() if specs is None else specs
     quality = [family for spec in specs.values() for family in quality_families(spec)]
     return [*quality, *LATENCY, *TRAFFIC, *CONSISTENCY, *INDEXING, *AGENT, *PROCESS]
 
@@ -141,7 +142,7 @@ _NAMES = """
 | --- | --- | --- | --- | --- |"""
 
 
-def reference_table(specs: Mapping[str, MetricSpec] = METRICS) -> str:
+def reference_table() -> str:
     """Return the generated part of docs/metrics.md: the quality metrics, then every name."""
     rules: dict[str, list[str]] = {}
     for rule in load_rules():
@@ -158,10 +159,10 @@ def reference_table(specs: Mapping[str, MetricSpec] = METRICS) -> str:
             *(spec.meaning, spec.formula, spec.needs, spec.source),
             "; ".join(rules.get(spec.name, ())),
         )
-        for spec in specs.values()
+        for spec in metric_specs().values()
     ]
     names = []
-    for family in all_families(specs):
+    for family in all_families():
         labels = [f"`{label}`" for label in family.labels]
         labels += ["segment tags"] if family.segmented else []
         names.append(
@@ -170,7 +171,7 @@ def reference_table(specs: Mapping[str, MetricSpec] = METRICS) -> str:
     return "\n".join([_HEAD, *metrics, _NAMES, *names])
 
 
-def update_reference(page: str, specs: Mapping[str, MetricSpec] = METRICS) -> str:
+def update_reference(page: str) -> str:
     """Replace the block between the marks of the page.
 
     Raises:
@@ -180,7 +181,7 @@ def update_reference(page: str, specs: Mapping[str, MetricSpec] = METRICS) -> st
     _, end, after = rest.partition(END)
     if not begin or not end:
         raise ValueError(f"no {BEGIN} … {END} in the page")
-    return f"{before}{BEGIN}\n{reference_table(specs)}\n{END}{after}"
+    return f"{before}{BEGIN}\n{reference_table()}\n{END}{after}"
 
 
 def _row(*cells: str) -> str:

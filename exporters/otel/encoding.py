@@ -34,7 +34,7 @@ from ragmeter.config.reporting import ResultsExportSettings
 from ragmeter.core.metric_specs import MetricTier, base_name, find_spec
 from ragmeter.core.score import BUILTIN_SCORER, Score, ScoredTrace, ScoreState
 from ragmeter.ingest.spans import EVALUATOR, KIND, OWN_SCOPE, OWN_SERVICE, RESULT_EVENT
-from ragmeter.metrics.registry import METRICS
+from ragmeter.metrics.registry import metric_specs
 from ragmeter.trace import SpanRef, Trace
 
 # Scorers of the model tier. By name: their module needs an extra that may not be installed.
@@ -88,7 +88,7 @@ class ExportedResult:
         """
         if self.state is ScoreState.NOT_APPLICABLE:
             return str(self.state)
-        spec = find_spec(METRICS, self.metric)
+        spec = find_spec(metric_specs(), self.metric)
         if spec is None or spec.kind != "ratio" or spec.good is None or self.value not in (0, 1):
             return None
         return "pass" if (self.value == 1) == (spec.good == "higher") else "fail"
@@ -106,8 +106,8 @@ class ResultSelection:
     """
 
     def __init__(self, settings: ResultsExportSettings, *, texts: bool = True) -> None:
-        known = {scorer for spec in METRICS.values() for scorer in spec.scorers}
-        wrong = [name for name in settings.metrics if find_spec(METRICS, name) is None]
+        known = {scorer for spec in metric_specs().values() for scorer in spec.scorers}
+        wrong = [name for name in settings.metrics if find_spec(metric_specs(), name) is None]
         wrong += [name for name in settings.scorers if name not in known]
         if wrong:
             raise ConfigError(f"results_export: no such metric or scorer: {', '.join(wrong)}")

@@ -19,7 +19,7 @@ from ragmeter.exporters.page.numbers import (
     metric_words,
     one_line,
 )
-from ragmeter.metrics.registry import METRICS
+from ragmeter.metrics.registry import metric_specs
 
 if TYPE_CHECKING:
     from ragmeter.alerts.alert import Alert
@@ -144,7 +144,7 @@ def _number(alert: Alert, number: float) -> str:
 def _spec(alert: Alert) -> MetricSpec | None:
     # A share of results or events is written as that of failed requests.
     share = alert.unscored is not None or alert.metric == "error_budget"
-    return find_spec(METRICS, "error" if share else alert.metric)
+    return find_spec(metric_specs(), "error" if share else alert.metric)
 
 
 def _times(alert: Alert, now: float | None) -> list[str]:
@@ -190,7 +190,7 @@ def _evidence(alert: Alert) -> list[str]:
         except (KeyError, ValueError):
             pass
         else:
-            percent = format_value(spent, find_spec(METRICS, "error"))
+            percent = format_value(spent, find_spec(metric_specs(), "error"))
             facts.append(f"{percent} of 30 days’ error budget spent in the last 3 d")
     if alert.no_data:
         facts.append("no data now: the condition cannot be judged")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from ragmeter.core.metric_specs import MetricSpec, base_name
 from ragmeter.exporters.page.numbers import THIN, format_count, format_share, one_line
 from ragmeter.metrics.consistency import EMBEDDING_SIMILARITY, SIMILARITIES
-from ragmeter.metrics.registry import METRICS
+from ragmeter.metrics.registry import metric_specs
 
 if TYPE_CHECKING:
     from ragmeter.aggregate.consistency import Agreement, AnswerComparison
@@ -74,7 +74,7 @@ def breakdown_table(breakdown: Breakdown | None) -> BreakdownTable | None:
     for series in breakdown.series:
         rows = list(_shown_rows(series))
         if rows or series.whole.moved:
-            spec = METRICS[base_name(series.metric)]
+            spec = metric_specs()[base_name(series.metric)]
             table.groups.append(BreakdownGroup(series, spec, rows[:room]))
             table.hidden += max(0, len(rows) - room)
             room = max(0, room - len(rows))

@@ -20,7 +20,7 @@ from ragmeter.exporters.page.numbers import (
     one_line,
 )
 from ragmeter.exporters.page.views import TraceView
-from ragmeter.metrics.registry import METRICS
+from ragmeter.metrics.registry import metric_specs
 
 # Characters of text and numbers of things on one page: some 700 kB at the very most.
 QUERY, ANSWER, PASSAGE, MESSAGE, DETAIL = 8_000, 20_000, 6_000, 3_000, 1_500
@@ -253,7 +253,7 @@ def _score_row(item: dict[str, Any]) -> ScoreRow:
         metric_words(name),
         one_line(" · ".join(notes), 200),
         clip(json.dumps(detail, ensure_ascii=False, default=str), DETAIL) if detail else "",
-        format_trace_value(value, find_spec(METRICS, name))
+        format_trace_value(value, find_spec(metric_specs(), name))
         if isinstance(value, int | float)
         else "",
         str(item.get("state", "")).replace("_", " "),

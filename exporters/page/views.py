@@ -21,8 +21,8 @@ from ragmeter.core.metric_specs import (
 )
 from ragmeter.core.score import REFERENCE_SCORER
 from ragmeter.core.series import is_overflow_series
-from ragmeter.metrics.canary.scores import is_canary_scorer
-from ragmeter.metrics.registry import METRICS
+from ragmeter.metrics.canary.scorers import is_canary_scorer
+from ragmeter.metrics.registry import metric_specs
 
 if TYPE_CHECKING:
     from ragmeter.aggregate.agent_view import AgentHealth, AgentView
@@ -367,7 +367,7 @@ def _rows(windows: Windows, service: str, base: PageBase, full: bool) -> list[Me
     series = [
         (metric, scorer)
         for metric, scorer in windows.series(service, "")
-        if find_spec(METRICS, metric) and not is_overflow_series(scorer)
+        if find_spec(metric_specs(), metric) and not is_overflow_series(scorer)
     ]
     rows = []
     for metric, scorer in sorted(series, key=_row_order):
@@ -380,7 +380,7 @@ def _rows(windows: Windows, service: str, base: PageBase, full: bool) -> list[Me
             for name in (base.windows if full else (base.window,))
         }
         history = windows.history(service, "", metric, scorer, base.window) if full else []
-        spec = replace(METRICS[base_name(metric)], name=metric)
+        spec = replace(metric_specs()[base_name(metric)], name=metric)
         rows.append(MetricRow(spec, scorer, cells, list(history)))
     return rows
 

@@ -35,7 +35,7 @@ from ragmeter.exporters.rules.service import (
     failure_rule,
     service_rule,
 )
-from ragmeter.metrics.registry import METRICS
+from ragmeter.metrics.registry import metric_specs
 
 # Stands in `RagScoresAbsent` for the configured window that fits: see `health_rules`.
 WINDOW = "{window}"
@@ -234,7 +234,9 @@ def build_rule_file(
     service = [rule for rule in rules if rule.burn is None and rule.unscored is None]
     groups = {
         "slo": burn_rate_rules(rules, objectives),
-        "service": build(service, lambda rule: service_rule(rule, METRICS, windows, segments)),
+        "service": build(
+            service, lambda rule: service_rule(rule, metric_specs(), windows, segments)
+        ),
         "results": [*failure_recordings(unscored), *build(unscored, failure_rule)],
         "drift": drift_rules(runbooks) if drift else [],
         "agent": [*growth_recordings(), *health_rules(runbooks, windows)],

@@ -14,7 +14,8 @@ from ragmeter.aggregate.wordings import WordingBuilder
 from ragmeter.config.privacy import PrivacySettings
 from ragmeter.config.scoring import ConsistencySettings
 from ragmeter.core.score import HashedWording
-from ragmeter.metrics.consistency import lexical_similarities, similarity_spread
+from ragmeter.metrics.consistency import similarity_spread
+from tests.metrics.help import lexical_similarities
 from tests.traces import make_trace
 
 NOW = 1_790_000_000.0

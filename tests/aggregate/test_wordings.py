@@ -14,7 +14,8 @@ from ragmeter.aggregate.wordings import (
 from ragmeter.config.privacy import PrivacySettings
 from ragmeter.config.scoring import ConsistencySettings
 from ragmeter.core.score import HashedWording
-from ragmeter.metrics.consistency import answer_similarities, lexical_similarities
+from ragmeter.metrics.consistency import answer_similarities
+from tests.metrics.help import lexical_similarities
 from tests.traces import make_trace
 
 ONE = "Click Forgot password, then follow the mail."

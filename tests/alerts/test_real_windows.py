@@ -16,8 +16,8 @@ from ragmeter.alerts.error_budgets import ErrorBudgets
 from ragmeter.alerts.rules import AlertRule, load_rules
 from ragmeter.config.loader import load_settings
 from ragmeter.core.score import Score, ScoredTrace, ScoreState
-from ragmeter.metrics.builtin import score_builtin, score_cheap
-from ragmeter.metrics.registry import METRICS
+from ragmeter.metrics.builtin import PreparedTrace, score_builtin, score_cheap
+from ragmeter.metrics.registry import metric_specs
 from ragmeter.trace import Status, Trace
 from ragmeter.windows.windows import Windows
 from tests.alerts.fakes import rule
@@ -33,7 +33,7 @@ def traced(index: int, at: float, *, failed: bool, total: float = 1.0) -> Scored
 
 def play(rules: list[AlertRule], traces: list[ScoredTrace], until: float) -> list[Alert]:
     """Feed traces in order, evaluate every 30 s of event time, collect the transitions."""
-    windows, engine, announced = Windows(specs=METRICS), AlertEngine(rules), list[Alert]()
+    windows, engine, announced = Windows(specs=metric_specs()), AlertEngine(rules), list[Alert]()
     step = START
     waiting = iter([*traces, None])
     trace = next(waiting)
@@ -90,7 +90,7 @@ def test_silence_is_seen_by_an_absence_rule() -> None:
 
 def test_empty_windows_have_nothing_to_say() -> None:
     engine = AlertEngine(load_rules())
-    assert engine.evaluate(Windows(specs=METRICS), START) == []
+    assert engine.evaluate(Windows(specs=metric_specs()), START) == []
 
 
 @cache
@@ -101,9 +101,9 @@ def example() -> tuple[dict[str, Any], ...]:
 
 def fired_on(traces: list[Trace]) -> set[str]:
     """The default rules that hold at the end of an hour in which these traces came."""
-    windows = Windows(specs=METRICS)
+    windows = Windows(specs=metric_specs())
     for index, trace in enumerate(traces):
-        scores = [*score_cheap(trace), *score_builtin(trace)]
+        scores = [*score_cheap(PreparedTrace(trace)), *score_builtin(PreparedTrace(trace))]
         at = START + index * 3000 / len(traces)
         windows.add(
             ScoredTrace(trace.trace_id, trace.service, at, trace.status, scores), trace.service
@@ -131,8 +131,8 @@ def test_the_defaults_see_answers_that_rest_on_other_passages() -> None:
 
 
 def test_fifty_services_are_evaluated_quickly_on_real_windows() -> None:
-    windows = Windows(specs=METRICS)
-    kinds = [spec.name for spec in METRICS.values()]
+    windows = Windows(specs=metric_specs())
+    kinds = [spec.name for spec in metric_specs().values()]
     rng = random.Random(2)
 
     def busy(service: int, index: int, at: float) -> None:
@@ -163,7 +163,7 @@ def test_fifty_services_are_evaluated_quickly_on_real_windows() -> None:
 def test_a_burnt_budget_names_traces_that_broke_the_objective() -> None:
     """On the real windows, from the settings: one request in five fails, another times out."""
     settings = load_settings(environ={})
-    budgets, windows = ErrorBudgets(build_objectives(settings.slos)), Windows(specs=METRICS)
+    budgets, windows = ErrorBudgets(build_objectives(settings.slos)), Windows(specs=metric_specs())
     rules = [rule for rule in load_rules() if rule.burn is not None]
     engine, announced = AlertEngine(rules, budgets=budgets), list[Alert]()
     for index in range(1800):

@@ -11,7 +11,7 @@ from ragmeter.alerts.error_budgets import MIN_ERRORS, STANDARD_BURN_RATES
 from ragmeter.alerts.rules import RULE_PROFILES, AlertRule, RuleError, load_rules, parse_rules
 from ragmeter.core.clocks import parse_whole_seconds
 from ragmeter.core.score import REFERENCE_SCORER
-from ragmeter.metrics.registry import METRICS
+from ragmeter.metrics.registry import metric_specs
 
 GOOD: dict[str, Any] = {
     "name": "R",
@@ -125,7 +125,7 @@ def test_a_file_of_another_shape_is_refused(document: object, words: str) -> Non
 
 
 def test_names_that_do_not_exist_here_are_refused() -> None:
-    known: dict[str, Any] = {"metrics": METRICS, "windows": ["5m"], "segments": ["model"]}
+    known: dict[str, Any] = {"metrics": metric_specs(), "windows": ["5m"], "segments": ["model"]}
     assert parse({"segment": "model"}, **known)
     for changes, words in [
         ({"metric": "eror"}, "key metric: 'eror' is not known; allowed: .*error"),
@@ -202,7 +202,7 @@ def test_a_missing_file_is_named() -> None:
 
 @pytest.mark.parametrize("profile", RULE_PROFILES)
 def test_the_defaults_are_valid_in_every_profile(profile: str) -> None:
-    rules = load_rules(profile=profile, metrics=METRICS, windows=["5m", "1h", "24h"])
+    rules = load_rules(profile=profile, metrics=metric_specs(), windows=["5m", "1h", "24h"])
     watched = {rule.watched[0] for rule in rules}
     assert {"error", "timeout", "empty_answer", "latency"} <= watched
     assert {"relevance", "grounding", "answered", "citation_precision"} <= watched
@@ -236,7 +236,7 @@ def test_defaults_test_the_bound_that_gives_the_benefit_of_the_doubt() -> None:
         assert rule.for_ > 0
         if rule.metric is not None:
             bad = "lower" if rule.op == ">" else "higher"
-            assert METRICS[rule.metric].good == bad
+            assert metric_specs()[rule.metric].good == bad
 
 
 def test_the_burn_defaults_are_the_workbooks_lines() -> None:
@@ -277,7 +277,7 @@ UNSCORED = {
 
 
 def test_an_unscored_rule_matches_by_globs_cutoffs_included() -> None:
-    (rule,) = parse_rules([{"rules": [UNSCORED]}], metrics=METRICS)
+    (rule,) = parse_rules([{"rules": [UNSCORED]}], metrics=metric_specs())
     assert rule.unscored is not None
     assert rule.unscored.matches("grounding", "hhem")
     assert not rule.unscored.matches("grounding", "builtin")
@@ -298,7 +298,7 @@ def test_an_unscored_rule_matches_by_globs_cutoffs_included() -> None:
 )
 def test_a_mistake_in_an_unscored_rule_names_itself(changes: dict[str, object], told: str) -> None:
     with pytest.raises(RuleError, match=told):
-        parse_rules([{"rules": [{**UNSCORED, **changes}]}], metrics=METRICS)
+        parse_rules([{"rules": [{**UNSCORED, **changes}]}], metrics=metric_specs())
 
 
 @pytest.mark.parametrize("key", ["op", "threshold"])

@@ -14,9 +14,9 @@ from ragmeter.alerts.rules import parse_rules
 from ragmeter.config.loader import load_settings
 from ragmeter.core.score import REFERENCE_SCORER, Score, ScoreState
 from ragmeter.exporters.prometheus import PrometheusExporter
-from ragmeter.metrics.canary.scores import canary_judge_pairs, is_canary_scorer
+from ragmeter.metrics.canary.scorers import canary_judge_pairs, is_canary_scorer
 from ragmeter.metrics.judge_agreement import SPECS as OF_JUDGES
-from ragmeter.metrics.registry import METRICS
+from ragmeter.metrics.registry import metric_specs
 from ragmeter.sampling.sampler import Sampler
 from ragmeter.score.scorer import DrawTerms, Scorer
 from ragmeter.trace import CANARY
@@ -75,12 +75,12 @@ def test_what_is_shed_is_shed_under_their_names() -> None:
 
 def test_every_judged_metric_can_be_asked_for_of_canaries() -> None:
     own = {spec.name for spec in OF_JUDGES}
-    for name, spec in METRICS.items():
+    for name, spec in metric_specs().items():
         named = [by for by in spec.scorers if by.startswith("canary/")]
         asked = [by for _, by in canary_judge_pairs((name, by) for by in spec.scorers)]
         assert named == asked
         assert not (named and name in own)
-    assert "canary/judge" in METRICS["context_recall"].scorers
+    assert "canary/judge" in metric_specs()["context_recall"].scorers
     assert is_canary_scorer("canary/judge")
     assert is_canary_scorer(REFERENCE_SCORER)
     assert not is_canary_scorer("judge")
@@ -88,7 +88,7 @@ def test_every_judged_metric_can_be_asked_for_of_canaries() -> None:
 
 def test_a_rule_on_what_a_judge_says_of_canaries_needs_no_traffic() -> None:
     wanted = {**RULE, "metric": "context_recall", "scorer": "canary/judge"}
-    rules = parse_rules([{"rules": [wanted]}], metrics=METRICS, windows=["5m", "1h", "24h"])
+    rules = parse_rules([{"rules": [wanted]}], metrics=metric_specs(), windows=["5m", "1h", "24h"])
     pairs = [("context_recall", "judge")]
     one = Aggregator(load_settings(environ={}), rules, pairs)
     sampler = Sampler(load_settings(environ={}).sampling)

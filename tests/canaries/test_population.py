@@ -14,7 +14,7 @@ from ragmeter.alerts.rules import parse_rules
 from ragmeter.config.loader import load_settings
 from ragmeter.core.score import REFERENCE_SCORER, ScoreState
 from ragmeter.kafka.score_records import ScoreRecord, SourceOffset, decode_score, encode_score
-from ragmeter.metrics.registry import METRICS
+from ragmeter.metrics.registry import metric_specs
 from ragmeter.offline.scored_lines import decode_scored_line
 from ragmeter.offline.scoring import score_file
 from ragmeter.score.scorer import Scorer
@@ -56,7 +56,7 @@ def canary(number: int, **changes: Any) -> Trace:
 
 
 def aggregator() -> Aggregator:
-    rules = parse_rules([{"rules": [RULE]}], metrics=METRICS, windows=["5m", "1h", "24h"])
+    rules = parse_rules([{"rules": [RULE]}], metrics=metric_specs(), windows=["5m", "1h", "24h"])
     settings = load_settings(environ={}, overrides={"slos": SLOS, "segments": ["category"]})
     return Aggregator(settings, rules, SCORER.pairs)
 

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import zipfile
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +20,8 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from ragmeter.alerts.rule_sets import load_default_rules
 from ragmeter.alerts.rules import RuleError
-from ragmeter.cli.catalogue import OwnMetricError, load_own_metrics
-from ragmeter.metrics.custom import CUSTOM_METRICS, metric
-from ragmeter.metrics.registry import install_metric
+from ragmeter.metrics.custom import CustomMetric, metric
+from ragmeter.metrics.registry import OwnMetricError, metric_catalogue
 from tests.crash import RAGMETER
 from tests.ports import free_port
 from tests.traces import trace_dict
@@ -65,6 +65,15 @@ def example(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(folder / "packages")
     return folder / "packages"
+
+
+@pytest.fixture
+def fresh_catalogue() -> Iterator[None]:
+    """Let a test load the entry points again."""
+    metric_catalogue.cache_clear()
+    yield
+    metric_catalogue.cache_clear()
+    sys.modules.pop("mine", None)
 
 
 @pytest.fixture
@@ -199,14 +208,18 @@ def test_the_running_agent_publishes_it(example: Path, traces: Path, tmp_path: P
     ids=["raises", "exits", "no_name", "no_module", "no_metric", "taken"],
 )
 def test_what_is_no_metric_is_named(
-    tmp_path: Path, registry: None, monkeypatch: pytest.MonkeyPatch, code: str, point: str, why: str
+    tmp_path: Path,
+    fresh_catalogue: None,
+    monkeypatch: pytest.MonkeyPatch,
+    code: str,
+    point: str,
+    why: str,
 ) -> None:
     monkeypatch.syspath_prepend(broken(tmp_path, code, point))
     with pytest.raises(OwnMetricError) as caught:
-        load_own_metrics()
+        metric_catalogue()
     assert str(caught.value).startswith(f"metric 'mine' ({point}) of mine: ")
     assert why in str(caught.value)
-    assert CUSTOM_METRICS == []
 
 
 def test_it_ends_the_command(tmp_path: Path) -> None:
@@ -225,7 +238,9 @@ def test_it_ends_the_command(tmp_path: Path) -> None:
         ({"severity": "warning"}, "key name"),
     ],
 )
-def test_a_rule_that_it_brings_is_about_itself(registry: None, rule: Any, why: str) -> None:
+def test_a_rule_that_it_brings_is_about_itself(
+    install_metric: Callable[[CustomMetric], None], rule: Any, why: str
+) -> None:
     made = metric(
         name="mine", kind="mean", meaning="a", formula="b", needs="c", source="d", rules=[rule]
     )

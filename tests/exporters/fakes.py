@@ -20,7 +20,7 @@ from ragmeter.config.scoring import ConsistencySettings
 from ragmeter.core.arithmetic import AnswerVectors, pack_vector
 from ragmeter.core.counters import Counters, Exemplar, GaugeSample
 from ragmeter.core.score import HashedWording
-from ragmeter.metrics.registry import METRICS
+from ragmeter.metrics.registry import metric_specs
 from ragmeter.trace import Trace
 from ragmeter.windows.series import Estimate, Quantile
 from ragmeter.windows.windows import Windows
@@ -252,7 +252,7 @@ def everything() -> FakeAgent:
     agent = FakeAgent(segments=["model", "service"])
     table, latency = agent.fake.table, agent.fake.latency
     for segment in ("", "model=m-1", "service=inner"):
-        for spec in METRICS.values():
+        for spec in metric_specs().values():
             for window in NAMES:
                 middle = 0.8 if spec.high is None or spec.high <= 1 else 2.1
                 table[("bot", segment, spec.name, "builtin", window)] = estimate(middle)

@@ -14,7 +14,7 @@ from prometheus_client.parser import text_string_to_metric_families as parse_tex
 from ragmeter.aggregate.agent_view import AgentHealth
 from ragmeter.core.counters import Exemplar
 from ragmeter.exporters.prometheus import PrometheusExporter
-from ragmeter.metrics.registry import METRICS
+from ragmeter.metrics.registry import metric_specs
 from tests.exporters.fakes import FakeAgent, alert, as_agent_view, estimate, everything
 
 Samples = dict[tuple[str, frozenset[tuple[str, str]]], Any]
@@ -212,7 +212,7 @@ def test_process_metrics_come_from_the_injected_registry() -> None:
 def test_hostile_names_stay_inside_their_labels() -> None:
     agent = FakeAgent(segments=["model"])
     service, model = 'a"} 1\nrag_fake 1\n#', 'm\\"\n'
-    for metric in METRICS:
+    for metric in metric_specs():
         agent.fake.table[(service, f"model={model}", metric, "builtin", "1h")] = estimate()
     found = samples(agent, openmetrics=True)
     whole = {"service": service, "scorer": "builtin", "window": "1h", "model": model}

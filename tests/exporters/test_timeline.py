@@ -11,7 +11,7 @@ import pytest
 
 from ragmeter.config.loader import load_settings
 from ragmeter.exporters.timeline import GUTTER, MAX_LANES, PLOT, render_timeline
-from ragmeter.metrics.registry import METRICS
+from ragmeter.metrics.registry import metric_specs
 from ragmeter.offline.backtest import MAX_POINTS, EstimatePoint, EstimateTracks
 from ragmeter.offline.backtest_report import build_timeline
 from ragmeter.offline.timeline import AlertSpan, Timeline, TimelineLane
@@ -28,7 +28,9 @@ SVG = "{http://www.w3.org/2000/svg}"
 def lane(
     *spans: AlertSpan, points: list[EstimatePoint] | None = None, name: str = "Errors"
 ) -> TimelineLane:
-    return TimelineLane(name, "critical", "error 5m", spans, points or [], 0.5, METRICS["error"])
+    return TimelineLane(
+        name, "critical", "error 5m", spans, points or [], 0.5, metric_specs()["error"]
+    )
 
 
 def shapes(svg: str, kind: str) -> list[dict[str, str]]:

@@ -13,7 +13,7 @@ from ragmeter.core.counters import Counts
 from ragmeter.ingest.native import DecodedTrace, decode_trace
 from ragmeter.ingest.redaction import HIDDEN, Redactor
 from ragmeter.ingest.spans import LogEvent, Span, SpanEvent
-from ragmeter.metrics.builtin import score_cheap
+from ragmeter.metrics.builtin import PreparedTrace, score_cheap
 from ragmeter.trace import Trace
 
 MAIL = "a.person@example.com"
@@ -207,7 +207,9 @@ def test_a_rule_that_runs_on_makes_the_field_missing() -> None:
     failures = {key: n for key, n in counts.items() if "failures" in key[0]}
     assert sum(failures.values()) >= 3
     assert {dict(key[1])["rule"] for key in failures} == {"endless"}
-    unscored = {s.metric: s.reason for s in score_cheap(found.trace) if s.state == "unscored"}
+    unscored = {
+        s.metric: s.reason for s in score_cheap(PreparedTrace(found.trace)) if s.state == "unscored"
+    }
     assert unscored["answered"] == unscored["empty_answer"] == "redaction_failed"
 
 

@@ -6,13 +6,11 @@ import pytest
 
 from ragmeter.core.score import NoScore
 from ragmeter.metrics.consistency import (
-    MAX_ANSWERS,
     SimilaritySpread,
-    lexical_similarities,
     normalise_query,
-    pairwise_similarities,
     similarity_spread,
 )
+from tests.metrics.help import lexical_similarities
 
 FEW = NoScore("too_few_answers", applies=False)
 
@@ -52,20 +50,6 @@ def test_blank_answers_and_missing_bigrams_are_left_out() -> None:
     found = lexical_similarities(["Yes.", "yes"])
     assert found == {"rouge1": [1.0], "rouge2": [], "rouge_l": [1.0]}
     assert similarity_spread([]) == FEW  # what comes of the empty list
-
-
-def test_only_the_latest_answers_are_compared() -> None:
-    found = lexical_similarities([*map(str, range(30)), *["the same"] * MAX_ANSWERS])
-    assert not isinstance(found, NoScore)
-    assert found["rouge1"] == [1.0] * (MAX_ANSWERS * (MAX_ANSWERS - 1) // 2)
-
-
-def test_a_similarity_is_asked_in_both_orders() -> None:
-    lengths = {("a", "bb"): 0.2, ("bb", "a"): 0.4}
-    assert pairwise_similarities(["a", "bb"], lambda one, two: lengths[one, two]) == [
-        pytest.approx(0.3)
-    ]
-    assert pairwise_similarities(["a"], lambda one, two: 1.0) == []
 
 
 @pytest.mark.parametrize(

@@ -17,15 +17,15 @@ def test_a_copied_sentence_is_one_stretch_with_full_support() -> None:
     found = covered("Parcels leave every Tuesday morning.", "Parcels leave every Tuesday morning.")
     assert found.support == [1.0]
     assert found.pairs == found.pairs_copied == 4
-    assert found.found == found.mass
+    assert found.matched == found.mass
     assert not found.novel
 
 
 def test_words_of_the_query_are_asked_and_others_novel() -> None:
     found = covered("Parcels leave.", "Parcels leave Zorblatt quickly.", frozenset({"zorblat"}))
-    assert found.asked > 0
+    assert found.in_query > 0
     assert list(found.novel) == ["quick"]
-    assert found.mass == pytest.approx(found.found + found.asked + sum(found.novel.values()))
+    assert found.mass == pytest.approx(found.matched + found.in_query + sum(found.novel.values()))
 
 
 def test_copied_stretches_are_counted_by_length_and_order() -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from fractions import Fraction
 from typing import Any
 
@@ -8,19 +9,21 @@ import pytest
 from ragmeter.core.feedback import RESERVED_SCORERS
 from ragmeter.core.score import NoScore, Score, ScoreState
 from ragmeter.exporters.families.reference import all_families
-from ragmeter.metrics.builtin import score_cheap
-from ragmeter.metrics.canary.scores import is_canary_scorer, reference_pairs, score_canary
+from ragmeter.metrics.builtin import PreparedTrace, score_cheap
+from ragmeter.metrics.canary.scorers import is_canary_scorer
+from ragmeter.metrics.canary.scores import reference_pairs, score_canary
 from ragmeter.metrics.custom import (
     CANARY_CUSTOM_SCORER,
-    CUSTOM_METRICS,
     CUSTOM_SCORER,
     CustomMetric,
     metric,
 )
-from ragmeter.metrics.registry import METRICS, install_metric
+from ragmeter.metrics.registry import custom_metrics, metric_specs
 from ragmeter.score.scorer import Scorer
 from ragmeter.trace import CANARY, Trace
 from tests.metrics.help import trace
+
+Install = Callable[[CustomMetric], None]
 
 SPEC: dict[str, Any] = {
     "name": "shouting",
@@ -91,12 +94,12 @@ def test_gaps_say_why_and_their_reasons_are_bounded() -> None:
 
 @pytest.mark.parametrize("error", [RuntimeError("x"), RecursionError(), MemoryError()], ids=repr)
 def test_one_that_raises_leaves_the_others_alone(
-    error: Exception, registry: None, caplog: pytest.LogCaptureFixture
+    error: Exception, install_metric: Install, caplog: pytest.LogCaptureFixture
 ) -> None:
-    before = score_cheap(trace())
+    before = score_cheap(PreparedTrace(trace()))
     install_metric(own(error, name="broken"))
     install_metric(own(0.5))
-    after = score_cheap(trace())
+    after = score_cheap(PreparedTrace(trace()))
     assert after[: len(before)] == before
     assert after[len(before) :] == [
         Score("broken", CUSTOM_SCORER, ScoreState.UNSCORED, None, "internal_error", 1.0),
@@ -105,33 +108,32 @@ def test_one_that_raises_leaves_the_others_alone(
     assert "metric broken failed on trace 't'" in caplog.text
 
 
-def test_what_is_hidden_is_not_seen(registry: None) -> None:
+def test_what_is_hidden_is_not_seen(install_metric: Install) -> None:
     @metric(**SPEC)
     def formula(trace: Trace) -> float | NoScore:
         return NoScore("no_text") if trace.answer is None else 1.0
 
     install_metric(formula)
     hidden = trace(missing={"answer": "content_hidden"})
-    found = score_cheap(hidden)[-1]
+    found = score_cheap(PreparedTrace(hidden))[-1]
     assert (found.state, found.reason) == (ScoreState.UNSCORED, "content_hidden")
 
 
-def test_it_is_in_the_registry_and_has_its_gauges(registry: None) -> None:
+def test_it_is_in_the_registry_and_has_its_gauges(install_metric: Install) -> None:
     mine = own(0.5)
     install_metric(mine)
-    install_metric(mine)  # a second start in one process
-    assert METRICS["shouting"] is mine.spec
-    assert [mine] == CUSTOM_METRICS
+    assert metric_specs()["shouting"] is mine.spec
+    assert custom_metrics() == [mine]
     names = {family.name for family in all_families()}
     assert {"rag_shouting_mean", "rag_shouting_ci_lower", "rag_shouting_unscored_ratio"} <= names
 
 
-def test_a_name_is_given_once(registry: None) -> None:
+def test_a_name_is_given_once(install_metric: Install) -> None:
     install_metric(own(0.5))
     for name in ("shouting", "grounding"):
         with pytest.raises(ValueError, match=f"there is a metric '{name}' already"):
             install_metric(own(0.1, name=name))
-    assert METRICS["grounding"].scorers != (CUSTOM_SCORER,)
+    assert metric_specs()["grounding"].scorers != (CUSTOM_SCORER,)
 
 
 @pytest.mark.parametrize(
@@ -160,7 +162,7 @@ def test_what_cannot_be_a_metric_is_refused(changes: dict[str, Any], why: str) -
 
 def test_no_name_meets_another_series_of_ours() -> None:
     others = {family.name for family in all_families({}) if family.name.startswith("rag_")}
-    others |= {f"rag_{name}_unscored_ratio" for name in METRICS}
+    others |= {f"rag_{name}_unscored_ratio" for name in metric_specs()}
     for full in others:
         for end in ("mean", "ratio", "ci_lower", "ci_upper", "effective_samples"):
             if full.endswith(f"_{end}"):
@@ -172,7 +174,9 @@ def test_no_feedback_poses_as_one() -> None:
     assert CUSTOM_SCORER in RESERVED_SCORERS
 
 
-def test_one_of_canaries_sees_those_with_a_reference_and_no_traffic(registry: None) -> None:
+def test_a_metric_of_canaries_scores_those_with_a_reference_alone(
+    install_metric: Install,
+) -> None:
     @metric(**SPEC, canaries=True)
     def formula(trace: Trace) -> float | NoScore:
         assert trace.reference is not None
@@ -181,10 +185,10 @@ def test_one_of_canaries_sees_those_with_a_reference_and_no_traffic(registry: No
     before = reference_pairs([5])
     install_metric(formula)
     assert reference_pairs([5]) == (*before, ("shouting", CANARY_CUSTOM_SCORER))
-    assert [one for one in score_cheap(trace()) if one.metric == "shouting"] == []
+    assert [one for one in score_cheap(PreparedTrace(trace())) if one.metric == "shouting"] == []
 
     def last(**fields: Any) -> Score:
-        found = score_canary(trace(**fields), [5], lambda: 0.0)
+        found = score_canary(PreparedTrace(trace(**fields)), [5], lambda: 0.0)
         assert [(one.metric, one.scorer) for one in found] == list(reference_pairs([5]))
         return found[-1]
 
@@ -192,7 +196,7 @@ def test_one_of_canaries_sees_those_with_a_reference_and_no_traffic(registry: No
     assert last(answer="5", reference={"answer": "4"}).value == 0.0
     marked = last(tags={CANARY: "true"})
     assert (marked.state, marked.reason) == (ScoreState.NOT_APPLICABLE, "no_reference")
-    assert score_canary(trace(), [5], lambda: 0.0) == []
+    assert score_canary(PreparedTrace(trace()), [5], lambda: 0.0) == []
     assert is_canary_scorer(CANARY_CUSTOM_SCORER)
     scorer = Scorer()
     assert ("shouting", CANARY_CUSTOM_SCORER) in scorer.canary_pairs

@@ -13,11 +13,9 @@ from ragmeter.metrics.labelled import (
     RankedLabels,
     label_grades,
     labelled_passage_metrics,
-    order_labels_by_rank,
     score_passage_labels,
 )
-from ragmeter.metrics.registry import METRICS
-from tests.metrics.help import trace
+from ragmeter.metrics.registry import metric_specs
 from tests.metrics.peers import recorded
 
 NOT_LABELLED = NoScore("not_labelled")
@@ -113,19 +111,11 @@ def test_a_label_that_is_missing_takes_its_own_metrics() -> None:
     assert label_grades([PassageLabels(evidence_sufficient=True)]) == [2.0]
 
 
-def test_labels_are_brought_into_rank_order() -> None:
-    a, b = PassageLabels(misleading=True), PassageLabels(misleading=False)
-    one = trace(passages=[{"id": "x", "rank": 2}, {"id": "y", "rank": 1}, {"id": "z", "rank": 3}])
-    assert order_labels_by_rank(one, {"x": a, "y": b, "unknown": a}) == [b, a, None]
-    assert order_labels_by_rank(trace(passages=None), {"x": a}) == NoScore("no_passages_captured")
-    assert order_labels_by_rank(trace(passages=[]), {"x": a}) == []
-
-
 def test_every_metric_has_a_spec() -> None:
     declared = [spec.name for spec in LABELLED_PASSAGE_SPECS]
     assert labelled_passage_metrics([3]) == [f"{name}:3" for name in declared]
     assert list(score_passage_labels(labelled("t"), [1, 3])) == labelled_passage_metrics([1, 3])
-    assert "ndcg_at_k" in METRICS
+    assert "ndcg_at_k" in metric_specs()
     assert {spec.name: spec.good for spec in LABELLED_PASSAGE_SPECS if spec.good == "lower"} == {
         "misleading_context_rate_at_k": "lower"
     }

@@ -10,7 +10,7 @@ from ragmeter.config.scoring import SamplingSettings
 from ragmeter.core.score import Score, ScoreState
 from ragmeter.core.tiers import ScoringCost
 from ragmeter.ingest.conventions.span_content import ContentGap
-from ragmeter.metrics.builtin import score_builtin, score_cheap
+from ragmeter.metrics.builtin import PreparedTrace, score_builtin, score_cheap
 from ragmeter.metrics.missing_fields import hide_missing_fields
 from ragmeter.sampling.sampler import StratumClassifier
 from ragmeter.score.scorer import Scorer
@@ -25,7 +25,10 @@ OPERATIONAL = {"error", "timeout", "input_tokens", "output_tokens", "cost_usd"}
 
 def scores(**fields: Any) -> dict[str, tuple[str, str | None]]:
     one = trace(**fields)
-    return {s.metric: (str(s.state), s.reason) for s in score_cheap(one) + score_builtin(one)}
+    return {
+        s.metric: (str(s.state), s.reason)
+        for s in score_cheap(PreparedTrace(one)) + score_builtin(PreparedTrace(one))
+    }
 
 
 def test_every_gap_of_a_span_is_a_reason_of_a_trace() -> None:

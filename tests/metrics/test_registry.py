@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 
 from ragmeter.core.feedback import ANNOTATION, HUMAN
 from ragmeter.core.score import REFERENCE_SCORER, ScoreState
-from ragmeter.metrics.builtin import score_builtin, score_cheap
-from ragmeter.metrics.canary.scores import canary_scorer
-from ragmeter.metrics.registry import METRICS
+from ragmeter.metrics.builtin import PreparedTrace, score_builtin, score_cheap
+from ragmeter.metrics.canary.scorers import canary_scorer
+from ragmeter.metrics.registry import metric_specs
 from tests.metrics.help import trace
 
 PIECES = st.sampled_from(
@@ -48,11 +48,11 @@ TRACE = st.fixed_dictionaries(
 @settings(max_examples=300, deadline=None)
 def test_every_metric_ends_in_one_state_with_a_value_in_range(fields: dict[str, Any]) -> None:
     one = trace(**fields)
-    scores = score_cheap(one) + score_builtin(one)
-    built = [name for name, spec in METRICS.items() if "builtin" in spec.scorers]
+    scores = score_cheap(PreparedTrace(one)) + score_builtin(PreparedTrace(one))
+    built = [name for name, spec in metric_specs().items() if "builtin" in spec.scorers]
     assert [score.metric for score in scores] == built
     for score in scores:
-        spec = METRICS[score.metric]
+        spec = metric_specs()[score.metric]
         assert score.scorer in spec.scorers
         assert score.probability == one.probability
         assert (score.value is not None) == (score.state is ScoreState.SCORED)
@@ -67,15 +67,15 @@ def test_every_metric_ends_in_one_state_with_a_value_in_range(fields: dict[str, 
 @settings(max_examples=50, deadline=None)
 def test_scoring_is_a_function_of_the_trace(fields: dict[str, Any]) -> None:
     first, second = trace(**fields), trace(**fields)
-    assert score_builtin(first) == score_builtin(second)
-    assert score_cheap(second) == score_cheap(first)
+    assert score_builtin(PreparedTrace(first)) == score_builtin(PreparedTrace(second))
+    assert score_cheap(PreparedTrace(second)) == score_cheap(PreparedTrace(first))
 
 
 def test_the_contract_names_are_registered() -> None:
     # of references and labels: tests/metrics/canary and tests/metrics/labelled know them
     told = {REFERENCE_SCORER, HUMAN, ANNOTATION, canary_scorer(ANNOTATION)}
-    canary = {name for name, spec in METRICS.items() if set(spec.scorers) <= told}
-    ratios = {name for name, spec in METRICS.items() if spec.kind == "ratio"} - canary
+    canary = {name for name, spec in metric_specs().items() if set(spec.scorers) <= told}
+    ratios = {name for name, spec in metric_specs().items() if spec.kind == "ratio"} - canary
     assert ratios == {
         "answered",
         "citation_presence",
@@ -84,7 +84,7 @@ def test_the_contract_names_are_registered() -> None:
         "timeout",
         "empty_answer",
     }
-    assert set(METRICS) - ratios - canary == {
+    assert set(metric_specs()) - ratios - canary == {
         "relevance",
         "grounding",
         "citation_precision",
@@ -106,11 +106,13 @@ def test_the_contract_names_are_registered() -> None:
         *("groundedness", "context_relevancy", "context_precision", "context_recall"),
         *("judge_disagreement", "judge_probe_agreement", "judge_probe_change"),
     }
-    assert METRICS["relevance"].gauge == "rag_relevance_mean"
+    assert metric_specs()["relevance"].gauge == "rag_relevance_mean"
 
 
 def test_the_scorers_of_the_judge_are_registered() -> None:
-    judged = {name: spec.scorers for name, spec in METRICS.items() if spec.scorers != ("builtin",)}
+    judged = {
+        name: spec.scorers for name, spec in metric_specs().items() if spec.scorers != ("builtin",)
+    }
     judged.pop("grounding", None)  # a local model may score it
     assert {name for name, scorers in judged.items() if "umbrela" in scorers} == {
         *("relevance", "reciprocal_rank"),
@@ -125,9 +127,9 @@ def test_the_scorers_of_the_judge_are_registered() -> None:
         *("judge_disagreement", "judge_probe_agreement", "judge_probe_change"),
     }
     nuggets = {name for name, scorers in judged.items() if "autonuggetizer" in scorers}
-    assert nuggets == {name for name in METRICS if name.startswith("nugget_")}
-    with_k = {name for name, spec in METRICS.items() if spec.labels == ("k",)}
-    assert with_k == {name for name in METRICS if name.endswith("_at_k")}
+    assert nuggets == {name for name in metric_specs() if name.startswith("nugget_")}
+    with_k = {name for name, spec in metric_specs().items() if spec.labels == ("k",)}
+    assert with_k == {name for name in metric_specs() if name.endswith("_at_k")}
 
 
 @pytest.mark.parametrize(
@@ -148,6 +150,6 @@ def test_the_scorers_of_the_judge_are_registered() -> None:
 def test_huge_and_hostile_traces_are_bounded(fields: dict[str, Any]) -> None:
     one = trace(**fields)
     before = time.process_time()
-    score_cheap(one)
-    score_builtin(one)
+    score_cheap(PreparedTrace(one))
+    score_builtin(PreparedTrace(one))
     assert time.process_time() - before < 3

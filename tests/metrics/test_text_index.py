@@ -3,7 +3,7 @@
 from ragmeter.metrics.text_index import (
     _CACHE_ENTRY_CHARS,
     _MAX_CACHED_TEXT,
-    _MAX_UNCACHED_CHARS,
+    _MAX_SEEN_ONCE,
     PassageCache,
     PassageIndex,
     PassageText,
@@ -21,10 +21,10 @@ def test_a_text_is_kept_from_its_second_coming_on() -> None:
 
 def test_texts_that_come_once_are_not_held_and_their_hashes_are_bounded() -> None:
     memo = PassageCache()
-    for number in range(_MAX_UNCACHED_CHARS + 10):
+    for number in range(_MAX_SEEN_ONCE + 10):
         memo.read(str(number))
-    assert len(memo) == memo.held == 0
-    assert len(memo._seen_once) <= _MAX_UNCACHED_CHARS
+    assert len(memo) == memo.chars == 0
+    assert len(memo._seen_once) <= _MAX_SEEN_ONCE
 
 
 def test_the_oldest_give_way_at_the_bound() -> None:
@@ -33,7 +33,7 @@ def test_the_oldest_give_way_at_the_bound() -> None:
         memo.read(text)
         memo.read(text)
     assert len(memo) == 3
-    assert memo.held == 3 * (_CACHE_ENTRY_CHARS + 1)
+    assert memo.chars == 3 * (_CACHE_ENTRY_CHARS + 1)
     kept = {text: memo.read(text) is memo.read(text) for text in "dcb"}
     assert kept == {"d": True, "c": True, "b": True}
     assert memo.read("a") is not memo.read("a")

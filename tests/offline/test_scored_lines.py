@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from ragmeter.core.score import Score, ScoreState
-from ragmeter.metrics.builtin import score_builtin, score_cheap
+from ragmeter.metrics.builtin import PreparedTrace, score_builtin, score_cheap
 from ragmeter.offline.scored_lines import InvalidScoredLine, decode_scored_line, read_scored_lines
 from ragmeter.score.scorer import summarise_trace
 from tests.scored import line_dict, line_of, result
@@ -21,7 +21,8 @@ def test_what_score_writes_is_read_back_whole() -> None:
     trace = make_trace(
         3, status="timeout", sampling={"probability": 0.25}, model="m", tags={"tenant": "a"}
     )
-    results = [*score_cheap(trace), *score_builtin(trace)]
+    prepared = PreparedTrace(trace)
+    results = [*score_cheap(prepared), *score_builtin(prepared)]
     scored = summarise_trace(trace, results)
     results.append(
         Score(

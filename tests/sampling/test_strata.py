@@ -11,7 +11,7 @@ from ragmeter.config.scoring import SamplingSettings
 from ragmeter.core.arithmetic import VALUE_ONE
 from ragmeter.core.score import Score, ScoreState
 from ragmeter.core.tiers import MetricScorer
-from ragmeter.metrics.registry import METRICS
+from ragmeter.metrics.registry import metric_specs
 from ragmeter.sampling.control import SamplingControl
 from ragmeter.sampling.sampler import REST_STRATUM, Sampler, StratumClassifier, drawn_stratum
 from ragmeter.score.scorer import Scorer, complete_results, summarise_trace
@@ -123,7 +123,7 @@ def run(change: bool, over: float = 3.0) -> tuple[list[float], float, Windows]:
     rng = random.Random(5)
     settings = sampling(judge=0.05, ratios={"low": over})
     sampler, strata = Sampler(settings), StratumClassifier(settings, (), CONTROL)
-    windows = Windows(specs=METRICS)
+    windows = Windows(specs=metric_specs())
     truth, told = [], []
     for n in range(12_000):
         if n == 6000 and change:

@@ -27,7 +27,7 @@ from typing import Any
 from ragmeter.core.metric_specs import base_name, find_spec, name_at_cutoff, parse_cutoff
 from ragmeter.core.score import JUDGE_SCORER, Score, ScoredTrace, ScoreState
 from ragmeter.metrics.citations import CitationMark, resolve_citations
-from ragmeter.metrics.registry import METRICS
+from ragmeter.metrics.registry import metric_specs
 from ragmeter.offline.report.summary import TraceText
 from ragmeter.trace import MAX_ID, Trace
 
@@ -166,7 +166,7 @@ class _OpenRagEvalReader:
     ) -> Iterator[Score]:
         if self.cell(column) is None:
             return
-        spec = find_spec(METRICS, metric)
+        spec = find_spec(metric_specs(), metric)
         if isinstance(value, bool) or not isinstance(value, int | float) or spec is None:
             empty = not (self.cell(column) or "").strip()
             yield Score(

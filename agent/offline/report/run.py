@@ -26,7 +26,7 @@ from ragmeter.core.label_bounds import OTHER_LABEL
 from ragmeter.core.metric_specs import MetricSpec, base_name, display_rank
 from ragmeter.core.score import Score, ScoredTrace, ScoreState
 from ragmeter.core.series import FingerprintRegistry, is_overflow_series, split_scorer
-from ragmeter.metrics.registry import METRICS
+from ragmeter.metrics.registry import metric_specs
 from ragmeter.offline.scored_lines import split_slow_results
 from ragmeter.windows.estimators import Interval
 from ragmeter.windows.intervals import estimate_history, estimate_interval, is_assisted
@@ -147,7 +147,7 @@ class ScoredRun:
         self.services: Counter[str] = Counter()
         self.keys: list[str | None] = []
         self.ids: list[str] = []
-        self._windows = Windows((WINDOW,), specs=METRICS, min_samples=1)
+        self._windows = Windows((WINDOW,), specs=metric_specs(), min_samples=1)
         self._fingerprints = FingerprintRegistry()
         self._windows.current = self._fingerprints.current
         self._scores: dict[tuple[str, str], SeriesScores] = {}
@@ -213,7 +213,7 @@ class ScoredRun:
         windows = self._windows
         pairs = windows.series(SERVICE)
         for metric, scorer in sorted(pairs, key=lambda pair: (display_rank(pair[0]), pair)):
-            spec = METRICS.get(base_name(metric))
+            spec = metric_specs().get(base_name(metric))
             if spec is None or is_assisted(scorer) or is_overflow_series(scorer):
                 continue
             who, fingerprint = split_scorer(windows.current_scorer(metric, scorer))
@@ -243,8 +243,8 @@ class ScoredRun:
     def _worst(self, metric: str, scores: SeriesScores, most: int) -> Iterator[WorstScore]:
         """The bad ends, worst first; among equals chance decides, the same each time. Of a ratio
         the bad outcomes alone."""
-        sign = worst_sign(metric, METRICS)
-        spec = METRICS[base_name(metric)]
+        sign = worst_sign(metric, metric_specs())
+        spec = metric_specs()[base_name(metric)]
         if not sign:
             return
         best = spec.high if sign > 0 else spec.low

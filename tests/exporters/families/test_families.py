@@ -3,7 +3,7 @@ from __future__ import annotations
 import re
 
 from ragmeter.exporters.families.reference import all_families
-from ragmeter.metrics.registry import METRICS
+from ragmeter.metrics.registry import metric_specs
 
 
 def test_names_follow_the_conventions() -> None:
@@ -14,5 +14,5 @@ def test_names_follow_the_conventions() -> None:
         assert (family.type == "counter") == family.name.endswith("_total")
         assert family.help.endswith(".")
         assert not family.ours or family.name.startswith(("rag_", "ragmeter_"))
-    for spec in METRICS.values():
+    for spec in metric_specs().values():
         assert spec.gauge in names

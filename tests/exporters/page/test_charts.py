@@ -4,16 +4,16 @@ import re
 import xml.etree.ElementTree as ET
 
 from ragmeter.exporters.page.charts import pool_points, sparkline
-from ragmeter.metrics.registry import METRICS
+from ragmeter.metrics.registry import metric_specs
 from ragmeter.windows.series import Estimate
 from tests.exporters.fakes import estimate
 
-GROUNDING = METRICS["grounding"]
+GROUNDING = metric_specs()["grounding"]
 Points = list[tuple[float, Estimate | None]]
 
 
 def drawn(points: Points, metric: str = "grounding") -> ET.Element:
-    made = sparkline(points, METRICS[metric], "label <x>")
+    made = sparkline(points, metric_specs()[metric], "label <x>")
     assert made is not None
     return ET.fromstring(made)
 

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from ragmeter.exporters.page import numbers
-from ragmeter.metrics.registry import METRICS
+from ragmeter.metrics.registry import metric_specs
 
 
 def plain(text: str) -> str:
@@ -27,18 +27,21 @@ def plain(text: str) -> str:
     ],
 )
 def test_values_carry_their_unit(metric: str, number: float, shown: str) -> None:
-    assert plain(numbers.format_value(number, METRICS[metric])) == shown
+    assert plain(numbers.format_value(number, metric_specs()[metric])) == shown
 
 
 def test_an_interval_names_the_unit_once() -> None:
-    assert plain(numbers.format_interval(0.88, 0.939, METRICS["answered"])) == "88.0–93.9 %"
-    assert plain(numbers.format_interval(0.0023, 0.0027, METRICS["cost_usd"])) == "$0.0023–0.0027"
+    assert plain(numbers.format_interval(0.88, 0.939, metric_specs()["answered"])) == "88.0–93.9 %"
+    assert (
+        plain(numbers.format_interval(0.0023, 0.0027, metric_specs()["cost_usd"]))
+        == "$0.0023–0.0027"
+    )
 
 
 def test_one_trace_of_a_ratio_is_yes_or_no() -> None:
-    assert numbers.format_trace_value(0.0, METRICS["answered"]) == "no"
-    assert numbers.format_trace_value(1.0, METRICS["error"]) == "yes"
-    assert numbers.format_trace_value(1.0, METRICS["grounding"]) == "1.00"
+    assert numbers.format_trace_value(0.0, metric_specs()["answered"]) == "no"
+    assert numbers.format_trace_value(1.0, metric_specs()["error"]) == "yes"
+    assert numbers.format_trace_value(1.0, metric_specs()["grounding"]) == "1.00"
 
 
 @pytest.mark.parametrize(

@@ -26,7 +26,7 @@ from ragmeter.exporters.families.reference import all_families
 from ragmeter.exporters.rules.promql import HOLD
 from ragmeter.exporters.rules.rule_file import HEALTH_RULES, build_rule_file
 from ragmeter.exporters.rules.service import failure_recordings
-from ragmeter.metrics.registry import METRICS
+from ragmeter.metrics.registry import metric_specs
 from ragmeter.windows.estimators import wilson_interval
 
 ROOT = Path(__file__).parents[3]
@@ -330,4 +330,4 @@ def test_the_interval_in_promql_is_the_agents(statistic: str, share: float, n: i
 
 
 def test_every_gauge_of_a_default_rule_is_of_a_known_metric() -> None:
-    assert {rule.metric for rule in load_rules() if rule.metric} <= set(METRICS)
+    assert {rule.metric for rule in load_rules() if rule.metric} <= set(metric_specs())

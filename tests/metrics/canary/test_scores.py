@@ -8,9 +8,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from ragmeter.core.score import REFERENCE_SCORER, Score, ScoreState
+from ragmeter.metrics.builtin import PreparedTrace
 from ragmeter.metrics.canary.scores import reference_metrics, reference_pairs, score_canary
 from ragmeter.metrics.canary.specs import SPECS
-from ragmeter.metrics.registry import METRICS
+from ragmeter.metrics.registry import metric_specs
 from ragmeter.trace import CANARY
 from tests.metrics.help import trace
 
@@ -39,7 +40,7 @@ def scores(**fields: Any) -> dict[str, Score]:
     base = {"passages": DOCS, "reference": GOLD, "answer": "Refunds take 14 days [1]."}
     one = trace(**{**base, **fields})
     clock = itertools.count(step=-60)  # always time left: how busy a machine is, nobody knows
-    found = score_canary(one, KS, lambda: float(next(clock)))
+    found = score_canary(PreparedTrace(one), KS, lambda: float(next(clock)))
     assert [one.metric for one in found] == reference_metrics(KS)
     assert {one.scorer for one in found} == {REFERENCE_SCORER}
     return {one.metric: one for one in found}
@@ -142,7 +143,10 @@ def test_a_failed_request_has_nothing_to_score() -> None:
 def test_a_canary_whose_reference_is_elsewhere_is_no_result() -> None:
     found = values(reference=None, tags={CANARY: True})
     assert set(found.values()) == {"not_applicable: no_reference"}
-    assert score_canary(trace(tags={CANARY: "no", "canary": True}), KS, lambda: 0.0) == []
+    assert (
+        score_canary(PreparedTrace(trace(tags={CANARY: "no", "canary": True})), KS, lambda: 0.0)
+        == []
+    )
 
 
 def test_sources_that_are_named() -> None:
@@ -163,7 +167,7 @@ def test_without_checks_the_facts_count() -> None:
 
 
 def test_only_canaries_are_scored() -> None:
-    assert score_canary(trace(), KS, lambda: 0.0) == []
+    assert score_canary(PreparedTrace(trace()), KS, lambda: 0.0) == []
 
 
 def test_the_part_that_is_missing_says_why() -> None:
@@ -179,7 +183,7 @@ def test_every_metric_has_a_spec() -> None:
         assert (":" in name) == bool(specs[name.partition(":")[0]].labels)
     # the registry knows each with this scorer, whoever else measures the same quantity
     assert {
-        name for name, spec in METRICS.items() if REFERENCE_SCORER in spec.scorers
+        name for name, spec in metric_specs().items() if REFERENCE_SCORER in spec.scorers
     } == specs.keys()
     assert reference_pairs([3, 1, 3]) == tuple(
         (name, REFERENCE_SCORER) for name in reference_metrics([1, 3])

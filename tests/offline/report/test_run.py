@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from ragmeter.core.score import Score, ScoredTrace, ScoreState
-from ragmeter.metrics.registry import METRICS
+from ragmeter.metrics.registry import metric_specs
 from ragmeter.offline.report.run import ScoredRun
 from ragmeter.windows.windows import Windows
 from tests.offline.report.runs import run_of, series_of
@@ -125,4 +125,4 @@ def test_order_and_latency() -> None:
     ((stage, quantiles),) = run.latency()
     assert stage == "total"
     assert quantiles[0].value == pytest.approx(20.5, rel=0.05)
-    assert METRICS["grounding"] is next(run.series(1)).spec
+    assert metric_specs()["grounding"] is next(run.series(1)).spec

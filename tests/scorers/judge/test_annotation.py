@@ -11,7 +11,7 @@ from ragmeter.core.metric_specs import base_name
 from ragmeter.core.score import NoScore, ScoreState
 from ragmeter.core.tiers import ScoringCost
 from ragmeter.metrics.labelled import score_answer_labels, score_passage_labels
-from ragmeter.metrics.registry import METRICS
+from ragmeter.metrics.registry import metric_specs
 from ragmeter.scorers.judge.annotation import JudgeAnnotation, annotate_trace, annotation_question
 from ragmeter.scorers.judge.calls import MAX_PASSAGES, JudgeResult
 from ragmeter.scorers.judge.tier import JudgeTier
@@ -199,8 +199,8 @@ def test_the_tier_gives_every_labelled_metric_by_one_call() -> None:
     assert found["helpfulness"].value == 1
     assert found["citation_fabricated"].value == 0
     assert {score.fingerprint for score in scores} == {"f" * 12}
-    assert {base_name(score.metric) for score in scores} <= METRICS.keys()
-    assert all(ANNOTATION in METRICS[base_name(score.metric)].scorers for score in scores)
+    assert {base_name(score.metric) for score in scores} <= metric_specs().keys()
+    assert all(ANNOTATION in metric_specs()[base_name(score.metric)].scorers for score in scores)
 
 
 def test_a_trace_that_cannot_be_annotated_has_a_reason_for_every_metric() -> None:

@@ -15,7 +15,7 @@ from ragmeter.config.scoring import JudgeSettings
 from ragmeter.core.metric_specs import base_name
 from ragmeter.core.score import NoScore, Score, ScoreState
 from ragmeter.core.tiers import ScoringCost
-from ragmeter.metrics.registry import METRICS
+from ragmeter.metrics.registry import metric_specs
 from ragmeter.scorers.judge.annotation import JudgeAnnotation, annotate_trace, annotation_question
 from ragmeter.scorers.judge.calls import JudgeResult as AskedFor
 from ragmeter.scorers.judge.tier import JudgeTier
@@ -101,7 +101,7 @@ def judged(
 
 def check(score: Score, heard: Heard) -> None:
     """Scored within the metric's bounds by an instrument that spoke, or a reason in its place."""
-    spec = METRICS[base_name(score.metric)]
+    spec = metric_specs()[base_name(score.metric)]
     if score.state is ScoreState.SCORED:
         assert score.value is not None
         assert 0 <= score.value <= (spec.high or 1)

@@ -12,7 +12,7 @@ from ragmeter.config.scoring import JudgeSettings
 from ragmeter.core.metric_specs import base_name
 from ragmeter.core.score import ScoreState
 from ragmeter.core.tiers import ScoringCost
-from ragmeter.metrics.registry import METRICS
+from ragmeter.metrics.registry import metric_specs
 from ragmeter.scorers.judge import answers
 from ragmeter.scorers.judge.tier import JudgeTier
 from ragmeter.scorers.llm.questions import JudgeQuestion
@@ -109,7 +109,7 @@ def undisturbed() -> dict[str, float | str | None]:
     return scores_of(judge_trace(example(), FakeJudge(), k=[3, 5])[0])
 
 
-NUGGETS = {name for name in METRICS if name.startswith("nugget_")}
+NUGGETS = {name for name in metric_specs() if name.startswith("nugget_")}
 CITATIONS = {"citation_precision", "citation_recall", "citation_f1"}
 CITATIONS |= {"citation_passage_precision", "citation_passage_f1"}
 RANKING = {"relevance", "reciprocal_rank", "precision_at_k:3", "precision_at_k:5"}
@@ -337,7 +337,7 @@ def test_every_pair_is_registered() -> None:
     assert tier.tier == "judge"
     assert len(set(tier.pairs)) == len(tier.pairs) == 5 + 3 + 1 + 5 + 6
     for metric, scorer in tier.pairs:
-        spec = METRICS[base_name(metric)]
+        spec = metric_specs()[base_name(metric)]
         assert scorer in spec.scorers
         assert (":" in metric) == (spec.labels == ("k",))
 
@@ -393,7 +393,7 @@ def test_whatever_the_trace_each_pair_ends_in_one_state(fields: dict[str, Any], 
     )
     one = trace(**fields)
     for score in judge_trace(one, judge, k=[1, 5])[0].values():
-        spec = METRICS[base_name(score.metric)]
+        spec = metric_specs()[base_name(score.metric)]
         assert (score.value is not None) == (score.state is ScoreState.SCORED)
         assert (score.reason is None) == (score.state is ScoreState.SCORED)
         assert score.probability == 1  # that of the draw comes later

@@ -8,7 +8,7 @@ import pytest
 
 from ragmeter.config.scoring import JudgeSettings
 from ragmeter.core.score import ScoreState
-from ragmeter.metrics.registry import METRICS
+from ragmeter.metrics.registry import metric_specs
 from ragmeter.scorers.llm.questions import JudgeQuestion
 from tests.scorers.judge.fakes import FakeJudge, family, judge_trace, scores_of
 from tests.scorers.judge.test_tier import PASSAGES, example
@@ -98,9 +98,11 @@ def test_a_failed_family_disturbs_no_other(failing: str) -> None:
 
 def test_values_are_within_the_bounds_that_the_registry_names() -> None:
     scores, _, _ = judge_trace(example(reference=REFERENCE), metrics=OFF)
-    assert METRICS["groundedness_grade"].high == METRICS["correctness_grade"].high == 5
+    assert (
+        metric_specs()["groundedness_grade"].high == metric_specs()["correctness_grade"].high == 5
+    )
     for name, score in scores.items():
-        spec = METRICS[name]
+        spec = metric_specs()[name]
         assert score.scorer in spec.scorers
         assert spec.tier == "judge"
         assert score.value is not None
