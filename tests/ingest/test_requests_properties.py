@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ragmeter.config.inputs import OtlpSettings
-from ragmeter.ingest.conventions.registry import CONVENTIONS, _conventions
+from ragmeter.ingest.conventions.registry import CONVENTIONS, matching_conventions
 from ragmeter.ingest.requests.extraction import ExtractedRequests, extract_requests
 from ragmeter.ingest.spans import Span, SpanEvent
 from ragmeter.trace import Trace
@@ -153,7 +153,9 @@ def test_nothing_raises_and_what_comes_out_can_be_kept(spans: list[Span]) -> Non
 def test_what_is_remembered_of_conventions_is_what_they_say(spans: list[Span]) -> None:
     for span in spans:
         for _ in range(2):
-            assert _conventions(span) == tuple(one for one in CONVENTIONS if one.matches(span))
+            assert matching_conventions(span) == tuple(
+                one for one in CONVENTIONS if one.matches(span)
+            )
 
 
 def test_a_chain_of_ten_thousand_spans_and_a_wide_one() -> None:

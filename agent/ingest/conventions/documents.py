@@ -1,12 +1,9 @@
-"""Read retrieved documents in the forms that frameworks write: objects, reprs, lists, columns, flattened attributes.
+"""Read retrieved documents in the forms that frameworks write.
 
-One retrieved document in the forms that frameworks write it: objects, nodes, reprs.
-
-Text that is known to be cut, hidden or only the text form of an object is marked with a `Gap` in
-place of being taken for a passage.
-
-Lists of retrieved documents: of objects, of JSON text, in columns, flattened. Nothing here
-raises. What `document_forms` has is offered here too.
+A document may be an object, a node, text or the repr of an object; documents come as lists, objects
+around a list, columns, JSON text of these and flattened attributes. Text that is known to be cut,
+hidden or only the repr of an object is marked by a `ContentGap` and not taken for a passage.
+Nothing here raises.
 """
 
 from __future__ import annotations
@@ -18,6 +15,7 @@ from typing import Any
 from ragmeter.ingest.conventions.span_content import ContentGap, RetrievedDocument
 from ragmeter.ingest.conventions.values import (
     QUOTED,
+    first_text,
     flattened_items,
     is_embedding,
     is_hidden,
@@ -27,106 +25,79 @@ from ragmeter.ingest.conventions.values import (
     parse_number,
     scalar_text,
     unquote_repr,
+    value_keys,
 )
 
+MAX_DOCUMENTS = 1_000  # of one retrieval; the largest seen holds 100
+_MAX_DEPTH = 6  # of objects around a list
 _MAX_METADATA = 32  # keys of one document
 _MAX_METADATA_TEXT = 512  # characters of one value
 
-_TEXT_KEYS = (
-    "document.content",
-    "page_content",
-    "pageContent",
-    "content",
-    "text",
-    "body",
-    "snippet",
-    "chunk",
-    "chunk_text",
-    "passage",
-    "long_text",
-    "retrieved_text",
-    "document",
-)
-_ID_KEYS = (
-    "document.id",
-    "id",
-    "id_",
-    "_id",
-    "node_id",
-    "pid",
-    "chunk_id",
-    "uuid",
-    "doc_id",
-    "key",
-)
-# ids that name where a text is from: several chunks may share one
-_SOURCE_KEYS = ("doc_uri", "source", "href", "url", "uri", "file_path", "title")
-_SCORE_KEYS = (
-    ("document.score", "similarity"),
-    ("score", "similarity"),
-    ("_score", "similarity"),
-    ("@search.score", "similarity"),
-    ("similarity", "similarity"),
-    ("similarity_score", "similarity"),
-    ("relevance_score", "similarity"),
-    ("distance", "distance"),
-    ("_distance", "distance"),
-)
 _INNER_KEYS = ("node", "document", "chunk", "payload", "_source", "properties", "entity")
 _METADATA_KEYS = ("document.metadata", "metadata", "meta", "extra_info", "payload", "_source")
+_METADATA_ID_KEYS = ("chunk_id", "id", "doc_id", "_id", "doc_uri")
+_DISTANCE_KEYS = ("distance", "_distance")  # searched after `document_similarity`
+_TOOL_TEXT_KEYS = ("content", "result", "output", "text")
+_PAGE_CONTENT = re.compile(rf"(?:^|[\s(,])page_content={QUOTED}", re.DOTALL)
+_REPR_ID = re.compile(r"\bid_?=(?:'([^']{1,512})'|\"([^\"]{1,512})\"|([0-9a-fA-F-]{8,64})\b)")
+_CUT_REPR = re.compile(r"\s*<?(?:Document|NodeWithScore|TextNode|ScoredPoint|Node)\b\s*[(:{]")
+_CUT_PAGE_CONTENT = re.compile(r"\s*(?:Document\(.{0,2000})?page_content=['\"]", re.DOTALL)
 
 
 def read_metadata(value: Any) -> dict[str, Any]:
-    """The scalars of a document's metadata, bounded; it may be JSON text."""
+    """Return the scalars of a document's metadata, which may be JSON text, bounded in size."""
     value = parse_nested_json(value)
-    out: dict[str, Any] = {}
+    scalars: dict[str, Any] = {}
     if isinstance(value, dict):
         for key, item in value.items():
-            if len(out) == _MAX_METADATA:
+            if len(scalars) == _MAX_METADATA:
                 break
             if isinstance(item, str):
-                out[str(key)[:_MAX_METADATA_TEXT]] = item[:_MAX_METADATA_TEXT]
+                scalars[str(key)[:_MAX_METADATA_TEXT]] = item[:_MAX_METADATA_TEXT]
             elif isinstance(item, bool) or (parse_number(item) is not None):
-                out[str(key)[:_MAX_METADATA_TEXT]] = item
-    return out
-
-
-def _document_gap(text: str | None) -> ContentGap | None:
-    """What is wrong with a document's text."""
-    if text is None:
-        return ContentGap.ID_ONLY
-    if is_hidden(text):
-        return ContentGap.HIDDEN
-    return ContentGap.PASSAGES_TRUNCATED if is_truncated(text) else None
+                scalars[str(key)[:_MAX_METADATA_TEXT]] = item
+    return scalars
 
 
 def read_document(value: Any) -> RetrievedDocument | None:
-    """One document, None for what is none (numbers, vectors, empty objects have no text and no id:
-    an object that says nothing is still one, with the gap `passages_id_only`)."""
+    """Read one document.
+
+    Returns:
+        None for numbers, vectors and blank text. An object without text or id is still a document,
+        with the gap `passages_id_only`.
+    """
     value = parse_nested_json(value)
-    if isinstance(value, str):
-        one = read_document_repr(value)
-        if one is not None:
-            return one
-        text = scalar_text(value)
-        if text is None or is_embedding(text):
-            return None
-        return RetrievedDocument(text=None if is_hidden(text) else text, gap=_document_gap(text))
+    if isinstance(value, dict):
+        return _from_mapping(value)
     if isinstance(value, list):
         # (document, score), as similarity_search_with_score gives
-        if (
-            len(value) == 2
-            and parse_number(value[1]) is not None
-            and isinstance(value[0], (dict, str))
-        ):
-            one = read_document(value[0])
-            if one is not None and one.score is None:
-                one.score = parse_number(value[1])
-            return one
+        if len(value) != 2 or not isinstance(value[0], (dict, str)):
+            return None
+        score = parse_number(value[1])
+        document = read_document(value[0]) if score is not None else None
+        if document is not None and document.score is None:
+            document.score = score
+        return document
+    if not isinstance(value, str):
         return None
-    if not isinstance(value, dict):
-        return None
-    return _from_mapping(value)
+    document = read_document_repr(value)
+    text = scalar_text(value)
+    if document is not None or text is None or is_embedding(text):
+        return document
+    return _document(text)
+
+
+def _document(text: str | None, **fields: Any) -> RetrievedDocument:
+    """Return a document with the text unless it is hidden, and the gap that the text shows."""
+    hidden = is_hidden(text)
+    gap = None
+    if hidden:
+        gap = ContentGap.HIDDEN
+    elif text is None:
+        gap = ContentGap.ID_ONLY
+    elif is_truncated(text):
+        gap = ContentGap.PASSAGES_TRUNCATED
+    return RetrievedDocument(text=None if hidden else text, gap=gap, **fields)
 
 
 def _from_mapping(value: Mapping[str, Any]) -> RetrievedDocument:
@@ -156,165 +127,129 @@ def _from_mapping(value: Mapping[str, Any]) -> RetrievedDocument:
                 text = _text([node])
     score, kind = _score(layers)
     metadata.pop("_node_content", None)
-    return RetrievedDocument(
-        id=_id(layers, raw),
-        text=None if is_hidden(text) else text,
-        score=score,
-        score_kind=kind,
-        metadata=metadata,
-        gap=_document_gap(text),
-    )
+    return _document(text, id=_id(layers, raw), score=score, score_kind=kind, metadata=metadata)
 
 
 def _text(layers: list[Mapping[str, Any]]) -> str | None:
+    keys = value_keys().document_text
     for layer in layers:
-        for key in _TEXT_KEYS:
+        for key in keys:
             if key not in layer:
                 continue
-            inner = layer[key]
-            if isinstance(inner, dict):  # Bedrock: {"content": {"text": ...}}
-                inner = inner.get("text")
-            if isinstance(inner, str) and inner.strip() and not is_embedding(inner):
-                one = read_document_repr(inner)
-                if one is not None:
-                    return one.text
-                return inner
+            text = layer[key]
+            if isinstance(text, dict):  # Bedrock: {"content": {"text": ...}}
+                text = text.get("text")
+            if isinstance(text, str) and text.strip() and not is_embedding(text):
+                document = read_document_repr(text)
+                return document.text if document is not None else text
         resource = layer.get("text_resource")
         if isinstance(resource, dict) and scalar_text(resource.get("text")):
             return scalar_text(resource.get("text"))
     return None
 
 
-def _id(layers: list[Mapping[str, Any]], raw: list[Mapping[str, Any]]) -> str:
-    for group, keys in (
-        (layers, _ID_KEYS),
-        (raw, ("chunk_id", "id", "doc_id", "_id", "doc_uri")),
-        (layers, _SOURCE_KEYS),
-        (raw, _SOURCE_KEYS),
+def _id(layers: list[Mapping[str, Any]], metadata: list[Mapping[str, Any]]) -> str:
+    keys = value_keys()
+    for group, names in (
+        (layers, keys.document_id),
+        (metadata, _METADATA_ID_KEYS),
+        (layers, keys.document_source),
+        (metadata, keys.document_source),
     ):
         for layer in group:
-            for key in keys:
-                found = scalar_text(layer[key]) if key in layer else None
-                if found:
-                    return found
+            identity = first_text(layer, names)
+            if identity is not None:
+                return identity
     return ""
 
 
 def _score(layers: list[Mapping[str, Any]]) -> tuple[float | None, str]:
+    similarity = value_keys().document_similarity
     for layer in layers:
-        for key, kind in _SCORE_KEYS:
-            found = parse_number(layer[key]) if key in layer else None
-            if found is not None:
-                return found, kind
+        for keys, kind in ((similarity, "similarity"), (_DISTANCE_KEYS, "distance")):
+            for key in keys:
+                score = parse_number(layer[key]) if key in layer else None
+                if score is not None:
+                    return score, kind
     return None, ""
 
 
-_PAGE_CONTENT = re.compile(rf"(?:^|[\s(,])page_content={QUOTED}", re.DOTALL)
-_REPR_ID = re.compile(r"\bid_?=(?:'([^']{1,512})'|\"([^\"]{1,512})\"|([0-9a-fA-F-]{8,64})\b)")
-_CUT_REPR = re.compile(r"\s*<?(?:Document|NodeWithScore|TextNode|ScoredPoint|Node)\b\s*[(:{]")
-_CUT_PAGE_CONTENT = re.compile(r"\s*(?:Document\(.{0,2000})?page_content=['\"]", re.DOTALL)
-
-
 def read_document_repr(text: str) -> RetrievedDocument | None:
-    """The text form of a framework's document object, None for ordinary text. LangChain's holds
-    the whole text; the others' are cut or mixed with other fields and are never used as text."""
+    """Read the repr of a framework's document object, None for ordinary text.
+
+    LangChain's repr holds the whole text. Those of others are cut or mixed with other fields and
+    are never used as text.
+    """
     head = text[:64]
     if "page_content=" not in text[:4096] and not _CUT_REPR.match(head):
         return None
     whole = _PAGE_CONTENT.search(text)
-    found = _REPR_ID.search(text[:4096])
-    identity = next((group for group in found.groups() if group), "") if found else ""
+    match = _REPR_ID.search(text[:4096])
+    identity = next((group for group in match.groups() if group), "") if match else ""
     if whole is not None and (whole.start() == 0 or _CUT_REPR.match(head)):
-        content = unquote_repr(whole[1])
-        return RetrievedDocument(
-            id=identity, text=content or None, gap=_document_gap(content or None)
-        )
+        content = unquote_repr(whole[1]) or None
+        return RetrievedDocument(id=identity, text=content, gap=_document(content).gap)
     if _CUT_REPR.match(head) or _CUT_PAGE_CONTENT.match(text):
         return RetrievedDocument(id=identity, gap=ContentGap.PASSAGES_TRUNCATED)
     return None
 
 
-MAX_DOCUMENTS = 1_000  # of one retrieval; the largest seen holds 100
-_LIST_KEYS = (
-    "documents",
-    "docs",
-    "retrieved_documents",
-    "source_documents",
-    "source_nodes",
-    "nodes",
-    "passages",
-    "chunks",
-    "results",
-    "matches",
-    "hits",
-    "points",
-    "retrievalResults",
-    "data",
-    "output",
-    "value",
-    "context",
-    "contexts",
-    "result",
-    "response",
-)
-
-
 def read_documents(value: Any, *, depth: int = 0) -> list[RetrievedDocument] | None:
-    """The documents of a value: a list, an object around one, columns as Chroma gives them, or
-    JSON text of such. None where it holds none: that is not the same as an empty list."""
+    """Read the documents of a list, an object around one, Chroma's columns or JSON text of these.
+
+    Returns:
+        None if the value holds no documents, which is not the same as an empty list.
+    """
     value = parse_nested_json(value)
-    if depth > 6:
+    if depth > _MAX_DEPTH:
         return None
     if isinstance(value, dict):
-        columns = _columns(value)
-        if columns is not None:
-            return columns
-        for key in _LIST_KEYS:
-            inner = parse_nested_json(value.get(key))
-            if isinstance(inner, (list, dict)) and not is_embedding(inner):
-                found = read_documents(inner, depth=depth + 1)
-                if found is not None:
-                    return found
-        one = read_document(value)
-        return (
-            [one] if one is not None and (one.text or one.gap is not ContentGap.ID_ONLY) else None
-        )
+        return _from_object(value, depth)
     if isinstance(value, str):
-        one = read_document_repr(value)
-        return [one] if one is not None else None
+        document = read_document_repr(value)
+        return [document] if document is not None else None
     if not isinstance(value, list) or is_embedding(value):
         return None
     if len(value) == 1 and isinstance(value[0], list):
         return read_documents(value[0], depth=depth + 1)  # a batch of one query
-    read = (read_document(item) for item in value[:MAX_DOCUMENTS])
-    known = [one for one in read if one is not None]
-    return known if known or not value else None
+    items = (read_document(item) for item in value[:MAX_DOCUMENTS])
+    documents = [document for document in items if document is not None]
+    return documents if documents or not value else None
+
+
+def _from_object(value: dict[str, Any], depth: int) -> list[RetrievedDocument] | None:
+    columns = _columns(value)
+    if columns is not None:
+        return columns
+    for key in value_keys().document_lists:
+        inner = parse_nested_json(value.get(key))
+        if isinstance(inner, (list, dict)) and not is_embedding(inner):
+            documents = read_documents(inner, depth=depth + 1)
+            if documents is not None:
+                return documents
+    document = _from_mapping(value)
+    return [document] if document.text or document.gap is not ContentGap.ID_ONLY else None
 
 
 def read_tool_documents(value: Any) -> list[RetrievedDocument] | None:
-    """What a tool gave back as documents: a list of them, else its one text. Whether they count is
-    the user's word (`tool_names`)."""
-    found = read_documents(value)
-    if found:
-        return found if any(one.text for one in found) else None
+    """Read the output of a tool as documents: a list of them, else its one text.
+
+    The setting `tool_names` decides whether they count.
+    """
+    documents = read_documents(value)
+    if documents:
+        return documents if any(document.text for document in documents) else None
     text = parse_nested_json(value)
     if isinstance(text, dict):  # a message of LangChain, or the one field that a tool returns
-        text = next((text[key] for key in _TOOL_TEXT if isinstance(text.get(key), str)), None)
+        text = next((text[key] for key in _TOOL_TEXT_KEYS if isinstance(text.get(key), str)), None)
     if not isinstance(text, str) or looks_like_json(text) or is_embedding(text):
         return None
     text = scalar_text(text)
-    return (
-        [RetrievedDocument(text=text, gap=_document_gap(text))]
-        if text and not is_hidden(text)
-        else None
-    )
-
-
-_TOOL_TEXT = ("content", "result", "output", "text")
+    return [_document(text)] if text and not is_hidden(text) else None
 
 
 def _columns(value: Mapping[str, Any]) -> list[RetrievedDocument] | None:
-    """Chroma's answer: lists side by side, one more list around each for a batch of queries."""
+    """Read Chroma's answer: lists side by side, each in one more list for a batch of queries."""
     columns: dict[str, list[Any]] = {}
     for name in ("ids", "documents", "distances", "metadatas", "scores"):
         column = value.get(name)
@@ -324,50 +259,44 @@ def _columns(value: Mapping[str, Any]) -> list[RetrievedDocument] | None:
             columns[name] = column[:MAX_DOCUMENTS]
     if "ids" not in columns or not ({"documents", "distances", "metadatas"} & columns.keys()):
         return None
-    out = []
+    documents = []
     for n, identity in enumerate(columns["ids"]):
         row = {name: column[n] for name, column in columns.items() if n < len(column)}
-        text = scalar_text(row.get("documents"))
         distance, score = parse_number(row.get("distances")), parse_number(row.get("scores"))
-        out.append(
-            RetrievedDocument(
+        kind = "" if score is None else "similarity"
+        documents.append(
+            _document(
+                scalar_text(row.get("documents")),
                 id=scalar_text(identity) or "",
-                text=None if is_hidden(text) else text,
                 score=score if distance is None else distance,
-                score_kind=""
-                if distance is None and score is None
-                else "similarity"
-                if distance is None
-                else "distance",
+                score_kind=kind if distance is None else "distance",
                 metadata=read_metadata(row.get("metadatas")),
-                gap=_document_gap(text),
             )
         )
-    return out
+    return documents
 
 
 def read_flattened_documents(
     attributes: Mapping[str, Any], prefix: str
 ) -> tuple[list[RetrievedDocument] | None, bool]:
-    """Documents at `prefix.N.document.content` and so on, and whether the first are missing."""
-    found = flattened_items(attributes, prefix)
-    if not found:
+    """Read documents at `prefix.N.document.content` and so on, None if there are none.
+
+    Returns:
+        The documents, and whether the first ones are missing.
+    """
+    items = flattened_items(attributes, prefix)
+    if not items:
         return None, False
-    out = []
-    for _, item in found[:MAX_DOCUMENTS]:
+    documents = []
+    for _, item in items[:MAX_DOCUMENTS]:
         text = scalar_text(item.get("document.content"))
         if text is not None and is_embedding(text):
             text = None
-        whole = read_document_repr(text) if text is not None else None
-        score = parse_number(item.get("document.score"))
-        out.append(
-            RetrievedDocument(
-                id=scalar_text(item.get("document.id")) or (whole.id if whole else ""),
-                text=None if is_hidden(text) else whole.text if whole else text,
-                score=score,
-                score_kind="similarity" if score is not None else "",
-                metadata=read_metadata(item.get("document.metadata")),
-                gap=whole.gap if whole else _document_gap(text),
-            )
-        )
-    return out, found[0][0] > 0
+        document = read_document_repr(text) if text is not None else None
+        document = document or _document(text)
+        document.id = scalar_text(item.get("document.id")) or document.id
+        document.score = parse_number(item.get("document.score"))
+        document.score_kind = "similarity" if document.score is not None else ""
+        document.metadata = read_metadata(item.get("document.metadata"))
+        documents.append(document)
+    return documents, items[0][0] > 0

@@ -1,48 +1,65 @@
-"""Read a span by a table of attribute names, for conventions that differ only in their keys.
+"""Read spans by tables of attribute names, for conventions that differ only in their keys.
 
-A product's module states its keys and adds what is particular to it. The keys of a field are tried
-in order; the first that holds something wins. Values may be JSON text, quoted text or numbers as
-text, as products write them.
+`key_tables.yaml` holds the tables. A convention's module, where it has one, adds what is particular
+to it. The keys of a field are tried in order, and the first that holds a value wins. Values may be
+JSON text, quoted text or numbers as text, as products write them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 from ragmeter.ingest.conventions.documents import read_documents, read_tool_documents
 from ragmeter.ingest.conventions.messages import last_text_of, read_messages
 from ragmeter.ingest.conventions.span_content import (
     ContentGap,
+    RetrievedDocument,
     SpanContent,
     SpanRole,
-    may_defer_content,
+    defer_content,
 )
 from ragmeter.ingest.conventions.texts import find_answer, find_question
 from ragmeter.ingest.conventions.values import (
     is_hidden,
     is_truncated_json,
+    load_yaml,
     parse_count,
     parse_nested_json,
     parse_number,
     scalar_text,
 )
+from ragmeter.ingest.spans import Span
 
 MAX_TAGS = 64  # of one span; the trace keeps no more than that
 _MAX_TAG_TEXT = 256  # characters; longer values are prose and no tag
+# what Langfuse's SDK and Logfire write in place of a value that a masking rule has hit
+_MASKS = ("<fully masked due to failed mask function>", "[Scrubbed due to ")
 
 
 @dataclass(frozen=True, slots=True)
 class KeyTable:
-    """Attribute names by field. `tag_prefixes` are cut off the tags' names."""
+    """The attribute names of a convention, by the field of `SpanContent` that they hold.
+
+    Args:
+        convention: Name of the convention.
+        matches: `scopes`, `attributes` or `operations` (values of `gen_ai.operation.name`) any of
+            which makes a span one of this convention; empty where code decides.
+        kind: Attributes that hold the kind of a span.
+        roles: Role by kind in lower case.
+        unknown: Role of a kind that is present but not listed.
+        failed: Attributes that mark a failure, with the value (in lower case) that does.
+        tags: Tag names by attribute.
+        tag_prefixes: Attributes with these prefixes are tags named by the rest of the name.
+    """
 
     convention: str
+    matches: Mapping[str, frozenset[str]] = field(default_factory=dict)
     kind: tuple[str, ...] = ()
     roles: Mapping[str, SpanRole] = field(default_factory=dict)
-    """By the value of `kind` in lower case."""
     unknown: SpanRole = SpanRole.OTHER
-    """The role of a kind that is there but not listed."""
     query: tuple[str, ...] = ()
     answer: tuple[str, ...] = ()
     documents: tuple[str, ...] = ()
@@ -53,13 +70,46 @@ class KeyTable:
     cost_usd: tuple[str, ...] = ()
     session: tuple[str, ...] = ()
     user: tuple[str, ...] = ()
+    failed: Mapping[str, str] = field(default_factory=dict)
     tags: Mapping[str, str] = field(default_factory=dict)
-    """Attribute to the name of the tag."""
     tag_prefixes: tuple[str, ...] = ()
 
 
+@cache
+def key_table(convention: str) -> KeyTable:
+    """Return the table of a convention from `key_tables.yaml`, which is read at the first call."""
+    fields: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value
+        for name, value in _all_tables()[convention].items()
+    }
+    fields["matches"] = {name: frozenset(of) for name, of in fields.get("matches", {}).items()}
+    fields["unknown"] = SpanRole(fields.get("unknown", SpanRole.OTHER))
+    fields["roles"] = {
+        kind: SpanRole(role) for role, kinds in fields.get("roles", {}).items() for kind in kinds
+    }
+    return KeyTable(convention, **fields)
+
+
+@cache
+def _all_tables() -> Any:
+    return load_yaml("key_tables.yaml")
+
+
+def matches_table(table: KeyTable, span: Span) -> bool:
+    """Return whether a span has any of the marks that the table lists under `matches`."""
+    marks = table.matches
+    return (
+        span.scope in marks.get("scopes", ())
+        or not span.attributes.keys().isdisjoint(marks.get("attributes", ()))
+        or (
+            "operations" in marks
+            and span.attributes.get("gen_ai.operation.name") in tuple(marks["operations"])
+        )
+    )
+
+
 def first_value(attributes: Mapping[str, Any], keys: tuple[str, ...]) -> Any:
-    """The first value that is there and not empty."""
+    """Return the first value that is present and not empty, None without one."""
     for key in keys:
         value = attributes.get(key)
         if value is not None and value != "" and value != [] and value != {}:
@@ -67,114 +117,138 @@ def first_value(attributes: Mapping[str, Any], keys: tuple[str, ...]) -> Any:
     return None
 
 
-def read_role(keys: KeyTable, attributes: Mapping[str, Any]) -> SpanRole:
-    kind = parse_nested_json(
-        first_value(attributes, keys.kind), times=1
-    )  # MLflow quotes it: "\"RETRIEVER\""
+def read_role(table: KeyTable, attributes: Mapping[str, Any]) -> SpanRole:
+    """Return the role of a span by its kind; OTHER without a kind."""
+    # MLflow quotes it: "\"RETRIEVER\""
+    kind = parse_nested_json(first_value(attributes, table.kind), times=1)
     if not isinstance(kind, str):
         return SpanRole.OTHER
-    return keys.roles.get(kind.strip().lower(), keys.unknown)
+    return table.roles.get(kind.strip().lower(), table.unknown)
 
 
-def read_by_keys(
-    keys: KeyTable, attributes: Mapping[str, Any], content: bool = True
+def read_by_table(
+    table: KeyTable,
+    attributes: Mapping[str, Any],
+    full: bool = True,
+    role: SpanRole | None = None,
 ) -> SpanContent:
-    """What the table finds. The content is read by `fill_content` according to the role."""
-    reading = SpanContent(role=read_role(keys, attributes), convention=keys.convention)
-    if content or reading.role is SpanRole.OTHER or not may_defer_content(reading):
-        fill_content(
-            reading,
-            first_value(attributes, keys.query),
-            first_value(attributes, keys.answer),
-            first_value(attributes, keys.documents),
-        )
-    reading.prompt_version = _scalar(first_value(attributes, keys.prompt_version))
-    if reading.role is not SpanRole.EMBEDDING:
-        reading.model = _scalar(first_value(attributes, keys.model))
-        reading.input_tokens = parse_count(first_value(attributes, keys.input_tokens))
-        reading.output_tokens = parse_count(first_value(attributes, keys.output_tokens))
-    cost = parse_number(first_value(attributes, keys.cost_usd))
-    reading.cost_usd = cost if cost is not None and cost >= 0 else None
-    reading.session = _scalar(first_value(attributes, keys.session))
-    reading.user = _scalar(first_value(attributes, keys.user))
-    for key, name in keys.tags.items():
-        add_tag(reading, name, attributes.get(key))
-    if keys.tag_prefixes:
-        for key, value in attributes.items():
-            for prefix in keys.tag_prefixes:
-                if key.startswith(prefix):
-                    add_tag(reading, key[len(prefix) :], value)
-    return reading
+    """Read the fields that a table lists.
 
-
-def fill_content(reading: SpanContent, given: Any, made: Any, documents: Any = None) -> None:
-    """Query, answer and documents, of what a span was given and what it made.
-
-    A retriever has no answer: what it made are documents. An embedding, an evaluator or a span of
-    unknown use says nothing about the request. A tool may have found documents: whether they
-    count is the user's word (`tool_names`).
+    Args:
+        table: The attribute names.
+        attributes: Attributes of the span.
+        full: False leaves out question and answer where `defer_content` allows it.
+        role: Role of the span where the convention does not tell it by `table.kind`.
     """
-    given, made, documents = _masked(given), _masked(made), _masked(documents)
-    role = reading.role
+    role = read_role(table, attributes) if role is None else role
+    content = SpanContent(role=role, convention=table.convention)
+    if full or role is SpanRole.OTHER or not defer_content(content):
+        fill_content(
+            content,
+            first_value(attributes, table.query),
+            first_value(attributes, table.answer),
+            first_value(attributes, table.documents),
+        )
+    content.prompt_version = _scalar(first_value(attributes, table.prompt_version))
+    if role is not SpanRole.EMBEDDING:
+        content.model = _scalar(first_value(attributes, table.model))
+        content.input_tokens = parse_count(first_value(attributes, table.input_tokens))
+        content.output_tokens = parse_count(first_value(attributes, table.output_tokens))
+    cost = parse_number(first_value(attributes, table.cost_usd))
+    content.cost_usd = cost if cost is not None and cost >= 0 else None
+    content.session = _scalar(first_value(attributes, table.session))
+    content.user = _scalar(first_value(attributes, table.user))
+    content.failed = any(
+        str(attributes.get(key, "")).lower() == value for key, value in table.failed.items()
+    )
+    for key, name in table.tags.items():
+        add_tag(content, name, attributes.get(key))
+    if table.tag_prefixes:
+        for key, value in attributes.items():
+            for prefix in table.tag_prefixes:
+                if key.startswith(prefix):
+                    add_tag(content, key[len(prefix) :], value)
+    return content
+
+
+def fill_content(
+    content: SpanContent, input_value: Any, output_value: Any, documents: Any = None
+) -> None:
+    """Set question, answer and documents from the input and output of a span, by its role.
+
+    The output of a retriever is documents and never an answer. Embeddings, evaluators and spans of
+    unknown use tell nothing about the request. The output of a tool may be documents: the setting
+    `tool_names` decides whether they count.
+    """
+    input_value, output_value, documents = map(_unify_mask, (input_value, output_value, documents))
+    role = content.role
     if role in (SpanRole.RETRIEVER, SpanRole.RERANKER, SpanRole.VECTOR_DB):
-        reading.query, reading.query_gap = find_question(given)
-        read_retrieved(reading, made if documents is None else documents)
+        content.query, content.query_gap = find_question(input_value)
+        fill_documents(content, output_value if documents is None else documents)
     elif role is SpanRole.LLM:
-        reading.query = last_text_of(read_messages(given), "user")
-        if reading.query is None:
-            reading.query, reading.query_gap = find_question(given)
-        reading.calls_tools = asks_tools_only(made)
-        if not reading.calls_tools:
-            reading.answer, reading.answer_gap = find_answer(made)
+        content.query = last_text_of(read_messages(input_value), "user")
+        if content.query is None:
+            content.query, content.query_gap = find_question(input_value)
+        fill_reply(content, output_value)
     elif role is SpanRole.CHAIN:
-        reading.query, reading.query_gap = find_question(given)
-        reading.answer, reading.answer_gap = find_answer(made)
+        content.query, content.query_gap = find_question(input_value)
+        content.answer, content.answer_gap = find_answer(output_value)
     elif role is SpanRole.TOOL:
-        reading.query, reading.query_gap = find_question(given)
-        reading.documents = read_tool_documents(made)
+        content.query, content.query_gap = find_question(input_value)
+        content.documents = read_tool_documents(output_value)
 
 
-# what Langfuse's SDK and Logfire write in the place of a value that a masking rule has hit
-_MASKS = ("<fully masked due to failed mask function>", "[Scrubbed due to ")
+def fill_reply(content: SpanContent, output_value: Any) -> None:
+    """Set the answer of a model call, or mark it as one that only asks for tools."""
+    content.calls_tools = asks_tools_only(output_value)
+    if not content.calls_tools:
+        content.answer, content.answer_gap = find_answer(output_value)
 
 
-def _masked(value: Any) -> Any:
-    """A masked value as the word that all readers know."""
+def _unify_mask(value: Any) -> Any:
+    """Replace a product's own mask by the one that `is_hidden` recognises."""
     return "__REDACTED__" if isinstance(value, str) and value.startswith(_MASKS) else value
 
 
-def read_retrieved(reading: SpanContent, value: Any) -> None:
-    """Documents of a value, or why there are none."""
+def fill_documents(content: SpanContent, value: Any) -> None:
+    """Set the documents that a value holds, or the reason why they are missing."""
     if value is None:
         return
+    if not is_hidden(value):
+        content.documents = read_documents(value)
+    content.documents_gap = missing_documents_gap(content.documents, value)
+
+
+def missing_documents_gap(
+    documents: list[RetrievedDocument] | None, value: Any
+) -> ContentGap | None:
+    """Return why documents are missing from the value that should hold them."""
     if is_hidden(value):
-        reading.documents_gap = ContentGap.HIDDEN
-        return
-    reading.documents = read_documents(value)
-    if reading.documents is None and is_truncated_json(value):
-        reading.documents_gap = ContentGap.PASSAGES_TRUNCATED
+        return ContentGap.HIDDEN
+    cut = documents is None and is_truncated_json(value)
+    return ContentGap.PASSAGES_TRUNCATED if cut else None
 
 
 def asks_tools_only(value: Any) -> bool:
-    """Whether a model's reply asks for tools and says nothing else."""
+    """Return whether a model's reply asks for tools and has no text."""
     opened = parse_nested_json(value)
     if isinstance(opened, dict):
         for key in ("choices", "generations"):
             if isinstance(opened.get(key), list):
                 opened = opened[key]
                 break
-    turns = read_messages(opened)
-    return bool(turns) and turns[-1].tools and not turns[-1].text
+    messages = read_messages(opened)
+    return bool(messages) and messages[-1].tools and not messages[-1].text
 
 
-def add_tag(reading: SpanContent, name: str, value: Any) -> None:
-    """A small scalar becomes a tag; what is nested or prose is left out."""
+def add_tag(content: SpanContent, name: str, value: Any) -> None:
+    """Add a tag if the value is a short scalar; nested values and prose are left out."""
     if value is None:
         return
     value = parse_nested_json(value, times=1)
     text = ("true" if value else "false") if isinstance(value, bool) else scalar_text(value) or ""
-    if name and text and len(text) <= _MAX_TAG_TEXT and len(reading.tags) < MAX_TAGS:
-        reading.tags[name[:_MAX_TAG_TEXT]] = text
+    if name and text and len(text) <= _MAX_TAG_TEXT and len(content.tags) < MAX_TAGS:
+        content.tags[name[:_MAX_TAG_TEXT]] = text
 
 
 def _scalar(value: Any) -> str | None:

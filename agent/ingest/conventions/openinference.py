@@ -1,8 +1,7 @@
 """OpenInference (Arize): `openinference.span.kind`, flattened messages and documents.
 
-The spec is spec/semantic_conventions.md of Arize-ai/openinference. Where the sender's limits have
-cost a span its kind, the keys that are left tell it. What single instrumentors do otherwise:
-
+The source is spec/semantic_conventions.md of Arize-ai/openinference. If the sender's limits cost a
+span its kind, the keys that are left tell it. Some instrumentors deviate from the specification:
 - LangChain writes document ids into the retriever's `output.value` only.
 - LlamaIndex nests a RETRIEVER without documents in one that has them.
 - Haystack (old) calls prompt builders and every unknown component LLM.
@@ -23,10 +22,13 @@ from ragmeter.ingest.conventions.span_content import (
     RetrievedDocument,
     SpanContent,
     SpanRole,
-    may_defer_content,
+    defer_content,
+    fill_id_and_score,
+    first_event_time,
 )
 from ragmeter.ingest.conventions.texts import find_answer, find_question
 from ragmeter.ingest.conventions.values import (
+    first_text,
     flattened_items,
     has_flattened_items,
     is_hidden,
@@ -37,9 +39,8 @@ from ragmeter.ingest.conventions.values import (
     parse_number,
     scalar_text,
 )
-from ragmeter.ingest.spans import AttributeValue, Span
+from ragmeter.ingest.spans import KIND, AttributeValue, Span
 
-KIND = "openinference.span.kind"
 _ROLES = {
     "chain": SpanRole.CHAIN,
     "agent": SpanRole.CHAIN,
@@ -49,14 +50,15 @@ _ROLES = {
     "retriever": SpanRole.RETRIEVER,
     "reranker": SpanRole.RERANKER,
     "tool": SpanRole.TOOL,
-    "guardrail": SpanRole.TOOL,  # what a model says in there is no answer
+    "guardrail": SpanRole.TOOL,  # a model's reply inside a guardrail is not the request's answer
     "evaluator": SpanRole.EVALUATOR,
 }
-_PREFIXES = ("openinference.", "retrieval.documents.", "llm.", "reranker.", "embedding.")
+_MODEL = ("llm.response.model_name", "llm.model_name", "llm.request.model_name")
 _RETRIEVED, _RERANKED = "retrieval.documents", "reranker.output_documents"
 
 
 def matches_openinference(span: Span) -> bool:
+    """Return whether a span has OpenInference's kind or the keys of its lists."""
     attributes = span.attributes
     if KIND in attributes or span.scope.startswith("openinference."):
         return True
@@ -68,46 +70,43 @@ def matches_openinference(span: Span) -> bool:
 
 
 def preview_wrapper(span: Span) -> SpanContent | None:
-    """What only wraps others, without its content; None for any other span. LangChain sends ten
-    of them a request, each with all that is passed through it, and the topmost has what counts."""
+    """Read a span that only wraps others without its content, None for any other span.
+
+    LangChain sends ten of them a request, each with all that is passed through it, and the topmost
+    has what counts.
+    """
     kind = span.attributes.get(KIND)
     if not isinstance(kind, str) or kind.upper() not in ("CHAIN", "PROMPT"):
         return None
     if has_flattened_items(span.attributes, _RETRIEVED):
         return None
-    reading = _about(span, SpanRole.CHAIN)
-    reading.light = True
-    return reading
+    content = _bare_content(span, SpanRole.CHAIN)
+    content.light = True
+    return content
 
 
-def _about(span: Span, role: SpanRole) -> SpanContent:
-    reading = SpanContent(role=role, convention="openinference")
-    reading.session = scalar_text(span.attributes.get("session.id"))
-    reading.user = scalar_text(span.attributes.get("user.id"))
-    return reading
+def _bare_content(span: Span, role: SpanRole) -> SpanContent:
+    content = SpanContent(role=role, convention="openinference")
+    content.session = scalar_text(span.attributes.get("session.id"))
+    content.user = scalar_text(span.attributes.get("user.id"))
+    return content
 
 
-def read_openinference(span: Span, content: bool = True) -> SpanContent:
+def read_openinference(span: Span, full: bool = True) -> SpanContent:
+    """Read a span of OpenInference."""
     attributes = span.attributes
-    reading = _about(span, _role(span))
-    reading.tags = _tags(attributes.get("metadata"), attributes.get("tag.tags"))
-    reading.prompt_version = scalar_text(attributes.get("llm.prompt_template.version"))
-    if content or has_flattened_items(attributes, _RETRIEVED) or not may_defer_content(reading):
-        _content(span, reading)
-    if reading.role is not SpanRole.EMBEDDING:
-        reading.model = (
-            scalar_text(attributes.get("llm.response.model_name"))
-            or scalar_text(attributes.get("llm.model_name"))
-            or scalar_text(attributes.get("llm.request.model_name"))
-        )
-        reading.input_tokens = parse_count(attributes.get("llm.token_count.prompt"))
-        reading.output_tokens = parse_count(attributes.get("llm.token_count.completion"))
-        reading.cost_usd = parse_number(attributes.get("llm.cost.total"))
-    for event in span.events:
-        if event.name == "First Token Stream Event" and event.time > 0:
-            reading.first_token_ns = event.time
-            break
-    return reading
+    content = _bare_content(span, _role(span))
+    content.tags = _tags(attributes.get("metadata"), attributes.get("tag.tags"))
+    content.prompt_version = scalar_text(attributes.get("llm.prompt_template.version"))
+    if full or has_flattened_items(attributes, _RETRIEVED) or not defer_content(content):
+        _fill_content(span, content)
+    if content.role is not SpanRole.EMBEDDING:
+        content.model = first_text(attributes, _MODEL)
+        content.input_tokens = parse_count(attributes.get("llm.token_count.prompt"))
+        content.output_tokens = parse_count(attributes.get("llm.token_count.completion"))
+        content.cost_usd = parse_number(attributes.get("llm.cost.total"))
+    content.first_token_ns = first_event_time(span, "First Token Stream Event")
+    return content
 
 
 def _role(span: Span) -> SpanRole:
@@ -132,7 +131,7 @@ def _role(span: Span) -> SpanRole:
 
 
 def _builds_prompt(span: Span) -> bool:
-    """A component of Haystack that is called LLM for want of a better kind."""
+    """Return whether this is a component of Haystack that has the kind LLM for want of a better."""
     if not any(name in span.scope or name in span.name for name in ("haystack", "PromptBuilder")):
         return False
     attributes = span.attributes
@@ -142,71 +141,73 @@ def _builds_prompt(span: Span) -> bool:
     )
 
 
-def _content(span: Span, reading: SpanContent) -> None:
+def _fill_content(span: Span, content: SpanContent) -> None:
     attributes = span.attributes
-    role = reading.role
-    given, made = attributes.get("input.value"), attributes.get("output.value")
+    role = content.role
+    input_value, output_value = attributes.get("input.value"), attributes.get("output.value")
     if role is SpanRole.EMBEDDING:
         return
     if role is SpanRole.LLM:
-        _call(span, reading)
+        _fill_call(span, content)
         return
     if role is SpanRole.RERANKER:
-        reading.query, reading.query_gap = find_question(attributes.get("reranker.query"))
-    if reading.query is None:
-        reading.query, reading.query_gap = find_question(given)
-    if reading.query is None and span.dropped and reading.query_gap is None:
-        reading.query_gap = ContentGap.QUERY_TRUNCATED
+        content.query, content.query_gap = find_question(attributes.get("reranker.query"))
+    if content.query is None:
+        content.query, content.query_gap = find_question(input_value)
+    if content.query is None and span.dropped and content.query_gap is None:
+        content.query_gap = ContentGap.QUERY_TRUNCATED
     if role in (SpanRole.RETRIEVER, SpanRole.RERANKER):
-        _retrieval(span, reading, made)
+        _fill_retrieval(span, content, output_value)
     elif role is SpanRole.TOOL:
-        reading.documents = read_tool_documents(made)
+        content.documents = read_tool_documents(output_value)
     else:
-        reading.answer, reading.answer_gap = find_answer(made)
+        content.answer, content.answer_gap = find_answer(output_value)
         if has_flattened_items(attributes, _RETRIEVED):
-            reading.documents, cut = read_flattened_documents(attributes, _RETRIEVED)
-            reading.documents_gap = ContentGap.PASSAGES_TRUNCATED if cut else None
+            content.documents, cut = read_flattened_documents(attributes, _RETRIEVED)
+            content.documents_gap = ContentGap.PASSAGES_TRUNCATED if cut else None
 
 
-def _call(span: Span, reading: SpanContent) -> None:
-    """A call of a model: its messages, else `input.value` and `output.value`."""
+def _fill_call(span: Span, content: SpanContent) -> None:
+    """Read a model call: its messages, else `input.value` and `output.value`."""
     attributes = span.attributes
-    asked = read_flattened_messages(attributes, "llm.input_messages", "message.")
-    told = read_flattened_messages(attributes, "llm.output_messages", "message.")
-    reading.query = last_text_of(asked, "user")
-    if is_hidden(reading.query):
-        reading.query, reading.query_gap = None, ContentGap.HIDDEN
-    elif reading.query is None:
-        reading.query, reading.query_gap = find_question(attributes.get("input.value"))
-    text = _reply(told) or _completion(span)
-    reading.calls_tools = text is None and any(turn.tools for turn in told)
+    prompts = read_flattened_messages(attributes, "llm.input_messages", "message.")
+    replies = read_flattened_messages(attributes, "llm.output_messages", "message.")
+    content.query = last_text_of(prompts, "user")
+    if is_hidden(content.query):
+        content.query, content.query_gap = None, ContentGap.HIDDEN
+    elif content.query is None:
+        content.query, content.query_gap = find_question(attributes.get("input.value"))
+    text = _reply(replies) or _completion(span)
+    content.calls_tools = text is None and any(message.tools for message in replies)
     if is_hidden(text):
-        reading.answer_gap = ContentGap.HIDDEN
+        content.answer_gap = ContentGap.HIDDEN
     elif text is not None:
-        reading.answer, reading.answer_gap = _answer_in_plain(text)
-    elif not reading.calls_tools:
-        reading.answer, reading.answer_gap = find_answer(attributes.get("output.value"))
+        content.answer, content.answer_gap = _answer_in_plain(text)
+    elif not content.calls_tools:
+        content.answer, content.answer_gap = find_answer(attributes.get("output.value"))
     variables = parse_nested_json(attributes.get("llm.prompt_template.variables"))
     if isinstance(variables, dict):
         for key in ("context", "context_str", "documents"):
-            if reading.context is None and isinstance(variables.get(key), str):
-                reading.context = scalar_text(variables[key])
+            if content.context is None and isinstance(variables.get(key), str):
+                content.context = scalar_text(variables[key])
 
 
 def _answer_in_plain(text: str) -> tuple[str | None, ContentGap | None]:
-    """The text of a message as it is: an application that answers in JSON means that text, but
-    what a user reads is at its key `answer`."""
+    """Return the text of a message as it is; of JSON, what a user reads is at its key `answer`."""
     if looks_like_json(text):
-        found, gap = find_answer(text)
-        return (found, gap) if found is not None else (text, None)
+        answer, gap = find_answer(text)
+        return (answer, gap) if answer is not None else (text, None)
     return text, None
 
 
-def _reply(turns: list[ChatMessage]) -> str | None:
-    """The text of the reply; a message without a role is one."""
-    text = last_text_of(turns, "assistant")
+def _reply(messages: list[ChatMessage]) -> str | None:
+    """Return the text of the reply, which may be a message without a role."""
+    text = last_text_of(messages, "assistant")
     if text is None:
-        text = next((turn.text for turn in reversed(turns) if turn.text and not turn.role), None)
+        text = next(
+            (message.text for message in reversed(messages) if message.text and not message.role),
+            None,
+        )
     return text
 
 
@@ -218,53 +219,56 @@ def _completion(span: Span) -> str | None:
     return None
 
 
-def _retrieval(span: Span, reading: SpanContent, made: AttributeValue) -> None:
-    prefix = _RERANKED if reading.role is SpanRole.RERANKER else _RETRIEVED
-    found, cut = read_flattened_documents(span.attributes, prefix)
-    if found is None and reading.role is SpanRole.RERANKER:
-        found, cut = read_flattened_documents(span.attributes, _RETRIEVED)
-    other = read_documents(made) if made is not None and not is_hidden(made) else None
-    if isinstance(made, str) and other is not None and not looks_like_json(made):
+def _fill_retrieval(span: Span, content: SpanContent, output_value: AttributeValue) -> None:
+    prefix = _RERANKED if content.role is SpanRole.RERANKER else _RETRIEVED
+    documents, cut = read_flattened_documents(span.attributes, prefix)
+    if documents is None and content.role is SpanRole.RERANKER:
+        documents, cut = read_flattened_documents(span.attributes, _RETRIEVED)
+    other = (
+        read_documents(output_value)
+        if output_value is not None and not is_hidden(output_value)
+        else None
+    )
+    if isinstance(output_value, str) and other is not None and not looks_like_json(output_value):
         other = None
-    if found is None:
-        found = other
-    elif other is not None and len(other) == len(found):
-        for mine, its in zip(found, other, strict=True):
-            _complete(mine, its)
-    reading.documents = found
-    if cut or (span.dropped and not found):
-        reading.documents_gap = ContentGap.PASSAGES_TRUNCATED
-    elif found is None and is_hidden(made):
-        reading.documents_gap = ContentGap.HIDDEN
-    elif found is None and is_truncated_json(made):
-        reading.documents_gap = ContentGap.PASSAGES_TRUNCATED
-    if reading.role is SpanRole.RETRIEVER and isinstance(made, str) and not looks_like_json(made):
+    if documents is None:
+        documents = other
+    elif other is not None and len(other) == len(documents):
+        for document, same in zip(documents, other, strict=True):
+            _complete(document, same)
+    content.documents = documents
+    if cut or (span.dropped and not documents):
+        content.documents_gap = ContentGap.PASSAGES_TRUNCATED
+    elif documents is None and is_hidden(output_value):
+        content.documents_gap = ContentGap.HIDDEN
+    elif documents is None and is_truncated_json(output_value):
+        content.documents_gap = ContentGap.PASSAGES_TRUNCATED
+    if (
+        content.role is SpanRole.RETRIEVER
+        and isinstance(output_value, str)
+        and not looks_like_json(output_value)
+    ):
         # the one span of Bedrock's RetrieveAndGenerate
-        reading.answer, reading.answer_gap = find_answer(made)
+        content.answer, content.answer_gap = find_answer(output_value)
 
 
-def _complete(mine: RetrievedDocument, its: RetrievedDocument) -> None:
-    """Ids and scores that only the output has. The same place is the same document, unless the
-    texts say otherwise."""
-    if mine.text is not None and its.text is not None and mine.text != its.text:
+def _complete(document: RetrievedDocument, same: RetrievedDocument) -> None:
+    """Fill what only the output has; the same position is the same document unless texts differ."""
+    if not fill_id_and_score(document, same):
         return
-    mine.id = mine.id or its.id
-    if mine.score is None:
-        mine.score, mine.score_kind = its.score, its.score_kind
-    if mine.text is None and mine.gap is not ContentGap.HIDDEN and its.text is not None:
-        mine.text, mine.gap = its.text, its.gap
-    mine.metadata = mine.metadata or its.metadata
+    if document.text is None and document.gap is not ContentGap.HIDDEN and same.text is not None:
+        document.text, document.gap = same.text, same.gap
+    document.metadata = document.metadata or same.metadata
 
 
-def _tags(metadata: AttributeValue, tags: AttributeValue) -> dict[str, str]:
-    """The application's own metadata as tags; what LangChain adds of itself is left out."""
-    found = {
+def _tags(metadata: AttributeValue, names: AttributeValue) -> dict[str, str]:
+    """Return the application's own metadata as tags, without what LangChain adds."""
+    tags = {
         key: str(value).lower() if isinstance(value, bool) else str(value)
         for key, value in read_metadata(metadata).items()
         if not key.startswith(("ls_", "lc_", "langgraph_", "checkpoint_"))
     }
-    if isinstance(tags, list):
-        for name in tags[:16]:
-            if isinstance(name, str) and name:
-                found.setdefault(f"tag.{name[:64]}", "true")
-    return found
+    for name in names[:16] if isinstance(names, list) else ():
+        if isinstance(name, str) and name:
+            tags.setdefault(f"tag.{name[:64]}", "true")
+    return tags

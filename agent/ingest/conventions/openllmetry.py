@@ -1,19 +1,8 @@
-"""OpenLLMetry (Traceloop): `traceloop.*`, `gen_ai.prompt.N` and `gen_ai.task.*` attributes.
-
-OpenLLMetry (Traceloop): `traceloop.*`, and its old attributes `gen_ai.prompt.N` of model calls.
+"""OpenLLMetry (Traceloop): `traceloop.*`, and its old attributes `gen_ai.prompt.N` of model calls.
 
 `traceloop.span.kind` says workflow, task, agent or tool and never retriever: that is the operation
-`vector_db_retrieve` (LangChain) or else the name of the entity (`VectorIndexRetriever.task`). Its
-spans of vector databases are read in `vector_db`.
-
-`gen_ai.task.*`: the task attributes that newer OpenLLMetry writes beside `traceloop.entity.*`
-and that Amazon Bedrock AgentCore reads from agents.
-
-Source: traceloop/openllmetry 0.62 (LangChain callback handler, semantic conventions), the
-AgentCore documentation (`gen_ai.task.input` and `.output` on the `invoke_agent` span). Traps:
-- The value is JSON text with OpenLLMetry, plain text with AgentCore.
-- `vector_db_retrieve` as operation is a framework's retriever, not a vector database span.
-- `gen_ai.task.status` = `failure` is said without a span status.
+`vector_db_retrieve` (LangChain) or else the name of the entity (`VectorIndexRetriever.task`). The
+spans of vector databases are read in `vector_databases`, and `gen_ai.task.*` by its key table.
 """
 
 from __future__ import annotations
@@ -22,22 +11,23 @@ import re
 from typing import Any
 
 from ragmeter.ingest.conventions.documents import read_documents, read_tool_documents
-from ragmeter.ingest.conventions.key_tables import KeyTable, read_by_keys
+from ragmeter.ingest.conventions.key_tables import missing_documents_gap
 from ragmeter.ingest.conventions.messages import last_text_of, read_flattened_messages
 from ragmeter.ingest.conventions.span_content import (
     ContentGap,
     RetrievedDocument,
     SpanContent,
     SpanRole,
-    may_defer_content,
+    defer_content,
+    first_event_time,
 )
 from ragmeter.ingest.conventions.texts import find_answer, find_question
 from ragmeter.ingest.conventions.values import (
+    first_count,
+    first_text,
     has_flattened_items,
     is_hidden,
     is_truncated,
-    is_truncated_json,
-    parse_count,
     parse_nested_json,
     scalar_text,
 )
@@ -56,6 +46,7 @@ _OPERATIONS = {
     "text_completion": SpanRole.LLM,
     "generate_content": SpanRole.LLM,
 }
+_MAX_TAGS = 32
 _SUFFIX = re.compile(r"\.(?:task|workflow|agent|tool|chat|completion|embeddings)$", re.IGNORECASE)
 _RETRIEVER = re.compile(r"Retriever$")
 _RETRIEVES = re.compile(r"_?(?:retrieve|retrieval)(?![a-z]*_chain)(?:_|$|[A-Z])")
@@ -64,49 +55,52 @@ _EMBEDDING = re.compile(r"Embeddings?$")
 
 
 def matches_openllmetry(span: Span) -> bool:
+    """Return whether a span has an attribute of OpenLLMetry."""
     return any(
         key.startswith(("traceloop.", "gen_ai.prompt.0", "gen_ai.completion.0", "llm.request.type"))
         for key in span.attributes
     )
 
 
-def read_openllmetry(span: Span, content: bool = True) -> SpanContent:
+def read_openllmetry(span: Span, full: bool = True) -> SpanContent:
+    """Read a span of OpenLLMetry."""
     attributes = span.attributes
-    reading = SpanContent(convention="openllmetry")
+    content = SpanContent(convention="openllmetry")
     output = attributes.get(_ENTITY + "output")
-    found: list[RetrievedDocument] | None = None
-    reading.role = _role(span)
-    if reading.role in (SpanRole.RETRIEVER, SpanRole.RERANKER) or _may_retrieve(span):
-        found = read_documents(_outputs(output))
-        if reading.role is SpanRole.CHAIN and found and any(one.text for one in found):
-            reading.role = SpanRole.RETRIEVER
-    reading.session = scalar_text(attributes.get(_ASSOCIATION + "session_id"))
-    reading.user = scalar_text(attributes.get(_ASSOCIATION + "user_id"))
-    reading.prompt_version = scalar_text(attributes.get("traceloop.prompt.version"))
-    reading.tags = _tags(span)
+    documents: list[RetrievedDocument] | None = None
+    content.role = _role(span)
+    if content.role in (SpanRole.RETRIEVER, SpanRole.RERANKER) or _may_retrieve(span):
+        documents = read_documents(_outputs(output))
+        if (
+            content.role is SpanRole.CHAIN
+            and documents
+            and any(document.text for document in documents)
+        ):
+            content.role = SpanRole.RETRIEVER
+    content.session = scalar_text(attributes.get(_ASSOCIATION + "session_id"))
+    content.user = scalar_text(attributes.get(_ASSOCIATION + "user_id"))
+    content.prompt_version = scalar_text(attributes.get("traceloop.prompt.version"))
+    content.tags = _tags(span)
     if attributes.get("gen_ai.task.status") == "failure":
-        reading.failed = True
-    if reading.role is SpanRole.EMBEDDING:
-        return reading
-    if reading.role is SpanRole.LLM:
-        _usage(span, reading)
-        if content or not may_defer_content(reading):
-            _call(span, reading)
-        return reading
-    if not content and may_defer_content(reading):
-        return reading
-    reading.query, reading.query_gap = find_question(attributes.get(_ENTITY + "input"))
-    if reading.role in (SpanRole.RETRIEVER, SpanRole.RERANKER):
-        reading.documents = found
-        if is_hidden(output):
-            reading.documents_gap = ContentGap.HIDDEN
-        elif found is None and is_truncated_json(output):
-            reading.documents_gap = ContentGap.PASSAGES_TRUNCATED
-    elif reading.role is SpanRole.TOOL:
-        reading.documents = read_tool_documents(_outputs(output))
+        content.failed = True
+    if content.role is SpanRole.EMBEDDING:
+        return content
+    if content.role is SpanRole.LLM:
+        _fill_usage(span, content)
+        if full or not defer_content(content):
+            _fill_call(span, content)
+        return content
+    if not full and defer_content(content):
+        return content
+    content.query, content.query_gap = find_question(attributes.get(_ENTITY + "input"))
+    if content.role in (SpanRole.RETRIEVER, SpanRole.RERANKER):
+        content.documents = documents
+        content.documents_gap = missing_documents_gap(documents, output)
+    elif content.role is SpanRole.TOOL:
+        content.documents = read_tool_documents(_outputs(output))
     else:
-        reading.answer, reading.answer_gap = find_answer(output)
-    return reading
+        content.answer, content.answer_gap = find_answer(output)
+    return content
 
 
 def _entity(span: Span) -> str:
@@ -140,7 +134,7 @@ def _role(span: Span) -> SpanRole:
 
 
 def _may_retrieve(span: Span) -> bool:
-    """A task that a user has named so: `retrieve_documents`, but not `retrieval_chain`."""
+    """Return whether a user named a task so: `retrieve_documents`, but not `retrieval_chain`."""
     kind = span.attributes.get(_KIND)
     return kind == "task" and _RETRIEVES.match(_entity(span)) is not None
 
@@ -154,81 +148,48 @@ def _outputs(value: Any) -> Any:
     return opened
 
 
-def _call(span: Span, reading: SpanContent) -> None:
+def _fill_call(span: Span, content: SpanContent) -> None:
     attributes = span.attributes
-    asked = read_flattened_messages(attributes, "gen_ai.prompt")
-    told = read_flattened_messages(attributes, "gen_ai.completion")
-    reading.query = last_text_of(asked, "user")
-    if reading.query is None and not asked:
-        reading.query, reading.query_gap = find_question(attributes.get(_ENTITY + "input"))
-    text = last_text_of(told, "assistant") or next((t.text for t in told if t.text), None)
-    reading.calls_tools = text is None and any(turn.tools for turn in told)
-    if text is None and not told:
-        reading.answer, reading.answer_gap = find_answer(attributes.get(_ENTITY + "output"))
-    else:
-        reading.answer = text
-    if is_hidden(reading.query):
-        reading.query, reading.query_gap = None, ContentGap.HIDDEN
-    if is_hidden(reading.answer):
-        reading.answer, reading.answer_gap = None, ContentGap.HIDDEN
-    if reading.answer is not None and is_truncated(reading.answer):
-        reading.answer_gap = ContentGap.ANSWER_TRUNCATED
-
-
-def _usage(span: Span, reading: SpanContent) -> None:
-    attributes = span.attributes
-    reading.model = scalar_text(attributes.get("gen_ai.response.model")) or scalar_text(
-        attributes.get("gen_ai.request.model")
+    prompts = read_flattened_messages(attributes, "gen_ai.prompt")
+    replies = read_flattened_messages(attributes, "gen_ai.completion")
+    content.query = last_text_of(prompts, "user")
+    if content.query is None and not prompts:
+        content.query, content.query_gap = find_question(attributes.get(_ENTITY + "input"))
+    text = last_text_of(replies, "assistant") or next(
+        (one.text for one in replies if one.text), None
     )
-    for key in ("gen_ai.usage.input_tokens", "gen_ai.usage.prompt_tokens"):
-        if reading.input_tokens is None:
-            reading.input_tokens = parse_count(attributes.get(key))
-    for key in ("gen_ai.usage.output_tokens", "gen_ai.usage.completion_tokens"):
-        if reading.output_tokens is None:
-            reading.output_tokens = parse_count(attributes.get(key))
-    for event in span.events:
-        if event.name == "llm.content.completion.chunk" and event.time > 0:
-            reading.first_token_ns = event.time
-            break
+    content.calls_tools = text is None and any(message.tools for message in replies)
+    if text is None and not replies:
+        content.answer, content.answer_gap = find_answer(attributes.get(_ENTITY + "output"))
+    else:
+        content.answer = text
+    if is_hidden(content.query):
+        content.query, content.query_gap = None, ContentGap.HIDDEN
+    if is_hidden(content.answer):
+        content.answer, content.answer_gap = None, ContentGap.HIDDEN
+    if content.answer is not None and is_truncated(content.answer):
+        content.answer_gap = ContentGap.ANSWER_TRUNCATED
+
+
+def _fill_usage(span: Span, content: SpanContent) -> None:
+    attributes = span.attributes
+    content.model = first_text(attributes, ("gen_ai.response.model", "gen_ai.request.model"))
+    content.input_tokens = first_count(
+        attributes, ("gen_ai.usage.input_tokens", "gen_ai.usage.prompt_tokens")
+    )
+    content.output_tokens = first_count(
+        attributes, ("gen_ai.usage.output_tokens", "gen_ai.usage.completion_tokens")
+    )
+    content.first_token_ns = first_event_time(span, "llm.content.completion.chunk")
 
 
 def _tags(span: Span) -> dict[str, str]:
-    """The application's association properties."""
-    found: dict[str, str] = {}
+    """Return the application's association properties."""
+    tags: dict[str, str] = {}
     for key, value in span.attributes.items():
-        if key.startswith(_ASSOCIATION) and len(found) < 32:
+        if key.startswith(_ASSOCIATION) and len(tags) < _MAX_TAGS:
             name = key[len(_ASSOCIATION) :]
             text = scalar_text(value)
             if name not in ("session_id", "user_id") and text and not name.startswith("ls_"):
-                found[name] = text
-    return found
-
-
-_GEN_AI_TASK_KEYS = KeyTable(
-    convention="gen_ai_task",
-    kind=("gen_ai.operation.name", "gen_ai.task.kind"),
-    roles={
-        "vector_db_retrieve": SpanRole.RETRIEVER,
-        "retrieval": SpanRole.RETRIEVER,
-        "rerank": SpanRole.RERANKER,
-        "execute_tool": SpanRole.TOOL,
-        "embeddings": SpanRole.EMBEDDING,
-        "embedding": SpanRole.EMBEDDING,
-        "chat": SpanRole.LLM,
-        "generate_content": SpanRole.LLM,
-        "text_completion": SpanRole.LLM,
-    },
-    unknown=SpanRole.CHAIN,
-    query=("gen_ai.task.input",),
-    answer=("gen_ai.task.output",),
-)
-
-
-def matches_gen_ai_task(span: Span) -> bool:
-    return "gen_ai.task.input" in span.attributes or "gen_ai.task.output" in span.attributes
-
-
-def read_gen_ai_task(span: Span, content: bool = True) -> SpanContent:
-    reading = read_by_keys(_GEN_AI_TASK_KEYS, span.attributes, content)
-    reading.failed = str(span.attributes.get("gen_ai.task.status", "")).lower() == "failure"
-    return reading
+                tags[name] = text
+    return tags

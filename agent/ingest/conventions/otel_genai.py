@@ -3,8 +3,8 @@
 Up to 1.36 content is in span or log events, a message each (`gen_ai.user.message`,
 `gen_ai.choice`); since 1.37 in `gen_ai.input.messages` and `gen_ai.output.messages`, on the span or
 in the event `gen_ai.client.inference.operation.details`, as JSON text or structured. The retrieval
-span (1.40) holds ids, and text only where somebody has added it. Content is off by default: what
-is not there was not captured.
+span (1.40) holds ids, and text only if somebody adds it. Content is off by default, so missing
+content was not captured.
 """
 
 from __future__ import annotations
@@ -12,48 +12,47 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from ragmeter.ingest.conventions.documents import read_documents, read_tool_documents
+from ragmeter.ingest.conventions.documents import read_tool_documents
+from ragmeter.ingest.conventions.key_tables import fill_documents
 from ragmeter.ingest.conventions.messages import ChatMessage, last_text_of, read_messages
 from ragmeter.ingest.conventions.span_content import (
     ContentGap,
     SpanContent,
     SpanRole,
-    may_defer_content,
+    defer_content,
 )
 from ragmeter.ingest.conventions.texts import find_answer, find_question
 from ragmeter.ingest.conventions.values import (
+    first_count,
+    first_text,
     is_hidden,
     is_truncated,
-    is_truncated_json,
     looks_like_json,
-    parse_count,
     parse_nested_json,
     parse_number,
     scalar_text,
 )
 from ragmeter.ingest.spans import Span, SpanEvent
 
-OPERATION = "gen_ai.operation.name"
 _ROLES = {
-    "chat": SpanRole.LLM,
-    "text_completion": SpanRole.LLM,
-    "generate_content": SpanRole.LLM,
-    "completion": SpanRole.LLM,
-    "generate": SpanRole.LLM,
-    "responses": SpanRole.LLM,
-    "embeddings": SpanRole.EMBEDDING,
-    "embedding": SpanRole.EMBEDDING,
-    "retrieval": SpanRole.RETRIEVER,
-    "retrieve": SpanRole.RETRIEVER,
-    "search_memory": SpanRole.RETRIEVER,
-    "rerank": SpanRole.RERANKER,
-    "execute_tool": SpanRole.TOOL,
-    "invoke_agent": SpanRole.CHAIN,
-    "invoke_workflow": SpanRole.CHAIN,
-    "chain": SpanRole.CHAIN,
-    "evaluate": SpanRole.EVALUATOR,
-    "evaluation": SpanRole.EVALUATOR,
+    operation: role
+    for role, operations in {
+        SpanRole.LLM: (
+            *("chat", "text_completion", "generate_content", "completion"),
+            *("generate", "responses"),
+        ),
+        SpanRole.EMBEDDING: ("embeddings", "embedding"),
+        SpanRole.RETRIEVER: ("retrieval", "retrieve", "search_memory"),
+        SpanRole.RERANKER: ("rerank",),
+        SpanRole.TOOL: ("execute_tool",),
+        SpanRole.CHAIN: ("invoke_agent", "invoke_workflow", "chain"),
+        SpanRole.EVALUATOR: ("evaluate", "evaluation"),
+    }.items()
+    for operation in operations
 }
+_MODEL = ("gen_ai.response.model", "gen_ai.request.model")
+_QUERIES = ("gen_ai.retrieval.query.text", "gen_ai.retrieval.query", "gen_ai.rerank.query")
+_DOCUMENTS = "gen_ai.retrieval.documents"
 _DETAILS = "gen_ai.client.inference.operation.details"
 _MESSAGES = {
     "gen_ai.system.message": "system",
@@ -67,99 +66,84 @@ _CONTEXTS = ("context", "context_str", "documents", "contexts")
 
 
 def matches_otel_genai(span: Span) -> bool:
+    """Return whether any attribute or event is one of the GenAI conventions."""
     return any(key.startswith("gen_ai.") for key in span.attributes) or any(
         event.name.startswith("gen_ai.") for event in span.events
     )
 
 
-def read_otel_genai(span: Span, content: bool = True) -> SpanContent:
+def read_otel_genai(span: Span, full: bool = True) -> SpanContent:
+    """Read a span of the GenAI conventions."""
     attributes = span.attributes
-    reading = SpanContent(role=_role(span), convention="otel_genai")
-    reading.session = scalar_text(attributes.get("gen_ai.conversation.id")) or scalar_text(
-        attributes.get("session.id")
+    content = SpanContent(role=_role(span), convention="otel_genai")
+    content.session = first_text(attributes, ("gen_ai.conversation.id", "session.id"))
+    content.user = first_text(attributes, ("user.id", "enduser.id"))
+    content.prompt_version = scalar_text(attributes.get("gen_ai.prompt.version"))
+    content.error_type = scalar_text(attributes.get("error.type"))
+    if content.role is SpanRole.EMBEDDING:
+        return content
+    content.model = first_text(attributes, _MODEL)
+    content.input_tokens = first_count(
+        attributes, ("gen_ai.usage.input_tokens", "gen_ai.usage.prompt_tokens")
     )
-    reading.user = scalar_text(attributes.get("user.id")) or scalar_text(
-        attributes.get("enduser.id")
+    content.output_tokens = first_count(
+        attributes, ("gen_ai.usage.output_tokens", "gen_ai.usage.completion_tokens")
     )
-    reading.prompt_version = scalar_text(attributes.get("gen_ai.prompt.version"))
-    reading.error_type = scalar_text(attributes.get("error.type"))
-    if reading.role is SpanRole.EMBEDDING:
-        return reading
-    reading.model = scalar_text(attributes.get("gen_ai.response.model")) or scalar_text(
-        attributes.get("gen_ai.request.model")
-    )
-    reading.input_tokens = _first_whole(
-        attributes, "gen_ai.usage.input_tokens", "gen_ai.usage.prompt_tokens"
-    )
-    reading.output_tokens = _first_whole(
-        attributes, "gen_ai.usage.output_tokens", "gen_ai.usage.completion_tokens"
-    )
-    reading.cost_usd = parse_number(attributes.get("gen_ai.usage.cost"))
-    wait = parse_number(attributes.get("gen_ai.response.time_to_first_chunk"))
-    if wait is not None and 0 <= wait < 1e6 and span.start > 0:
-        reading.first_token_ns = span.start + int(wait * 1e9)
-    if reading.role in (SpanRole.RETRIEVER, SpanRole.RERANKER):
-        _retrieval(span, reading)
-    elif reading.role is SpanRole.TOOL:
-        reading.documents = read_tool_documents(attributes.get("gen_ai.tool.call.result"))
-    elif content or not may_defer_content(reading):
-        _variables(attributes, reading)
-        _talk(span, reading)
-    return reading
-
-
-def _first_whole(attributes: Mapping[str, Any], *keys: str) -> int | None:
-    return next((n for key in keys if (n := parse_count(attributes.get(key))) is not None), None)
+    content.cost_usd = parse_number(attributes.get("gen_ai.usage.cost"))
+    wait_seconds = parse_number(attributes.get("gen_ai.response.time_to_first_chunk"))
+    if wait_seconds is not None and 0 <= wait_seconds < 1e6 and span.start > 0:
+        content.first_token_ns = span.start + int(wait_seconds * 1e9)
+    if content.role in (SpanRole.RETRIEVER, SpanRole.RERANKER):
+        _fill_retrieval(span, content)
+    elif content.role is SpanRole.TOOL:
+        content.documents = read_tool_documents(attributes.get("gen_ai.tool.call.result"))
+    elif full or not defer_content(content):
+        _fill_variables(attributes, content)
+        _fill_messages(span, content)
+    return content
 
 
 def _role(span: Span) -> SpanRole:
     attributes = span.attributes
-    name = attributes.get(OPERATION)
+    name = attributes.get("gen_ai.operation.name")
     if isinstance(name, str) and name:
         return _ROLES.get(name.strip().lower(), SpanRole.OTHER)
-    if "gen_ai.retrieval.documents" in attributes or "gen_ai.retrieval.query.text" in attributes:
+    if _DOCUMENTS in attributes or "gen_ai.retrieval.query.text" in attributes:
         return SpanRole.RETRIEVER
     if any(key in attributes for key in ("gen_ai.usage.output_tokens", "gen_ai.output.messages")):
         return SpanRole.LLM
     for event in span.events:  # no operation name: before 1.30, or only a system is known
         if event.name in (_DETAILS, "gen_ai.choice", "gen_ai.content.completion"):
             return SpanRole.LLM
-    asked = "gen_ai.request.model" in attributes or "gen_ai.response.model" in attributes
-    return SpanRole.LLM if asked and "embed" not in span.name.lower() else SpanRole.OTHER
+    has_model = any(key in attributes for key in _MODEL)
+    return SpanRole.LLM if has_model and "embed" not in span.name.lower() else SpanRole.OTHER
 
 
-def _retrieval(span: Span, reading: SpanContent) -> None:
-    attributes = span.attributes
-    for key in ("gen_ai.retrieval.query.text", "gen_ai.retrieval.query", "gen_ai.rerank.query"):
-        if reading.query is None:
-            reading.query, gap = find_question(attributes.get(key))
-            reading.query_gap = reading.query_gap or gap
-    raw = attributes.get("gen_ai.retrieval.documents")
-    if raw is None:
-        for event in span.events:
-            raw = raw if raw is not None else _body(event).get("gen_ai.retrieval.documents")
-    if is_hidden(raw):
-        reading.documents_gap = ContentGap.HIDDEN
-        return
-    reading.documents = read_documents(raw)
-    if reading.documents is None and is_truncated_json(raw):
-        reading.documents_gap = ContentGap.PASSAGES_TRUNCATED
+def _fill_retrieval(span: Span, content: SpanContent) -> None:
+    for key in _QUERIES:
+        if content.query is None:
+            content.query, gap = find_question(span.attributes.get(key))
+            content.query_gap = content.query_gap or gap
+    documents = span.attributes.get(_DOCUMENTS)
+    for event in span.events:
+        documents = documents if documents is not None else _body(event).get(_DOCUMENTS)
+    fill_documents(content, documents)
 
 
-def _variables(attributes: Mapping[str, Any], reading: SpanContent) -> None:
-    """What a prompt template was filled with."""
+def _fill_variables(attributes: Mapping[str, Any], content: SpanContent) -> None:
+    """Read the variables of a prompt template."""
     for name in _QUESTIONS:
         text = scalar_text(attributes.get(_VARIABLE + name))
-        if text is not None and reading.query is None:
-            reading.query, reading.query_gap = find_question(text)
+        if text is not None and content.query is None:
+            content.query, content.query_gap = find_question(text)
     for name in _CONTEXTS:
         text = scalar_text(attributes.get(_VARIABLE + name))
-        if text is not None and reading.context is None and not is_hidden(text):
-            reading.context = text
+        if text is not None and content.context is None and not is_hidden(text):
+            content.context = text
 
 
 def _body(event: SpanEvent) -> Mapping[str, Any]:
-    """An event's attributes; a log event's body and old `gen_ai.event.content` are laid over."""
+    """Return an event's attributes, overlaid by a log event's body or `gen_ai.event.content`."""
     merged: dict[str, Any] = dict(event.attributes)
     for key in ("gen_ai.event.content", "event_body", "body"):
         inner = parse_nested_json(merged.get(key))
@@ -170,63 +154,61 @@ def _body(event: SpanEvent) -> Mapping[str, Any]:
     return merged
 
 
-def _message(role: str, body: Mapping[str, Any]) -> ChatMessage | None:
+def _read_event(role: str, body: Mapping[str, Any]) -> list[ChatMessage]:
+    """Read the message of an event, in a list that is empty if it holds none."""
     inner = parse_nested_json(body.get("message"))
     if isinstance(inner, str) and inner:
-        return ChatMessage(role, inner)
+        return [ChatMessage(role, inner)]
     source = inner if isinstance(inner, dict) else body
-    found = read_messages([{**source, "role": source.get("role") or role}])
-    if not found:
-        return None
-    turn = found[0]
-    turn.tools = turn.tools or bool(parse_nested_json(body.get("tool_calls")))
-    turn.text = turn.text if turn.text is None else _unquoted(turn.text)
-    return turn
+    messages = read_messages([{**source, "role": source.get("role") or role}])
+    for message in messages:
+        message.tools = message.tools or bool(parse_nested_json(body.get("tool_calls")))
+        message.text = message.text if message.text is None else _unquoted(message.text)
+    return messages
 
 
 def _unquoted(text: str) -> str:
     opened = parse_nested_json(text)
     if isinstance(opened, str):
         return opened
-    found, _ = find_answer(opened) if isinstance(opened, list) else (None, None)
-    return found or text
+    answer, _ = find_answer(opened) if isinstance(opened, list) else (None, None)
+    return answer or text
 
 
-def _talk(span: Span, reading: SpanContent) -> None:
-    asked, told = _turns(span)
-    # the history is in the input: the question is what the user said last
-    text = last_text_of(asked, "user")
-    if reading.query is None and text is not None:
-        reading.query, reading.query_gap = _marked(text, ContentGap.QUERY_TRUNCATED)
-    reply = last_text_of(told, "assistant") or next(
-        (turn.text for turn in reversed(told) if turn.text and turn.role in ("", "user")), None
+def _fill_messages(span: Span, content: SpanContent) -> None:
+    prompts, replies = _messages_of(span)
+    # the history is in the input: the question is the last message of the user
+    text = last_text_of(prompts, "user")
+    if content.query is None and text is not None:
+        content.query, content.query_gap = _with_gap(text, ContentGap.QUERY_TRUNCATED)
+    reply = last_text_of(replies, "assistant") or next(
+        (one.text for one in reversed(replies) if one.text and one.role in ("", "user")), None
     )
     if reply is not None:
-        reading.answer, reading.answer_gap = _marked(reply, ContentGap.ANSWER_TRUNCATED)
+        content.answer, content.answer_gap = _with_gap(reply, ContentGap.ANSWER_TRUNCATED)
     else:
-        reading.calls_tools = any(turn.tools for turn in told) or _stopped_for_tools(span)
-    if reading.query is None and not asked:
-        _cut(span, "gen_ai.input.messages", reading, ContentGap.QUERY_TRUNCATED)
-    if reading.answer is None and not told:
-        _cut(span, "gen_ai.output.messages", reading, ContentGap.ANSWER_TRUNCATED)
+        content.calls_tools = any(message.tools for message in replies) or _stopped_for_tools(span)
+    if content.query is None and not prompts:
+        content.query_gap = content.query_gap or _unreadable_gap(
+            span.attributes.get("gen_ai.input.messages"), ContentGap.QUERY_TRUNCATED
+        )
+    if content.answer is None and not replies:
+        content.answer_gap = content.answer_gap or _unreadable_gap(
+            span.attributes.get("gen_ai.output.messages"), ContentGap.ANSWER_TRUNCATED
+        )
 
 
-def _marked(text: str, truncated: ContentGap) -> tuple[str | None, ContentGap | None]:
+def _with_gap(text: str, truncated: ContentGap) -> tuple[str | None, ContentGap | None]:
     if is_hidden(text):
         return None, ContentGap.HIDDEN
     return text, truncated if is_truncated(text) else None
 
 
-def _cut(span: Span, key: str, reading: SpanContent, truncated: ContentGap) -> None:
-    """Why messages that are there could not be read."""
-    raw = span.attributes.get(key)
-    if not isinstance(raw, str) or not raw:
-        return
-    gap = ContentGap.HIDDEN if is_hidden(raw) else truncated if looks_like_json(raw) else None
-    if truncated is ContentGap.QUERY_TRUNCATED:
-        reading.query_gap = reading.query_gap or gap
-    else:
-        reading.answer_gap = reading.answer_gap or gap
+def _unreadable_gap(value: Any, truncated: ContentGap) -> ContentGap | None:
+    """Return why messages that are present could not be read."""
+    if not isinstance(value, str):
+        return None
+    return ContentGap.HIDDEN if is_hidden(value) else truncated if looks_like_json(value) else None
 
 
 def _stopped_for_tools(span: Span) -> bool:
@@ -238,44 +220,42 @@ def _stopped_for_tools(span: Span) -> bool:
     )
 
 
-def _turns(span: Span) -> tuple[list[ChatMessage], list[ChatMessage]]:
-    """What went in and what came out: attributes first, then events."""
+def _messages_of(span: Span) -> tuple[list[ChatMessage], list[ChatMessage]]:
+    """Return the messages of the input and of the output: from attributes, else from events."""
     attributes = span.attributes
-    asked = read_messages(attributes.get("gen_ai.input.messages"))
-    told = read_messages(attributes.get("gen_ai.output.messages"))
-    if asked and told:
-        return asked, told
-    old_asked: list[ChatMessage] = []
-    old_told: list[ChatMessage] = []
+    prompts = read_messages(attributes.get("gen_ai.input.messages"))
+    replies = read_messages(attributes.get("gen_ai.output.messages"))
+    if prompts and replies:
+        return prompts, replies
+    old_prompts: list[ChatMessage] = []
+    old_replies: list[ChatMessage] = []
     for event in span.events:
         if not event.name.startswith("gen_ai."):
             continue
         body = _body(event)
         if event.name == _DETAILS:
-            asked = asked or read_messages(body.get("gen_ai.input.messages"))
-            told = told or read_messages(body.get("gen_ai.output.messages"))
+            prompts = prompts or read_messages(body.get("gen_ai.input.messages"))
+            replies = replies or read_messages(body.get("gen_ai.output.messages"))
         elif event.name == "gen_ai.choice":
-            turn = _message("assistant", body)
-            if turn is not None:
-                old_told.append(turn)
+            old_replies += _read_event("assistant", body)
         elif event.name in _MESSAGES:
-            turn = _message(_MESSAGES[event.name], body)
-            if turn is not None:
-                old_asked.append(turn)
+            old_prompts += _read_event(_MESSAGES[event.name], body)
         elif event.name == "gen_ai.content.prompt":
-            old_asked += _one_text(body.get("gen_ai.prompt"), "user")
+            old_prompts += _read_joined(body.get("gen_ai.prompt"), "user")
         elif event.name == "gen_ai.content.completion":
-            old_told += _one_text(body.get("gen_ai.completion"), "assistant")
-    asked = asked or old_asked or _one_text(attributes.get("gen_ai.prompt"), "user")
-    told = told or old_told or _one_text(attributes.get("gen_ai.completion"), "assistant")
-    return asked, told
+            old_replies += _read_joined(body.get("gen_ai.completion"), "assistant")
+    prompts = prompts or old_prompts or _read_joined(attributes.get("gen_ai.prompt"), "user")
+    replies = (
+        replies or old_replies or _read_joined(attributes.get("gen_ai.completion"), "assistant")
+    )
+    return prompts, replies
 
 
-def _one_text(value: Any, role: str) -> list[ChatMessage]:
-    """A prompt or completion in one text: JSON messages, or lines that begin `user: `."""
-    turns = read_messages(value)
-    if turns or value is None:
-        return turns
+def _read_joined(value: Any, role: str) -> list[ChatMessage]:
+    """Read a prompt or completion in one text: JSON messages, or lines that begin `user: `."""
+    messages = read_messages(value)
+    if messages or value is None:
+        return messages
     text, _ = find_question(value) if role == "user" else find_answer(value)
     if text is None:
         return []

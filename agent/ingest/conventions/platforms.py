@@ -1,47 +1,40 @@
 """Tracing platforms with their own attributes: MLflow, LangSmith, Prompt flow and Monocle.
 
-MLflow tracing (2.14 to 3.x) exported over OTLP.
-
-Source: mlflow/mlflow `mlflow/tracing/constant.py` and `mlflow/entities/span.py` (span types, keys),
-`mlflow/langchain/langchain_tracer.py` (what the LangChain autolog writes); run: mlflow 3.17.2.
-Traps:
+MLflow (2.14 to 3.x) exported over OTLP. Sources: mlflow/mlflow `mlflow/tracing/constant.py` and
+`mlflow/entities/span.py` (span types, keys), `mlflow/langchain/langchain_tracer.py` (attributes of
+the LangChain autolog), and a run of mlflow 3.17.2. Traps:
 - Every attribute is JSON text, so the type of a retriever is `"RETRIEVER"` with the quotes.
 - The type UNKNOWN is that of every function with `@mlflow.trace`, also of the root.
 - Inputs are the function's arguments under the application's own names.
 - A document is `{page_content, metadata, id}`; its id may be in `metadata.chunk_id` or `doc_uri`,
-  a score only in the metadata by habit.
-- Session and user are trace metadata and not always on a span.
+  and by habit a score is only in the metadata.
+- Session and user are metadata of the trace and not always on a span.
 - A trace that MLflow's own scorer made carries the tag `mlflow.trace.sourceScorer`.
 
-LangSmith SDK with OpenTelemetry export (`LANGSMITH_OTEL_ENABLED`), Python and JavaScript.
-
+LangSmith's SDKs for Python and JavaScript with OpenTelemetry export (`LANGSMITH_OTEL_ENABLED`).
 Source: langchain-ai/langsmith-sdk `python/langsmith/_internal/otel/_otel_exporter.py`. Traps:
-- `gen_ai.operation.name` of a retriever run is `embeddings` and of a prompt run `chat`: the real
+- `gen_ai.operation.name` of a retriever run is `embeddings` and of a prompt run `chat`. The real
   kind is `langsmith.span.kind`, so this convention is asked before the general one.
 - `gen_ai.prompt` and `gen_ai.completion` are the run's whole inputs and outputs as JSON text.
-- `langsmith.trace.session_id` and `session_name` are the project, not a user's session; that is
-  in the metadata (`session_id`, `thread_id` or `conversation_id`, the keys LangSmith groups by).
+- `langsmith.trace.session_id` and `session_name` are the project. A user's session is in the
+  metadata (`session_id`, `thread_id` or `conversation_id`, the keys LangSmith groups by).
 - LangChain adds tags of its own to every step of a chain.
 - Chat models are dumped as LangChain's `generations`, messages with `lc` and `kwargs`.
 
-Prompt flow (promptflow-tracing 1.x) of Microsoft.
-
-Source: microsoft/promptflow 6e76ef4, the trace span specification in its documentation and
-`promptflow/tracing/_trace.py`, `_retrieval.py`. Traps:
+Prompt flow (promptflow-tracing 1.x) of Microsoft. Source: microsoft/promptflow 6e76ef4, the trace
+span specification in its documentation, `promptflow/tracing/_trace.py` and `_retrieval.py`. Traps:
 - Content is in events whose attribute `payload` is JSON text; older versions repeat it in the
   attributes `inputs`, `output`, `retrieval.query`.
 - A node of type `Tool` is any Python function of the flow, not a tool that a model calls.
 - Streams have a second span `Iterated(NAME)` with a link: the reply and the tokens are there.
-- Spans with `referenced.line_run_id` are of an evaluation flow.
+- Spans with `referenced.line_run_id` belong to an evaluation flow.
 - `__computed__.cumulative_token_count.*` counts children too and is never added up.
 
-Monocle (monocle_apptrace 0.2 to 0.5).
-
-Source: monocle2ai/monocle 850a609 (the traces in its integration tests; `metamodel/*/_helper.py`,
-`common/constants.py`). Traps:
+Monocle (monocle_apptrace 0.2 to 0.5). Source: monocle2ai/monocle 850a609 (the traces in its
+integration tests, `metamodel/*/_helper.py`, `common/constants.py`). Traps:
 - Content is in span events: `data.input`, `data.output` and `metadata` (tokens).
 - Retrieved texts are joined by a blank into ONE string and cut at 100 characters plus "...": one
-  document, marked as truncated; never fit for grounding.
+  document, marked as truncated and never fit for grounding.
 - A span of type `retrieval` may be an embedding call whose output is a vector.
 - Messages are a list of JSON texts `{"user": "..."}` or of Python's text form `{'user': '...'}`;
   prompts may be cut as documents are.
@@ -55,11 +48,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from ragmeter.ingest.conventions.key_tables import (
-    KeyTable,
     add_tag,
     fill_content,
     first_value,
-    read_by_keys,
+    key_table,
+    read_by_table,
 )
 from ragmeter.ingest.conventions.span_content import (
     ContentGap,
@@ -72,160 +65,76 @@ from ragmeter.ingest.conventions.values import (
     is_embedding,
     is_truncated,
     parse_count,
-    parse_literal,
+    parse_json_or_literal,
     parse_nested_json,
     parse_number,
     scalar_text,
 )
 from ragmeter.ingest.spans import Span
 
-_MLFLOW_KEYS = KeyTable(
-    convention="mlflow",
-    kind=("mlflow.spanType",),
-    roles={
-        "llm": SpanRole.LLM,
-        "chat_model": SpanRole.LLM,
-        "chain": SpanRole.CHAIN,
-        "agent": SpanRole.CHAIN,
-        "workflow": SpanRole.CHAIN,
-        "task": SpanRole.CHAIN,
-        "unknown": SpanRole.CHAIN,
-        "tool": SpanRole.TOOL,
-        "retriever": SpanRole.RETRIEVER,
-        "reranker": SpanRole.RERANKER,
-        "embedding": SpanRole.EMBEDDING,
-        "evaluator": SpanRole.EVALUATOR,
-        "guardrail": SpanRole.TOOL,
-        "parser": SpanRole.OTHER,
-        "memory": SpanRole.OTHER,
-    },
-    unknown=SpanRole.CHAIN,  # custom types are allowed: a span around something
-    query=("mlflow.spanInputs",),
-    answer=("mlflow.spanOutputs",),
-    model=("mlflow.llm.model",),
-    session=("session.id", "mlflow.trace.session", "mlflow.traceTag.mlflow.trace.session"),
-    user=("user.id", "mlflow.trace.user"),
-    tag_prefixes=("mlflow.traceTag.",),
-)
-_SCORER = ("mlflow.traceTag.mlflow.trace.sourceScorer", "mlflow.trace.sourceScorer")
-_FIRST_CHUNK = "mlflow.chunk.item.0"
+_MLFLOW_SCORER = ("mlflow.traceTag.mlflow.trace.sourceScorer", "mlflow.trace.sourceScorer")
+_MLFLOW_SCORES = ("score", "relevance_score", "similarity_score", "similarity")
+_LANGCHAIN_STEPS = ("seq:step:", "map:key:", "graph:step:")  # the position in a chain
+_PROMPTFLOW_EVALUATION = ("referenced.line_run_id", "referenced.batch_run_id")
+_MONOCLE_USERS = ("user", "human")
+_MONOCLE_ASSISTANTS = ("assistant", "ai", "AIMessage")
+_MONOCLE_ENTITIES = 8  # of one span; real ones have 4
 
 
-def matches_mlflow(span: Span) -> bool:
+def read_mlflow(span: Span, full: bool = True) -> SpanContent:
+    """Read a span of MLflow."""
     attributes = span.attributes
-    return (
-        "mlflow.spanType" in attributes
-        or "mlflow.spanInputs" in attributes
-        or "mlflow.spanOutputs" in attributes
-    )
-
-
-def read_mlflow(span: Span, content: bool = True) -> SpanContent:
-    attributes = span.attributes
-    if first_value(attributes, _SCORER) is not None:
-        return SpanContent(role=SpanRole.EVALUATOR, convention=_MLFLOW_KEYS.convention)
+    if first_value(attributes, _MLFLOW_SCORER) is not None:
+        return SpanContent(role=SpanRole.EVALUATOR, convention="mlflow")
     if "mlflow.spanType" in attributes:
-        reading = read_by_keys(_MLFLOW_KEYS, attributes, content)
+        content = read_by_table(key_table("mlflow"), attributes, full)
     else:  # a function's span without a type; another convention may know the role
-        reading = read_by_keys(_MLFLOW_KEYS, {**attributes, "mlflow.spanType": "UNKNOWN"}, content)
-        reading.role = SpanRole.OTHER
-    for one in reading.documents or ():
-        if one.score is None:
-            for key in ("score", "relevance_score", "similarity_score", "similarity"):
-                one.score = parse_number(one.metadata.get(key))
-                if one.score is not None:
-                    one.score_kind = "similarity"
-                    break
+        content = read_by_table(key_table("mlflow"), attributes, full, SpanRole.CHAIN)
+        content.role = SpanRole.OTHER
+    for document in content.documents or ():
+        if document.score is None:
+            scores = (parse_number(document.metadata.get(key)) for key in _MLFLOW_SCORES)
+            document.score = next((score for score in scores if score is not None), None)
+            if document.score is not None:
+                document.score_kind = "similarity"
     usage = parse_nested_json(attributes.get("mlflow.chat.tokenUsage"))
     if isinstance(usage, dict):
-        reading.input_tokens = parse_count(usage.get("input_tokens"))
-        reading.output_tokens = parse_count(usage.get("output_tokens"))
+        content.input_tokens = parse_count(usage.get("input_tokens"))
+        content.output_tokens = parse_count(usage.get("output_tokens"))
     cost = parse_nested_json(attributes.get("mlflow.llm.cost"))
     if isinstance(cost, dict):
         total = parse_number(cost.get("total_cost"))
-        reading.cost_usd = total if total is not None and total >= 0 else None
-    reading.prompt_version = _prompt(parse_nested_json(attributes.get("mlflow.linkedPrompts")))
-    reading.first_token_ns = next(
-        (event.time or None for event in span.events if event.name == _FIRST_CHUNK), None
+        content.cost_usd = total if total is not None and total >= 0 else None
+    content.prompt_version = _mlflow_prompt(
+        parse_nested_json(attributes.get("mlflow.linkedPrompts"))
     )
-    return reading
+    content.first_token_ns = next(
+        (event.time or None for event in span.events if event.name == "mlflow.chunk.item.0"), None
+    )
+    return content
 
 
-def _prompt(linked: Any) -> str | None:
-    """The first linked prompt as name@version."""
+def _mlflow_prompt(linked: Any) -> str | None:
+    """Return the first linked prompt as name@version."""
     if not isinstance(linked, list) or not linked or not isinstance(linked[0], dict):
         return None
     name, version = scalar_text(linked[0].get("name")), scalar_text(linked[0].get("version"))
     return f"{name}@{version}" if name and version else name
 
 
-_LANGSMITH_KEYS = KeyTable(
-    convention="langsmith",
-    kind=("langsmith.span.kind",),
-    roles={
-        "llm": SpanRole.LLM,
-        "chain": SpanRole.CHAIN,
-        "tool": SpanRole.TOOL,
-        "retriever": SpanRole.RETRIEVER,
-        "embedding": SpanRole.EMBEDDING,
-        "prompt": SpanRole.CHAIN,  # not OTHER: its operation name would make it a model call
-        "parser": SpanRole.CHAIN,
-    },
-    unknown=SpanRole.CHAIN,
-    query=("gen_ai.prompt",),
-    answer=("gen_ai.completion",),
-    model=("gen_ai.response.model", "gen_ai.request.model"),
-    input_tokens=("gen_ai.usage.input_tokens",),
-    output_tokens=("gen_ai.usage.output_tokens",),
-    session=(
-        "langsmith.metadata.session_id",
-        "langsmith.metadata.thread_id",
-        "langsmith.metadata.conversation_id",
-    ),
-    user=("langsmith.metadata.user_id",),
-    tags={"langsmith.trace.session_name": "project"},
-)
-
-_STEPS = ("seq:step:", "map:key:", "graph:step:")  # LangChain's own: the place in a chain
-
-
-def matches_langsmith(span: Span) -> bool:
-    return "langsmith.span.kind" in span.attributes
-
-
-def read_langsmith(span: Span, content: bool = True) -> SpanContent:
-    reading = read_by_keys(_LANGSMITH_KEYS, span.attributes, content)
+def read_langsmith(span: Span, full: bool = True) -> SpanContent:
+    """Read a span of LangSmith."""
+    content = read_by_table(key_table("langsmith"), span.attributes, full)
     tags = span.attributes.get("langsmith.span.tags")
     if isinstance(tags, str):
-        for one in (each.strip() for each in tags.split(",", 32)[:32]):
-            if one and not one.startswith(_STEPS):
-                add_tag(reading, f"tag.{one}", "true")
-    return reading
-
-
-_PROMPTFLOW_KEYS = KeyTable(
-    convention="promptflow",
-    kind=("span_type",),
-    roles={
-        "llm": SpanRole.LLM,
-        "assistant": SpanRole.LLM,
-        "function": SpanRole.CHAIN,
-        "tool": SpanRole.CHAIN,
-        "flow": SpanRole.CHAIN,
-        "langchain": SpanRole.CHAIN,
-        "embedding": SpanRole.EMBEDDING,
-        "retrieval": SpanRole.RETRIEVER,
-    },
-    unknown=SpanRole.CHAIN,
-    model=("llm.response.model",),
-    input_tokens=("llm.usage.prompt_tokens",),
-    output_tokens=("llm.usage.completion_tokens",),
-    session=("session_id",),
-)
-_EVALUATION = ("referenced.line_run_id", "referenced.batch_run_id")
+        for tag in (item.strip() for item in tags.split(",", 32)[:32]):
+            if tag and not tag.startswith(_LANGCHAIN_STEPS):
+                add_tag(content, f"tag.{tag}", "true")
+    return content
 
 
 def matches_promptflow(span: Span) -> bool:
+    """Return whether a span has Prompt flow's type and another of its marks."""
     attributes = span.attributes
     return "span_type" in attributes and (
         attributes.get("framework") == "promptflow"
@@ -234,65 +143,44 @@ def matches_promptflow(span: Span) -> bool:
     )
 
 
-def read_promptflow(span: Span, content: bool = True) -> SpanContent:
+def read_promptflow(span: Span, full: bool = True) -> SpanContent:
+    """Read a span of Prompt flow."""
     attributes = span.attributes
-    if first_value(attributes, _EVALUATION) is not None:
-        return SpanContent(role=SpanRole.EVALUATOR, convention=_PROMPTFLOW_KEYS.convention)
-    reading = read_by_keys(_PROMPTFLOW_KEYS, attributes, content)
-    if reading.light:
-        return reading
+    if first_value(attributes, _PROMPTFLOW_EVALUATION) is not None:
+        return SpanContent(role=SpanRole.EVALUATOR, convention="promptflow")
+    content = read_by_table(key_table("promptflow"), attributes, full)
+    if content.light:
+        return content
     payloads: dict[str, Any] = {
         event.name.removeprefix("promptflow."): event.attributes.get("payload")
         for event in span.events
         if event.name.startswith("promptflow.")
     }
-    given = payloads.get("function.inputs")
-    made = payloads.get("function.output")
-    given = attributes.get("inputs") if given is None else given
-    made = attributes.get("output") if made is None else made
-    documents = payloads.get("retrieval.documents")
-    fill_content(reading, given, made, documents)
-    if reading.role is SpanRole.RETRIEVER:
-        asked = payloads.get("retrieval.query", attributes.get("retrieval.query"))
-        query, gap = find_question(asked)
+    input_value = payloads.get("function.inputs")
+    output_value = payloads.get("function.output")
+    fill_content(
+        content,
+        attributes.get("inputs") if input_value is None else input_value,
+        attributes.get("output") if output_value is None else output_value,
+        payloads.get("retrieval.documents"),
+    )
+    if content.role is SpanRole.RETRIEVER:
+        query, gap = find_question(
+            payloads.get("retrieval.query", attributes.get("retrieval.query"))
+        )
         if query is not None or gap is not None:
-            reading.query, reading.query_gap = query, gap
-    elif reading.role is SpanRole.LLM:
-        said = payloads.get("llm.generated_message", attributes.get("llm.generated_message"))
-        answer, gap = find_answer(said)
+            content.query, content.query_gap = query, gap
+    elif content.role is SpanRole.LLM:
+        answer, gap = find_answer(
+            payloads.get("llm.generated_message", attributes.get("llm.generated_message"))
+        )
         if answer is not None or gap is not None:
-            reading.answer, reading.answer_gap = answer, gap
-    return reading
-
-
-_MONOCLE_KEYS = KeyTable(
-    convention="monocle",
-    kind=("span.type",),
-    roles={
-        "retrieval": SpanRole.RETRIEVER,
-        "inference": SpanRole.LLM,
-        "inference.framework": SpanRole.LLM,
-        "inference.modelapi": SpanRole.OTHER,
-        "embedding": SpanRole.EMBEDDING,
-        "embedding.modelapi": SpanRole.EMBEDDING,
-        "workflow": SpanRole.CHAIN,
-        "generic": SpanRole.CHAIN,
-        "agentic.turn": SpanRole.CHAIN,
-        "agentic.request": SpanRole.CHAIN,
-        "agentic.invocation": SpanRole.CHAIN,
-        "agentic.delegation": SpanRole.CHAIN,
-        "agentic.tool.invocation": SpanRole.TOOL,
-        "agentic.mcp.invocation": SpanRole.TOOL,
-    },
-    session=("scope.agentic.session", "scope.session_id", "scope.session.id"),
-    tags={"workflow.name": "workflow"},
-)
-_QUESTION_EVENT = ("user", "human")
-_ANSWER_EVENT = ("assistant", "ai", "AIMessage")
-_ENTITIES = 8  # of one span; real ones have 4
+            content.answer, content.answer_gap = answer, gap
+    return content
 
 
 def matches_monocle(span: Span) -> bool:
+    """Return whether a span has Monocle's type and another of its marks."""
     attributes = span.attributes
     return "span.type" in attributes and (
         "monocle_apptrace.version" in attributes
@@ -302,71 +190,64 @@ def matches_monocle(span: Span) -> bool:
     )
 
 
-def read_monocle(span: Span, content: bool = True) -> SpanContent:
-    """Always whole: what was said tells what the span is and whether it failed."""
+def read_monocle(span: Span, full: bool = True) -> SpanContent:
+    """Read a span of Monocle; always whole, as its content tells its role and whether it failed."""
     attributes = span.attributes
-    reading = read_by_keys(_MONOCLE_KEYS, attributes)
+    content = read_by_table(key_table("monocle"), attributes)
     events: dict[str, Mapping[str, Any]] = {event.name: event.attributes for event in span.events}
-    given, made = events.get("data.input", {}), events.get("data.output", {})
-    usage = events.get("metadata", {})
-    query, query_gap = _read_side(given, "input", _QUESTION_EVENT, ContentGap.QUERY_TRUNCATED)
-    answer, answer_gap = _read_side(made, "response", _ANSWER_EVENT, ContentGap.ANSWER_TRUNCATED)
-    kinds = [scalar_text(attributes.get(f"entity.{n}.type")) or "" for n in range(1, _ENTITIES + 1)]
-    if reading.role is SpanRole.RETRIEVER:
-        raw = made.get("response")
-        if is_embedding(raw) or (
-            not any(kind.startswith("vectorstore") for kind in kinds)
-            and any(kind.startswith("model.embedding") for kind in kinds)
+    input_event, output_event = events.get("data.input", {}), events.get("data.output", {})
+    query, query_gap = find_question(_monocle_text(input_event, "input", _MONOCLE_USERS))
+    # prompts are cut at any length: "Use the following pieces of retrieved ... "
+    if query is not None and query.rstrip().endswith("..."):
+        query_gap = ContentGap.QUERY_TRUNCATED
+    answer, answer_gap = find_answer(_monocle_text(output_event, "response", _MONOCLE_ASSISTANTS))
+    types = [
+        scalar_text(attributes.get(f"entity.{n}.type")) or ""
+        for n in range(1, _MONOCLE_ENTITIES + 1)
+    ]
+    if content.role is SpanRole.RETRIEVER:
+        response = output_event.get("response")
+        if is_embedding(response) or (
+            not any(kind.startswith("vectorstore") for kind in types)
+            and any(kind.startswith("model.embedding") for kind in types)
         ):
-            reading.role = SpanRole.EMBEDDING
-            return reading
-        reading.query, reading.query_gap = query, query_gap
-        text = scalar_text(raw)
+            content.role = SpanRole.EMBEDDING
+            return content
+        content.query, content.query_gap = query, query_gap
+        text = scalar_text(response)
         if text is not None:
             gap = ContentGap.PASSAGES_TRUNCATED if is_truncated(text) else None
-            reading.documents, reading.documents_gap = [RetrievedDocument(text=text, gap=gap)], gap
-            reading.context = None if gap else text
-    elif reading.role in (SpanRole.LLM, SpanRole.CHAIN, SpanRole.TOOL):
-        reading.query, reading.query_gap = query, query_gap
-        reading.answer, reading.answer_gap = answer, answer_gap
-        reading.input_tokens = parse_count(usage.get("prompt_tokens"))
-        reading.output_tokens = parse_count(usage.get("completion_tokens"))
-        reading.calls_tools = str(usage.get("finish_type", "")).lower() == "tool_call"
-    for n, kind in enumerate(kinds, start=1):
+            content.documents, content.documents_gap = [RetrievedDocument(text=text, gap=gap)], gap
+            content.context = None if gap else text
+    elif content.role in (SpanRole.LLM, SpanRole.CHAIN, SpanRole.TOOL):
+        usage = events.get("metadata", {})
+        content.query, content.query_gap = query, query_gap
+        content.answer, content.answer_gap = answer, answer_gap
+        content.input_tokens = parse_count(usage.get("prompt_tokens"))
+        content.output_tokens = parse_count(usage.get("completion_tokens"))
+        content.calls_tools = str(usage.get("finish_type", "")).lower() == "tool_call"
+    for n, kind in enumerate(types, start=1):
         if kind.startswith("model.llm"):
-            reading.model = scalar_text(attributes.get(f"entity.{n}.name"))
-    code = scalar_text(made.get("error_code"))
+            content.model = scalar_text(attributes.get(f"entity.{n}.name"))
+    code = scalar_text(output_event.get("error_code"))
     if code is not None and code.lower() not in ("success", "ok", "200"):
-        reading.failed, reading.error_type = True, code
-        reading.error = answer
-        reading.answer, reading.answer_gap = None, None
-    return reading
+        content.failed, content.error_type = True, code
+        content.error = answer
+        content.answer, content.answer_gap = None, None
+    return content
 
 
-def _read_side(
-    event: Mapping[str, Any], key: str, roles: tuple[str, ...], truncated: ContentGap
-) -> tuple[str | None, ContentGap | None]:
-    """What one side said: at `key`, or at the name of its role (version 0.2)."""
+def _monocle_text(event: Mapping[str, Any], key: str, roles: tuple[str, ...]) -> str | None:
+    """Return the last text of an event, which is at `key` or at its role (version 0.2)."""
     value: Any = event.get(key)
     if value is None:
         value = next((event[role] for role in roles if event.get(role)), None)
-    value = parse_nested_json(value)
-    if isinstance(value, str):
-        value = parse_literal(value)
-    texts = []
+    value = parse_json_or_literal(value)
+    texts: list[str] = []
     for item in value[-64:] if isinstance(value, list) else [value]:
-        item = parse_nested_json(item)
-        if isinstance(item, str):
-            item = parse_literal(item)
+        item = parse_json_or_literal(item)
         if isinstance(item, dict):
             texts += [text for role in roles if (text := scalar_text(item.get(role)))]
         elif isinstance(item, str):
             texts.append(item)
-    if texts:
-        find = find_question if truncated is ContentGap.QUERY_TRUNCATED else find_answer
-        text, gap = find(texts[-1])
-        # prompts are cut at any length: "Use the following pieces of retrieved ... "
-        if text is not None and find is find_question and text.rstrip().endswith("..."):
-            gap = truncated
-        return text, gap
-    return None, None
+    return texts[-1] if texts else None

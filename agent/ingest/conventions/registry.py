@@ -1,8 +1,8 @@
 """The registry of all conventions, and the merged content of every convention that matches a span.
 
-A convention is a module with `matches` and `read` (see `Convention`). The order of
-`CONVENTIONS` is that of trust: a product's own attributes before the general ones that it also
-writes, those of OpenTelemetry last. Of each field the first reading that knows it wins.
+The order of `CONVENTIONS` is that of trust: a product's own attributes come before the general ones
+that it writes too, and those of OpenTelemetry come last. For each field the first convention that
+has a value wins.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from ragmeter.ingest.conventions import (
     agent_frameworks,
     app_frameworks,
-    genai_extensions,
+    content_events,
     langfuse,
     openinference,
     openllmetry,
@@ -21,27 +21,15 @@ from ragmeter.ingest.conventions import (
     platforms,
     vector_databases,
 )
-from ragmeter.ingest.conventions.span_content import SpanContent, SpanRole
+from ragmeter.ingest.conventions.key_tables import key_table, matches_table, read_by_table
+from ragmeter.ingest.conventions.span_content import (
+    SpanContent,
+    SpanRole,
+    fill_id_and_score,
+)
 from ragmeter.ingest.spans import Span
 
-
-@dataclass(frozen=True)
-class Convention:
-    """A named way to write a request into spans.
-
-    `matches` looks at the scope, the names of attributes and events, the first word of the
-    span's name and the values of `DECIDING` attributes, and at nothing else: what it says is
-    remembered for all spans that are alike in these.
-
-    `read` without `content` may leave out what `Reading.light` names, where there are no documents
-    either; all else it says as with it.
-    """
-
-    name: str
-    matches: Callable[[Span], bool]
-    read: Callable[[Span, bool], SpanContent]
-
-
+# The attributes whose values, and not only names, may decide whether a convention matches.
 DECIDING_ATTRIBUTES = (
     "gen_ai.operation.name",
     "db.system",
@@ -49,105 +37,136 @@ DECIDING_ATTRIBUTES = (
     "telemetry.sdk.name",
     "framework",
 )
+_MAX_CACHED = 4_096  # kinds of spans; an application sends some dozens, by the length of its lists
+_MAX_NAMES = 256  # of a span whose match is cached
+_SCALAR_FIELDS = (
+    *("context", "model", "prompt_version", "input_tokens", "output_tokens", "cost_usd"),
+    *("first_token_ns", "error_type", "error", "session", "user"),
+)
+
+
+@dataclass(frozen=True)
+class Convention:
+    """A named way to write a request into spans.
+
+    Args:
+        name: Name of the convention, and of its table in `key_tables.yaml` if it has one.
+        matches: Whether a span follows the convention. It may depend on the scope, the names of
+            attributes and events, the first word of the span's name and the values of
+            `DECIDING_ATTRIBUTES` only: its result is cached for all spans that are alike in these.
+        read: Reads the content of a matching span and never raises. If its second argument is
+            False, it may leave out what `SpanContent.light` lists, where there are no documents.
+    """
+
+    name: str
+    matches: Callable[[Span], bool]
+    read: Callable[[Span, bool], SpanContent]
+
+
+def _by_table(name: str, read: Callable[[Span, bool], SpanContent] | None = None) -> Convention:
+    """Return a convention whose table decides on the match and, without `read`, on the content."""
+    return Convention(
+        name,
+        lambda span: matches_table(key_table(name), span),
+        read or (lambda span, full: read_by_table(key_table(name), span.attributes, full)),
+    )
 
 
 _OPENINFERENCE = Convention(
     "openinference", openinference.matches_openinference, openinference.read_openinference
 )
-# One line a convention, the most particular first.
 CONVENTIONS: tuple[Convention, ...] = (
-    Convention("langfuse", langfuse.matches_langfuse, langfuse.read_langfuse),
-    Convention("mlflow", platforms.matches_mlflow, platforms.read_mlflow),
-    Convention("langsmith", platforms.matches_langsmith, platforms.read_langsmith),
-    Convention("vercel_ai", app_frameworks.matches_vercel_ai, app_frameworks.read_vercel_ai),
-    Convention("logfire", agent_frameworks.matches_logfire, agent_frameworks.read_logfire),
-    Convention("google_adk", agent_frameworks.matches_google_adk, agent_frameworks.read_google_adk),
+    _by_table("langfuse", langfuse.read_langfuse),
+    _by_table("mlflow", platforms.read_mlflow),
+    _by_table("langsmith", platforms.read_langsmith),
+    _by_table("vercel_ai", app_frameworks.read_vercel_ai),
+    _by_table("logfire", agent_frameworks.read_logfire),
+    _by_table("google_adk", agent_frameworks.read_google_adk),
     Convention("promptflow", platforms.matches_promptflow, platforms.read_promptflow),
     Convention("monocle", platforms.matches_monocle, platforms.read_monocle),
     Convention("haystack", app_frameworks.matches_haystack, app_frameworks.read_haystack),
     Convention("spring_ai", app_frameworks.matches_spring_ai, app_frameworks.read_spring_ai),
     _OPENINFERENCE,
     Convention("openllmetry", openllmetry.matches_openllmetry, openllmetry.read_openllmetry),
-    Convention("loongsuite", genai_extensions.matches_loongsuite, genai_extensions.read_loongsuite),
-    Convention("gen_ai_task", openllmetry.matches_gen_ai_task, openllmetry.read_gen_ai_task),
+    _by_table("loongsuite"),
+    _by_table("gen_ai_task"),
     Convention("vector_db", vector_databases.matches_vector_db, vector_databases.read_vector_db),
     Convention(
         "content_events",
-        genai_extensions.matches_content_events,
-        genai_extensions.read_content_events,
+        content_events.matches_content_events,
+        content_events.read_content_events,
     ),
     Convention("otel_genai", otel_genai.matches_otel_genai, otel_genai.read_otel_genai),
 )
-
-
-_REMEMBERED = 4_096  # kinds of spans; an application sends some dozens, by the length of its lists
-_MAX_NAMES = 256  # of a span that is remembered
-_matching: dict[int, tuple[Convention, ...]] = {}
-
-
-def _conventions(span: Span) -> tuple[Convention, ...]:
-    """The conventions that match a span. Asking all of them costs more than reading what they say,
-    so the answer is kept, by a hash: what a sender makes up must not stay in memory."""
-    attributes, events = span.attributes, span.events
-    if len(attributes) + len(events) > _MAX_NAMES:
-        return tuple(one for one in CONVENTIONS if one.matches(span))
-    kind = hash(
-        (
-            span.scope,
-            span.name.partition(".")[0],
-            *attributes,
-            None,  # no name: where those of events begin
-            *[event.name for event in events],
-            *[
-                value if isinstance(value := attributes[name], str) else type(value)
-                for name in DECIDING_ATTRIBUTES
-                if name in attributes  # which it is, the names tell
-            ],
-        )
-    )
-    known = _matching.get(kind)
-    if known is None:
-        known = tuple(one for one in CONVENTIONS if one.matches(span))
-        if len(_matching) >= _REMEMBERED:
-            _matching.clear()
-        _matching[kind] = known
-    return known
+_cached_matches: dict[int, tuple[Convention, ...]] = {}
 
 
 def preview_span(span: Span) -> SpanContent:
-    """A reading that may be `light`: `read_span` has to follow for those spans that turn out to
-    matter. It takes a third of the time."""
-    matching = _conventions(span)
-    if matching == _WRAPPING:
-        light = openinference.preview_wrapper(span)
-        if light is not None:
-            return light
-    return _read(span, matching, content=False)
+    """Read a span without its question and answer where that saves work.
 
-
-_WRAPPING: tuple[Convention, ...] = (_OPENINFERENCE,)
+    This takes a third of the time of `read_span`, which has to follow if the content is `light`
+    and the span turns out to matter.
+    """
+    conventions = matching_conventions(span)
+    if conventions == (_OPENINFERENCE,):
+        content = openinference.preview_wrapper(span)
+        if content is not None:
+            return content
+    return _read(span, conventions, full=False)
 
 
 def read_span(span: Span) -> SpanContent:
-    """The readings of all conventions that match, joined in the order of `CONVENTIONS`.
+    """Read a span by all conventions that match and merge what they read.
 
     The role is that of the first convention that knows one. Documents are those of the first
     convention that has texts, else the first list at all. A gap counts only where no convention
     has the content.
     """
-    return _read(span, _conventions(span), content=True)
+    return _read(span, matching_conventions(span), full=True)
 
 
-def _read(span: Span, matching: tuple[Convention, ...], content: bool) -> SpanContent:
-    if not matching:
+def matching_conventions(span: Span) -> tuple[Convention, ...]:
+    """Return the conventions that match a span, in the order of `CONVENTIONS`.
+
+    Asking all conventions costs more than reading by those that match, so the result is cached.
+    The key is a hash: names that a sender makes up must not stay in memory.
+    """
+    attributes, events = span.attributes, span.events
+    if len(attributes) + len(events) > _MAX_NAMES:
+        return tuple(convention for convention in CONVENTIONS if convention.matches(span))
+    kind = hash(
+        (
+            span.scope,
+            span.name.partition(".")[0],
+            *attributes,
+            None,  # no name: it separates the names of attributes from those of events
+            *[event.name for event in events],
+            *[
+                value if isinstance(value := attributes[name], str) else type(value)
+                for name in DECIDING_ATTRIBUTES
+                if name in attributes  # the names above tell which attribute it is
+            ],
+        )
+    )
+    conventions = _cached_matches.get(kind)
+    if conventions is None:
+        conventions = tuple(convention for convention in CONVENTIONS if convention.matches(span))
+        if len(_cached_matches) >= _MAX_CACHED:
+            _cached_matches.clear()
+        _cached_matches[kind] = conventions
+    return conventions
+
+
+def _read(span: Span, conventions: tuple[Convention, ...], full: bool) -> SpanContent:
+    if not conventions:
         return SpanContent()
-    first, *others = [convention.read(span, content) for convention in matching]
+    first, *others = [convention.read(span, full) for convention in conventions]
     for other in others:
-        _join(first, other)
+        _merge(first, other)
     return first
 
 
-def _join(into: SpanContent, other: SpanContent) -> None:
+def _merge(into: SpanContent, other: SpanContent) -> None:
     if into.role is SpanRole.OTHER:
         into.role = other.role
     into.convention = into.convention or other.convention
@@ -155,20 +174,8 @@ def _join(into: SpanContent, other: SpanContent) -> None:
         into.query, into.query_gap = other.query, other.query_gap or into.query_gap
     if into.answer is None:
         into.answer, into.answer_gap = other.answer, other.answer_gap or into.answer_gap
-    _join_documents(into, other)
-    for name in (
-        "context",
-        "model",
-        "prompt_version",
-        "input_tokens",
-        "output_tokens",
-        "cost_usd",
-        "first_token_ns",
-        "error_type",
-        "error",
-        "session",
-        "user",
-    ):
+    _merge_documents(into, other)
+    for name in _SCALAR_FIELDS:
         if getattr(into, name) is None:
             setattr(into, name, getattr(other, name))
     into.failed = into.failed or other.failed
@@ -178,25 +185,21 @@ def _join(into: SpanContent, other: SpanContent) -> None:
     into.light = into.light or other.light
 
 
-def _join_documents(into: SpanContent, other: SpanContent) -> None:
+def _merge_documents(into: SpanContent, other: SpanContent) -> None:
     if other.documents is None:
         into.documents_gap = into.documents_gap or other.documents_gap
         return
-    texts = into.documents is not None and any(one.text for one in into.documents)
-    if into.documents is None or (not texts and any(one.text for one in other.documents)):
-        known = {one.id: one for one in into.documents or [] if one.id}
+    has_texts = any(document.text for document in into.documents or ())
+    if into.documents is None or (not has_texts and any(one.text for one in other.documents)):
+        scores = {document.id: document.score for document in into.documents or () if document.id}
         into.documents = [
-            replace(one, score=one.score if one.score is not None else known[one.id].score)
-            if one.id in known
-            else one
-            for one in other.documents
+            replace(document, score=scores[document.id])
+            if document.score is None and document.id in scores
+            else document
+            for document in other.documents
         ]
         into.documents_gap = other.documents_gap
     elif into.documents and len(into.documents) == len(other.documents):
         # the same list in two ways: ids and scores may be in the second only
-        for mine, its in zip(into.documents, other.documents, strict=True):
-            if mine.text is not None and its.text is not None and mine.text != its.text:
-                continue
-            mine.id = mine.id or its.id
-            if mine.score is None:
-                mine.score, mine.score_kind = its.score, its.score_kind
+        for document, same in zip(into.documents, other.documents, strict=True):
+            fill_id_and_score(document, same)

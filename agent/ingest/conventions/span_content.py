@@ -1,9 +1,8 @@
-"""The content of one span in the terms that all conventions share: role, question, answer, documents, usage.
+"""The content of one span in the terms that all conventions share.
 
-A convention is a module with two functions, `matches` and `read`. It looks at one span alone and
-never raises, whatever the attributes hold. Several may match one span: `conventions.read_span`
-joins their readings, the first one that knows a field gives it.
-What a whole trace means is decided in `ragmeter.ingest.requests.extraction`.
+A convention has two functions, `matches` and `read`. It looks at one span alone and never raises,
+whatever the attributes hold. Several may match one span: `registry.read_span` merges their content.
+`ragmeter.ingest.requests.extraction` decides what a whole trace means.
 """
 
 from __future__ import annotations
@@ -12,9 +11,11 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from ragmeter.ingest.spans import Span
+
 
 class SpanRole(StrEnum):
-    """What a span is for. CHAIN is whatever only wraps others: chain, workflow, task, agent."""
+    """The use of a span. CHAIN only wraps other spans: a chain, workflow, task or agent."""
 
     CHAIN = "chain"
     RETRIEVER = "retriever"
@@ -28,7 +29,7 @@ class SpanRole(StrEnum):
 
 
 class ContentGap(StrEnum):
-    """Why content is not there, or not whole. These are the reasons of `unscored` results."""
+    """Why content is missing or not whole. These are the reasons of `unscored` results."""
 
     HIDDEN = "content_hidden"
     NO_QUERY = "no_query_captured"
@@ -42,8 +43,12 @@ class ContentGap(StrEnum):
 
 @dataclass(slots=True)
 class RetrievedDocument:
-    """One retrieved text. `score_kind` is `similarity`, `distance` (lower is better) or "" where
-    the convention does not say. `gap` is why `text` is None or not whole."""
+    """One retrieved text.
+
+    Args:
+        score_kind: `similarity`, `distance` (lower is better), or "" if the convention is silent.
+        gap: Why `text` is None or not whole.
+    """
 
     id: str = ""
     text: str | None = None
@@ -55,13 +60,25 @@ class RetrievedDocument:
 
 @dataclass(slots=True)
 class SpanContent:
-    """`query` is the question as this span holds it and `answer` what it gives back, both as plain
-    text (JSON is already opened); None where it says nothing. `query_gap` and `answer_gap` say why
-    it has none, or not all.
+    """The content of one span; None stands for what the span does not hold.
 
-    `documents` is None where this span captured no retrieval, and empty where one found nothing.
-    `context` is retrieved text glued into one string. `session` and `user` are raw; `tags` are
-    small scalars. `calls_tools` marks an LLM call whose reply only asks for tools.
+    Args:
+        query: The question as this span holds it, in plain text (JSON is already opened).
+        query_gap: Why there is no question, or not all of it.
+        answer: What the span gives back, in plain text.
+        answer_gap: Why there is no answer, or not all of it.
+        documents: None if no retrieval was captured, empty if a retrieval had no results.
+        context: Retrieved text joined into one string.
+        first_token_ns: Unix time of the first token, in nanoseconds.
+        failed: The convention has its own mark of a failure and it is set. The status of the span
+            is read elsewhere.
+        session: The raw session id, not yet hashed.
+        user: The raw user id, not yet hashed.
+        tags: Small scalars.
+        citations: (start, end, passage ids); the positions count characters of the answer.
+        calls_tools: This is a model call whose reply only asks for tools.
+        light: `query`, `answer` and their gaps, `context`, `citations` and `calls_tools` were left
+            out, though the span may hold them.
     """
 
     role: SpanRole = SpanRole.OTHER
@@ -79,25 +96,42 @@ class SpanContent:
     output_tokens: int | None = None
     cost_usd: float | None = None
     first_token_ns: int | None = None
-    """Unix time of the first token, in nanoseconds."""
     failed: bool = False
-    """The convention says so in a way of its own; the span's status is read by others."""
     error_type: str | None = None
     error: str | None = None
     session: str | None = None
     user: str | None = None
     tags: dict[str, str] = field(default_factory=dict)
     citations: list[tuple[int | None, int | None, list[str]]] = field(default_factory=list)
-    """(start, end, passage ids)"""
     calls_tools: bool = False
     light: bool = False
-    """Without `query`, `answer` and their gaps, `context`, `citations` and `calls_tools`, which may
-    be there all the same."""
 
 
-def may_defer_content(reading: SpanContent) -> bool:
-    """Whether what a span was asked and answered may be left out until somebody wants it, which
-    the reading then says. Opening it is most of the work, and of most chains and calls nobody
-    wants it: the topmost has what counts. Roles that hold documents are always read whole."""
-    reading.light = reading.role in (SpanRole.CHAIN, SpanRole.LLM, SpanRole.OTHER)
-    return reading.light
+def defer_content(content: SpanContent) -> bool:
+    """Mark content as light if its role allows it, and return whether it does.
+
+    Opening questions and answers is most of the work, and those of most chains and calls are never
+    used: the topmost span has what counts. Roles that hold documents are always read whole.
+    """
+    content.light = content.role in (SpanRole.CHAIN, SpanRole.LLM, SpanRole.OTHER)
+    return content.light
+
+
+def fill_id_and_score(document: RetrievedDocument, same: RetrievedDocument) -> bool:
+    """Fill id and score from the document at the same position of another list.
+
+    Returns:
+        False if the texts show that it is a different document, which then fills nothing.
+    """
+    if document.text is not None and same.text is not None and document.text != same.text:
+        return False
+    document.id = document.id or same.id
+    if document.score is None:
+        document.score, document.score_kind = same.score, same.score_kind
+    return True
+
+
+def first_event_time(span: Span, name: str) -> int | None:
+    """Return the Unix nanoseconds of the first event of that name whose time is known."""
+    times = (event.time for event in span.events if event.name == name and event.time > 0)
+    return next(times, None)

@@ -1,14 +1,14 @@
 """Vector databases as OpenLLMetry and OpenLIT trace them: `db.system` attributes and result events.
 
-Source: traceloop/openllmetry, `semconv_ai` and the instrumentations of chromadb, pinecone, milvus,
+Sources: traceloop/openllmetry, `semconv_ai` and the instrumentations of chromadb, pinecone, milvus,
 marqo, qdrant, weaviate, lancedb; openlit/openlit `instrumentation/chroma/utils.py`. Traps:
-- The query is a vector: no text, but with Marqo (`db.marqo.search.query`) and OpenLIT
+- The query is a vector, without text except with Marqo (`db.marqo.search.query`) and OpenLIT
   (`db.query.text` = `texts=['...']`).
 - Chroma: up to 0.62 an event holds the FIRST hit of each query only, so one query gives one event
   whatever `n_results` says: the others are lost, and the list is marked as cut.
-- Pinecone has no text but in the metadata, which is Python's text form of a dict.
+- Pinecone has text only in the metadata, which is Python's text form of a dict.
 - Milvus calls every score `distance`: with COSINE and IP higher is better. The kind is known only
-  where the search parameters name the metric.
+  if the search parameters name the metric.
 - Milvus `query` and Marqo write the hit's own fields as attributes of the event.
 - A database span below a framework's retriever has the same documents again, with ids and scores.
 - Adding documents is index building and no request.
@@ -29,54 +29,37 @@ from ragmeter.ingest.conventions.span_content import (
 )
 from ragmeter.ingest.conventions.texts import find_question
 from ragmeter.ingest.conventions.values import (
+    first_text,
     parse_count,
+    parse_json_or_literal,
     parse_literal,
-    parse_nested_json,
     parse_number,
     scalar_text,
 )
 from ragmeter.ingest.spans import Span
 
 _SYSTEMS = frozenset(
-    {
-        "chroma",
-        "chromadb",
-        "pinecone",
-        "qdrant",
-        "milvus",
-        "weaviate",
-        "lancedb",
-        "marqo",
-        "astra",
-        "pgvector",
-        "pg_vector",
-        "opensearch_vector",
-        "vespa",
-        "turbopuffer",
-    }
+    (
+        *("chroma", "chromadb", "pinecone", "qdrant", "milvus", "weaviate", "lancedb", "marqo"),
+        *("astra", "pgvector", "pg_vector", "opensearch_vector", "vespa", "turbopuffer"),
+    )
 )
 _RESULTS = {"db.query.result": "db.query.result.", "db.search.result": "db.search.result."}
 # beginnings of operation names that write; all others of a vector database read
 _WRITES = (
-    "add",
-    "insert",
-    "upsert",
-    "update",
-    "delete",
-    "create",
-    "modify",
-    "upload",
-    "replace",
-    "drop",
-    "put",
+    *("add", "insert", "upsert", "update", "delete", "create", "modify"),
+    *("upload", "replace", "drop", "put"),
 )
-# "get_collection" looks for nothing
+# words in the names of operations that search nothing, such as "get_collection"
 _ADMINISTERS = ("collection", "index", "schema", "count", "describe", "flush", "list", "andmodify")
+_OPERATION = ("db.operation", "db.operation.name")
+_COLLECTION = ("db.collection.name", "db.milvus.search.collection_name")
 _SIMILARITIES = ("cosine", "ip", "dot", "bm25")
 _DISTANCES = ("l2", "euclid", "hamming", "jaccard", "manhattan")
 
 
 def matches_vector_db(span: Span) -> bool:
+    """Return whether a span is of a vector database or has its result events."""
     attributes = span.attributes
     system = attributes.get("db.system") or attributes.get("db.system.name")
     if isinstance(system, str) and system.lower() in _SYSTEMS:
@@ -84,39 +67,29 @@ def matches_vector_db(span: Span) -> bool:
     return bool(span.events) and any(event.name in _RESULTS for event in span.events)
 
 
-def read_vector_db(span: Span, content: bool = True) -> SpanContent:
-    """Always whole: its documents are all that it is about."""
+def read_vector_db(span: Span, full: bool = True) -> SpanContent:
+    """Read a span of a vector database; always whole, as documents are all that it holds."""
     attributes = span.attributes
-    operation = _first(attributes, ("db.operation", "db.operation.name")).lower()
-    reading = SpanContent(role=SpanRole.VECTOR_DB, convention="vector_db")
+    operation = (first_text(attributes, _OPERATION) or "").lower()
+    content = SpanContent(role=SpanRole.VECTOR_DB, convention="vector_db")
     if operation.startswith(_WRITES):
-        return reading  # index building, as the operation's name tells the tree
+        return content  # index building
     if any(word in operation for word in _ADMINISTERS):
         return SpanContent(convention="vector_db")
-    add_tag(
-        reading,
-        "collection",
-        _first(attributes, ("db.collection.name", "db.milvus.search.collection_name")),
-    )
-    reading.query, reading.query_gap = find_question(attributes.get("db.marqo.search.query"))
-    if reading.query is None:
-        reading.query = _openlit_query(attributes.get("db.query.text"))
-    kind = _kind(attributes)
-    found: list[RetrievedDocument] = []
-    for event in span.events:
-        if event.name in _RESULTS and len(found) < MAX_DOCUMENTS:
-            found.append(_document(event.attributes, _RESULTS[event.name], kind))
-    if found:
-        reading.documents = found
-        if _only_first_hits(attributes, len(found)):
-            reading.documents_gap = ContentGap.PASSAGES_TRUNCATED
+    add_tag(content, "collection", first_text(attributes, _COLLECTION))
+    content.query, content.query_gap = find_question(attributes.get("db.marqo.search.query"))
+    if content.query is None:
+        content.query = _openlit_query(attributes.get("db.query.text"))
+    kind = _milvus_score_kind(attributes)
+    results = [event for event in span.events if event.name in _RESULTS][:MAX_DOCUMENTS]
+    documents = [_document(event.attributes, _RESULTS[event.name], kind) for event in results]
+    if documents:
+        content.documents = documents
+        if _only_first_hits(attributes, len(documents)):
+            content.documents_gap = ContentGap.PASSAGES_TRUNCATED
     elif parse_count(attributes.get("db.milvus.search.result_count")) == 0:
-        reading.documents = []
-    return reading
-
-
-def _first(attributes: Mapping[str, Any], keys: tuple[str, ...]) -> str:
-    return next((text for key in keys if (text := scalar_text(attributes.get(key)))), "")
+        content.documents = []
+    return content
 
 
 def _document(event: Mapping[str, Any], prefix: str, kind: str) -> RetrievedDocument:
@@ -124,8 +97,8 @@ def _document(event: Mapping[str, Any], prefix: str, kind: str) -> RetrievedDocu
         key.removeprefix(prefix): value for key, value in event.items() if key.startswith(prefix)
     }
     if not canonical:  # the hit's own fields (Milvus query, Marqo)
-        one = read_document({k: v for k, v in event.items() if k != "vector"})
-        return one if one is not None else RetrievedDocument(gap=ContentGap.ID_ONLY)
+        document = read_document({k: v for k, v in event.items() if k != "vector"})
+        return document if document is not None else RetrievedDocument(gap=ContentGap.ID_ONLY)
     metadata = _object(canonical.get("metadata"))
     entity = _object(canonical.get("entity"))
     inner = read_document({**entity, "metadata": metadata}) or RetrievedDocument()
@@ -146,16 +119,14 @@ def _document(event: Mapping[str, Any], prefix: str, kind: str) -> RetrievedDocu
 
 
 def _object(value: Any) -> dict[str, Any]:
-    value = parse_nested_json(value)
-    if isinstance(value, str):
-        value = parse_literal(value)
+    value = parse_json_or_literal(value)
     return dict(value) if isinstance(value, dict) else {}
 
 
-def _kind(attributes: Mapping[str, Any]) -> str:
-    """Of what Milvus calls a distance: the metric is a search parameter, or nobody knows."""
-    named = _object(attributes.get("db.milvus.search.search_params")).get("metric_type")
-    metric = str(named or "").lower()
+def _milvus_score_kind(attributes: Mapping[str, Any]) -> str:
+    """Return the kind of Milvus's `distance`, "" if no search parameter names the metric."""
+    parameters = _object(attributes.get("db.milvus.search.search_params"))
+    metric = str(parameters.get("metric_type") or "").lower()
     if metric.startswith(_SIMILARITIES):
         return "similarity"
     return "distance" if metric.startswith(_DISTANCES) else ""
@@ -170,7 +141,7 @@ def _only_first_hits(attributes: Mapping[str, Any], events: int) -> bool:
 
 
 def _openlit_query(value: Any) -> str | None:
-    """OpenLIT's `texts=['...']`; embeddings, ids and filters are no question."""
+    """Return the text of OpenLIT's `texts=['...']`; embeddings, ids and filters are no question."""
     if not isinstance(value, str) or not value.startswith("texts="):
         return None
     texts = parse_literal(value[len("texts=") :])

@@ -1,12 +1,12 @@
 """Decode OTLP/JSON export requests of spans and log records.
 
-Tempo's `batches` and `instrumentationLibrarySpans` are the same things under older names.
+Tempo's `batches` and `instrumentationLibrarySpans` are the same layers under older names.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,7 +29,7 @@ from ragmeter.ingest.otlp.limits import (
     DecodedRequest,
     OtlpLimits,
     RejectedRecord,
-    RequestAllowance,
+    RequestDecoder,
     SpanAllowance,
     UndecodableBody,
     trim_attributes,
@@ -45,16 +45,16 @@ from ragmeter.ingest.spans import (
 
 _KINDS = ("UNSPECIFIED", "INTERNAL", "SERVER", "CLIENT", "PRODUCER", "CONSUMER")
 _STATUSES = ("UNSET", "OK", "ERROR")
-
 _DROPPED = ("droppedAttributesCount", "dropped_attributes_count")
+_SCOPE = ("scope", "instrumentationLibrary", "instrumentation_library")
 
 
 @dataclass(frozen=True, slots=True)
 class _LayerNames:
-    """What the three layers of a request are called."""
+    """The keys of the three layers of a request."""
 
     resources: tuple[str, ...]
-    groups: tuple[str, ...]
+    scopes: tuple[str, ...]
     records: tuple[str, ...]
 
 
@@ -85,53 +85,76 @@ class _JsonScope:
     version: str = ""
 
 
-def _required(item: dict[str, Any], size: int, reason: str, *names: str) -> str:
-    read = parse_id(get_field(item, *names), size, reason)
-    if not read:
-        raise RejectedRecord(reason)
-    return read
+def decode_json_spans(body: bytes, limits: OtlpLimits) -> DecodedRequest:
+    """Decode the spans of a trace request.
+
+    Raises:
+        UndecodableBody: Nothing of the body could be read.
+    """
+    request = RequestDecoder(limits)
+    return request.decode(_records(body, _SPANS, request), _span)
 
 
-def _trace_id(item: dict[str, Any]) -> str:
-    return _required(item, 16, "bad_trace_id", "traceId", "trace_id")
+def decode_json_logs(body: bytes, limits: OtlpLimits) -> DecodedRequest:
+    """Decode the events of a log request.
+
+    Raises:
+        UndecodableBody: Nothing of the body could be read.
+    """
+    request = RequestDecoder(limits)
+    return request.decode(_records(body, _LOGS, request), _log)
 
 
-def _span_id(item: dict[str, Any]) -> str:
-    return _required(item, 8, "bad_span_id", "spanId", "span_id")
-
-
-def _events(raw: list[Any], room: SpanAllowance, limits: OtlpLimits) -> list[SpanEvent]:
-    read = []
-    for event in raw[: room.take(len(raw), limits.events)]:
-        if not isinstance(event, dict):
-            room.dropped += 1
+def _records(
+    body: bytes, names: _LayerNames, request: RequestDecoder
+) -> Iterator[tuple[Any, _JsonScope, int]]:
+    """Yield every record with its scope; broken layers above the records are counted."""
+    content = parse_json_body(body)
+    if not isinstance(content, dict):
+        raise UndecodableBody("bad_json", "the body is no JSON object")
+    resources = get_field(content, *names.resources)
+    if not isinstance(resources, list | None):
+        raise UndecodableBody("bad_json", f"{names.resources[0]} is no list")
+    for item in resources or ():
+        if not isinstance(item, dict):
+            request.decoded.reject("unreadable")
             continue
-        room.dropped += parse_count(get_field(event, *_DROPPED))
-        time = parse_nanoseconds(get_field(event, "timeUnixNano", "time_unix_nano"))
-        found = parse_attributes(event.get("attributes"), room, limits)
-        read.append(SpanEvent(get_text(event.get("name"), MAX_NAME), time, found))
-    return read
+        resource = _resource(item, request)
+        for group in get_list(item, *names.scopes):
+            if not isinstance(group, dict):
+                request.decoded.reject("unreadable")
+                continue
+            raw_scope = get_field(group, *_SCOPE)
+            scope = _JsonScope(resource)
+            if isinstance(raw_scope, dict):
+                scope.name = get_text(raw_scope.get("name"), MAX_NAME)
+                scope.version = get_text(raw_scope.get("version"), MAX_NAME)
+            for record in get_list(group, *names.records):
+                yield record, scope, len(body)
 
 
-def _links(raw: list[Any], room: SpanAllowance, limits: OtlpLimits) -> list[tuple[str, str]]:
-    read = []
-    for link in raw[: room.take(len(raw), limits.links)]:
-        if isinstance(link, dict):
-            with contextlib.suppress(RejectedRecord):
-                read.append((_trace_id(link), _span_id(link)))
-    return read
+def _resource(item: dict[str, Any], request: RequestDecoder) -> dict[str, AttributeValue]:
+    resource = item.get("resource")
+    allowance = request.allow()
+    raw = resource.get("attributes") if isinstance(resource, dict) else None
+    attributes = parse_attributes(raw, allowance)
+    trim_attributes((attributes,), request.limits.resource_text)
+    request.settle(allowance)
+    return attributes
 
 
-def _span(item: dict[str, Any], group: _JsonScope, room: SpanAllowance, limits: OtlpLimits) -> Span:
+def _span(item: Any, scope: _JsonScope, allowance: SpanAllowance) -> Span:
+    if not isinstance(item, dict):
+        raise RejectedRecord("unreadable")
     status = item.get("status")
     if not isinstance(status, dict):
         status = {}
     parent = get_field(item, "parentSpanId", "parent_span_id")
-    found = parse_attributes(item.get("attributes"), room, limits)
-    events = _events(get_list(item, "events"), room, limits)
-    links = _links(get_list(item, "links"), room, limits)
-    room.dropped += parse_count(get_field(item, *_DROPPED))
-    room.dropped += parse_count(get_field(item, "droppedEventsCount", "dropped_events_count"))
+    attributes = parse_attributes(item.get("attributes"), allowance)
+    events = _events(get_list(item, "events"), allowance)
+    links = _links(get_list(item, "links"), allowance)
+    allowance.dropped += parse_count(get_field(item, *_DROPPED))
+    allowance.dropped += parse_count(get_field(item, "droppedEventsCount", "dropped_events_count"))
     return Span(
         trace_id=_trace_id(item),
         span_id=_span_id(item),
@@ -142,130 +165,74 @@ def _span(item: dict[str, Any], group: _JsonScope, room: SpanAllowance, limits: 
         end=parse_nanoseconds(get_field(item, "endTimeUnixNano", "end_time_unix_nano")),
         status=parse_enum(status.get("code"), "STATUS_CODE_", _STATUSES),
         status_message=get_text(status.get("message"), MAX_STATUS),
-        attributes=found,
+        attributes=attributes,
         events=events,
         links=links,
         trace_state=get_text(get_field(item, "traceState", "trace_state"), MAX_TRACE_STATE),
-        scope=group.name,
-        scope_version=group.version,
-        resource=group.resource,
-        dropped=room.dropped,
+        scope=scope.name,
+        scope_version=scope.version,
+        resource=scope.resource,
+        dropped=allowance.dropped,
     )
 
 
-def _log(item: dict[str, Any], room: SpanAllowance, limits: OtlpLimits) -> LogEvent | None:
+def _required_id(item: dict[str, Any], size: int, reason: str, *names: str) -> str:
+    identity = parse_id(get_field(item, *names), size, reason)
+    if not identity:
+        raise RejectedRecord(reason)
+    return identity
+
+
+def _trace_id(item: dict[str, Any]) -> str:
+    return _required_id(item, 16, "bad_trace_id", "traceId", "trace_id")
+
+
+def _span_id(item: dict[str, Any]) -> str:
+    return _required_id(item, 8, "bad_span_id", "spanId", "span_id")
+
+
+def _events(raw: list[Any], allowance: SpanAllowance) -> list[SpanEvent]:
+    events = []
+    for event in raw[: allowance.take(len(raw), allowance.limits.events)]:
+        if not isinstance(event, dict):
+            allowance.dropped += 1
+            continue
+        allowance.dropped += parse_count(get_field(event, *_DROPPED))
+        time = parse_nanoseconds(get_field(event, "timeUnixNano", "time_unix_nano"))
+        attributes = parse_attributes(event.get("attributes"), allowance)
+        events.append(SpanEvent(get_text(event.get("name"), MAX_NAME), time, attributes))
+    return events
+
+
+def _links(raw: list[Any], allowance: SpanAllowance) -> list[tuple[str, str]]:
+    links = []
+    for link in raw[: allowance.take(len(raw), allowance.limits.links)]:
+        if isinstance(link, dict):
+            with contextlib.suppress(RejectedRecord):
+                links.append((_trace_id(link), _span_id(link)))
+    return links
+
+
+def _log(item: Any, scope: _JsonScope, allowance: SpanAllowance) -> LogEvent | None:
+    if not isinstance(item, dict):
+        raise RejectedRecord("unreadable")
     name = get_text(get_field(item, "eventName", "event_name"), MAX_NAME)
     if not name:
         for pair in get_list(item, "attributes"):
             if isinstance(pair, dict) and pair.get("key") == "event.name":
-                found = parse_value(pair.get("value"), SpanAllowance(0), 0)
-                name = get_text(found, MAX_NAME)
+                none_left = SpanAllowance(0, allowance.limits)
+                name = get_text(parse_value(pair.get("value"), none_left, 0), MAX_NAME)
     if not may_carry_content(name):
         return None
     if not get_field(item, "traceId", "trace_id") or not get_field(item, "spanId", "span_id"):
         return None
     time = parse_nanoseconds(get_field(item, "timeUnixNano", "time_unix_nano"))
-    seen = parse_nanoseconds(get_field(item, "observedTimeUnixNano", "observed_time_unix_nano"))
+    observed = parse_nanoseconds(get_field(item, "observedTimeUnixNano", "observed_time_unix_nano"))
     return read_log_event(
         _trace_id(item),
         _span_id(item),
         name,
-        time or seen,
-        parse_attributes(item.get("attributes"), room, limits),
-        parse_value(item.get("body"), room, limits.depth),
+        time or observed,
+        parse_attributes(item.get("attributes"), allowance),
+        parse_value(item.get("body"), allowance, allowance.limits.depth),
     )
-
-
-def _resource(item: dict[str, Any], account: RequestAllowance) -> dict[str, AttributeValue]:
-    resource = item.get("resource")
-    room = account.room()
-    raw = resource.get("attributes") if isinstance(resource, dict) else None
-    found = parse_attributes(raw, room, account.limits)
-    trim_attributes((found,), account.limits.resource_text)
-    account.close(room)
-    return found
-
-
-def _records(
-    body: bytes, names: _LayerNames, account: RequestAllowance, decoded: DecodedRequest
-) -> Iterator[tuple[Any, _JsonScope]]:
-    """Every record with what it shares with others; what is broken above it is counted."""
-    request = parse_json_body(body)
-    if not isinstance(request, dict):
-        raise UndecodableBody("bad_json", "the body is no JSON object")
-    resources = get_field(request, *names.resources)
-    if not isinstance(resources, list | None):
-        raise UndecodableBody("bad_json", f"{names.resources[0]} is no list")
-    for item in resources or ():
-        if not isinstance(item, dict):
-            decoded.reject("unreadable")
-            continue
-        shared = _resource(item, account)
-        for part in get_list(item, *names.groups):
-            if not isinstance(part, dict):
-                decoded.reject("unreadable")
-                continue
-            scope = get_field(part, "scope", "instrumentationLibrary", "instrumentation_library")
-            group = _JsonScope(shared)
-            if isinstance(scope, dict):
-                group.name = get_text(scope.get("name"), MAX_NAME)
-                group.version = get_text(scope.get("version"), MAX_NAME)
-            for record in get_list(part, *names.records):
-                yield record, group
-
-
-def _each(
-    body: bytes,
-    limits: OtlpLimits,
-    names: _LayerNames,
-    one: Callable[[dict[str, Any], _JsonScope, SpanAllowance, DecodedRequest], None],
-) -> DecodedRequest:
-    decoded = DecodedRequest()
-    account = RequestAllowance(limits)
-    for record, group in _records(body, names, account, decoded):
-        if refusal := account.refusal():
-            decoded.reject(refusal)
-            continue
-        room = account.room()
-        try:
-            if not isinstance(record, dict):
-                raise RejectedRecord("unreadable")
-            one(record, group, room, decoded)
-        except RejectedRecord as why:
-            decoded.reject(str(why))
-        account.close(room)
-    return decoded
-
-
-def decode_json_spans(body: bytes, limits: OtlpLimits) -> DecodedRequest:
-    """The spans of a trace request. Raises `Undecodable`."""
-    large = len(body) > limits.text
-
-    def one(
-        item: dict[str, Any], group: _JsonScope, room: SpanAllowance, decoded: DecodedRequest
-    ) -> None:
-        span = _span(item, group, room, limits)
-        if large:
-            maps = (span.attributes, *(event.attributes for event in span.events))
-            span.dropped += trim_attributes(maps, limits.text)
-        decoded.spans.append(span)
-
-    return _each(body, limits, _SPANS, one)
-
-
-def decode_json_logs(body: bytes, limits: OtlpLimits) -> DecodedRequest:
-    """The events of a log request. Raises `Undecodable`."""
-    large = len(body) > limits.text
-
-    def one(
-        item: dict[str, Any], group: _JsonScope, room: SpanAllowance, decoded: DecodedRequest
-    ) -> None:
-        event = _log(item, room, limits)
-        if event is None:
-            decoded.ignored += 1
-            return
-        if large:
-            trim_attributes((event.event.attributes,), limits.text)
-        decoded.events.append(event)
-
-    return _each(body, limits, _LOGS, one)

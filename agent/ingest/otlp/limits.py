@@ -1,17 +1,17 @@
-"""Limits of one OTLP request, the account of what it may still hold, and the result of decoding it.
+"""Limits of one OTLP request, and the loop that decodes its records within them.
 
-How much one request, one span and one value may hold, and the count of what is left.
-
-What lies beyond is left out and counted, never cut silently: a span that lost something says so
-in `Span.dropped`, just as one whose sender's own limits have cost attributes.
+Values beyond a limit are left out and counted, never cut silently: a span that lost something shows
+it in `Span.dropped`, just as one whose sender's own limits cost attributes.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from typing import TypeVar
 
+from ragmeter.core.errors import RagmeterError
 from ragmeter.ingest.spans import AttributeValue, LogEvent, Span
 
 MAX_NAME = 1_024  # characters of a span's, event's or scope's name; real ones are below 100
@@ -21,84 +21,43 @@ MAX_TRACE_STATE = 1_024  # characters; W3C asks for 512 to be kept
 # has 384). Nobody scores it, and a batch of them is most of a request: left out like bytes.
 _MAX_NUMBERS = 256
 
+_Record = TypeVar("_Record")
+_Scope = TypeVar("_Scope")
+
 
 @dataclass(frozen=True, slots=True)
 class OtlpLimits:
-    """`values` are attributes, events, links and list elements, each 50 to 200 bytes once read."""
+    """Limits of one request, span and value.
 
+    `values` are attributes, events, links and list elements, each 50 to 200 bytes once read.
+    """
+
+    # Of one request; the Collector's batches have 8,192. A span with valid ids has 34 bytes.
     spans: int = 100_000
-    """Of one request; the Collector's batches have 8,192. What has valid ids is 34 bytes."""
+    # Of one request: 150 MB at worst. 20 MB of RAG spans have 60,000, and of the shortest
+    # attributes that occur (40 bytes) 500,000.
     values: int = 750_000
-    """Of one request: 150 MB at worst. 20 MB of RAG spans have 60,000, and of the shortest
-    attributes that occur (40 bytes) 500,000."""
+    # Of one span: 20 MB at worst. 40 documents with ten fields each are 400.
     span_values: int = 100_000
-    """Of one span: 20 MB at worst. 40 documents with ten fields each are 400."""
+    # Of one span or event: to this OpenInference raises the SDK's own limit of 128.
     attributes: int = 10_000
-    """Of one span or event: to this OpenInference raises the SDK's own limit of 128."""
-    events: int = 10_000
-    """Of one span: a stream may write one for every token."""
-    links: int = 1_000
-    """Of one span; the SDK's own limit is 128."""
-    depth: int = 20
-    """Of lists and maps in a value; messages with tool calls in them have 6."""
+    events: int = 10_000  # of one span: a stream may write one for every token
+    links: int = 1_000  # of one span; the SDK's own limit is 128
+    depth: int = 20  # of lists and maps in a value; messages with tool calls in them have 6
+    # Characters of one span or log record. Real retrieval spans have up to 120,000.
     text: int = 4 * 2**20
-    """Characters of one span or log record. Real retrieval spans have up to 120,000."""
+    # Characters of a resource's attributes: every span is stored with them, and real ones have
+    # 300 to 3,000 (a process's command line).
     resource_text: int = 16_384
-    """Characters of a resource's attributes: every span is stored with them, and real ones have
-    300 to 3,000 (a process's command line)."""
 
 
-class SpanAllowance:
-    """What one span (or resource, or log record) may still take, and what it had to leave out."""
+class UndecodableBody(RagmeterError):
+    """Nothing of a body could be read.
 
-    __slots__ = ("dropped", "given", "left")
-
-    def __init__(self, given: int) -> None:
-        self.given = given
-        self.left = given
-        self.dropped = 0
-
-    def take(self, wanted: int, most: int) -> int:
-        """How many of `wanted` values may be read."""
-        taken = min(wanted, most, self.left)
-        self.left -= taken
-        self.dropped += wanted - taken
-        return taken
-
-
-def is_vector(length: int, first: object) -> bool:
-    """Whether a list of that length that begins with `first` is left out as a vector."""
-    return length > _MAX_NUMBERS and isinstance(first, int | float)
-
-
-def _text(value: AttributeValue) -> int:
-    if isinstance(value, str):
-        return len(value)
-    if isinstance(value, list):
-        return sum(map(_text, value))
-    if isinstance(value, dict):
-        return sum(len(key) + _text(inner) for key, inner in value.items())
-    return 0
-
-
-def trim_attributes(maps: Iterable[dict[str, AttributeValue]], limit: int) -> int:
-    """Takes out, in order, the attributes that do not fit `limit` characters; how many."""
-    dropped = 0
-    for attributes in maps:
-        for key in list(attributes):
-            size = len(key) + _text(attributes[key])
-            if size > limit:
-                del attributes[key]
-                dropped += 1
-            else:
-                limit -= size
-    return dropped
-
-
-class UndecodableBody(Exception):
-    """Nothing of a body could be read. `reason` is a short code, the text says what is wrong.
-
-    `too_large` is a body that holds more than one may (413), anything else is broken (400).
+    Args:
+        reason: A short code. `too_large` is a body that holds more than one may (413), anything
+            else is broken (400).
+        message: Text for the sender.
     """
 
     def __init__(self, reason: str, message: str = "") -> None:
@@ -107,17 +66,44 @@ class UndecodableBody(Exception):
 
     @property
     def too_large(self) -> bool:
+        """Whether the sender should send smaller bodies."""
         return self.reason == "too_large"
 
 
-class RejectedRecord(Exception):
-    """One span or log record that cannot be read; the text is the reason's code."""
+class RejectedRecord(RagmeterError):
+    """One span or log record cannot be read; the text is the code of the reason."""
+
+
+class SpanAllowance:
+    """The values that one span, resource or log record may still hold, and a count of the rest."""
+
+    __slots__ = ("dropped", "given", "left", "limits")
+
+    def __init__(self, given: int, limits: OtlpLimits) -> None:
+        self.given = given
+        self.left = given
+        self.limits = limits
+        self.dropped = 0
+
+    def take(self, wanted: int, most: int) -> int:
+        """Return how many of `wanted` values may be read, and count the others as dropped."""
+        taken = min(wanted, most, self.left)
+        self.left -= taken
+        self.dropped += wanted - taken
+        return taken
 
 
 @dataclass(slots=True)
 class DecodedRequest:
-    """`spans` of a trace request, `events` of a log request. `rejected` are spans or log records
-    that could not be read; `ignored` log records are in order and carry no content of a span."""
+    """The result of decoding one request.
+
+    Args:
+        spans: Spans of a trace request.
+        events: Events of a log request.
+        rejected: Number of spans or log records that could not be read.
+        ignored: Number of log records that are in order and carry no content of a span.
+        reasons: Number of rejected records by the code of the reason.
+    """
 
     spans: list[Span] = field(default_factory=list)
     events: list[LogEvent] = field(default_factory=list)
@@ -126,35 +112,102 @@ class DecodedRequest:
     reasons: Counter[str] = field(default_factory=Counter)
 
     def reject(self, reason: str, count: int = 1) -> None:
+        """Count records that could not be read."""
         self.rejected += count
         self.reasons[reason] += count
 
     @property
     def message(self) -> str:
-        """What was rejected, for the sender; empty where nothing was."""
+        """The counts of rejected records as text for the sender, empty without any."""
         return ", ".join(f"{count} {reason}" for reason, count in self.reasons.most_common())
 
 
-class RequestAllowance:
-    """The values that a request may still hold, handed out one span at a time."""
+class RequestDecoder:
+    """Decode the records of one request, one at a time, within the limits of the request."""
 
-    __slots__ = ("left", "limits", "records")
+    __slots__ = ("decoded", "limits", "records", "values_left")
 
     def __init__(self, limits: OtlpLimits) -> None:
         self.limits = limits
-        self.left = limits.values
+        self.values_left = limits.values
         self.records = 0
+        self.decoded = DecodedRequest()
 
-    def refusal(self) -> str:
-        """Why one more span or log record is not read, "" where it is. Called once for each."""
-        self.records += 1
-        if self.records > self.limits.spans:
-            return "too_many_spans"
-        return "" if self.left > 0 else "too_many_values"
+    def decode(
+        self,
+        records: Iterable[tuple[_Record, _Scope, int]],
+        decode_record: Callable[[_Record, _Scope, SpanAllowance], Span | LogEvent | None],
+    ) -> DecodedRequest:
+        """Decode records; one that is broken or too much costs only itself and is counted.
 
-    def room(self) -> SpanAllowance:
-        return SpanAllowance(min(self.left, self.limits.span_values))
+        Args:
+            records: Each with its scope and the bytes that bound the length of its texts.
+            decode_record: Returns None for a log record without content of a span, and raises
+                `RejectedRecord` for a broken record.
+        """
+        for record, scope, size in records:
+            self.records += 1
+            if self.records > self.limits.spans:
+                self.decoded.reject("too_many_spans")
+                continue
+            if self.values_left <= 0:
+                self.decoded.reject("too_many_values")
+                continue
+            allowance = self.allow()
+            try:
+                self._add(decode_record(record, scope, allowance), size)
+            except RejectedRecord as error:
+                self.decoded.reject(str(error))
+            self.settle(allowance)
+        return self.decoded
 
-    def close(self, room: SpanAllowance) -> None:
-        """What was taken from `room` is gone from the request's account."""
-        self.left -= room.given - room.left
+    def _add(self, record: Span | LogEvent | None, size: int) -> None:
+        large = size > self.limits.text
+        if record is None:
+            self.decoded.ignored += 1
+        elif isinstance(record, Span):
+            if large:
+                maps = (record.attributes, *(event.attributes for event in record.events))
+                record.dropped += trim_attributes(maps, self.limits.text)
+            self.decoded.spans.append(record)
+        else:
+            if large:
+                trim_attributes((record.event.attributes,), self.limits.text)
+            self.decoded.events.append(record)
+
+    def allow(self) -> SpanAllowance:
+        """Return the allowance of one more span, resource or log record."""
+        return SpanAllowance(min(self.values_left, self.limits.span_values), self.limits)
+
+    def settle(self, allowance: SpanAllowance) -> None:
+        """Deduct what was taken from an allowance from that of the request."""
+        self.values_left -= allowance.given - allowance.left
+
+
+def is_vector(length: int, first: object) -> bool:
+    """Return whether a list of that length with that first item is left out as a vector."""
+    return length > _MAX_NUMBERS and isinstance(first, int | float)
+
+
+def trim_attributes(maps: Iterable[dict[str, AttributeValue]], limit: int) -> int:
+    """Remove, in order, the attributes that do not fit `limit` characters, and count them."""
+    dropped = 0
+    for attributes in maps:
+        for key in list(attributes):
+            size = len(key) + _length(attributes[key])
+            if size > limit:
+                del attributes[key]
+                dropped += 1
+            else:
+                limit -= size
+    return dropped
+
+
+def _length(value: AttributeValue) -> int:
+    if isinstance(value, str):
+        return len(value)
+    if isinstance(value, list):
+        return sum(map(_length, value))
+    if isinstance(value, dict):
+        return sum(len(key) + _length(inner) for key, inner in value.items())
+    return 0

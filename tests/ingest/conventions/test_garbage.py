@@ -13,7 +13,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from ragmeter.ingest.conventions import registry
-from ragmeter.ingest.conventions.registry import CONVENTIONS, _conventions, preview_span, read_span
+from ragmeter.ingest.conventions.registry import (
+    CONVENTIONS,
+    matching_conventions,
+    preview_span,
+    read_span,
+)
 from ragmeter.ingest.conventions.span_content import (
     ContentGap,
     RetrievedDocument,
@@ -26,8 +31,10 @@ from tests.ingest.conventions.samples import span
 
 def _names() -> list[str]:
     """Every attribute and event name that any convention knows, from their own sources."""
-    found = set()
-    for path in Path(registry.__file__).parent.glob("*.py"):
+    folder = Path(registry.__file__).parent
+    tables = (folder / "key_tables.yaml").read_text()
+    found = set(re.findall(r"[A-Za-z_]+(?:\.[A-Za-z_0-9]+)+\.?", tables))
+    for path in folder.glob("*.py"):
         source = path.read_text()
         names = set(re.findall(r'"([A-Za-z_]+(?:\.[A-Za-z_0-9]+)+\.?)"', source))
         # names that are put together: PREFIX + "type"
@@ -191,4 +198,4 @@ def test_no_convention_raises(
     _check(read_span(one))
     _check_light(preview_span(one), read_span(one))
     # what is remembered of spans alike is what each would say
-    assert _conventions(one) == tuple(each for each in CONVENTIONS if each.matches(one))
+    assert matching_conventions(one) == tuple(each for each in CONVENTIONS if each.matches(one))

@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 
 from ragmeter.ingest.conventions import agent_frameworks
+from ragmeter.ingest.conventions.registry import matching_conventions
 from ragmeter.ingest.conventions.span_content import ContentGap, SpanContent, SpanRole
 from ragmeter.ingest.spans import AttributeValue
 from tests.ingest.conventions.samples import span
@@ -25,7 +26,7 @@ def call(response: object, contents: object = CONTENTS) -> SpanContent:
         "gcp.vertex.agent.llm_response": json.dumps(response),
     }
     one = span("call_llm", attributes=attributes, scope="gcp.vertex.agent")
-    assert agent_frameworks.matches_google_adk(one)
+    assert "google_adk" in {each.name for each in matching_conventions(one)}
     return agent_frameworks.read_google_adk(one)
 
 
@@ -93,7 +94,7 @@ def test_tools_and_agents() -> None:
         attributes={"gen_ai.operation.name": "invoke_agent", "gen_ai.conversation.id": "s"},
         scope="gcp.vertex.agent",
     )
-    assert agent_frameworks.matches_google_adk(agent)
+    assert "google_adk" in {each.name for each in matching_conventions(agent)}
     assert agent_frameworks.read_google_adk(agent).role is SpanRole.CHAIN
     assert agent_frameworks.read_google_adk(agent).session == "s"
 

@@ -18,51 +18,53 @@ KEYS = key_tables.KeyTable(
 
 
 def test_the_first_key_that_holds_something() -> None:
-    found = key_tables.read_by_keys(KEYS, {"in": "", "older_in": "q", "out": "a", "kind": "else"})
+    found = key_tables.read_by_table(KEYS, {"in": "", "older_in": "q", "out": "a", "kind": "else"})
     assert (found.role, found.query, found.answer) == (SpanRole.CHAIN, "q", "a")
 
 
 def test_a_kind_in_quotes_and_of_any_case() -> None:
-    assert key_tables.read_by_keys(KEYS, {"kind": '"Retriever"'}).role is SpanRole.RETRIEVER
-    assert key_tables.read_by_keys(KEYS, {"kind": 7}).role is SpanRole.OTHER
-    assert key_tables.read_by_keys(KEYS, {}).role is SpanRole.OTHER
+    assert key_tables.read_by_table(KEYS, {"kind": '"Retriever"'}).role is SpanRole.RETRIEVER
+    assert key_tables.read_by_table(KEYS, {"kind": 7}).role is SpanRole.OTHER
+    assert key_tables.read_by_table(KEYS, {}).role is SpanRole.OTHER
 
 
 def test_a_span_of_unknown_use_says_nothing() -> None:
-    found = key_tables.read_by_keys(KEYS, {"in": "q", "out": "a"})
+    found = key_tables.read_by_table(KEYS, {"in": "q", "out": "a"})
     assert (found.query, found.answer) == (None, None)
 
 
 def test_why_there_are_no_documents() -> None:
-    found = key_tables.read_by_keys(KEYS, {"kind": "retriever", "docs": "__REDACTED__"})
+    found = key_tables.read_by_table(KEYS, {"kind": "retriever", "docs": "__REDACTED__"})
     assert (found.documents, found.documents_gap) == (None, ContentGap.HIDDEN)
-    found = key_tables.read_by_keys(KEYS, {"kind": "retriever", "docs": '[{"text": "whole"}, {"te'})
+    found = key_tables.read_by_table(
+        KEYS, {"kind": "retriever", "docs": '[{"text": "whole"}, {"te'}
+    )
     assert found.documents_gap is ContentGap.PASSAGES_TRUNCATED
-    found = key_tables.read_by_keys(KEYS, {"kind": "retriever", "docs": "[]"})
+    found = key_tables.read_by_table(KEYS, {"kind": "retriever", "docs": "[]"})
     assert (found.documents, found.documents_gap) == ([], None)
 
 
 def test_masked_content_is_hidden() -> None:
     mask = "<fully masked due to failed mask function>"
-    found = key_tables.read_by_keys(
+    found = key_tables.read_by_table(
         KEYS, {"kind": "else", "in": mask, "out": "[Scrubbed due to 'auth']"}
     )
     assert (found.query, found.query_gap) == (None, ContentGap.HIDDEN)
     assert (found.answer, found.answer_gap) == (None, ContentGap.HIDDEN)
-    found = key_tables.read_by_keys(KEYS, {"kind": "llm", "in": mask, "out": mask})
+    found = key_tables.read_by_table(KEYS, {"kind": "llm", "in": mask, "out": mask})
     assert (found.query_gap, found.answer_gap) == (ContentGap.HIDDEN, ContentGap.HIDDEN)
-    found = key_tables.read_by_keys(KEYS, {"kind": "retriever", "docs": mask})
+    found = key_tables.read_by_table(KEYS, {"kind": "retriever", "docs": mask})
     assert (found.documents, found.documents_gap) == (None, ContentGap.HIDDEN)
 
 
 def test_a_cost_below_nothing_is_none() -> None:
-    assert key_tables.read_by_keys(KEYS, {"cost": "-1"}).cost_usd is None
-    assert key_tables.read_by_keys(KEYS, {"cost": "nan"}).cost_usd is None
+    assert key_tables.read_by_table(KEYS, {"cost": "-1"}).cost_usd is None
+    assert key_tables.read_by_table(KEYS, {"cost": "nan"}).cost_usd is None
 
 
 def test_tags_are_small_and_few() -> None:
     attributes = {f"meta.{n}": n for n in range(100)}
-    found = key_tables.read_by_keys(KEYS, {**attributes, "kind": "llm"})
+    found = key_tables.read_by_table(KEYS, {**attributes, "kind": "llm"})
     assert len(found.tags) == key_tables.MAX_TAGS
     reading = SpanContent()
     key_tables.add_tag(reading, "prose", "x" * 300)

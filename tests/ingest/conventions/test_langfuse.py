@@ -136,4 +136,4 @@ def test_errors_masks_and_evaluators() -> None:
     ],
 )
 def test_times(text: object, nanoseconds: int | None) -> None:
-    assert langfuse.iso_nanoseconds(text) == nanoseconds
+    assert langfuse.parse_iso_nanoseconds(text) == nanoseconds

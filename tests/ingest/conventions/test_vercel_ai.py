@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 
 from ragmeter.ingest.conventions import app_frameworks
+from ragmeter.ingest.conventions.registry import matching_conventions
 from ragmeter.ingest.conventions.span_content import SpanContent, SpanRole
 from ragmeter.ingest.spans import AttributeValue
 from tests.ingest.conventions.samples import span
@@ -10,7 +11,7 @@ from tests.ingest.conventions.samples import span
 
 def read(operation: str, attributes: dict[str, AttributeValue]) -> SpanContent:
     one = span(operation, attributes={"ai.operationId": operation, **attributes}, scope="ai")
-    assert app_frameworks.matches_vercel_ai(one)
+    assert "vercel_ai" in {each.name for each in matching_conventions(one)}
     return app_frameworks.read_vercel_ai(one)
 
 

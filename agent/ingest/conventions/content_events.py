@@ -1,0 +1,120 @@
+"""Content in span events: versions 1.26 and 1.27 of OpenTelemetry's GenAI conventions.
+
+OpenLIT before 1.35, Semantic Kernel (Python and .NET), Langtrace and milestones of Spring AI write
+`gen_ai.content.prompt` and `gen_ai.content.completion`. Sources:
+open-telemetry/semantic-conventions v1.27.0 docs/gen-ai/gen-ai-spans.md, openlit/openlit
+`sdk/python/src/openlit/semcov/__init__.py` (and the sample in tests/data/otlp),
+microsoft/semantic-kernel `python/semantic_kernel/utils/telemetry/model_diagnostics/decorators.py`.
+Traps:
+- The convention says JSON; OpenLIT writes lines `role: text`, whose text may have lines too.
+- Semantic Kernel's completions are a list of messages, its operations `chat.completions`; newer
+  versions send log records, which the reader of the official names understands.
+- OpenLIT's span of a framework (`gen_ai.endpoint` = `framework.query_engine.query`) has the
+  operation `retrieve` or `retrieval`, but is the whole request: question and answer.
+- OpenLIT's retriever spans hold the question and no documents: not captured, not empty.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from ragmeter.ingest.conventions.key_tables import (
+    asks_tools_only,
+    first_value,
+    key_table,
+    read_by_table,
+)
+from ragmeter.ingest.conventions.messages import ChatMessage, last_text_of, read_messages
+from ragmeter.ingest.conventions.span_content import (
+    ContentGap,
+    SpanContent,
+    SpanRole,
+    defer_content,
+)
+from ragmeter.ingest.conventions.texts import find_answer, find_question
+from ragmeter.ingest.conventions.values import parse_nested_json, scalar_text
+from ragmeter.ingest.spans import Span
+
+# operations that no official version has; other conventions read the content of such spans too
+_UNOFFICIAL = frozenset(
+    (
+        *("chat.completions", "chat.streaming_completions"),
+        *("text.completions", "text.streaming_completions"),
+        *("execute_task", "framework", "vectordb"),
+    )
+)
+_PROMPT = "gen_ai.content.prompt"
+_COMPLETION = "gen_ai.content.completion"
+_MAX_LINES = 500  # messages of one text, the last ones
+_ROLE = re.compile(r"^(system|developer|user|human|assistant|ai|tool|function): ", re.MULTILINE)
+_ROLE_NAMES = {"human": "user", "ai": "assistant", "developer": "system"}
+
+
+def matches_content_events(span: Span) -> bool:
+    """Return whether a span has content events, or a mark of the senders that write them."""
+    attributes = span.attributes
+    operation = attributes.get("gen_ai.operation.name")
+    return (
+        (isinstance(operation, str) and operation in _UNOFFICIAL)
+        or "gen_ai.usage.cost" in attributes
+        or _PROMPT in attributes
+        or span.scope.startswith("openlit")
+        or attributes.get("telemetry.sdk.name") == "openlit"
+        or any(event.name in (_PROMPT, _COMPLETION) for event in span.events)
+    )
+
+
+def read_content_events(span: Span, full: bool = True) -> SpanContent:
+    """Read a span whose content is in content events."""
+    content = read_by_table(key_table("content_events"), span.attributes, full)
+    if content.role is SpanRole.OTHER and any(event.name == _COMPLETION for event in span.events):
+        content.role = SpanRole.LLM
+    endpoint = scalar_text(span.attributes.get("gen_ai.endpoint")) or ""
+    if content.role is SpanRole.RETRIEVER and "retrieve" not in endpoint and endpoint:
+        # query engines are whole requests, loading documents is index building
+        content.role = SpanRole.CHAIN
+    if content.role not in (SpanRole.LLM, SpanRole.CHAIN, SpanRole.RETRIEVER, SpanRole.TOOL):
+        return content
+    if full or not defer_content(content):
+        content.query, content.query_gap = _find_prompt(_value(span, _PROMPT, "gen_ai.prompt"))
+        if content.role is not SpanRole.RETRIEVER:
+            completion = _value(span, _COMPLETION, "gen_ai.completion")
+            content.calls_tools = asks_tools_only(completion)
+            if not content.calls_tools:
+                content.answer, content.answer_gap = _find_completion(completion)
+    return content
+
+
+def _value(span: Span, event_name: str, key: str) -> Any:
+    """Return the first value of an event, else that of the span's attribute."""
+    holders = [event.attributes for event in span.events if event.name == event_name]
+    values = (first_value(holder, (key, event_name)) for holder in (*holders, span.attributes))
+    return next((value for value in values if value is not None), None)
+
+
+def _find_prompt(value: Any) -> tuple[str | None, ContentGap | None]:
+    opened = parse_nested_json(value)
+    messages = (
+        read_messages(opened) if isinstance(opened, (list, dict)) else read_message_lines(opened)
+    )
+    text = last_text_of(messages, "user")
+    return find_question(text if text is not None else opened)
+
+
+def _find_completion(value: Any) -> tuple[str | None, ContentGap | None]:
+    is_reply = isinstance(value, str) and value.startswith("assistant: ")
+    text = last_text_of(read_message_lines(value), "assistant") if is_reply else None
+    return find_answer(text if text is not None else value)
+
+
+def read_message_lines(text: Any) -> list[ChatMessage]:
+    """Read messages written as `role: text` from the first character on; empty for other text."""
+    if not isinstance(text, str) or not _ROLE.match(text):
+        return []
+    marks = list(_ROLE.finditer(text))[-_MAX_LINES:]
+    ends = [*(mark.start() for mark in marks[1:]), len(text)]
+    return [
+        ChatMessage(_ROLE_NAMES.get(mark[1], mark[1]), scalar_text(text[mark.end() : end].strip()))
+        for mark, end in zip(marks, ends, strict=True)
+    ]
