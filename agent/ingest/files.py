@@ -35,7 +35,7 @@ MAX_SHOWN = 10  # unreadable items described on the terminal; the rest are only 
 MAX_ARRAY = 512 * 2**20  # bytes: a JSON array is read whole; larger files must be JSON lines
 GZIP = b"\x1f\x8b"
 
-_HEAD = 4096  # bytes that distinguish a file from another one under the same path
+HEAD = 4096  # bytes that distinguish a file from another one under the same path
 _AHEAD = 64  # items read ahead of the consumer, enough to keep both busy
 _POLL_SECONDS = 0.2  # delay until a silent stream is abandoned after a stop
 
@@ -68,7 +68,7 @@ class InputFile:
         if path == STDIN or not stat.S_ISREG(path.stat().st_mode):
             return
         with path.open("rb") as file:
-            head = file.read(_HEAD)
+            head = file.read(HEAD)
             bytes_now = os.fstat(file.fileno()).st_size
         self.empty = not head
         self.size = None if head.startswith(GZIP) else bytes_now
