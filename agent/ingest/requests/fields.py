@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Any
 
 from ragmeter.config.inputs import OtlpSettings
@@ -29,8 +30,6 @@ from ragmeter.trace import CANARY, MAX_ID, MAX_TAGS
 
 # Characters stored: a scorer reads no more, and the state file holds every waiting trace. For text
 # of Latin letters, the sum of all is below `limits.trace_bytes`.
-_MAX_QUERY = 32_768
-_MAX_ANSWER = 131_072
 _MAX_PASSAGE = 131_072
 _MAX_PASSAGES_TEXT = 1_048_576
 _MAX_CITATIONS = 1_000
@@ -40,7 +39,24 @@ _RESOURCE_TAGS = {
     "service_version": ("service.version",),
 }
 
-_FindText = Callable[[Any], tuple[str | None, ContentGap | None]]
+
+@dataclass(frozen=True, slots=True)
+class _TextField:
+    """Query or answer: `trace_key` holds it for the whole trace, on any span of Langfuse."""
+
+    name: str
+    limit: int
+    truncated: ContentGap
+    trace_key: str
+    find: Callable[[Any], tuple[str | None, ContentGap | None]]
+
+
+_QUERY = _TextField(
+    "query", 32_768, ContentGap.QUERY_TRUNCATED, "langfuse.trace.input", find_question
+)
+_ANSWER = _TextField(
+    "answer", 131_072, ContentGap.ANSWER_TRUNCATED, "langfuse.trace.output", find_answer
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,12 +79,9 @@ class ComposedRequest:
 def compose_request(
     node: SpanNode, server: SpanNode | None, settings: OtlpSettings
 ) -> ComposedRequest:
-    """Compose the fields of the request at a node.
+    """Compose the fields of the request at a node of an annotated tree.
 
-    Args:
-        node: A node of an annotated tree.
-        server: The server or queue span that served this request alone.
-        settings: Settings of the OTLP receiver.
+    `server` is the server or queue span that served this request alone.
     """
     own = node.content()
     request = _RequestFields(node, server, settings)
@@ -163,59 +176,54 @@ class _RequestFields:
 
         The model words the query of a tool, so that comes last.
         """
-        own = self._node.content()
-        gap = _FieldChoice(None, own.query_gap, self._node if own.query_gap else None)
-        if own.query is None:
-            of_trace = self._of_trace("langfuse.trace.input", find_question, _MAX_QUERY)
-            if of_trace is not None:
-                return of_trace
         tools = [one for one in self.retrievals if one.role is SpanRole.TOOL]
         others = [one for one in self.retrievals if one.role is not SpanRole.TOOL]
-        for node in (self._node, *others, *reversed(self.calls), *tools):
-            content = node.content()
-            if content.query is not None:
-                return self._choice(content.query, content.query_gap, node, _MAX_QUERY)
-            if content.query_gap is not None and gap.gap is None:
-                gap = _FieldChoice(None, content.query_gap, node)
-        return gap
+        nodes = (self._node, *others, *reversed(self.calls), *tools)
+        of_trace = self._of_trace(_QUERY) if self._node.content().query is None else None
+        return of_trace or self._first(nodes, _QUERY)
 
     def answer(self) -> _FieldChoice:
         """Choose the answer of the application, else the reply of its last model call."""
-        node = self._node
-        own = node.content()
-        if own.answer is None:
-            of_trace = self._of_trace("langfuse.trace.output", find_answer, _MAX_ANSWER)
-            if of_trace is not None:
-                return of_trace
-        if own.answer is not None and (node.role is not SpanRole.RETRIEVER or not self.calls):
-            if own.answer_gap is ContentGap.ANSWER_TRUNCATED:
-                reply = self._reply()
-                whole = reply.text if reply.gap is None else None
-                if whole is not None and whole.startswith(own.answer.rstrip(".…")):
-                    return reply
-            return self._choice(own.answer, own.answer_gap, node, _MAX_ANSWER)
-        reply = self._reply()
-        if reply.text is None and own.answer_gap is not None:
-            return _FieldChoice(None, own.answer_gap, node)
-        return reply
+        own = self._node.content()
+        if own.answer is None or (self._node.role is SpanRole.RETRIEVER and self.calls):
+            of_trace = self._of_trace(_ANSWER) if own.answer is None else None
+            choice = of_trace or self._reply()
+            if choice.text is None and own.answer_gap is not None:
+                return _FieldChoice(None, own.answer_gap, self._node)
+            return choice
+        if own.answer_gap is ContentGap.ANSWER_TRUNCATED:
+            reply = self._reply()
+            whole = reply.text if reply.gap is None else None
+            if whole is not None and whole.startswith(own.answer.rstrip(".…")):
+                return reply
+        return self._first([self._node], _ANSWER)
 
-    def _of_trace(self, key: str, find: _FindText, limit: int) -> _FieldChoice | None:
-        """Choose a text of the whole trace, which any span of Langfuse may hold."""
+    def _of_trace(self, field: _TextField) -> _FieldChoice | None:
         for node in (*self._node.ancestors(), *self.nodes):
-            raw = node.span.attributes.get(key) if node.span is not None else None
-            if raw is not None:
-                text, gap = find(raw)
-                if text is not None:
-                    return self._choice(text, gap, node, limit)
+            raw = node.span.attributes.get(field.trace_key) if node.span is not None else None
+            text, gap = field.find(raw) if raw is not None else (None, None)
+            if text is not None:
+                return self._choice(text, gap, node, field)
         return None
 
+    def _first(self, nodes: Iterable[SpanNode], field: _TextField) -> _FieldChoice:
+        """Choose the first text, else the first reason why one is missing."""
+        missing = _FieldChoice()
+        for node in nodes:
+            content = node.content()
+            text, gap = getattr(content, field.name), getattr(content, f"{field.name}_gap")
+            if text is not None:
+                return self._choice(text, gap, node, field)
+            if gap is not None and missing.gap is None:
+                missing = _FieldChoice(None, gap, node)
+        return missing
+
     def _choice(
-        self, text: str, gap: ContentGap | None, node: SpanNode, limit: int
+        self, text: str, gap: ContentGap | None, node: SpanNode, field: _TextField
     ) -> _FieldChoice:
-        cut = ContentGap.QUERY_TRUNCATED if limit == _MAX_QUERY else ContentGap.ANSWER_TRUNCATED
-        if gap is None and (len(text) > limit or len(text) == self._text_limit):
-            gap = cut
-        return _FieldChoice(_replace_surrogates(text[:limit]), gap, node)
+        if gap is None and (len(text) > field.limit or len(text) == self._text_limit):
+            gap = field.truncated
+        return _FieldChoice(_replace_surrogates(text[: field.limit]), gap, node)
 
     def _reply(self) -> _FieldChoice:
         """Choose the reply of the last call that can be the answer.
@@ -233,18 +241,13 @@ class _RequestFields:
         calls = [call for call in calls if id(call) not in in_tools] or calls
         if not calls:
             return self._chain_answer()
+        # if several spans show the last call, another one may hold its text
         last = calls[-1]
-        gap = _FieldChoice()
-        for call in reversed(calls):
-            # if two spans show the same call, the other one may hold the text
-            if call is not last and not (call.start < last.end and last.start < call.end):
-                break
-            content = call.content()
-            if content.answer is not None:
-                return self._choice(content.answer, content.answer_gap, call, _MAX_ANSWER)
-            if content.answer_gap is not None and gap.gap is None:
-                gap = _FieldChoice(None, content.answer_gap, call)
-        return gap
+        copies = takewhile(
+            lambda call: call is last or (call.start < last.end and last.start < call.end),
+            reversed(calls),
+        )
+        return self._first(copies, _ANSWER)
 
     def _in_tools(self) -> set[int]:
         """Return the identities of the nodes below tools of this request."""
@@ -259,6 +262,8 @@ class _RequestFields:
 
     def _chain_answer(self) -> _FieldChoice:
         """Choose, without any model call, the output of the last step that does not retrieve."""
+        if self._node.role is not SpanRole.OTHER:
+            return _FieldChoice()
         last = max((one.end for one in self.retrievals), default=0)
         steps = [
             child
@@ -266,11 +271,7 @@ class _RequestFields:
             if child.role is SpanRole.CHAIN and not child.retrievals and child.end >= last
         ]
         steps.sort(key=lambda step: (step.end, step.start, step.span_id), reverse=True)
-        with_answer = [step for step in steps if step.content().answer is not None]
-        if not with_answer or self._node.role is not SpanRole.OTHER:
-            return _FieldChoice()
-        content = with_answer[0].preview
-        return self._choice(content.answer or "", content.answer_gap, with_answer[0], _MAX_ANSWER)
+        return self._first((step for step in steps if step.content().answer is not None), _ANSWER)
 
     def passages(self) -> tuple[list[dict[str, Any]] | None, ContentGap | None]:
         documents, gap = self.retrieved.documents, self.retrieved.gap
