@@ -1,9 +1,9 @@
-"""Redact traces before they are queued, and spans and log events before they are stored.
+r"""Redact traces before they are queued, and spans and log events before they are stored.
 
 A text to which a rule cannot be applied is dropped, and the trace says so: the field is missing
 with the reason `redaction_failed`. Ids, numbers and names of services and models are left alone,
 because counts rest on them. A text that is JSON is parsed first: escapes would hide findings from a
-pattern (`a\\u0040b.com`), and a replacement within a number would make the JSON unreadable.
+pattern (`a\u0040b.com`), and a replacement within a number would make the JSON unreadable.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class Redactor:
             )
             for rule in settings.redact
         }
-        field_rules = {
+        field_rules: dict[str, list[RedactionRule]] = {
             field: [rules[rule.name] for rule in settings.redact if field in rule.fields]
             for field in TEXT_FIELDS
         }
@@ -97,59 +97,58 @@ class Redactor:
 
     def text(self, text: str, counts: Counts) -> str | None:
         """Apply all rules to a text; None if a rule fails."""
-        return _RedactionPass(self._settings.rules, counts, self._monotonic).optional(text)
+        return self._pass(counts).optional(text)
 
     def trace(self, good: DecodedTrace, counts: Counts) -> DecodedTrace:
         """Redact a trace.
 
         The stored bytes hold only fields of `Trace`: no rule has seen what else the sender wrote.
         """
-        settings = self._settings
-        if not settings.edits:
+        if not self.edits:
             return good
-        trace = _TraceRedaction(good.trace, settings, counts, self._monotonic).redacted()
+        trace = _TraceRedaction(good.trace, self._settings, counts, self._monotonic).redacted()
         body = trace.model_dump_json(exclude_none=True).encode("utf-8", "replace")
         return DecodedTrace(trace, body)
 
     def span(self, span: Span, counts: Counts) -> Span:
         """Drop attributes of a span and apply every rule to every text, in place."""
-        settings = self._settings
-        if settings.edits:
-            values = self._values(settings, counts)
-            span.attributes = values.attributes(span.attributes)
-            span.resource = values.attributes(span.resource)
-            span.name = values.text(span.name)
-            span.status_message = values.text(span.status_message)
+        if self.edits:
+            redaction = self._pass(counts)
+            span.attributes = redaction.attributes(span.attributes)
+            span.resource = redaction.attributes(span.resource)
+            span.name = redaction.or_hidden(span.name)
+            span.status_message = redaction.or_hidden(span.status_message)
             for event in span.events:
-                _redact_event(event, values)
+                redaction.event(event)
         return span
 
     def log_event(self, log: LogEvent, counts: Counts) -> LogEvent:
         """Redact the event of a log record in place, as `span` does."""
-        settings = self._settings
-        if settings.edits:
-            _redact_event(log.event, self._values(settings, counts))
+        if self.edits:
+            self._pass(counts).event(log.event)
         return log
 
-    def _values(self, settings: _CompiledSettings, counts: Counts) -> _ValueRedactor:
-        redaction = _RedactionPass(settings.rules, counts, self._monotonic)
-        return _ValueRedactor(redaction.text, settings.drop)
-
-
-def _redact_event(event: SpanEvent, values: _ValueRedactor) -> None:
-    # the event must stay recognisable as one of a convention or of ragmeter while a rule fails
-    if not _CONVENTIONAL.fullmatch(event.name):
-        event.name = values.text(event.name)
-    event.attributes = values.attributes(event.attributes)
+    def _pass(self, counts: Counts) -> _RedactionPass:
+        settings = self._settings
+        return _RedactionPass(settings.rules, settings.drop, counts, self._monotonic)
 
 
 class _RedactionPass:
-    """Applies rules to the texts of one trace or span within `_TRACE_SECONDS`."""
+    """Applies rules to the texts of one trace or span within `_TRACE_SECONDS`.
+
+    Attribute values may be nested, and texts may be JSON. `drop` matches names of attributes to
+    drop; nested names are joined by dots.
+    """
 
     def __init__(
-        self, rules: Sequence[RedactionRule], counts: Counts, monotonic: Callable[[], float]
-    ):
+        self,
+        rules: Sequence[RedactionRule],
+        drop: re.Pattern[str] | None,
+        counts: Counts,
+        monotonic: Callable[[], float],
+    ) -> None:
         self._rules = rules
+        self._drop = drop
         self._counts = counts
         self._monotonic = monotonic
         self._until = monotonic() + _TRACE_SECONDS
@@ -186,65 +185,52 @@ class _RedactionPass:
     def _count(self, name: str, labels: tuple[tuple[str, str], ...], by: float) -> None:
         self._counts[name, labels] = self._counts.get((name, labels), 0) + by
 
-
-class _ValueRedactor:
-    """Redacts attribute values, also nested ones and JSON within texts.
-
-    Args:
-        redact: Redacts a text or raises `RedactionError`.
-        drop: Matches names of attributes to drop; nested names are joined by dots.
-    """
-
-    def __init__(self, redact: Callable[[str], str], drop: re.Pattern[str] | None) -> None:
-        self._redact = redact
-        self._drop = drop
-
     def attributes(self, values: Mapping[str, Any], *, names: bool = False) -> dict[str, Any]:
         """Redact values, and with `names` also the names, which then come from users."""
         return {
-            str(self._or_hidden(key, "")) if names else key: self._or_hidden(value, key)
+            str(self.or_hidden(key)) if names else key: self.or_hidden(value, key)
             for key, value in values.items()
             if self._stays(key)
         }
 
-    def text(self, text: str) -> str:
+    def event(self, event: SpanEvent) -> None:
+        # it must stay recognisable as an event of a convention or of ragmeter while a rule fails
+        if not _CONVENTIONAL.fullmatch(event.name):
+            event.name = self.or_hidden(event.name)
+        event.attributes = self.attributes(event.attributes)
+
+    def or_hidden(self, value: Any, name: str = "") -> Any:
         try:
-            return self._text(text, "", 0)
+            return self._value(value, name, 0)
         except RedactionError:
             return HIDDEN
 
     def _stays(self, name: str) -> bool:
         return self._drop is None or self._drop.match(name) is None
 
-    def _or_hidden(self, value: Any, name: str) -> Any:
-        try:
-            return self._value(value, name, 0)
-        except RedactionError:
-            return HIDDEN
-
     def _value(self, value: Any, name: str, depth: int) -> Any:
         if isinstance(value, str):
-            return self._text(value, name, depth)
+            return self._text_value(value, name, depth)
         if isinstance(value, bool) or value is None or isinstance(value, float):
             return value
         if isinstance(value, int):
             if abs(value) < _MIN_NUMBER:
                 return value
-            redacted = self._redact(str(value))
+            redacted = self.text(str(value))
             return value if redacted == str(value) else redacted
         if depth >= _MAX_DEPTH:
             return None
         if isinstance(value, dict):
             return {
-                self._redact(str(key)): self._value(item, f"{name}.{key}", depth + 1)
+                self.text(str(key)): self._value(item, f"{name}.{key}", depth + 1)
                 for key, item in value.items()
                 if self._stays(f"{name}.{key}") and self._stays(str(key))
             }
         if isinstance(value, list | tuple):
             return [self._value(item, name, depth + 1) for item in value]
-        return self._redact(str(value))
+        return self.text(str(value))
 
-    def _text(self, text: str, name: str, depth: int) -> str:
+    def _text_value(self, text: str, name: str, depth: int) -> str:
         if not text:
             return text
         if text.lstrip()[:1] in ("{", "[", '"') and depth < _MAX_DEPTH:
@@ -257,10 +243,10 @@ class _ValueRedactor:
                 if value == parsed:
                     return text
                 return json.dumps(value, ensure_ascii=False, default=str)
-        redacted = self._redact(text)
+        redacted = self.text(text)
         if "\\" in redacted:  # truncated JSON still has its escapes
             unescaped = _unescape(redacted)
-            redacted_again = self._redact(unescaped)
+            redacted_again = self.text(unescaped)
             if redacted_again != unescaped:
                 return redacted_again
         return redacted
@@ -286,9 +272,8 @@ class _TraceRedaction:
         monotonic: Callable[[], float],
     ) -> None:
         self._trace = trace
-        self._drop = settings.drop
         self._passes = {
-            name: _RedactionPass(rules, counts, monotonic)
+            name: _RedactionPass(rules, settings.drop, counts, monotonic)
             for name, rules in settings.field_rules.items()
         }
         self._missing = dict(trace.missing)
@@ -297,7 +282,7 @@ class _TraceRedaction:
         trace = self._trace
         edits: list[_Edits] = []
         error = self._passes["error"].optional(trace.error)
-        tags = self._values("tags").attributes(trace.tags, names=True)
+        tags = self._passes["tags"].attributes(trace.tags, names=True)
         update: dict[str, Any] = {
             "query": self._field("query", trace.query),
             "answer": self._field("answer", trace.answer, edits),
@@ -312,9 +297,6 @@ class _TraceRedaction:
         if edits:
             update["citations"] = [_moved(one, edits) for one in trace.citations or ()]
         return trace.model_copy(update={**update, "missing": self._missing})
-
-    def _values(self, field: str) -> _ValueRedactor:
-        return _ValueRedactor(self._passes[field].text, self._drop)
 
     def _field(self, name: str, text: str | None, edits: list[_Edits] | None = None) -> str | None:
         try:
@@ -335,12 +317,12 @@ class _TraceRedaction:
     def _passages(self, passages: Sequence[Passage] | None) -> list[Passage] | None:
         if passages is None:
             return None
-        values, redacted = self._values("passages"), []
+        redacted = []
         for passage in passages:
             text = self._field("passages", passage.text)
             metadata = passage.metadata
             if metadata is not None:
-                metadata = values.attributes(metadata, names=True)
+                metadata = self._passes["passages"].attributes(metadata, names=True)
             redacted.append(passage.model_copy(update={"text": text, "metadata": metadata}))
         return redacted
 
