@@ -20,14 +20,9 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationEr
 from pydantic_core import from_json
 
 from ragmeter.ingest.native import (
-    BOM,
-    BodyLimitExceeded,
     DecodeFailure,
-    check_body_limits,
     has_values_over,
-    is_json_object,
-    is_utf16,
-    parse_json_array,
+    split_body,
 )
 from ragmeter.trace import Id, Tag, Timestamp
 from ragmeter.windows.log_histogram import cell_index, cell_value
@@ -42,8 +37,6 @@ MAX_EVENTS = 1_000  # of one body: an indexing job sends one now and then
 _MAX_VALUES = 150_000  # JSON values in one event
 _MAX_REASONS = 1_000  # as they come; far fewer are kept
 _MAX_TOKENS = 10_000_000  # of one chunk
-_MAX_ERRORS = 10
-_MAX_DETAIL = 200  # characters
 _TOKEN_UNIT = 1000  # tokens that the histogram takes for a second
 
 _INVALID = "invalid_index_event"
@@ -219,25 +212,13 @@ def decode_index_event(raw: bytes) -> IndexEvent | DecodeFailure:
     """Decode one JSON object."""
     if len(raw) > MAX_BYTES or has_values_over(raw, _MAX_VALUES):
         why = f"more than {MAX_BYTES} bytes or {_MAX_VALUES} JSON values in one event"
-        return DecodeFailure("too_large", (("", why),), raw)
+        return DecodeFailure.of_whole("too_large", why, raw)
     try:
         event = IndexEvent.model_validate_json(raw)
     except ValidationError as error:
-        return _describe_failure(raw, error)
+        return DecodeFailure.of_validation(_INVALID, error, raw)
     _ = event.tokens  # computed here, and not where a lock is held
     return event
-
-
-def _describe_failure(raw: bytes, error: ValidationError) -> DecodeFailure:
-    if error.error_count() > 100 * _MAX_ERRORS:  # listing them all would cost more than they say
-        return DecodeFailure(_INVALID, (("", f"{error.error_count()} values are wrong"),), raw)
-    errors = error.errors(include_url=False, include_context=False, include_input=False)
-    reason = "invalid_json" if errors[0]["type"] == "json_invalid" else _INVALID
-    details = tuple(
-        (".".join(map(str, item["loc"]))[:_MAX_DETAIL], item["msg"][:_MAX_DETAIL])
-        for item in errors[:_MAX_ERRORS]
-    )
-    return DecodeFailure(reason, details, raw)
 
 
 def decode_index_events(body: bytes) -> Iterator[IndexEvent | DecodeFailure]:
@@ -246,27 +227,13 @@ def decode_index_events(body: bytes) -> Iterator[IndexEvent | DecodeFailure]:
     Raises:
         BodyLimitExceeded: The body is too large or has too many events.
     """
-    body = body.strip().removeprefix(BOM).lstrip()
-    check_body_limits(body)
-    if not body or is_utf16(body):
-        why = "UTF-16 text; send UTF-8" if body else "the body is empty"
-        yield DecodeFailure("invalid_json" if body else "empty", (("", why),), body)
+    items = split_body(body, MAX_EVENTS)
+    if isinstance(items, DecodeFailure):
+        yield items
         return
-    items = parse_json_array(body)
-    if items is not None:
-        _check_number(len(items))
-        for item in items:
+    for item in items:
+        if isinstance(item, bytes):
+            yield decode_index_event(item)
+        else:
             text = json.dumps(item, ensure_ascii=False, separators=(",", ":"))
             yield decode_index_event(text.encode("utf-8", "replace"))
-        return
-    lines = [line.strip() for line in body.splitlines() if line.strip()]
-    if len(lines) > 1 and not any(map(is_json_object, lines)):
-        lines = [body]  # one object over several lines
-    _check_number(len(lines))
-    for line in lines:
-        yield decode_index_event(line)
-
-
-def _check_number(number: int) -> None:
-    if number > MAX_EVENTS:
-        raise BodyLimitExceeded(f"more than {MAX_EVENTS} events in one body; send smaller ones")

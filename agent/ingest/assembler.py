@@ -1,13 +1,12 @@
-"""Collect the spans of each trace and decide when the trace is complete; a pure state machine without I/O or clock.
+"""Collect the spans of each trace and decide when the trace is complete, without I/O or clock.
 
+No convention marks the last span: children end and arrive first, the root last, in several
+requests, and again if a sender got no answer. A trace is therefore closed by quiet: a short one
+once its root is in, a longer one without. Closed traces are remembered for a while: a span that
+comes later is late, and does not start a second trace of the same id.
 
-No convention says "that was the last span": children end and come first, the root last, in
-several requests, again and again where a sender got no answer. So a trace is closed by quiet: a
-short one once its root is in, a longer one without. What is closed stays known for a while: a span
-that comes later is late, and is never the start of a second trace of the same id.
-
-To take parts in is two steps, `plan` and `apply`, so that the caller can make them durable in
-between: a plan that came to nothing has changed nothing.
+Parts are taken in by `plan` and `apply`, so that the caller can store them in between: a plan that
+could not be stored has changed nothing.
 """
 
 from __future__ import annotations
@@ -20,16 +19,15 @@ from typing import NamedTuple
 
 from ragmeter.config.inputs import OtlpSettings
 
+# For so long after a log event with content every trace is given the longer quiet time.
 _LOGS_SECONDS = 3600.0
-"""For so long after a log event with content every trace is given the longer quiet time."""
-
+# Open traces may exceed their bounds by this factor until the oldest are closed; then no more
+# parts are taken.
 _OVERSHOOT = 1.25
-"""Open traces may pass their bounds by so much until the oldest are closed; beyond it nothing more
-is taken."""
 
 
 class PartFate(StrEnum):
-    """What became of a span or a log event."""
+    """What becomes of a span or a log event."""
 
     ACCEPTED = "accepted"
     DUPLICATE = "duplicate"
@@ -38,7 +36,7 @@ class PartFate(StrEnum):
 
 
 class CloseReason(StrEnum):
-    """What closed a trace."""
+    """Why a trace is closed."""
 
     ROOT = "root"
     IDLE = "idle"
@@ -49,8 +47,7 @@ class CloseReason(StrEnum):
 
 
 class TracePart(NamedTuple):  # one a span: a frozen dataclass takes eight times as long to make
-    """A span or a log event: `key` tells it from the others of its trace, `size` is its cost in
-    bytes."""
+    """A span or a log event; `key` identifies it within its trace, `size` is its cost in bytes."""
 
     trace: bytes
     key: bytes
@@ -72,7 +69,7 @@ class AssemblyPlan:
 
 @dataclass(frozen=True, slots=True)
 class ClosingTrace:
-    """A trace that takes no more spans; it is forgotten or remembered when `closed` is called."""
+    """A trace of `size` bytes that takes no more spans until `Assembler.closed` is called."""
 
     trace: bytes
     why: CloseReason
@@ -81,7 +78,7 @@ class ClosingTrace:
 
 @dataclass(slots=True)
 class RestoredTrace:
-    """An open trace as a state file had it."""
+    """An open trace from saved state; `first` is the time of its first part."""
 
     trace: bytes
     first: float
@@ -91,54 +88,55 @@ class RestoredTrace:
 
 
 @dataclass(slots=True)
-class _Open:
+class _OpenTrace:
     first: float
     last: float
     keys: set[bytes] = field(default_factory=set)
     size: int = 0
     root: bool = False
-    due: float = float("inf")
-    """When it is looked at next; the heap has an entry for it."""
+    due: float = float("inf")  # when it is checked next; the heap has an entry for it
 
 
 class Assembler:
-    """`now` is in seconds of any clock that does not go back; it is the same one for all calls."""
+    """The open, closing and remembered traces.
+
+    All methods take the time as `now`, in seconds of one clock that never goes back.
+    """
 
     def __init__(self, settings: OtlpSettings) -> None:
         self._settings = settings
-        self._open: dict[bytes, _Open] = {}  # in order of their first arrival
-        self._closing: dict[bytes, _Open] = {}
+        self._open: dict[bytes, _OpenTrace] = {}  # in order of their first arrival
+        self._closing: dict[bytes, _OpenTrace] = {}
         self._closed: dict[bytes, float] = {}  # in order of the last span, late ones included
         self._heap: list[tuple[float, bytes]] = []
-        self._size = 0  # of open and closing ones
+        self._size = 0  # bytes of open and closing traces
         self._logs_at = float("-inf")
 
     def __len__(self) -> int:
-        """Traces whose spans are held: open, or closing."""
+        """Return the number of open and closing traces."""
         return len(self._open) + len(self._closing)
 
     def __contains__(self, trace: bytes) -> bool:
-        """Whether a trace is open: parts of it have been taken, and more may be."""
+        """Return whether a trace is open."""
         return trace in self._open
 
     @property
     def size(self) -> int:
-        """Bytes of all of them."""
+        """Bytes of open and closing traces."""
         return self._size
 
     @property
     def full(self) -> bool:
-        """Whether nothing more may be taken until some are closed."""
+        """Whether no more parts may be taken until traces are closed."""
         settings = self._settings
         return (
             len(self) >= _OVERSHOOT * settings.max_open_traces
             or self._size >= _OVERSHOOT * settings.max_open_bytes
         )
 
-    # Parts in -----------------------------------------------------------------------------------
-
     def plan(self, parts: Sequence[TracePart], now: float) -> AssemblyPlan:
-        """What taking these parts in would do; nothing is changed."""
+        """Decide the fate of parts without changing anything."""
+        settings = self._settings
         plan = AssemblyPlan(now, parts)
         added: dict[bytes, tuple[set[bytes], int]] = {}
         for index, part in enumerate(parts):
@@ -146,14 +144,14 @@ class Assembler:
                 plan.fates.append(PartFate.LATE)
                 plan.late.add(part.trace)
                 continue
-            found = self._open.get(part.trace)
+            opened = self._open.get(part.trace)
             keys, size = added.get(part.trace) or (set(), 0)
-            if part.key in keys or (found and part.key in found.keys):
+            if part.key in keys or (opened and part.key in opened.keys):
                 plan.fates.append(PartFate.DUPLICATE)
                 continue
-            number = len(keys) + (len(found.keys) if found else 0)
-            before = size + (found.size if found else 0)
-            if self._over(number, before):
+            number = len(keys) + (len(opened.keys) if opened else 0)
+            before = size + (opened.size if opened else 0)
+            if number >= settings.max_trace_spans or before >= settings.max_trace_bytes:
                 plan.fates.append(PartFate.OVER_LIMIT)
                 continue
             keys.add(part.key)
@@ -163,25 +161,82 @@ class Assembler:
         return plan
 
     def apply(self, plan: AssemblyPlan) -> None:
-        """Do as planned. Nothing else may have been called in between."""
+        """Take the accepted parts of a plan in; no other method may be called in between."""
         now = plan.now
         for trace in plan.late:
             if self._closed.pop(trace, None) is not None:
-                self._closed[trace] = now  # known for as long as spans of it come
+                self._closed[trace] = now  # remembered for as long as spans of it come
         for trace, indexes in plan.accepted.items():
-            found = self._open.get(trace)
-            if found is None:
-                found = self._open[trace] = _Open(now, now)
-            found.last = now
+            opened = self._open.get(trace)
+            if opened is None:
+                opened = self._open[trace] = _OpenTrace(now, now)
+            opened.last = now
             for index in indexes:
                 part = plan.parts[index]
-                found.keys.add(part.key)
-                found.size += part.size
+                opened.keys.add(part.key)
+                opened.size += part.size
                 self._size += part.size
-                found.root |= part.root
+                opened.root |= part.root
                 if part.log:
                     self._logs_at = now
-            self._schedule(trace, found, now)
+            self._schedule(trace, opened, now)
+
+    def due(self, now: float, most: int, size: int) -> list[ClosingTrace]:
+        """Start to close the traces that are due; `closed` must be called for each of them.
+
+        Args:
+            now: The time.
+            most: Number of traces at the most.
+            size: Bytes of all of them at the most; a single trace may have more.
+        """
+        closing: list[ClosingTrace] = []
+        total = 0
+        for trace, why in self._next_due(now):
+            opened = self._open[trace]
+            if closing and total + opened.size > size:
+                self._push(trace, opened, now)
+                break
+            total += opened.size
+            closing.append(self.resume(trace, why))
+            if len(closing) == most:
+                break
+        return closing
+
+    def resume(self, trace: bytes, why: CloseReason) -> ClosingTrace:
+        """Go on closing a trace that `restore` has opened again after `due` returned it."""
+        closing = self._closing[trace] = self._open.pop(trace)
+        return ClosingTrace(trace, why, closing.size)
+
+    def closed(self, trace: bytes, now: float) -> list[bytes]:
+        """Forget the spans of a closing trace; return the ids that are no longer remembered."""
+        self._size -= self._closing.pop(trace).size
+        self._closed.pop(trace, None)
+        self._closed[trace] = now
+        return self._forget(now)
+
+    def restore(
+        self, opened: Iterable[RestoredTrace], closed: Iterable[tuple[bytes, float]], now: float
+    ) -> None:
+        """Restore saved state.
+
+        Quiet time begins anew, and a trace that is too old gets one more idle time: while nobody
+        listened, senders could only retry.
+
+        Args:
+            opened: Open traces in the order of their first arrival.
+            closed: Ids of closed traces and the time of their last span, in the order of time.
+            now: The time.
+        """
+        settings = self._settings
+        oldest = now - max(0.0, settings.max_age_seconds - settings.idle_seconds)
+        for trace, at in closed:
+            self._closed[trace] = min(at, now)
+        for saved in opened:
+            first = min(max(saved.first, oldest), now)
+            restored = _OpenTrace(first, now, set(saved.keys), saved.size, saved.root)
+            self._open[saved.trace] = restored
+            self._size += saved.size
+            self._schedule(saved.trace, restored, now)
 
     def _is_closed(self, trace: bytes, now: float) -> bool:
         if trace in self._closing:
@@ -189,118 +244,65 @@ class Assembler:
         at = self._closed.get(trace)
         return at is not None and at >= now - self._settings.remember_seconds
 
-    def _over(self, number: int, size: int) -> bool:
-        settings = self._settings
-        return number >= settings.max_trace_spans or size >= settings.max_trace_bytes
-
-    # Closing ------------------------------------------------------------------------------------
-
-    def due(self, now: float, most: int, size: int) -> list[ClosingTrace]:
-        """Traces that are to be closed now, at most `most` of them, or of `size` bytes where that
-        is more than one. They take no more spans; `closed` is to be called for each."""
-        out: list[ClosingTrace] = []
-        taken = 0
-        for trace, why in self._next(now):
-            found = self._open[trace]
-            if out and taken + found.size > size:
-                self._push(trace, found, now)
-                break
-            self._closing[trace] = self._open.pop(trace)
-            taken += found.size
-            out.append(ClosingTrace(trace, why, found.size))
-            if len(out) == most:
-                break
-        return out
-
-    def resume(self, trace: bytes, why: CloseReason) -> ClosingTrace:
-        """Go on closing a trace that `restore` has just opened: `due` had named it before."""
-        found = self._closing[trace] = self._open.pop(trace)
-        return ClosingTrace(trace, why, found.size)
-
-    def closed(self, trace: bytes, now: float) -> list[bytes]:
-        """The spans of a closing trace are gone. Returns the ids that are no longer remembered."""
-        self._size -= self._closing.pop(trace).size
-        self._closed.pop(trace, None)
-        self._closed[trace] = now
-        return self._forget(now)
-
     def _forget(self, now: float) -> list[bytes]:
-        out: list[bytes] = []
+        forgotten: list[bytes] = []
         for trace, at in self._closed.items():
-            too_many = len(self._closed) - len(out) > self._settings.max_remembered
+            too_many = len(self._closed) - len(forgotten) > self._settings.max_remembered
             if not too_many and at >= now - self._settings.remember_seconds:
                 break
-            out.append(trace)
-        for trace in out:
+            forgotten.append(trace)
+        for trace in forgotten:
             del self._closed[trace]
-        return out
+        return forgotten
 
-    def _next(self, now: float) -> Iterator[tuple[bytes, CloseReason]]:
-        """Each trace to be closed; whoever asks on has taken it out of the open ones."""
+    def _next_due(self, now: float) -> Iterator[tuple[bytes, CloseReason]]:
+        """Yield traces to close; before the next step the caller takes them out of the open ones.
+
+        After those that are due come the oldest, while there are too many.
+        """
         while self._heap and self._heap[0][0] <= now:
             due, trace = heapq.heappop(self._heap)
-            found = self._open.get(trace)
-            if found is None or found.due != due:
-                continue  # closed, or to be looked at sooner, by another entry
-            why, at = self._verdict(found, now)
+            opened = self._open.get(trace)
+            if opened is None or opened.due != due:
+                continue  # closed, or due earlier by another entry
+            why, at = self._next_close(opened, now)
             if at <= now:
                 yield trace, why
             else:
-                self._push(trace, found, at)
+                self._push(trace, opened, at)
         settings = self._settings
-        held = sum(found.size for found in self._open.values()) if self._over_all() else 0
+        size = 0
+        if self._size > settings.max_open_bytes:  # of closing traces, too
+            size = sum(opened.size for opened in self._open.values())
         while self._open and (
-            len(self._open) > settings.max_open_traces or held > settings.max_open_bytes
+            len(self._open) > settings.max_open_traces or size > settings.max_open_bytes
         ):
             trace = next(iter(self._open))
-            held -= self._open[trace].size
+            size -= self._open[trace].size
             yield trace, CloseReason.EVICTED
 
-    def _over_all(self) -> bool:
-        return self._size > self._settings.max_open_bytes
-
-    def _verdict(self, found: _Open, now: float) -> tuple[CloseReason, float]:
-        """What closes a trace next, if nothing else comes, and when."""
+    def _next_close(self, opened: _OpenTrace, now: float) -> tuple[CloseReason, float]:
+        """Return why and when a trace is closed if no more parts arrive."""
         settings = self._settings
-        if len(found.keys) >= settings.max_trace_spans:
-            return CloseReason.SPANS, found.last
-        if found.size >= settings.max_trace_bytes:
-            return CloseReason.BYTES, found.last
+        if len(opened.keys) >= settings.max_trace_spans:
+            return CloseReason.SPANS, opened.last
+        if opened.size >= settings.max_trace_bytes:
+            return CloseReason.BYTES, opened.last
         quiet, why = settings.idle_seconds, CloseReason.IDLE
-        if found.root:
+        if opened.root:
             logs = now - self._logs_at < _LOGS_SECONDS
             grace = settings.logs_grace_seconds if logs else 0.0
             quiet, why = min(quiet, max(settings.grace_seconds, grace)), CloseReason.ROOT
-        if found.first + settings.max_age_seconds < found.last + quiet:
-            return CloseReason.AGE, found.first + settings.max_age_seconds
-        return why, found.last + quiet
+        too_old = opened.first + settings.max_age_seconds
+        if too_old < opened.last + quiet:
+            return CloseReason.AGE, too_old
+        return why, opened.last + quiet
 
-    def _schedule(self, trace: bytes, found: _Open, now: float) -> None:
-        _, at = self._verdict(found, now)
-        if at < found.due:  # a later one is found out when the entry there is comes up
-            self._push(trace, found, at)
+    def _schedule(self, trace: bytes, opened: _OpenTrace, now: float) -> None:
+        _, at = self._next_close(opened, now)
+        if at < opened.due:  # a later time is noticed when the earlier entry comes up
+            self._push(trace, opened, at)
 
-    def _push(self, trace: bytes, found: _Open, at: float) -> None:
-        found.due = at
+    def _push(self, trace: bytes, opened: _OpenTrace, at: float) -> None:
+        opened.due = at
         heapq.heappush(self._heap, (at, trace))
-
-    # Restart ------------------------------------------------------------------------------------
-
-    def restore(
-        self, opened: Iterable[RestoredTrace], closed: Iterable[tuple[bytes, float]], now: float
-    ) -> None:
-        """Go on with what a state file had, in the order of its first arrivals.
-
-        Quiet time begins anew, and a trace that is too old is given an idle time once more: while
-        nobody listened, senders could only wait and try again.
-        """
-        settings = self._settings
-        oldest = now - max(0.0, settings.max_age_seconds - settings.idle_seconds)
-        for trace, at in closed:
-            self._closed[trace] = min(at, now)
-        for one in opened:
-            first = min(max(one.first, oldest), now)
-            found = _Open(first, now, set(one.keys), one.size, one.root)
-            self._open[one.trace] = found
-            self._size += one.size
-            self._schedule(one.trace, found, now)

@@ -1,4 +1,4 @@
-"""Append what could not be read to the dead-letter file, one JSON line each."""
+"""Append items that could not be decoded to the dead-letter file, one JSON line each."""
 
 from __future__ import annotations
 
@@ -14,14 +14,19 @@ from ragmeter.ingest.content_policy import ContentPolicy
 from ragmeter.ingest.native import DecodeFailure
 from ragmeter.ingest.redaction import FAILED, Redactor
 
-_MAX_FILE = 256 * 2**20  # bytes; then the file is kept once as `.1` and a new one begins
+_MAX_FILE = 256 * 2**20  # bytes; a larger file is renamed to `.1`, and a new one begins
 
 
 class DeadLetters:
-    """Appends to `path`; a line is on the disk when `write` returns.
+    """The dead-letter file; a line is on disk when `write` returns.
 
-    Under any setting of privacy the raw bytes are not kept: what cannot be read cannot be redacted
-    for sure. Their length, and with `content: hash` their hash, stand in their place.
+    If the privacy settings redact or restrict content, only the length of the raw bytes and, with
+    `content: hash`, their hash are stored: undecodable bytes cannot be redacted reliably.
+
+    Args:
+        path: The file.
+        redactor: Redacts the texts of errors.
+        content: The policy for raw bytes and errors.
     """
 
     def __init__(
@@ -32,8 +37,12 @@ class DeadLetters:
         self._content = content or ContentPolicy()
 
     def write(self, letters: Iterable[tuple[DecodeFailure, int]], source: str, now: float) -> int:
-        """Write each `Bad` with its position in `source`; returns how many. Raises OSError."""
-        lines = [self._line(bad, source, position, now) for bad, position in letters]
+        """Write failures with their positions in a source; return how many were written.
+
+        Raises:
+            OSError: The file cannot be written; nothing was appended.
+        """
+        lines = [self._line(failure, source, position, now) for failure, position in letters]
         if not lines:
             return 0
         self._path.parent.mkdir(parents=True, exist_ok=True)
@@ -42,9 +51,32 @@ class DeadLetters:
         self._append("".join(lines).encode("ascii"))
         return len(lines)
 
+    def written_from(self, source: str, position: int) -> set[int]:
+        """Return the positions of a source, from one on, that are in the file already.
+
+        A process that died between writing here and storing its progress reads those items again;
+        they must not be written twice.
+        """
+        positions: set[int] = set()
+        for path in (Path(f"{self._path}.1"), self._path):
+            if not path.exists():
+                continue
+            with path.open("rb") as file:
+                for line in file:
+                    try:
+                        entry = json.loads(line)
+                    except ValueError:  # the torn last line of a killed process
+                        continue
+                    if entry.get("source") == source and entry.get("position", -1) >= position:
+                        positions.add(entry["position"])
+        return positions
+
     def _append(self, data: bytes) -> None:
-        """All of it or, where that raises, nothing: a caller that tries again must find neither
-        lines that are there twice nor a torn one that takes the next along."""
+        """Append all of the data or, if that raises, nothing.
+
+        A caller that tries again must find neither duplicate lines nor a torn one that would spoil
+        the next.
+        """
         with self._path.open("a+b", buffering=0) as file:
             begin = file.seek(0, os.SEEK_END)
             if begin:
@@ -61,53 +93,29 @@ class DeadLetters:
                     file.truncate(begin)
                 raise
 
-    def _line(self, bad: DecodeFailure, source: str, position: int, now: float) -> str:
-        entry: dict[str, Any] = {
-            "source": source,
-            "position": position,
-            "at": now,
-            **bad.to_dict(),
-        }
+    def _line(self, failure: DecodeFailure, source: str, position: int, now: float) -> str:
+        entry: dict[str, Any] = {"source": source, "position": position, "at": now}
+        entry |= failure.to_dict()
         if self._redactor.edits or not self._content.full:
-            entry["errors"] = strip_error_text(bad.errors, self._redactor, self._content)
-            entry["not_kept"] = self._content.raw(bad.raw)
-            return json.dumps(entry) + "\n"
-        try:
-            entry["raw"] = bad.raw.decode("utf-8")
-        except UnicodeDecodeError:
-            entry["raw_base64"] = base64.b64encode(bad.raw).decode("ascii")
+            entry["errors"] = strip_error_text(failure.errors, self._redactor, self._content)
+            entry["not_kept"] = self._content.raw(failure.raw)
+        else:
+            try:
+                entry["raw"] = failure.raw.decode("utf-8")
+            except UnicodeDecodeError:
+                entry["raw_base64"] = base64.b64encode(failure.raw).decode("ascii")
         return json.dumps(entry) + "\n"
-
-    def written_from(self, source: str, position: int) -> set[int]:
-        """Positions at or after `position` of `source` that are in the file already.
-
-        A process that died after writing here and before its progress was durable reads those
-        items again; they must not be written twice.
-        """
-        found: set[int] = set()
-        for path in (Path(f"{self._path}.1"), self._path):
-            if not path.exists():
-                continue
-            with path.open("rb") as file:
-                for line in file:
-                    try:
-                        entry = json.loads(line)
-                    except ValueError:  # the torn last line of a killed process
-                        continue
-                    if entry.get("source") == source and entry.get("position", -1) >= position:
-                        found.add(entry["position"])
-        return found
 
 
 def strip_error_text(
     errors: Iterable[tuple[str, str]], redactor: Redactor, content: ContentPolicy
 ) -> list[dict[str, str]]:
-    """Errors without what they may quote: the text of an exception is not ours."""
-    found = []
-    for place, why in errors:
+    """Return errors without quoted values: the text of an exception may quote the input."""
+    stripped = []
+    for field, why in errors:
         if not content.full:
             why = why.partition("(")[0]
-        texts = (redactor.text(text, {}) for text in (place, why))
-        place, why = (FAILED if text is None else text for text in texts)
-        found.append({"field": place, "why": why})
-    return found
+        texts = (redactor.text(text, {}) for text in (field, why))
+        field, why = (FAILED if text is None else text for text in texts)
+        stripped.append({"field": field, "why": why})
+    return stripped

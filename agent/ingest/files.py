@@ -1,4 +1,7 @@
-"""Read items from files, pipes and standard input (JSON lines, one JSON array or one object, plain or gzip), ahead of the consumer if wanted."""
+"""Read traces from files, pipes and standard input, on request ahead of their consumer.
+
+Input is JSON lines, one JSON array or one object, plain or gzip.
+"""
 
 from __future__ import annotations
 
@@ -31,17 +34,28 @@ STDIN = Path("-")
 MAX_SHOWN = 10  # unreadable items described on the terminal; the rest are only counted
 MAX_ARRAY = 512 * 2**20  # bytes: a JSON array is read whole; larger files must be JSON lines
 GZIP = b"\x1f\x8b"
-HEAD = 4096  # bytes that tell a file from another one under the same path
+
+HEAD = 4096  # bytes that distinguish a file from another one under the same path
+_AHEAD = 64  # items read ahead of the consumer, enough to keep both busy
+_POLL_SECONDS = 0.2  # delay until a silent stream is abandoned after a stop
+
+# an item and the position behind it, where reading goes on after a restart
 Item = tuple[DecodedTrace | DecodeFailure, int]
-"""What was read and the position behind it, where reading goes on after a restart."""
 
 
 class InputFile:
-    """A file to read, or a stream: stdin, a pipe, a device, which is opened once and never again.
+    """A file, or a stream (standard input, a pipe, a device) that is opened only once.
 
-    `identity` names the content of a file: a rewritten file is another source, a grown one is not
-    once it is 4 KiB long. None: a stream, of which nothing can be remembered. `size` is in bytes,
-    None where nobody knows. Raises OSError.
+    Attributes:
+        name: Name for messages.
+        identity: Names the content of a file: rewriting a file makes another one of it, growing
+            does not once it has 4 KiB. None for a stream.
+        size: Bytes of a plain file, else None.
+        empty: Whether a file is empty.
+        unfinished: Whether the last `read` left an unfinished last line to the next one.
+
+    Raises:
+        OSError: The file cannot be read.
     """
 
     def __init__(self, path: Path) -> None:
@@ -51,7 +65,6 @@ class InputFile:
         self.size: int | None = None
         self.empty = False
         self.unfinished = False
-        """Whether the last reading left an unfinished last line to the next run."""
         if path == STDIN or not stat.S_ISREG(path.stat().st_mode):
             return
         with path.open("rb") as file:
@@ -59,34 +72,26 @@ class InputFile:
             bytes_now = os.fstat(file.fileno()).st_size
         self.empty = not head
         self.size = None if head.startswith(GZIP) else bytes_now
-        # a path may hold bytes that are no text
+        # a path may hold bytes that are not text
         name = os.fsencode(path.resolve()).decode("utf-8", "backslashreplace")
         self.identity = f"file:{name}:{hashlib.blake2b(head, digest_size=8).hexdigest()}"
 
     def read(self, limit: int, start: int = 0, *, growing: bool = False) -> Iterator[Item]:
-        """Every item from `start` on, with the position behind it.
+        """Yield every item from a position on, with the position behind it.
 
-        A position is a byte offset (of the decompressed text), or an item's number in a JSON
-        array. A line over `limit` bytes is a `Bad` that keeps its first `limit` bytes. With
-        `growing`, a broken last line without newline of a plain file is not given: more of it may
-        be on its way. Raises OSError, also for broken gzip and for what is not UTF-8.
+        Args:
+            limit: Bytes of one item; a longer line is a failure with its first `limit` bytes.
+            start: Position: a byte offset of the decompressed text, or for a JSON array the number
+                of items.
+            growing: Hold back a broken last line without newline of a plain file, because the rest
+                of it may still be written.
+
+        Raises:
+            OSError: The file cannot be read, its gzip is broken, or it is not UTF-8.
         """
         self.unfinished = False
-        try:
-            with self._open() as raw:
-                yield from self._read(raw, limit, start, growing)
-        except EOFError:
-            raise OSError(f"{self.name}: the gzip stream is cut off") from None
-        except (zlib.error, gzip.BadGzipFile) as error:
-            raise OSError(f"{self.name}: broken gzip: {error}") from None
-
-    def _open(self) -> IO[bytes]:
-        if self.path != STDIN:
-            return self.path.open("rb")
-        if sys.stdin is None:
-            raise OSError("standard input is closed")
-        # an own file on it: a thread that waits in `sys.stdin` would break the interpreter's end
-        return os.fdopen(os.dup(0), "rb")
+        with named_gzip_errors(self.name), open_raw(self.path) as raw:
+            yield from self._read(raw, limit, start, growing)
 
     def _read(self, raw: IO[bytes], limit: int, start: int, growing: bool) -> Iterator[Item]:
         head = raw.read(2)
@@ -95,10 +100,9 @@ class InputFile:
             raw.seek(0)
             head = b""
         if zipped:
-            inner = (
-                raw if self.identity is not None else cast(IO[bytes], _ArrivingStream(head, raw))
-            )
-            raw, head = cast(IO[bytes], gzip.GzipFile(fileobj=inner, mode="rb")), b""
+            if self.identity is None:
+                raw = cast(IO[bytes], _ArrivingStream(head, raw))
+            raw, head = cast(IO[bytes], gzip.GzipFile(fileobj=raw, mode="rb")), b""
         file = _PeekableFile(raw, head)
         first = file.readline(limit + 1)
         if is_utf16(first):
@@ -107,7 +111,7 @@ class InputFile:
         first = first[skipped:]
         growing = growing and self.identity is not None and not zipped
 
-        whole = self._whole(file, first, limit)
+        whole = self._read_whole(file, first, limit)
         if whole is not None and whole.lstrip()[:1] == b"[":
             yield from self._array(whole, limit, start, growing)
         elif whole is not None:
@@ -119,14 +123,16 @@ class InputFile:
         else:
             yield from self._lines(file, limit, skipped, growing)
 
-    def _whole(self, file: _PeekableFile, first: bytes, limit: int) -> bytes | None:
-        """All of a file that is one array or one object; None for lines, which `file` then gives
-        from the first on. A stream of ordinary lines is not waited for.
+    def _read_whole(self, file: _PeekableFile, first: bytes, limit: int) -> bytes | None:
+        """Return all of a file that is one array or one object.
+
+        None for lines, all of which are then still to be read from `file`. At most two lines of a
+        stream of ordinary lines are waited for.
         """
         kind = first.lstrip()[:1]
         if kind == b"[":
             second = file.readline(limit + 1)
-            # a first line that is an array by itself, with more behind it, is a poisoned line
+            # a first line that is an array by itself, followed by others, is a broken line
             if not (second.strip() and parse_json_array(first) is not None):
                 return first + second + file.read(MAX_ARRAY)
             file.unread(second)
@@ -175,8 +181,85 @@ class InputFile:
                 yield item, number
 
 
+class ReadAhead:
+    """Reads a file in a thread of its own, so that a stop need not wait for a silent stream.
+
+    The thread ends with the file, after `stop`, or with the process.
+
+    Args:
+        source: The file.
+        limit: See `InputFile.read`, as for the others.
+    """
+
+    def __init__(
+        self, source: InputFile, limit: int, start: int = 0, *, growing: bool = False
+    ) -> None:
+        self._items = source.read(limit, start, growing=growing)
+        self._queue: queue.Queue[Item | Exception | None] = queue.Queue(_AHEAD)
+        self._stopped = threading.Event()
+        threading.Thread(target=self._read, name="ragmeter-reader", daemon=True).start()
+
+    def get(self) -> Item | Exception | None:
+        """Return the next item, the error that ended the reading, or None at the end.
+
+        Raises:
+            queue.Empty: Nothing came for a while.
+        """
+        return self._queue.get(timeout=_POLL_SECONDS)
+
+    def stop(self) -> list[Item]:
+        """End the thread and return the items that it read and nobody took."""
+        self._stopped.set()
+        left: list[Item] = []
+        with contextlib.suppress(queue.Empty):
+            while isinstance(item := self._queue.get_nowait(), tuple):
+                left.append(item)
+        return left
+
+    def _read(self) -> None:
+        try:
+            for item in self._items:
+                if not self._put(item):
+                    return
+            self._put(None)
+        except Exception as error:  # for the consumer
+            self._put(error)
+
+    def _put(self, item: Item | Exception | None) -> bool:
+        while not self._stopped.is_set():
+            with contextlib.suppress(queue.Full):
+                self._queue.put(item, timeout=_POLL_SECONDS)
+                return True
+        return False
+
+
+def open_raw(path: Path) -> IO[bytes]:
+    """Open a file, or standard input for `STDIN`, for reading bytes.
+
+    Raises:
+        OSError: The file cannot be opened.
+    """
+    if path != STDIN:
+        return path.open("rb")
+    if sys.stdin is None:
+        raise OSError("standard input is closed")
+    # a separate file object: a thread waiting in `sys.stdin` would break the interpreter's exit
+    return os.fdopen(os.dup(0), "rb")
+
+
+@contextlib.contextmanager
+def named_gzip_errors(name: str) -> Iterator[None]:
+    """Raise errors of gzip as OSError with the name of the file."""
+    try:
+        yield
+    except EOFError:
+        raise OSError(f"{name}: the gzip stream is cut off") from None
+    except (zlib.error, gzip.BadGzipFile) as error:
+        raise OSError(f"{name}: broken gzip: {error}") from None
+
+
 class _PeekableFile:
-    """A file to which bytes that were looked at can be given back."""
+    """A file to which bytes can be given back."""
 
     def __init__(self, file: IO[bytes], ahead: bytes) -> None:
         self._file = file
@@ -192,21 +275,21 @@ class _PeekableFile:
         return line + self._file.readline(size - len(line))
 
     def read(self, size: int) -> bytes:
-        part = self._ahead.read(size)
-        return part + self._file.read(size - len(part))
+        data = self._ahead.read(size)
+        return data + self._file.read(size - len(data))
 
     def skip_line(self) -> int:
-        """Read to the end of the line; returns how many bytes that were."""
+        """Read to the end of the line and return the number of bytes read."""
         skipped = 0
-        while part := self.readline(2**20):
-            skipped += len(part)
-            if part.endswith(b"\n"):
+        while data := self.readline(2**20):
+            skipped += len(data)
+            if data.endswith(b"\n"):
                 break
         return skipped
 
 
 class _ArrivingStream:
-    """What `gzip` needs of a stream, read as it arrives; `head` was read from it already."""
+    """A stream for `gzip`, read as it arrives; `head` was read from it before."""
 
     def __init__(self, head: bytes, file: IO[bytes]) -> None:
         self._head = head
@@ -214,59 +297,6 @@ class _ArrivingStream:
 
     def read(self, size: int) -> bytes:
         if self._head:
-            part, self._head = self._head[:size], self._head[size:]
-            return part
+            data, self._head = self._head[:size], self._head[size:]
+            return data
         return self._file.read1(size)  # type: ignore[attr-defined, no-any-return]
-
-
-_AHEAD = 64  # items read ahead of whoever takes them, enough to keep both busy
-_POLL_SECONDS = 0.2  # how soon a silent stream is left alone after a stop
-
-
-class ReadAhead:
-    """Reads in a thread of its own: a stream may stay silent for ever, and a stop must not wait.
-
-    The thread ends with the reading, after `stop`, or else with the process.
-    """
-
-    def __init__(
-        self, source: InputFile, limit: int, start: int = 0, *, growing: bool = False
-    ) -> None:
-        self._items = source.read(limit, start, growing=growing)
-        self._queue: queue.Queue[Item | Exception | None] = queue.Queue(_AHEAD)
-        self._stopped = threading.Event()
-        threading.Thread(target=self._read, name="ragmeter-reader", daemon=True).start()
-
-    def _read(self) -> None:
-        try:
-            for item in self._items:
-                if not self._put(item):
-                    return
-            self._put(None)
-        except Exception as error:  # for the thread that asked for it
-            self._put(error)
-
-    def _put(self, item: Item | Exception | None) -> bool:
-        while not self._stopped.is_set():
-            try:
-                self._queue.put(item, timeout=_POLL_SECONDS)
-                return True
-            except queue.Full:
-                pass
-        return False
-
-    def get(self) -> Item | Exception | None:
-        """The next item, the error that ended the reading, or None at the end.
-
-        Raises `queue.Empty` when nothing came for a while.
-        """
-        return self._queue.get(timeout=_POLL_SECONDS)
-
-    def stop(self) -> list[Item]:
-        """End the thread; returns what it has read and nobody took."""
-        self._stopped.set()
-        left: list[Item] = []
-        with contextlib.suppress(queue.Empty):
-            while isinstance(item := self._queue.get_nowait(), tuple):
-                left.append(item)
-        return left

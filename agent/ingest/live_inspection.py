@@ -1,6 +1,6 @@
-"""Publish how spans were read to live inspectors (`ragmeter inspect --live`).
+"""Publish how spans became requests to live inspectors (`ragmeter inspect --live`).
 
-Nobody is waited for: what a listener does not take in time is missed, and counted for it.
+Publishing never waits: lines that a listener does not take in time are dropped and counted.
 """
 
 from __future__ import annotations
@@ -10,38 +10,34 @@ import contextlib
 import json
 import threading
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
+from ragmeter.core.errors import RagmeterError
 from ragmeter.ingest.content_policy import ContentPolicy
 from ragmeter.ingest.requests.extraction import ExtractedRequests, FieldOrigin
 from ragmeter.trace import Trace
 
-MAX_LISTENERS = 4  # listeners: each makes the closing of traces somewhat slower
-_MAX_QUEUED_LINES = 256  # lines kept for one that is slow
+MAX_LISTENERS = 4  # each makes the closing of traces somewhat slower
+_MAX_QUEUED_LINES = 256  # of a slow listener
 
 
-class TooManyListeners(Exception):
-    """As many listen as may."""
+class TooManyListeners(RagmeterError):
+    """There are `MAX_LISTENERS` live inspectors already."""
 
 
 def describe_request(
     trace: dict[str, Any], origins: Mapping[str, Sequence[FieldOrigin]]
 ) -> dict[str, Any]:
-    """JSON-able: a native trace with the spans that gave its fields."""
+    """Return a native trace with the spans that hold its fields, as JSON-able values."""
     return {
         "trace": trace,
-        "from": {
-            name: [
-                {"span_id": one.span_id, "name": one.name, "convention": one.convention}
-                for one in spans
-            ]
-            for name, spans in origins.items()
-        },
+        "from": {name: [asdict(origin) for origin in spans] for name, spans in origins.items()},
     }
 
 
 class _InspectionListener:
-    """JSON lines for one who listens in `loop`; `missed` were not taken in time."""
+    """JSON lines for one listener in an event loop; `missed` counts the dropped ones."""
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self._loop = loop
@@ -52,7 +48,7 @@ class _InspectionListener:
         return await self._lines.get()
 
     def put(self, line: bytes) -> None:
-        """From any thread."""
+        """Add a line, from any thread."""
         with contextlib.suppress(RuntimeError):  # the loop has ended
             self._loop.call_soon_threadsafe(self._put, line)
 
@@ -64,7 +60,11 @@ class _InspectionListener:
 
 
 class LiveInspection:
-    """Safe to use from several threads. Of texts, listeners get what `content` lets be kept."""
+    """The live inspectors of an agent. Safe to use from several threads.
+
+    Args:
+        content: The policy for texts that listeners receive.
+    """
 
     def __init__(self, content: ContentPolicy) -> None:
         self._content = content
@@ -73,7 +73,11 @@ class LiveInspection:
 
     @contextlib.contextmanager
     def listening(self) -> Iterator[_InspectionListener]:
-        """Raises `TooMany`."""
+        """Yield a new listener in the running event loop.
+
+        Raises:
+            TooManyListeners: No more may listen.
+        """
         listener = _InspectionListener(asyncio.get_running_loop())
         with self._mutex:
             if len(self._listeners) >= MAX_LISTENERS:
@@ -85,22 +89,22 @@ class LiveInspection:
             with self._mutex:
                 self._listeners = tuple(one for one in self._listeners if one is not listener)
 
-    def publish(self, found: ExtractedRequests) -> None:
-        """Tell what became of the spans of a trace."""
+    def publish(self, extracted: ExtractedRequests) -> None:
+        """Send the requests of a trace to all listeners, or why there are none."""
         listeners = self._listeners
         if not listeners:
             return
         items = [
-            describe_request(self._kept(trace), origins)
-            for trace, origins in zip(found.traces, found.origins, strict=True)
+            describe_request(self._reduced(trace), origins)
+            for trace, origins in zip(extracted.traces, extracted.origins, strict=True)
         ]
-        items += [{"not_request": reason} for reason in found.dropped.elements()]
+        items += [{"not_request": reason} for reason in extracted.dropped.elements()]
         for item in items:
             line = json.dumps(item, ensure_ascii=False).encode("utf-8", "replace") + b"\n"
             for listener in listeners:
                 listener.put(line)
 
-    def _kept(self, trace: Trace) -> dict[str, Any]:
+    def _reduced(self, trace: Trace) -> dict[str, Any]:
         document = {"trace": trace.model_dump(mode="json", exclude_none=True), "results": []}
-        kept: dict[str, Any] = self._content.document(document)["trace"]
-        return kept
+        reduced: dict[str, Any] = self._content.document(document)["trace"]
+        return reduced

@@ -1,9 +1,7 @@
-"""Decode native trace JSON (one object, an array or JSON lines) within bounds that are checked before parsing.
+"""Decode native traces from JSON: one object, an array or JSON lines.
 
-What a body may hold, told from its bytes before anything is parsed.
-
-A byte of JSON may become a hundred bytes of objects (`[{},{},...`): the size of a body alone does
-not bound what reading it costs.
+A byte of JSON may become a hundred bytes of objects (`[{},{},...`), so that the size of a body does
+not bound the cost of parsing it. Its values are therefore counted before anything is parsed.
 """
 
 from __future__ import annotations
@@ -17,6 +15,7 @@ from typing import Any
 from pydantic import ValidationError
 from pydantic_core import from_json
 
+from ragmeter.core.errors import RagmeterError
 from ragmeter.trace import Trace
 
 MAX_ITEMS = 100_000  # of one body; 20 MB of ordinary traces are 4,000
@@ -27,47 +26,16 @@ MAX_VALUES = 1_000_000
 MAX_TRACE_VALUES = 200_000
 BOM = b"\xef\xbb\xbf"
 
+_MAX_ERRORS = 10  # of one item: a broken array of a thousand passages needs no thousand lines
+_MAX_LISTED = 1_000  # a list of a million errors takes a gigabyte
+_MAX_REASON = 200  # characters
+
 # A JSON string, or what is left where it never ends: it matches at every quote, so it is linear.
 _STRING = re.compile(rb'"(?:[^"\\]++|\\.)*+(?:"|\\?\Z)', re.DOTALL)
 
 
-class BodyLimitExceeded(Exception):
-    """A body with more items or values than one may have; the text says which."""
-
-
-def is_utf16(head: bytes) -> bool:
-    """Whether bytes begin like UTF-16 (or 32): with its mark, or JSON with every other byte 0."""
-    return head[:2] in (b"\xff\xfe", b"\xfe\xff", b"{\0", b"\0{", b"[\0", b"\0[")
-
-
-def _separators(text: bytes) -> int:
-    return text.count(b",") + text.count(b"[") + text.count(b"{")
-
-
-def has_values_over(text: bytes, most: int) -> bool:
-    """Whether JSON holds more than about `most` values: commas and brackets outside of strings."""
-    if _separators(text) <= most:  # the strings' own ones counted too: nearly always the end of it
-        return False
-    # cutting strings out costs 90 bytes each; most quotes in texts are escaped and no string's end
-    if text.count(b'"') - text.count(b'\\"') > 2 * most:
-        return True
-    return _separators(_STRING.sub(b"", text)) > most
-
-
-def check_body_limits(body: bytes) -> None:
-    """Raises `TooMuch` for a body that must not be split into lines or parsed at once."""
-    lines = body.count(b"\n") + body.count(b"\r")
-    if lines > MAX_VALUES:
-        raise BodyLimitExceeded(f"more than {MAX_VALUES} lines in one body; send smaller ones")
-    if has_values_over(body, MAX_VALUES):
-        raise BodyLimitExceeded(
-            f"more than {MAX_VALUES} JSON values in one body; send smaller ones"
-        )
-
-
-MAX_ERRORS = 10  # of one item: a broken array of a thousand passages needs no thousand lines
-MAX_LISTED = 1_000  # more are not looked at: the list of a million is a gigabyte
-MAX_REASON = 200  # characters
+class BodyLimitExceeded(RagmeterError):
+    """A body with too many items, lines or values; the text says which."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,108 +48,115 @@ class DecodedTrace:
 
 @dataclass(frozen=True, slots=True)
 class DecodeFailure:
-    """What could not be read. `reason` is a short code, `errors` name field and why."""
+    """An item that could not be decoded.
+
+    Attributes:
+        reason: Short code.
+        errors: Fields and what is wrong with each.
+        raw: The bytes of the item; may be empty.
+    """
 
     reason: str
     errors: tuple[tuple[str, str], ...]
     raw: bytes
 
+    @classmethod
+    def of_whole(cls, reason: str, why: str, raw: bytes) -> DecodeFailure:
+        """Return a failure that concerns the item as a whole."""
+        return cls(reason, (("", why),), raw)
+
+    @classmethod
+    def of_validation(cls, reason: str, error: ValidationError, raw: bytes) -> DecodeFailure:
+        """Return the first errors of a failed validation; invalid JSON has a reason of its own."""
+        if error.error_count() > _MAX_LISTED:
+            return cls.of_whole(reason, f"{error.error_count()} values are wrong", raw)
+        errors = error.errors(include_url=False, include_context=False, include_input=False)
+        if errors[0]["type"] == "json_invalid":
+            reason = "invalid_json"
+        fields = [
+            (".".join(map(str, item["loc"]))[:_MAX_REASON], item["msg"][:_MAX_REASON])
+            for item in errors[:_MAX_ERRORS]
+        ]
+        return cls(reason, tuple(fields), raw)
+
     def to_dict(self) -> dict[str, Any]:
+        """Return reason and errors, without the bytes, as JSON-able values."""
         return {
             "reason": self.reason,
             "errors": [{"field": field, "why": why} for field, why in self.errors],
         }
 
 
-def _bad_fields(raw: bytes, error: ValidationError) -> DecodeFailure:
-    if error.error_count() > MAX_LISTED:
-        return DecodeFailure(
-            "invalid_trace", (("", f"{error.error_count()} values are wrong"),), raw
-        )
-    errors = error.errors(include_url=False, include_context=False, include_input=False)
-    if errors and errors[0]["type"] == "json_invalid":
-        return DecodeFailure("invalid_json", (("", errors[0]["msg"][:MAX_REASON]),), raw)
-    found = tuple(
-        (".".join(map(str, item["loc"]))[:MAX_REASON], item["msg"][:MAX_REASON])
-        for item in errors[:MAX_ERRORS]
-    )
-    return DecodeFailure("invalid_trace", found, raw)
-
-
-def _too_large(raw: bytes, limit: int) -> DecodeFailure:
-    why = f"{len(raw)} bytes are over the limit of {limit} (limits.trace_bytes)"
-    return DecodeFailure("too_large", (("", why),), raw)
-
-
-def _too_many(raw: bytes) -> DecodeFailure:
-    return DecodeFailure(
-        "too_large", (("", f"more than {MAX_TRACE_VALUES} JSON values in one trace"),), raw
-    )
-
-
 def decode_trace(line: bytes, limit: int) -> DecodedTrace | DecodeFailure:
-    """One JSON object of at most `limit` bytes."""
-    if len(line) > limit:
-        return _too_large(line, limit)
-    if has_values_over(line, MAX_TRACE_VALUES):
-        return _too_many(line)
+    """Decode one JSON object of at most `limit` bytes."""
+    failure = _check_size(line, limit)
+    if failure is not None:
+        return failure
     try:
         return DecodedTrace(Trace.model_validate_json(line), line)
     except ValidationError as error:
-        return _bad_fields(line, error)
-
-
-def _decode_item(item: object, limit: int) -> DecodedTrace | DecodeFailure:
-    raw = json.dumps(item, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
-    if len(raw) > limit:
-        return _too_large(raw, limit)
-    if not isinstance(item, dict):
-        return DecodeFailure("invalid_trace", (("", "Input should be an object"),), raw)
-    if has_values_over(raw, MAX_TRACE_VALUES):
-        return _too_many(raw)
-    try:
-        trace = Trace.model_validate(item)
-    except ValidationError as error:
-        return _bad_fields(raw, error)
-    # dumped anew: NaN in free-form metadata would make the stored bytes unreadable
-    return DecodedTrace(trace, trace.model_dump_json(exclude_none=True).encode())
+        return DecodeFailure.of_validation("invalid_trace", error, line)
 
 
 def decode_trace_body(
     body: bytes, limit: int, most: int | None = None
 ) -> Iterator[DecodedTrace | DecodeFailure]:
-    """Every item of a body, in order; empty lines and a byte order mark are skipped.
+    """Decode every item of a body, in order.
+
+    Args:
+        body: See `split_body`.
+        limit: Bytes of one item.
+        most: Number of items above which the body is refused; None: the body is trusted.
+
+    Raises:
+        BodyLimitExceeded: The body is over a limit; nothing was yielded before.
+    """
+    items = split_body(body, most)
+    if isinstance(items, DecodeFailure):
+        yield items
+        return
+    for item in items:
+        yield decode_trace(item, limit) if isinstance(item, bytes) else _decode_item(item, limit)
+
+
+def split_body(body: bytes, most: int | None) -> list[Any] | DecodeFailure:
+    """Split a body into the bytes of its lines, or the values of its JSON array.
 
     A body is a JSON array, or JSON lines when any of its lines is an object by itself (a broken
-    line, be it the first, must not cost the rest), or else one object, perhaps printed over
-    several lines. A body that is no JSON at all is one `Bad`.
+    line, even the first, must not cost the rest), or else one object, perhaps printed over several
+    lines. Empty lines and a byte order mark are skipped.
 
-    With `most`, a body of more items, or with so many values that reading them would cost too
-    much, raises `TooMuch` before any item is given.
+    Args:
+        body: The bytes as received.
+        most: Number of items above which the body is refused; None: the body is trusted.
+
+    Raises:
+        BodyLimitExceeded: There are more items, or so many values that parsing costs too much.
     """
     body = body.strip().removeprefix(BOM).lstrip()
     if most is not None:
-        check_body_limits(body)
-    if not body or is_utf16(body):
-        why = "UTF-16 text; send UTF-8" if body else "the body is empty"
-        yield DecodeFailure("invalid_json" if body else "empty", (("", why),), body)
-        return
+        _check_body_limits(body)
+    if not body:
+        return DecodeFailure.of_whole("empty", "the body is empty", body)
+    if is_utf16(body):
+        return DecodeFailure.of_whole("invalid_json", "UTF-16 text; send UTF-8", body)
     items: list[Any] | None = parse_json_array(body)
-    lines: list[bytes] = []
     if items is None:
-        lines = [line for line in body.splitlines() if line.strip()]
-        if len(lines) > 1 and not any(map(is_json_object, lines)):
-            lines = [body]
-    if most is not None and max(len(lines), len(items or [])) > most:
+        items = [line.strip() for line in body.splitlines() if line.strip()]
+        if len(items) > 1 and not any(map(is_json_object, items)):
+            items = [body]
+    if most is not None and len(items) > most:
         raise BodyLimitExceeded(f"more than {most} items in one body; send smaller ones")
-    for item in items or ():
-        yield _decode_item(item, limit)
-    for line in lines:
-        yield decode_trace(line.strip(), limit)
+    return items
+
+
+def is_utf16(head: bytes) -> bool:
+    """Return whether bytes begin with the mark of UTF-16 or 32, or with JSON in it."""
+    return head[:2] in (b"\xff\xfe", b"\xfe\xff", b"{\0", b"\0{", b"[\0", b"\0[")
 
 
 def parse_json_array(text: bytes) -> list[Any] | None:
-    """The items of a JSON array, or None where `text` is anything else."""
+    """Return the items of a JSON array, or None for any other text."""
     if text.lstrip()[:1] != b"[":
         return None
     try:
@@ -192,8 +167,55 @@ def parse_json_array(text: bytes) -> list[Any] | None:
 
 
 def is_json_object(line: bytes) -> bool:
-    """Whether `line` is one whole JSON object."""
+    """Return whether a line is one whole JSON object."""
     try:
         return isinstance(from_json(line), dict)
     except ValueError:
         return False
+
+
+def has_values_over(text: bytes, most: int) -> bool:
+    """Return whether JSON has more than about `most` commas and brackets outside strings."""
+    if _separators(text) <= most:  # with those in strings; nearly always decides
+        return False
+    # cutting strings out costs 90 bytes each; most quotes in texts are escaped and no string's end
+    if text.count(b'"') - text.count(b'\\"') > 2 * most:
+        return True
+    return _separators(_STRING.sub(b"", text)) > most
+
+
+def _separators(text: bytes) -> int:
+    return text.count(b",") + text.count(b"[") + text.count(b"{")
+
+
+def _check_body_limits(body: bytes) -> None:
+    """Refuse a body that must not be split into lines or parsed at once."""
+    lines = body.count(b"\n") + body.count(b"\r")
+    if lines > MAX_VALUES or has_values_over(body, MAX_VALUES):
+        noun = "lines" if lines > MAX_VALUES else "JSON values"
+        raise BodyLimitExceeded(f"more than {MAX_VALUES} {noun} in one body; send smaller ones")
+
+
+def _check_size(raw: bytes, limit: int) -> DecodeFailure | None:
+    if len(raw) > limit:
+        why = f"{len(raw)} bytes are over the limit of {limit} (limits.trace_bytes)"
+    elif has_values_over(raw, MAX_TRACE_VALUES):
+        why = f"more than {MAX_TRACE_VALUES} JSON values in one trace"
+    else:
+        return None
+    return DecodeFailure.of_whole("too_large", why, raw)
+
+
+def _decode_item(item: object, limit: int) -> DecodedTrace | DecodeFailure:
+    raw = json.dumps(item, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
+    failure = _check_size(raw, limit)
+    if failure is not None:
+        return failure
+    if not isinstance(item, dict):
+        return DecodeFailure.of_whole("invalid_trace", "Input should be an object", raw)
+    try:
+        trace = Trace.model_validate(item)
+    except ValidationError as error:
+        return DecodeFailure.of_validation("invalid_trace", error, raw)
+    # dumped anew: NaN in free-form metadata would make the stored bytes unreadable
+    return DecodedTrace(trace, trace.model_dump_json(exclude_none=True).encode())

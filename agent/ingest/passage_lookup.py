@@ -1,6 +1,6 @@
 """Look up passage texts over HTTP, in a file or in a SQLite database.
 
-An id comes from outside. It is bounded, never a path, quoted in a URL and a parameter in SQL.
+Passage ids come from outside. They are bounded, quoted in URLs, parameters in SQL and never paths.
 """
 
 from __future__ import annotations
@@ -21,52 +21,58 @@ import httpx
 
 from ragmeter.config.base import parse_headers, read_headers
 from ragmeter.config.inputs import ID_PLACEHOLDER, ResolverSource
+from ragmeter.core.errors import RagmeterError
 
 _MAX_ID = 512  # characters
-_RETRIES = 1  # of a request that failed in a way that may pass
+_RETRIES = 1  # of a request that failed for a reason that may pass
 _RETRY_SECONDS = 0.05
-_LOOK_SECONDS = 5.0  # between two looks whether a file has changed
-_STEPS = 10_000  # of SQLite between two looks at the clock
+_CHECK_SECONDS = 5.0  # between checks whether a file has changed
+_STEPS = 10_000  # of SQLite between checks of the time limit
+_LINE_MARGIN = 65_536  # bytes of a JSON line besides its text
 
 
-class LookupFailed(Exception):
-    """The text could not be looked up; whether there is one is not known."""
+class LookupFailed(RagmeterError):
+    """The text could not be looked up; whether there is one is unknown."""
 
 
 class InvalidPassageId(LookupFailed):
-    """An id that no text is looked up by."""
+    """An id that must not be looked up."""
 
 
 class PassageTooLarge(LookupFailed):
-    """The text is over the limit."""
+    """The text is over the limit of its source."""
+
+
+class _RetryLater(RagmeterError):
+    """A reply that may soon be a different one."""
 
 
 class PassageLookup(Protocol):
+    """A source of passage texts."""
+
     async def fetch(self, name: str) -> str | None:
-        """The text of an id; None where there is none. Raises `Failed` or `TimeoutError`."""
+        """Return the text of an id, None without one.
+
+        Raises:
+            LookupFailed: See the subclasses.
+            TimeoutError: The source took too long.
+        """
         ...
 
-    async def close(self) -> None: ...
+    async def close(self) -> None:
+        """Close connections and files."""
+        ...
 
 
-def _check_passage_id(name: str) -> str:
-    """The id. Raises `BadId` where it could mean more than itself: a server may resolve `..`
-    between slashes however they are quoted."""
-    parts = re.split(r"[/\\]", name)
-    if not name or len(name) > _MAX_ID or not name.isprintable() or {".", ".."} & set(parts):
-        raise InvalidPassageId
-    return name
-
-
-def _at(value: Any, path: str) -> str | None:
-    """The text at `a.b` of nested maps."""
-    for part in path.split("."):
-        value = value.get(part) if isinstance(value, dict) else None
-    return value if isinstance(value, str) else None
+def open_lookup(source: ResolverSource) -> PassageLookup:
+    """Return the lookup of a configured source."""
+    if source.url is not None:
+        return HttpLookup(source)
+    return FileLookup(source) if source.file is not None else SqliteLookup(source)
 
 
 class HttpLookup:
-    """`GET` of a template. 404 and 410 say that there is none."""
+    """Requests a URL template with GET; status 404 and 410 mean that there is no text."""
 
     def __init__(
         self, source: ResolverSource, transport: httpx.AsyncBaseTransport | None = None
@@ -77,11 +83,12 @@ class HttpLookup:
         self._client = httpx.AsyncClient(
             transport=transport,
             timeout=source.timeout_seconds,
-            follow_redirects=False,  # to where the headers must not go
+            follow_redirects=False,  # the headers must not go to another server
             limits=httpx.Limits(max_connections=source.concurrency),
         )
 
     async def fetch(self, name: str) -> str | None:
+        """Return the text of an id."""
         url = self._template.replace(ID_PLACEHOLDER, quote(_check_passage_id(name), safe=""))
         for attempt in range(_RETRIES + 1):
             try:
@@ -95,6 +102,10 @@ class HttpLookup:
                 break
         raise LookupFailed
 
+    async def close(self) -> None:
+        """Close all connections."""
+        await self._client.aclose()
+
     async def _get(self, url: str) -> str | None:
         headers = await asyncio.to_thread(self._read_headers)
         async with self._client.stream("GET", url, headers=headers) as reply:
@@ -102,7 +113,7 @@ class HttpLookup:
             if status in (404, 410):
                 return None
             if status in (401, 403):
-                self._headers = None  # a key that was changed is in the file
+                self._headers = None  # the file may hold a new key
             if status in (401, 403, 429) or status >= 500:
                 raise _RetryLater
             if status != 200:
@@ -117,10 +128,12 @@ class HttpLookup:
             text = body.decode("utf-8")
             if "json" not in kind:
                 return text
-            found = json.loads(text)
+            document = json.loads(text)
         except (ValueError, RecursionError):
             raise LookupFailed from None
-        return found if isinstance(found, str) else _at(found, self._source.text_field)
+        if isinstance(document, str):
+            return document
+        return _text_at(document, self._source.text_field)
 
     def _read_headers(self) -> dict[str, str]:
         if self._headers is None:
@@ -135,16 +148,9 @@ class HttpLookup:
                 raise LookupFailed from None
         return self._headers
 
-    async def close(self) -> None:
-        await self._client.aclose()
-
-
-class _RetryLater(Exception):
-    """An answer that may be another one soon."""
-
 
 class SqliteLookup:
-    """One statement on a database that is opened for reading."""
+    """Runs one statement on a database that is opened read-only."""
 
     def __init__(self, source: ResolverSource) -> None:
         self._source = source
@@ -153,8 +159,14 @@ class SqliteLookup:
         self._db: sqlite3.Connection | None = None
 
     async def fetch(self, name: str) -> str | None:
+        """Return the text of an id."""
         until = time.monotonic() + self._source.timeout_seconds
         return await asyncio.to_thread(self._get, _check_passage_id(name), until)
+
+    async def close(self) -> None:
+        """Close the database."""
+        with self._mutex:
+            self._close()
 
     def _get(self, name: str, until: float) -> str | None:
         if not self._mutex.acquire(timeout=max(0.0, until - time.monotonic())):
@@ -174,7 +186,7 @@ class SqliteLookup:
         text = row[0] if row else None
         if isinstance(text, bytes):
             text = text.decode("utf-8", "replace")
-        if text is None or not isinstance(text, str):
+        if not isinstance(text, str):
             return None
         if len(text.encode("utf-8", "replace")) > self._source.max_bytes:
             raise PassageTooLarge
@@ -192,14 +204,12 @@ class SqliteLookup:
             self._db.close()
             self._db = None
 
-    async def close(self) -> None:
-        with self._mutex:
-            self._close()
-
 
 class FileLookup(SqliteLookup):
-    """JSON lines or CSV, read into a temporary database on the disk: of any size, and read anew
-    when it has changed. Lines that cannot be read are none."""
+    """Looks up in JSON lines or CSV of any size, by a temporary database on disk.
+
+    A changed file is loaded again. Lines that cannot be read are skipped.
+    """
 
     def __init__(
         self, source: ResolverSource, monotonic: Callable[[], float] = time.monotonic
@@ -208,23 +218,23 @@ class FileLookup(SqliteLookup):
         self._query = "SELECT text FROM texts WHERE id = ?"
         self._path = source.file or Path()
         self._monotonic = monotonic
-        self._known: tuple[int, int] | None = None
-        self._looked = float("-inf")
+        self._loaded: tuple[int, int] | None = None  # modification time and size
+        self._checked_at = float("-inf")
 
     def _open(self) -> sqlite3.Connection:
         now = self._monotonic()
-        if self._db is None or now - self._looked >= _LOOK_SECONDS:
-            self._looked = now
-            found = self._path.stat()
-            state = (found.st_mtime_ns, found.st_size)
-            if self._db is None or state != self._known:
+        if self._db is None or now - self._checked_at >= _CHECK_SECONDS:
+            self._checked_at = now
+            stat = self._path.stat()
+            state = (stat.st_mtime_ns, stat.st_size)
+            if self._db is None or state != self._loaded:
                 self._load()
-                self._known = state
+                self._loaded = state
         assert self._db is not None
         return self._db
 
     def _load(self) -> None:
-        db = sqlite3.connect("", check_same_thread=False)  # a file without a name, gone with us
+        db = sqlite3.connect("", check_same_thread=False)  # an unnamed file, deleted on close
         try:
             db.execute("CREATE TABLE texts(id TEXT PRIMARY KEY, text TEXT) WITHOUT ROWID")
             db.executemany("INSERT OR REPLACE INTO texts VALUES(?, ?)", self._rows())
@@ -247,18 +257,30 @@ class FileLookup(SqliteLookup):
                 except csv.Error as error:
                     raise ValueError(str(error)) from None
                 return
-            while line := file.readline(source.max_bytes + 65_536):
+            while line := file.readline(source.max_bytes + _LINE_MARGIN):
                 try:
                     item = json.loads(line)
                 except (ValueError, RecursionError):
                     continue
-                given = item.get(source.id_field) if isinstance(item, dict) else None
-                found = _at(item, source.text_field)
-                if isinstance(given, str | int) and found is not None:
-                    yield str(given), found
+                name = item.get(source.id_field) if isinstance(item, dict) else None
+                text = _text_at(item, source.text_field)
+                if isinstance(name, str | int) and text is not None:
+                    yield str(name), text
 
 
-def open_lookup(source: ResolverSource) -> PassageLookup:
-    if source.url is not None:
-        return HttpLookup(source)
-    return FileLookup(source) if source.file is not None else SqliteLookup(source)
+def _check_passage_id(name: str) -> str:
+    """Return the id; raise `InvalidPassageId` if a server could resolve it to something else.
+
+    A server may resolve `..` between slashes, however they are quoted.
+    """
+    parts = re.split(r"[/\\]", name)
+    if not name or len(name) > _MAX_ID or not name.isprintable() or {".", ".."} & set(parts):
+        raise InvalidPassageId
+    return name
+
+
+def _text_at(value: Any, path: str) -> str | None:
+    """Return the text at a dotted path of nested maps."""
+    for key in path.split("."):
+        value = value.get(key) if isinstance(value, dict) else None
+    return value if isinstance(value, str) else None

@@ -1,4 +1,4 @@
-"""Fill in the texts of passages of which a trace has only the ids, with a cache of look-ups."""
+"""Fill in the texts of passages of which a trace has only the ids, with a cache of lookups."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from ragmeter.config.inputs import ResolverSettings, ResolverSource
 from ragmeter.core.counters import CounterKey
@@ -23,91 +23,107 @@ from ragmeter.ingest.passage_lookup import (
 from ragmeter.metrics.missing_fields import TEXT_ONLY_REASONS
 from ragmeter.trace import Passage, Trace
 
-ENTRY = 300  # bytes that an entry costs besides its text
+ENTRY = 300  # bytes that a cache entry costs besides its text
+MAX_PASSAGES = 200  # of one trace that are looked up
+FAILED_SECONDS = 5.0  # failures are cached: a source that is down is not asked for every passage
+STRIKES = 16  # failures in a row after which a source rests for as long
 
-_PassageTextKey = tuple[str, str]
+# The reason of a missing text by outcome, worst first: a trace gets the worst of its passages.
+_NOT_FOUND = "not_found"
+_REASONS = {
+    "timeout": "resolver_timeout",
+    "error": "resolver_error",
+    "too_large": "resolver_error",
+    "bad_id": "passages_id_only",
+    _NOT_FOUND: "passages_id_only",
+}
+_RANKS = {outcome: rank for rank, outcome in enumerate(_REASONS)}
+
+log = logging.getLogger(__name__)
 
 
 class CachedText(NamedTuple):
+    """The result of a lookup; `outcome` says why there is no text."""
+
     text: str | None
     outcome: str
 
 
 class PassageTextCache:
-    """At most `size` bytes. Not safe from several threads."""
+    """Results of lookups by source and passage id, the oldest are dropped. Not thread-safe.
+
+    Args:
+        size: Bytes at the most.
+        clock: Clock in seconds.
+    """
 
     def __init__(self, size: int, clock: Callable[[], float] = time.monotonic) -> None:
-        self._most = size
+        self._max_size = size
         self._clock = clock
-        self._kept: OrderedDict[_PassageTextKey, tuple[CachedText, int, float]] = OrderedDict()
+        # each with its size and the time when it expires
+        self._entries: OrderedDict[tuple[str, str], tuple[CachedText, int, float]] = OrderedDict()
         self.size = 0
 
-    def get(self, key: _PassageTextKey) -> CachedText | None:
-        found = self._kept.get(key)
-        if found is None:
+    def get(self, key: tuple[str, str]) -> CachedText | None:
+        """Return an entry that has not expired."""
+        entry = self._entries.get(key)
+        if entry is None:
             return None
-        if found[2] <= self._clock():
+        result, _, expires = entry
+        if expires <= self._clock():
             self._drop(key)
             return None
-        self._kept.move_to_end(key)
-        return found[0]
+        self._entries.move_to_end(key)
+        return result
 
-    def put(self, key: _PassageTextKey, kept: CachedText, seconds: float) -> None:
-        if key in self._kept:
+    def put(self, key: tuple[str, str], result: CachedText, seconds: float) -> None:
+        """Store an entry for some seconds; one over the size of the cache is not stored."""
+        if key in self._entries:
             self._drop(key)
         # a character takes up to four bytes
-        cost = ENTRY + 4 * (len(kept.text or "") + len(key[1]))
-        if cost > self._most:
+        cost = ENTRY + 4 * (len(result.text or "") + len(key[1]))
+        if cost > self._max_size:
             return
-        self._kept[key] = (kept, cost, self._clock() + seconds)
+        self._entries[key] = (result, cost, self._clock() + seconds)
         self.size += cost
-        while self.size > self._most:
-            self._drop(next(iter(self._kept)))
+        while self.size > self._max_size:
+            self._drop(next(iter(self._entries)))
 
-    def _drop(self, key: _PassageTextKey) -> None:
-        self.size -= self._kept.pop(key)[1]
-
-
-log = logging.getLogger("ragmeter")
-
-MAX_PASSAGES = 200  # of one trace that are looked up
-FAILED_SECONDS = 5.0  # a failure is remembered: what is down is not asked for every passage
-STRIKES = 16  # failures in a row after which a source is left alone for as long
-
-_FOUND, _NONE = "found", "not_found"
-# Worst first: what is said of a trace whose passages had several outcomes.
-_REASONS = {"timeout": "resolver_timeout", "error": "resolver_error", "too_large": "resolver_error",
-           "bad_id": "passages_id_only", _NONE: "passages_id_only"}  # fmt: skip
+    def _drop(self, key: tuple[str, str]) -> None:
+        self.size -= self._entries.pop(key)[1]
 
 
-def _bare(passage: Passage) -> bool:
-    return not (passage.text and passage.text.strip())
+class _Source:
+    """A configured source with its lookup and the limits on it."""
 
-
-class _LookupSource:
-    """A source with its lookup and what bounds it."""
-
-    def __init__(self, source: ResolverSource, found: PassageLookup) -> None:
-        self.source = source
-        self.lookup = found
+    def __init__(self, source: ResolverSource, lookup: PassageLookup) -> None:
+        self.settings = source
+        self.name = source.name
+        self.lookup = lookup
         self.slots = asyncio.Semaphore(source.concurrency)
-        self.under_way: dict[str, asyncio.Task[CachedText]] = {}
+        self.tasks: dict[str, asyncio.Task[CachedText]] = {}  # by passage id
         self.failures = 0  # in a row
         self.rests_until = -math.inf
 
 
 def needs_passage_texts(settings: ResolverSettings, trace: Trace) -> bool:
-    """Whether a trace has passages without text that some source answers for."""
+    """Return whether a trace has passages without text that some source may have."""
     reason = trace.missing.get("passages")
     return (
-        (reason is None or reason in TEXT_ONLY_REASONS)  # what is hidden stays hidden
-        and any(not one.services or trace.service in one.services for one in settings.sources)
-        and any(map(_bare, trace.passages or ()))
+        (reason is None or reason in TEXT_ONLY_REASONS)  # hidden texts stay hidden
+        and any(_serves(source, trace) for source in settings.sources)
+        and any(map(_lacks_text, trace.passages or ()))
     )
 
 
 class PassageResolver:
-    """Lives in one event loop. `lookups` stands in for sources by name."""
+    """Resolves passages of traces, within one event loop.
+
+    Args:
+        settings: The sources in the order in which they are asked, and the cache.
+        lookups: Lookups that replace those of the sources, by name.
+        clock: Clock in seconds.
+    """
 
     def __init__(
         self,
@@ -118,8 +134,8 @@ class PassageResolver:
     ) -> None:
         self._settings = settings
         given = lookups or {}
-        self._places = [
-            _LookupSource(source, given.get(source.name) or open_lookup(source))
+        self._sources = [
+            _Source(source, given.get(source.name) or open_lookup(source))
             for source in settings.sources
         ]
         self._clock = clock
@@ -127,79 +143,77 @@ class PassageResolver:
         self._counts: Counter[CounterKey] = Counter()
 
     def counts(self) -> dict[CounterKey, float]:
-        """What was counted since the last call."""
+        """Return the counts since the last call."""
         counts, self._counts = self._counts, Counter()
         return dict(counts)
 
     async def close(self) -> None:
-        for place in self._places:
-            for task in list(place.under_way.values()):
+        """Cancel lookups and close the sources."""
+        for source in self._sources:
+            for task in list(source.tasks.values()):
                 task.cancel()
-            await place.lookup.close()
+            await source.lookup.close()
 
     async def resolve(self, trace: Trace) -> Trace:
-        """Never raises but on cancellation."""
-        places = [
-            place
-            for place in self._places
-            if not place.source.services or trace.service in place.source.services
-        ]
-        if not places or not needs_passage_texts(self._settings, trace):
+        """Return the trace with all texts that were found, and the reason for those that were not.
+
+        It raises nothing except on cancellation.
+        """
+        if not needs_passage_texts(self._settings, trace):
             return trace
+        sources = [source for source in self._sources if _serves(source.settings, trace)]
         passages = list(trace.passages or ())
-        at = [index for index, passage in enumerate(passages) if _bare(passage)]
-        found = await asyncio.gather(
-            *(self._find(places, passages[index].id) for index in at[:MAX_PASSAGES])
+        indexes = [index for index, passage in enumerate(passages) if _lacks_text(passage)]
+        results = await asyncio.gather(
+            *(self._resolve_one(sources, passages[index].id) for index in indexes[:MAX_PASSAGES])
         )
-        outcomes = {_NONE} if len(at) > MAX_PASSAGES else set()
-        for index, (name, kept) in zip(at, found, strict=False):
-            if kept.text is None:
-                outcomes.add(kept.outcome)
+        outcomes = {_NOT_FOUND} if len(indexes) > MAX_PASSAGES else set()
+        for index, (source_name, result) in zip(indexes, results, strict=False):
+            if result.text is None:
+                outcomes.add(result.outcome)
             else:
-                passages[index] = _with_text(passages[index], kept.text, name)
-        missing = {k: v for k, v in trace.missing.items() if k != "passages"}
-        worst = next((outcome for outcome in _REASONS if outcome in outcomes), None)
-        if worst is not None:
-            missing["passages"] = _REASONS[worst]
+                passages[index] = _with_text(passages[index], result.text, source_name)
+        missing = {name: reason for name, reason in trace.missing.items() if name != "passages"}
+        if outcomes:
+            missing["passages"] = _REASONS[min(outcomes, key=_RANKS.__getitem__)]
         return trace.model_copy(update={"passages": passages, "missing": missing})
 
-    async def _find(self, places: Sequence[_LookupSource], name: str) -> tuple[str, CachedText]:
-        """Of the first place that has it; else the worst of what they said."""
-        worst = ("", CachedText(None, _NONE))
-        for place in places:
-            kept = await self._ask(place, name)
-            if kept.text is not None:
-                return place.source.name, kept
-            order = list(_REASONS)
-            if order.index(kept.outcome) <= order.index(worst[1].outcome):
-                worst = (place.source.name, kept)
+    async def _resolve_one(self, sources: Sequence[_Source], name: str) -> tuple[str, CachedText]:
+        """Return the result of the first source that has the text, else the worst result."""
+        worst = ("", CachedText(None, _NOT_FOUND))
+        for source in sources:
+            result = await self._get(source, name)
+            if result.text is not None:
+                return source.name, result
+            if _RANKS[result.outcome] <= _RANKS[worst[1].outcome]:
+                worst = (source.name, result)
         return worst
 
-    async def _ask(self, place: _LookupSource, name: str) -> CachedText:
-        key = (place.source.name, name)
-        kept = self._cache.get(key)
-        if kept is not None:
-            self._count(place, "cached")
-            return kept
-        task = place.under_way.get(name)
+    async def _get(self, source: _Source, name: str) -> CachedText:
+        cached = self._cache.get((source.name, name))
+        if cached is not None:
+            self._count(source, "cached")
+            return cached
+        task = source.tasks.get(name)
         if task is None:
-            task = asyncio.create_task(self._fetch(place, name))
-            place.under_way[name] = task
-            task.add_done_callback(lambda _: place.under_way.pop(name, None))
+            task = asyncio.create_task(self._fetch(source, name))
+            source.tasks[name] = task
+            task.add_done_callback(lambda _: source.tasks.pop(name, None))
         return await asyncio.shield(task)
 
-    async def _fetch(self, place: _LookupSource, name: str) -> CachedText:
+    async def _fetch(self, source: _Source, name: str) -> CachedText:
         text, seconds, outcome = None, FAILED_SECONDS, "error"
         try:
-            async with place.slots:
-                if self._clock() < place.rests_until:
-                    self._count(place, "resting")
+            async with source.slots:
+                if self._clock() < source.rests_until:
+                    self._count(source, "resting")
                     return CachedText(None, outcome)
-                async with asyncio.timeout(place.source.timeout_seconds):
-                    text = await place.lookup.fetch(name)
-            blank = text is None or not text.strip()
-            text, outcome = (None, _NONE) if blank else (text, _FOUND)
-            seconds = self._settings.negative_seconds if blank else self._settings.cache_seconds
+                async with asyncio.timeout(source.settings.timeout_seconds):
+                    text = await source.lookup.fetch(name)
+            if text is None or not text.strip():
+                text, outcome, seconds = None, _NOT_FOUND, self._settings.negative_seconds
+            else:
+                outcome, seconds = "found", self._settings.cache_seconds
         except TimeoutError:
             outcome = "timeout"
         except InvalidPassageId:
@@ -209,26 +223,30 @@ class PassageResolver:
         except LookupFailed:
             pass
         except Exception:
-            log.exception("the resolver %s failed", place.source.name)
-        self._learn(place, outcome)
-        kept = CachedText(text, outcome)
-        self._cache.put((place.source.name, name), kept, seconds)
-        self._count(place, outcome)
-        return kept
+            log.exception("the resolver %s failed", source.name)
+        source.failures = source.failures + 1 if outcome in ("timeout", "error") else 0
+        if source.failures >= STRIKES:
+            source.rests_until = self._clock() + FAILED_SECONDS
+            source.failures = STRIKES - 1  # after the rest one more failure is enough
+        result = CachedText(text, outcome)
+        self._cache.put((source.name, name), result, seconds)
+        self._count(source, outcome)
+        return result
 
-    def _learn(self, place: _LookupSource, outcome: str) -> None:
-        place.failures = place.failures + 1 if outcome in ("timeout", "error") else 0
-        if place.failures >= STRIKES:
-            place.rests_until = self._clock() + FAILED_SECONDS
-            place.failures = STRIKES - 1  # then one more is enough
-
-    def _count(self, place: _LookupSource, outcome: str) -> None:
-        labels = (("resolver", place.source.name), ("outcome", outcome))
+    def _count(self, source: _Source, outcome: str) -> None:
+        labels = (("resolver", source.name), ("outcome", outcome))
         self._counts["ragmeter_resolver_requests_total", labels] += 1
 
 
+def _serves(source: ResolverSource, trace: Trace) -> bool:
+    return not source.services or trace.service in source.services
+
+
+def _lacks_text(passage: Passage) -> bool:
+    return not (passage.text and passage.text.strip())
+
+
 def _with_text(passage: Passage, text: str, resolver: str) -> Passage:
-    mark = sha256(text.encode("utf-8", "replace")).hexdigest()
-    metadata: dict[str, Any] = {**(passage.metadata or {})}
-    metadata |= {"resolved_by": resolver, "text_sha256": mark}
+    digest = sha256(text.encode("utf-8", "replace")).hexdigest()
+    metadata = {**(passage.metadata or {}), "resolved_by": resolver, "text_sha256": digest}
     return passage.model_copy(update={"text": text, "metadata": metadata})

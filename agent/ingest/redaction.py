@@ -1,15 +1,9 @@
-"""Redact traces, spans and log events before they are stored or queued.
+r"""Redact traces before they are queued, and spans and log events before they are stored.
 
-Redaction of attribute values: nested ones, and JSON that is written into a text.
-
-A text that is JSON is opened first. Escapes would hide things from a pattern (`a\u0040b.com`), and
-a replacement in the middle of a number would make the whole unreadable.
-
-Redaction of what comes in: traces before they are queued, spans before they wait for others.
-
-Where a rule cannot be applied to a text, the text is dropped and the trace says so: the field is
-missing with the reason `redaction_failed`. Ids, numbers and the names of services and models are
-left alone: what is counted rests on them.
+A text to which a rule cannot be applied is dropped, and the trace says so: the field is missing
+with the reason `redaction_failed`. Ids, numbers and names of services and models are left alone,
+because counts rest on them. A text that is JSON is parsed first: escapes would hide findings from a
+pattern (`a\u0040b.com`), and a replacement within a number would make the JSON unreadable.
 """
 
 from __future__ import annotations
@@ -19,6 +13,7 @@ import json
 import re
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from pydantic_core import from_json
@@ -30,186 +25,42 @@ from ragmeter.ingest.native import DecodedTrace
 from ragmeter.ingest.spans import LogEvent, Span, SpanEvent
 from ragmeter.trace import CANARY, Citation, Message, Passage, Reference, Trace
 
+# Replaces a text that could not be redacted; conventions take it for hidden content.
 HIDDEN = "__REDACTED__"
-"""What stands for a text that could not be redacted: conventions take it for hidden content."""
-
-_MAX_DEPTH = 24  # of nested values, and of JSON in JSON; deeper is dropped
-_DIGITS = 9  # of a whole number that is looked at: shorter ones are counts, and tell little
-
-_ESCAPE = re.compile(r'\\(?:u([0-9a-fA-F]{4})|(["\\/bfnrt]))')
-_PLAIN = {"b": " ", "f": " ", "n": "\n", "r": "\r", "t": "\t"}
-
-
-def _unescaped(text: str) -> str:
-    """A text with the escapes of JSON resolved."""
-    plain = _ESCAPE.sub(
-        lambda m: chr(int(m[1], 16)) if m[1] else _PLAIN.get(m[2], m[2]),
-        text,
-    )
-    return plain.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
-
-
-class _ValueRedactor:
-    """`redact` gives a text as it may be kept or raises `Unredacted`; `drop` matches names that
-    must go, nested ones with dots between."""
-
-    def __init__(self, redact: Callable[[str], str], drop: re.Pattern[str] | None) -> None:
-        self._redact = redact
-        self._drop = drop
-
-    def attributes(self, values: Mapping[str, Any], *, names: bool = False) -> dict[str, Any]:
-        """`names`: they come from whoever uses the application, and are redacted too."""
-        found = {}
-        for key, value in values.items():
-            if self._stays(key):
-                kept = self._guarded(key, "") if names else key
-                found[str(kept)] = self._guarded(value, key)
-        return found
-
-    def text(self, text: str) -> str:
-        """A text that is no attribute."""
-        try:
-            return self._text(text, 0)
-        except RedactionError:
-            return HIDDEN
-
-    def _stays(self, name: str) -> bool:
-        return self._drop is None or self._drop.match(name) is None
-
-    def _guarded(self, value: Any, name: str) -> Any:
-        try:
-            return self._value(value, name, 0)
-        except RedactionError:
-            return HIDDEN
-
-    def _value(self, value: Any, name: str, depth: int) -> Any:
-        if isinstance(value, str):
-            return self._text(value, depth, name)
-        if isinstance(value, bool) or value is None or isinstance(value, float):
-            return value
-        if isinstance(value, int):
-            written = str(value) if abs(value) >= 10**_DIGITS // 10 else ""
-            found = self._redact(written) if written else written
-            return value if found == written else found
-        if depth >= _MAX_DEPTH:
-            return None
-        if isinstance(value, dict):
-            return {
-                self._redact(str(key)): self._value(item, f"{name}.{key}", depth + 1)
-                for key, item in value.items()
-                if self._stays(f"{name}.{key}") and self._stays(str(key))
-            }
-        if isinstance(value, list | tuple):
-            return [self._value(item, name, depth + 1) for item in value]
-        return self._redact(str(value))
-
-    def _text(self, text: str, depth: int, name: str = "") -> str:
-        if not text:
-            return text
-        head = text.lstrip()[:1]
-        if head in '{["' and head and depth < _MAX_DEPTH:
-            try:
-                opened = from_json(text)
-            except ValueError:
-                opened = None
-            if isinstance(opened, dict | list | str):
-                found = self._value(opened, name, depth + 1)
-                return text if found == opened else _written(found)
-        plain = self._redact(text)
-        if "\\" in plain:  # JSON that was cut still has its escapes
-            opened_text = _unescaped(plain)
-            found_text = self._redact(opened_text)
-            if found_text != opened_text:
-                return found_text
-        return plain
-
-
-def _written(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, default=str)
-
-
 FAILED = "redaction_failed"
+
 _TRACE_SECONDS = 2.0  # for all texts of a trace together; ordinary ones take a millisecond
-
+_MAX_DEPTH = 24  # of nested values, and of JSON in JSON; deeper values are dropped
+_MIN_NUMBER = 10**8  # smaller whole numbers are counts, which identify nobody
+# Names of events that conventions define; no user writes into these.
 _CONVENTIONAL = re.compile(r"(?:gen_ai|promptflow)(?:\.[a-z_]+)+")
-"""Names of events that conventions have given. Nobody writes into these."""
+_ESCAPE = re.compile(r'\\(?:u([0-9a-fA-F]{4})|(["\\/bfnrt]))')
+_UNESCAPED = {"b": " ", "f": " ", "n": "\n", "r": "\r", "t": "\t"}
 
+# (start, end, new length) of each replacement, in the order of one pass over a text
 _Edits = list[tuple[int, int, int]]
-"""(start, end, new length), in the order of one pass over a text."""
 
 
-class _RedactionPass:
-    """One trace or span on its way: counts, and the time that is left for it."""
-
-    def __init__(
-        self, rules: Sequence[RedactionRule], counts: Counts, monotonic: Callable[[], float]
-    ):
-        self._rules = rules
-        self._counts = counts
-        self._monotonic = monotonic
-        self._until = monotonic() + _TRACE_SECONDS
-
-    def _count(self, name: str, by: float = 1, **labels: str) -> None:
-        key = (name, tuple(labels.items()))
-        self._counts[key] = self._counts.get(key, 0) + by
-
-    def failed(self, rule: str, reason: str) -> None:
-        self._count("ragmeter_redaction_failures_total", rule=rule, reason=reason)
-
-    def text(self, text: str, edits: list[_Edits] | None = None) -> str:
-        """Raises `Unredacted`, which is counted."""
-        for rule in self._rules:
-            try:
-                if self._monotonic() > self._until:
-                    raise RedactionError(rule.name, "timeout")
-                spans = rule.spans(text)
-            except RedactionError as error:
-                self.failed(error.rule, error.reason)
-                raise
-            if not spans:
-                continue
-            self._count("ragmeter_redactions_total", len(spans), rule=rule.name)
-            parts, at = [], 0
-            for start, end in spans:
-                parts += [text[at:start], rule.replacement]
-                at = end
-            text = "".join([*parts, text[at:]])
-            if edits is not None:
-                edits.append([(start, end, len(rule.replacement)) for start, end in spans])
-        return text
-
-    def optional(self, text: str | None) -> str | None:
-        """The text, or None where it could not be redacted."""
-        try:
-            return None if text is None else self.text(text)
-        except RedactionError:
-            return None
-
-
-def _moved(place: int, passes: Iterable[_Edits], *, end: bool) -> int:
-    """Where a place in a text is after its redaction; one within what was replaced is its edge."""
-    for edits in passes:
-        shift = 0
-        for start, stop, length in edits:
-            if place <= start:
-                break
-            if place < stop:
-                place = start + (length if end else 0)
-                break
-            shift += length - (stop - start)
-        place += shift
-    return place
-
-
-def _redact_event(event: SpanEvent, values: _ValueRedactor) -> None:
-    # while a rule fails it must still be known what a convention's event is, and which are ours
-    if not _CONVENTIONAL.fullmatch(event.name):
-        event.name = values.text(event.name)
-    event.attributes = values.attributes(event.attributes)
+@dataclass(frozen=True, slots=True)
+class _CompiledSettings:
+    edits: bool
+    rules: list[RedactionRule]
+    field_rules: dict[str, list[RedactionRule]]
+    drop: re.Pattern[str] | None
 
 
 class Redactor:
-    """Applies what the settings say. Safe from any thread. Raises ValueError for a bad rule."""
+    """Applies the redaction rules of the privacy settings. Safe to use from any thread.
+
+    The methods increase counters of redactions and failures in the `counts` of the caller.
+
+    Args:
+        settings: Rules and attributes to drop; by default there are none.
+        monotonic: Clock in seconds.
+
+    Raises:
+        ValueError: A rule is invalid.
+    """
 
     def __init__(
         self,
@@ -220,117 +71,236 @@ class Redactor:
         self.update(settings or PrivacySettings())
 
     def update(self, settings: PrivacySettings) -> None:
-        """Other settings from the next trace on. Where this raises ValueError the old ones hold."""
-        of = {
+        """Use other settings from the next trace on.
+
+        Raises:
+            ValueError: A rule is invalid; the settings before stay in use.
+        """
+        rules = {
             rule.name: RedactionRule(
                 rule.name, rule.pattern, rule.replacement, settings.timeout_seconds, self._monotonic
             )
             for rule in settings.redact
         }
-        fields: dict[str, list[RedactionRule]] = {
-            field: [of[rule.name] for rule in settings.redact if field in rule.fields]
+        field_rules: dict[str, list[RedactionRule]] = {
+            field: [rules[rule.name] for rule in settings.redact if field in rule.fields]
             for field in TEXT_FIELDS
         }
         globs = [fnmatch.translate(name.strip()) for name in settings.drop_attributes]
         drop = re.compile("|".join(globs)) if globs else None
-        self._state = (settings.edits, list(of.values()), fields, drop)
+        self._settings = _CompiledSettings(settings.edits, list(rules.values()), field_rules, drop)
 
     @property
     def edits(self) -> bool:
-        """Whether there is anything to do."""
-        return self._state[0]
+        """Whether there is anything to redact or drop."""
+        return self._settings.edits
 
     def text(self, text: str, counts: Counts) -> str | None:
-        """Any text by all rules, or None where that fails."""
-        return _RedactionPass(self._state[1], counts, self._monotonic).optional(text)
-
-    # Traces -------------------------------------------------------------------------------------
+        """Apply all rules to a text; None if a rule fails."""
+        return self._pass(counts).optional(text)
 
     def trace(self, good: DecodedTrace, counts: Counts) -> DecodedTrace:
-        """The trace as it may be kept. Its bytes are those of the fields that we know: what else
-        the sender wrote, no rule has looked at."""
-        edits, _, fields, drop = self._state
-        if not edits:
-            return good
-        work = _TraceRedaction(good.trace, fields, drop, counts, self._monotonic)
-        trace = work.redacted()
-        return DecodedTrace(
-            trace, trace.model_dump_json(exclude_none=True).encode("utf-8", "replace")
-        )
+        """Redact a trace.
 
-    # Spans --------------------------------------------------------------------------------------
+        The stored bytes hold only fields of `Trace`: no rule has seen what else the sender wrote.
+        """
+        if not self.edits:
+            return good
+        trace = _TraceRedaction(good.trace, self._settings, counts, self._monotonic).redacted()
+        body = trace.model_dump_json(exclude_none=True).encode("utf-8", "replace")
+        return DecodedTrace(trace, body)
 
     def span(self, span: Span, counts: Counts) -> Span:
-        """The same span, changed: attributes dropped, and every text of it, whatever field it may
-        become, by every rule. A text that cannot be redacted becomes one that says it is hidden."""
-        edits, rules, _, drop = self._state
-        if edits:
-            values = self._values(rules, drop, counts)
-            span.attributes = values.attributes(span.attributes)
-            span.resource = values.attributes(span.resource)
-            span.name = values.text(span.name)
-            span.status_message = values.text(span.status_message)
+        """Drop attributes of a span and apply every rule to every text, in place."""
+        if self.edits:
+            redaction = self._pass(counts)
+            span.attributes = redaction.attributes(span.attributes)
+            span.resource = redaction.attributes(span.resource)
+            span.name = redaction.or_hidden(span.name)
+            span.status_message = redaction.or_hidden(span.status_message)
             for event in span.events:
-                _redact_event(event, values)
+                redaction.event(event)
         return span
 
     def log_event(self, log: LogEvent, counts: Counts) -> LogEvent:
-        """The same for the event that a log record carries."""
-        edits, rules, _, drop = self._state
-        if edits:
-            values = self._values(rules, drop, counts)
-            _redact_event(log.event, values)
+        """Redact the event of a log record in place, as `span` does."""
+        if self.edits:
+            self._pass(counts).event(log.event)
         return log
 
-    def _values(
-        self, rules: Sequence[RedactionRule], drop: re.Pattern[str] | None, counts: Counts
-    ) -> _ValueRedactor:
-        return _ValueRedactor(_RedactionPass(rules, counts, self._monotonic).text, drop)
+    def _pass(self, counts: Counts) -> _RedactionPass:
+        settings = self._settings
+        return _RedactionPass(settings.rules, settings.drop, counts, self._monotonic)
 
 
-class _TraceRedaction:
-    """The redaction of one trace."""
+class _RedactionPass:
+    """Applies rules to the texts of one trace or span within `_TRACE_SECONDS`.
+
+    Attribute values may be nested, and texts may be JSON. `drop` matches names of attributes to
+    drop; nested names are joined by dots.
+    """
 
     def __init__(
         self,
-        trace: Trace,
-        fields: Mapping[str, Sequence[RedactionRule]],
+        rules: Sequence[RedactionRule],
         drop: re.Pattern[str] | None,
         counts: Counts,
         monotonic: Callable[[], float],
     ) -> None:
-        self._trace = trace
+        self._rules = rules
         self._drop = drop
-        self._by = {
-            name: _RedactionPass(rules, counts, monotonic) for name, rules in fields.items()
+        self._counts = counts
+        self._monotonic = monotonic
+        self._until = monotonic() + _TRACE_SECONDS
+
+    def text(self, text: str, edits: list[_Edits] | None = None) -> str:
+        """Raise `RedactionError`, which is counted, if a rule cannot be applied."""
+        for rule in self._rules:
+            try:
+                if self._monotonic() > self._until:
+                    raise RedactionError(rule.name, "timeout")
+                spans = rule.spans(text)
+            except RedactionError as error:
+                labels = (("rule", error.rule), ("reason", error.reason))
+                self._count("ragmeter_redaction_failures_total", labels, 1)
+                raise
+            if not spans:
+                continue
+            self._count("ragmeter_redactions_total", (("rule", rule.name),), len(spans))
+            parts, done = [], 0
+            for start, end in spans:
+                parts += [text[done:start], rule.replacement]
+                done = end
+            text = "".join([*parts, text[done:]])
+            if edits is not None:
+                edits.append([(start, end, len(rule.replacement)) for start, end in spans])
+        return text
+
+    def optional(self, text: str | None) -> str | None:
+        try:
+            return None if text is None else self.text(text)
+        except RedactionError:
+            return None
+
+    def _count(self, name: str, labels: tuple[tuple[str, str], ...], by: float) -> None:
+        self._counts[name, labels] = self._counts.get((name, labels), 0) + by
+
+    def attributes(self, values: Mapping[str, Any], *, names: bool = False) -> dict[str, Any]:
+        """Redact values, and with `names` also the names, which then come from users."""
+        return {
+            str(self.or_hidden(key)) if names else key: self.or_hidden(value, key)
+            for key, value in values.items()
+            if self._stays(key)
+        }
+
+    def event(self, event: SpanEvent) -> None:
+        # it must stay recognisable as an event of a convention or of ragmeter while a rule fails
+        if not _CONVENTIONAL.fullmatch(event.name):
+            event.name = self.or_hidden(event.name)
+        event.attributes = self.attributes(event.attributes)
+
+    def or_hidden(self, value: Any, name: str = "") -> Any:
+        try:
+            return self._value(value, name, 0)
+        except RedactionError:
+            return HIDDEN
+
+    def _stays(self, name: str) -> bool:
+        return self._drop is None or self._drop.match(name) is None
+
+    def _value(self, value: Any, name: str, depth: int) -> Any:
+        if isinstance(value, str):
+            return self._text_value(value, name, depth)
+        if isinstance(value, bool) or value is None or isinstance(value, float):
+            return value
+        if isinstance(value, int):
+            if abs(value) < _MIN_NUMBER:
+                return value
+            redacted = self.text(str(value))
+            return value if redacted == str(value) else redacted
+        if depth >= _MAX_DEPTH:
+            return None
+        if isinstance(value, dict):
+            return {
+                self.text(str(key)): self._value(item, f"{name}.{key}", depth + 1)
+                for key, item in value.items()
+                if self._stays(f"{name}.{key}") and self._stays(str(key))
+            }
+        if isinstance(value, list | tuple):
+            return [self._value(item, name, depth + 1) for item in value]
+        return self.text(str(value))
+
+    def _text_value(self, text: str, name: str, depth: int) -> str:
+        if not text:
+            return text
+        if text.lstrip()[:1] in ("{", "[", '"') and depth < _MAX_DEPTH:
+            try:
+                parsed = from_json(text)
+            except ValueError:
+                parsed = None
+            if isinstance(parsed, dict | list | str):
+                value = self._value(parsed, name, depth + 1)
+                if value == parsed:
+                    return text
+                return json.dumps(value, ensure_ascii=False, default=str)
+        redacted = self.text(text)
+        if "\\" in redacted:  # truncated JSON still has its escapes
+            unescaped = _unescape(redacted)
+            redacted_again = self.text(unescaped)
+            if redacted_again != unescaped:
+                return redacted_again
+        return redacted
+
+
+def _unescape(text: str) -> str:
+    """Resolve the escapes of JSON."""
+    plain = _ESCAPE.sub(
+        lambda match: chr(int(match[1], 16)) if match[1] else _UNESCAPED.get(match[2], match[2]),
+        text,
+    )
+    return plain.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+class _TraceRedaction:
+    """The redaction of one trace, each field by its own rules."""
+
+    def __init__(
+        self,
+        trace: Trace,
+        settings: _CompiledSettings,
+        counts: Counts,
+        monotonic: Callable[[], float],
+    ) -> None:
+        self._trace = trace
+        self._passes = {
+            name: _RedactionPass(rules, settings.drop, counts, monotonic)
+            for name, rules in settings.field_rules.items()
         }
         self._missing = dict(trace.missing)
 
     def redacted(self) -> Trace:
         trace = self._trace
-        moved: list[_Edits] = []
+        edits: list[_Edits] = []
+        error = self._passes["error"].optional(trace.error)
+        tags = self._passes["tags"].attributes(trace.tags, names=True)
         update: dict[str, Any] = {
             "query": self._field("query", trace.query),
-            "answer": self._field("answer", trace.answer, moved),
+            "answer": self._field("answer", trace.answer, edits),
             "history": self._history(trace.history),
             "passages": self._passages(trace.passages),
-            "error": self._error(trace.error),
-            "tags": self._values("tags").attributes(trace.tags, names=True),
+            "error": error if trace.error is None else error or FAILED,
+            "tags": {key: value for key, value in tags.items() if HIDDEN not in (key, value)},
             "reference": self._reference(trace.reference),
         }
-        update["tags"] = {k: v for k, v in update["tags"].items() if HIDDEN not in (k, v)}
         if trace.reference is not None and update["reference"] is None:
-            update["tags"][CANARY] = "true"  # without its reference it is no traffic either
-        if moved:
-            update["citations"] = [self._citation(one, moved) for one in trace.citations or ()]
+            update["tags"][CANARY] = "true"  # a canary without its reference is not traffic either
+        if edits:
+            update["citations"] = [_moved(one, edits) for one in trace.citations or ()]
         return trace.model_copy(update={**update, "missing": self._missing})
 
-    def _values(self, field: str) -> _ValueRedactor:
-        return _ValueRedactor(self._by[field].text, self._drop)
-
-    def _field(self, name: str, text: str | None, moved: list[_Edits] | None = None) -> str | None:
+    def _field(self, name: str, text: str | None, edits: list[_Edits] | None = None) -> str | None:
         try:
-            return None if text is None else self._by[name].text(text, moved)
+            return None if text is None else self._passes[name].text(text, edits)
         except RedactionError:
             self._missing[name] = FAILED
             return None
@@ -338,55 +308,66 @@ class _TraceRedaction:
     def _history(self, history: Sequence[Message] | None) -> list[Message] | None:
         if history is None:
             return None
-        found = []
+        turns = []
         for turn in history:
-            role, text = (self._by["history"].optional(item) for item in (turn.role, turn.text))
-            found.append(Message(role=HIDDEN if role is None else role, text=text or ""))
-        return found
+            role, text = (self._passes["history"].optional(item) for item in (turn.role, turn.text))
+            turns.append(Message(role=HIDDEN if role is None else role, text=text or ""))
+        return turns
 
     def _passages(self, passages: Sequence[Passage] | None) -> list[Passage] | None:
         if passages is None:
             return None
-        values, found = self._values("passages"), []
+        redacted = []
         for passage in passages:
             text = self._field("passages", passage.text)
             metadata = passage.metadata
             if metadata is not None:
-                metadata = values.attributes(metadata, names=True)
-            found.append(passage.model_copy(update={"text": text, "metadata": metadata}))
-        return found
-
-    def _error(self, error: str | None) -> str | None:
-        return None if error is None else self._by["error"].optional(error) or FAILED
+                metadata = self._passes["passages"].attributes(metadata, names=True)
+            redacted.append(passage.model_copy(update={"text": text, "metadata": metadata}))
+        return redacted
 
     def _reference(self, reference: Reference | None) -> Reference | None:
-        """None where a text of it cannot be redacted: by a part of it an answer would be judged
-        wrongly."""
+        """Return None if any text fails: a partial reference would misjudge the answer."""
         if reference is None:
             return None
-        by = self._by["reference"].text
-
-        def redacted(value: Any) -> Any:
-            if isinstance(value, str):
-                return by(value)
-            if isinstance(value, list):
-                return [redacted(item) for item in value]
-            if isinstance(value, dict):
-                return {name: redacted(item) for name, item in value.items()}
-            return value
-
         try:
-            found = redacted(reference.model_dump(exclude={"conflict"}))
+            values = _map_texts(
+                reference.model_dump(exclude={"conflict"}), self._passes["reference"].text
+            )
         except RedactionError:
             return None
-        return Reference.model_validate({**found, "conflict": reference.conflict})
+        return Reference.model_validate({**values, "conflict": reference.conflict})
 
-    @staticmethod
-    def _citation(citation: Citation, moved: list[_Edits]) -> Citation:
-        start, end = citation.start, citation.end
-        return citation.model_copy(
-            update={
-                "start": None if start is None else _moved(start, moved, end=False),
-                "end": None if end is None else _moved(end, moved, end=True),
-            }
-        )
+
+def _map_texts(value: Any, change: Callable[[str], str]) -> Any:
+    if isinstance(value, str):
+        return change(value)
+    if isinstance(value, list):
+        return [_map_texts(item, change) for item in value]
+    if isinstance(value, dict):
+        return {name: _map_texts(item, change) for name, item in value.items()}
+    return value
+
+
+def _moved(citation: Citation, passes: Sequence[_Edits]) -> Citation:
+    start, end = citation.start, citation.end
+    update = {
+        "start": None if start is None else _new_position(start, passes, end=False),
+        "end": None if end is None else _new_position(end, passes, end=True),
+    }
+    return citation.model_copy(update=update)
+
+
+def _new_position(position: int, passes: Iterable[_Edits], *, end: bool) -> int:
+    """Return a position in the redacted text; one within a replacement becomes its edge."""
+    for edits in passes:
+        shift = 0
+        for start, stop, length in edits:
+            if position <= start:
+                break
+            if position < stop:
+                position = start + (length if end else 0)
+                break
+            shift += length - (stop - start)
+        position += shift
+    return position

@@ -1,10 +1,8 @@
-"""Spans and log events as decoded from any form of OTLP, before their meaning is read.
+"""Spans and log events as decoded from any form of OTLP, before a convention interprets them.
 
-What marks telemetry as ours: results that ragmeter sends must never come back in as traces.
-
-A collector that fans everything out sends our evaluator spans and result events to every backend,
-ragmeter among them. Whoever scored those would score its own scores, without end. The names are
-here because the side that sends and the side that reads must agree on them.
+A collector that sends everything to every backend also returns ragmeter's own evaluator spans and
+result events to ragmeter. Scoring them would score scores without end, so the names that mark them
+are defined here, for the exporters that send them and for ingestion, which drops them.
 """
 
 from __future__ import annotations
@@ -12,13 +10,23 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+# An attribute's value. Lists and maps are nested values; bytes are left out (None).
 AttributeValue = str | bool | int | float | list[Any] | dict[str, Any] | None
-"""An attribute's value. Lists and maps are nested values; bytes are left out (None)."""
+
+OWN_SERVICE = "ragmeter"  # `service.name` of the resource
+OWN_SCOPE = "ragmeter"  # instrumentation scope: it stays if a collector rewrites the resource
+# attribute and value of a span that carries an evaluation, by any sender
+KIND, EVALUATOR = "openinference.span.kind", "EVALUATOR"
+RESULT_EVENT = "gen_ai.evaluation.result"  # an event that carries an evaluation, by any sender
+
+_CONTENT = ("gen_ai.", "llm.", "db.query.", "db.search.")
+# Scores: ragmeter's own return if one collector serves both directions.
+_SCORES = "gen_ai.evaluation."
 
 
 @dataclass(slots=True)
 class SpanEvent:
-    """`time` is Unix time in nanoseconds, 0 where it is not known."""
+    """An event of a span; `time` is Unix time in nanoseconds, 0 if unknown."""
 
     name: str
     time: int = 0
@@ -27,9 +35,18 @@ class SpanEvent:
 
 @dataclass(slots=True)
 class Span:
-    """Ids are lower-case hex (32 and 16 digits), `parent_id` is "" for a root. Times are Unix
-    nanoseconds. `kind` and `status` are the numbers of OTLP (status: 0 unset, 1 ok, 2 error).
-    `dropped` counts attributes and events that the sender's limits have cost."""
+    """A span.
+
+    Attributes:
+        trace_id: 32 lower-case hex digits.
+        span_id: 16 lower-case hex digits.
+        parent_id: Like `span_id`; empty for a root.
+        kind: Number of the OTLP enumeration.
+        start: Unix time in nanoseconds, as `end`.
+        status: 0 unset, 1 ok, 2 error.
+        links: Trace and span ids.
+        dropped: Number of attributes and events lost to limits of the sender.
+    """
 
     trace_id: str
     span_id: str
@@ -52,51 +69,31 @@ class Span:
 
 @dataclass(slots=True)
 class LogEvent:
-    """A log record that carries content of a span; joined to the span's events."""
+    """A log record with content of a span, which is joined to the events of the span."""
 
     trace_id: str
     span_id: str
     event: SpanEvent
 
 
-OWN_SERVICE = "ragmeter"
-"""`service.name` of the resource."""
-
-OWN_SCOPE = "ragmeter"
-"""Name of the instrumentation scope: it stays where a collector rewrites the resource."""
-
-KIND, EVALUATOR = "openinference.span.kind", "EVALUATOR"
-"""Attribute and value of a span that carries an evaluation, whoever made it."""
-
-RESULT_EVENT = "gen_ai.evaluation.result"
-"""Name of the event that carries an evaluation, whoever made it."""
-
-
 def is_own_span(span: Span) -> bool:
-    """Whether ragmeter itself has sent this span."""
+    """Return whether ragmeter itself sent a span."""
     return span.scope == OWN_SCOPE or span.resource.get("service.name") == OWN_SERVICE
 
 
 def is_evaluation_span(span: Span) -> bool:
-    """Whether this span carries an evaluation. In any case of letters: LlamaIndex TypeScript wrote
-    kinds in lower case."""
+    """Return whether a span carries an evaluation."""
     kind = span.attributes.get(KIND)
-    return isinstance(kind, str) and kind.upper() == EVALUATOR
+    return isinstance(kind, str) and kind.upper() == EVALUATOR  # LlamaIndex.TS: lower case
 
 
 def is_result_event(log: LogEvent) -> bool:
-    """Whether this log event says how a request was judged: that is no content of the request, and
-    it comes long after its trace was closed."""
+    """Return whether a log event carries an evaluation, long after its trace was closed."""
     return log.event.name == RESULT_EVENT
 
 
-_CONTENT = ("gen_ai.", "llm.", "db.query.", "db.search.")
-# Scores: our own come back this way where one Collector serves both directions.
-_SCORES = "gen_ai.evaluation."
-
-
 def may_carry_content(name: str) -> bool:
-    """Whether an event of that name is worth reading. Plain log lines have no name."""
+    """Return whether an event of this name may have content. Plain log lines have no name."""
     return bool(name) and not name.startswith(_SCORES)
 
 
@@ -108,10 +105,10 @@ def read_log_event(
     attributes: dict[str, AttributeValue],
     body: AttributeValue,
 ) -> LogEvent | None:
-    """The record as an event of its span, None where it is only a line of a log.
+    """Return a log record as an event of its span, None for a plain log line.
 
-    Content is in the body (a map) or in the attributes, by convention; both become attributes.
-    Some frameworks name every log line by its source, so a name alone is not enough.
+    By convention, content is in the body (a map) or in the attributes; both become attributes.
+    The name alone does not decide: some frameworks name every log line by its source.
     """
     if not (
         name.startswith(_CONTENT)

@@ -1,14 +1,9 @@
-"""Serialise spans and log events of open traces to JSON lines for the state file, and read them back.
+"""Serialise spans and log events of open traces for the state file, and read them back.
 
-Spans and log events as compact JSON for the state file, and back.
-
-A list by position, not an object by name: half the bytes of a small span. What is added comes at
-the end with a default, so that what an older version stored can still be read.
-
-Spans and log events as they lie in the state file until their trace is complete.
-
-A body is lines of compact JSON, each after a letter that says what it is. Log events join their
-spans when the trace is read: they may come first.
+A body is lines of compact JSON, each after a letter for its kind. A line is a list by position,
+which takes half the bytes of an object by name; new fields come at the end with a default, so that
+lines of older versions can be read. Log events may come before their spans: they are joined when
+the trace is read.
 """
 
 from __future__ import annotations
@@ -24,19 +19,105 @@ from ragmeter.ingest.assembler import TracePart
 from ragmeter.ingest.native import BodyLimitExceeded, has_values_over
 from ragmeter.ingest.spans import LogEvent, Span, SpanEvent, is_own_span, is_result_event
 
+PART_OVERHEAD = 200  # bytes that a span costs besides its body: in memory, its row and its index
+MAX_VALUES = 500_000  # of one trace; about 100 bytes each once they are objects
+_SPAN, _LOG = b"S", b"L"
+_INVALID = (ValueError, TypeError, RecursionError)  # of values or lines that are no valid JSON
 
-def _dump(values: list[Any]) -> bytes:
-    return to_json(values, inf_nan_mode="constants")
+
+class StoredPart(NamedTuple):
+    """A part of a trace, its line, and the span itself if it is one."""
+
+    part: TracePart
+    line: bytes
+    span: Span | None = None
 
 
-def _load(data: bytes) -> list[Any]:
-    values = from_json(data)
-    if not isinstance(values, list):
-        raise ValueError("no list")
-    return values
+def serialise_spans(spans: Iterable[Span], refused: Counter[str]) -> list[StoredPart]:
+    """Serialise spans; `refused` counts why others are left out."""
+    parts: list[StoredPart] = []
+    for span in spans:
+        if is_own_span(span):
+            refused["own"] += 1
+            continue
+        try:
+            line = _SPAN + dump_span(span)
+            trace, key = bytes.fromhex(span.trace_id), bytes.fromhex(span.span_id)
+        except _INVALID:  # the decoder should have refused it
+            refused["internal_error"] += 1
+            continue
+        part = TracePart(trace, key, len(line) + PART_OVERHEAD, not span.parent_id)
+        parts.append(StoredPart(part, line, span))
+    return parts
+
+
+def serialise_log_events(events: Iterable[LogEvent], refused: Counter[str]) -> list[StoredPart]:
+    """Serialise log events; `refused` counts why others are left out.
+
+    They have no id: events with the same content count once, as a sender without an answer may
+    send them again.
+    """
+    parts: list[StoredPart] = []
+    for log in events:
+        if is_result_event(log):
+            refused["own"] += 1
+            continue
+        try:
+            line = _LOG + dump_log_event(log)
+            trace = bytes.fromhex(log.trace_id)
+        except _INVALID:
+            refused["internal_error"] += 1
+            continue
+        key = blake2b(line, digest_size=8).digest()
+        parts.append(StoredPart(TracePart(trace, key, len(line) + PART_OVERHEAD, log=True), line))
+    return parts
+
+
+def join_lines(lines: Iterable[bytes]) -> bytes:
+    """Return the body of one row."""
+    return b"\n".join(lines)
+
+
+def read_stored_trace(bodies: Sequence[object]) -> tuple[list[Span], Counter[tuple[str, str]]]:
+    """Read the spans of a trace with their log events.
+
+    Args:
+        bodies: Bodies of rows; those of a damaged file may be anything.
+
+    Returns:
+        The spans, and the number of lost lines by signal and reason.
+
+    Raises:
+        BodyLimitExceeded: The trace has more than `MAX_VALUES` values.
+    """
+    lost: Counter[tuple[str, str]] = Counter()
+    spans: list[Span] = []
+    logs: dict[str, list[tuple[int, bytes, SpanEvent]]] = {}
+    sound = [body for body in bodies if isinstance(body, bytes)]
+    lost["traces", "corrupt"] += len(bodies) - len(sound)
+    # a value is a byte at least: counting them costs as much as reading them
+    if sum(map(len, sound)) > MAX_VALUES and has_values_over(join_lines(sound), MAX_VALUES):
+        raise BodyLimitExceeded(f"more than {MAX_VALUES} values in one trace")
+    for body in sound:
+        for line in body.split(b"\n"):
+            try:
+                if line[:1] == _LOG:
+                    log = load_log_event(line[1:])
+                    logs.setdefault(log.span_id, []).append((log.event.time, line, log.event))
+                else:
+                    spans.append(load_span(line[1:]))
+            except _INVALID:
+                lost["traces", "corrupt"] += 1
+    for span in spans:
+        # by time and content, so that the order of arrival does not matter
+        for _, _, event in sorted(logs.pop(span.span_id, []), key=lambda log: log[:2]):
+            span.events.append(event)
+    lost["logs", "no_span"] += sum(map(len, logs.values()))
+    return spans, +lost
 
 
 def dump_span(span: Span) -> bytes:
+    """Return a span as JSON."""
     return _dump(
         [
             *(span.trace_id, span.span_id, span.parent_id, span.name, span.kind),
@@ -49,7 +130,7 @@ def dump_span(span: Span) -> bytes:
 
 
 def load_span(data: bytes) -> Span:
-    """What `dump_span` wrote. Raises `ValueError` for anything else."""
+    """Return the span of `dump_span`; raise ValueError for any other data."""
     try:
         span = Span(*_load(data))
         span.events = [SpanEvent(*event) for event in span.events]  # type: ignore[misc]
@@ -60,12 +141,13 @@ def load_span(data: bytes) -> Span:
 
 
 def dump_log_event(log: LogEvent) -> bytes:
+    """Return a log event as JSON."""
     event = log.event
     return _dump([log.trace_id, log.span_id, event.name, event.time, event.attributes])
 
 
 def load_log_event(data: bytes) -> LogEvent:
-    """What `dump_log` wrote. Raises `ValueError` for anything else."""
+    """Return the log event of `dump_log_event`; raise ValueError for any other data."""
     try:
         trace_id, span_id, *event = _load(data)
         return LogEvent(trace_id, span_id, SpanEvent(*event))
@@ -73,88 +155,12 @@ def load_log_event(data: bytes) -> LogEvent:
         raise ValueError(f"no stored log event: {error}") from None
 
 
-_SPAN, _LOG = b"S", b"L"
-PART_OVERHEAD = 200  # bytes that a span costs besides its body: in memory, its row and its index
-MAX_VALUES = 500_000  # of one trace; about 100 bytes each once they are objects
+def _dump(values: list[Any]) -> bytes:
+    return to_json(values, inf_nan_mode="constants")
 
 
-class StoredPart(NamedTuple):
-    """A part of a trace, its line, and the span itself where it is one."""
-
-    part: TracePart
-    line: bytes
-    span: Span | None = None
-
-
-def serialise_spans(spans: Iterable[Span], refused: Counter[str]) -> list[StoredPart]:
-    """What is to be kept of these spans; counts in `refused` why others are not."""
-    out: list[StoredPart] = []
-    for span in spans:
-        if is_own_span(span):
-            refused["own"] += 1
-            continue
-        try:
-            line = _SPAN + dump_span(span)
-            trace, key = bytes.fromhex(span.trace_id), bytes.fromhex(span.span_id)
-        except (ValueError, TypeError, RecursionError):  # a decoder of ours has let it through
-            refused["internal_error"] += 1
-            continue
-        part = TracePart(trace, key, len(line) + PART_OVERHEAD, not span.parent_id)
-        out.append(StoredPart(part, line, span))
-    return out
-
-
-def serialise_log_events(events: Iterable[LogEvent], refused: Counter[str]) -> list[StoredPart]:
-    """The same for log events. They have no id of their own: what is the same in all counts once,
-    as where a sender that got no answer sends again."""
-    out: list[StoredPart] = []
-    for log in events:
-        if is_result_event(log):
-            refused["own"] += 1
-            continue
-        try:
-            line = _LOG + dump_log_event(log)
-            trace = bytes.fromhex(log.trace_id)
-        except (ValueError, TypeError, RecursionError):
-            refused["internal_error"] += 1
-            continue
-        key = blake2b(line, digest_size=8).digest()
-        out.append(StoredPart(TracePart(trace, key, len(line) + PART_OVERHEAD, log=True), line))
-    return out
-
-
-def join_lines(lines: Iterable[bytes]) -> bytes:
-    """The body of one row."""
-    return b"\n".join(lines)
-
-
-def read_stored_trace(bodies: Sequence[object]) -> tuple[list[Span], Counter[tuple[str, str]]]:
-    """The spans of a trace with their log events, and how many lines are lost, by signal and why.
-
-    A body of a damaged file may be anything. Raises `TooMuch` where a trace holds more values
-    than one may.
-    """
-    lost: Counter[tuple[str, str]] = Counter()
-    spans: list[Span] = []
-    logs: dict[str, list[tuple[int, bytes, SpanEvent]]] = {}
-    whole = [body for body in bodies if isinstance(body, bytes)]
-    lost["traces", "corrupt"] += len(bodies) - len(whole)
-    # a value is a byte at least: counting them costs as much as reading them
-    if sum(map(len, whole)) > MAX_VALUES and has_values_over(join_lines(whole), MAX_VALUES):
-        raise BodyLimitExceeded(f"more than {MAX_VALUES} values in one trace")
-    for body in whole:
-        for line in body.split(b"\n"):
-            try:
-                if line[:1] == _LOG:
-                    log = load_log_event(line[1:])
-                    logs.setdefault(log.span_id, []).append((log.event.time, line, log.event))
-                else:
-                    spans.append(load_span(line[1:]))
-            except (ValueError, TypeError, RecursionError):
-                lost["traces", "corrupt"] += 1
-    for span in spans:
-        # by time and content: the same trace, whatever came first
-        for _, _, event in sorted(logs.pop(span.span_id, []), key=lambda one: one[:2]):
-            span.events.append(event)
-    lost["logs", "no_span"] += sum(map(len, logs.values()))
-    return spans, +lost
+def _load(data: bytes) -> list[Any]:
+    values = from_json(data)
+    if not isinstance(values, list):
+        raise ValueError("no list")
+    return values

@@ -1,8 +1,6 @@
-"""Read status, error, duration, token usage and cost of a request from its spans.
+"""Derive status, error, stage durations, token usage and cost of a request from its spans.
 
-How a request ended and how long it took: status, what went wrong, seconds by stage.
-
-Status 0 is unset and means ok. A timeout has no field of its own in any convention: it is told by
+Span status 0 is unset and means ok. No convention has a field for a timeout: it is recognised by
 the type of the error, else by its message, never by a stack trace, whose lines name timeouts that
 did not happen.
 """
@@ -19,70 +17,157 @@ from ragmeter.ingest.requests.tree import SpanNode
 from ragmeter.ingest.spans import Span
 from ragmeter.trace import Status
 
-_MAX_ERROR = 1_000  # characters of what went wrong; a stack trace is thousands
+_MAX_ERROR = 1_000  # characters of an error; a stack trace has thousands
 _MAX_LINES = 8  # of a message that goes on after its first line
 _MAX_MESSAGE = 500  # characters of a message that are searched for a timeout
+_MAX_SAME_NUMBERS = 8  # calls with the same numbers that the next one is compared with
+_MAX_SECONDS = 1e9
 _TIMEOUT = re.compile(
     r"time[-_ ]?d?[-_ ]?out|deadline[-_ ]?exceeded|\bETIMEDOUT\b|\bgateway time", re.IGNORECASE
 )
 _TIMEOUT_CODES = (408, 504)
+_STEP_ROLES = (SpanRole.LLM, SpanRole.RETRIEVER, SpanRole.VECTOR_DB)
 
 
 @dataclass(frozen=True, slots=True)
 class _SpanFailure:
-    """What a span says of its error; all "" where it says none."""
+    """The error of a span; empty texts if the span has none."""
 
     type: str = ""
     message: str = ""
 
     @property
     def timeout(self) -> bool:
-        return bool(
-            _TIMEOUT.search(self.type[:_MAX_MESSAGE])
-            or _TIMEOUT.search(self.message[:_MAX_MESSAGE])
-        )
+        return any(_TIMEOUT.search(text[:_MAX_MESSAGE]) for text in (self.type, self.message))
 
     @property
-    def text(self) -> str | None:
-        both = ": ".join(part for part in (self.type, self.message) if part)
-        return both[:_MAX_ERROR] or None
+    def text(self) -> str:
+        return ": ".join(part for part in (self.type, self.message) if part)[:_MAX_ERROR]
 
 
-def _string(value: object) -> str:
-    return value.strip() if isinstance(value, str) else ""
+def read_outcome(
+    nodes: Sequence[SpanNode], server: SpanNode | None, answered: bool
+) -> tuple[Status, str | None]:
+    """Return the status and the error of a request.
+
+    A failed inner span that a retry or another model made up for is not an error of the request,
+    unless the request has no answer.
+
+    Args:
+        nodes: The request itself, then all nodes below it.
+        server: The server span above the request.
+        answered: Whether the request has an answer.
+    """
+    failed_top = [node for node in (nodes[0], server) if node is not None and _failed(node)]
+    # the failure that ended last comes first; a parent ends after the child that broke it
+    inside = [node for node in nodes[1:] if _failed(node)]
+    inside.sort(key=lambda node: (node.end, -node.start, node.span_id), reverse=True)
+    if not failed_top and not (not answered and inside and _gave_up(nodes, inside)):
+        return "ok", None
+    failures = [_read_failure(node) for node in (*failed_top, *inside)]
+    failures = [failure for failure in failures if failure.text]
+    if not failures:
+        return "error", None
+    # the request's own error counts; one without a type is explained by a span that has one
+    own = explained = failures[0]
+    if not own.type:
+        explained = next((failure for failure in failures if failure.type), own)
+    return ("timeout" if own.timeout or explained.timeout else "error"), explained.text
 
 
-def _one_line(text: str) -> str:
-    """A message without its stack trace: the lines before it, else its last line. A message that
-    ends in a colon goes on: Haystack names the component first and what went wrong last."""
-    before, _, trace = text.partition("Traceback (most recent call last)")
-    told = [line.strip() for line in before.splitlines() if line.strip() and not line[0].isspace()]
-    told = told or [line.strip() for line in before.splitlines() if line.strip()]
-    if told:
-        return " ".join(told[:_MAX_LINES] if told[0].endswith(":") else told[:1])
-    if not trace:
-        return ""
-    lines = [line for line in trace.splitlines() if line.strip() and not line[:1].isspace()]
-    return lines[-1].strip() if lines else ""
+def covered_seconds(nodes: Iterable[SpanNode]) -> float | None:
+    """Return the seconds that spans cover together, overlaps counted once; None without spans."""
+    spans = sorted((node.start, node.end) for node in nodes if node.span and node.end > 0)
+    if not spans:
+        return None
+    total, covered_until = 0, 0
+    for start, end in spans:
+        total += max(0, end - max(start, covered_until))
+        covered_until = max(covered_until, end)
+    return min(total / 1e9, _MAX_SECONDS)
+
+
+def seconds_to_first_token(start: int, calls: Sequence[SpanNode]) -> float | None:
+    """Return the seconds from `start` (Unix nanoseconds) to the first token of the last call."""
+    for call in reversed(calls):
+        token = call.preview.first_token_ns
+        if token is not None and token >= start > 0:
+            return min((token - start) / 1e9, _MAX_SECONDS)
+    return None
+
+
+def sum_usage(nodes: Sequence[SpanNode]) -> tuple[int | None, int | None, float | None]:
+    """Sum input tokens, output tokens and USD of a request; None where no span has the number.
+
+    Args:
+        nodes: The nodes of the request, parents first.
+    """
+    counted = [node.preview for node in _with_usage(nodes, _tokens)]
+    priced = [node.preview for node in _with_usage(nodes, _cost)]
+    costs = [content.cost_usd for content in priced if content.cost_usd is not None]
+    return (
+        _sum_tokens(content.input_tokens for content in counted),
+        _sum_tokens(content.output_tokens for content in counted),
+        sum(costs) if costs else None,
+    )
+
+
+def _failed(node: SpanNode) -> bool:
+    if node.span is None:
+        return False
+    if node.span.status == 2 or node.preview.failed:
+        return True
+    code = _http_status(node.span) if node.span.kind == 2 else None
+    return code is not None and code >= 500
+
+
+def _gave_up(nodes: Sequence[SpanNode], failed: Sequence[SpanNode]) -> bool:
+    """Return whether the last call or retrieval of a request failed."""
+    steps = [node for node in nodes if node.role in _STEP_ROLES]
+    if not steps:
+        return False
+    last = max(steps, key=lambda node: (node.end, node.start, node.span_id))
+    return any(node is last for node in failed)
 
 
 def _read_failure(node: SpanNode) -> _SpanFailure:
-    """What one span says of its own error."""
-    span = node.span
+    span, content = node.span, node.preview
     if span is None:
         return _SpanFailure()
-    reading = node.reading
-    kind = _string(span.attributes.get("error.type")) or _string(reading.error_type)
-    message = _string(reading.error) or _string(span.attributes.get("error.message"))
+    kind = _stripped(span.attributes.get("error.type")) or _stripped(content.error_type)
+    message = _stripped(content.error) or _stripped(span.attributes.get("error.message"))
     for event in reversed(span.events):
         if event.name == "exception":
-            kind = kind or _string(event.attributes.get("exception.type"))
-            message = message or _string(event.attributes.get("exception.message"))
+            kind = kind or _stripped(event.attributes.get("exception.type"))
+            message = message or _stripped(event.attributes.get("exception.message"))
     if not message:
         message = _one_line(span.status_message)
     if not kind and _http_status(span) in _TIMEOUT_CODES:
         kind = "timeout"
     return _SpanFailure(kind[:_MAX_ERROR], _one_line(message)[:_MAX_ERROR])
+
+
+def _stripped(value: object) -> str:
+    return value.strip() if isinstance(value, str) else ""
+
+
+def _one_line(text: str) -> str:
+    """Return a message without its stack trace: the line before it, else its last line.
+
+    A message whose first line ends in a colon goes on: Haystack names the component first and the
+    error last.
+    """
+    before, _, trace = text.partition("Traceback (most recent call last)")
+    lines = [line for line in before.splitlines() if line.strip()]
+    lines = [line.strip() for line in _flush_left(lines) or lines]
+    if lines:
+        return " ".join(lines[:_MAX_LINES] if lines[0].endswith(":") else lines[:1])
+    trace_lines = _flush_left(trace.splitlines())
+    return trace_lines[-1].strip() if trace_lines else ""
+
+
+def _flush_left(lines: Iterable[str]) -> list[str]:
+    return [line for line in lines if line.strip() and not line[0].isspace()]
 
 
 def _http_status(span: Span) -> float | None:
@@ -93,139 +178,50 @@ def _http_status(span: Span) -> float | None:
     return None
 
 
-def _failed(node: SpanNode) -> bool:
-    if node.span is None:
-        return False
-    if node.span.status == 2 or node.reading.failed:
-        return True
-    if node.span.kind != 2:
-        return False
-    code = _http_status(node.span)
-    return code is not None and code >= 500
-
-
-def read_outcome(
-    nodes: Sequence[SpanNode], server: SpanNode | None, answered: bool
-) -> tuple[Status, str | None]:
-    """The status of a request and what went wrong; the first of `nodes` is the request itself.
-    What failed inside and was made good by a retry or another model is no error of the request,
-    unless it has no answer."""
-    top = [one for one in (nodes[0], server) if one is not None]
-    failed_top = [one for one in top if _failed(one)]
-    inside = [one for one in nodes[1:] if _failed(one)]
-    # what ended last is what it came to; a parent ends after the child that broke it
-    inside.sort(key=lambda one: (one.end, -one.start, one.span.span_id if one.span else ""))
-    if not failed_top and not (inside and not answered and _gave_up(nodes, inside)):
-        return "ok", None
-    told = [_read_failure(one) for one in (*failed_top, *reversed(inside))]
-    known = [one for one in told if one.text]
-    if not known:
-        return "error", None
-    # the request's own word counts; one without a type is explained by the span that has it
-    first = known[0]
-    if not first.type:
-        first = next((one for one in known if one.type), first)
-    timeout = known[0].timeout or first.timeout
-    return ("timeout" if timeout else "error"), first.text
-
-
-def _gave_up(nodes: Sequence[SpanNode], inside: Sequence[SpanNode]) -> bool:
-    """Whether a request without an answer and without a status of its own failed: its last call or
-    retrieval did."""
-    steps = [
-        one for one in nodes if one.role in (SpanRole.LLM, SpanRole.RETRIEVER, SpanRole.VECTOR_DB)
-    ]
-    if not steps:
-        return False
-    last = max(steps, key=lambda one: (one.end, one.start, one.span.span_id if one.span else ""))
-    return any(one is last for one in inside)
-
-
-def covered_seconds(nodes: Iterable[SpanNode]) -> float | None:
-    """The time that spans cover together: what runs side by side counts once."""
-    spans = sorted((one.start, one.end) for one in nodes if one.span is not None and one.end > 0)
-    if not spans:
-        return None
-    total, upto = 0, 0
-    for start, end in spans:
-        total += max(0, end - max(start, upto))
-        upto = max(upto, end)
-    return min(total / 1e9, 1e9)
-
-
-def seconds_to_first_token(start: int, calls: Sequence[SpanNode]) -> float | None:
-    """Seconds until the first token of the answer; the answer is the last of the calls."""
-    for one in reversed(calls):
-        token = one.reading.first_token_ns
-        if token is not None and token >= start > 0:
-            return min((token - start) / 1e9, 1e9)
-    return None
-
-
-_ALIKE = 8  # calls with the same numbers that the next is compared with
-
-
-def sum_usage(nodes: Sequence[SpanNode]) -> tuple[int | None, int | None, float | None]:
-    """Tokens in and out and USD of a request, None where nobody says. Parents come first."""
-    counted, priced = _distinct(nodes, _tokens), _distinct(nodes, _cost)
-    if not counted:
-        # a framework may add them up itself, on its agent or chain: the topmost has the sum
-        counted = [one for one in nodes if _tokens(one) is not None][:1]
-    if not priced:
-        priced = [one for one in nodes if _cost(one) is not None][:1]
-    costs = [one.reading.cost_usd for one in priced if one.reading.cost_usd is not None]
-    return (
-        _sum([one.reading.input_tokens for one in counted]),
-        _sum([one.reading.output_tokens for one in counted]),
-        sum(costs) if costs else None,
-    )
-
-
 def _tokens(node: SpanNode) -> Hashable | None:
-    numbers = (node.reading.input_tokens, node.reading.output_tokens)
+    numbers = (node.preview.input_tokens, node.preview.output_tokens)
     return None if numbers == (None, None) else numbers
 
 
 def _cost(node: SpanNode) -> Hashable | None:
-    return node.reading.cost_usd
+    return node.preview.cost_usd
 
 
-def _sum(values: Sequence[int | None]) -> int | None:
-    known = [value for value in values if value is not None]
+def _sum_tokens(counts: Iterable[int | None]) -> int | None:
+    known = [count for count in counts if count is not None]
     return min(sum(known), 2**53) if known else None
 
 
-def _distinct(
-    nodes: Sequence[SpanNode], tells: Callable[[SpanNode], Hashable | None]
+def _with_usage(
+    nodes: Sequence[SpanNode], numbers_of: Callable[[SpanNode], Hashable | None]
 ) -> list[SpanNode]:
-    """Calls that tell something, without those that are seen by another span too: one below it,
-    or one beside it at the same time with the same numbers from another instrumentor. `nodes` has
-    parents first."""
-    tops = []
-    counted: set[int] = set()  # and all below them
-    for one in nodes:
-        if id(one.parent) in counted:
-            counted.add(id(one))
-        elif one.role is SpanRole.LLM and tells(one) is not None:
-            counted.add(id(one))
-            tops.append(one)
-    kept: list[SpanNode] = []
+    """Return the calls whose numbers add up to those of the request.
+
+    Calls that another span shows again are left out: one below it, or one at the same time with
+    the same numbers from another instrumentation. Without calls, the topmost span with numbers
+    has the sum: frameworks may add them up on an agent or chain.
+    """
+    calls = []
+    counted: set[int] = set()  # calls and all nodes below them
+    for node in nodes:
+        if id(node.parent) in counted:
+            counted.add(id(node))
+        elif node.role is SpanRole.LLM and numbers_of(node) is not None:
+            counted.add(id(node))
+            calls.append(node)
+    distinct: list[SpanNode] = []
     by_numbers: dict[Hashable | None, list[SpanNode]] = {}
-    for one in sorted(tops, key=lambda each: (each.start, -each.end, _span_id(each))):
-        alike = by_numbers.setdefault(tells(one), [])
-        if not any(_same_call(old, one) for old in alike[-_ALIKE:]):
-            kept.append(one)
-            alike.append(one)
-    return kept
+    for call in sorted(calls, key=lambda call: (call.start, -call.end, call.span_id)):
+        rivals = by_numbers.setdefault(numbers_of(call), [])
+        if not any(_same_call(rival, call) for rival in rivals[-_MAX_SAME_NUMBERS:]):
+            distinct.append(call)
+            rivals.append(call)
+    return distinct or [node for node in nodes if numbers_of(node) is not None][:1]
 
 
-def _same_call(one: SpanNode, other: SpanNode) -> bool:
-    if one.span is None or other.span is None or one.span.scope == other.span.scope:
+def _same_call(first: SpanNode, second: SpanNode) -> bool:
+    if first.span is None or second.span is None or first.span.scope == second.span.scope:
         return False
-    inside = one.start <= other.start and other.end <= one.end
-    around = other.start <= one.start and one.end <= other.end
+    inside = first.start <= second.start and second.end <= first.end
+    around = second.start <= first.start and first.end <= second.end
     return inside or around
-
-
-def _span_id(node: SpanNode) -> str:
-    return node.span.span_id if node.span is not None else ""

@@ -1,7 +1,7 @@
 """Merge the top-level retrievals of a request into one ranked list of passages.
 
-A retriever below a retriever is part of it, a reranker's list takes the place of what was retrieved
-before it, and the span of a vector database fills in the ids and scores of the retriever above it.
+A retriever below a retriever is part of it. The list of a reranker replaces what was retrieved
+before it. The span of a vector database adds ids and scores to the retriever above it.
 """
 
 from __future__ import annotations
@@ -13,15 +13,20 @@ from dataclasses import dataclass, field
 from ragmeter.ingest.conventions.span_content import ContentGap, RetrievedDocument, SpanRole
 from ragmeter.ingest.requests.tree import SpanNode
 
-_MAX_PASSAGES = 1_000  # of one request; the most seen are 100
+_MAX_PASSAGES = 1_000  # of one request; real ones have up to 100
 _MAX_NESTING = 20  # retrievers in retrievers; real ones are three deep
-_ALIKE = 8  # documents of one id that are compared with the next; a source may have thousands
+_MAX_SAME_ID = 8  # documents of one id compared with the next one; a source may have thousands
 
 
 @dataclass(slots=True)
 class RetrievedPassages:
-    """`documents` is None where no retrieval was captured, `gap` why it is not whole. `spans` are
-    those that gave the documents."""
+    """The documents of one or several retrievals.
+
+    Attributes:
+        documents: None if no retrieval was captured.
+        gap: Why `documents` is None or incomplete.
+        spans: The spans that hold the documents.
+    """
 
     documents: list[RetrievedDocument] | None = None
     gap: ContentGap | None = None
@@ -29,221 +34,223 @@ class RetrievedPassages:
 
 
 def find_retrievals(node: SpanNode) -> list[SpanNode]:
-    """The top-level retrievals at and below a node of a counted tree."""
-    found = []
+    """Return the top-level retrievals at and below a node of an annotated tree, by time."""
+    retrievals = []
     stack = [node]
     while stack:
-        one = stack.pop()
-        if one.is_search:
-            found.append(one)
+        below = stack.pop()
+        if below.is_retrieval:
+            retrievals.append(below)
         else:
-            stack += one.children
-    return sorted(found, key=_order)
-
-
-def _order(node: SpanNode) -> tuple[int, int, str]:
-    return (node.start, node.end, node.span.span_id if node.span is not None else "")
+            stack += below.children
+    return sorted(retrievals, key=_time_order)
 
 
 def collect_passages(node: SpanNode) -> RetrievedPassages:
-    """What a request retrieved, as its spans tell it."""
-    out = _gather([node], 0)
-    if out is None:
-        # nobody says that it retrieves: whoever holds documents, the innermost first; a model
-        # call that searches for itself (grounding with a search tool) is one of them
-        roles = (SpanRole.CHAIN, SpanRole.LLM)
-        holders = [one for one in node.walk() if one.reading.documents and one.role in roles]
+    """Return what the request at a node of an annotated tree retrieved, without duplicates."""
+    retrieved = _gather([node], 0)
+    if retrieved is None:
+        # No span is a retrieval: the innermost chain with documents counts, or a model call that
+        # searches by itself (grounding with a search tool).
+        holders = [
+            below
+            for below in node.walk()
+            if below.preview.documents and below.role in (SpanRole.CHAIN, SpanRole.LLM)
+        ]
         if not holders:
-            gaps = [one.reading.documents_gap for one in node.walk() if one.reading.documents_gap]
-            return RetrievedPassages(gap=gaps[0] if gaps else ContentGap.NO_PASSAGES)
-        last = holders[-1]
-        out = RetrievedPassages(
-            list(last.reading.documents or []), last.reading.documents_gap, [last]
-        )
-    if out.documents is not None:
-        out.documents = _unique(out.documents)
-        out.gap = out.gap or _gap_of(out.documents)
-    return out
+            gaps = (below.preview.documents_gap for below in node.walk())
+            gap = next((gap for gap in gaps if gap), ContentGap.NO_PASSAGES)
+            return RetrievedPassages(gap=gap)
+        content = holders[-1].preview
+        retrieved = RetrievedPassages(content.documents, content.documents_gap, [holders[-1]])
+    if retrieved.documents is not None:
+        retrieved.documents = _unique(retrieved.documents)
+        retrieved.gap = retrieved.gap or _worst_gap(retrieved.documents)
+    return retrieved
+
+
+def _time_order(node: SpanNode) -> tuple[int, int, str]:
+    return (node.start, node.end, node.span_id)
 
 
 def _gather(tops: Sequence[SpanNode], nesting: int) -> RetrievedPassages | None:
-    """The union over top-level retrievals below `tops`, rerankers applied; None without any."""
+    """Unite the top-level retrievals below `tops` and apply rerankers; None without any."""
     steps: list[SpanNode] = []
     stack = list(tops)
     while stack:
-        one = stack.pop()
-        if one.is_search:
-            steps.append(one)
-        elif one.role is SpanRole.RERANKER:
-            steps.append(one)
-            stack += one.children
-        else:
-            stack += one.children
+        node = stack.pop()
+        is_reranker = node.role is SpanRole.RERANKER
+        if node.is_retrieval or is_reranker:
+            steps.append(node)
+        if not node.is_retrieval:
+            stack += node.children
     if not steps:
         return None
     # a reranker takes what was there when it began; its own span begins after the retrieval ended
-    steps.sort(key=lambda one: (one.start, one.role is SpanRole.RERANKER, _order(one)))
-    done: list[RetrievedDocument] = []
-    waiting: list[RetrievedDocument] = []
-    out = RetrievedPassages()
-    captured = missing = False
-    for one in steps:
-        if one.role is SpanRole.RERANKER:
-            ranked = _ranked(one, waiting)
-            if ranked is not None:
-                done += ranked
-                waiting = []
+    steps.sort(key=lambda step: (step.start, step.role is SpanRole.RERANKER, _time_order(step)))
+    ranked: list[RetrievedDocument] = []
+    unranked: list[RetrievedDocument] = []
+    merged = RetrievedPassages()
+    captured = incomplete = False
+    for step in steps:
+        if step.role is SpanRole.RERANKER:
+            documents = _reranked(step, unranked)
+            if documents is not None:
+                ranked += documents
+                unranked = []
                 captured = True
-                out.spans.append(one)
-                out.gap = one.reading.documents_gap or out.gap
+                merged.spans.append(step)
+                merged.gap = step.preview.documents_gap or merged.gap
             continue
-        found = _documents(one, nesting)
-        out.gap = out.gap or found.gap
-        if found.documents is None:
-            failed = one.span is not None and one.span.status == 2
-            missing = missing or not failed
+        retrieved = _retrieved_by(step, nesting)
+        merged.gap = merged.gap or retrieved.gap
+        if retrieved.documents is None:
+            failed = step.span is not None and step.span.status == 2
+            incomplete = incomplete or not failed
             continue
         captured = True
-        waiting += found.documents
-        out.spans += found.spans
+        unranked += retrieved.documents
+        merged.spans += retrieved.spans
     if captured:
-        out.documents = [*done, *waiting]
-        if missing:  # of one retrieval among several nothing is known
-            out.gap = out.gap or ContentGap.PASSAGES_TRUNCATED
+        merged.documents = [*ranked, *unranked]
+        if incomplete:  # one retrieval among several was not captured
+            merged.gap = merged.gap or ContentGap.PASSAGES_TRUNCATED
     else:
-        out.gap = out.gap or ContentGap.NO_PASSAGES
-    return out
+        merged.gap = merged.gap or ContentGap.NO_PASSAGES
+    return merged
 
 
-def _documents(node: SpanNode, nesting: int) -> RetrievedPassages:
-    """The documents of one retrieval, its own or those of the spans below it."""
-    own = node.reading.documents
+def _retrieved_by(node: SpanNode, nesting: int) -> RetrievedPassages:
+    """Return the documents of one retrieval: its own, or those of the spans below it."""
+    own = node.preview.documents
     below = _gather(node.children, nesting + 1) if nesting < _MAX_NESTING else None
+    # a tool around a retriever returns the texts of the retriever as one
     glued = node.role is SpanRole.TOOL and own is not None and len(own) == 1 and not own[0].id
     if own is None or (glued and below is not None and below.documents):
-        # a tool around a retriever gives back its texts as one
         if below is not None and below.documents is not None:
             return below
-        gap = node.reading.documents_gap or (below.gap if below is not None else None)
-        return RetrievedPassages(None, gap, [])
-    documents = [_copy(one) for one in own[:_MAX_PASSAGES]]
+        gap = node.preview.documents_gap or (below.gap if below is not None else None)
+        return RetrievedPassages(gap=gap)
+    documents = [_copy(document) for document in own[:_MAX_PASSAGES]]
     if below is not None and below.documents:
-        _enrich(documents, below.documents)
-    return RetrievedPassages(documents, node.reading.documents_gap, [node])
+        for document, other in _matches(documents, below.documents):
+            if document.score is None:
+                document.score, document.score_kind = other.score, other.score_kind
+            _fill_in(document, other, text=document.gap is not ContentGap.HIDDEN)
+    return RetrievedPassages(documents, node.preview.documents_gap, [node])
 
 
-def _copy(one: RetrievedDocument) -> RetrievedDocument:
-    """`dataclasses.replace` takes more than twice as long."""
-    return RetrievedDocument(one.id, one.text, one.score, one.score_kind, one.metadata, one.gap)
+def _reranked(node: SpanNode, given: list[RetrievedDocument]) -> list[RetrievedDocument] | None:
+    """Return a reranker's list with texts and ids of what it was given.
+
+    None if the reranker has no list, or one without any id or text to match by.
+    """
+    if node.preview.documents is None:
+        return None
+    documents = [_copy(document) for document in node.preview.documents[:_MAX_PASSAGES]]
+    for document, other in _matches(documents, given):
+        _fill_in(document, other, text=True)
+    if documents and not any(document.id or document.text for document in documents):
+        return None
+    return documents
 
 
-def _key(text: str) -> str:
-    """A text without what is no difference: case and blanks."""
+def _fill_in(document: RetrievedDocument, other: RetrievedDocument, *, text: bool) -> None:
+    document.id = document.id or other.id
+    if text and document.text is None and other.text is not None:
+        document.text, document.gap = other.text, other.gap
+    document.metadata = document.metadata or other.metadata
+
+
+def _matches(
+    documents: list[RetrievedDocument], others: list[RetrievedDocument]
+) -> Iterator[tuple[RetrievedDocument, RetrievedDocument]]:
+    """Pair equal documents: by id, by text, else by rank if both lists have the same length."""
+    by_id = {other.id: other for other in reversed(others) if other.id}
+    by_text = {_text_key(other.text): other for other in reversed(others) if other.text}
+    for index, document in enumerate(documents):
+        other = by_id.get(document.id) if document.id else None
+        if other is None and document.text:
+            other = by_text.get(_text_key(document.text))
+        if other is None and len(documents) == len(others):
+            other = others[index]
+            both = document.text and other.text
+            if both and _text_key(document.text or "") != _text_key(other.text or ""):
+                continue
+            if document.id and other.id and document.id != other.id:
+                continue
+        if other is not None:
+            yield document, other
+
+
+def _copy(document: RetrievedDocument) -> RetrievedDocument:
+    # `dataclasses.replace` takes more than twice as long
+    return RetrievedDocument(
+        *(document.id, document.text, document.score),
+        *(document.score_kind, document.metadata, document.gap),
+    )
+
+
+def _text_key(text: str) -> str:
+    """Return a hash of a text that ignores case and white space."""
     normal = " ".join(text.split()).casefold()
     return hashlib.blake2b(normal.encode("utf-8", "replace"), digest_size=16).hexdigest()
 
 
-def _pairs(
-    mine: list[RetrievedDocument], its: list[RetrievedDocument]
-) -> Iterator[tuple[RetrievedDocument, RetrievedDocument]]:
-    """Which documents are the same: by id, by text, else by place where both lists are as long."""
-    by_id = {one.id: one for one in reversed(its) if one.id}
-    by_text = {_key(one.text): one for one in reversed(its) if one.text}
-    for n, one in enumerate(mine):
-        other = by_id.get(one.id) if one.id else None
-        if other is None and one.text:
-            other = by_text.get(_key(one.text))
-        if other is None and len(mine) == len(its):
-            other = its[n]
-            both = one.text and other.text and _key(one.text) != _key(other.text)
-            if both or (one.id and other.id and one.id != other.id):
-                continue
-        if other is not None:
-            yield one, other
-
-
-def _enrich(mine: list[RetrievedDocument], its: list[RetrievedDocument]) -> None:
-    """Ids, scores and texts that only the spans below a retriever have."""
-    for one, other in _pairs(mine, its):
-        one.id = one.id or other.id
-        if one.score is None:
-            one.score, one.score_kind = other.score, other.score_kind
-        if one.text is None and other.text is not None and one.gap is not ContentGap.HIDDEN:
-            one.text, one.gap = other.text, other.gap
-        one.metadata = one.metadata or other.metadata
-
-
-def _ranked(node: SpanNode, waiting: list[RetrievedDocument]) -> list[RetrievedDocument] | None:
-    """A reranker's list, its texts and ids filled in from what it was given. None where it says
-    nothing that can be matched."""
-    ranked = node.reading.documents
-    if ranked is None:
-        return None
-    out = [_copy(one) for one in ranked[:_MAX_PASSAGES]]
-    for one, other in _pairs(out, waiting):
-        one.id = one.id or other.id
-        if one.text is None and other.text is not None:
-            one.text, one.gap = other.text, other.gap
-        one.metadata = one.metadata or other.metadata
-    if out and not any(one.id or one.text for one in out):
-        return None
-    return out
-
-
 def _unique(documents: list[RetrievedDocument]) -> list[RetrievedDocument]:
-    """Each document once, at its first rank: the same id unless the texts differ (a source of
-    several chunks), and without an id the same text."""
-    kept: list[RetrievedDocument] = []
+    """Return each document once, at its first rank.
+
+    Documents are equal that share an id, unless their texts differ (chunks of one source), or, if
+    one of them lacks an id, their text.
+    """
+    unique: list[RetrievedDocument] = []
     by_id: dict[str, list[RetrievedDocument]] = {}
     by_text: dict[str, RetrievedDocument] = {}
-    for one in documents:
-        text = _key(one.text) if one.text else ""
-        known = next((old for old in by_id.get(one.id, ())[:_ALIKE] if _same(old, one)), None)
-        if known is None and text:
-            old = by_text.get(text)
-            if old is not None and (old.id == one.id or not (old.id and one.id)):
-                known = old
-        if known is not None:
-            _merge(known, one)
+    for document in documents:
+        key = _text_key(document.text) if document.text else ""
+        candidates = by_id.get(document.id, ())[:_MAX_SAME_ID]
+        first = next((earlier for earlier in candidates if _same(earlier, document)), None)
+        if first is None and key:
+            earlier = by_text.get(key)
+            if earlier is not None and (
+                earlier.id == document.id or not (earlier.id and document.id)
+            ):
+                first = earlier
+        if first is not None:
+            _merge(first, document)
             continue
-        if len(kept) == _MAX_PASSAGES:
+        if len(unique) == _MAX_PASSAGES:
             break
-        one = _copy(one)
-        kept.append(one)
-        if one.id:
-            by_id.setdefault(one.id, []).append(one)
-        if text:
-            by_text.setdefault(text, one)
-    return kept
+        document = _copy(document)
+        unique.append(document)
+        if document.id:
+            by_id.setdefault(document.id, []).append(document)
+        if key:
+            by_text.setdefault(key, document)
+    return unique
 
 
-def _same(known: RetrievedDocument, one: RetrievedDocument) -> bool:
-    """Whether two documents of one id are one."""
-    if known.text is None or one.text is None or known.text == one.text:
+def _same(first: RetrievedDocument, second: RetrievedDocument) -> bool:
+    """Return whether two documents of one id are one."""
+    if first.text is None or second.text is None or first.text == second.text:
         return True
-    if not _cut(known, one):
-        return _key(known.text) == _key(one.text)
-    short, long = sorted((known.text, one.text), key=len)
+    if ContentGap.PASSAGES_TRUNCATED not in (first.gap, second.gap):
+        return _text_key(first.text) == _text_key(second.text)
+    short, long = sorted((first.text, second.text), key=len)
     return long.startswith(short.rstrip(".…"))
 
 
-def _cut(*documents: RetrievedDocument) -> bool:
-    return any(one.gap is ContentGap.PASSAGES_TRUNCATED for one in documents)
+def _merge(first: RetrievedDocument, copy: RetrievedDocument) -> None:
+    first.id = first.id or copy.id
+    if first.score is None:
+        first.score, first.score_kind = copy.score, copy.score_kind
+    fuller = first.text is None or (first.gap is not None and copy.gap is None)
+    if copy.text is not None and fuller:
+        first.text, first.gap = copy.text, copy.gap
+    first.metadata = first.metadata or copy.metadata
 
 
-def _merge(known: RetrievedDocument, one: RetrievedDocument) -> None:
-    known.id = known.id or one.id
-    if known.score is None:
-        known.score, known.score_kind = one.score, one.score_kind
-    if one.text is not None and (known.text is None or (known.gap is not None and one.gap is None)):
-        known.text, known.gap = one.text, one.gap
-    known.metadata = known.metadata or one.metadata
-
-
-def _gap_of(documents: list[RetrievedDocument]) -> ContentGap | None:
-    """What is wrong with a list: the gravest of its documents' gaps."""
-    gaps = {one.gap for one in documents}
-    for gap in (ContentGap.HIDDEN, ContentGap.PASSAGES_TRUNCATED, ContentGap.ID_ONLY):
-        if gap in gaps:
-            return gap
-    return None
+def _worst_gap(documents: list[RetrievedDocument]) -> ContentGap | None:
+    gaps = {document.gap for document in documents}
+    order = (ContentGap.HIDDEN, ContentGap.PASSAGES_TRUNCATED, ContentGap.ID_ONLY)
+    return next((gap for gap in order if gap in gaps), None)

@@ -1,8 +1,8 @@
-"""Build a sound tree from the spans of a trace: no duplicates, no cycles, one root.
+"""Build a tree from the spans of a trace, without duplicates or cycles and with one root.
 
-What arrives is none of that: parents may be missing (remote, sampled away, lost, not ended yet),
-spans come twice and in any order, and ids may name each other in circles. The result depends on
-the spans alone, never on their order.
+Parents may be missing (remote, sampled away, lost, not ended yet), spans arrive twice and in any
+order, and ids may name each other in circles. The tree depends on the spans alone, never on the
+order in which they arrived.
 """
 
 from __future__ import annotations
@@ -17,44 +17,58 @@ from ragmeter.ingest.spans import Span, is_evaluation_span, is_own_span
 
 @dataclass(slots=True, eq=False)
 class SpanNode:
-    """A span with what it says. `span` is None for a parent that is not there: the one that
-    several spans name, and the root over all."""
+    """A span in the tree of its trace.
+
+    The counts are filled in by `boundaries.annotate_tree`. Times are Unix nanoseconds.
+
+    Attributes:
+        span: None for the root and for a missing parent that several spans name.
+        preview: Content of the span, possibly without question and answer; `content` has all.
+        is_retrieval: Whether the span is a retrieval of its own.
+        retrievals: Number of top-level retrievals in this subtree, the node included.
+        first_retrieval: Start of the first of them; 0 without any.
+        calls: Number of model calls in this subtree that no retriever makes for itself.
+        last_call: Latest time at which one of them may have seen what was retrieved.
+    """
 
     span: Span | None
-    reading: SpanContent
-    """Perhaps a light one: what it was asked and answers is to be had from `content`."""
+    preview: SpanContent
     parent: SpanNode | None = None
     children: list[SpanNode] = field(default_factory=list)
-    is_search: bool = False
-    """Whether the span is a retrieval of its own."""
-    searches: int = 0
-    """Top-level retrievals in this subtree, the node itself included."""
-    first_search: int = 0
+    is_retrieval: bool = False
+    retrievals: int = 0
+    first_retrieval: int = 0
     calls: int = 0
-    """Calls of models in this subtree that no retriever makes for itself."""
     last_call: int = 0
-    """Until when the last of them may have seen what was retrieved."""
 
     def content(self) -> SpanContent:
-        """The whole reading."""
-        if self.reading.light and self.span is not None:
-            self.reading = read_span(self.span)
-        return self.reading
+        """Return the whole content, which is read on the first call."""
+        if self.preview.light and self.span is not None:
+            self.preview = read_span(self.span)
+        return self.preview
 
     @property
     def role(self) -> SpanRole:
-        return self.reading.role
+        """Role of the span."""
+        return self.preview.role
+
+    @property
+    def span_id(self) -> str:
+        """Id of the span; empty for a missing span."""
+        return self.span.span_id if self.span is not None else ""
 
     @property
     def start(self) -> int:
+        """Start of the span; 0 for a missing span."""
         return self.span.start if self.span is not None else 0
 
     @property
     def end(self) -> int:
+        """End of the span, never before its start; 0 for a missing span."""
         return max(self.span.end, self.span.start) if self.span is not None else 0
 
     def walk(self) -> Iterator[SpanNode]:
-        """The node and all below it, parents first, children by time."""
+        """Yield the node and all below it, parents first, children by time."""
         stack = [self]
         while stack:
             node = stack.pop()
@@ -63,56 +77,48 @@ class SpanNode:
                 stack += reversed(node.children)
 
     def ancestors(self) -> Iterator[SpanNode]:
+        """Yield the nodes above this one, the nearest first."""
         node = self.parent
         while node is not None:
             yield node
             node = node.parent
 
+    def first_span(self) -> Span | None:
+        """Return the topmost span of the subtree, None for a subtree without spans."""
+        return next((node.span for node in self.walk() if node.span is not None), None)
+
+    def time_order(self) -> tuple[int, int, str]:
+        """Return a sort key by time; a missing parent begins with its first child."""
+        span = self.first_span()
+        return (span.start, span.end, span.span_id) if span is not None else (0, 0, "")
+
 
 @dataclass(slots=True)
 class SpanTree:
-    """`root` is no span: the trace's own roots are its children. `own` and `evaluators` count the
-    subtrees that were left out."""
+    """The tree of one trace.
+
+    Attributes:
+        root: Node without a span; its children are the roots of the trace.
+        own: Number of subtrees left out because ragmeter sent them.
+        evaluators: Number of subtrees left out because they carry evaluations.
+    """
 
     root: SpanNode
     own: int = 0
     evaluators: int = 0
 
     def release(self) -> None:
-        """Takes the tree apart. Parents and children hold each other, and what is held in a circle
-        waits for the garbage collector, which costs as much as counting and cutting."""
+        """Unlink all nodes, so that they are freed without the garbage collector.
+
+        Collecting the cycles of parents and children costs as much as building the tree.
+        """
         for node in list(self.root.walk()):
             node.parent = None
             node.children = []
 
 
-def _richness(span: Span) -> tuple[int, int, int, str]:
-    """Of two spans with one id the later and fuller counts; the text settles the rest."""
-    return (
-        span.end,
-        len(span.attributes) + len(span.events),
-        span.status,
-        repr((span.start, span.name, span.parent_id, sorted(span.attributes))),
-    )
-
-
-def _unique(spans: Iterable[Span]) -> list[Span]:
-    best: dict[str, Span] = {}
-    for span in spans:
-        known = best.get(span.span_id)
-        if known is None or (known is not span and _richness(span) > _richness(known)):
-            best[span.span_id] = span
-    return sorted(best.values(), key=lambda span: (span.start, span.end, span.span_id))
-
-
-def _order(node: SpanNode) -> tuple[int, int, str]:
-    """By time; a parent that is not there begins with its first child."""
-    span = node.span if node.span is not None else node.children[0].span
-    return (span.start, span.end, span.span_id) if span is not None else (0, 0, "")
-
-
 def build_span_tree(spans: Sequence[Span]) -> SpanTree:
-    """The tree of the spans of one trace, each read once, some without content yet."""
+    """Build the tree of one trace; each span is read once, some only as a preview."""
     nodes = {span.span_id: SpanNode(span, SpanContent()) for span in _unique(spans)}
     root = SpanNode(None, SpanContent())
     absent: dict[str, SpanNode] = {}
@@ -122,21 +128,40 @@ def build_span_tree(spans: Sequence[Span]) -> SpanTree:
         if not parent_id or parent is node:
             parent = root
         elif parent is None:
-            # spans that name the same parent belong together, whether it ever comes or not
+            # spans that name the same parent belong together, even if it never arrives
             parent = absent.setdefault(parent_id, SpanNode(None, SpanContent(), root))
         node.parent = parent
     _break_cycles(nodes, root)
     for node in nodes.values():
         if node.parent is not None:
             node.parent.children.append(node)  # in order of time, as `nodes` is
-    root.children = sorted([*root.children, *absent.values()], key=_order)
+    root.children = sorted([*root.children, *absent.values()], key=SpanNode.time_order)
     tree = SpanTree(root)
-    _read(tree)
+    _read_spans(tree)
     return tree
 
 
+def _unique(spans: Iterable[Span]) -> list[Span]:
+    best: dict[str, Span] = {}
+    for span in spans:
+        rival = best.get(span.span_id)
+        if rival is None or (rival is not span and _richness(span) > _richness(rival)):
+            best[span.span_id] = span
+    return sorted(best.values(), key=lambda span: (span.start, span.end, span.span_id))
+
+
+def _richness(span: Span) -> tuple[int, int, int, str]:
+    """Rank copies of a span: the later and fuller one wins, its text settles ties."""
+    return (
+        span.end,
+        len(span.attributes) + len(span.events),
+        span.status,
+        repr((span.start, span.name, span.parent_id, sorted(span.attributes))),
+    )
+
+
 def _break_cycles(nodes: dict[str, SpanNode], root: SpanNode) -> None:
-    """Of spans that are their own ancestors the earliest becomes a root."""
+    """Make the earliest span of every cycle a root."""
     sound = {id(root)}
     for first in nodes.values():
         path: list[SpanNode] = []
@@ -147,26 +172,28 @@ def _break_cycles(nodes: dict[str, SpanNode], root: SpanNode) -> None:
             path.append(node)
             node = node.parent
         if node is not None and id(node) in seen:
-            min(path[path.index(node) :], key=_order).parent = root
+            min(path[path.index(node) :], key=SpanNode.time_order).parent = root
         sound |= seen
 
 
-def _read(tree: SpanTree) -> None:
-    """Reads every span, and leaves out our own and evaluations with all below them: what judges
-    an answer is none, and whoever scored it would score scores."""
+def _read_spans(tree: SpanTree) -> None:
+    """Read every span; leave out subtrees of ragmeter's own spans and of evaluations.
+
+    An evaluation is not an answer: scoring it would score scores.
+    """
     for node in tree.root.walk():
-        kept = []
+        remaining = []
         for child in node.children:
             span = child.span
             if span is None:
-                kept.append(child)
+                remaining.append(child)
                 continue
             if is_own_span(span):
                 tree.own += 1
                 continue
-            child.reading = preview_span(span)
-            if child.reading.role is SpanRole.EVALUATOR or is_evaluation_span(span):
+            child.preview = preview_span(span)
+            if child.role is SpanRole.EVALUATOR or is_evaluation_span(span):
                 tree.evaluators += 1
             else:
-                kept.append(child)
-        node.children = kept
+                remaining.append(child)
+        node.children = remaining
