@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from functools import cached_property
 from typing import Any
 
 from ragmeter.core.score import (
@@ -46,33 +45,28 @@ _MAX_DETAIL_GRADES = 100
 
 
 class PreparedTrace:
-    """A trace with what several scorers need of it, each computed once when it is first used.
+    """A trace with what several scorers need of it, computed once when it is first used.
 
     Args:
         trace: The trace as it came, which must not change any more.
     """
 
+    __slots__ = ("_derived", "trace")
+
     def __init__(self, trace: Trace) -> None:
         self.trace = trace
+        self._derived: tuple[Trace, float | None, Citations] | None = None
 
-    @cached_property
-    def visible(self) -> Trace:
-        """The trace without the fields that it names as missing."""
-        return hide_missing_fields(self.trace)
-
-    @cached_property
-    def answered(self) -> float | None:
-        """The value of the metric `answered`; None if the answer was not captured."""
-        return abstention.answered_value(self.visible)
-
-    @cached_property
-    def citations(self) -> Citations:
-        """The citations of the answer, resolved to passages."""
-        trace, visible = self.trace, self.visible
-        # ids tell a citation from other brackets even where texts of passages are missing
-        if visible is not trace:
-            visible = visible.model_copy(update={"passages": trace.passages})
-        return resolve_citations(visible)
+    def derive(self) -> tuple[Trace, float | None, Citations]:
+        """Return the trace without missing fields, its value of `answered`, and its citations."""
+        if self._derived is None:
+            visible = bare = hide_missing_fields(self.trace)
+            if visible is not self.trace:
+                # ids tell a citation from other brackets even where texts of passages are missing
+                bare = visible.model_copy(update={"passages": self.trace.passages})
+            answered = abstention.answered_value(visible)
+            self._derived = visible, answered, resolve_citations(bare)
+        return self._derived
 
 
 def score_cheap(prepared: PreparedTrace) -> list[Score]:
@@ -80,11 +74,11 @@ def score_cheap(prepared: PreparedTrace) -> list[Score]:
 
     This runs on every trace and takes some tens of microseconds without users' metrics.
     """
-    trace, answered = prepared.visible, prepared.answered
+    trace, answered, cited = prepared.derive()
     scores = [
         *operational.score_operational(prepared.trace),
         abstention.score_answered(trace, answered),
-        *citations.score_citations(trace, answered, prepared.citations),
+        *citations.score_citations(trace, answered, cited),
         *(metric.score(trace) for metric in custom_metrics(CUSTOM_SCORER)),
     ]
     return restore_missing_reasons(prepared.trace, scores)
@@ -92,8 +86,7 @@ def score_cheap(prepared: PreparedTrace) -> list[Score]:
 
 def score_builtin(prepared: PreparedTrace) -> list[Score]:
     """Score relevance, grounding and citation support by lexical means (scorer `builtin`)."""
-    scores = _score_quality(prepared.visible, prepared.answered, prepared.citations)
-    return restore_missing_reasons(prepared.trace, scores)
+    return restore_missing_reasons(prepared.trace, _score_quality(*prepared.derive()))
 
 
 def _score_quality(trace: Trace, answered: float | None, cited: Citations) -> list[Score]:

@@ -243,7 +243,7 @@ def _inline(answer: str, resolver: _Resolver) -> list[CitationMark]:
             targets = _read_targets(text, resolver)
         if targets:
             passages = [index for index in targets if index is not None]
-            marks.append(CitationMark(start, end, passages, targets.count(None)))
+            marks.append(CitationMark(start, end, passages, len(targets) - len(passages)))
             if len(marks) == MAX_MARKS:
                 break
     return marks
@@ -257,9 +257,12 @@ def _read_targets(text: str, resolver: _Resolver) -> list[int | None]:
     if _NUMBERS.match(text):
         numbers = _numbers(text)
         indices = [resolver.by_number(number) for number in numbers]
-        unknown = [number for number, index in zip(numbers, indices, strict=True) if index is None]
-        # 0 is an index or the end of an interval, 1000 and more a year
-        return [] if any(number == 0 or number >= 1000 for number in unknown) else indices
+        if None in indices:
+            # 0 is an index or the end of an interval, 1000 and more a year
+            pairs = zip(numbers, indices, strict=True)
+            if any(index is None and not 0 < number < 1000 for number, index in pairs):
+                return []
+        return indices
     if resolver.like_an_id(text):
         return [None]
     named = _NAMED.match(text)

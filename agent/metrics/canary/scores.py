@@ -111,7 +111,7 @@ def score_canary(
         values["canary_failed"] = float(trace.status != "ok")
         if trace.status == "ok":
             values |= _reference_values(prepared, reference, ks, monotonic, details)
-        own_scores = [one.score(prepared.visible) for one in own]
+        own_scores = [one.score(prepared.derive()[0]) for one in own]
     scores = [
         make_score(name, trace, values[name], REFERENCE_SCORER, detail=details.get(name))
         for name in reference_metrics(ks)
@@ -127,11 +127,12 @@ def _reference_values(
     details: dict[str, dict[str, Any]],
 ) -> Values:
     total = (prepared.trace.timings or {}).get("total")
-    passages = prepared.visible.passages
+    visible = prepared.derive()[0]
+    passages = visible.passages
     ranked = None if passages is None else [passages[index] for index in rank_order(passages)]
     return {
         "canary_seconds": NoScore("not_reported") if total is None else total,
-        **_answer_values(prepared.visible, reference, monotonic, details),
+        **_answer_values(visible, reference, monotonic, details),
         **retrieval_scores(ranked, reference, ks),
         "scope_miss": scope_miss(reference.supports, reference.scope),
         **_citation_values(prepared, reference),
@@ -207,7 +208,7 @@ def _first_value(first: float | NoScore, second: float | NoScore) -> float | NoS
 
 
 def _citation_values(prepared: PreparedTrace, reference: Reference) -> Values:
-    visible, citations = prepared.visible, prepared.citations
+    visible, answered, citations = prepared.derive()
     attributed: float | NoScore
     handled: float | NoScore
     if visible.answer is None and not citations.explicit:
@@ -229,7 +230,7 @@ def _citation_values(prepared: PreparedTrace, reference: Reference) -> Values:
         attributed = attribution_hit([], reference)
     if reference.conflict is None:
         handled = conflict_handled([], reference, False)
-    accuracy = abstention_accuracy(visible, reference, prepared.answered)
+    accuracy = abstention_accuracy(visible, reference, answered)
     return {
         "attribution_hit": attributed,
         "abstention_accuracy": accuracy,
