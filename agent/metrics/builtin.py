@@ -94,10 +94,10 @@ def _score_quality(trace: Trace, answered: float | None, cited: Citations) -> li
     wanted = trace.status == "ok" and trace.answer and (answered is None or pages or cited.marks)
     answer = parse_answer(trace.answer or "") if wanted else AnswerText()
     query = QueryText.read(trace.query if pages else None)
-    all_places = pages.locate(answer.content.union(query.stems)) if pages else {}
-    positions = limit_positions(all_places)
+    all_positions = pages.locate(answer.content.union(query.stems)) if pages else {}
+    positions = limit_positions(all_positions)
     return [
-        _relevance(trace, pages, query, all_places),
+        _relevance(trace, pages, query, all_positions),
         _grounding(trace, answered, pages, answer, query, positions),
         *_citations(trace, answered, cited, pages, answer, positions),
     ]
