@@ -20,13 +20,7 @@ _MAX_SAME_ID = 8  # documents of one id compared with the next one; a source may
 
 @dataclass(slots=True)
 class RetrievedPassages:
-    """The documents of one or several retrievals.
-
-    Attributes:
-        documents: None if no retrieval was captured.
-        gap: Why `documents` is None or incomplete.
-        spans: The spans that hold the documents.
-    """
+    """Documents of retrievals, why they are missing or incomplete, and the spans that hold them."""
 
     documents: list[RetrievedDocument] | None = None
     gap: ContentGap | None = None
