@@ -184,10 +184,7 @@ class Assembler:
     def due(self, now: float, most: int, size: int) -> list[ClosingTrace]:
         """Start to close the traces that are due; `closed` must be called for each of them.
 
-        Args:
-            now: The time.
-            most: Number of traces at the most.
-            size: Bytes of all of them at the most; a single trace may have more.
+        These are at most `most` traces of at most `size` bytes together; one alone may be larger.
         """
         closing: list[ClosingTrace] = []
         total = 0
@@ -220,12 +217,8 @@ class Assembler:
         """Restore saved state.
 
         Quiet time begins anew, and a trace that is too old gets one more idle time: while nobody
-        listened, senders could only retry.
-
-        Args:
-            opened: Open traces in the order of their first arrival.
-            closed: Ids of closed traces and the time of their last span, in the order of time.
-            now: The time.
+        listened, senders could only retry. Open traces come in the order of their first arrival,
+        closed ones in that of their last span, whose time comes with them.
         """
         settings = self._settings
         oldest = now - max(0.0, settings.max_age_seconds - settings.idle_seconds)

@@ -22,11 +22,6 @@ class DeadLetters:
 
     If the privacy settings redact or restrict content, only the length of the raw bytes and, with
     `content: hash`, their hash are stored: undecodable bytes cannot be redacted reliably.
-
-    Args:
-        path: The file.
-        redactor: Redacts the texts of errors.
-        content: The policy for raw bytes and errors.
     """
 
     def __init__(
@@ -72,11 +67,7 @@ class DeadLetters:
         return positions
 
     def _append(self, data: bytes) -> None:
-        """Append all of the data or, if that raises, nothing.
-
-        A caller that tries again must find neither duplicate lines nor a torn one that would spoil
-        the next.
-        """
+        """Append all or, if that raises, nothing: a retry must not duplicate or spoil lines."""
         with self._path.open("a+b", buffering=0) as file:
             begin = file.seek(0, os.SEEK_END)
             if begin:

@@ -182,13 +182,9 @@ class InputFile:
 
 
 class ReadAhead:
-    """Reads a file in a thread of its own, so that a stop need not wait for a silent stream.
+    """Runs `InputFile.read` in a thread, so that a stop need not wait for a silent stream.
 
     The thread ends with the file, after `stop`, or with the process.
-
-    Args:
-        source: The file.
-        limit: See `InputFile.read`, as for the others.
     """
 
     def __init__(
@@ -234,11 +230,7 @@ class ReadAhead:
 
 
 def open_raw(path: Path) -> IO[bytes]:
-    """Open a file, or standard input for `STDIN`, for reading bytes.
-
-    Raises:
-        OSError: The file cannot be opened.
-    """
+    """Open a file, or standard input for `STDIN`, for reading bytes."""
     if path != STDIN:
         return path.open("rb")
     if sys.stdin is None:

@@ -60,11 +60,7 @@ class _InspectionListener:
 
 
 class LiveInspection:
-    """The live inspectors of an agent. Safe to use from several threads.
-
-    Args:
-        content: The policy for texts that listeners receive.
-    """
+    """The live inspectors of an agent. Safe to use from several threads."""
 
     def __init__(self, content: ContentPolicy) -> None:
         self._content = content

@@ -48,13 +48,7 @@ class DecodedTrace:
 
 @dataclass(frozen=True, slots=True)
 class DecodeFailure:
-    """An item that could not be decoded.
-
-    Attributes:
-        reason: Short code.
-        errors: Fields and what is wrong with each.
-        raw: The bytes of the item; may be empty.
-    """
+    """An item that could not be decoded: a short code, errors as (field, why), and its bytes."""
 
     reason: str
     errors: tuple[tuple[str, str], ...]
@@ -101,12 +95,7 @@ def decode_trace(line: bytes, limit: int) -> DecodedTrace | DecodeFailure:
 def decode_trace_body(
     body: bytes, limit: int, most: int | None = None
 ) -> Iterator[DecodedTrace | DecodeFailure]:
-    """Decode every item of a body, in order.
-
-    Args:
-        body: See `split_body`.
-        limit: Bytes of one item.
-        most: Number of items above which the body is refused; None: the body is trusted.
+    """Decode every item, of at most `limit` bytes, of a body as `split_body` takes it.
 
     Raises:
         BodyLimitExceeded: The body is over a limit; nothing was yielded before.
@@ -126,12 +115,9 @@ def split_body(body: bytes, most: int | None) -> list[Any] | DecodeFailure:
     line, even the first, must not cost the rest), or else one object, perhaps printed over several
     lines. Empty lines and a byte order mark are skipped.
 
-    Args:
-        body: The bytes as received.
-        most: Number of items above which the body is refused; None: the body is trusted.
-
     Raises:
-        BodyLimitExceeded: There are more items, or so many values that parsing costs too much.
+        BodyLimitExceeded: There are more than `most` items, or so many values that parsing costs
+            too much. A trusted body (None) is not checked.
     """
     body = body.strip().removeprefix(BOM).lstrip()
     if most is not None:

@@ -51,12 +51,7 @@ class PassageLookup(Protocol):
     """A source of passage texts."""
 
     async def fetch(self, name: str) -> str | None:
-        """Return the text of an id, None without one.
-
-        Raises:
-            LookupFailed: See the subclasses.
-            TimeoutError: The source took too long.
-        """
+        """Return the text of an id or None; raise `LookupFailed` or TimeoutError."""
         ...
 
     async def close(self) -> None:

@@ -50,12 +50,7 @@ class CachedText(NamedTuple):
 
 
 class PassageTextCache:
-    """Results of lookups by source and passage id, the oldest are dropped. Not thread-safe.
-
-    Args:
-        size: Bytes at the most.
-        clock: Clock in seconds.
-    """
+    """At most `size` bytes of results by source and passage id. Not thread-safe."""
 
     def __init__(self, size: int, clock: Callable[[], float] = time.monotonic) -> None:
         self._max_size = size
@@ -119,10 +114,7 @@ def needs_passage_texts(settings: ResolverSettings, trace: Trace) -> bool:
 class PassageResolver:
     """Resolves passages of traces, within one event loop.
 
-    Args:
-        settings: The sources in the order in which they are asked, and the cache.
-        lookups: Lookups that replace those of the sources, by name.
-        clock: Clock in seconds.
+    `lookups` replace those of the configured sources, by name.
     """
 
     def __init__(

@@ -52,11 +52,7 @@ class _CompiledSettings:
 class Redactor:
     """Applies the redaction rules of the privacy settings. Safe to use from any thread.
 
-    The methods increase counters of redactions and failures in the `counts` of the caller.
-
-    Args:
-        settings: Rules and attributes to drop; by default there are none.
-        monotonic: Clock in seconds.
+    The methods count redactions and failures in the `counts` of the caller.
 
     Raises:
         ValueError: A rule is invalid.

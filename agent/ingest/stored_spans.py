@@ -79,13 +79,9 @@ def join_lines(lines: Iterable[bytes]) -> bytes:
 
 
 def read_stored_trace(bodies: Sequence[object]) -> tuple[list[Span], Counter[tuple[str, str]]]:
-    """Read the spans of a trace with their log events.
+    """Return the spans of a trace with their log events, and lost lines by signal and reason.
 
-    Args:
-        bodies: Bodies of rows; those of a damaged file may be anything.
-
-    Returns:
-        The spans, and the number of lost lines by signal and reason.
+    Bodies from a damaged file may be anything.
 
     Raises:
         BodyLimitExceeded: The trace has more than `MAX_VALUES` values.

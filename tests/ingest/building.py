@@ -74,10 +74,10 @@ def documents(
     return out
 
 
-def messages(asked: str | None = None, told: str | None = None) -> dict[str, Any]:
+def messages(question: str | None = None, reply: str | None = None) -> dict[str, Any]:
     """Messages of a model call as OpenInference flattens them."""
     out: dict[str, Any] = {}
-    for text, side, role in ((asked, "input", "user"), (told, "output", "assistant")):
+    for text, side, role in ((question, "input", "user"), (reply, "output", "assistant")):
         if text is not None:
             out[f"llm.{side}_messages.0.message.role"] = role
             out[f"llm.{side}_messages.0.message.content"] = text
@@ -94,7 +94,7 @@ def read(run: Run | list[Span], **settings: Any) -> ExtractedRequests:
 
 
 def only(run: Run | list[Span], **settings: Any) -> Trace:
-    """The one request of a trace."""
+    """Return the only request of a trace."""
     (trace,) = read(run, **settings).traces
     return trace
 

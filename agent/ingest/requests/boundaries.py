@@ -30,12 +30,7 @@ _MAX_QUESTION_SPANS = 100  # spans searched for the question; real traces have i
 
 
 def annotate_tree(root: SpanNode, tool_names: Container[str] = ()) -> None:
-    """Mark retrievals and count top-level retrievals and model calls of every subtree.
-
-    Args:
-        root: Root of a tree; its nodes are changed.
-        tool_names: Names of tools that retrieve.
-    """
+    """Mark retrievals, tools of the given names included, and count them and model calls."""
     nodes = list(root.walk())
     inside: set[int] = set()  # nodes below a retrieval: not the request's own
     for node in nodes:
@@ -125,13 +120,9 @@ def _is_whole_request(node: SpanNode) -> bool:
     if node.role is SpanRole.RETRIEVER:  # retrieve and generate in one span
         content = node.content()
         answer = content.answer
-        return (
-            content.query is not None
-            and bool(content.documents)
-            and answer is not None
-            and not any(document.text and document.text in answer
-                        for document in content.documents or [])
-        )  # fmt: skip
+        if content.query is None or answer is None or not content.documents:
+            return False
+        return not any(document.text and document.text in answer for document in content.documents)
     return node.calls > 0 and node.last_call >= node.first_retrieval
 
 

@@ -97,11 +97,7 @@ def seconds_to_first_token(start: int, calls: Sequence[SpanNode]) -> float | Non
 
 
 def sum_usage(nodes: Sequence[SpanNode]) -> tuple[int | None, int | None, float | None]:
-    """Sum input tokens, output tokens and USD of a request; None where no span has the number.
-
-    Args:
-        nodes: The nodes of the request, parents first.
-    """
+    """Sum input tokens, output tokens and USD of the nodes of a request, parents first."""
     counted = [node.preview for node in _with_usage(nodes, _tokens)]
     priced = [node.preview for node in _with_usage(nodes, _cost)]
     costs = [content.cost_usd for content in priced if content.cost_usd is not None]

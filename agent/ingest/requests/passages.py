@@ -20,13 +20,7 @@ _MAX_SAME_ID = 8  # documents of one id compared with the next one; a source may
 
 @dataclass(slots=True)
 class RetrievedPassages:
-    """The documents of one or several retrievals.
-
-    Attributes:
-        documents: None if no retrieval was captured.
-        gap: Why `documents` is None or incomplete.
-        spans: The spans that hold the documents.
-    """
+    """Documents of retrievals, why they are missing or incomplete, and the spans that hold them."""
 
     documents: list[RetrievedDocument] | None = None
     gap: ContentGap | None = None
@@ -134,8 +128,6 @@ def _retrieved_by(node: SpanNode, nesting: int) -> RetrievedPassages:
     documents = [_copy(document) for document in own[:_MAX_PASSAGES]]
     if below is not None and below.documents:
         for document, other in _matches(documents, below.documents):
-            if document.score is None:
-                document.score, document.score_kind = other.score, other.score_kind
             _fill_in(document, other, text=document.gap is not ContentGap.HIDDEN)
     return RetrievedPassages(documents, node.preview.documents_gap, [node])
 
@@ -149,14 +141,18 @@ def _reranked(node: SpanNode, given: list[RetrievedDocument]) -> list[RetrievedD
         return None
     documents = [_copy(document) for document in node.preview.documents[:_MAX_PASSAGES]]
     for document, other in _matches(documents, given):
-        _fill_in(document, other, text=True)
+        _fill_in(document, other, score=False)
     if documents and not any(document.id or document.text for document in documents):
         return None
     return documents
 
 
-def _fill_in(document: RetrievedDocument, other: RetrievedDocument, *, text: bool) -> None:
+def _fill_in(
+    document: RetrievedDocument, other: RetrievedDocument, *, score: bool = True, text: bool = True
+) -> None:
     document.id = document.id or other.id
+    if score and document.score is None:
+        document.score, document.score_kind = other.score, other.score_kind
     if text and document.text is None and other.text is not None:
         document.text, document.gap = other.text, other.gap
     document.metadata = document.metadata or other.metadata
@@ -217,7 +213,9 @@ def _unique(documents: list[RetrievedDocument]) -> list[RetrievedDocument]:
             ):
                 first = earlier
         if first is not None:
-            _merge(first, document)
+            _fill_in(first, document)
+            if first.gap is not None and document.gap is None and document.text is not None:
+                first.text, first.gap = document.text, None  # the copy is whole
             continue
         if len(unique) == _MAX_PASSAGES:
             break
@@ -238,16 +236,6 @@ def _same(first: RetrievedDocument, second: RetrievedDocument) -> bool:
         return _text_key(first.text) == _text_key(second.text)
     short, long = sorted((first.text, second.text), key=len)
     return long.startswith(short.rstrip(".…"))
-
-
-def _merge(first: RetrievedDocument, copy: RetrievedDocument) -> None:
-    first.id = first.id or copy.id
-    if first.score is None:
-        first.score, first.score_kind = copy.score, copy.score_kind
-    fuller = first.text is None or (first.gap is not None and copy.gap is None)
-    if copy.text is not None and fuller:
-        first.text, first.gap = copy.text, copy.gap
-    first.metadata = first.metadata or copy.metadata
 
 
 def _worst_gap(documents: list[RetrievedDocument]) -> ContentGap | None:
