@@ -20,7 +20,7 @@ from ragmeter.canaries.delivery import TraceDelivery
 from ragmeter.canaries.suite import CanaryQuestion, CanarySuite
 from ragmeter.canaries.verdicts import CanaryVerdict, evaluate_canary
 from ragmeter.core.pacing import Pace
-from ragmeter.score.scorer import Scorer
+from ragmeter.scoring.scorer import Scorer
 from ragmeter.trace import Trace
 
 log = logging.getLogger("ragmeter.canary")

@@ -242,8 +242,8 @@ def score(
     counted at the end. The exit status is 1 where one that was asked gave no result at all.
     """
     from ragmeter.offline.scoring import SameFile, score_file
-    from ragmeter.score.slow_tiers import ConfiguredTiers
     from ragmeter.scorers.hhem.model import ModelError
+    from ragmeter.scoring.slow_tiers import ConfiguredTiers
 
     settings = load_or_exit(config)
     try:
@@ -343,8 +343,8 @@ def config_check(config: ConfigOption = None) -> None:
     from ragmeter.alerts.rule_sets import load_configured_rules
     from ragmeter.alerts.rules import RuleError
     from ragmeter.exporters.otel.exporter import ResultsExporter
-    from ragmeter.score.slow_tiers import ConfiguredTiers
     from ragmeter.scorers.hhem.model import ModelError
+    from ragmeter.scoring.slow_tiers import ConfiguredTiers
     from ragmeter.server.access import AccessPolicy
 
     settings = load_or_exit(config)

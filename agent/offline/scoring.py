@@ -31,8 +31,8 @@ from ragmeter.ingest.native import DecodeFailure
 from ragmeter.ingest.redaction import Redactor
 from ragmeter.offline.report.open_rag_eval import OPEN_RAG_EVAL_HEADER, OpenRagEvalRows
 from ragmeter.offline.whole_file import FileAnswers, FileFeedback, open_answer_embedder
-from ragmeter.score.scorer import Scorer, complete_results, summarise_trace
-from ragmeter.score.slow_tiers import score_tier
+from ragmeter.scoring.scorer import Scorer, complete_results, summarise_trace
+from ragmeter.scoring.slow_tiers import score_tier
 from ragmeter.trace import Trace
 
 log = logging.getLogger("ragmeter.score")

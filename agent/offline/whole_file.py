@@ -31,7 +31,7 @@ from ragmeter.metrics.labelled import label_results, label_scores, labelled_metr
 from ragmeter.trace import Trace
 
 if TYPE_CHECKING:
-    from ragmeter.score.answer_embedding import AnswerEmbedder
+    from ragmeter.scoring.answer_embedding import AnswerEmbedder
 
 
 class FileFeedback:
@@ -82,7 +82,7 @@ def open_answer_embedder(settings: Settings) -> AnswerEmbedder | None:
     """What the settings name, to be entered and left by the caller."""
     if settings.consistency.embeddings.base_url is None:
         return None
-    from ragmeter.score.answer_embedding import build_answer_embedder  # late: few want it
+    from ragmeter.scoring.answer_embedding import build_answer_embedder  # late: few want it
 
     return build_answer_embedder(settings.consistency, settings.privacy)
 

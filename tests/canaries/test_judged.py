@@ -18,12 +18,12 @@ from ragmeter.metrics.canary.scores import canary_judge_pairs, is_canary_scorer
 from ragmeter.metrics.judge_agreement import SPECS as OF_JUDGES
 from ragmeter.metrics.registry import METRICS
 from ragmeter.sampling.sampler import Sampler
-from ragmeter.score.scorer import Scorer, complete_results
+from ragmeter.scoring.scorer import Scorer, complete_results
 from ragmeter.trace import CANARY
 from tests.canaries.test_population import GOLD, RULE, canary
 from tests.embedded.test_slow_tiers import mismatch, states
-from tests.score.test_slow_tiers import running, values
 from tests.scorers.judge.stub_process import stub_judge
+from tests.scoring.test_slow_tiers import running, values
 from tests.traces import START, good, make_trace
 from tests.waiting import until
 

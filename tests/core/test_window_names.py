@@ -34,7 +34,9 @@ def test_any_window_is_a_bounded_number_of_whole_buckets(minutes: int) -> None:
     assert buckets >= 30
 
 
-@pytest.mark.parametrize("name", ["", "5", "m", "0m", "-5m", "5 m", "1.5h", "30s", "91d", "89d25h", "5M"])
+@pytest.mark.parametrize(
+    "name", ["", "5", "m", "0m", "-5m", "5 m", "1.5h", "30s", "91d", "89d25h", "5M"]
+)
 def test_other_names_are_refused(name: str) -> None:
     with pytest.raises(ValueError, match="window"):
         parse_window(name)

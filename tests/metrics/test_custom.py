@@ -18,7 +18,7 @@ from ragmeter.metrics.custom import (
     metric,
 )
 from ragmeter.metrics.registry import METRICS, install_metric
-from ragmeter.score.scorer import Scorer
+from ragmeter.scoring.scorer import Scorer
 from ragmeter.trace import CANARY, Trace
 from tests.metrics.help import trace
 

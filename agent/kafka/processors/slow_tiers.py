@@ -25,11 +25,11 @@ from ragmeter.core.score import Score
 from ragmeter.core.tiers import ScoringCost, Tier
 from ragmeter.sampling.budget_controller import BudgetController, judge_controller, model_controller
 from ragmeter.sampling.sampler import Sampler, StratumClassifier
-from ragmeter.score.scorer import CheapScores, Scorer, complete_results
-from ragmeter.score.slow_tiers import MAIN, ConfiguredTiers, score_live_tier
 from ragmeter.scorers.hhem.workers import MAX_ADMITTED_TRACES
 from ragmeter.scorers.llm.admission import BreakerPolicy, CircuitBreaker
 from ragmeter.scorers.llm.billing import count_attempt, count_canary, count_verdict
+from ragmeter.scoring.scorer import CheapScores, Scorer, complete_results
+from ragmeter.scoring.slow_tiers import MAIN, ConfiguredTiers, score_live_tier
 from ragmeter.trace import Trace
 
 # Five timeouts in a row open it: a tier that is slow, but answers, hardly gets there. A trial that

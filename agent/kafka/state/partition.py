@@ -136,7 +136,9 @@ class PartitionState:
         applied = aggregator.apply(scored)
         self._transitions += applied.alerts
         self.labels.add_trace(scored.service, record.passages, applied, aggregator)
-        self._counted[applied.trace.service, scored.trace_id] = replace(record, scored=applied.trace)
+        self._counted[applied.trace.service, scored.trace_id] = replace(
+            record, scored=applied.trace
+        )
 
     def give_up(self, record: ScoresRecord) -> None:
         """Count a record that fails as a dead letter, and never again as a record."""
