@@ -1,11 +1,10 @@
-"""The commands `ragmeter metrics` and `ragmeter rules`, and loading of users' own metrics."""
+"""The commands `ragmeter metrics` and `ragmeter rules`."""
 
 from __future__ import annotations
 
 import json
 import sys
 from dataclasses import asdict
-from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,45 +15,10 @@ from rich.table import Table
 from rich.text import Text
 
 from ragmeter.console.terminal import escape_control, exit_error, stderr
-from ragmeter.metrics.custom import CustomMetric
-from ragmeter.metrics.registry import install_metric
 
 if TYPE_CHECKING:
     from ragmeter.alerts.rules import AlertRule
     from ragmeter.core.metric_specs import MetricSpec
-
-ENTRY_POINT_GROUP = "ragmeter.metrics"
-"""The group of entry points, one for each metric."""
-
-
-class OwnMetricError(Exception):
-    """An entry point that is no metric: which, of which package, and why."""
-
-
-def load_own_metrics() -> None:
-    """Into the registry. Raises `OwnMetricError`.
-
-    A package that does not load is a mistake and not left out: its gauges and its rules would be
-    missing, and an absent gauge looks like a quiet service.
-    """
-    for point in sorted(entry_points(group=ENTRY_POINT_GROUP), key=lambda point: point.name):
-        try:
-            loaded = point.load()
-            if not isinstance(loaded, CustomMetric):
-                raise TypeError(f"not a metric, but {type(loaded).__name__}: decorate it")
-            install_metric(loaded)
-        except SystemExit as error:
-            raise OwnMetricError(f"{_entry_point_label(point)}: it ends the process") from error
-        except Exception as error:  # whatever their code raises
-            raise OwnMetricError(
-                f"{_entry_point_label(point)}: {error or type(error).__name__}"
-            ) from error
-
-
-def _entry_point_label(point: EntryPoint) -> str:
-    of = f" of {point.dist.name}" if point.dist is not None else ""
-    return f"metric {point.name!r} ({point.value}){of}"
-
 
 METRICS_WIDTH = 160  # columns where stdout is no terminal
 

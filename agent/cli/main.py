@@ -22,7 +22,7 @@ from rich.table import Table
 from ragmeter import __version__
 from ragmeter.cli.baselines import baseline_app
 from ragmeter.cli.canaries import canary_app
-from ragmeter.cli.catalogue import OwnMetricError, load_own_metrics, metrics_app, rules_app
+from ragmeter.cli.catalogue import metrics_app, rules_app
 from ragmeter.cli.inspection import inspect
 from ragmeter.cli.kafka import kafka_app, worker
 from ragmeter.cli.models import model_app
@@ -40,6 +40,7 @@ from ragmeter.console.terminal import (
 )
 from ragmeter.core import feedback
 from ragmeter.core.feedback import Feedback
+from ragmeter.scoring.own_metrics import OwnMetricError, load_own_metrics
 from ragmeter.trace import SCHEMA, Trace
 
 app = typer.Typer(
@@ -241,7 +242,8 @@ def score(
     Results that the judge or the model failed to give are unscored, each with its reason, and
     counted at the end. The exit status is 1 where one that was asked gave no result at all.
     """
-    from ragmeter.offline.scoring import SameFile, score_file
+    from ragmeter.console.terminal import UsageError
+    from ragmeter.offline.scoring import score_file
     from ragmeter.scorers.hhem.model import ModelError
     from ragmeter.scoring.slow_tiers import ConfiguredTiers
 
@@ -251,7 +253,7 @@ def score(
         done = asyncio.run(
             score_file(file, output, form, settings, print_message, scorers, feedback)
         )
-    except SameFile as error:
+    except UsageError as error:
         raise exit_error(str(error), 2) from None
     except ModelError as error:
         raise exit_error(f"hhem.path: {error}", 1) from None

@@ -1,6 +1,6 @@
 """Users' own metrics: a function of a trace with a spec, scored like a built-in metric.
 
-`ragmeter.cli.catalogue` finds them by the entry points of installed packages;
+`ragmeter.scoring.own_metrics` loads them by the entry points of installed packages;
 docs/own-metrics.md says how one is written.
 """
 

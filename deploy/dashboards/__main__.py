@@ -6,7 +6,7 @@ import argparse
 import sys
 
 from deploy.dashboards.files import DASHBOARDS, generated
-from ragmeter.cli.catalogue import load_own_metrics
+from ragmeter.scoring.own_metrics import load_own_metrics
 
 __all__ = ["main"]
 

@@ -19,9 +19,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from ragmeter.alerts.rule_sets import load_default_rules
 from ragmeter.alerts.rules import RuleError
-from ragmeter.cli.catalogue import OwnMetricError, load_own_metrics
 from ragmeter.metrics.custom import CUSTOM_METRICS, metric
 from ragmeter.metrics.registry import install_metric
+from ragmeter.scoring.own_metrics import OwnMetricError, load_own_metrics
 from tests.crash import RAGMETER
 from tests.ports import free_port
 from tests.traces import trace_dict
