@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import gc
+import sys
 from collections.abc import Iterator
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+from ragmeter.metrics.custom import CUSTOM_METRICS
+from ragmeter.metrics.registry import METRICS
 from tests.kafka_server import KafkaServer, kafka_server
 
 # How long an example takes says something about the machine and nothing about the property; what
@@ -29,3 +32,14 @@ def swept() -> Iterator[None]:
     when they were to connect. They are found here, and not in whatever test comes next."""
     yield
     gc.collect()
+
+
+@pytest.fixture
+def registry() -> Iterator[None]:
+    """Remove the metrics that a test installs, and the module `mine` that it imports."""
+    before, mine = dict(METRICS), list(CUSTOM_METRICS)
+    yield
+    METRICS.clear()
+    METRICS.update(before)
+    CUSTOM_METRICS[:] = mine
+    sys.modules.pop("mine", None)
