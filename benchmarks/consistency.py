@@ -28,7 +28,7 @@ from ragmeter.core.arithmetic import pack_vector, packed_cosine
 from ragmeter.core.score import HashedWording
 from ragmeter.ingest.files import InputFile
 from ragmeter.ingest.native import DecodeFailure
-from ragmeter.score.scorer import Scorer
+from ragmeter.scoring.scorer import Scorer
 from ragmeter.trace import Trace
 
 __all__ = ["main"]

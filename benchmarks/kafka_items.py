@@ -24,7 +24,7 @@ from ragmeter.ingest.native import DecodedTrace, decode_trace
 from ragmeter.kafka.score_records import ScoreRecord, SourceOffset, decode_score, encode_score
 from ragmeter.kafka.state.ledger import Ledger
 from ragmeter.kafka.state.partition import PartitionState
-from ragmeter.score.scorer import Scorer
+from ragmeter.scoring.scorer import Scorer
 
 __all__ = ["main"]
 

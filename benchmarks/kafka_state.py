@@ -33,7 +33,7 @@ from ragmeter.core.score import Score, ScoredTrace, ScoreState
 from ragmeter.kafka.score_records import ScoreRecord, SourceOffset
 from ragmeter.kafka.state.ledger import Ledger, LogRecord
 from ragmeter.kafka.state.partition import PartitionState
-from ragmeter.score.scorer import Scorer
+from ragmeter.scoring.scorer import Scorer
 from tests.kafka_server import kafka_server
 
 __all__ = ["main"]

@@ -32,7 +32,7 @@ from ragmeter.config.settings import Settings
 from ragmeter.embedded.agent import EmbeddedAgent
 from ragmeter.embedded.file_import import import_traces
 from ragmeter.ingest.native import DecodedTrace, decode_trace
-from ragmeter.score.scorer import Scorer
+from ragmeter.scoring.scorer import Scorer
 
 __all__ = ["main"]
 

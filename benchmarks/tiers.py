@@ -23,8 +23,8 @@ from ragmeter.core.score import ScoreState
 from ragmeter.core.tiers import ScoringCost, TierScorer
 from ragmeter.ingest.files import InputFile
 from ragmeter.ingest.native import DecodeFailure
-from ragmeter.score.scorer import Scorer
-from ragmeter.score.slow_tiers import ConfiguredTiers
+from ragmeter.scoring.scorer import Scorer
+from ragmeter.scoring.slow_tiers import ConfiguredTiers
 from ragmeter.trace import Trace
 from tests.scorers.judge.stub_process import stub_judge
 

@@ -25,7 +25,7 @@ FLOORS = {
     **dict.fromkeys(("drift", "sampling", "store", "console"), 5),
     **dict.fromkeys(("alerts", "breakdown", "scorers"), 6),
     "aggregate": 7,
-    "score": 8,
+    "scoring": 8,
     "embedded": 9,
     **dict.fromkeys(("canaries", "offline"), 10),
     "kafka": 11,

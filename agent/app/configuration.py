@@ -7,7 +7,7 @@ from ragmeter.alerts.rule_sets import RUNBOOK_BASE, load_configured_rules
 from ragmeter.config.settings import Settings
 from ragmeter.exporters.otel.exporter import ResultsExporter
 from ragmeter.exporters.rules.rule_file import RuleFile, build_rule_file
-from ragmeter.score.slow_tiers import ConfiguredTiers
+from ragmeter.scoring.slow_tiers import ConfiguredTiers
 from ragmeter.server.access import AccessPolicy
 
 

@@ -29,7 +29,7 @@ from ragmeter.exporters.otel.exporter import ResultsExporter
 from ragmeter.exporters.senders import AlertSenders
 from ragmeter.exporters.web import metrics_app
 from ragmeter.ingest.files import InputFile
-from ragmeter.score.slow_tiers import build_slow_tiers
+from ragmeter.scoring.slow_tiers import build_slow_tiers
 from ragmeter.server.access import AccessPolicy
 from ragmeter.server.listener import limit_accept_errors, listen, mute_protocol_errors
 

@@ -21,166 +21,53 @@ from ragmeter.canaries.suite import (
     ReplyPaths,
 )
 from ragmeter.canaries.templates import MISSING, fill_template, resolve_json_path, template_names
+from ragmeter.core.errors import RagmeterError
 from ragmeter.core.pacing import parse_retry_after
 from ragmeter.trace import CANARY, MAX_TAGS, Trace
 
 MAX_PASSAGES = 200
-MAX_ERROR = 500  # characters
-
-
-class _InvalidReply(ValueError):
-    """A reply without an answer where the suite says that it stands."""
-
-
-def _parse_reply(body: bytes, json_type: bool, places: ReplyPaths) -> dict[str, Any]:
-    """The fields of a trace that a reply has. Raises `BadReply`."""
-    try:
-        document: Any = json.loads(body)
-    except (ValueError, RecursionError):
-        if json_type or places.answer not in ("$", "."):
-            raise _InvalidReply("the reply is no JSON") from None
-        document = body.decode("utf-8", "replace")
-    answer = _text(resolve_json_path(document, places.answer))
-    if answer is None:
-        there = ", ".join(sorted(map(str, document))[:10]) if isinstance(document, dict) else ""
-        known = f"; it has {there}" if there else ""
-        raise _InvalidReply(f"the reply has no text at {places.answer!r}{known}")
-    found: dict[str, Any] = {"answer": answer}
-    passages = _value_at(document, places.passages)
-    if isinstance(passages, list):
-        found["passages"] = [
-            _passage(item, number, places.passage)
-            for number, item in enumerate(passages[:MAX_PASSAGES], 1)
-        ]
-    citations = _value_at(document, places.citations)
-    if isinstance(citations, list):
-        found["citations"] = [
-            one for item in citations if (one := _citation(item, places.citation)) is not None
-        ]
-    abstained = _value_at(document, places.abstained)
-    if isinstance(abstained, bool):
-        found["abstained"] = abstained
-    for name, place in (("model", places.model), ("prompt_version", places.prompt_version)):
-        value = _value_at(document, place)
-        if isinstance(value, str) and value:
-            found[name] = value
-    return found
-
-
-def _value_at(document: Any, place: str | None) -> Any:
-    return MISSING if place is None else resolve_json_path(document, place)
-
-
-def _text(value: Any) -> str | None:
-    """A text, a number as one, or the parts of one."""
-    if isinstance(value, str):
-        return value
-    if isinstance(value, list) and value and all(isinstance(part, str) for part in value):
-        return "".join(value)
-    if isinstance(value, int | float) and not isinstance(value, bool):
-        return json.dumps(value)
-    return None
-
-
-def _number(value: Any) -> float | None:
-    return value if isinstance(value, int | float) and not isinstance(value, bool) else None
-
-
-def _passage(item: Any, number: int, places: PassagePaths) -> dict[str, Any]:
-    """In the order in which they came: that is their rank."""
-    known = _text(resolve_json_path(item, places.id))
-    metadata = resolve_json_path(item, places.metadata)
-    metadata = dict(metadata) if isinstance(metadata, Mapping) else {}
-    for name, place in (("rel_path", places.rel_path), ("heading_path", places.heading_path)):
-        value = _value_at(item, place)
-        if value is not MISSING and value is not None:
-            metadata[name] = value
-    return {
-        "id": known or str(number),
-        "text": item if isinstance(item, str) else _text(resolve_json_path(item, places.text)),
-        "rank": number,
-        "score": _number(resolve_json_path(item, places.score)),
-        "metadata": metadata or None,
-    }
-
-
-def _citation(item: Any, places: CitationPaths) -> dict[str, Any] | None:
-    if isinstance(item, Mapping):
-        cited = resolve_json_path(item, places.passage_id)
-        ids = [_text(one) for one in (cited if isinstance(cited, list) else [cited])]
-        ends = (resolve_json_path(item, places.start), resolve_json_path(item, places.end))
-        start, end = (one if type(one) is int and one >= 0 else None for one in ends)
-    else:
-        ids, start, end = [_text(item)], None, None
-    named = [one for one in ids if one]
-    return {"start": start, "end": end, "passage_ids": named} if named else None
-
-
-def _build_trace(
-    suite: CanarySuite,
-    question: CanaryQuestion,
-    trace_id: str,
-    timestamp: float,
-    seconds: float,
-    reply: Mapping[str, Any],
-    *,
-    status: str = "ok",
-    error: str | None = None,
-) -> Trace:
-    """The canary. What a reply says that no trace can hold is left out, but for the answer."""
-    tags = {**suite.tags, **question.tags}
-    if suite.name:
-        tags["suite"] = suite.name
-    # ours last, and sure of their place among so many
-    tags = dict(list(tags.items())[: MAX_TAGS - 2])
-    tags |= {"question": question.id, CANARY: "true"}
-    reference = question.reference
-    if reference.answerable is not None:
-        tags.setdefault("answerable", "true" if reference.answerable else "false")
-    base: dict[str, Any] = {
-        "trace_id": trace_id,
-        "service": suite.service,
-        "timestamp": timestamp,
-        "query": question.query,
-        "history": question.history,
-        "status": status,
-        "error": None if error is None else error[:MAX_ERROR],
-        "timings": {"total": max(0.0, seconds)},
-        "tags": tags,
-        "reference": reference,
-    }
-    try:
-        return Trace.model_validate({**base, **reply})
-    except ValidationError:
-        kept = {name: reply[name] for name in ("answer",) if name in reply}
-        return Trace.model_validate({**base, **kept})
-
-
-MAX_REPLY_BYTES = 8 * 2**20  # bytes: more is no answer
+MAX_REPLY_BYTES = 8 * 2**20
+_MAX_ERROR_CHARS = 500
 _BUSY_STATUSES = (429, 503)
 
 
-class UnknownTemplateName(ValueError):
-    """A template asks for something that nobody gives."""
+class UnknownTemplateName(RagmeterError, ValueError):
+    """A template has a placeholder without a value."""
 
 
-class _CanaryReplyTooLarge(Exception):
-    pass
+class _CanaryReplyTooLarge(RagmeterError):
+    """A reply over `MAX_REPLY_BYTES`."""
 
 
 @dataclass(frozen=True, slots=True)
 class CanaryAttempt:
-    """`pause`: seconds for which the service wants to be left alone."""
+    """The trace of one question, and the seconds that the service asks to be left alone."""
 
     trace: Trace
     pause: float | None = None
 
 
-class CanaryClient:
-    """`environ` is for `{{env.NAME}}` in headers; `seconds` bounds a call as a whole.
+class _InvalidReply(RagmeterError, ValueError):
+    """A reply that has no answer at the path of the suite."""
 
-    Redirects are not followed: the headers may hold a secret, and another host is another service.
-    Raises `UnknownName` for a template that cannot be filled in for every question.
+
+class CanaryClient:
+    """Asks a service the questions of a suite; an asynchronous context manager.
+
+    Redirects are not followed, since the headers may hold a secret.
+
+    Args:
+        suite: The suite.
+        endpoint: URL of the service.
+        seconds: Time limit of a call as a whole.
+        token: Bearer token for the service.
+        environ: Values of `{{env.NAME}}` in headers.
+        clock: Returns the time in Unix seconds.
+        monotonic: Measures the time until the answer.
+        transport: Transport of the HTTP client, for tests.
+
+    Raises:
+        UnknownTemplateName: A question lacks a value that the request asks for.
     """
 
     def __init__(
@@ -206,8 +93,8 @@ class CanaryClient:
         if token is not None:
             self._headers["Authorization"] = f"Bearer {token}"
         for question in suite.questions:
-            wanted = template_names(request.body) | template_names(request.params)
-            if missing := sorted(wanted - _template_values(question).keys()):
+            names_used = template_names(request.body) | template_names(request.params)
+            if missing := sorted(names_used - _template_values(question).keys()):
                 raise UnknownTemplateName(
                     f"{question.id}: the request asks for {{{{{missing[0]}}}}}, which this question"
                     " does not have"
@@ -223,8 +110,11 @@ class CanaryClient:
         await self._client.aclose()
 
     async def ask(self, question: CanaryQuestion) -> CanaryAttempt:
-        """The service's own spans of this request get the same trace id (W3C Trace Context), so an
-        agent that sees both counts it once; `baggage` marks it for services that pass it on."""
+        """Ask one question; failures give a trace with the status `error` or `timeout`.
+
+        The request carries the trace id (W3C Trace Context), so an agent that sees the spans of the
+        service as well counts one trace. `baggage` marks it for services that pass it on.
+        """
         trace_id = secrets.token_hex(16)
         headers = {
             "traceparent": f"00-{trace_id}-{secrets.token_hex(8)}-01",
@@ -295,7 +185,129 @@ def _fill_headers(
 
 
 def _template_values(question: CanaryQuestion) -> dict[str, Any]:
-    """What templates may ask for."""
     history = [{"role": turn.role, "content": turn.text} for turn in question.history or ()]
     own = {f"vars.{name}": value for name, value in question.vars.items()}
     return {"query": question.query, "id": question.id, "history": history, **own}
+
+
+def _parse_reply(body: bytes, json_type: bool, paths: ReplyPaths) -> dict[str, Any]:
+    """Return the fields of a trace that a reply has. Raises `_InvalidReply`."""
+    try:
+        document: Any = json.loads(body)
+    except (ValueError, RecursionError):
+        if json_type or paths.answer not in ("$", "."):
+            raise _InvalidReply("the reply is not JSON") from None
+        document = body.decode("utf-8", "replace")
+    answer = _text(resolve_json_path(document, paths.answer))
+    if answer is None:
+        there = ", ".join(sorted(map(str, document))[:10]) if isinstance(document, dict) else ""
+        fields = f"; it has {there}" if there else ""
+        raise _InvalidReply(f"the reply has no text at {paths.answer!r}{fields}")
+    reply: dict[str, Any] = {"answer": answer}
+    passages = _value_at(document, paths.passages)
+    if isinstance(passages, list):
+        reply["passages"] = [
+            _passage(item, number, paths.passage)
+            for number, item in enumerate(passages[:MAX_PASSAGES], 1)
+        ]
+    citations = _value_at(document, paths.citations)
+    if isinstance(citations, list):
+        reply["citations"] = [
+            citation for item in citations if (citation := _citation(item, paths.citation))
+        ]
+    abstained = _value_at(document, paths.abstained)
+    if isinstance(abstained, bool):
+        reply["abstained"] = abstained
+    for name, path in (("model", paths.model), ("prompt_version", paths.prompt_version)):
+        value = _value_at(document, path)
+        if isinstance(value, str) and value:
+            reply[name] = value
+    return reply
+
+
+def _value_at(document: Any, path: str | None) -> Any:
+    return MISSING if path is None else resolve_json_path(document, path)
+
+
+def _text(value: Any) -> str | None:
+    """Return a text, a number as text, or a list of texts as one."""
+    if isinstance(value, str):
+        return value
+    if isinstance(value, list) and value and all(isinstance(part, str) for part in value):
+        return "".join(value)
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return json.dumps(value)
+    return None
+
+
+def _number(value: Any) -> float | None:
+    return value if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def _passage(item: Any, number: int, paths: PassagePaths) -> dict[str, Any]:
+    passage_id = _text(resolve_json_path(item, paths.id))
+    metadata = resolve_json_path(item, paths.metadata)
+    metadata = dict(metadata) if isinstance(metadata, Mapping) else {}
+    for name, path in (("rel_path", paths.rel_path), ("heading_path", paths.heading_path)):
+        value = _value_at(item, path)
+        if value is not MISSING and value is not None:
+            metadata[name] = value
+    return {
+        "id": passage_id or str(number),
+        "text": item if isinstance(item, str) else _text(resolve_json_path(item, paths.text)),
+        "rank": number,
+        "score": _number(resolve_json_path(item, paths.score)),
+        "metadata": metadata or None,
+    }
+
+
+def _citation(item: Any, paths: CitationPaths) -> dict[str, Any] | None:
+    if isinstance(item, Mapping):
+        cited = resolve_json_path(item, paths.passage_id)
+        ids = [_text(item) for item in (cited if isinstance(cited, list) else [cited])]
+        ends = (resolve_json_path(item, paths.start), resolve_json_path(item, paths.end))
+        start, end = (end if type(end) is int and end >= 0 else None for end in ends)
+    else:
+        ids, start, end = [_text(item)], None, None
+    ids = [passage_id for passage_id in ids if passage_id]
+    return {"start": start, "end": end, "passage_ids": ids} if ids else None
+
+
+def _build_trace(
+    suite: CanarySuite,
+    question: CanaryQuestion,
+    trace_id: str,
+    timestamp: float,
+    seconds: float,
+    reply: Mapping[str, Any],
+    *,
+    status: str = "ok",
+    error: str | None = None,
+) -> Trace:
+    """Build the trace. If a field of the reply is not valid, only its answer is used."""
+    tags = {**suite.tags, **question.tags}
+    if suite.name:
+        tags["suite"] = suite.name
+    # these two last, with room left for them
+    tags = dict(list(tags.items())[: MAX_TAGS - 2])
+    tags |= {"question": question.id, CANARY: "true"}
+    reference = question.reference
+    if reference.answerable is not None:
+        tags.setdefault("answerable", "true" if reference.answerable else "false")
+    base: dict[str, Any] = {
+        "trace_id": trace_id,
+        "service": suite.service,
+        "timestamp": timestamp,
+        "query": question.query,
+        "history": question.history,
+        "status": status,
+        "error": None if error is None else error[:_MAX_ERROR_CHARS],
+        "timings": {"total": max(0.0, seconds)},
+        "tags": tags,
+        "reference": reference,
+    }
+    try:
+        return Trace.model_validate({**base, **reply})
+    except ValidationError:
+        answer = {name: reply[name] for name in ("answer",) if name in reply}
+        return Trace.model_validate({**base, **answer})

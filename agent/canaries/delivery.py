@@ -1,7 +1,7 @@
-"""Delivery of canary traces to the running agent or to a file, with a spool for what waits.
+"""Delivery of canary traces to a running agent or to a file.
 
-What the agent has not taken waits, bounded, in memory and, where there is one, in a spool file,
-which the next start reads.
+Traces that the agent has not accepted yet wait in memory, bounded, and in a spool file if there is
+one; the next start reads it.
 """
 
 from __future__ import annotations
@@ -19,25 +19,44 @@ from typing import Any
 import httpx
 
 from ragmeter.core.atomic_files import replacing
+from ragmeter.core.errors import RagmeterError
 from ragmeter.core.pacing import backoff_seconds, parse_retry_after
 from ragmeter.embedded.endpoints.json_items import TRACES_PATH
 from ragmeter.trace import Trace
 
-log = logging.getLogger("ragmeter.canary")
+log = logging.getLogger(__name__)
 
 SPOOL_TRACES = 1_000
 SPOOL_BYTES = 32 * 2**20
-_FINAL_RETRY_SECONDS = 0.5  # seconds between two tries when the end has come
-_PERMANENT_STATUSES = (400, 413, 415, 422)  # of a trace that will not become better
+_FINAL_RETRY_SECONDS = 0.5  # between two attempts once the run has ended
+_PERMANENT_STATUSES = (400, 413, 415, 422)  # a retry of the same trace would fail again
 
 
-class SpoolError(OSError):
-    """The file of what waits cannot be read or written."""
+class SpoolError(RagmeterError, OSError):
+    """The spool file cannot be read."""
 
 
 class TraceDelivery:
-    """`client` is made by `ragmeter.server.client`; `url` is the base of the port for traces.
-    Without a client, traces go to `file` alone. `sent`, `refused` and `dropped` count traces."""
+    """Sends traces to the agent in order, in the background.
+
+    Args:
+        client: The client of `ragmeter.server.client`; None: traces only go to `file`.
+        url: Base URL of the agent's port for traces.
+        file: A file to append the traces to.
+        spool: The file of waiting traces.
+        rng: Draws the jitter of the pauses.
+        clock: Returns the time in Unix seconds.
+        most: The most traces that wait; older ones are dropped.
+        most_bytes: The most bytes that wait.
+
+    Attributes:
+        sent: Traces delivered.
+        refused: Traces that the agent rejected.
+        dropped: Traces dropped because too many waited.
+
+    Raises:
+        SpoolError: The spool file cannot be read.
+    """
 
     def __init__(
         self,
@@ -60,22 +79,27 @@ class TraceDelivery:
         self._most, self._most_bytes = most, most_bytes
         self._waiting: deque[bytes] = deque()
         self._bytes = 0
-        self._came = asyncio.Event()
+        self._added = asyncio.Event()
         self._empty = asyncio.Event()
         self._empty.set()
         self._ending = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._spooled = False
-        self._away = False
+        self._unreachable = False
         self.sent = self.refused = self.dropped = 0
         self._read_spool()
 
     @property
     def waiting(self) -> int:
+        """The number of traces that wait."""
         return len(self._waiting)
 
     def put(self, trace: Trace) -> None:
-        """Raises OSError where the file cannot be written."""
+        """Queue a trace and append it to the file.
+
+        Raises:
+            OSError: The file cannot be written.
+        """
         line = trace.model_dump_json(exclude_none=True).encode()
         if self._file is not None:
             with self._file.open("ab") as file:
@@ -84,9 +108,9 @@ class TraceDelivery:
             self.sent += self._file is not None
             return
         self._add(line)
-        if self._away:
+        if self._unreachable:
             self._write_spool()
-        self._came.set()
+        self._added.set()
 
     def _add(self, line: bytes) -> None:
         self._waiting.append(line)
@@ -96,10 +120,12 @@ class TraceDelivery:
             self._bytes -= len(self._waiting.popleft())
             self.dropped += 1
             if self.dropped == 1:
-                log.error("the agent is away and the spool is full: the oldest traces are dropped")
+                log.error(
+                    "the agent is not reachable and the spool is full; dropping the oldest traces"
+                )
 
     def start(self) -> None:
-        """Hand over what comes, in the running loop, until `finish`."""
+        """Start sending in the running event loop, until `finish`."""
         if self._client is not None and self._task is None:
             self._task = asyncio.create_task(self._run())
 
@@ -107,30 +133,30 @@ class TraceDelivery:
         attempt = 0
         while True:
             if not self._waiting:
-                self._came.clear()
-                await self._came.wait()
+                self._added.clear()
+                await self._added.wait()
             line = self._waiting[0]
             pause = await self._post(line)
             if pause is None:
                 attempt = 0
-                self._take_batch(line)
+                self._remove_sent(line)
                 continue
-            if not self._away:
-                self._away = True
-                log.warning("%s does not take traces; they wait", self._url)
+            if not self._unreachable:
+                self._unreachable = True
+                log.warning("%s accepts no traces; they wait", self._url)
                 self._write_spool()
             await self._pause(max(pause, backoff_seconds(attempt, self._rng)))
             attempt += 1
 
     async def _pause(self, seconds: float) -> None:
-        """Shorter where the end has come."""
+        """Wait, shorter once `finish` was called."""
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._ending.wait()
                 await asyncio.sleep(_FINAL_RETRY_SECONDS)
 
     async def finish(self, seconds: float) -> bool:
-        """Hand over the rest within this time; whether nothing is left. Then close."""
+        """Send what waits within this many seconds, close, and return whether nothing is left."""
         if self._client is None:
             return True
         self.start()
@@ -145,20 +171,20 @@ class TraceDelivery:
         self._client.close()
         return not self._waiting
 
-    def _take_batch(self, line: bytes) -> None:
-        # the head may have been dropped for want of room while it was under way
+    def _remove_sent(self, line: bytes) -> None:
+        # it may have been dropped for lack of room while it was being sent
         if self._waiting and self._waiting[0] is line:
             self._waiting.popleft()
             self._bytes -= len(line)
         if not self._waiting:
             self._empty.set()
-        if self._away and not self._waiting:
-            self._away = False
-            log.info("%s takes traces again", self._url)
+        if self._unreachable and not self._waiting:
+            self._unreachable = False
+            log.info("%s accepts traces again", self._url)
             self._write_spool()
 
     async def _post(self, line: bytes) -> float | None:
-        """None when that is settled; else the least number of seconds to wait."""
+        """Send one trace; return None if it is done with, else the least seconds to wait."""
         assert self._client is not None
         headers = {"Content-Type": "application/json"}
         try:
@@ -174,11 +200,9 @@ class TraceDelivery:
             self.refused += 1
             log.error("the agent refused a trace: %s", reply.text[:300])
             return None
-        if not self._away:
+        if not self._unreachable:
             log.warning("the agent answers with status %d", reply.status_code)
         return parse_retry_after(reply.headers, self._clock()) or 0.0
-
-    # The spool ----------------------------------------------------------------------------------
 
     def _read_spool(self) -> None:
         if self._spool is None or not self._spool.exists():
@@ -191,10 +215,10 @@ class TraceDelivery:
             if line.strip():
                 self._add(line)
         self._spooled = bool(self._waiting)
-        self._came.set()
+        self._added.set()
 
     def _write_spool(self) -> None:
-        """All that waits, in one piece: a process that dies in between leaves the one before."""
+        """Replace the file as a whole: a crash leaves the old one."""
         if self._spool is None or not (self._waiting or self._spooled):
             return
         try:
@@ -205,12 +229,12 @@ class TraceDelivery:
                 self._spool.unlink(missing_ok=True)
             self._spooled = bool(self._waiting)
         except OSError as error:
-            log.error("%s: %s; what waits is in memory alone", self._spool, error.strerror)
+            log.error("%s: %s; the waiting traces are in memory only", self._spool, error.strerror)
 
 
 def _rejected(reply: httpx.Response) -> bool:
     try:
-        found: Any = reply.json()
+        document: Any = reply.json()
     except (ValueError, RecursionError):
-        return True  # no agent
-    return not isinstance(found, dict) or bool(found.get("rejected"))
+        return True  # another server
+    return not isinstance(document, dict) or bool(document.get("rejected"))

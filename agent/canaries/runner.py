@@ -1,8 +1,8 @@
 """The canary runner: it asks every question of a suite on a schedule.
 
-A service in production is a guest's table: at most so many questions at a time and a minute, a
-pause where it asks for one, and no attempt is repeated that was not asked for (a retry would hide
-the failure that it is there to measure).
+The service is in production, so the rate and the number of questions at a time are bounded. A
+failed question is not retried, as a retry would hide the failure that canaries measure; only a
+service that sends Retry-After is asked once more.
 """
 
 from __future__ import annotations
@@ -20,90 +20,108 @@ from ragmeter.canaries.delivery import TraceDelivery
 from ragmeter.canaries.suite import CanaryQuestion, CanarySuite
 from ragmeter.canaries.verdicts import CanaryVerdict, evaluate_canary
 from ragmeter.core.pacing import Pace
-from ragmeter.score.scorer import Scorer
+from ragmeter.scoring.scorer import Scorer
 from ragmeter.trace import Trace
 
-log = logging.getLogger("ragmeter.canary")
+log = logging.getLogger(__name__)
 
+# The longest delay of the first round: runners that a deploy starts together must not ask together.
 MAX_JITTER_SECONDS = 60.0
-"""Seconds by which the first round is put off at most: runners that a deploy has started together
-should not ask together."""
 
 
 @dataclass(frozen=True, slots=True)
 class CanarySchedule:
-    """`every`: seconds from the start of a round to that of the next; None for one round alone.
-    `per_minute` bounds the questions, retried ones too."""
+    """When questions are asked.
+
+    Args:
+        every: Seconds from the start of a round to the start of the next; None for one round.
+        concurrency: The most questions under way at a time.
+        per_minute: The most questions a minute, including those asked again.
+        rng: Draws the delay of the first round.
+    """
 
     every: float | None
     concurrency: int = 1
     per_minute: float = 60.0
+    rng: random.Random = field(default_factory=random.Random)
 
 
 @dataclass(slots=True)
 class CanaryRound:
-    """`asked` of `questions`: fewer where a stop came."""
+    """The verdicts of one round.
+
+    Args:
+        questions: Number of questions in the suite.
+        verdicts: One for each question that was asked; fewer after a stop.
+    """
 
     questions: int
     verdicts: list[CanaryVerdict] = field(default_factory=list)
 
     @property
     def complete(self) -> bool:
+        """Whether every question was asked."""
         return len(self.verdicts) == self.questions
 
     @property
     def passed(self) -> bool:
-        """Nothing that is required has failed."""
-        return self.complete and all(one.passed or not one.required for one in self.verdicts)
+        """Whether the round is complete and every required question passed."""
+        return self.complete and all(v.passed or not v.required for v in self.verdicts)
 
 
 class CanaryRunner:
-    """`stop` ends it in order: what is under way is finished and handed over, no more is asked.
-    `measure` adds to a trace what costs a call of its own. `told` hears of each question, `ended`
-    of each round of several."""
+    """Asks the questions of a suite and hands the answers over as traces.
+
+    Args:
+        suite: The suite.
+        client: Asks the service.
+        delivery: Takes the traces.
+        schedule: When to ask.
+        ks: Cut-offs of the ranked metrics.
+        on_verdict: Called with the verdict on each question.
+        on_round: Called after each round of a repeated schedule.
+        measure: Adds to a trace what takes another call, such as a similarity.
+    """
 
     def __init__(
         self,
         suite: CanarySuite,
-        asker: CanaryClient,
+        client: CanaryClient,
         delivery: TraceDelivery,
-        pace: CanarySchedule,
+        schedule: CanarySchedule,
         *,
         ks: Sequence[int],
-        told: Callable[[CanaryVerdict], None] = lambda verdict: None,
-        ended: Callable[[CanaryRound], None] = lambda done: None,
+        on_verdict: Callable[[CanaryVerdict], None] = lambda verdict: None,
+        on_round: Callable[[CanaryRound], None] = lambda done: None,
         measure: Callable[[Trace], Awaitable[Trace]] | None = None,
-        rng: random.Random | None = None,
-        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._suite = suite
-        self._asker = asker
+        self._client = client
         self._delivery = delivery
-        self._pace = pace
+        self._schedule = schedule
         self._scorer = Scorer(builtin=False, ks=ks)
-        self._on_verdict = told
-        self._on_round = ended
+        self._on_verdict = on_verdict
+        self._on_round = on_round
         self._measure = measure
-        self._rng = rng or random.Random()
-        self._monotonic = monotonic
         self._stopped = asyncio.Event()
-        self._questions = Pace(pace.per_minute / 60, monotonic)
+        self._questions = Pace(schedule.per_minute / 60)
         self._lock = asyncio.Lock()
 
     def stop(self) -> None:
+        """Ask no more; what is under way is finished and handed over."""
         self._stopped.set()
 
     async def run(self) -> CanaryRound:
-        """The last round."""
-        every = self._pace.every
+        """Ask until the schedule ends or `stop` is called, and return the last round."""
+        every = self._schedule.every
         if every is None:
             return await self._round()
-        due = self._monotonic() + self._rng.uniform(0, min(MAX_JITTER_SECONDS, every / 10))
+        due = time.monotonic() + self._schedule.rng.uniform(0, min(MAX_JITTER_SECONDS, every / 10))
         done = CanaryRound(len(self._suite.questions))
         while await self._wait_until(due):
             done = await self._round()
             self._on_round(done)
-            now = self._monotonic()
+            now = time.monotonic()
             missed = int((now - due) // every)
             if missed:
                 log.warning("a round took %.0f s, longer than %.0f s between two", now - due, every)
@@ -116,28 +134,27 @@ class CanaryRunner:
 
         async def work() -> None:
             for question in todo:
-                found = await self._ask_question(question)
-                if found is None:
+                verdict = await self._ask_question(question)
+                if verdict is None:
                     return
-                done.verdicts.append(found)
-                self._on_verdict(found)
+                done.verdicts.append(verdict)
+                self._on_verdict(verdict)
 
         async with asyncio.TaskGroup() as group:
-            for _ in range(self._pace.concurrency):
+            for _ in range(self._schedule.concurrency):
                 group.create_task(work())
         return done
 
     async def _ask_question(self, question: CanaryQuestion) -> CanaryVerdict | None:
-        """None where a stop came first. Where the service says when to come back, it is asked once
-        more, then."""
+        """Ask a question, once more after the pause that the service asks for; None if stopped."""
         if not await self._wait_for_turn():
             return None
-        asked = await self._asker.ask(question)
+        asked = await self._client.ask(question)
         if asked.pause is not None:
             self._questions.hold(asked.pause)
-            log.info("the service wants to be left alone for %.0f s", asked.pause)
+            log.info("the service asks for a pause of %.0f s", asked.pause)
             if await self._wait_for_turn():
-                asked = await self._asker.ask(question)
+                asked = await self._client.ask(question)
                 if asked.pause is not None:
                     self._questions.hold(asked.pause)
         trace = asked.trace if self._measure is None else await self._measure(asked.trace)
@@ -145,17 +162,17 @@ class CanaryRunner:
         return evaluate_canary(self._suite, question, trace, self._scorer.score_reference(trace))
 
     async def _wait_for_turn(self) -> bool:
-        """Wait for a place; whether there is one. A pause holds back everybody."""
+        """Wait for the rate limit, pauses included, and return False if stopped."""
         async with self._lock:
             while (seconds := self._questions.delay()) > 0:
-                if not await self._wait_until(self._monotonic() + seconds):
+                if not await self._wait_until(time.monotonic() + seconds):
                     return False
             self._questions.begin()
         return not self._stopped.is_set()
 
     async def _wait_until(self, due: float) -> bool:
-        """Whether the time has come, and no stop."""
-        left = due - self._monotonic()
+        """Wait and return False if stopped."""
+        left = due - time.monotonic()
         if left > 0 and not self._stopped.is_set():
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(left):

@@ -1,9 +1,7 @@
 """The canary suite: its model, and the reader of YAML and JSON Lines suite files.
 
-A suite: questions with their references, how the service is asked, and what its replies mean.
-
-A mistake in it names the file, the line and the field. A field that is not known is one: a check
-that is never made because of a slip would pass for ever.
+A suite has questions with their references, and says how the service is asked and how its replies
+are read. Unknown fields are mistakes: a check with a misspelt name would never fail.
 """
 
 from __future__ import annotations
@@ -18,6 +16,7 @@ import yaml
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from ragmeter.canaries.templates import JsonPath
+from ragmeter.core.errors import RagmeterError
 from ragmeter.core.metric_specs import base_name
 from ragmeter.core.score import REFERENCE_SCORER
 from ragmeter.metrics.canary.checks import validate_pattern
@@ -25,8 +24,11 @@ from ragmeter.metrics.registry import metric_specs
 from ragmeter.trace import Calculation, FactCheck, Id, Message, Reference, Support, Tags
 
 MAX_QUESTIONS = 10_000
-MAX_QUESTION_CHARS = 100_000  # characters of a question
+MAX_QUESTION_CHARS = 100_000
+MAX_SUITE_BYTES = 32 * 2**20
+MAX_SHOWN_MISTAKES = 10  # the rest are counted
 
+_FieldLocation = Sequence[int | str]
 _NESTED: dict[str, type[BaseModel]] = {
     "supports": Support,
     "checks": FactCheck,
@@ -34,13 +36,20 @@ _NESTED: dict[str, type[BaseModel]] = {
 }
 
 
+class SuiteError(RagmeterError, ValueError):
+    """Mistakes in a suite, one a line, with file, line and field."""
+
+
 class _StrictSuiteModel(BaseModel):
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False)
 
 
 class RequestTemplate(_StrictSuiteModel):
-    """How a question is asked. `{{query}}`, `{{id}}`, `{{history}}` and `{{vars.NAME}}` stand for
-    what the question says; in headers `{{env.NAME}}` for a variable of the environment."""
+    """The HTTP request that asks a question.
+
+    `{{query}}`, `{{id}}`, `{{history}}` and `{{vars.NAME}}` stand for the fields of the question,
+    and in headers `{{env.NAME}}` for an environment variable.
+    """
 
     method: Annotated[str, Field(pattern=r"^(GET|POST|PUT)$")] = "POST"
     headers: dict[str, str] = {}
@@ -51,7 +60,7 @@ class RequestTemplate(_StrictSuiteModel):
 
 
 class PassagePaths(_StrictSuiteModel):
-    """Where the parts of a passage stand in it. A passage may be a text as well."""
+    """Paths within a passage; a passage may also be a text."""
 
     id: JsonPath = "id"
     text: JsonPath = "text"
@@ -62,7 +71,7 @@ class PassagePaths(_StrictSuiteModel):
 
 
 class CitationPaths(_StrictSuiteModel):
-    """Where the parts of a citation stand in it. A citation may be a passage's id as well."""
+    """Paths within a citation; a citation may also be the id of a passage."""
 
     passage_id: JsonPath = "passage_id"
     start: JsonPath = "start"
@@ -70,8 +79,10 @@ class CitationPaths(_StrictSuiteModel):
 
 
 class ReplyPaths(_StrictSuiteModel):
-    """Where the parts of the answer stand in the reply: `data.answer`, `choices[0].text`, or a JSON
-    pointer `/data/answer`; `$` is the whole. Only `answer` must be there."""
+    """Paths within the reply: `data.answer`, `choices[0].text`, or a JSON pointer `/data/answer`.
+
+    `$` is the whole reply. Only `answer` must exist.
+    """
 
     answer: JsonPath = "answer"
     passages: JsonPath | None = "passages"
@@ -84,7 +95,7 @@ class ReplyPaths(_StrictSuiteModel):
 
 
 class CanaryQuestion(_StrictSuiteModel):
-    """One canary. `required`: a run fails where it does not pass."""
+    """One question; a run fails if a `required` one does not pass."""
 
     id: Id = ""
     query: Annotated[str, Field(min_length=1, max_length=MAX_QUESTION_CHARS)]
@@ -100,7 +111,7 @@ class CanaryQuestion(_StrictSuiteModel):
     @model_validator(mode="before")
     @classmethod
     def _with_id(cls, data: Any) -> Any:
-        """Without an id the question is known by its text, wherever it stands in the suite."""
+        """Derive a missing id from the text, so that it does not depend on the order."""
         if isinstance(data, Mapping) and data.get("id") is None:
             text = str(data.get("query"))
             mark = blake2b(text.encode("utf-8", "replace"), digest_size=4).hexdigest()
@@ -134,7 +145,7 @@ class CanaryQuestion(_StrictSuiteModel):
 
 
 class CanarySuite(_StrictSuiteModel):
-    """`name` and the tags go with every trace, as does `question`, the id."""
+    """A suite; its name and tags, and the id of the question, become tags of every trace."""
 
     service: Id
     name: Annotated[str, Field(max_length=200)] = ""
@@ -170,25 +181,24 @@ def _check_expected_metrics(expect: dict[str, float]) -> dict[str, float]:
     for name in expect:
         spec = metric_specs().get(base_name(name))
         if spec is None or REFERENCE_SCORER not in spec.scorers or spec.good is None:
-            raise ValueError(f"{name!r} is no metric of canaries")
+            raise ValueError(f"{name!r} is not a metric of canaries")
         if bool(spec.labels) != (":" in name):
             example = f"{base_name(name)}:5" if spec.labels else base_name(name)
             raise ValueError(f"{name!r}: write {example!r}")
     return expect
 
 
-MAX_SUITE_BYTES = 32 * 2**20
-MAX_SHOWN_MISTAKES = 10  # mistakes; the rest are counted
-
-_FieldLocation = Sequence[int | str]
-
-
-class SuiteError(ValueError):
-    """What is wrong with a suite: a line for each mistake, with file, line and field."""
-
-
 def read_suite(path: Path, service: str | None = None) -> CanarySuite:
-    """`service` stands for the one that the file does not name. Raises OSError and `SuiteError`."""
+    """Read and validate a suite file.
+
+    Args:
+        path: YAML, or JSON Lines if its name ends in `.jsonl` or `.ndjson`.
+        service: The service, in place of the file's own.
+
+    Raises:
+        SuiteError: The suite has mistakes.
+        OSError: The file cannot be read.
+    """
     with path.open("rb") as file:
         data = file.read(MAX_SUITE_BYTES + 1)
     if len(data) > MAX_SUITE_BYTES:
@@ -225,7 +235,7 @@ def _parse_yaml(path: Path, text: str, service: str | None) -> CanarySuite:
 
 
 def _parse_json_lines(path: Path, text: str, service: str | None) -> CanarySuite:
-    """A question a line; a first line without `query` holds the rest of the suite."""
+    """Parse one question a line; a first line without `query` holds the rest of the suite."""
     tree: dict[str, Any] = {}
     questions: list[Any] = []
     at: list[int] = []
@@ -259,14 +269,14 @@ def _validate_suite(
     try:
         return CanarySuite.model_validate(tree)
     except ValidationError as error:
-        found = error.errors(include_url=False, include_context=False, include_input=False)
+        mistakes = error.errors(include_url=False, include_context=False, include_input=False)
         shown = [
             f"{path}:{line_of(item['loc'])}: {_field_name(item['loc'])}"
             f"{item['msg'].removeprefix('Value error, ')}"
-            for item in found[:MAX_SHOWN_MISTAKES]
+            for item in mistakes[:MAX_SHOWN_MISTAKES]
         ]
-        if len(found) > MAX_SHOWN_MISTAKES:
-            shown.append(f"and {len(found) - MAX_SHOWN_MISTAKES} more")
+        if len(mistakes) > MAX_SHOWN_MISTAKES:
+            shown.append(f"and {len(mistakes) - MAX_SHOWN_MISTAKES} more")
         raise SuiteError("\n".join(shown)) from None
 
 
@@ -276,41 +286,41 @@ def _field_name(loc: _FieldLocation) -> str:
 
 
 def _reject_duplicate_keys(path: Path, node: yaml.Node) -> None:
-    """YAML takes the last of two equal keys, in silence."""
-    todo, done = [node], set[int]()
-    while todo:
-        one = todo.pop()
-        if id(one) in done:
+    """Raise for a key that is there twice; YAML itself silently uses the last one."""
+    pending, done = [node], set[int]()
+    while pending:
+        current = pending.pop()
+        if id(current) in done:
             continue
-        done.add(id(one))
-        if isinstance(one, yaml.MappingNode):
+        done.add(id(current))
+        if isinstance(current, yaml.MappingNode):
             seen: set[str] = set()
-            for key, value in one.value:
+            for key, value in current.value:
                 if isinstance(key, yaml.ScalarNode):
                     if key.value in seen:
                         where = f"{path}:{key.start_mark.line + 1}"
                         raise SuiteError(f"{where}: {key.value!r} is there twice")
                     seen.add(key.value)
-                todo.append(value)
-        elif isinstance(one, yaml.SequenceNode):
-            todo += one.value
+                pending.append(value)
+        elif isinstance(current, yaml.SequenceNode):
+            pending += current.value
 
 
 def _line_of_field(node: yaml.Node | None, loc: _FieldLocation) -> int:
-    """The line of a field, or of the nearest thing around it that is there."""
+    """Return the line of a field, or of the innermost node around it that exists."""
     line = 1
     for part in loc:
-        found: yaml.Node | None = None
+        child: yaml.Node | None = None
         if isinstance(node, yaml.MappingNode):
             for key, value in node.value:
                 if isinstance(key, yaml.ScalarNode) and key.value == str(part):
-                    line, found = key.start_mark.line + 1, value
+                    line, child = key.start_mark.line + 1, value
         elif (
             isinstance(node, yaml.SequenceNode) and isinstance(part, int) and part < len(node.value)
         ):
-            found = node.value[part]
-            line = found.start_mark.line + 1
-        if found is None:
+            child = node.value[part]
+            line = child.start_mark.line + 1
+        if child is None:
             break
-        node = found
+        node = child
     return line

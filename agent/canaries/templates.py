@@ -8,8 +8,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field
 
-MISSING = object()
-"""There is nothing at a place. None is something: JSON's null."""
+MISSING = object()  # no value; None is a value, JSON's null
 
 MAX_DEPTH = 20  # of a template
 
@@ -17,13 +16,13 @@ _PATH_SEGMENT = re.compile(r"(?:^|\.)([^.\[\]]+)|\[(\d+)\]")
 _PLACEHOLDER = re.compile(r"\{\{\s*([A-Za-z_][\w.-]*)\s*\}\}")
 
 
-def _split_path(place: str) -> list[str]:
-    """The keys and indices of a place. ValueError where it is none."""
-    if place.startswith("/"):  # RFC 6901
-        return [part.replace("~1", "/").replace("~0", "~") for part in place[1:].split("/")]
-    if place in ("$", "."):
+def _split_path(path: str) -> list[str]:
+    """Split a path into keys and indices. ValueError if it is not one."""
+    if path.startswith("/"):  # RFC 6901
+        return [part.replace("~1", "/").replace("~0", "~") for part in path[1:].split("/")]
+    if path in ("$", "."):
         return []
-    bare, parts, at = place.removeprefix("$"), list[str](), 0
+    bare, parts, at = path.removeprefix("$"), list[str](), 0
     while at < len(bare):
         step = _PATH_SEGMENT.match(bare, at)
         if step is None:
@@ -31,21 +30,21 @@ def _split_path(place: str) -> list[str]:
         parts.append(step[1] or step[2])
         at = step.end()
     if at < len(bare) or not parts:
-        raise ValueError("a place like data.answer, choices[0].text, /data/answer or $ is needed")
+        raise ValueError("a path like data.answer, choices[0].text, /data/answer or $ is needed")
     return parts
 
 
-def _validate_path(place: str) -> str:
-    _split_path(place)
-    return place
+def _validate_path(path: str) -> str:
+    _split_path(path)
+    return path
 
 
 JsonPath = Annotated[str, Field(min_length=1, max_length=500), AfterValidator(_validate_path)]
 
 
-def resolve_json_path(document: Any, place: str) -> Any:
-    """What stands at a place, or MISSING."""
-    for part in _split_path(place):
+def resolve_json_path(document: Any, path: str) -> Any:
+    """Return the value at a path of a JSON document, or `MISSING`."""
+    for part in _split_path(path):
         if isinstance(document, Mapping):
             document = document.get(part, MISSING)
         elif isinstance(document, list) and part.isascii() and part.isdigit():
@@ -59,7 +58,7 @@ def resolve_json_path(document: Any, place: str) -> Any:
 
 
 def template_names(template: Any, depth: int = 0) -> set[str]:
-    """The names that a template asks for."""
+    """Return the names in the placeholders of a template."""
     if depth > MAX_DEPTH:
         raise ValueError("the template is nested too deeply")
     if isinstance(template, str):
@@ -72,17 +71,19 @@ def template_names(template: Any, depth: int = 0) -> set[str]:
 
 
 def fill_template(template: Any, values: Mapping[str, Any]) -> Any:
-    """The template with its names filled in. A text that is one name becomes the value itself, so
-    that a list stays one; within a text the value's text stands. KeyError for a name that has no
-    value.
+    """Return a template with its placeholders replaced by values.
 
-    A value is never read as a template: a question that says `{{env.KEY}}` asks about that.
+    A text that is only a placeholder becomes the value itself, so a list stays a list. Values are
+    not expanded again: a question may contain `{{env.KEY}}` as its text.
+
+    Raises:
+        KeyError: A name has no value.
     """
     if isinstance(template, str):
         whole = _PLACEHOLDER.fullmatch(template)
         if whole:
             return values[whole[1]]
-        return _PLACEHOLDER.sub(lambda found: str(values[found[1]]), template)
+        return _PLACEHOLDER.sub(lambda match: str(values[match[1]]), template)
     if isinstance(template, Mapping):
         return {
             str(fill_template(key, values)): fill_template(item, values)

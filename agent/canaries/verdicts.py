@@ -1,8 +1,4 @@
-"""The verdict on a canary answer, and the embedding similarity of the answer to its reference.
-
-How near an answer is to the right one in meaning: cosine of two embeddings, by an
-OpenAI-compatible endpoint. It is asked by the runner and not by the agent: canaries are few.
-"""
+"""The verdict on a canary answer, and the embedding similarity of the answer to its reference."""
 
 from __future__ import annotations
 
@@ -22,13 +18,30 @@ from ragmeter.metrics.registry import metric_specs
 from ragmeter.scorers.llm.embeddings import EmbeddingClient, EmbeddingFailed
 from ragmeter.trace import Trace
 
-log = logging.getLogger("ragmeter.canary")
+log = logging.getLogger(__name__)
 
-MAX_CHARS = 30_000  # of a text; what is longer has no similarity rather than that of a part
+MAX_CHARS = 30_000  # a longer text has no similarity, since that of a part would mislead
+# The values that every question must reach if its reference defines them. Other metrics are matters
+# of degree, so they have a threshold only where `expect` gives one.
+_REQUIRED_VALUES = {
+    "canary_failed": 0.0,
+    "fact_checks": 1.0,
+    "calculation": 1.0,
+    "abstention_accuracy": 1.0,
+    "conflict_handled": 1.0,
+}
 
 
 class AnswerSimilarity:
-    """`base_url` with its `/v1`. To be closed. `http`: a client of the caller's, for tests."""
+    """Measures how close an answer is to the reference: cosine similarity of two embeddings.
+
+    Args:
+        base_url: Base URL of an OpenAI-compatible API, with `/v1`.
+        model: The embedding model.
+        key: The API key.
+        seconds: Time limit of a request.
+        http: A client to use instead of one of its own.
+    """
 
     def __init__(
         self,
@@ -47,14 +60,15 @@ class AnswerSimilarity:
             timeout_seconds=seconds,
             retries=1,
         )
-        self._asked = EmbeddingClient(settings, http=http)
+        self._embeddings = EmbeddingClient(settings, http=http)
         self._failing = False
 
     async def close(self) -> None:
-        await self._asked.aclose()
+        """Close the client."""
+        await self._embeddings.aclose()
 
     async def measure(self, trace: Trace) -> Trace:
-        """The trace with the similarity in its reference, where it can be had."""
+        """Return the trace with the similarity in its reference if it can be measured."""
         reference = trace.reference
         if reference is None or reference.answerable is False or trace.status != "ok":
             return trace
@@ -62,33 +76,29 @@ class AnswerSimilarity:
         if not all(text.strip() and len(text) <= MAX_CHARS for text in texts):
             return trace
         try:
-            # not patient: a round of questions must not wait for a server that is down
-            answer, right = (await self._asked.embed(texts, patient=False)).vectors
+            # not patient: a server that is down must not hold up the round
+            answer, right = (await self._embeddings.embed(texts, patient=False)).vectors
         except EmbeddingFailed as error:
             if not self._failing:
                 log.error("no embeddings (%s): answer_correctness is missing", error.trouble)
             self._failing = True
             return trace
         self._failing = False
-        found = cosine_similarity(answer, right)
-        reference = reference.model_copy(update={"similarity": found})
+        similarity = cosine_similarity(answer, right)
+        reference = reference.model_copy(update={"similarity": similarity})
         return trace.model_copy(update={"reference": reference})
-
-
-_REQUIRED_VALUES = {
-    "canary_failed": 0.0,
-    "fact_checks": 1.0,
-    "calculation": 1.0,
-    "abstention_accuracy": 1.0,
-    "conflict_handled": 1.0,
-}
-"""What every question must reach, where its reference says anything of it. The other metrics are
-degrees: they have a threshold where `expect` gives one."""
 
 
 @dataclass(frozen=True, slots=True)
 class CanaryVerdict:
-    """`failed` says in words what was not reached."""
+    """The verdict on the answer to one question.
+
+    Args:
+        question: Its id.
+        required: Whether the run fails with it.
+        seconds: Time until the answer.
+        failed: A text for each expectation that was not met.
+    """
 
     question: str
     required: bool
@@ -97,31 +107,34 @@ class CanaryVerdict:
 
     @property
     def passed(self) -> bool:
+        """Whether every expectation was met."""
         return not self.failed
 
 
 def evaluate_canary(
     suite: CanarySuite, question: CanaryQuestion, trace: Trace, scores: list[Score]
 ) -> CanaryVerdict:
-    """`scores` are those of the trace against its reference."""
-    found = {score.metric: score for score in scores}
+    """Compare the scores of a trace against its reference with what the suite expects."""
+    by_metric = {score.metric: score for score in scores}
     seconds = float((trace.timings or {}).get("total") or 0.0)
     if trace.status != "ok":
         why = f"{trace.status}: {trace.error}" if trace.error else trace.status
         return CanaryVerdict(question.id, question.required, seconds, [why])
-    asked: Mapping[str, float] = suite.expect | question.expect
+    expected: Mapping[str, float] = suite.expect | question.expect
     failed = [
         text
-        for name, threshold in {**_REQUIRED_VALUES, **asked}.items()
-        if (text := _describe_miss(name, threshold, found.get(name), name in question.expect))
+        for name, threshold in {**_REQUIRED_VALUES, **expected}.items()
+        if (text := _describe_miss(name, threshold, by_metric.get(name), name in question.expect))
         is not None
     ]
     return CanaryVerdict(question.id, question.required, seconds, failed)
 
 
 def _describe_miss(name: str, threshold: float, score: Score | None, asked: bool) -> str | None:
-    """Where nobody could give the value that is asked for, it is not reached either. What does not
-    apply is no miss, unless it was asked for of this very question."""
+    """Describe why an expectation is not met; None if it is, or does not apply and was not `asked`.
+
+    A value that is missing does not meet an expectation.
+    """
     if score is None:  # a cut-off that `judge.k` does not have
         return f"{name} is not measured"
     if score.state is ScoreState.NOT_APPLICABLE:

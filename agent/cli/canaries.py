@@ -4,33 +4,37 @@ from __future__ import annotations
 
 import asyncio
 import os
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ragmeter.config.loader import ConfigError, load_settings
+from ragmeter.cli.options import ConfigOption, load_or_exit
+from ragmeter.config.loader import ConfigError
 from ragmeter.config.settings import Settings
 from ragmeter.console.terminal import escape_control, exit_error, print_message, stderr
 from ragmeter.core.clocks import parse_duration
 
 if TYPE_CHECKING:
-    from ragmeter.canaries.runner import CanaryRound, CanaryRunner
+    from ragmeter.canaries.client import CanaryClient
+    from ragmeter.canaries.delivery import TraceDelivery
+    from ragmeter.canaries.runner import CanaryRound, CanaryRunner, CanarySchedule
     from ragmeter.canaries.suite import CanarySuite
-    from ragmeter.canaries.verdicts import CanaryVerdict
+    from ragmeter.canaries.verdicts import AnswerSimilarity, CanaryVerdict
     from ragmeter.core.process import SignalHandlers
 
 canary_app = typer.Typer(
-    help="Questions with known answers, sent to a service on a schedule.", no_args_is_help=True
+    help="Send questions with known answers to a service on a schedule.", no_args_is_help=True
 )
 
 TOKEN_VARIABLE = "RAGMETER_CANARY_TOKEN"
 KEY_VARIABLE = "RAGMETER_CANARY_EMBEDDINGS_KEY"
-FINISH_SECONDS = 15.0  # for what the agent has not taken when the last question was answered
+FINISH_SECONDS = 15.0  # for traces that the agent has not accepted when the last answer came
 
 SuiteFile = Annotated[Path, typer.Argument(metavar="SUITE", help="YAML, or JSON lines (.jsonl).")]
 ServiceOption = Annotated[
-    str | None, typer.Option("--service", help="The service in place of the suite's.")
+    str | None, typer.Option("--service", help="The name of the service, in place of the suite's.")
 ]
 
 
@@ -47,16 +51,16 @@ def _load_suite(path: Path, service: str | None) -> CanarySuite:
 
 def _parse_seconds(name: str, text: str) -> float:
     try:
-        found = parse_duration(text)
+        seconds = parse_duration(text)
     except ValueError as error:
         raise exit_error(f"{name}: {error}", 2) from None
-    if not found:
+    if not seconds:
         raise exit_error(f"{name}: more than 0 is needed", 2)
-    return found
+    return seconds
 
 
 def _read_secret(name: str, file: Path | None) -> str | None:
-    """From a file, else from the environment: a command line is seen by everybody."""
+    """Read a secret from a file or the environment, since anybody can see a command line."""
     if file is None:
         return os.environ.get(name) or None
     try:
@@ -67,7 +71,7 @@ def _read_secret(name: str, file: Path | None) -> str | None:
 
 @canary_app.command("check")
 def check(file: SuiteFile, service: ServiceOption = None) -> None:
-    """Check a suite and send nothing. Exit status 2 where it has a mistake."""
+    """Check a suite and send nothing; the exit status is 2 if it has a mistake."""
     suite = _load_suite(file, service)
     required = sum(question.required for question in suite.questions)
     stderr.print(
@@ -85,10 +89,11 @@ def run(
         str, typer.Option("--endpoint", help="URL of the service that answers questions.")
     ],
     every: Annotated[
-        str, typer.Option("--every", help="From the start of a round to that of the next.")
+        str,
+        typer.Option("--every", help="Time from the start of a round to the start of the next."),
     ] = "15m",
     once: Annotated[
-        bool, typer.Option("--once", help="One round; exit status 1 where a canary fails.")
+        bool, typer.Option("--once", help="Run one round; exit status 1 if a canary fails.")
     ] = False,
     to: Annotated[
         str | None,
@@ -96,23 +101,27 @@ def run(
     ] = None,
     output: Annotated[
         Path | None,
-        typer.Option("--output", "-o", help="Append the traces to this file; no agent but --to."),
+        typer.Option(
+            "--output", "-o", help="Append the traces to this file; without --to there is no agent."
+        ),
     ] = None,
     service: ServiceOption = None,
     concurrency: Annotated[
-        int, typer.Option("--concurrency", min=1, max=64, help="Most questions at a time.")
+        int, typer.Option("--concurrency", min=1, max=64, help="The most questions at a time.")
     ] = 1,
     per_minute: Annotated[
-        float, typer.Option("--per-minute", min=0.1, max=6000, help="Most questions a minute.")
+        float, typer.Option("--per-minute", min=0.1, max=6000, help="The most questions a minute.")
     ] = 60,
-    timeout: Annotated[str, typer.Option("--timeout", help="Longest time for an answer.")] = "60s",
+    timeout: Annotated[str, typer.Option("--timeout", help="Time limit of an answer.")] = "60s",
     token_file: Annotated[
         Path | None,
         typer.Option("--token-file", help=f"Bearer token for the service; or {TOKEN_VARIABLE}."),
     ] = None,
     spool: Annotated[
         Path | None,
-        typer.Option("--spool", help="Keep here what the agent has not taken; read at the start."),
+        typer.Option(
+            "--spool", help="Keep traces here that the agent has not accepted; read at the start."
+        ),
     ] = None,
     embeddings: Annotated[
         str | None,
@@ -123,123 +132,139 @@ def run(
         ),
     ] = None,
     embedding_model: Annotated[
-        str | None, typer.Option("--embedding-model", help="Model to ask there.")
+        str | None, typer.Option("--embedding-model", help="The embedding model.")
     ] = None,
-    config: Annotated[
-        Path | None, typer.Option("--config", "-c", help="YAML file with the agent's settings.")
-    ] = None,
+    config: ConfigOption = None,
 ) -> None:
-    """Send each question of a suite to a service, and the answers with their references on.
+    """Send each question of a suite to a service, and each answer with its reference to the agent.
 
     A question that fails is a trace with status error or timeout. Ctrl-C ends after what is under
-    way. With --once the exit status is 0 where every required canary passes and its trace was
-    handed over, 1 where not, 130 where it was interrupted.
+    way. With --once the exit status is 0 if every required canary passes and its trace was handed
+    over, 1 if not, and 130 if it was interrupted.
     """
+    from ragmeter.canaries.runner import CanarySchedule
+    from ragmeter.canaries.verdicts import AnswerSimilarity
+    from ragmeter.server.client import agent_url
+
     if (embeddings is None) != (embedding_model is None):
         raise exit_error("--embeddings and --embedding-model go together", 2)
-    try:
-        settings = load_settings(config)
-    except ConfigError as error:
-        raise exit_error(f"configuration: {error}", 2) from None
+    settings = load_or_exit(config)
     suite = _load_suite(file, service)
-    pause = None if once else _parse_seconds("--every", every)
-    found = _run_suite(
-        settings, suite, endpoint, to, output, spool,
-        pause=pause,
-        concurrency=concurrency,
-        per_minute=per_minute,
-        seconds=_parse_seconds("--timeout", timeout),
-        token=_read_secret(TOKEN_VARIABLE, token_file),
-        embeddings=(embeddings, embedding_model),
-    )  # fmt: skip
-    raise typer.Exit(found)
-
-
-def _run_suite(
-    settings: Settings,
-    suite: CanarySuite,
-    endpoint: str,
-    to: str | None,
-    output: Path | None,
-    spool: Path | None,
-    *,
-    pause: float | None,
-    concurrency: int,
-    per_minute: float,
-    seconds: float,
-    token: str | None,
-    embeddings: tuple[str | None, str | None],
-) -> int:
-    import httpx
-
-    from ragmeter.canaries.client import CanaryClient, UnknownTemplateName
-    from ragmeter.canaries.delivery import SpoolError, TraceDelivery
-    from ragmeter.canaries.runner import CanaryRunner, CanarySchedule
-    from ragmeter.canaries.verdicts import AnswerSimilarity
-    from ragmeter.core.process import SignalHandlers
-    from ragmeter.server.client import agent_client, agent_url
-
     base = to or ("" if output else agent_url(settings.http, settings.http.otlp_port))
-    base = base.rstrip("/")
-
-    async def main() -> int:
-        signals = SignalHandlers()
-        try:
-            url = httpx.URL(endpoint)
-            if url.scheme not in ("http", "https") or not url.host:
-                raise httpx.InvalidURL("--endpoint: http:// or https:// and a host are needed")
-            client = (
-                agent_client(settings.http, base, FINISH_SECONDS, sending=True) if base else None
-            )
-            asker = CanaryClient(suite, endpoint, seconds=seconds, token=token, environ=os.environ)
-            delivery = TraceDelivery(client, base, file=output, spool=spool)
-        except (httpx.InvalidURL, UnknownTemplateName, ValueError) as error:
-            raise exit_error(f"{error}", 2) from None
-        except ConfigError as error:
-            raise exit_error(f"configuration: {error}", 2) from None
-        except SpoolError as error:
-            raise exit_error(str(error), 1) from None
-        model = None
-        if embeddings[0] and embeddings[1]:
-            model = AnswerSimilarity(embeddings[0], embeddings[1], os.environ.get(KEY_VARIABLE))
-        runner = CanaryRunner(
-            suite,
-            asker,
-            delivery,
-            CanarySchedule(pause, concurrency, per_minute),
-            ks=settings.judge.k,
-            told=_print_verdicts,
-            ended=_print_summary,
-            measure=model.measure if model else None,
-        )
-        delivery.start()
-        stopping = asyncio.create_task(_stop_on_signal(signals, runner))
-        try:
-            async with asker:
-                done = await runner.run()
-        finally:
-            stopping.cancel()
-            if model is not None:
-                await model.close()
-            handed_over = await delivery.finish(FINISH_SECONDS)
-        if pause is None:
-            _print_summary(done)
-        if not handed_over:
-            kept = f"in {spool}" if spool else "and are lost; --spool FILE would keep them"
-            print_message(f"{delivery.waiting} traces were not handed over {kept}")
-        lost = delivery.dropped + delivery.refused
-        if lost:
-            print_message(f"{lost} traces were dropped or refused")
-        if pause is not None:
-            return 0 if handed_over and not lost else 1
-        if not done.complete:
-            return 130
-        return 0 if done.passed and handed_over and not lost else 1
-
+    call = _CanaryCall(
+        settings,
+        suite,
+        endpoint,
+        base.rstrip("/"),
+        output,
+        spool,
+        CanarySchedule(None if once else _parse_seconds("--every", every), concurrency, per_minute),
+        _parse_seconds("--timeout", timeout),
+        _read_secret(TOKEN_VARIABLE, token_file),
+    )
+    model = None
+    if embeddings and embedding_model:
+        model = AnswerSimilarity(embeddings, embedding_model, os.environ.get(KEY_VARIABLE))
     try:
-        return asyncio.run(main())
+        status = asyncio.run(_run_suite(call, model))
     except OSError as error:  # of the file that traces are written to
         raise exit_error(f"{error.filename or output}: {error.strerror}", 1) from None
+    raise typer.Exit(status)
+
+
+@dataclass(frozen=True, slots=True)
+class _CanaryCall:
+    """A checked call of `ragmeter canary run`.
+
+    Args:
+        agent: Base URL of the agent's port for traces; empty: traces only go to `output`.
+        seconds: Time limit of an answer.
+        token: Bearer token for the service.
+    """
+
+    settings: Settings
+    suite: CanarySuite
+    endpoint: str
+    agent: str
+    output: Path | None
+    spool: Path | None
+    schedule: CanarySchedule
+    seconds: float
+    token: str | None
+
+    def connect(self) -> tuple[CanaryClient, TraceDelivery]:
+        """Return what asks the service and what takes the traces."""
+        import httpx
+
+        from ragmeter.canaries.client import CanaryClient, UnknownTemplateName
+        from ragmeter.canaries.delivery import SpoolError, TraceDelivery
+        from ragmeter.server.client import agent_client
+
+        try:
+            url = httpx.URL(self.endpoint)
+            if url.scheme not in ("http", "https") or not url.host:
+                raise httpx.InvalidURL("--endpoint: http:// or https:// and a host are needed")
+            agent = None
+            if self.agent:
+                agent = agent_client(self.settings.http, self.agent, FINISH_SECONDS, sending=True)
+            client = CanaryClient(
+                self.suite,
+                self.endpoint,
+                seconds=self.seconds,
+                token=self.token,
+                environ=os.environ,
+            )
+            return client, TraceDelivery(agent, self.agent, file=self.output, spool=self.spool)
+        except ConfigError as error:
+            raise exit_error(f"configuration: {error}", 2) from None
+        except (httpx.InvalidURL, UnknownTemplateName) as error:
+            raise exit_error(f"{error}", 2) from None
+        except SpoolError as error:
+            raise exit_error(str(error), 1) from None
+        except ValueError as error:
+            raise exit_error(f"{error}", 2) from None
+
+
+async def _run_suite(call: _CanaryCall, model: AnswerSimilarity | None) -> int:
+    """Run the suite as scheduled and return the exit status."""
+    from ragmeter.canaries.runner import CanaryRunner
+    from ragmeter.core.process import SignalHandlers
+
+    signals = SignalHandlers()
+    client, delivery = call.connect()
+    runner = CanaryRunner(
+        call.suite,
+        client,
+        delivery,
+        call.schedule,
+        ks=call.settings.judge.k,
+        on_verdict=_print_verdict,
+        on_round=_print_summary,
+        measure=model.measure if model else None,
+    )
+    delivery.start()
+    stopping = asyncio.create_task(_stop_on_signal(signals, runner))
+    try:
+        async with client:
+            done = await runner.run()
+    finally:
+        stopping.cancel()
+        if model is not None:
+            await model.close()
+        delivered = await delivery.finish(FINISH_SECONDS)
+    repeated = call.schedule.every is not None
+    if not repeated:
+        _print_summary(done)
+    if not delivered:
+        spool = call.spool
+        state = f"in {spool}" if spool else "and are lost; --spool FILE would keep them"
+        print_message(f"{delivery.waiting} traces were not handed over {state}")
+    lost = delivery.dropped + delivery.refused
+    if lost:
+        print_message(f"{lost} traces were dropped or refused")
+    if not repeated and not done.complete:
+        return 130
+    return 0 if (repeated or done.passed) and delivered and not lost else 1
 
 
 async def _stop_on_signal(signals: SignalHandlers, runner: CanaryRunner) -> None:
@@ -248,15 +273,15 @@ async def _stop_on_signal(signals: SignalHandlers, runner: CanaryRunner) -> None
     runner.stop()
 
 
-def _print_verdicts(found: CanaryVerdict) -> None:
-    state = "passed" if found.passed else "FAILED" if found.required else "failed"
-    note = "" if found.required else " (not required)"
-    why = f": {'; '.join(found.failed)}" if found.failed else ""
-    print_message(f"{state:6} {found.question}  {found.seconds:.2f} s{note}{why}")
+def _print_verdict(verdict: CanaryVerdict) -> None:
+    state = "passed" if verdict.passed else "FAILED" if verdict.required else "failed"
+    note = "" if verdict.required else " (not required)"
+    why = f": {'; '.join(verdict.failed)}" if verdict.failed else ""
+    print_message(f"{state:6} {verdict.question}  {verdict.seconds:.2f} s{note}{why}")
 
 
 def _print_summary(done: CanaryRound) -> None:
-    passed = sum(one.passed for one in done.verdicts)
+    passed = sum(verdict.passed for verdict in done.verdicts)
     left = done.questions - len(done.verdicts)
     print_message(
         f"{passed} of {done.questions} canaries passed"

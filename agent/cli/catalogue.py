@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 METRICS_WIDTH = 160  # columns where stdout is no terminal
 
-metrics_app = typer.Typer(help="What can be measured: every metric by name.", no_args_is_help=True)
+metrics_app = typer.Typer(help="List and describe the metrics.", no_args_is_help=True)
 
-JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON, with all that is known.")]
+JsonOption = Annotated[bool, typer.Option("--json", help="Print everything as JSON.")]
 ProfileOption = Annotated[
-    str, typer.Option("--profile", help="Alert profile that the default rules are shown in.")
+    str, typer.Option("--profile", help="Alert profile of the default rules shown.")
 ]
 
 
@@ -37,31 +37,33 @@ def metrics_list(
         str | None, typer.Option("--tier", help="Only cheap, judge or feedback.")
     ] = None,
     scorer: Annotated[
-        str | None, typer.Option("--scorer", help="Only what this scorer measures.")
+        str | None, typer.Option("--scorer", help="Only metrics of this scorer.")
     ] = None,
     profile: ProfileOption = "balanced",
     as_json: JsonOption = False,
 ) -> None:
-    """Print every metric: tier, scorers, range, what it needs, and the rule that holds by default.
-    Yours are among them (docs/own-metrics.md)."""
+    """Print every metric: its tier, scorers, range, needs, and default rule.
+
+    Metrics of installed packages are included (docs/own-metrics.md).
+    """
     from ragmeter.alerts.rule_sets import describe_rule
 
     specs = list(metric_specs().values())
     _check_choice("tier", tier, {spec.tier for spec in specs})
     _check_choice("scorer", scorer, {name for spec in specs for name in spec.scorers})
-    found = [
+    chosen = [
         spec
         for spec in specs
         if tier in (None, spec.tier) and (scorer is None or scorer in spec.scorers)
     ]
     rules = _default_rules(profile)
     if as_json:
-        typer.echo(json.dumps([_metric_entry(spec, rules) for spec in found], indent=2))
+        typer.echo(json.dumps([_metric_entry(spec, rules) for spec in chosen], indent=2))
         return
     table = Table(box=box.SIMPLE_HEAD)
     for name in ("metric", "tier", "scorers", "range", "better", "needs", "default rule"):
         table.add_column(name, overflow="fold", no_wrap=name == "metric")
-    for spec in found:
+    for spec in chosen:
         cells = (
             spec.name, spec.tier, ", ".join(spec.scorers), spec.range, spec.good or "neither",
             spec.needs, "\n".join(map(describe_rule, rules.get(spec.name, ()))),
@@ -72,17 +74,17 @@ def metrics_list(
 
 @metrics_app.command("show")
 def metrics_show(
-    name: Annotated[str, typer.Argument(help="Its name, as `ragmeter metrics list` has it.")],
+    name: Annotated[str, typer.Argument(help="A name from `ragmeter metrics list`.")],
     profile: ProfileOption = "balanced",
     as_json: JsonOption = False,
 ) -> None:
-    """Print one metric: what it means, its formula and where that is from."""
+    """Print one metric: its meaning, its formula and the source of the formula."""
     from ragmeter.alerts.rule_sets import describe_rule
     from ragmeter.core.metric_specs import find_spec
 
     spec = find_spec(metric_specs(), name)
     if spec is None:
-        raise exit_error(f"metric {name!r} is not known; `ragmeter metrics list` has them all", 2)
+        raise exit_error(f"metric {name!r} is not known; `ragmeter metrics list` prints all", 2)
     rules = _default_rules(profile)
     if as_json:
         typer.echo(json.dumps(_metric_entry(spec, rules), indent=2))
@@ -112,20 +114,20 @@ def _default_rules(profile: str) -> dict[str, list[AlertRule]]:
     from ragmeter.alerts.rules import RuleError
     from ragmeter.core.metric_specs import base_name
 
-    found: dict[str, list[AlertRule]] = {}
+    by_metric: dict[str, list[AlertRule]] = {}
     try:
         for rule in load_default_rules(profile):
             if rule.metric is not None:
-                found.setdefault(base_name(rule.metric), []).append(rule)
+                by_metric.setdefault(base_name(rule.metric), []).append(rule)
     except RuleError as error:
         raise exit_error(str(error), 2) from None
-    return found
+    return by_metric
 
 
 def _metric_entry(spec: MetricSpec, rules: dict[str, list[AlertRule]]) -> dict[str, Any]:
-    told = [rule.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+    default_rules = [rule.model_dump(mode="json", by_alias=True, exclude_defaults=True)
             for rule in rules.get(spec.name, ())]  # fmt: skip
-    return {**asdict(spec), "gauge": spec.gauge, "default_rules": told}
+    return {**asdict(spec), "gauge": spec.gauge, "default_rules": default_rules}
 
 
 def _check_choice(what: str, name: str | None, names: set[str]) -> None:
@@ -138,7 +140,7 @@ rules_app = typer.Typer(help="The alert rules, for other programs.", no_args_is_
 
 @rules_app.callback()
 def _rules_callback() -> None:
-    """Keeps `prometheus` a word of its own."""
+    """Keep `prometheus` a subcommand although it is the only one."""
 
 
 @rules_app.command("prometheus")

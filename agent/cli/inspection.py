@@ -12,17 +12,20 @@ import typer
 from pydantic import ValidationError
 from rich.console import Console
 
-from ragmeter.config.loader import ConfigError, load_settings
+from ragmeter.cli.options import ConfigOption, load_or_exit
+from ragmeter.config.loader import ConfigError
 from ragmeter.console.terminal import escape_control, exit_error, print_message, stderr
 from ragmeter.trace import Trace
 
 if TYPE_CHECKING:
     import httpx
 
-SILENT_SECONDS = 30.0  # a running agent says something every ten
+SILENT_SECONDS = 30.0  # a running agent sends a line every 10 s
 
 
 class InspectFormat(StrEnum):
+    """How requests are printed."""
+
     TABLE = "table"
     JSON = "json"
     JSONL = "jsonl"
@@ -48,18 +51,17 @@ def inspect(
         ),
     ] = InspectFormat.TABLE,
     count: Annotated[
-        int | None, typer.Option("--count", min=1, help="With --live: end after so many requests.")
+        int | None,
+        typer.Option("--count", min=1, help="With --live: end after this many requests."),
     ] = None,
     url: Annotated[
         str | None, typer.Option("--url", help="With --live: base URL of the metrics port.")
     ] = None,
-    config: Annotated[
-        Path | None, typer.Option("--config", "-c", help="YAML file with settings.")
-    ] = None,
+    config: ConfigOption = None,
 ) -> None:
     """Show how OTLP spans are read: which span gave which field, and why one is missing.
 
-    Nothing is scored or kept. The exit status is 1 where no request was found.
+    Nothing is scored or stored. The exit status is 1 if no request was found.
     """
     # late: the other commands need neither protobuf nor a client
     from ragmeter.offline.inspection import (
@@ -72,10 +74,7 @@ def inspect(
 
     if live == bool(files):
         raise exit_error("give either files or --live", 2)
-    try:
-        settings = load_settings(config)
-    except ConfigError as error:
-        raise exit_error(f"configuration: {error}", 2) from None
+    settings = load_or_exit(config)
     out = Console(width=None if sys.stdout.isatty() else 120, highlight=False)
     if live:
         base = (url or agent_url(settings.http)).rstrip("/")
@@ -86,17 +85,17 @@ def inspect(
         _inspect_live(client, base, form, count, out)
         return
     try:
-        found = inspect_files(files or [], settings.otlp)
+        inspection = inspect_files(files or [], settings.otlp)
     except OSError as error:
         raise exit_error(str(error), 1) from None
     if form is InspectFormat.JSON:
-        typer.echo(json.dumps(inspection_to_dict(found), indent=2, ensure_ascii=False))
+        typer.echo(json.dumps(inspection_to_dict(inspection), indent=2, ensure_ascii=False))
     elif form is InspectFormat.JSONL:
-        for line in format_trace_lines(found):
+        for line in format_trace_lines(inspection):
             typer.echo(line)
     else:
-        print_inspection(found, out)
-    if not found.traces:
+        print_inspection(inspection, out)
+    if not inspection.traces:
         raise typer.Exit(1)
 
 
@@ -124,7 +123,7 @@ def _inspect_live(
 
 
 def _show_line(line: str, form: InspectFormat, out: Console) -> bool:
-    """Whether the line was a request."""
+    """Show one line of the agent and return whether it was a request."""
     from ragmeter.ingest.requests.extraction import FieldOrigin
     from ragmeter.offline.inspection import print_request
 
@@ -136,10 +135,12 @@ def _show_line(line: str, form: InspectFormat, out: Console) -> bool:
             return False
         trace = Trace.model_validate(item["trace"])
         origins = {
-            name: [FieldOrigin(**one) for one in spans] for name, spans in item["from"].items()
+            name: [FieldOrigin(**span) for span in spans] for name, spans in item["from"].items()
         }
     except (ValueError, TypeError, AttributeError, KeyError, ValidationError):
-        print_message("a line of the agent that this version cannot read")
+        print_message(
+            "the agent sent a line that this version cannot read; are the versions the same?"
+        )
         return False
     if form is InspectFormat.TABLE:
         print_request(trace, origins, out)

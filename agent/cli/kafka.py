@@ -19,8 +19,8 @@ from typing import Annotated
 import typer
 
 from ragmeter.cli.options import (
-    KafkaConfigOption,
-    KafkaFormat,
+    ConfigOption,
+    TableFormat,
     connected_settings,
     escape_line,
     format_time,
@@ -48,7 +48,7 @@ kafka_app.add_typer(dlq_app, name="dlq")
 ReasonOption = Annotated[
     str | None, typer.Option("--reason", help="Only letters with this reason.")
 ]
-FormatOption = Annotated[KafkaFormat, typer.Option("--format", "-f", help="table or json.")]
+FormatOption = Annotated[TableFormat, typer.Option("--format", "-f", help="table or json.")]
 
 
 class TailedTopic(StrEnum):
@@ -109,8 +109,8 @@ def worker(
 def dlq_list(
     reason: ReasonOption = None,
     limit: Annotated[int, typer.Option("--limit", min=1, help="The newest so many.")] = 50,
-    config: KafkaConfigOption = None,
-    form: FormatOption = KafkaFormat.TABLE,
+    config: ConfigOption = None,
+    form: FormatOption = TableFormat.TABLE,
 ) -> None:
     """List dead letters: offset, time, reason, where they were read, bytes, whether sent again."""
     from ragmeter.kafka.operator.dead_letters import read_letters
@@ -119,7 +119,7 @@ def dlq_list(
         contents = read_letters(settings.kafka)
     letters = [one for one in contents.letters if reason in (None, one.reason)]
     sent = contents.sent
-    if form is KafkaFormat.JSON:
+    if form is TableFormat.JSON:
         rows = [asdict(one) | {"sent_again": one.offset in sent} for one in letters[-limit:]]
         typer.echo(json.dumps(rows, indent=2))
         return
@@ -138,7 +138,7 @@ def dlq_list(
 def dlq_show(
     offset: Annotated[int, typer.Argument(min=0, help="Of the letter, as `dlq list` names it.")],
     most: Annotated[int, typer.Option("--bytes", min=1, help="Show at most so many.")] = 4096,
-    config: KafkaConfigOption = None,
+    config: ConfigOption = None,
 ) -> None:
     """Show one dead letter: headers, key and body as they came, with control characters escaped."""
     from ragmeter.kafka.operator.clients import escape_record
@@ -161,7 +161,7 @@ def dlq_redrive(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="Only say what would be sent.")
     ] = False,
-    config: KafkaConfigOption = None,
+    config: ConfigOption = None,
 ) -> None:
     """Send dead letters to the topic of the traces or the feedback again, after a fix; each once.
 
@@ -185,7 +185,7 @@ def dlq_redrive(
 
 @kafka_app.command("init")
 def init(
-    config: KafkaConfigOption = None,
+    config: ConfigOption = None,
     apply: Annotated[
         bool, typer.Option("--apply", help="Also change what differs, where that does no harm.")
     ] = False,
@@ -221,8 +221,8 @@ def init(
 
 @kafka_app.command("lag")
 def lag(
-    config: KafkaConfigOption = None,
-    form: FormatOption = KafkaFormat.TABLE,
+    config: ConfigOption = None,
+    form: FormatOption = TableFormat.TABLE,
 ) -> None:
     """Show how far the workers are behind in each partition of traces, spans, scores and feedback.
 
@@ -233,7 +233,7 @@ def lag(
 
     with connected_settings(config) as settings:
         rows = read_lag(settings)
-    if form is KafkaFormat.JSON:
+    if form is TableFormat.JSON:
         document = {
             "group": settings.kafka.group,
             "lag": sum(row.lag for row in rows),
@@ -261,7 +261,7 @@ def replay_file(
     start: StartOption = 0,
     shift: ShiftOption = None,
     id_suffix: SuffixOption = "",
-    config: KafkaConfigOption = None,
+    config: ConfigOption = None,
 ) -> None:
     """Do what `ragmeter replay FILE --to kafka` does; deprecated, gone in the next release."""
     print_message("`ragmeter kafka replay` is deprecated: use `ragmeter replay FILE --to kafka`")
@@ -274,7 +274,7 @@ def tail(
     last: Annotated[int, typer.Option("--last", "-n", min=0, help="Of each partition.")] = 10,
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on until Ctrl-C.")] = False,
     most: Annotated[int, typer.Option("--bytes", min=1, help="Of each body, at most.")] = 300,
-    config: KafkaConfigOption = None,
+    config: ConfigOption = None,
 ) -> None:
     """Show the newest records of a topic, a line each, with control characters escaped."""
     from ragmeter.kafka.operator.clients import escape_record, read_newest

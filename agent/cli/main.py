@@ -1,7 +1,4 @@
-"""The `ragmeter` command: entry point, run, score, backtest, schema and config.
-
-orderly stop, which is 0.
-"""
+"""The `ragmeter` command, with the commands run, score, backtest, schema and config."""
 
 from __future__ import annotations
 
@@ -10,6 +7,7 @@ import json
 import logging
 import sys
 from enum import StrEnum
+from inspect import cleandoc
 from pathlib import Path
 from typing import Annotated
 
@@ -26,7 +24,7 @@ from ragmeter.cli.catalogue import metrics_app, rules_app
 from ragmeter.cli.inspection import inspect
 from ragmeter.cli.kafka import kafka_app, worker
 from ragmeter.cli.models import model_app
-from ragmeter.cli.options import ConfigOption, load_or_exit
+from ragmeter.cli.options import ConfigOption, RulesOption, TableFormat, load_or_exit
 from ragmeter.cli.replay import replay
 from ragmeter.cli.report import report
 from ragmeter.cli.segments import segments
@@ -66,12 +64,16 @@ app.command()(segments)
 
 
 class ScoreFormat(StrEnum):
+    """The format of a file of scores."""
+
     JSONL = "jsonl"
     CSV = "csv"
     OPEN_RAG_EVAL = "open-rag-eval"
 
 
 class SchemaKind(StrEnum):
+    """What a JSON Schema describes."""
+
     TRACE = "trace"
     FEEDBACK = "feedback"
 
@@ -80,11 +82,6 @@ SCHEMAS: dict[SchemaKind, tuple[str, type[BaseModel]]] = {
     SchemaKind.TRACE: (SCHEMA, Trace),
     SchemaKind.FEEDBACK: (feedback.SCHEMA, Feedback),
 }
-
-
-class BacktestFormat(StrEnum):
-    TABLE = "table"
-    JSON = "json"
 
 
 def _print_version(value: bool) -> None:
@@ -128,7 +125,7 @@ def run(
         typer.Option(
             "--replay",
             help="Read this file of traces first (JSON lines or array, gzip too; - is stdin)."
-            " Time then follows the traces, not the clock. May be repeated.",
+            " The time of the traces then counts, not the clock. May be repeated.",
         ),
     ] = None,
     feedback: Annotated[
@@ -170,18 +167,18 @@ def run(
 
     shown = True
 
-    def show(instrument: EmbeddedAgent) -> None:
+    def show(agent: EmbeddedAgent) -> None:
         nonlocal shown
-        with instrument.lock():
+        with agent.lock():
             tables: list[Table | None] = []
-            for service in instrument.windows.services():
-                tables.append(windows_table(instrument, service))
-                tables.append(worst_table(instrument, service))
-            tables.append(alerts_table(instrument))
+            for service in agent.windows.services():
+                tables.append(windows_table(agent, service))
+                tables.append(worst_table(agent, service))
+            tables.append(alerts_table(agent))
         try:
             for table in filter(None, tables):
                 out.print(table)
-        except OSError as error:  # what is measured stands; a served page does not need stdout
+        except OSError as error:  # the state is sound, and the served pages do not need stdout
             shown = False
             discard_stdout()
             if not isinstance(error, BrokenPipeError):
@@ -240,11 +237,12 @@ def score(
     """Score each trace of a file offline: every metric, no sampling.
 
     Results that the judge or the model failed to give are unscored, each with its reason, and
-    counted at the end. The exit status is 1 where one that was asked gave no result at all.
+    counted at the end. The exit status is 1 if one of the two gave no result at all.
     """
-    from ragmeter.offline.scoring import SameFile, score_file
-    from ragmeter.score.slow_tiers import ConfiguredTiers
+    from ragmeter.console.terminal import UsageError
+    from ragmeter.offline.scoring import score_file
     from ragmeter.scorers.hhem.model import ModelError
+    from ragmeter.scoring.slow_tiers import ConfiguredTiers
 
     settings = load_or_exit(config)
     try:
@@ -252,7 +250,7 @@ def score(
         done = asyncio.run(
             score_file(file, output, form, settings, print_message, scorers, feedback)
         )
-    except SameFile as error:
+    except UsageError as error:
         raise exit_error(str(error), 2) from None
     except ModelError as error:
         raise exit_error(f"hhem.path: {error}", 1) from None
@@ -270,24 +268,24 @@ def score(
 @app.command()
 def backtest(
     file: Annotated[
-        Path, typer.Argument(help="What `ragmeter score` wrote: JSON lines, gzip too; - is stdin.")
+        Path,
+        typer.Argument(
+            help="A file that `ragmeter score` wrote: JSON lines, gzip too; - is stdin."
+        ),
     ],
-    rules: Annotated[
-        Path | None,
-        typer.Option("--rules", help="YAML file of rules over the default ones (alerts.rules)."),
-    ] = None,
+    rules: RulesOption = None,
     config: ConfigOption = None,
     form: Annotated[
-        BacktestFormat,
+        TableFormat,
         typer.Option(
             "--format", "-f", help="table: what would have fired; json: that and every estimate."
         ),
-    ] = BacktestFormat.TABLE,
+    ] = TableFormat.TABLE,
     picture: Annotated[
         Path | None, typer.Option("--picture", help="Draw the alerts over time into this SVG file.")
     ] = None,
 ) -> None:
-    """Replay scored traces through windows and rules: what would have fired, and when."""
+    """Replay scored traces through windows and rules: which alerts would have fired, and when."""
     from ragmeter.alerts.rule_sets import load_configured_rules
     from ragmeter.alerts.rules import RuleError
     from ragmeter.app.reports import render_backtest
@@ -296,14 +294,14 @@ def backtest(
 
     settings = load_or_exit(config, {"alerts": {"rules": str(rules)}} if rules else None)
     try:
-        known = load_configured_rules(settings)
+        all_rules = load_configured_rules(settings)
     except (RuleError, OSError) as error:
         raise exit_error(str(error), 2) from None
     try:
-        found = run_backtest(
+        read = run_backtest(
             file,
             settings,
-            known,
+            all_rules,
             form,
             picture,
             print_message,
@@ -316,15 +314,15 @@ def backtest(
         raise  # the reader has seen enough
     except OSError as error:
         raise exit_error(str(error), 1) from None
-    if not found:
+    if not read:
         raise exit_error(f"{file}: no scored trace could be read", 1)
 
 
 @app.command()
 def schema(
-    of: Annotated[SchemaKind, typer.Argument(help="What is to be sent.")] = SchemaKind.TRACE,
+    of: Annotated[SchemaKind, typer.Argument(help="What to describe.")] = SchemaKind.TRACE,
 ) -> None:
-    """Print the JSON Schema of a native trace, or of feedback."""
+    """Print the JSON Schema of a native trace or of feedback."""
     name, model = SCHEMAS[of]
     document = {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
@@ -365,9 +363,21 @@ def config_reference() -> None:
     typer.echo(render_reference(), nl=False)
 
 
+def _join_help_lines(group: typer.Typer) -> None:
+    """Make each paragraph of the commands' help one line; the terminal's width then wraps it."""
+    for command in group.registered_commands:
+        text = cleandoc(command.help or command.callback.__doc__ or "")
+        command.help = "\n\n".join(" ".join(part.split()) for part in text.split("\n\n"))
+    for inner in group.registered_groups:
+        if inner.typer_instance is not None:
+            _join_help_lines(inner.typer_instance)
+
+
 def main() -> None:
-    """The entry point: output that cannot be written is one line and not a traceback, and none
-    at all where the reader of a pipe has gone.
+    """Run the command line.
+
+    If standard output cannot be written, it prints one line instead of a traceback, and nothing if
+    the reader of a pipe has gone.
     """
     prepare_streams()
     try:
@@ -381,6 +391,8 @@ def main() -> None:
             exit_error(f"cannot write to standard output: {error.strerror or error}", 1)
         sys.exit(1)
 
+
+_join_help_lines(app)
 
 if __name__ == "__main__":
     main()

@@ -47,7 +47,7 @@ def _reject_constant(name: str) -> Any:
 
 
 def _read_pairs(lines: Iterator[bytes]) -> Iterator[tuple[int, dict[str, Any] | str]]:
-    """Line number and pair, or what is wrong with the line; empty lines are left out."""
+    """Yield the number of each line that is not empty with its pair, or with what is wrong."""
     for number, line in enumerate(lines, 1):
         line = line.removeprefix(b"\xef\xbb\xbf").strip() if number == 1 else line.strip()
         if not line:
@@ -74,9 +74,9 @@ def score_pairs(
     ],
     int8: Annotated[bool, typer.Option("--int8", help="Use the quantised graph.")] = False,
 ) -> None:
-    """Score pairs, whole: each line again with `score` (1: supported) and `logits`.
+    """Score pairs: print each line with `score` (1: supported) and `logits` added.
 
-    A line that is no pair is named on stderr; the others are scored and the exit code is 1.
+    A line that is not a pair is reported on stderr; the others are scored and the exit status is 1.
     """
     from ragmeter.scorers.hhem.model import HhemModel, consistency_probability
 
@@ -111,7 +111,7 @@ def score_pairs(
 
 @model_app.command("check")
 def check_model(folder: ModelFolder) -> None:
-    """Score the pairs of the model card: expected against got; exit 1 when it is off."""
+    """Compare the scores of the model card's pairs with its own; exit status 1 if they differ."""
     from ragmeter.scorers.hhem.conversion.convert import check_conversion, format_check
 
     try:

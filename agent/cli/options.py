@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from datetime import UTC, datetime
 from enum import StrEnum
@@ -13,41 +14,100 @@ import typer
 
 from ragmeter.config.loader import ConfigError, load_settings
 from ragmeter.config.settings import Settings
-from ragmeter.console.terminal import (
-    escape_control,
-    exit_error,
-)
-from ragmeter.kafka.operator.clients import KafkaCommandError, guarded
+from ragmeter.console.terminal import escape_control, exit_error
 
 ConfigOption = Annotated[
     Path | None, typer.Option("--config", "-c", help="YAML file with settings.")
 ]
+AgentUrlOption = Annotated[
+    str | None, typer.Option("--url", help="The agent's metrics port; none: as the settings say.")
+]
+ServiceOption = Annotated[str | None, typer.Option("--service", help="This service only.")]
+RulesOption = Annotated[
+    Path | None,
+    typer.Option("--rules", help="YAML file of rules over the default ones (alerts.rules)."),
+]
+
+
+class TableFormat(StrEnum):
+    """How a command prints what it found."""
+
+    TABLE = "table"
+    JSON = "json"
 
 
 def load_or_exit(config: Path | None, overrides: dict[str, Any] | None = None) -> Settings:
+    """Load the settings; a mistake ends the command with exit status 2."""
     try:
         return load_settings(config, overrides=overrides)
     except ConfigError as error:
         raise exit_error(f"configuration: {error}", 2) from None
 
 
-KafkaConfigOption = Annotated[
-    Path | None, typer.Option("--config", "-c", help="YAML file with settings.")
-]
+def query_agent(
+    settings: Settings,
+    url: str | None,
+    path: str,
+    key: str,
+    *,
+    seconds: float,
+    params: Mapping[str, str] | None = None,
+    post: Any = None,
+) -> dict[str, Any]:
+    """Query the API of a running agent; whatever goes wrong ends the command.
 
+    Args:
+        settings: They name the port and its token.
+        url: Base URL to use instead.
+        path: Path of the resource.
+        key: A key that every answer of an agent has.
+        seconds: Time limit.
+        params: Query parameters.
+        post: JSON to post; None: a GET request.
 
-class KafkaFormat(StrEnum):
-    TABLE = "table"
-    JSON = "json"
+    Returns:
+        The JSON object of the answer.
+    """
+    # late: most commands need no client
+    import httpx
+
+    from ragmeter.server.client import agent_client, agent_url
+
+    base = (url or agent_url(settings.http)).rstrip("/")
+    where = f"{base}{path}"
+    # ASCII: a name on the command line may hold bytes that are not text
+    content = None if post is None else json.dumps(post)
+    try:
+        with agent_client(settings.http, base, seconds) as client:
+            reply = client.request(
+                "GET" if post is None else "POST",
+                where,
+                params=params,
+                content=content,
+                headers={"Content-Type": "application/json"},
+            )
+    except ConfigError as error:
+        raise exit_error(f"configuration: {error}", 2) from None
+    except (httpx.HTTPError, httpx.InvalidURL) as error:
+        problem = f"{error or type(error).__name__}; is `ragmeter run` up?"
+        raise exit_error(f"{where}: {problem}") from None
+    try:
+        document = reply.json()
+    except (ValueError, RecursionError):
+        document = None
+    if isinstance(document, dict) and reply.status_code != 200:
+        raise exit_error(f"{where}: {document.get('error') or f'status {reply.status_code}'}")
+    if not isinstance(document, dict) or key not in document:
+        raise exit_error(f"{where}: no answer of an agent (status {reply.status_code})")
+    return document
 
 
 @contextmanager
 def connected_settings(config: Path | None) -> Iterator[Settings]:
-    """The settings, with brokers that answer."""
-    try:
-        settings = load_settings(config)
-    except ConfigError as error:
-        raise exit_error(f"configuration: {error}", 2) from None
+    """Yield the settings once a broker answers; an error of Kafka ends the command."""
+    from ragmeter.kafka.operator.clients import KafkaCommandError, guarded
+
+    settings = load_or_exit(config)
     try:
         with guarded(settings.kafka):
             yield settings
@@ -58,8 +118,10 @@ def connected_settings(config: Path | None) -> Iterator[Settings]:
 
 
 def escape_line(text: str) -> str:
+    """Escape control characters and line breaks."""
     return escape_control(text).replace("\n", "\\n")
 
 
 def format_time(seconds: float) -> str:
+    """Format Unix seconds as a UTC time."""
     return datetime.fromtimestamp(max(0.0, seconds), UTC).strftime("%Y-%m-%d %H:%M:%S")

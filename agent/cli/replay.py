@@ -11,7 +11,8 @@ from typing import Annotated
 
 import typer
 
-from ragmeter.config.loader import ConfigError, load_settings
+from ragmeter.cli.options import ConfigOption, connected_settings, load_or_exit
+from ragmeter.config.loader import ConfigError
 from ragmeter.config.settings import Settings
 from ragmeter.console.terminal import exit_error, print_message
 
@@ -21,34 +22,42 @@ ReplayFile = Annotated[
     Path, typer.Argument(help="Traces: JSON lines or array, gzip too; - is stdin.")
 ]
 RateOption = Annotated[
-    float | None, typer.Option("--rate", min=0.001, help="Traces a second; none: all at once.")
+    float | None,
+    typer.Option("--rate", min=0.001, help="Traces a second; none: as fast as possible."),
 ]
 StartOption = Annotated[
-    int, typer.Option("--start", min=0, help="Go on here: what an interrupted replay named.")
+    int,
+    typer.Option(
+        "--start", min=0, help="Position to go on from, as an interrupted replay printed."
+    ),
 ]
 ShiftOption = Annotated[
     str | None,
     typer.Option(
         "--shift",
         metavar="sent|last|DURATION",
-        help="Move the traces' times: each to when it is sent; all by as much as makes the latest"
-        " one now; by a duration (30d). None: they stay as recorded.",
+        help="Change the times of the traces: sent: each to the time of sending; last: all by the"
+        " same, the latest to now; or by a duration (30d). None: leave them.",
     ),
 ]
 SuffixOption = Annotated[
     str,
-    typer.Option("--id-suffix", help="Put this behind each trace id: the same file as new traces."),
+    typer.Option(
+        "--id-suffix", help="Append this to each trace id, so that a file counts as new traces."
+    ),
 ]
 
 
 class ReplayTarget(StrEnum):
+    """Where traces are sent."""
+
     HTTP = "http"
     KAFKA = "kafka"
 
 
 @dataclass(frozen=True, slots=True)
 class ReplayCall:
-    """What is to be sent, wherever to."""
+    """The options that all targets share."""
 
     file: Path
     rate: float | None
@@ -73,14 +82,12 @@ def replay(
             "--url", help="With http: the agent's port for traces; none: as the settings say."
         ),
     ] = None,
-    config: Annotated[
-        Path | None, typer.Option("--config", "-c", help="YAML file with settings.")
-    ] = None,
+    config: ConfigOption = None,
 ) -> None:
     """Send the traces of a file as traffic, to a running agent or to Kafka.
 
-    A trace id that has been counted there before is not counted again. Where the agent is full or
-    restarts, this waits; what it was told to send it neither drops nor sends faster afterwards.
+    A trace id that was counted before is not counted again. While the agent is full or restarts,
+    the command waits; it drops no trace and does not catch up with a burst.
     """
     call = ReplayCall(file, rate, start, shift, id_suffix)
     if to is ReplayTarget.HTTP:
@@ -92,12 +99,12 @@ def replay(
 
 
 def replay_to_kafka(call: ReplayCall, config: Path | None) -> None:
-    from ragmeter.cli.options import connected_settings
-    from ragmeter.kafka.operator.clients import send_traces as replay_to_kafka
+    """Send a file to the traces topic."""
+    from ragmeter.kafka.operator.clients import send_traces
 
     with _ReplayRun(call) as run, connected_settings(config) as settings:
         run.move(settings)
-        replay_to_kafka(
+        send_traces(
             run.source, settings, print_message, rate=call.rate, moving=run.moving, done=run.done
         )
 
@@ -106,13 +113,13 @@ def _replay_to_agent(call: ReplayCall, url: str | None, config: Path | None) -> 
     from ragmeter.offline.replay_client import ReplayError, replay_to_agent
     from ragmeter.server.client import agent_client, agent_url
 
+    settings = load_or_exit(config)
+    http = settings.http
+    if url is None and http.otlp_port == 0:
+        raise exit_error("--url is needed: http.otlp_port is 0, any free port", 2)
+    base = (url or agent_url(http, http.otlp_port)).rstrip("/")
+    _check_url(base)
     try:
-        settings = load_settings(config)
-        http = settings.http
-        if url is None and http.otlp_port == 0:
-            raise exit_error("--url is needed: http.otlp_port is 0, any free port", 2)
-        base = (url or agent_url(http, http.otlp_port)).rstrip("/")
-        _check_call(base)
         client = agent_client(http, base, TIMEOUT_SECONDS, sending=True)
     except ConfigError as error:
         raise exit_error(f"configuration: {error}", 2) from None
@@ -127,7 +134,7 @@ def _replay_to_agent(call: ReplayCall, url: str | None, config: Path | None) -> 
             raise exit_error(str(error)) from None
 
 
-def _check_call(base: str) -> None:
+def _check_url(base: str) -> None:
     import httpx
 
     try:
@@ -139,10 +146,10 @@ def _check_call(base: str) -> None:
 
 
 class _ReplayRun:
-    """One call from its file to its last line, which is said however it ends."""
+    """A replay from opening its file to the last line printed, however it ends."""
 
     def __init__(self, call: ReplayCall) -> None:
-        # late: other commands need none of it
+        # late: other commands need neither
         from ragmeter.ingest.files import InputFile
         from ragmeter.offline.replay import SHIFT_TO_LAST, ReplayState, TraceShift, parse_shift
 
@@ -157,7 +164,7 @@ class _ReplayRun:
         once = self.source.identity is None
         if once and (call.start or shift == SHIFT_TO_LAST):
             what = "--start" if call.start else "--shift last"
-            raise exit_error(f"{what} needs a file; {self.source.name} can be read once only", 2)
+            raise exit_error(f"{what} needs a file; {self.source.name} can be read only once", 2)
         if self.source.size is not None and call.start > self.source.size:
             raise exit_error(f"--start: {self.source.name} ends at {self.source.size}", 2)
         self.done = ReplayState(position=call.start)
@@ -165,13 +172,13 @@ class _ReplayRun:
         self.moving = TraceShift(shift if isinstance(shift, float) else None, call.suffix)
 
     def move(self, settings: Settings) -> None:
-        """Reads the file for `--shift last`. Raises OSError."""
+        """Read the file for `--shift last`. Raises OSError."""
         from ragmeter.offline.replay import TraceShift, latest_timestamp
 
         if not self._last:
             return
         newest = latest_timestamp(self.source, settings.limits.trace_bytes)
-        # whole seconds, and never ahead of now: they are said, to go on with
+        # whole seconds, as they are printed to resume with, and never in the future
         seconds = 0.0 if newest is None else float(math.floor(time.time() - newest))
         self.moving = TraceShift(seconds, self.moving.suffix)
         print_message(f"times are moved by {seconds:.0f}s")

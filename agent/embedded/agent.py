@@ -49,7 +49,7 @@ from ragmeter.ingest.native import DecodeFailure
 from ragmeter.ingest.redaction import Redactor
 from ragmeter.ingest.requests.extraction import ExtractedRequests, extract_requests
 from ragmeter.ingest.spans import Span
-from ragmeter.score.slow_tiers import MakeTiers, SlowTiers
+from ragmeter.scoring.slow_tiers import MakeTiers, SlowTiers
 from ragmeter.store.pending import FeedbackTable, OpenSpanTable
 from ragmeter.store.rows import StoreOptions
 from ragmeter.store.sqlite import SqliteStore, add_counts

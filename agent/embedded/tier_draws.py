@@ -24,10 +24,10 @@ from ragmeter.metrics.canary.scorers import is_canary_scorer
 from ragmeter.metrics.judge_agreement import PROBE_SERVICE
 from ragmeter.sampling.control import SamplingControl
 from ragmeter.sampling.sampler import Sampler, StratumClassifier
-from ragmeter.score.scorer import CheapScores, Scorer
-from ragmeter.score.slow_tiers import SlowTiers, sampling_scale_gauges
 from ragmeter.scorers.hhem.workers import MAX_ADMITTED_TRACES
 from ragmeter.scorers.llm.billing import count_canary
+from ragmeter.scoring.scorer import CheapScores, Scorer
+from ragmeter.scoring.slow_tiers import SlowTiers, sampling_scale_gauges
 from ragmeter.store.rows import QueuedTrace, TierDraw
 from ragmeter.store.sqlite import SqliteStore
 from ragmeter.trace import Trace

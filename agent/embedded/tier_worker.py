@@ -21,8 +21,8 @@ from ragmeter.core.process import Heartbeat
 from ragmeter.core.score import Score
 from ragmeter.core.tiers import EmbeddingScorer, PausableScorer, ScoringCost, Tier, TierScorer
 from ragmeter.ingest.native import DecodeFailure, decode_trace
-from ragmeter.score.scorer import complete_results
-from ragmeter.score.slow_tiers import answered_pairs, score_live_tier
+from ragmeter.scoring.scorer import complete_results
+from ragmeter.scoring.slow_tiers import answered_pairs, score_live_tier
 from ragmeter.store.rows import StoredDraw, TierDraw
 from ragmeter.store.sqlite import SqliteStore
 from ragmeter.trace import Trace

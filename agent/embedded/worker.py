@@ -40,8 +40,8 @@ from ragmeter.embedded.tier_worker import FinishedDraw, complete_draw
 from ragmeter.ingest.content_policy import ContentPolicy
 from ragmeter.ingest.dead_letters import DeadLetters
 from ragmeter.ingest.native import DecodeFailure, decode_trace
-from ragmeter.score.scorer import CheapScores, summarise_trace
-from ragmeter.score.slow_tiers import MakeTiers
+from ragmeter.scoring.scorer import CheapScores, summarise_trace
+from ragmeter.scoring.slow_tiers import MakeTiers
 from ragmeter.store.pending import FeedbackTable, StoredFeedback
 from ragmeter.store.rows import QueuedTrace, TierDraw
 from ragmeter.store.sqlite import SqliteStore

@@ -16,11 +16,17 @@ from ragmeter.ingest.files import STDIN, InputFile, ReadAhead
 from ragmeter.ingest.native import DecodedTrace, DecodeFailure, decode_trace
 
 SHIFT_TO_SENT, SHIFT_TO_LAST = "sent", "last"
-MAX_SHIFT_SECONDS = 200 * 365 * 86_400  # seconds; a trace's time lies within 1970 and 2200
+MAX_SHIFT_SECONDS = 200 * 365 * 86_400  # a trace's time lies between 1970 and 2200
+# Seconds of delay that a replay makes up for. With none, each late wake-up would lower the rate;
+# with more, an agent that was away for minutes would get a burst.
+SLACK_SECONDS = 1.0
+PROGRESS_SECONDS = 5.0  # between two lines of progress
+MAX_NAMED = 20  # items named on the terminal, so that a wrong file does not fill it
+_MAX_REASON_CHARS = 300
 
 
 def parse_shift(text: str) -> str | float:
-    """`SENT`, `LAST`, or seconds. Raises ValueError."""
+    """Return `SHIFT_TO_SENT`, `SHIFT_TO_LAST` or seconds. Raises ValueError."""
     if text in (SHIFT_TO_SENT, SHIFT_TO_LAST):
         return text
     seconds = parse_duration(text.removeprefix("-"))
@@ -31,14 +37,24 @@ def parse_shift(text: str) -> str | float:
 
 @dataclass(frozen=True, slots=True)
 class TraceShift:
-    """`seconds` are added to each trace's time; None: it becomes the time of sending. `suffix` is
-    put behind each trace id."""
+    """How a replay changes traces.
+
+    Args:
+        seconds: Seconds to add to the time of each trace; None sets it to the time of sending.
+        suffix: Text to append to each trace id.
+    """
 
     seconds: float | None = 0.0
     suffix: str = ""
 
     def __call__(self, item: DecodedTrace, now: float, limit: int) -> DecodedTrace | DecodeFailure:
-        """The trace to send instead. `now` in Unix seconds; `limit` bounds its bytes."""
+        """Return the trace to send instead.
+
+        Args:
+            item: The recorded trace.
+            now: Unix seconds.
+            limit: The most bytes that a trace may have.
+        """
         if self.seconds == 0 and not self.suffix:
             return item
         trace = item.trace
@@ -48,11 +64,11 @@ class TraceShift:
             timestamp = trace.timestamp + timedelta(seconds=self.seconds)
         changes = {"timestamp": timestamp, "trace_id": trace.trace_id + self.suffix}
         body = trace.model_copy(update=changes).model_dump_json(exclude_none=True).encode()
-        # read again: an id may be too long now, a time out of the calendar
+        # validate again: the id may be too long now, the time out of range
         return decode_trace(body, limit)
 
     def command_options(self) -> str:
-        """What makes a later call move traces by the same, each with a space before it."""
+        """Return the options that repeat this shift in another call."""
         shift = suffix = ""
         if self.seconds is None:
             shift = f" --shift={SHIFT_TO_SENT}"
@@ -63,21 +79,17 @@ class TraceShift:
         return shift + suffix
 
 
-# Seconds of delay that a replay makes up for. Without any, each late wake-up would lower the rate;
-# with more, an agent that was away for minutes would be met by a burst.
-SLACK_SECONDS = 1.0
-
-PROGRESS_SECONDS = 5.0  # between two lines of progress
-MAX_NAMED = 20  # items named on the terminal: a file of anything else must not fill it
-_MAX_REASON_CHARS = 300  # characters of a reason
-
-
 @dataclass(slots=True)
 class ReplayState:
-    """`position`: everything before it is delivered, or cannot be. Items come in order.
+    """The progress of a replay.
 
-    `sent` traces are durable where they were sent to. Of these the agent has known `known`, as far
-    as it says so. `bad` items were not sent, `refused` ones were not taken.
+    Args:
+        sent: Traces that the target has stored.
+        bad: Items that are not traces, and were not sent.
+        position: Position in the file; all items before it are done with.
+        finished: Whether the file was read to its end.
+        known: Traces of `sent` that the agent reported as counted before.
+        refused: Traces that the target rejected.
     """
 
     sent: int = 0
@@ -89,7 +101,7 @@ class ReplayState:
 
 
 class ReplayReporter:
-    """What is said on the way: items that are left out, and every few seconds how far it is."""
+    """Prints skipped items, and every few seconds the progress."""
 
     def __init__(
         self,
@@ -99,62 +111,66 @@ class ReplayReporter:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.say, self._source, self._done, self._clock = say, source, done, clock
-        self._began = self._said = clock()
+        self._started = self._reported = clock()
         self._named = 0
 
     def report_skipped(self, position: int, reason: str, outcome: str) -> None:
+        """Report an item that ends at a position and was left out."""
         self._named += 1
         if self._named <= MAX_NAMED:
             self.say(
                 f"{self._source.name}, before {position}: {reason[:_MAX_REASON_CHARS]}; {outcome}"
             )
         if self._named == MAX_NAMED:
-            self.say("further ones are only counted")
+            self.say("further ones are counted only")
 
     def report_progress(self) -> None:
+        """Report the progress if it is time to."""
         now = self._clock()
-        if now - self._said < PROGRESS_SECONDS:
+        if now - self._reported < PROGRESS_SECONDS:
             return
-        self._said = now
+        self._reported = now
         done, size = self._done, self._source.size
         share = f", {100 * done.position / size:.0f} %" if size else ""
-        # a process that is killed says nothing more: its last line does
+        # if the process is killed, this line has the position to resume from
         at = f", at {done.position}" if self._source.identity is not None else ""
-        self.say(f"{done.sent} sent, {done.sent / (now - self._began):.0f}/s{share}{at}")
+        self.say(f"{done.sent} sent, {done.sent / (now - self._started):.0f}/s{share}{at}")
 
 
 def read_traffic(
     source: InputFile,
     limit: int,
     done: ReplayState,
-    telling: ReplayReporter,
+    reporter: ReplayReporter,
     *,
     pace: Pace,
     moving: TraceShift,
     wall: Callable[[], float] = time.time,
 ) -> Iterator[tuple[DecodedTrace, int] | None]:
-    """Traces to send now, from `done.position` on, with the position behind each. None: nothing
-    comes for a while, so what waits for company should go. Raises OSError.
+    """Yield the traces to send now, with the position behind each, from `done.position` on.
+
+    Yields None if no item comes for a while, so that an incomplete batch can be sent. Raises
+    OSError if the file cannot be read.
     """
     reader = ReadAhead(source, limit, done.position)
     try:
         while True:
             try:
-                found = reader.get()
+                entry = reader.get()
             except queue.Empty:
                 yield None
                 continue
-            if isinstance(found, Exception):
-                raise found
-            if found is None:
+            if isinstance(entry, Exception):
+                raise entry
+            if entry is None:
                 return
-            item, position = found
+            item, position = entry
             if isinstance(item, DecodedTrace):
                 pace.wait()
                 item = moving(item, wall(), limit)
             if isinstance(item, DecodeFailure):
                 done.bad += 1
-                telling.report_skipped(position, _rejection_reason(item), "not sent")
+                reporter.report_skipped(position, _rejection_reason(item), "not sent")
             else:
                 yield item, position
     finally:
@@ -167,16 +183,17 @@ def _rejection_reason(item: DecodeFailure) -> str:
 
 
 def latest_timestamp(source: InputFile, limit: int) -> float | None:
-    """The latest time of a file's traces, in Unix seconds. Raises OSError."""
-    found = (
+    """Return the latest time of the traces in a file, in Unix seconds. Raises OSError."""
+    times = (
         item.trace.timestamp for item, _ in source.read(limit) if isinstance(item, DecodedTrace)
     )
-    newest = max(found, default=None)
+    newest = max(times, default=None)
     return None if newest is None else newest.timestamp()
 
 
 def resume_hint(path: Path, done: ReplayState, moving: TraceShift) -> str:
-    """What to say where a replay ended early."""
+    """Describe how to resume a replay that ended early."""
     if path == STDIN:
         return f"{done.sent} were sent"
-    return f"{done.sent} were sent; --start {done.position}{moving.command_options()} goes on behind them"
+    options = f"--start {done.position}{moving.command_options()}"
+    return f"{done.sent} were sent; {options} goes on behind them"

@@ -1,8 +1,7 @@
 """Decode the JSON Lines of scored traces that `ragmeter score` writes.
 
-Lenient where a file of scores is untidy (a metric that is not known, a value that cannot be
-averaged: both counted), strict where a number would otherwise lie (time, probability of the trace,
-an unknown state).
+The decoder tolerates and counts unknown metrics and values out of range. It rejects a line whose
+time, probability or state is wrong, since estimates would be wrong without a sign of it.
 """
 
 from __future__ import annotations
@@ -21,6 +20,7 @@ from typing import IO, Annotated, Any, cast
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
+from ragmeter.core.errors import RagmeterError
 from ragmeter.core.label_bounds import bound_label
 from ragmeter.core.metric_specs import MetricSpec, name_at_cutoff
 from ragmeter.core.score import BUILTIN_SCORER, Score, ScoredTrace, ScoreState
@@ -35,17 +35,23 @@ MAX_FINGERPRINT = 64  # characters
 MAX_STRATUM = 32  # characters
 _MAX_ERROR_CHARS = 200  # characters of a reason shown
 
+_NOT_DRAWN = (ScoreState.SAMPLED_OUT, ScoreState.SHED)
 _STATES = {str(state): state for state in ScoreState}
 
 
-class InvalidScoredLine(ValueError):
-    """What could not be read, and why."""
+class InvalidScoredLine(RagmeterError, ValueError):
+    """A line that is not a scored trace; the text says why."""
 
 
 @dataclass(slots=True)
 class ScoredLine:
-    """A scored trace, with what of its line was left out: results of metrics or scorers that are
-    not known, and values that are no measurement (they count as unscored)."""
+    """A scored trace, and how much of its line could not be used.
+
+    Args:
+        trace: The scored trace.
+        unknown: Results that were left out because their metric or scorer is unknown.
+        invalid: Values out of the range of their metric; the results count as unscored.
+    """
 
     trace: ScoredTrace
     unknown: int = 0
@@ -71,7 +77,15 @@ class _ScoredHeader(BaseModel):
 
 
 def decode_scored_line(line: bytes, limit: int) -> ScoredLine:
-    """One line of at most `limit` bytes. Raises `BadLine`."""
+    """Decode one line.
+
+    Args:
+        line: The JSON of a scored trace.
+        limit: The most bytes that it may have.
+
+    Raises:
+        InvalidScoredLine: It is not a scored trace, or too large.
+    """
     if len(line) > limit:
         raise InvalidScoredLine(f"over the limit of {limit} bytes (limits.trace_bytes)")
     if has_values_over(line, MAX_TRACE_VALUES):
@@ -81,7 +95,7 @@ def decode_scored_line(line: bytes, limit: int) -> ScoredLine:
     except ValidationError as error:
         raise InvalidScoredLine(_first_error(error)) from None
     results: list[Score] = []
-    found = ScoredLine(
+    decoded = ScoredLine(
         ScoredTrace(
             trace_id=header.trace_id,
             service=header.service,
@@ -94,27 +108,26 @@ def decode_scored_line(line: bytes, limit: int) -> ScoredLine:
             canary=header.canary,
         )
     )
-    taken: set[tuple[str, str]] = set()
+    seen: set[tuple[str, str]] = set()
     for item in header.results:
-        score = _decode_score(item, found)
-        # the same pair twice would count twice, and then more is scored than was seen
-        if score is not None and (score.metric, score.scorer) not in taken:
-            taken.add((score.metric, score.scorer))
+        score = _decode_score(item, decoded)
+        # a pair that is there twice would count twice
+        if score is not None and (score.metric, score.scorer) not in seen:
+            seen.add((score.metric, score.scorer))
             results.append(score)
-    return found
+    return decoded
 
 
 def _first_error(error: ValidationError) -> str:
-    """The first mistake in a few words."""
     first = error.errors(include_url=False, include_context=False, include_input=False)[0]
     where = ".".join(map(str, first["loc"]))
     if first["type"] == "missing" and where == "results":
-        return "results: missing; what `ragmeter score` has written is read"
+        return "results: missing; is this a file that `ragmeter score` has written?"
     return f"{where}: {first['msg']}"[:_MAX_ERROR_CHARS].removeprefix(": ")
 
 
 def _decode_score(item: dict[str, Any], line: ScoredLine) -> Score | None:
-    """One result; None where nobody knows its metric or scorer. Raises `BadLine`."""
+    """Return one result, or None if its metric or scorer is unknown."""
     name, scorer, state = item.get("metric"), item.get("scorer"), item.get("state")
     if not isinstance(name, str) or not isinstance(scorer, str):
         raise InvalidScoredLine("results: metric and scorer are needed, as text")
@@ -130,7 +143,7 @@ def _decode_score(item: dict[str, Any], line: ScoredLine) -> Score | None:
         scorer,
         _STATES[state],
         reason=reason if isinstance(reason, str) else None,
-        # where a result does not say, it was taken together with its trace
+        # a result without its own was drawn together with its trace
         probability=line.trace.probability,
     )
     if isinstance(fingerprint, str):
@@ -154,20 +167,18 @@ def _decode_score(item: dict[str, Any], line: ScoredLine) -> Score | None:
 
 
 def _in_range(value: object, spec: MetricSpec) -> float | None:
-    """A number that the metric can have."""
     number, high = _number(value), MAX_VALUE if spec.high is None else spec.high
     return number if number is not None and spec.low <= number <= high else None
 
 
 def _cutoff_matches(k: object, spec: MetricSpec) -> bool:
-    """Whether a metric has a cut-off where one is given, and the other way round."""
     if "k" not in spec.labels:
         return k is None
     return isinstance(k, int) and not isinstance(k, bool) and 1 <= k <= MAX_K
 
 
 def _number(value: object) -> float | None:
-    """A finite number, or None: true is not 1, and "0.5" in quotes is a slip."""
+    """Return a finite number, or None; neither `true` nor "0.5" in quotes is one."""
     if isinstance(value, bool) or not isinstance(value, int | float):
         return None
     try:
@@ -178,7 +189,7 @@ def _number(value: object) -> float | None:
 
 
 def input_size(path: Path) -> int | None:
-    """Bytes of a plain file; None for streams and gzip. Raises OSError."""
+    """Return the size of a plain file in bytes, or None for a stream or gzip."""
     if path == STDIN or not stat.S_ISREG(path.stat().st_mode):
         return None
     with path.open("rb") as file:
@@ -186,17 +197,23 @@ def input_size(path: Path) -> int | None:
 
 
 def read_scored_lines(path: Path, limit: int) -> Iterator[tuple[bytes, int]]:
-    """Each line that is not blank, with its number; `-` is stdin, gzip is unpacked.
+    """Yield each line of a file that is not blank, with its number, as `iterate_lines` does.
 
-    Of a line over `limit` bytes only so many and one more are given. Raises OSError, also for
-    broken gzip and for what is not UTF-8.
+    Raises:
+        OSError: The file cannot be read, is broken gzip, or is not UTF-8.
     """
     with open_input(path) as file:
         yield from iterate_lines(file, input_name(path), limit)
 
 
 def iterate_lines(file: IO[bytes], name: str, limit: int) -> Iterator[tuple[bytes, int]]:
-    """The same of a file that is open. Raises OSError for what is not UTF-8."""
+    """Yield each line of an open file that is not blank, with its number.
+
+    A line of more than `limit` bytes is cut to `limit + 1` bytes.
+
+    Raises:
+        OSError: The text is UTF-16; the text of the error begins with `name`.
+    """
     number = 0
     while line := file.readline(limit + 1):
         number += 1
@@ -212,14 +229,17 @@ def iterate_lines(file: IO[bytes], name: str, limit: int) -> Iterator[tuple[byte
 
 
 def input_name(path: Path) -> str:
-    """What a file is called to people."""
+    """Return the name of a file for messages."""
     return "standard input" if path == STDIN else str(path)
 
 
 @contextmanager
 def open_input(path: Path) -> Iterator[IO[bytes]]:
-    """A file to read bytes from: `-` is stdin, gzip is unpacked. Raises OSError, also for broken
-    gzip while it is read."""
+    """Open a file to read its bytes: `-` is stdin, gzip is unpacked.
+
+    Raises:
+        OSError: The file cannot be read; also for broken gzip, while it is read.
+    """
     name = input_name(path)
     try:
         with _open_file(path) as file:
@@ -242,17 +262,18 @@ def _open_file(path: Path) -> Iterator[IO[bytes]]:
             yield cast(IO[bytes], unpacked)
 
 
-_NOT_DRAWN = (ScoreState.SAMPLED_OUT, ScoreState.SHED)
-
-
 def _is_slow_result(score: Score) -> bool:
-    """Whether the running agent would have had this result from a slow tier."""
+    """Return whether the running agent would get this result from a slow tier."""
     return score.scorer != BUILTIN_SCORER and score.state not in _NOT_DRAWN
 
 
 def split_slow_results(scored: ScoredTrace) -> tuple[ScoredTrace, ScoredTrace | None]:
-    """Split a trace into its cheap results, as the agent would first have counted them, and those
-    that its slow tiers would have brought; None if no slow tier scored it."""
+    """Split a scored trace as the running agent would get it: cheap results first.
+
+    Returns:
+        The trace with its cheap results and the terms of the pending ones, and a partial trace
+        with the results of the slow tiers, or None if there are none.
+    """
     slow = [score for score in scored.results if _is_slow_result(score)]
     if not slow:
         return scored, None

@@ -1,7 +1,6 @@
-"""Feedback and answer comparison over a whole file, without windows, for `ragmeter score`.
+"""Joining feedback and comparing answers over a whole file, for `ragmeter score`.
 
-Labels of a file beside the traces of a file, as `ragmeter score` joins them: no windows, no
-horizon, every label that has a trace.
+Unlike in the running agent nothing expires: there are no windows and no horizon.
 """
 
 from __future__ import annotations
@@ -31,21 +30,36 @@ from ragmeter.metrics.labelled import label_results, label_scores, labelled_metr
 from ragmeter.trace import Trace
 
 if TYPE_CHECKING:
-    from ragmeter.score.answer_embedding import AnswerEmbedder
+    from ragmeter.scoring.answer_embedding import AnswerEmbedder
+
+
+log = logging.getLogger(__name__)
+
+_WINDOW = "file"  # the one window of the answer memory, which has no end
 
 
 class FileFeedback:
-    """`used` counts the feedback that found its trace."""
+    """The feedback of a file, to be joined to the traces of another.
+
+    Args:
+        feedback: The items.
+        ks: Cut-offs of the ranked metrics.
+
+    Attributes:
+        number: Items of feedback.
+        used: Items whose trace was scored so far.
+        pairs: (metric, scorer) of every result that they may give.
+    """
 
     def __init__(self, feedback: Iterable[Feedback], ks: Sequence[int]) -> None:
         self._ks = sorted(set(ks))
-        self._of: dict[bytes, list[tuple[str | None, str, FeedbackLabels]]] = {}
+        self._by_trace: dict[bytes, list[tuple[str | None, str, FeedbackLabels]]] = {}
         self.number = self.used = 0
         scorers: set[str] = set()
         for item in feedback:
-            word = labels_at(item, item.timestamp.timestamp())
-            row = (item.service, item.scorer, word)
-            self._of.setdefault(trace_key(item.trace_id), []).append(row)
+            labels = labels_at(item, item.timestamp.timestamp())
+            row = (item.service, item.scorer, labels)
+            self._by_trace.setdefault(trace_key(item.trace_id), []).append(row)
             scorers.add(item.scorer)
             self.number += 1
         self.pairs: list[MetricScorer] = [
@@ -55,81 +69,96 @@ class FileFeedback:
         ]
 
     def scores(self, trace: Trace) -> list[Score]:
-        """What the labels of this trace amount to, by each scorer that has labelled it."""
-        rows = self._of.get(trace_key(trace.trace_id), ())
+        """Return the results that the labels of a trace give, by scorer."""
+        rows = self._by_trace.get(trace_key(trace.trace_id), ())
         keys = ranked_passage_keys(trace) if rows else None
-        frame = FeedbackTrace(trace.trace_id, trace.service, (), 0.0, trace.probability, keys)
-        said: dict[str, ScorerFeedback] = {}
-        for service, scorer, word in rows:
+        joined = FeedbackTrace(trace.trace_id, trace.service, (), 0.0, trace.probability, keys)
+        by_scorer: dict[str, ScorerFeedback] = {}
+        for service, scorer, labels in rows:
             if service in (None, trace.service):
                 self.used += 1
-                said[scorer] = said.get(scorer, ScorerFeedback()).add(frame.restrict(word))
-        return [score for name in sorted(said) for score in self._results(frame, name, said[name])]
+                before = by_scorer.get(scorer, ScorerFeedback())
+                by_scorer[scorer] = before.add(joined.restrict(labels))
+        return [
+            score
+            for scorer, feedback in sorted(by_scorer.items())
+            for score in self._results(joined, scorer, feedback)
+        ]
 
-    def _results(self, frame: FeedbackTrace, scorer: str, said: ScorerFeedback) -> list[Score]:
-        labels = said.labels()
-        probability = frame.probability * (said.probability[1] if said.probability else 1.0)
-        values = label_scores(labels_by_rank(frame, labels), labels.answer, self._ks)
+    def _results(self, joined: FeedbackTrace, scorer: str, feedback: ScorerFeedback) -> list[Score]:
+        labels = feedback.labels()
+        probability = joined.probability
+        if feedback.probability:
+            probability *= feedback.probability[1]
+        values = label_scores(labels_by_rank(joined, labels), labels.answer, self._ks)
         return label_results(values.items(), scorer, probability)
 
 
-log = logging.getLogger("ragmeter.score")
-
-_FILE = "file"
-
-
 def open_answer_embedder(settings: Settings) -> AnswerEmbedder | None:
-    """What the settings name, to be entered and left by the caller."""
+    """Return the embedder that the settings name, or None; the caller enters and closes it."""
     if settings.consistency.embeddings.base_url is None:
         return None
-    from ragmeter.score.answer_embedding import build_answer_embedder  # late: few want it
+    from ragmeter.scoring.answer_embedding import build_answer_embedder  # late: few use it
 
     return build_answer_embedder(settings.consistency, settings.privacy)
 
 
 class FileAnswers:
-    """As in the agent, but that nothing grows old: so many questions, and four answers of each."""
+    """Compares the answers of a file to the same question.
+
+    Args:
+        settings: `consistency` bounds the questions that are remembered.
+        embedder: Embeds the answers, if they are compared by meaning as well.
+    """
 
     def __init__(self, settings: Settings, embedder: AnswerEmbedder | None) -> None:
-        own = settings.consistency
-        near = own.embeddings.near if embeds_answers(own, settings.privacy) else None
-        mode = wording_mode(own, settings.privacy)
-        least = settings.limits.min_samples
-        self._memory = AnswerMemory(own.queries, {_FILE: math.inf}, least, mode, near)
-        self._wordings = WordingBuilder(own, settings.privacy)
+        consistency = settings.consistency
+        near = consistency.embeddings.near
+        self._memory = AnswerMemory(
+            consistency.queries,
+            {_WINDOW: math.inf},
+            settings.limits.min_samples,
+            wording_mode(consistency, settings.privacy),
+            near if embeds_answers(consistency, settings.privacy) else None,
+        )
+        self._wordings = WordingBuilder(consistency, settings.privacy)
         self._embedder = embedder
 
     async def add(self, trace: Trace) -> AnswerVectors | str | None:
-        """Remember the answer, before anything is waited for: in the order of the file. What came
-        of its embedding; None where there was none to be made."""
+        """Remember an answer; this happens before the first await, so in the order of the calls.
+
+        Returns:
+            The vectors of the answer, the reason why its embedding failed, or None if it is not
+            embedded.
+        """
         wording = self._wordings.of(trace, lambda query: self._memory.wants(trace.service, query))
         if isinstance(wording, str):
             return None
         at = trace.timestamp.timestamp()
-        kept = self._memory.add(trace.service, wording, at, at) == "kept"
-        if not kept or self._embedder is None:
+        remembered = self._memory.add(trace.service, wording, at, at) == "kept"
+        if not remembered or self._embedder is None:
             return None
         try:
-            found = await self._embedder.embed(trace)
+            vectors = await self._embedder.embed(trace)
         except Exception:
             log.exception("the embedding of trace %r failed", trace.trace_id[:80])
             return "internal_error"
-        if isinstance(found, AnswerVectors):
+        if isinstance(vectors, AnswerVectors):
             context = self._wordings.context(trace)
-            self._memory.embed(trace.service, wording, at, context, found)
-        return found
+            self._memory.embed(trace.service, wording, at, context, vectors)
+        return vectors
 
     def lines(self) -> Iterator[str]:
-        """For the terminal: of each service whose questions were asked again, each similarity."""
+        """Yield a line for the terminal for each service and measure of similarity."""
         for service in self._memory.services():
-            for name, found in self._memory.agreement(service, _FILE).items():
-                yield f"{service}: consistency_{name} {_format_agreement(found)}"
+            for name, agreement in self._memory.agreement(service, _WINDOW).items():
+                yield f"{service}: consistency_{name} {_format_agreement(agreement)}"
 
 
-def _format_agreement(found: Agreement) -> str:
-    parts = [f"{found.mean:.3f} ({found.lower:.3f} to {found.upper:.3f})"]
-    if found.variance is not None:
-        parts.append(f"variance {found.variance:.4f}")
-    if found.variation is not None:
-        parts.append(f"coefficient of variation {found.variation:.3f}")
-    return f"{', '.join(parts)}, {found.queries:,} questions asked again"
+def _format_agreement(agreement: Agreement) -> str:
+    parts = [f"{agreement.mean:.3f} ({agreement.lower:.3f} to {agreement.upper:.3f})"]
+    if agreement.variance is not None:
+        parts.append(f"variance {agreement.variance:.4f}")
+    if agreement.variation is not None:
+        parts.append(f"coefficient of variation {agreement.variation:.3f}")
+    return f"{', '.join(parts)}, {agreement.queries:,} questions asked again"

@@ -1,8 +1,6 @@
 """A metric of our own: whether an answer links to the help centre."""
 
-from ragmeter.core.score import NoScore
-from ragmeter.metrics.custom import metric
-from ragmeter.trace import Trace
+from ragmeter import NoScore, Trace, metric
 
 SITE = "https://help.example.com/"
 

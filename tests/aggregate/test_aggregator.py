@@ -15,7 +15,7 @@ from ragmeter.config.loader import load_settings
 from ragmeter.core.score import Score, ScoredTrace, ScoreState
 from ragmeter.core.series import CONFIRMING_SCORES
 from ragmeter.metrics.canary.scorers import is_canary_scorer
-from ragmeter.score.scorer import Scorer
+from ragmeter.scoring.scorer import Scorer
 from ragmeter.trace import Trace
 from tests.traces import START, make_trace
 

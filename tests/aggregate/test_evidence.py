@@ -6,7 +6,7 @@ import pytest
 
 from ragmeter.aggregate.evidence import CUT_MARK, EvidenceKeeper, encode_evidence
 from ragmeter.core.score import Score, ScoredTrace, ScoreState
-from ragmeter.score.scorer import Scorer
+from ragmeter.scoring.scorer import Scorer
 from ragmeter.trace import Trace
 from tests.traces import make_trace
 

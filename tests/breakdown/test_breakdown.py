@@ -15,7 +15,7 @@ from ragmeter.breakdown.breakdown import (
 )
 from ragmeter.breakdown.sources import FileBreakdownSource, WindowBreakdownSource
 from ragmeter.core.score import Score, ScoredTrace, ScoreState
-from ragmeter.score.scorer import Scorer, summarise_trace
+from ragmeter.scoring.scorer import Scorer, summarise_trace
 from ragmeter.trace import Trace
 from ragmeter.windows.windows import Windows
 from tests.breakdown.traffic import NOW, busy

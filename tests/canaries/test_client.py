@@ -94,8 +94,8 @@ def test_other_forms_of_an_answer() -> None:
     [
         ({"reply": "x"}, 200, "the reply has no text at 'answer'; it has reply"),
         ({"answer": None}, 200, "the reply has no text at 'answer'"),
-        (b"<html>", 200, "the reply is no JSON"),
-        (b"[" * 100_000, 200, "the reply is no JSON"),
+        (b"<html>", 200, "the reply is not JSON"),
+        (b"[" * 100_000, 200, "the reply is not JSON"),
         ({"answer": "x"}, 500, "HTTP 500"),
         ({"answer": "x"}, 302, "HTTP 302"),
         (b" " * (MAX_REPLY_BYTES + 1), 200, f"the reply is over {MAX_REPLY_BYTES} bytes"),

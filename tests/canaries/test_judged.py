@@ -18,12 +18,12 @@ from ragmeter.metrics.canary.scorers import canary_judge_pairs, is_canary_scorer
 from ragmeter.metrics.judge_agreement import SPECS as OF_JUDGES
 from ragmeter.metrics.registry import metric_specs
 from ragmeter.sampling.sampler import Sampler
-from ragmeter.score.scorer import DrawTerms, Scorer
+from ragmeter.scoring.scorer import DrawTerms, Scorer
 from ragmeter.trace import CANARY
 from tests.canaries.test_population import GOLD, RULE, canary
 from tests.embedded.test_slow_tiers import mismatch, states
-from tests.score.test_slow_tiers import running, values
 from tests.scorers.judge.stub_process import stub_judge
+from tests.scoring.test_slow_tiers import running, values
 from tests.traces import START, good, make_trace
 from tests.waiting import until
 

@@ -17,7 +17,7 @@ from ragmeter.kafka.score_records import ScoreRecord, SourceOffset, decode_score
 from ragmeter.metrics.registry import metric_specs
 from ragmeter.offline.scored_lines import decode_scored_line
 from ragmeter.offline.scoring import score_file
-from ragmeter.score.scorer import Scorer
+from ragmeter.scoring.scorer import Scorer
 from ragmeter.trace import CANARY, Trace
 from tests.kafka.state.partition import record, state_of
 from tests.traces import START, make_trace, trace_line
@@ -124,7 +124,7 @@ def test_a_scorer_that_breaks_leaves_unscored_results(monkeypatch: Any) -> None:
     def broken(*_: object) -> None:
         raise ZeroDivisionError
 
-    monkeypatch.setattr("ragmeter.score.scorer.score_canary", broken)
+    monkeypatch.setattr("ragmeter.scoring.scorer.score_canary", broken)
     results = SCORER.score(canary(1)).trace.results
     assert [(score.metric, score.scorer) for score in results] == [*SCORER.canary_pairs]
     assert {(score.state, score.reason) for score in results} == {

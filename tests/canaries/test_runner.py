@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import asyncio
-import random
 import time
 from pathlib import Path
 from typing import Any
@@ -44,7 +43,7 @@ class World:
             async with asker:
                 runner = CanaryRunner(
                     self._suite, asker, delivery, self._pace,
-                    ks=[5], ended=self.rounds.append, rng=random.Random(1),
+                    ks=[5], on_round=self.rounds.append,
                 )  # fmt: skip
                 if stop_after is not None:
                     asyncio.get_running_loop().call_later(stop_after, runner.stop)

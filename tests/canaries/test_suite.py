@@ -44,7 +44,7 @@ def test_the_example_is_a_suite() -> None:
         (("query: How long?", "query: []"), 4, "questions[0].query:"),
         (("service: bot", "service: ''"), 1, "service:"),
         (("service: bot", "servce: bot"), 1, "servce: Extra inputs"),
-        (("    query", "    expect: {nonsense: 1}\n    query"), 4, "'nonsense' is no metric"),
+        (("    query", "    expect: {nonsense: 1}\n    query"), 4, "'nonsense' is not a metric"),
         (("    query", "    expect: {recall_any_at_k: 1}\n    query"), 4, "recall_any_at_k:5"),
         (("    query", "    id: two\n    query"), 4, "'id' is there twice"),
         (("  - id: one", "  - id: one\n   x"), 4, ""),

@@ -3,7 +3,7 @@ from __future__ import annotations
 from typing import Any
 
 from ragmeter.canaries.verdicts import CanaryVerdict, evaluate_canary
-from ragmeter.score.scorer import Scorer
+from ragmeter.scoring.scorer import Scorer
 from tests.canaries.suites import suite
 from tests.traces import make_trace
 

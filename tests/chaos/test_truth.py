@@ -18,7 +18,7 @@ from ragmeter.exporters.prometheus import PrometheusExporter
 from ragmeter.ingest.native import decode_trace
 from ragmeter.sampling import sampler
 from ragmeter.sampling.sampler import Sampler
-from ragmeter.score.slow_tiers import SlowTiers
+from ragmeter.scoring.slow_tiers import SlowTiers
 from ragmeter.trace import Trace
 from tests.chaos.judge import QUALITY
 from tests.chaos.traffic import native

@@ -23,7 +23,7 @@ ACCEPT = {"http": {"accept": ["open", "plain"]}}  # as in ci/default-values.yaml
 
 # Each trace takes as long as the worst of them, and nothing ends by itself.
 SLOW = """
-from ragmeter.score.scorer import Scorer
+from ragmeter.scoring.scorer import Scorer
 from tests.waiting import until
 real = Scorer.score
 def score(self, *arguments):

@@ -15,7 +15,7 @@ from ragmeter.exporters.page.rendering import service_page
 from ragmeter.exporters.page.views import service_view
 from ragmeter.exporters.prometheus import PrometheusExporter
 from ragmeter.ingest.native import decode_trace
-from ragmeter.score.slow_tiers import build_slow_tiers
+from ragmeter.scoring.slow_tiers import build_slow_tiers
 from tests.scorers.llm.stub_embedding_server import Stub, stub_embeddings
 from tests.traces import START, trace_line
 from tests.waiting import until

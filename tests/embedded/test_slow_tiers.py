@@ -24,8 +24,8 @@ from ragmeter.embedded.agent import EmbeddedAgent
 from ragmeter.embedded.tier_draws import TierDraws
 from ragmeter.exporters.prometheus import PrometheusExporter
 from ragmeter.sampling.budget_controller import BudgetController
-from ragmeter.score.scorer import CheapScores
-from ragmeter.score.slow_tiers import SlowTiers
+from ragmeter.scoring.scorer import CheapScores
+from ragmeter.scoring.slow_tiers import SlowTiers
 from ragmeter.store.rows import QueuedTrace, TierDraw
 from ragmeter.trace import Trace
 from tests.traces import START, good

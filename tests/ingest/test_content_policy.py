@@ -12,9 +12,9 @@ from ragmeter.aggregate.evidence import encode_evidence
 from ragmeter.config.privacy import PrivacySettings
 from ragmeter.ingest.content_policy import ContentPolicy
 from ragmeter.metrics.claims_and_nuggets import JudgedClaim
-from ragmeter.score.scorer import Scorer
 from ragmeter.scorers.judge import answers
 from ragmeter.scorers.judge.nuggets import NuggetFindings, nuggets_detail
+from ragmeter.scoring.scorer import Scorer
 from ragmeter.trace import Trace
 from tests.metrics.help import KB
 

@@ -21,7 +21,7 @@ from ragmeter.kafka.score_records import (
     decode_score,
     encode_score,
 )
-from ragmeter.score.scorer import Scorer
+from ragmeter.scoring.scorer import Scorer
 from tests.traces import make_trace
 
 numbers = st.floats(allow_nan=False, allow_infinity=False)

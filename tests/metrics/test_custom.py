@@ -19,7 +19,7 @@ from ragmeter.metrics.custom import (
     metric,
 )
 from ragmeter.metrics.registry import custom_metrics, metric_specs
-from ragmeter.score.scorer import Scorer
+from ragmeter.scoring.scorer import Scorer
 from ragmeter.trace import CANARY, Trace
 from tests.metrics.help import trace
 

@@ -13,8 +13,8 @@ from ragmeter.ingest.conventions.span_content import ContentGap
 from ragmeter.metrics.builtin import PreparedTrace, score_builtin, score_cheap
 from ragmeter.metrics.missing_fields import hide_missing_fields
 from ragmeter.sampling.sampler import StratumClassifier
-from ragmeter.score.scorer import Scorer
-from ragmeter.score.slow_tiers import score_tier
+from ragmeter.scoring.scorer import Scorer
+from ragmeter.scoring.slow_tiers import score_tier
 from ragmeter.trace import MISSING_REASONS, Trace
 from tests.metrics.help import KB, outcome, trace
 

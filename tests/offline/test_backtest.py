@@ -391,7 +391,7 @@ def test_gzip_stdin_and_bad_lines(scored: Path) -> None:
 def test_nothing_readable_is_1_and_a_mistake_in_the_call_is_2(tmp_path: Path) -> None:
     native = ragmeter("backtest", EXAMPLE)
     assert native.returncode == 1
-    assert b"what `ragmeter score` has written is read" in native.stderr
+    assert b"is this a file that `ragmeter score` has written?" in native.stderr
     assert native.stdout == b""
     assert native.stderr.count(b"\n") < 25  # not a line for each of 230
     assert ragmeter("backtest", tmp_path / "nowhere").returncode == 1

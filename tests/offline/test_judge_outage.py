@@ -15,12 +15,12 @@ from ragmeter.config.loader import load_settings
 from ragmeter.config.settings import Settings
 from ragmeter.embedded.agent import EmbeddedAgent
 from ragmeter.offline.scoring import ScoringSummary, score_file
-from ragmeter.score.slow_tiers import ConfiguredTiers
+from ragmeter.scoring.slow_tiers import ConfiguredTiers
 from tests.cli.test_main import ragmeter
 from tests.embedded.test_slow_tiers import mismatch, states
-from tests.score.test_slow_tiers import judged, running
 from tests.scorers.judge.stub_judge import StubJudge
 from tests.scorers.judge.stub_process import StubProcess
+from tests.scoring.test_slow_tiers import judged, running
 from tests.traces import trace_line
 
 

@@ -10,7 +10,7 @@ import pytest
 from ragmeter.core.score import Score, ScoreState
 from ragmeter.metrics.builtin import PreparedTrace, score_builtin, score_cheap
 from ragmeter.offline.scored_lines import InvalidScoredLine, decode_scored_line, read_scored_lines
-from ragmeter.score.scorer import summarise_trace
+from ragmeter.scoring.scorer import summarise_trace
 from tests.scored import line_dict, line_of, result
 from tests.traces import make_trace
 

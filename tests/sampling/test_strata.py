@@ -14,7 +14,7 @@ from ragmeter.core.tiers import MetricScorer
 from ragmeter.metrics.registry import metric_specs
 from ragmeter.sampling.control import SamplingControl
 from ragmeter.sampling.sampler import REST_STRATUM, Sampler, StratumClassifier, drawn_stratum
-from ragmeter.score.scorer import Scorer, complete_results, summarise_trace
+from ragmeter.scoring.scorer import Scorer, complete_results, summarise_trace
 from ragmeter.windows.sums import FIELDS
 from ragmeter.windows.windows import Windows
 from tests.traces import START, make_trace

@@ -24,17 +24,17 @@ from ragmeter.core.label_bounds import LabelBounds
 from ragmeter.core.score import Score, ScoredTrace
 from ragmeter.core.tiers import ScoringCost, Tier
 from ragmeter.sampling.sampler import Sampler, StratumClassifier
-from ragmeter.score.scorer import Scorer
-from ragmeter.score.slow_tiers import (
+from ragmeter.scorers.hhem.workers import MAX_ADMITTED_TRACES
+from ragmeter.scorers.llm.admission import BreakerPolicy, CircuitBreaker
+from ragmeter.scorers.llm.billing import count_attempt, count_canary, count_verdict
+from ragmeter.scoring.scorer import Scorer
+from ragmeter.scoring.slow_tiers import (
     MAIN,
     ConfiguredTiers,
     build_controllers,
     sampling_scale_gauges,
     score_live_tier,
 )
-from ragmeter.scorers.hhem.workers import MAX_ADMITTED_TRACES
-from ragmeter.scorers.llm.admission import BreakerPolicy, CircuitBreaker
-from ragmeter.scorers.llm.billing import count_attempt, count_canary, count_verdict
 from ragmeter.trace import Trace
 
 # Five timeouts in a row open it: a tier that is slow, but answers, hardly gets there. A trial that

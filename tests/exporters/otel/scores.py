@@ -9,7 +9,7 @@ from typing import Any
 from ragmeter.core.counters import Counters
 from ragmeter.core.score import Score, ScoredTrace, ScoreState
 from ragmeter.exporters.otel.exporter import EXPORTED_COUNTER
-from ragmeter.score.scorer import summarise_trace
+from ragmeter.scoring.scorer import summarise_trace
 from ragmeter.trace import Trace
 
 __all__ = ["SPAN", "TRACE", "Agent", "done", "score"]

@@ -14,7 +14,7 @@ from ragmeter.kafka.processors import score
 from ragmeter.kafka.processors.delivery import ProcessorContext
 from ragmeter.kafka.processors.score import ScoreProcessor
 from ragmeter.kafka.score_records import MAX_BYTES, RecordTooLarge
-from ragmeter.score.scorer import Scorer
+from ragmeter.scoring.scorer import Scorer
 from tests.traces import trace_line
 
 

@@ -17,8 +17,8 @@ from ragmeter.kafka import consumer as shares
 from ragmeter.kafka.processors.slow_tiers import InlineTiers
 from ragmeter.kafka.score_records import ScoreRecord, SourceOffset, decode_score, encode_score
 from ragmeter.kafka.state.partition import PartitionState
-from ragmeter.score.scorer import Scorer
 from ragmeter.scorers.judge.second_opinion import DISAGREEMENT_METRIC, SecondOpinion
+from ragmeter.scoring.scorer import Scorer
 from ragmeter.trace import Trace
 from tests.kafka.settings import settings_of
 from tests.traces import START, make_trace

@@ -11,7 +11,7 @@ from ragmeter.config.settings import Settings
 from ragmeter.kafka.score_records import ScoreRecord, SourceOffset
 from ragmeter.kafka.state.partition import PartitionState
 from ragmeter.kafka.state.rows import Rows
-from ragmeter.score.scorer import Scorer
+from ragmeter.scoring.scorer import Scorer
 from ragmeter.store.rows import OutboxItem
 from tests.embedded.test_agent import ERRORS
 from tests.embedded.test_agent import settings as settings_of

@@ -13,7 +13,7 @@ from ragmeter.ingest.content_policy import ContentPolicy
 from ragmeter.kafka.score_records import MAX_BYTES, ScoreRecord, SourceOffset, encode_score
 from ragmeter.kafka.state.ledger import Ledger
 from ragmeter.kafka.state.rows import EvidenceRows
-from ragmeter.score.scorer import Scorer
+from ragmeter.scoring.scorer import Scorer
 from ragmeter.trace import MAX_ID
 from tests.kafka_server import KafkaServer
 from tests.traces import make_trace

@@ -205,7 +205,7 @@ def test_a_folder_that_cannot_be_written_is_named(folder: Path) -> None:
 def test_the_agent_never_loads_the_conversion() -> None:
     code = (
         "import sys, ragmeter.app.embedded_agent, ragmeter.app.kafka_worker, ragmeter.cli.main\n"
-        "import ragmeter.scorers.hhem.tier, ragmeter.score.slow_tiers\n"
+        "import ragmeter.scorers.hhem.tier, ragmeter.scoring.slow_tiers\n"
         "print([name for name in sys.modules if 'hhem.conversion.' in name])"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

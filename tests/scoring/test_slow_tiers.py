@@ -13,9 +13,9 @@ import pytest
 from ragmeter.config.loader import ConfigError, load_settings
 from ragmeter.embedded.agent import EmbeddedAgent
 from ragmeter.exporters.prometheus import PrometheusExporter
-from ragmeter.score.slow_tiers import ConfiguredTiers, _log_served_model, build_slow_tiers
 from ragmeter.scorers.hhem.model import ModelError
 from ragmeter.scorers.llm.served_model import ServedModel
+from ragmeter.scoring.slow_tiers import ConfiguredTiers, _log_served_model, build_slow_tiers
 from tests.embedded.test_slow_tiers import mismatch, states
 from tests.scorers.judge.stub_process import StubProcess, stub_judge
 from tests.traces import good

@@ -5,7 +5,7 @@ import sys
 from pathlib import Path
 
 from ragmeter.config.loader import load_settings
-from ragmeter.score.slow_tiers import build_slow_tiers
+from ragmeter.scoring.slow_tiers import build_slow_tiers
 
 ROOT = Path(__file__).parents[2]
 
@@ -13,7 +13,7 @@ LOOK = """
 import sys
 import ragmeter.cli.main, ragmeter.embedded.agent, ragmeter.app.embedded_agent
 from ragmeter.config.loader import load_settings
-from ragmeter.score.slow_tiers import build_slow_tiers
+from ragmeter.scoring.slow_tiers import build_slow_tiers
 build_slow_tiers(load_settings(environ={}), {})
 print([name for name in sys.modules if name.startswith("ragmeter.scorers.llm.embeddings")])
 """

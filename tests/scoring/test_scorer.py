@@ -12,7 +12,7 @@ from ragmeter.config.loader import load_settings
 from ragmeter.core.score import Score, ScoreState
 from ragmeter.core.tiers import MetricScorer
 from ragmeter.sampling.sampler import Sampler
-from ragmeter.score.scorer import Scorer, complete_results, summarise_trace
+from ragmeter.scoring.scorer import Scorer, complete_results, summarise_trace
 from ragmeter.trace import Trace
 from tests.traces import START, make_trace
 

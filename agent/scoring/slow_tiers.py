@@ -341,7 +341,7 @@ def build_slow_tiers(settings: Settings, saved: Mapping[str, Any]) -> SlowTiers:
     scorers = dict(tiers.scorers)
     embedding = None
     if settings.consistency.embeddings.base_url is not None:
-        from ragmeter.score.answer_embedding import build_answer_embedder  # late: few want it
+        from ragmeter.scoring.answer_embedding import build_answer_embedder  # late: few want it
 
         embedding = build_answer_embedder(settings.consistency, settings.privacy)
         if embedding is not None:
