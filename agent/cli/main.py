@@ -376,7 +376,8 @@ def _join_help_lines(group: typer.Typer) -> None:
         text = cleandoc(command.help or command.callback.__doc__ or "")
         command.help = "\n\n".join(" ".join(part.split()) for part in text.split("\n\n"))
     for inner in group.registered_groups:
-        _join_help_lines(inner.typer_instance)
+        if inner.typer_instance is not None:
+            _join_help_lines(inner.typer_instance)
 
 
 def main() -> None:
