@@ -1,7 +1,4 @@
-"""`ragmeter inspect`: show which traces recorded OTLP requests yield, and from which spans.
-
-For whoever asks why a field is missing before anything is deployed: nothing is scored or kept.
-"""
+"""Show which traces recorded OTLP requests yield, and from which spans (`ragmeter inspect`)."""
 
 from __future__ import annotations
 
@@ -21,7 +18,7 @@ from rich.text import Text
 
 from ragmeter.config.inputs import OtlpSettings
 from ragmeter.console.terminal import escape_control
-from ragmeter.ingest.files import GZIP
+from ragmeter.ingest.files import GZIP, STDIN
 from ragmeter.ingest.live_inspection import describe_request
 from ragmeter.ingest.otlp.bodies import decode_logs, decode_traces
 from ragmeter.ingest.otlp.json_values import is_json_body
@@ -30,18 +27,23 @@ from ragmeter.ingest.requests.extraction import FieldOrigin, extract_requests
 from ragmeter.ingest.spans import LogEvent, Span
 from ragmeter.trace import Trace
 
-STDIN = Path("-")
 MAX_BODY = 512 * 2**20  # bytes, as for files of traces
-_MAX_SHOWN_CHARS = 300  # characters of a text on the terminal; JSON has them all
-
+_MAX_SHOWN_CHARS = 300  # of a text on the terminal; JSON has the whole text
 
 FieldOrigins = Mapping[str, Sequence[FieldOrigin]]
 
 
 @dataclass(slots=True)
 class Inspection:
-    """`traces` with the spans that gave their fields. `dropped` counts traces that are no request,
-    `rejected` spans that cannot be read, both by reason; `spans` and `bodies` were read."""
+    """What was read from recorded requests.
+
+    Args:
+        traces: Traces with the spans that gave their fields.
+        dropped: Number of OTLP traces that are not requests, by reason.
+        rejected: Number of spans that cannot be decoded, by reason.
+        spans: Spans read.
+        bodies: Request bodies read.
+    """
 
     traces: list[tuple[Trace, FieldOrigins]] = field(default_factory=list)
     dropped: Counter[str] = field(default_factory=Counter)
@@ -51,21 +53,28 @@ class Inspection:
 
 
 def inspect_files(paths: Iterable[Path], settings: OtlpSettings) -> Inspection:
-    """Read files of export requests, traces and logs mixed, and join all their spans: a protobuf
-    body, a JSON body, or JSON bodies a line; gzip too. A folder is all that lies in it, in the
-    order of the names. OSError for what cannot be read."""
-    found = Inspection()
+    """Read files of OTLP export requests, traces and logs mixed, and join their spans.
+
+    Args:
+        paths: Files with a protobuf body, a JSON body, or one JSON body a line, gzip too; for a
+            folder its files, by name; `-` for stdin.
+        settings: The OTLP settings.
+
+    Raises:
+        OSError: A file cannot be read.
+    """
+    inspection = Inspection()
     spans: dict[tuple[str, str], Span] = {}
     logs: list[LogEvent] = []
     for path in _files(paths):
         for body in _bodies(path):
-            found.bodies += 1
+            inspection.bodies += 1
             try:
                 decoded = _decode(body)
             except UndecodableBody as error:
-                found.rejected[error.reason] += 1
+                inspection.rejected[error.reason] += 1
                 continue
-            found.rejected.update(decoded.reasons)
+            inspection.rejected.update(decoded.reasons)
             for span in decoded.spans:
                 spans.setdefault((span.trace_id, span.span_id), span)
             logs += decoded.events
@@ -73,11 +82,11 @@ def inspect_files(paths: Iterable[Path], settings: OtlpSettings) -> Inspection:
         owner = spans.get((log.trace_id, log.span_id))
         if owner is not None:
             owner.events.append(log.event)
-    found.spans = len(spans)
+    inspection.spans = len(spans)
     read = extract_requests(list(spans.values()), settings)
-    found.dropped = read.dropped
-    found.traces = list(zip(read.traces, read.origins, strict=True))
-    return found
+    inspection.dropped = read.dropped
+    inspection.traces = list(zip(read.traces, read.origins, strict=True))
+    return inspection
 
 
 def _files(paths: Iterable[Path]) -> Iterator[Path]:
@@ -91,7 +100,7 @@ def _files(paths: Iterable[Path]) -> Iterator[Path]:
 
 
 def _bodies(path: Path) -> Iterator[bytes]:
-    # never more than may be read: a file can be endless
+    # bounded, since a file may be endless
     if path == STDIN:
         data = sys.stdin.buffer.read(MAX_BODY + 1)
     else:
@@ -109,13 +118,13 @@ def _bodies(path: Path) -> Iterator[bytes]:
         yield data
         return
     lines = [line for line in data.splitlines() if line.strip()]
-    # one body printed over several lines begins with a line that is no whole object
+    # the first line of one body printed over several lines is not a complete object
     alone = len(lines) > 1 and all(line.rstrip().endswith(b"}") for line in lines[:2])
     yield from lines if alone else [data]
 
 
 def _decode(body: bytes) -> DecodedRequest:
-    """Spans, or else log events: one wire form does not tell which it holds."""
+    """Decode spans or else log events, as protobuf does not say which it holds."""
     form = is_json_body(body)
     decoded = decode_traces(body, json=form)
     if decoded.spans or (form and b"esourceLogs" not in body and b"esource_logs" not in body):
@@ -125,7 +134,7 @@ def _decode(body: bytes) -> DecodedRequest:
 
 
 def inspection_to_dict(inspection: Inspection) -> dict[str, Any]:
-    """JSON-able: the native traces, each with the spans of its fields, and the counts."""
+    """Return the traces with the spans of their fields, and the counts, in JSON form."""
     return {
         "requests": [
             describe_request(trace.model_dump(mode="json", exclude_none=True), origins)
@@ -139,13 +148,13 @@ def inspection_to_dict(inspection: Inspection) -> dict[str, Any]:
 
 
 def format_trace_lines(inspection: Inspection) -> Iterator[str]:
-    """The native traces as JSON lines."""
+    """Yield the native traces as JSON lines."""
     for trace, _ in inspection.traces:
         yield trace.model_dump_json(exclude_none=True)
 
 
 def print_request(trace: Trace, origins: FieldOrigins, out: Console) -> None:
-    """A table: field, value, and where it is from."""
+    """Print a table of the fields of a trace, their values and the spans they are from."""
     table = Table(
         title=Text(escape_control(f"{trace.service}  {trace.trace_id}")), title_justify="left"
     )
@@ -158,11 +167,11 @@ def print_request(trace: Trace, origins: FieldOrigins, out: Console) -> None:
 
 
 def print_inspection(inspection: Inspection, out: Console) -> None:
-    """A table a request, then the counts."""
+    """Print a table for each request, then the counts."""
     for trace, origins in inspection.traces:
         print_request(trace, origins, out)
     for title, counts in (
-        ("traces that are no request", inspection.dropped),
+        ("traces that are not requests", inspection.dropped),
         ("could not be read", inspection.rejected),
     ):
         if counts:
@@ -179,8 +188,8 @@ def _rows(trace: Trace) -> Iterator[tuple[str, str]]:
     passages = None
     if trace.passages is not None:
         listed = (
-            f"{n}. [{escape_control(passage.id)}] {_shorten(passage.text) if passage.text else '(no text)'}"
-            for n, passage in enumerate(trace.passages, 1)
+            f"{n}. [{escape_control(p.id)}] {_shorten(p.text) if p.text else '(no text)'}"
+            for n, p in enumerate(trace.passages, 1)
         )
         passages = "\n".join(listed) or "(none retrieved)"
     for name, value in (
@@ -211,5 +220,5 @@ def _shorten(text: str) -> str:
 
 def _format_origins(origins: Sequence[FieldOrigin]) -> str:
     return "\n".join(
-        dict.fromkeys(escape_control(f"{one.name} ({one.convention})") for one in origins)
+        dict.fromkeys(escape_control(f"{origin.name} ({origin.convention})") for origin in origins)
     )

@@ -10,6 +10,7 @@ from typing import Any
 import httpx
 
 from ragmeter.config.settings import Settings
+from ragmeter.core.errors import RagmeterError
 from ragmeter.core.pacing import Pace, backoff_seconds, parse_retry_after
 from ragmeter.embedded.endpoints.json_items import TRACES_PATH
 from ragmeter.ingest.files import InputFile
@@ -22,24 +23,23 @@ from ragmeter.offline.replay import (
 )
 
 BATCH = 256  # traces in one body, as many as the agent commits at a time from a file
-BATCH_BYTES = 4 * 2**20  # of one body, or one trace that is larger
-LINGER_SECONDS = 0.25  # longest wait of a trace for others of its body
-AWAY_SECONDS = 300.0  # how long an agent that was there is waited for: longer than a restart takes
-REMIND_SECONDS = 10.0  # how often the reason is said while it waits
-_BUSY_STATUSES = (429, 503)  # the agent is there and asks to come back: for as long as it does
-_AWAY_STATUSES = (408, 500, 502, 504)  # it, or what stands before it, is not
+BATCH_BYTES = 4 * 2**20  # of one body, unless a single trace is larger
+LINGER_SECONDS = 0.25  # the longest that a trace waits for others of its body
+AWAY_SECONDS = 300.0  # wait for an agent that was reached before: longer than a restart takes
+REMIND_SECONDS = 10.0  # between two lines on why the replay waits
+_BUSY_STATUSES = (429, 503)  # the agent is up and asks to come back; there is no time limit
+_AWAY_STATUSES = (408, 500, 502, 504)  # the agent, or a proxy before it, is down
 _STATUS_HINTS = {
     401: "; the token is that of http.token or http.send_token",
     403: "; the token is that of http.token or http.send_token",
     404: "; is it the port for traces (http.otlp_port)?",
 }
 
-_BatchItem = tuple[bytes, int]
-"""A trace's JSON on one line, and the position behind it."""
+_BatchItem = tuple[bytes, int]  # the JSON of a trace on one line, and the position behind it
 
 
-class ReplayError(Exception):
-    """Why it cannot go on, in one line."""
+class ReplayError(RagmeterError):
+    """The replay cannot go on; the text says why in one line."""
 
 
 def replay_to_agent(
@@ -57,13 +57,30 @@ def replay_to_agent(
     sleep: Callable[[float], None] = time.sleep,
     wall: Callable[[], float] = time.time,
 ) -> ReplayState:
-    """Send traces from `done.position` on to the agent at the base URL `base`. `done` is kept up
-    to date, for whoever is interrupted. Raises OSError, `ReplayError`.
+    """Send the traces of a file to a running agent.
+
+    Args:
+        source: The file.
+        settings: `limits` bounds a trace and a body.
+        client: The client of `ragmeter.server.client`.
+        base: Base URL of the agent's port for traces.
+        say: Prints a line.
+        rate: Traces a second; None: as fast as possible.
+        moving: How the traces are changed.
+        done: Where to start; it is updated all the time, so that an interrupted replay can resume.
+        rng: Draws the jitter of the pauses.
+        clock: Returns monotonic seconds.
+        sleep: Waits for some seconds.
+        wall: Returns Unix seconds.
+
+    Raises:
+        ReplayError: The agent cannot be reached or does not take the traces.
+        OSError: The file cannot be read.
     """
     done = done or ReplayState()
-    telling = ReplayReporter(source, done, say, clock)
+    reporter = ReplayReporter(source, done, say, clock)
     sender = _Sender(
-        client, f"{base}{TRACES_PATH}", done, telling, rng or random.Random(), clock, sleep
+        client, f"{base}{TRACES_PATH}", done, reporter, rng or random.Random(), clock, sleep
     )
     most = BATCH if rate is None else max(1, min(BATCH, int(rate * LINGER_SECONDS)))
     most_bytes = min(BATCH_BYTES, settings.limits.body_bytes)
@@ -73,22 +90,22 @@ def replay_to_agent(
         source,
         settings.limits.trace_bytes,
         done,
-        telling,
+        reporter,
         pace=Pace(rate, clock, sleep, SLACK_SECONDS),
         moving=moving or TraceShift(),
         wall=wall,
     )
-    for found in items:
-        if found is not None:
-            item, position = found
-            # JSON has line ends between its tokens only, and a body has a trace a line
+    for entry in items:
+        if entry is not None:
+            item, position = entry
+            # JSON has line ends only between tokens, and a body has one trace a line
             body = item.body.replace(b"\n", b" ").replace(b"\r", b" ")
             if held + len(body) + 1 > most_bytes:
                 sender.deliver(batch)
                 batch, held = [], 0
             batch.append((body, position))
             held += len(body) + 1
-        if found is None or len(batch) >= most:
+        if entry is None or len(batch) >= most:
             sender.deliver(batch)
             batch, held = [], 0
     sender.deliver(batch)
@@ -102,51 +119,51 @@ class _Sender:
         client: httpx.Client,
         url: str,
         done: ReplayState,
-        telling: ReplayReporter,
+        reporter: ReplayReporter,
         rng: random.Random,
         clock: Callable[[], float],
         sleep: Callable[[float], None],
     ) -> None:
-        self._client, self._url, self._done, self._telling = client, url, done, telling
+        self._client, self._url, self._done, self._reporter = client, url, done, reporter
         self._rng, self._clock, self._sleep = rng, clock, sleep
         self._reached = False
         self._reminded: float | None = None
 
     def deliver(self, batch: Sequence[_BatchItem]) -> None:
-        """Returns when the agent has taken it, or refused it for good."""
+        """Send a batch until the agent has accepted or finally refused each trace."""
         if not batch:
             return
         body = b"\n".join(text for text, _ in batch)
-        gone: float | None = None  # since when the agent is away
+        away_since: float | None = None
         attempt = 0
         while True:
             reply = self._post(body)
             if isinstance(reply, str):
-                why, asked = reply, None
-            elif reply.status_code == 413 and len(batch) > 1:  # its limits are not ours
+                why, pause = reply, None
+            elif reply.status_code == 413 and len(batch) > 1:  # the agent has lower limits
                 half = len(batch) // 2
                 self.deliver(batch[:half])
                 self.deliver(batch[half:])
                 return
             elif self._is_decided(reply, batch):
                 self._done.position = batch[-1][1]
-                self._telling.report_progress()
+                self._reporter.report_progress()
                 return
             else:
                 why = f"status {reply.status_code}{_error_text(reply)}"
-                asked = parse_retry_after(reply.headers, time.time())
+                pause = parse_retry_after(reply.headers, time.time())
             if isinstance(reply, httpx.Response) and reply.status_code in _BUSY_STATUSES:
-                gone = None
+                away_since = None
             else:
-                gone = self._clock() if gone is None else gone
-                if self._clock() - gone > AWAY_SECONDS:
+                away_since = self._clock() if away_since is None else away_since
+                if self._clock() - away_since > AWAY_SECONDS:
                     raise ReplayError(f"{self._url}: {why}, for {AWAY_SECONDS:.0f} s")
             self._remind(why)
-            self._sleep(backoff_seconds(attempt, self._rng) if asked is None else asked)
+            self._sleep(backoff_seconds(attempt, self._rng) if pause is None else pause)
             attempt += 1
 
     def _post(self, body: bytes) -> httpx.Response | str:
-        """The reply, or why there is none."""
+        """Return the reply, or why there is none."""
         try:
             reply = self._client.post(
                 self._url, content=body, headers={"Content-Type": "application/json"}
@@ -160,12 +177,12 @@ class _Sender:
         return reply
 
     def _is_decided(self, reply: httpx.Response, batch: Sequence[_BatchItem]) -> bool:
-        """Whether the agent has decided; False: it should be asked again."""
+        """Return whether the agent has decided; if not, the batch is sent again."""
         status = reply.status_code
-        found = _reply_json(reply)
-        if status in (200, 400) and "rejected" in found:
+        document = _reply_json(reply)
+        if status in (200, 400) and "rejected" in document:
             new, known, refused = (
-                _count(found, name) for name in ("accepted", "duplicates", "rejected")
+                _count(document, name) for name in ("accepted", "duplicates", "rejected")
             )
             if new + known + refused != len(batch):
                 raise ReplayError(
@@ -174,11 +191,11 @@ class _Sender:
             self._done.sent += new + known
             self._done.known += known
             self._done.refused += refused
-            self._report_refused(found.get("errors"), batch)
+            self._report_refused(document.get("errors"), batch)
             return True
         if status == 413:
             self._done.refused += 1
-            self._telling.report_skipped(
+            self._reporter.report_skipped(
                 batch[0][1], _error_text(reply)[2:] or "too large", "refused"
             )
             return True
@@ -191,30 +208,30 @@ class _Sender:
         )
 
     def _report_refused(self, errors: Any, batch: Sequence[_BatchItem]) -> None:
-        """The items that the agent has refused; what it says is bounded and not believed."""
+        """Report refused items; the errors of the agent are bounded and not trusted."""
         for error in errors if isinstance(errors, list) else ():
             index = error.get("index") if isinstance(error, dict) else None
             if isinstance(index, int) and 0 <= index < len(batch):
                 why = f"{error.get('reason')}: {error.get('errors')}"
-                self._telling.report_skipped(batch[index][1], why, "refused")
+                self._reporter.report_skipped(batch[index][1], why, "refused")
 
     def _remind(self, why: str) -> None:
         now = self._clock()
         if self._reminded is None or now - self._reminded >= REMIND_SECONDS:
             self._reminded = now
-            self._telling.say(f"{self._url}: {why}; waiting")
+            self._reporter.say(f"{self._url}: {why}; waiting")
 
 
 def _reply_json(reply: httpx.Response) -> dict[str, Any]:
     try:
-        found = reply.json()
+        document = reply.json()
     except (ValueError, RecursionError):
         return {}
-    return found if isinstance(found, dict) else {}
+    return document if isinstance(document, dict) else {}
 
 
-def _count(found: dict[str, Any], name: str) -> int:
-    value = found.get(name)
+def _count(document: dict[str, Any], name: str) -> int:
+    value = document.get(name)
     return value if isinstance(value, int) else 0
 
 

@@ -107,7 +107,7 @@ def test_a_mistake_in_the_call_is_2(file: Path, arguments: tuple[str, ...], why:
 def test_a_stream_has_no_second_reading(server: Taking, option: tuple[str, str]) -> None:
     done = replay("-", "--to", "http", "--url", server.url, *option)
     assert done.exit_code == 2
-    assert "can be read once only" in done.stderr
+    assert "can be read only once" in done.stderr
 
 
 def test_a_port_that_nobody_knows_must_be_named(file: Path, tmp_path: Path) -> None:

@@ -102,9 +102,9 @@ def test_a_running_agent_is_asked(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "status", "why"),
     [
-        (["FILE", "--url", "http://x"], 2, "--url and --window are of a running agent"),
+        (["FILE", "--url", "http://x"], 2, "--url and --window apply to a running agent"),
         (["FILE", "FILE", "FILE"], 2, "one file, or two"),
-        (["--tag", "kind"], 2, "--tag goes with files"),
+        (["--tag", "kind"], 2, "--tag needs files"),
         (["FILE", "--fdr", "0"], 2, "a number between 0 and 1"),
         (["FILE", "--metric", "beauty"], 2, "metric 'beauty' is not known"),
         (["FILE", "--tag", "kind", "--against", "before"], 2, "no traffic before"),
